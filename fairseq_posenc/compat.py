@@ -1,0 +1,177 @@
+"""All that fairseq 0.12 needs to load, resume and decode on today's Python, torch and numpy.
+
+Imported before everything else of the plugin. It acts in memory, on the fairseq that is installed; no file changes.
+"""
+
+import argparse
+import ast
+import functools
+import pickle
+import re
+import sys
+import warnings
+from pathlib import Path
+
+
+def _first_line(error: Exception) -> str:
+    message = str(error).split("WeightsUnpickler error:")[-1].strip()  # what torch's page of advice is about
+    return message.splitlines()[0] if message else type(error).__name__
+
+
+try:
+    import numpy
+    import torch
+    from fairseq import checkpoint_utils
+    from fairseq.distributed import utils as distributed_utils
+    from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
+except Exception as error:  # missing, half installed, or PyPI's 0.12.2, which dies of a ValueError on Python 3.11
+    raise SystemExit(
+        f"fairseq_posenc: fairseq cannot be imported ({_first_line(error)}); "
+        "run recipes/setup, or install it with: pip install fairseq-fixed"
+    ) from None
+
+
+def has_fused_encoder(layer: type) -> bool:
+    """Whether this encoder layer may hand itself to a fused kernel that never calls `self_attn`, as in PyPI's 0.12.2.
+
+    Such a model trains with positions and decodes without them. Read off the code, because fairseq's main branch calls
+    itself 0.12.2 as well and has no such path.
+    """
+    return "can_use_fastpath" in layer.__init__.__code__.co_names
+
+
+def require_usable(layer: type = TransformerEncoderLayerBase) -> None:
+    if has_fused_encoder(layer):
+        raise SystemExit(
+            "fairseq_posenc: this fairseq evaluates its encoder with a fused kernel that skips every position method "
+            "(PyPI's 0.12.2 does); replace it: pip uninstall fairseq, then pip install fairseq-fixed"
+        )
+    if not hasattr(torch.serialization, "add_safe_globals"):
+        raise SystemExit(
+            f"fairseq_posenc: torch {torch.__version__} cannot load fairseq's checkpoints safely; "
+            "install a newer one: pip install 'torch>=2.4'"
+        )
+
+
+# --- checkpoints: the safe loader, with the types that fairseq stores and no others ---------------------------------
+
+
+def _numpy_rebuilders() -> list:
+    """The two functions that rebuild numpy values, each under its name in numpy 1 and in numpy 2.
+
+    The safe loader goes by the name in the file, and a file written with the one is read with the other.
+    """
+    rebuilders = []
+    for function in (numpy.float64().__reduce__()[0], numpy.empty(0).__reduce__()[0]):  # scalar and _reconstruct
+        for module in ("numpy.core.multiarray", "numpy._core.multiarray"):
+            alias = functools.partial(function)
+            alias.__module__, alias.__name__, alias.__qualname__ = module, function.__name__, function.__name__
+            rebuilders.append(alias)
+    return rebuilders
+
+
+def allow_checkpoint_types() -> None:
+    """The safe loader, the default of torch >= 2.6, takes tensors and plain containers only. A fairseq checkpoint also
+    holds the model's Namespace and, in its meters after --eval-bleu, numbers and arrays of numbers from numpy."""
+    numbers = [type(numpy.dtype(name)) for name in ("bool", "int32", "int64", "float32", "float64")]
+    torch.serialization.add_safe_globals(
+        [argparse.Namespace, numpy.ndarray, numpy.dtype, *numbers, *_numpy_rebuilders()]
+    )
+
+
+def _safely(load):
+    """fairseq's `load(path, ...)`, made to use the safe loader: by itself it does so on torch >= 2.6 only, and in
+    fairseq's main branch never."""
+
+    @functools.wraps(load)
+    def load_safely(path, *args, **kwargs):
+        torch_load = torch.load
+        torch.load = functools.partial(_read_checkpoint, path, torch_load)
+        try:
+            return load(path, *args, **kwargs)
+        except OSError as error:
+            raise SystemExit(f"fairseq_posenc: {path} cannot be opened: {error.strerror or error}") from None
+        finally:
+            torch.load = torch_load
+
+    return load_safely
+
+
+def _read_checkpoint(path, torch_load, *args, **kwargs) -> dict:
+    """What torch reads from a checkpoint, or one clear line instead of a traceback through torch."""
+    try:
+        state = torch_load(*args, **{**kwargs, "weights_only": True})
+    except Exception as error:  # a damaged file can make the loader fail in any way
+        refused = re.search(r"GLOBAL (\S+)", str(error)) if isinstance(error, pickle.UnpicklingError) else None
+        if refused:
+            raise SystemExit(
+                f"fairseq_posenc: {path} was refused: it holds {refused[1]}, which no fairseq checkpoint needs and "
+                "which may run code when it is loaded; nothing of it ran. Use a checkpoint that you trained yourself."
+            ) from None
+        raise SystemExit(_unreadable(path, _first_line(error))) from None
+    if not (isinstance(state, dict) and "model" in state and ("cfg" in state or "args" in state)):
+        raise SystemExit(_unreadable(path, "it holds no fairseq model"))
+    return state
+
+
+def _unreadable(path, reason: str) -> str:
+    siblings = [p for p in Path(path).parent.glob("checkpoint*.pt") if p.is_file() and p.name != Path(path).name]
+    newest = sorted(siblings, key=lambda p: p.stat().st_mtime, reverse=True)[:3]
+    others = ", ".join(map(str, newest)) or "checkpoint_best.pt or checkpoint1.pt"
+    return (
+        f"fairseq_posenc: {path} is damaged, cut off or no checkpoint at all ({reason}). "
+        f"Use an older one ({others}): --restore-file goes on training from it, --path decodes with it."
+    )
+
+
+def _evaluate(text: str):
+    """fairseq's models evaluate a few options as Python, and a decoder takes them from the checkpoint: a call hidden in
+    such text would pass the safe loader. Lists, numbers and arithmetic, as in "[(512, 3)] * 20", are all they need."""
+    if any(isinstance(node, (ast.Call, ast.Attribute)) for node in ast.walk(ast.parse(text.strip(), mode="eval"))):
+        raise SystemExit(f"fairseq_posenc: an option was refused, for it holds code to run: {text!r}")
+    return eval(text, {"__builtins__": {}})
+
+
+# --- several workers ------------------------------------------------------------------------------------------------
+
+
+def _broadcast_object(obj, src_rank, group, dist_device):
+    """fairseq sends a checkpoint from rank 0 to the other ranks through torch.load, which by now refuses the
+    configuration in it, and resuming on several devices fails. torch's own function sends any object; this one comes
+    from a worker of the same job, which has read it with the safe loader."""
+    box = [obj]
+    torch.distributed.broadcast_object_list(box, src=src_rank, group=group, device=dist_device)
+    return box[0]
+
+
+# --- warnings -------------------------------------------------------------------------------------------------------
+
+# About fairseq's own code and its way of calling hydra and torch, with nothing that its user could change.
+_WARNINGS = (
+    (UserWarning, r"hydra\.experimental\.\w+\(\) is no longer experimental", r"hydra\."),
+    (UserWarning, r"\sThe version_base parameter is not specified", r"hydra\."),
+    (UserWarning, r"\sThe strict flag in the compose API is deprecated", r"hydra\."),
+    (UserWarning, r"In 'config': Usage of deprecated keyword in package header", r"hydra\."),
+    (UserWarning, r"\s'config' is validated against ConfigStore schema", r""),
+    (FutureWarning, r"`torch\.cuda\.amp\.\w+\(args\.\.\.\)` is deprecated", r"fairseq\."),
+    (UserWarning, r"'pin_memory' argument is set as true but no accelerator", r"torch\.utils\.data\.dataloader$"),
+    (UserWarning, r"Support for mismatched key_padding_mask and attn_mask is deprecated", r"torch\.nn\.functional$"),
+)
+
+
+@functools.cache
+def apply() -> None:
+    """Do all of it, once."""
+    require_usable()
+    allow_checkpoint_types()
+    checkpoint_utils.load_checkpoint_to_cpu = _safely(checkpoint_utils.load_checkpoint_to_cpu)
+    checkpoint_utils.load_ema_from_checkpoint = _safely(checkpoint_utils.load_ema_from_checkpoint)
+    for name, module in list(sys.modules.items()):
+        if name == "fairseq.utils" or name.startswith("fairseq.models."):
+            module.eval = _evaluate
+    distributed_utils._broadcast_object_slow = _broadcast_object
+    for category, message, module in _WARNINGS:
+        warnings.filterwarnings("ignore", message, category, module)
+
+
+apply()

@@ -1,0 +1,92 @@
+"""Relative position representations of keys and values."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor, nn
+
+from ...contract import AttentionContext, MethodCard, Options, PositionError, PositionMethod, option
+from ...ops.relative import clipped, collect, spread
+
+
+class Shaw(PositionMethod):
+    """A learned vector for every clipped distance, added to keys, to values or to both.
+
+    Equation: A_ts = q_t . (k_s + aK[clip(s-t)]) / sqrt(d_h), o_t = sum_s alpha_ts (v_s + aV[clip(s-t)]);
+        Shaw et al. (2018), equations 3 and 4.
+    Shapes: content_scores -> [B, H, T, S], content_values -> [B, H, T, D].
+    Source: Shaw et al. (2018); tensor2tensor; survey, equations 11 and 12.
+    Deviations: cross-attention is ours; the authors use self-attention only.
+    Cost: 2 (2k + 1) d_h parameters a layer where heads share; memory O(B H T S), never O(T S D).
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        max_distance: int = option(16, "distance k at which tables are clipped", minimum=0)
+        keys: bool = option(True, "add the vectors to keys")
+        values: bool = option(True, "add the vectors to values")
+        tie: bool = option(False, "one table for keys and values, as in OpenNMT-py")
+        share: Literal["heads", "none", "layers"] = option("heads", "who has tables in common")
+
+    card = MethodCard(
+        name="shaw",
+        title="Relative position representations (Shaw et al.)",
+        citation="""@inproceedings{shaw-etal-2018-self,
+  title = {Self-Attention with Relative Position Representations},
+  author = {Shaw, Peter and Uszkoreit, Jakob and Vaswani, Ashish},
+  booktitle = {NAACL-HLT}, year = {2018}}""",
+        equation="A_ts = q_t . (k_s + aK[clip(s-t)]) / sqrt(d_h), o_t = sum_s alpha_ts (v_s + aV[clip(s-t)])",
+        survey="4.1.2",
+        reference="relative",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        beyond="clips",
+        evidence="peer",
+        sites=("encoder", "decoder"),
+        our_sites=("cross",),
+        parameters="m (2k+1) d_h per layer, m tables; x h where heads do not share",
+        count=lambda options, dims, site: PositionMethod.table_count(
+            options.share,
+            dims,
+            (1 if options.tie else options.keys + options.values) * (2 * options.max_distance + 1) * dims.head_dim,
+        ),
+        survey_parameters="2 (2n-1) d L",
+        deviations=(
+            "heads share tables by default (the paper's big model, and tensor2tensor); the paper's base model does not",
+            "the survey counts unclipped tables of every head",
+            "cross-attention is our extension",
+        ),
+    )
+
+    def __init__(self, options, dims, site):
+        super().__init__(options, dims, site)
+        if not (options.keys or options.values):
+            raise PositionError("shaw: keys=false and values=false leave nothing; choose one of them or the method none")
+        if options.tie and not (options.keys and options.values):
+            raise PositionError("shaw: tie=true needs keys=true and values=true")
+        rows = 2 * options.max_distance + 1
+        for name in ("key_table", "value_table"):
+            used = options.keys if name == "key_table" else options.values and not options.tie
+            table = self.parameter_table(rows, dims.head_dim, share=options.share) if used else None
+            self.register_parameter(name, table)
+            if table is not None:
+                bound = (6 / (rows + dims.head_dim)) ** 0.5  # Xavier, one table at a time
+                nn.init.uniform_(table, -bound, bound)
+
+    @property
+    def hooks(self):
+        unused = {"content_scores": not self.options.keys, "content_values": not self.options.values}
+        return super().hooks - {hook for hook, left_out in unused.items() if left_out}
+
+    def content_scores(self, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
+        table = self.of_layer(self.key_table, ctx)  # [H or 1, 2k + 1, D]
+        logits = (q * self.dims.head_dim**-0.5) @ table.transpose(-1, -2)  # [B, H, T, 2k + 1]
+        return spread(logits, self._rows(ctx))
+
+    def content_values(self, probs: Tensor, v: Tensor, ctx: AttentionContext) -> Tensor:
+        table = self.of_layer(self.key_table if self.options.tie else self.value_table, ctx)
+        return collect(probs, self._rows(ctx), table.size(-2)) @ table
+
+    def _rows(self, ctx: AttentionContext) -> Tensor:
+        return clipped(ctx.queries, ctx.keys, self.options.max_distance)

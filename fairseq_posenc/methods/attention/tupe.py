@@ -1,0 +1,185 @@
+"""Untied products of positions, shared by all layers."""
+
+from dataclasses import dataclass
+from typing import Optional
+
+import torch
+from torch import Tensor, nn
+
+from ...contract import AttentionContext, Dims, MethodCard, Options, PositionMethod, option
+from ...ops.buckets import log_buckets
+from ...ops.distances import by_distance
+from ...ops.precision import widen
+
+_CITATION = """@inproceedings{ke-etal-2021-rethinking,
+  title = {Rethinking Positional Encoding in Language Pre-training},
+  author = {Ke, Guolin and He, Di and Liu, Tie-Yan},
+  booktitle = {ICLR}, year = {2021}}"""
+_DEVIATIONS = (
+    "the first position is not untied by default, for a translation source has no [CLS] (untie_first=true does it)",
+    "the survey counts neither the biases nor the layer norm and adds the term in the first layer only; the code in all",
+    "decoder and cross-attention are our extension",
+)
+_BUCKETS, _MAX_DISTANCE = 32, 128
+
+
+class TupeAbsolute(PositionMethod):
+    """Queries and keys of positions, with projections of their own, added to the scores of every layer.
+
+    Equation: A_ts = q_t . k_s / sqrt(2 d_h) + (LN(p_t) U_Q) . (LN(p_s) U_K) / sqrt(2 d_h); Ke et al. (2021), equation 7.
+        With untie_first, row 0 becomes theta_1 = u_0 . u_0 and column 0 theta_2 = u_1 . u_1 of the projected table; equation 11.
+    Shapes: bias -> [1, H, T, S].
+    Source: Ke, He and Liu (2021); guolinke/TUPE.
+    Deviations: the first position is tied by default; in cross-attention keys have a table and a norm of their own.
+    Cost: (n + 1) d + 2 (d^2 + d) + 2 d parameters a stack; one product of positions a forward.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        untie_first: bool = option(False, "give the first position scores of its own, as the paper does for [CLS]; not in cross")
+
+    card = MethodCard(
+        name="tupe_abs",
+        title="TUPE, absolute",
+        citation=_CITATION,
+        equation="A_ts = q_t . k_s / sqrt(2 d_h) + (LN(p_t) U_Q) . (LN(p_s) U_K) / sqrt(2 d_h)",
+        survey="4.1.2",
+        reference="absolute",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        beyond="error",
+        evidence="paper",
+        sites=("encoder",),
+        our_sites=("decoder", "cross"),
+        parameters="(n+1) d + 2 (d^2 + d) + 2 d; cross: a second table and norm",
+        count=lambda options, dims, site: _absolute_count(dims, site),
+        survey_parameters="2 d^2 + n (d+2)",
+        deviations=_DEVIATIONS,
+    )
+
+    def __init__(self, options, dims, site):
+        super().__init__(options, dims, site)
+        self.query_positions = _PositionTable(dims.max_positions, dims.embed_dim)
+        self.key_positions = _PositionTable(dims.max_key_positions, dims.embed_dim) if site == "cross" else None
+        self.query_proj = nn.Linear(dims.embed_dim, dims.embed_dim)
+        self.key_proj = nn.Linear(dims.embed_dim, dims.embed_dim)
+        for projection in (self.query_proj, self.key_proj):
+            nn.init.xavier_uniform_(projection.weight, gain=2**-0.5)
+            nn.init.zeros_(projection.bias)
+
+    @property
+    def limit(self) -> Optional[int]:
+        return self.dims.max_positions
+
+    @property
+    def key_limit(self) -> Optional[int]:
+        return self.dims.max_key_positions
+
+    def scale(self, head_dim: int) -> float:
+        return (2 * head_dim) ** -0.5
+
+    def bias(self, ctx: AttentionContext) -> Tensor:
+        q = self._heads(self.query_proj(self.query_positions(ctx.queries.ids + 1)))
+        scores = self.scale(self.dims.head_dim) * (q @ self._keys(ctx).transpose(-1, -2))
+        if self.options.untie_first and self.site != "cross":
+            scores = self._untie(scores, ctx)
+        return widen(scores)
+
+    def _keys(self, ctx: AttentionContext) -> Tensor:
+        """[B or 1, H, S, D]; while decoding, the keys of earlier steps are remembered, for they belong to no sentence."""
+        table = self.key_positions if self.site == "cross" else self.query_positions
+        known = None if ctx.state is None else ctx.state.get("tupe")
+        ids = ctx.keys.ids if known is None else ctx.keys.ids[:, known.size(2) :]
+        keys = self._heads(self.key_proj(table(ids + 1)))
+        keys = keys if known is None else torch.cat([known, keys], 2)
+        return keys if ctx.state is None else ctx.state.fix("tupe", keys)
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.dims.num_heads, -1)).transpose(1, 2)  # [B, T, C] -> [B, H, T, D]
+
+    def _untie(self, scores: Tensor, ctx: AttentionContext) -> Tensor:
+        ends = self.query_positions(torch.arange(2, device=scores.device).unsqueeze(0))
+        q, k = self._heads(self.query_proj(ends)), self._heads(self.key_proj(ends))
+        from_first, to_first = (self.scale(self.dims.head_dim) * (q * k).sum(-1)).unbind(-1)  # [1, H] each
+        first_row, first_column = _first(ctx)
+        scores = torch.where(first_column, to_first[..., None, None], scores)
+        return torch.where(first_row, from_first[..., None, None], scores)  # the row wins where they cross
+
+
+class TupeRelative(TupeAbsolute):
+    """TUPE's absolute term and a T5 bias over the same layers.
+
+    Equation: tupe_abs + b[bucket(s-t)]; Ke et al. (2021), equation 9. With untie_first, column 0 has bucket 32 and row 0 bucket 16.
+    Shapes: bias -> [1, H, T, S].
+    Source: Ke, He and Liu (2021); guolinke/TUPE.
+    Deviations: as tupe_abs; the causal decoder uses unidirectional buckets.
+    Cost: 33 h parameters a stack more than tupe_abs.
+    """
+
+    card = MethodCard(
+        name="tupe_rel",
+        title="TUPE, absolute and relative",
+        citation=_CITATION,
+        equation="A_ts = q_t . k_s / sqrt(2 d_h) + (LN(p_t) U_Q) . (LN(p_s) U_K) / sqrt(2 d_h) + b[bucket(s-t)]",
+        survey="4.1.2",
+        reference="both",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        beyond="error",
+        evidence="paper",
+        sites=("encoder",),
+        our_sites=("decoder", "cross"),
+        parameters="(n+1) d + 2 (d^2 + d) + 2 d + 33 h; cross: a second table and norm",
+        count=lambda options, dims, site: _absolute_count(dims, site) + (_BUCKETS + 1) * dims.num_heads,
+        survey_parameters="2 d^2 + n (d+2) + 2n",
+        deviations=(*_DEVIATIONS, "the causal decoder uses unidirectional buckets"),
+    )
+
+    def __init__(self, options, dims, site):
+        super().__init__(options, dims, site)
+        self.bucket_bias = nn.Parameter(torch.zeros(dims.num_heads, _BUCKETS + 1))
+        nn.init.normal_(self.bucket_bias, std=dims.embed_dim**-0.5)
+
+    def bias(self, ctx: AttentionContext) -> Tensor:
+        absolute = super().bias(ctx)
+        weight = self.bucket_bias.to(absolute.dtype)
+
+        def values(delta: Tensor) -> Tensor:
+            return weight[:, log_buckets(delta, _BUCKETS, _MAX_DISTANCE, self.site != "decoder")]
+
+        relative = by_distance(ctx.queries, ctx.keys, values)
+        if self.options.untie_first and self.site != "cross":
+            first_row, first_column = _first(ctx)
+            relative = torch.where(first_column, weight[:, _BUCKETS, None, None], relative)
+            relative = torch.where(first_row, weight[:, _BUCKETS // 2, None, None], relative)
+        return absolute + relative
+
+
+class _PositionTable(nn.Module):
+    """Learned vectors of positions, normalised; row 0 belongs to the untied first position."""
+
+    def __init__(self, positions: int, width: int):
+        super().__init__()
+        self.embedding = nn.Embedding(positions + 1, width)
+        nn.init.normal_(self.embedding.weight, std=width**-0.5)
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.norm(self.embedding(rows))
+
+
+def _first(ctx: AttentionContext):
+    """Where the query, and where the key, is the first position: [B or 1, 1, T, S] each."""
+    first_row = (ctx.queries.ids == 0)[:, None, :, None]
+    first_column = (ctx.keys.ids == 0)[:, None, None, :]
+    return first_row, first_column
+
+
+def _absolute_count(dims: Dims, site: str) -> int:
+    width = dims.embed_dim
+    tables = (dims.max_positions + 1) * width + 2 * width
+    if site == "cross":
+        tables += (dims.max_key_positions + 1) * width + 2 * width
+    return tables + 2 * (width**2 + width)

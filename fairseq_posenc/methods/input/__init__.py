@@ -1,0 +1,1 @@
+"""Methods that enter with the embeddings or before the layers."""

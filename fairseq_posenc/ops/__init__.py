@@ -1,0 +1,1 @@
+"""Stateless tensor helpers that several methods share."""

@@ -1,0 +1,40 @@
+"""Matrices over queries and keys that depend on their distance alone."""
+
+from __future__ import annotations
+
+from typing import Callable, Optional
+
+import torch
+from torch import Tensor
+
+from ..contract import Positions
+
+
+def distances(queries: Positions, keys: Positions) -> Tensor:
+    """Key position minus query position: [B or 1, T, S]."""
+    return keys.ids.unsqueeze(-2) - queries.ids.unsqueeze(-1)
+
+
+def diagonals(queries: Positions, keys: Positions) -> Optional[Tensor]:
+    """The T + S - 1 distances that occur, ascending, where both sides are counted; None where they are not.
+
+    Distance s - t of column s and row t stands at index s - t + T - 1.
+    """
+    if queries.start is None or keys.start is None:
+        return None
+    rows, columns = queries.ids.size(1), keys.ids.size(1)
+    first = keys.start - (queries.start + rows - 1)
+    return torch.arange(first, first + rows + columns - 1, device=keys.ids.device)
+
+
+def toeplitz(values: Tensor, columns: int) -> Tensor:
+    """[..., T + S - 1] along ascending distances -> [..., T, S], without an index tensor or a scatter in its gradient."""
+    return values.unfold(-1, columns, 1).flip(-2)
+
+
+def by_distance(queries: Positions, keys: Positions, values: Callable[[Tensor], Tensor]) -> Tensor:
+    """`values` maps distances [...] to [H or 1, ...]; the result is [B or 1, H or 1, T, S]."""
+    along = diagonals(queries, keys)
+    if along is not None:
+        return toeplitz(values(along), keys.ids.size(1)).unsqueeze(0)
+    return values(distances(queries, keys)).transpose(0, 1)  # [H, B, T, S] -> [B, H, T, S]

@@ -1,0 +1,51 @@
+"""Sinusoids of positions, computed in float64 and rounded once."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from ..contract import Positions
+
+
+def frequencies(count: int, width: int, grid: str, base: float = 10000.0) -> Tensor:
+    """The first `count` angular frequencies of a sinusoid of `width` channels, float64.
+
+    grid "paper": base^(-2k/width), Vaswani et al. (2017); grid "fairseq": base^(-k/(width//2 - 1)), whose last is exactly 1/base.
+    """
+    k = torch.arange(count, dtype=torch.float64)
+    exponent = 2 * k / width if grid == "paper" else k / max(width // 2 - 1, 1)
+    return torch.exp(-math.log(base) * exponent)
+
+
+def sinusoid(positions: Tensor, width: int, layout: str, grid: str, base: float = 10000.0) -> Tensor:
+    """[...] -> [..., width] in float32: sine and cosine "interleaved" or in "halves"; an odd last channel is zero."""
+    half = width // 2
+    angles = positions.double().unsqueeze(-1) * frequencies(half, width, grid, base).to(positions.device)
+    pair = (angles.sin(), angles.cos())
+    waves = torch.stack(pair, -1).flatten(-2) if layout == "interleaved" else torch.cat(pair, -1)
+    return torch.nn.functional.pad(waves, (0, width - 2 * half)).float()
+
+
+class SinusoidTable(nn.Module):
+    """The first rows of a sinusoid, kept as bits so that `.half()` cannot round them; further rows are computed."""
+
+    def __init__(self, rows: int, width: int, layout: str, grid: str, base: float = 10000.0, origin: int = 0):
+        super().__init__()
+        self.form = (width, layout, grid, base)
+        self.origin = origin
+        table = sinusoid(torch.arange(origin, origin + rows), *self.form)
+        self.register_buffer("bits", table.view(torch.int32), persistent=False)
+
+    def forward(self, at: Positions) -> Tensor:
+        """[B or 1, T] -> [B or 1, T, width] in float32."""
+        if at.start is None or at.start + at.ids.size(1) > self.bits.size(0):
+            return sinusoid(at.ids + self.origin, *self.form)
+        return self.rows[at.start : at.start + at.ids.size(1)].unsqueeze(0)
+
+    @property
+    def rows(self) -> Tensor:
+        """[rows, width] in float32."""
+        return self.bits.view(torch.float32)

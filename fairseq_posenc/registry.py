@@ -1,0 +1,227 @@
+"""Finds the methods by scanning methods/, reads specs and builds what they describe (torch only)."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import importlib
+import pkgutil
+import typing
+from typing import Any, Dict, List, Optional, Tuple
+
+from . import methods
+from .contract import SITES, Dims, MethodCard, Options, PositionError, PositionMethod
+
+
+@functools.lru_cache(maxsize=None)
+def _classes() -> Dict[str, type]:
+    found: Dict[str, type] = {}
+    for module in pkgutil.walk_packages(methods.__path__, methods.__name__ + "."):
+        for item in vars(importlib.import_module(module.name)).values():
+            if isinstance(item, type) and issubclass(item, PositionMethod) and item.__module__ == module.name:
+                if "card" in vars(item):
+                    if item.card.name in found:
+                        raise RuntimeError(f"two methods are named {item.card.name}")
+                    found[item.card.name] = item
+    return dict(sorted(found.items()))
+
+
+def names() -> List[str]:
+    """The names of all methods."""
+    return list(_classes())
+
+
+def nearest(given: str, allowed: List[str]) -> str:
+    """'; did you mean X?' for the nearest name, or nothing where none is near."""
+    match = difflib.get_close_matches(given, allowed, 1, 0.5)
+    return f"; did you mean {match[0]!r}?" if match else ""
+
+
+def method_class(name: str) -> type:
+    """The class of a method; raises PositionError with the nearest name."""
+    if name not in _classes():
+        raise PositionError(
+            f"position method {name!r} is unknown{nearest(name, names())} ({len(names())} methods: posenc list)"
+        )
+    return _classes()[name]
+
+
+def card(name: str) -> MethodCard:
+    """The card of a method."""
+    return method_class(name).card
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """One method of a spec with all its options."""
+
+    name: str
+    options: Any
+
+    def __str__(self) -> str:
+        """The method and every option that differs from its default."""
+        changed = [
+            f"{field.name}={_text(getattr(self.options, field.name))}"
+            for field in dataclasses.fields(self.options)
+            if getattr(self.options, field.name) != field.default
+        ]
+        return self.name + (":" + ",".join(changed) if changed else "")
+
+    @property
+    def signature(self) -> str:
+        """The method and all its options."""
+        fields = dataclasses.fields(self.options)
+        return self.name + ":" + ",".join(f"{f.name}={_text(getattr(self.options, f.name))}" for f in fields)
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """What stands at one site: methods applied in this order."""
+
+    parts: Tuple[Part, ...]
+
+    def __str__(self) -> str:
+        return "+".join(map(str, self.parts))
+
+    @property
+    def signature(self) -> str:
+        return "+".join(part.signature for part in self.parts)
+
+
+def parse(text: str, site: Optional[str] = None) -> Spec:
+    """Reads `name:option=value,option=value+name`; raises one PositionError that lists all problems."""
+    problems: List[str] = []
+    parts = [part for part in (_parse_part(piece, problems) for piece in text.split("+")) if part is not None]
+    if site is not None:
+        if site not in SITES:
+            problems.append(f"site {site!r} is unknown; sites are {', '.join(SITES)}")
+        else:
+            problems += [_misplaced(part.name, site) for part in parts if site not in card(part.name).all_sites]
+    if problems:
+        raise PositionError(f"spec {text!r}: " + "; ".join(problems))
+    return Spec(tuple(parts))
+
+
+def build(spec: str, dims: Dims, site: str) -> List[PositionMethod]:
+    """The methods of a spec, built for a stack; raises PositionError where one cannot serve it."""
+    parts = []
+    for part in parse(spec, site).parts:
+        layers = part.options.layers
+        if layers is not None:
+            missing = [layer for layer in layers if layer >= dims.num_layers]
+            if missing:
+                raise PositionError(f"{part}: layer {missing[0]} does not exist; layers are 0 to {dims.num_layers - 1}")
+        own = dims if layers is None else dataclasses.replace(dims, num_layers=len(layers))
+        method = method_class(part.name)(part.options, own, site)
+        if layers is not None and not method.hooks - {"positions", "embed"}:
+            raise PositionError(f"{part}: {part.name} enters with the embeddings, so layers= means nothing; leave it out")
+        parts.append(method)
+    return parts
+
+
+def option_rows(name: str) -> List[Tuple[str, str, str, str]]:
+    """(option, allowed values, default, help) of every option of a method."""
+    cls = method_class(name)
+    hints = typing.get_type_hints(cls.Options)
+    return [
+        (field.name, _allowed(hints[field.name], field.metadata), _text(field.default), field.metadata["help"])
+        for field in dataclasses.fields(cls.Options)
+    ]
+
+
+def _misplaced(name: str, site: str) -> str:
+    serving = [other for other in names() if site in card(other).all_sites and other.split("_")[0] == name.split("_")[0]]
+    hint = f"; at {site} there is {', '.join(serving)}" if serving else ""
+    return f"{name} is not defined at {site}, only at {', '.join(card(name).all_sites)}{hint}"
+
+
+def _parse_part(text: str, problems: List[str]) -> Optional[Part]:
+    name, _, rest = text.strip().partition(":")
+    try:
+        cls = method_class(name)
+    except PositionError as error:
+        problems.append(str(error))
+        return None
+    hints, fields = typing.get_type_hints(cls.Options), {f.name: f for f in dataclasses.fields(cls.Options)}
+    values: Dict[str, Any] = {}
+    for item in filter(None, rest.split(",")):
+        key, equals, value = (piece.strip() for piece in item.partition("="))
+        if key not in fields:
+            listed = nearest(key, list(fields)) or f"; options are {', '.join(fields)}"
+            problems.append(f"{name} has no option {key!r}{listed} (posenc show {name})")
+        elif key in values:
+            problems.append(f"{name}: {key} is given twice")
+        else:
+            try:
+                values[key] = _value(value if equals else "", hints[key], fields[key].metadata)
+            except ValueError:
+                problems.append(f"{name}: {key}={value!r} is not allowed; {key} is {_allowed(hints[key], fields[key].metadata)}")
+    if problems:
+        return None
+    try:
+        return Part(name, cls.Options(**values))
+    except PositionError as error:
+        problems.append(f"{name}: {error}")
+        return None
+
+
+def _value(text: str, hint: Any, metadata: typing.Mapping[str, Any]) -> Any:
+    """Reads one value; raises ValueError where the type or the range does not allow it."""
+    arguments = typing.get_args(hint)
+    if type(None) in arguments:
+        return None if text == "none" else _value(text, next(a for a in arguments if a is not type(None)), metadata)
+    if typing.get_origin(hint) is typing.Literal:
+        matches = [choice for choice in arguments if str(choice) == text]
+        if not matches:
+            raise ValueError(text)
+        return matches[0]
+    if typing.get_origin(hint) is tuple:
+        return _layers(text)
+    if hint is bool:
+        if text not in ("true", "false"):
+            raise ValueError(text)
+        return text == "true"
+    value = hint(text)
+    low, high = metadata.get("minimum"), metadata.get("maximum")
+    if (low is not None and not value >= low) or (high is not None and not value <= high):
+        raise ValueError(text)
+    return value
+
+
+def _layers(text: str) -> Tuple[int, ...]:
+    """Reads 0, 0/2 or 0-3."""
+    found: List[int] = []
+    for piece in text.split("/"):
+        first, dash, last = piece.partition("-")
+        found += range(int(first), int(last) + 1) if dash else [int(first)]
+    if not found or len(set(found)) < len(found):
+        raise ValueError(text)
+    return tuple(sorted(found))
+
+
+def _allowed(hint: Any, metadata: typing.Mapping[str, Any]) -> str:
+    arguments = typing.get_args(hint)
+    if type(None) in arguments:
+        return "none or " + _allowed(next(a for a in arguments if a is not type(None)), metadata)
+    if typing.get_origin(hint) is typing.Literal:
+        return "one of " + ", ".join(map(str, arguments))
+    if typing.get_origin(hint) is tuple:
+        return "numbers such as 0, 0/2 or 0-3"
+    if hint is bool:
+        return "true or false"
+    low, high = metadata.get("minimum"), metadata.get("maximum")
+    bounds = {(True, True): f" from {low} to {high}", (True, False): f" of at least {low}", (False, True): f" of at most {high}"}
+    kind = {int: "an integer", float: "a number"}.get(hint, "text")
+    return kind + bounds.get((low is not None, high is not None), "")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return "/".join(map(str, value))
+    return "none" if value is None else str(value)
+
+
+__all__ = ["Options", "Part", "Spec", "build", "card", "method_class", "names", "nearest", "option_rows", "parse"]

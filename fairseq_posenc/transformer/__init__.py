@@ -1,0 +1,1 @@
+"""The Transformer that hosts position methods."""

@@ -1,0 +1,140 @@
+"""The decoder: teacher forcing and decoding step by step go through the same code."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional, Tuple
+
+from fairseq.models import FairseqIncrementalDecoder
+from fairseq.modules import LayerNorm
+from torch import Tensor, nn
+
+from ..contract import AttentionContext, Positions, State
+from .encoder import unroll
+from .layers import DecoderLayer
+from .placement import Placement
+from .stack import Stack
+
+
+class Decoder(Stack, FairseqIncrementalDecoder):
+    """A Transformer decoder with positions in its own attention and in that to the source.
+
+    Shapes: prev_output_tokens [B, T], right-padded -> logits [B, T, V] and fairseq's dictionary.
+    """
+
+    def __init__(
+        self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding, placement: Placement, cross_placement: Placement
+    ):
+        super().__init__(dictionary)
+        self.build_stack(
+            cfg,
+            cfg.decoder,
+            embed_tokens,
+            placement,
+            lambda: DecoderLayer(cfg, placement, cross_placement),
+            cfg.tie_decoder_layers,
+        )
+        self.cross_position = cross_placement
+        final_norm = cfg.decoder.normalize_before and not cfg.no_decoder_final_norm
+        self.layer_norm = LayerNorm(cfg.decoder.embed_dim) if final_norm else None
+        self.output_projection = nn.Linear(cfg.decoder.embed_dim, len(dictionary), bias=False)
+        if cfg.share_decoder_input_output_embed:
+            self.output_projection.weight = self.embed_tokens.weight
+        else:
+            nn.init.normal_(self.output_projection.weight, std=cfg.decoder.embed_dim**-0.5)
+        self.max_target_positions = cfg.max_target_positions
+        self.need_attn = True
+
+    def forward(
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: Dict[str, List[Tensor]],
+        incremental_state: Optional[dict] = None,
+        features_only: bool = False,
+        full_context_alignment: bool = False,
+        alignment_layer: Optional[int] = None,
+        alignment_heads: Optional[int] = None,
+        src_lengths: Optional[Tensor] = None,
+        return_all_hiddens: bool = False,
+    ) -> Tuple[Tensor, Dict[str, Any]]:
+        x, extra = self.extract_features(
+            prev_output_tokens, encoder_out, incremental_state, full_context_alignment, alignment_layer, alignment_heads
+        )
+        return (x if features_only else self.output_layer(x)), extra
+
+    def extract_features(
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: Dict[str, List[Tensor]],
+        incremental_state: Optional[dict] = None,
+        full_context_alignment: bool = False,
+        alignment_layer: Optional[int] = None,
+        alignment_heads: Optional[int] = None,
+    ) -> Tuple[Tensor, Dict[str, Any]]:
+        """Features [B, T, C]; `attn` holds the weights of the alignment layer, [B, T, S] in the caller's columns, where wanted.
+
+        With an incremental state only the last token is read, and T is 1.
+        """
+        state = None if incremental_state is None else State(incremental_state)
+        own, cross = self._contexts(prev_output_tokens, encoder_out, state, full_context_alignment)
+        tokens = prev_output_tokens if state is None else prev_output_tokens[:, -1:]
+        source = encoder_out["encoder_out"][0].transpose(0, 1)  # [S, B, C] -> [B, S, C]
+        wanted = alignment_layer is not None or alignment_heads is not None or (self.need_attn and not self.training)
+        alignment_layer = self.num_layers - 1 if alignment_layer is None else alignment_layer
+
+        x, _ = self.embed(tokens, own)
+        placements = (self.position, self.cross_position)
+        prepared = [placement.prepare(ctx) for placement, ctx in zip(placements, (own, cross))]
+        states, weights = [x], None
+        for index, layer in self.active_layers():
+            contexts = tuple(ctx.at(layer=index, state=_within(ctx.state, str(index))) for ctx in (own, cross))
+            x = self.position.through("before_layer", x, ctx=contexts[0])
+            additives = (prepared[0][index], prepared[1][index])
+            here = wanted and index == alignment_layer
+            x, found = self.run(layer, x, source, placements, contexts, additives, here)
+            weights = found if here else weights
+            states.append(x.transpose(0, 1))
+        if self.layer_norm is not None:
+            x = self.layer_norm(x)
+        if weights is not None:
+            weights = weights[:, :alignment_heads].mean(1)  # [B, H, T, S] -> [B, T, S]
+            weights = unroll(weights, encoder_out["source_shift"][0])
+        return x, {"attn": [weights], "inner_states": states}
+
+    def _contexts(
+        self, prev_output_tokens: Tensor, encoder_out: Dict[str, List[Tensor]], state: Optional[State], full_context: bool
+    ) -> Tuple[AttentionContext, AttentionContext]:
+        """The contexts of the two placements: positions, masks, state and side information."""
+        length, device = prev_output_tokens.size(1), prev_output_tokens.device
+        keys = Positions.counted(0, length, device)
+        queries = keys if state is None else Positions.counted(length - 1, 1, device)
+        source = Positions.counted(0, encoder_out["encoder_out"][0].size(0), device)
+        source_padding = encoder_out["encoder_padding_mask"][0] if encoder_out["encoder_padding_mask"] else None
+        structure = {
+            name.partition(".")[2]: tensors[0] for name, tensors in encoder_out.items() if name.startswith("structure.")
+        }
+        # a causal query never sees the padding to its right
+        padding = prev_output_tokens.eq(self.padding_idx) if full_context else None
+        own = AttentionContext(
+            "decoder", queries, keys, causal=not full_context, key_padding=padding,
+            state=_within(state, "self"), structure=structure,
+        )  # fmt: skip
+        cross = AttentionContext(
+            "cross", queries, source, key_padding=source_padding, state=_within(state, "cross"), structure=structure
+        )
+        return self.position.begin(own), self.cross_position.begin(cross)
+
+    def output_layer(self, features: Tensor) -> Tensor:
+        return self.output_projection(features)
+
+    def reorder_incremental_state(self, incremental_state: dict, new_order: Tensor) -> None:
+        State(incremental_state).reorder(new_order)
+
+    def make_generation_fast_(self, need_attn: bool = False, **kwargs: Any) -> None:
+        self.need_attn = need_attn
+
+    def max_positions(self) -> int:
+        return int(min(self.max_target_positions, self.position.limit, self.cross_position.limit))
+
+
+def _within(state: Optional[State], scope: str) -> Optional[State]:
+    return None if state is None else state.within(scope)

@@ -1,0 +1,89 @@
+"""The encoder: it rolls every sentence to the left edge once, so that column and position are the same for all methods."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+import torch
+from fairseq.models import FairseqEncoder
+from fairseq.modules import LayerNorm
+from torch import Tensor, nn
+
+from ..contract import AttentionContext, Positions
+from .layers import EncoderLayer
+from .placement import Placement
+from .stack import Stack, reorder
+
+
+def roll(tokens: Tensor, padding_idx: int) -> Tuple[Tensor, Tensor]:
+    """Moves left padding to the right: tokens [B, S] -> the same rolled, and how far each row moved, [B, 1]."""
+    shift = (tokens.ne(padding_idx).cumsum(1) == 0).sum(1, keepdim=True)
+    columns = torch.arange(tokens.size(1), device=tokens.device)
+    return tokens.gather(1, (columns + shift) % tokens.size(1)), shift
+
+
+def unroll(weights: Tensor, shift: Tensor) -> Tensor:
+    """Gives the columns of [B, T, S] back the places that they had before `roll`."""
+    columns = torch.arange(weights.size(-1), device=weights.device)
+    index = (columns - shift) % weights.size(-1)  # [B, S]
+    return weights.gather(-1, index.unsqueeze(1).expand_as(weights))
+
+
+class Encoder(Stack, FairseqEncoder):
+    """A Transformer encoder with positions: tokens [B, S], padded on either side -> fairseq's dictionary of outputs.
+
+    All outputs are right-padded; `source_shift` [B, 1] says how far each sentence moved, for alignments.
+    """
+
+    def __init__(self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding, placement: Placement):
+        super().__init__(dictionary)
+        self.build_stack(
+            cfg, cfg.encoder, embed_tokens, placement, lambda: EncoderLayer(cfg, placement), cfg.tie_encoder_layers
+        )
+        self.layer_norm = LayerNorm(cfg.encoder.embed_dim) if cfg.encoder.normalize_before else None
+        self.max_source_positions = cfg.max_source_positions
+
+    def forward(
+        self,
+        src_tokens: Tensor,
+        src_lengths: Optional[Tensor] = None,
+        return_all_hiddens: bool = False,
+        structure: Optional[Mapping[str, Tensor]] = None,
+    ) -> Dict[str, List[Tensor]]:
+        """`structure` is side information of the source, right-padded, such as trees; methods find it in their context."""
+        tokens, shift = roll(src_tokens, self.padding_idx)
+        padding = tokens.eq(self.padding_idx)
+        padding = padding if padding.any() else None
+        at = Positions.counted(0, tokens.size(1), tokens.device)
+        ctx = self.position.begin(
+            AttentionContext("encoder", at, at, key_padding=padding, structure=structure or {})
+        )
+        x, embedded = self.embed(tokens, ctx)
+        if padding is not None:
+            x = x.masked_fill(padding.unsqueeze(-1), 0.0)
+        states = [x] if return_all_hiddens else []
+        prepared = self.position.prepare(ctx)
+        for index, layer in self.active_layers():
+            here = ctx.at(layer=index)
+            x = self.position.through("before_layer", x, ctx=here)
+            x = self.run(layer, x, self.position, here, prepared[index])
+            if return_all_hiddens:
+                states.append(x)
+        if self.layer_norm is not None:
+            x = self.layer_norm(x)
+        return {
+            "encoder_out": [x.transpose(0, 1)],  # [B, S, C] -> [S, B, C], fairseq's order
+            "encoder_padding_mask": [] if padding is None else [padding],  # [B, S]
+            "encoder_embedding": [embedded],  # [B, S, C]
+            "encoder_states": [state.transpose(0, 1) for state in states],
+            "src_tokens": [],
+            "src_lengths": [tokens.ne(self.padding_idx).sum(1, keepdim=True, dtype=torch.int32)],
+            "source_shift": [shift],
+            **{f"structure.{name}": [tensor] for name, tensor in (structure or {}).items()},
+        }
+
+    def reorder_encoder_out(self, encoder_out: Dict[str, List[Tensor]], new_order: Tensor) -> Dict[str, List[Tensor]]:
+        return reorder(encoder_out, new_order, {"encoder_out": 1, "encoder_states": 1})
+
+    def max_positions(self) -> int:
+        return int(min(self.max_source_positions, self.position.limit))

@@ -1,0 +1,194 @@
+"""The fairseq model: options, refusals, building and loading."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, Dict, Mapping, Optional
+
+import torch
+from fairseq import utils
+from fairseq.models import register_model
+from fairseq.models.transformer import TransformerConfig, TransformerModel
+from torch import Tensor, nn
+
+from ..contract import Dims, PositionError
+from ..registry import build, parse
+from .decoder import Decoder
+from .encoder import Encoder
+from .placement import Placement
+
+NAME = "posenc_transformer"
+SPEC_OPTIONS = {"encoder": "encoder_position", "decoder": "decoder_position", "cross": "cross_position"}
+
+#: options of stock `transformer` that would have no effect here, and why
+_REFUSED = {
+    "encoder_learned_pos": "positions are chosen by --encoder-position learned",
+    "decoder_learned_pos": "positions are chosen by --decoder-position learned",
+    "no_token_positional_embeddings": "positions are chosen by --encoder-position none --decoder-position none",
+    "encoder_layers_to_keep": "a position method may have parameters of every layer",
+    "decoder_layers_to_keep": "a position method may have parameters of every layer",
+    "encoder_xformers_att_config": "attention is our own",
+    "decoder_xformers_att_config": "attention is our own",
+    "adaptive_input": "embeddings have one width",
+    "adaptive_softmax_cutoff": "the output has one projection",
+    "merge_src_tgt_embed": "use a joined dictionary and --share-all-embeddings",
+    "offload_activations": "use --checkpoint-activations",
+    "no_cross_attention": "the model is an encoder-decoder",
+    "cross_self_attention": "attention to the source has positions of its own",
+    "quant_noise_pq": "projections are plain",
+    "quant_noise_scalar": "projections are plain",
+    "char_inputs": "inputs are tokens",
+    "base_layers": "layers are plain",
+    "export": "the model is not TorchScript",
+}
+
+
+class Refusal(SystemExit):
+    """One clear line on standard error and a non-zero exit, also where fairseq would wrap an exception in another."""
+
+    def __init__(self, message: object):
+        super().__init__(f"fairseq_posenc: {message}")
+
+
+@register_model(NAME)
+class PositionTransformer(TransformerModel):
+    """A Transformer whose encoder, decoder and attention to the source each take a position spec.
+
+    Raises Refusal for a wrong spec, for options of stock `transformer` that have no effect here, and for a checkpoint of
+    other positions.
+    """
+
+    @classmethod
+    def add_args(cls, parser: argparse.ArgumentParser) -> None:
+        super().add_args(parser)
+        where = {
+            "encoder": "the encoder's input and self-attention",
+            "decoder": "the decoder's input and self-attention",
+            "cross": "the decoder's attention to the source",
+        }
+        for site, option in SPEC_OPTIONS.items():
+            parser.add_argument(
+                f"--{option.replace('_', '-')}", metavar="SPEC", help=f"positions of {where[site]}, e.g. shaw:max_distance=8"
+            )
+        for side in ("encoder", "decoder"):
+            parser.add_argument(
+                f"--tie-{side}-layers", action="store_true", help=f"all {side} layers are one, as in Universal Transformers"
+            )
+
+    @classmethod
+    def build_model(cls, args: argparse.Namespace, task: Any) -> PositionTransformer:
+        _refuse_options(args, task)
+        try:
+            model = super().build_model(args, task)
+        except PositionError as error:
+            raise Refusal(error) from None
+        model.specs = {site: parse(getattr(args, option), site) for site, option in SPEC_OPTIONS.items()}
+        text = "\n".join(f"{site}: {spec.signature}" for site, spec in model.specs.items())
+        model.register_buffer("positions_text", torch.tensor(list(text.encode()), dtype=torch.uint8))
+        return model
+
+    @classmethod
+    def build_encoder(cls, cfg: Any, src_dict: Any, embed_tokens: nn.Embedding) -> Encoder:
+        return Encoder(cfg, src_dict, embed_tokens, _placement(cfg, "encoder", cfg.encoder, embed_tokens))
+
+    @classmethod
+    def build_decoder(cls, cfg: Any, tgt_dict: Any, embed_tokens: nn.Embedding) -> Decoder:
+        placements = (_placement(cfg, site, cfg.decoder, embed_tokens) for site in ("decoder", "cross"))
+        return Decoder(cfg, tgt_dict, embed_tokens, *placements)
+
+    def __init__(self, args: Any, encoder: Encoder, decoder: Decoder):
+        super().__init__(args, encoder, decoder)
+        encoder.max_source_positions = min(encoder.max_source_positions, decoder.cross_position.key_limit)
+
+    def forward(
+        self,
+        src_tokens: Tensor,
+        src_lengths: Tensor,
+        prev_output_tokens: Tensor,
+        return_all_hiddens: bool = False,
+        features_only: bool = False,
+        alignment_layer: Optional[int] = None,
+        alignment_heads: Optional[int] = None,
+        structure: Optional[Mapping[str, Tensor]] = None,
+    ):
+        encoder_out = self.encoder(src_tokens, src_lengths, return_all_hiddens, structure)
+        return self.decoder(
+            prev_output_tokens,
+            encoder_out,
+            features_only=features_only,
+            alignment_layer=alignment_layer,
+            alignment_heads=alignment_heads,
+        )
+
+    def load_state_dict(self, state_dict: Dict[str, Tensor], strict: bool = True, model_cfg: Any = None, args: Any = None):
+        """Loads our own checkpoints of the same positions, and stock `transformer` checkpoints where positions agree."""
+        given = state_dict.get("positions_text")
+        if given is None:
+            self._refuse_foreign(state_dict)
+            state_dict = {**state_dict, "positions_text": self.positions_text}
+        elif not torch.equal(given, self.positions_text):
+            raise Refusal(
+                f"the checkpoint has other positions than this model ({_differences(given, self.positions_text)}); "
+                "train with the checkpoint's positions, or into another --save-dir"
+            )
+        try:
+            return super().load_state_dict(state_dict, strict, model_cfg, args)
+        except RuntimeError as error:
+            raise Refusal(f"the checkpoint does not fit this model: {_first_problem(error)}; check --arch and its sizes") from None
+
+    def _refuse_foreign(self, state_dict: Mapping[str, Tensor]) -> None:
+        """Stock fairseq knows learned and sinusoidal positions, or none."""
+        names = {site: [part.name for part in self.specs[site].parts] for site in ("encoder", "decoder")}
+        for site, found in names.items():
+            stock = "learned" if f"{site}.embed_positions.weight" in state_dict else "sinusoidal"
+            if found != [stock] or any(part.name != "none" for part in self.specs["cross"].parts):
+                raise Refusal(
+                    f"the checkpoint is not one of ours; a checkpoint of stock fairseq's transformer fits --{site}-position "
+                    f"{stock} with --cross-position none, not {self.specs[site]}"
+                )
+
+
+def _placement(cfg: Any, site: str, side: Any, embed_tokens: nn.Embedding) -> Placement:
+    own, other = cfg.max_target_positions, cfg.max_source_positions
+    dims = Dims(
+        embed_dim=side.embed_dim,
+        num_heads=side.attention_heads,
+        num_layers=side.layers,
+        max_positions=other if site == "encoder" else own,
+        max_key_positions=own if site == "decoder" else other,
+        padding_idx=embed_tokens.padding_idx,
+        vocab_size=embed_tokens.num_embeddings,
+    )
+    spec = getattr(side if site != "cross" else cfg, "position" if site != "cross" else "cross_position")
+    return Placement(build(spec, dims, site), dims, site)
+
+
+def _refuse_options(args: argparse.Namespace, task: Any) -> None:
+    defaults = TransformerConfig()
+    for option, reason in _REFUSED.items():
+        given = getattr(args, option, None)
+        if given and given != getattr(defaults, option, None):
+            raise Refusal(f"--{option.replace('_', '-')} is not supported: {reason}")
+    if utils.eval_bool(str(getattr(task.cfg, "left_pad_target", False))):
+        raise Refusal("--left-pad-target is not supported: decoding counts target positions from the left; leave it out")
+    if getattr(args, "ddp_backend", None) == "fully_sharded":
+        raise Refusal("--ddp-backend fully_sharded is not supported; use legacy_ddp or pytorch_ddp")
+    for side in ("encoder", "decoder"):
+        width, heads = getattr(args, f"{side}_embed_dim"), getattr(args, f"{side}_attention_heads")
+        if width % heads:
+            raise Refusal(f"--{side}-embed-dim {width} must be divisible by --{side}-attention-heads {heads}")
+    for option in ("decoder_input_dim", "decoder_output_dim"):
+        if getattr(args, option, args.decoder_embed_dim) != args.decoder_embed_dim:
+            raise Refusal(f"--{option.replace('_', '-')} is not supported: it must equal --decoder-embed-dim")
+
+
+def _differences(given: Tensor, own: Tensor) -> str:
+    """The sites whose specs differ, as 'encoder: t5:... instead of rope:...'."""
+    rows = [dict(line.split(": ", 1) for line in bytes(text.tolist()).decode().splitlines()) for text in (given, own)]
+    return "; ".join(f"{site}: {rows[0].get(site)} instead of {spec}" for site, spec in rows[1].items() if rows[0].get(site) != spec)
+
+
+def _first_problem(error: RuntimeError) -> str:
+    """The first line of torch's list that says what is wrong."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    return next((line.rstrip(".") for line in lines[1:] if line), lines[0])

@@ -1,0 +1,211 @@
+"""The position methods placed at one site of one stack, ready for its attention (torch only)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, List, Optional, Tuple
+
+import torch
+from torch import Tensor, nn
+
+from ..contract import AttentionContext, Dims, PositionError, PositionMethod, Positions
+
+#: hooks that a method with `attend` leaves without effect, for it replaces all that they change
+_INSIDE_KERNEL = frozenset({"bias", "content_scores", "rescale", "mask", "content_values", "scale"})
+#: hooks that act before the layers, where a choice of layers means nothing
+_BEFORE_LAYERS = frozenset({"positions", "draw", "embed"})
+
+
+@dataclass(frozen=True)
+class Additive:
+    """What an attention adds to its scores and where it may look; the same for every layer that agrees on it.
+
+    `logits` is the bias with -inf where `allowed` is false, or `allowed` itself without a bias, or None with neither.
+    """
+
+    bias: Optional[Tensor] = None  # [B or 1, H or 1, T, S]
+    allowed: Optional[Tensor] = None  # bool [B or 1, H or 1, T or 1, S]
+    blind: Optional[Tensor] = None  # bool [B or 1, H or 1, T, 1], True for queries that may look nowhere
+    logits: Optional[Tensor] = None
+    causal: bool = False  # causality is the only mask and there is no bias
+
+    @classmethod
+    def of(cls, bias: Optional[Tensor], allowed: Optional[Tensor], blind: Optional[Tensor] = None) -> Additive:
+        """With `logits` made from the rest."""
+        if bias is None:
+            return cls(None, allowed, blind, allowed)
+        return cls(bias, allowed, blind, bias if allowed is None else bias.masked_fill(~allowed, float("-inf")))
+
+    def joined(self, mask: Tensor) -> Additive:
+        """With a further mask [T, S]: bool, True where a query may not look, or numbers to add."""
+        allowed = torch.ones_like(mask, dtype=torch.bool).tril() if self.causal else self.allowed
+        if mask.dtype == torch.bool:
+            return Additive.of(self.bias, ~mask if allowed is None else allowed & ~mask, self.blind)
+        return Additive.of(mask if self.bias is None else self.bias + mask, allowed, self.blind)
+
+
+class Placement(nn.Module):
+    """The methods of one site: vectors pass through all in the order of the spec, scores and values add up, masks join.
+
+    Raises PositionError where two methods contradict each other, or where `layers` names a layer that does not exist or a
+    method that enters before the layers.
+    """
+
+    def __init__(self, parts: List[PositionMethod], dims: Dims, site: str):
+        super().__init__()
+        self.dims, self.site = dims, site
+        self.parts = nn.ModuleList(parts)
+        self.projections = frozenset().union(*(part.projections for part in parts))
+        self._plans = [self._plan(layer) for layer in range(dims.num_layers)]
+        for plan in self._plans:
+            _refuse_contradictions(plan, dims)
+        self._entry = {hook: [p for p in parts if hook in p.hooks] for hook in _BEFORE_LAYERS}
+        self._scales = [
+            next((part.scale(dims.head_dim) for part, _ in plan.get("scale", ())), dims.head_dim**-0.5)
+            for plan in self._plans
+        ]
+
+    def _plan(self, layer: int) -> dict:
+        """hook -> the methods that use it at this layer, each with the layer as the method counts them."""
+        plan: dict = {}
+        for part in self.parts:
+            layers = part.options.layers
+            if layers is None or layer in layers:
+                for hook in part.hooks:
+                    plan.setdefault(hook, []).append((part, layer if layers is None else layers.index(layer)))
+        return plan
+
+    @property
+    def limit(self) -> float:
+        """The number of query positions beyond which some method cannot serve."""
+        return min((part.limit for part in self.parts if part.limit is not None), default=math.inf)
+
+    @property
+    def key_limit(self) -> float:
+        """The same for key positions."""
+        return min((part.key_limit for part in self.parts if part.key_limit is not None), default=math.inf)
+
+    def check_length(self, ctx: AttentionContext) -> None:
+        """Raises PositionError where a method cannot serve positions as large as these."""
+        own, other = {"encoder": ("source",) * 2, "decoder": ("target",) * 2, "cross": ("target", "source")}[self.site]
+        for part in self.parts:
+            for side, at, limit in ((own, ctx.queries, part.limit), (other, ctx.keys, part.key_limit)):
+                if limit is not None and at.last >= limit:
+                    raise PositionError(
+                        f"{part.card.name} ({self.site}): a {side} sentence of {at.last + 1} positions exceeds its {limit}; "
+                        f"leave out longer sentences, or train with a larger --max-{side}-positions"
+                    )
+
+    def uses(self, hook: str, layer: int) -> bool:
+        return hook in self._plans[layer]
+
+    def scale(self, layer: int) -> float:
+        return self._scales[layer]
+
+    def using(self, hook: str, ctx: AttentionContext) -> List[Tuple[PositionMethod, AttentionContext]]:
+        """The methods with this hook at this layer, each with the context as it sees it."""
+        return [
+            (part, ctx if layer == ctx.layer else ctx.at(layer=layer)) for part, layer in self._plans[ctx.layer].get(hook, ())
+        ]
+
+    def through(self, hook: str, x: Tensor, *args: Any, ctx: AttentionContext) -> Tensor:
+        """Passes x through a vector hook of every method."""
+        for part, here in self.using(hook, ctx):
+            x = getattr(part, hook)(x, *args, here)
+        return x
+
+    def total(self, hook: str, *args: Any, ctx: AttentionContext) -> Optional[Tensor]:
+        """The sum of an additive hook over the methods, or None where none has it."""
+        total = None
+        for part, here in self.using(hook, ctx):
+            term = getattr(part, hook)(*args, here)
+            total = term if total is None else total + term
+        return total
+
+    def keeps_keys(self, layer: int) -> bool:
+        return all(part.keeps_keys for part, _ in self._plans[layer].get("attend", ()))
+
+    def begin(self, ctx: AttentionContext) -> AttentionContext:
+        """The context of one forward: checked for length, with the methods' positions and draws."""
+        self.check_length(ctx)
+        if self._entry["positions"]:
+            queries, keys = self.positions(ctx.queries), self.positions(ctx.keys)
+            ctx = ctx.at(queries=queries, keys=queries if ctx.site == "encoder" else keys)
+        if self._entry["draw"]:
+            ctx = ctx.at(drawn={part: part.draw(ctx) for part in self._entry["draw"]})
+        return ctx
+
+    def positions(self, at: Positions) -> Positions:
+        """The ids that the methods see: drawn anew in training, the same as given in evaluation."""
+        ids = at.ids
+        for part in self._entry["positions"]:
+            ids = part.positions(ids)
+        return at if ids is at.ids else Positions(ids)
+
+    def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
+        for part in self._entry["embed"]:
+            x = part.embed(x, tokens, ctx)
+        return x
+
+    def prepare(self, ctx: AttentionContext) -> List[Optional[Additive]]:
+        """For every layer, what it adds to its scores, made once where layers agree; None where a layer must make its own."""
+        made: dict = {}
+        prepared: List[Optional[Additive]] = []
+        for layer, plan in enumerate(self._plans):
+            parts = [part for hook in ("bias", "mask") for part, _ in plan.get(hook, ())]
+            if any(part.per_layer for part in parts):
+                prepared.append(None)
+                continue
+            key = tuple(map(id, parts))
+            if key not in made:
+                made[key] = self.additive(ctx.at(layer=layer))
+            prepared.append(made[key])
+        return prepared
+
+    def additive(self, ctx: AttentionContext) -> Additive:
+        """Bias, method's masks, padding and causality of one layer, merged."""
+        bias = self.total("bias", ctx=ctx)
+        queries, keys = ctx.queries.ids.size(1), ctx.keys.ids.size(1)
+        allowed = None if ctx.key_padding is None else ~ctx.key_padding[:, None, None, :]  # [B, 1, 1, S]
+        masks = [part.mask(here) for part, here in self.using("mask", ctx)]
+        causal = ctx.causal and queries > 1
+        if causal and bias is None and allowed is None and not masks and queries == keys:
+            return Additive(causal=True)
+        if causal:  # the last query stands at the last key, also after cached steps
+            masks.append(torch.ones(queries, keys, dtype=torch.bool, device=ctx.keys.ids.device).tril(keys - queries))
+        for mask in masks:
+            allowed = mask if allowed is None else allowed & mask
+        blind = None
+        if self.uses("mask", ctx.layer):
+            blind = ~allowed.any(-1, keepdim=True)
+            allowed = allowed | blind
+        return Additive.of(bias, allowed, blind)
+
+
+def _refuse_contradictions(plan: dict, dims: Dims) -> None:
+    """Raises PositionError with the reason where methods of one layer cannot be combined."""
+    kernels = [part for part, _ in plan.get("attend", ())]
+    if kernels:
+        others = {p.card.name for hook in _INSIDE_KERNEL | {"attend"} for p, _ in plan.get(hook, ()) if p is not kernels[0]}
+        if others:
+            raise PositionError(
+                f"{kernels[0].card.name} replaces the whole attention kernel, so {', '.join(sorted(others))} "
+                "would have no effect beside it; use it alone or with methods that act on the embeddings"
+            )
+    scales = {part.card.name: part.scale(dims.head_dim) for part, _ in plan.get("scale", ())}
+    if len(set(scales.values())) > 1:
+        listed = ", ".join(f"{name} by {value:.4g}" for name, value in scales.items())
+        raise PositionError(f"methods scale the product of queries and keys differently ({listed}); choose one of them")
+    rotating = [part.card.name for part, _ in plan.get("rotate_query", ())]
+    if len(rotating) > 1:
+        raise PositionError(
+            f"{rotating[0]} and {rotating[1]} both replace queries and keys; "
+            "give them different layers (layers=...) or leave one out"
+        )
+    reading = [part.card.name for part, _ in plan.get("content_scores", ()) if part.card.name not in rotating]
+    if rotating and reading:
+        raise PositionError(
+            f"{reading[0]} adds a term of the queries that {rotating[0]} rotates, so its relative term would depend on the "
+            "absolute position; give one of them other layers (layers=...) or leave it out"
+        )
