@@ -112,33 +112,47 @@ class Positions:
 class State:
     """What decoding remembers between steps, kept in fairseq's incremental_state.
 
-    Tensors set with `keep` are batch first and follow every beam reordering; those set with `fix` belong to no sentence.
+    `keep` is for tensors of the rows of the batch, batch first: they follow every beam reordering. `fix` is for tensors that
+    belong to no sentence. A view `of_source` keeps one row for all beams of a source sentence.
     """
 
-    _KEPT, _FIXED = "posenc.kept", "posenc.fixed"
-
-    def __init__(self, store: dict, scope: str = ""):
-        self._store, self._scope = store, scope
+    def __init__(self, store: dict, scope: str = "", kind: str = "rows"):
+        self._store, self._scope, self._kind = store, scope, kind
 
     def within(self, scope: str) -> State:
-        return State(self._store, f"{self._scope}{scope}.")
+        return State(self._store, f"{self._scope}{scope}.", self._kind)
+
+    def of_source(self) -> State:
+        return State(self._store, self._scope, "sources")
 
     def get(self, name: str) -> Optional[Tensor]:
-        kept = self._store.get(self._KEPT, {}).get(self._scope + name)
-        return kept if kept is not None else self._store.get(self._FIXED, {}).get(self._scope + name)
+        kept = self._tensors(self._kind).get(self._scope + name)
+        return kept if kept is not None else self._tensors("fixed").get(self._scope + name)
 
     def keep(self, name: str, tensor: Tensor) -> Tensor:
-        self._store.setdefault(self._KEPT, {})[self._scope + name] = tensor
+        self._tensors(self._kind)[self._scope + name] = tensor
         return tensor
 
     def fix(self, name: str, tensor: Tensor) -> Tensor:
-        self._store.setdefault(self._FIXED, {})[self._scope + name] = tensor
+        self._tensors("fixed")[self._scope + name] = tensor
         return tensor
 
-    def reorder(self, order: Tensor) -> None:
-        kept = self._store.get(self._KEPT, {})
-        for name, tensor in kept.items():
-            kept[name] = tensor.index_select(0, order)
+    def reorder(self, order: Tensor, beam: int = 1) -> None:
+        """Selects rows, and for tensors of the source the sentence that each group of `beam` rows belongs to."""
+        _select(self._tensors("rows"), order)
+        sources = order if beam == 1 else order.view(-1, beam)[:, 0] // beam
+        _select(self._tensors("sources"), sources)
+
+    def _tensors(self, kind: str) -> dict:
+        return self._store.setdefault(f"posenc.{kind}", {})
+
+
+def _select(tensors: dict, order: Tensor) -> None:
+    if any(tensor.size(0) != len(order) for tensor in tensors.values()) or not torch.equal(
+        order, torch.arange(len(order), device=order.device)
+    ):
+        for name, tensor in tensors.items():
+            tensors[name] = tensor.index_select(0, order)
 
 
 @dataclass(frozen=True)

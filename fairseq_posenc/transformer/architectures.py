@@ -43,7 +43,8 @@ def _architecture(size: str, specs: Dict[str, str], tied: bool) -> Callable[[Any
 
     def architecture(args: Any) -> None:
         for name, value in defaults.items():
-            if getattr(args, name, None) in (None, False):
+            given = getattr(args, name, None)
+            if given is None or given is False:  # and not 0, as in --dropout 0
                 setattr(args, name, value)
         base_architecture(args)
 

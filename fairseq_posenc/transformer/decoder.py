@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Optional, Tuple
 
+import torch
 from fairseq.models import FairseqIncrementalDecoder
 from fairseq.modules import LayerNorm
 from torch import Tensor, nn
@@ -43,6 +44,7 @@ class Decoder(Stack, FairseqIncrementalDecoder):
             nn.init.normal_(self.output_projection.weight, std=cfg.decoder.embed_dim**-0.5)
         self.max_target_positions = cfg.max_target_positions
         self.need_attn = True
+        self.beam_size = 1
 
     def forward(
         self,
@@ -78,6 +80,7 @@ class Decoder(Stack, FairseqIncrementalDecoder):
         own, cross = self._contexts(prev_output_tokens, encoder_out, state, full_context_alignment)
         tokens = prev_output_tokens if state is None else prev_output_tokens[:, -1:]
         source = encoder_out["encoder_out"][0].transpose(0, 1)  # [S, B, C] -> [B, S, C]
+        source = source[:: cross.queries.ids.size(1) // own.queries.ids.size(1)]
         wanted = alignment_layer is not None or alignment_heads is not None or (self.need_attn and not self.training)
         alignment_layer = self.num_layers - 1 if alignment_layer is None else alignment_layer
 
@@ -96,7 +99,7 @@ class Decoder(Stack, FairseqIncrementalDecoder):
         if self.layer_norm is not None:
             x = self.layer_norm(x)
         if weights is not None:
-            weights = weights[:, :alignment_heads].mean(1)  # [B, H, T, S] -> [B, T, S]
+            weights = weights[:, :alignment_heads].mean(1).view(x.size(0), x.size(1), -1)  # [B, H, T, S] -> [B, T, S]
             weights = unroll(weights, encoder_out["source_shift"][0])
         return x, {"attn": [weights], "inner_states": states}
 
@@ -109,6 +112,9 @@ class Decoder(Stack, FairseqIncrementalDecoder):
         queries = keys if state is None else Positions.counted(length - 1, 1, device)
         source = Positions.counted(0, encoder_out["encoder_out"][0].size(0), device)
         source_padding = encoder_out["encoder_padding_mask"][0] if encoder_out["encoder_padding_mask"] else None
+        beam = self._folded_beam(encoder_out, state)
+        if beam > 1:  # the beams of a sentence become its queries: they share keys and values of the source
+            source_padding = None if source_padding is None else source_padding[::beam]
         structure = {
             name.partition(".")[2]: tensors[0] for name, tensors in encoder_out.items() if name.startswith("structure.")
         }
@@ -119,15 +125,38 @@ class Decoder(Stack, FairseqIncrementalDecoder):
             state=_within(state, "self"), structure=structure,
         )  # fmt: skip
         cross = AttentionContext(
-            "cross", queries, source, key_padding=source_padding, state=_within(state, "cross"), structure=structure
+            "cross",
+            queries if beam == 1 else Positions(queries.ids.expand(-1, beam)),
+            source,
+            key_padding=source_padding,
+            state=None if state is None else state.of_source().within("cross"),
+            structure={name: tensor[::beam] for name, tensor in structure.items()},
         )
         return self.position.begin(own), self.cross_position.begin(cross)
+
+    def _folded_beam(self, encoder_out: Dict[str, List[Tensor]], state: Optional[State]) -> int:
+        """The beam size where decoding goes in groups of that many rows of one source sentence, else 1; checked once."""
+        if state is None or self.beam_size == 1:
+            return 1
+        known = state.get("beam")
+        if known is None:
+            source = encoder_out["encoder_out"][0]  # [S, B, C]
+            grouped = source.size(1) % self.beam_size == 0 and torch.equal(
+                source, source[:, :: self.beam_size].repeat_interleave(self.beam_size, 1)
+            )
+            known = state.fix("beam", torch.tensor(self.beam_size if grouped else 1))
+        return int(known)
+
+    def set_beam_size(self, beam_size: int) -> None:
+        self.beam_size = beam_size
 
     def output_layer(self, features: Tensor) -> Tensor:
         return self.output_projection(features)
 
     def reorder_incremental_state(self, incremental_state: dict, new_order: Tensor) -> None:
-        State(incremental_state).reorder(new_order)
+        state = State(incremental_state)
+        beam = state.get("beam")
+        state.reorder(new_order, 1 if beam is None else int(beam))
 
     def make_generation_fast_(self, need_attn: bool = False, **kwargs: Any) -> None:
         self.need_attn = need_attn

@@ -81,8 +81,9 @@ class DecoderLayer(_Layer):
         normed = self.before(self.self_attn_layer_norm, x)
         out, _ = self.self_attn(placements[0], contexts[0], normed, normed, additive=additives[0])
         x = self.after(self.self_attn_layer_norm, out, x)
-        normed = self.before(self.encoder_attn_layer_norm, x)
+        # [B * beam, 1, C] -> [B, beam, C] where the beams of a sentence are its queries, else unchanged
+        normed = self.before(self.encoder_attn_layer_norm, x).reshape(source.size(0), -1, x.size(-1))
         out, weights = self.encoder_attn(
             placements[1], contexts[1], normed, source, additive=additives[1], need_weights=need_weights
         )
-        return self.feed_forward(self.after(self.encoder_attn_layer_norm, out, x)), weights
+        return self.feed_forward(self.after(self.encoder_attn_layer_norm, out.view_as(x), x)), weights

@@ -120,6 +120,10 @@ class PositionTransformer(TransformerModel):
             alignment_heads=alignment_heads,
         )
 
+    def set_beam_size(self, beam_size: int) -> None:
+        """The generator's word that rows come in groups of this size, one group a sentence."""
+        self.decoder.set_beam_size(beam_size)
+
     def load_state_dict(self, state_dict: Dict[str, Tensor], strict: bool = True, model_cfg: Any = None, args: Any = None):
         """Loads our own checkpoints of the same positions, and stock `transformer` checkpoints where positions agree."""
         given = state_dict.get("positions_text")

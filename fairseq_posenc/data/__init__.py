@@ -1,0 +1,1 @@
+"""What a model is trained on: the artificial language of the quickstart."""

@@ -1,0 +1,1 @@
+"""Scores of trained models: one score.json a run, and tables made from these files alone."""
