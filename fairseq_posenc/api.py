@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Optional, Tuple
-
 import torch
 from torch import Tensor, nn
 
@@ -38,11 +36,11 @@ class PositionalAttention(Attention):
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        key_padding_mask: Optional[Tensor] = None,
-        attn_mask: Optional[Tensor] = None,
-        incremental_state: Optional[dict] = None,
+        key_padding_mask: Tensor | None = None,
+        attn_mask: Tensor | None = None,
+        incremental_state: dict | None = None,
         need_weights: bool = True,
-    ) -> Tuple[Tensor, Optional[Tensor]]:
+    ) -> tuple[Tensor, Tensor | None]:
         query, key, value = (x.transpose(0, 1) for x in (query, key, value))  # [T, B, C] -> [B, T, C]
         state = None if incremental_state is None else State(incremental_state, f"{id(self)}.")
         ctx = self.placement.begin(self._context(query, key, key_padding_mask, state))
@@ -54,8 +52,8 @@ class PositionalAttention(Attention):
         self,
         query: Tensor,
         key: Tensor,
-        query_positions: Optional[Tensor] = None,
-        key_positions: Optional[Tensor] = None,
+        query_positions: Tensor | None = None,
+        key_positions: Tensor | None = None,
     ) -> Tensor:
         """Logits after scaling and before any mask: [T, B, C], [S, B, C] and positions [T], [S] or [B, .] -> [B, H, T, S]."""
         query, key = query.transpose(0, 1), key.transpose(0, 1)
@@ -73,9 +71,7 @@ class PositionalAttention(Attention):
     def reorder_incremental_state(self, incremental_state: dict, new_order: Tensor) -> None:
         State(incremental_state).reorder(new_order)
 
-    def _context(
-        self, query: Tensor, key: Tensor, padding: Optional[Tensor], state: Optional[State]
-    ) -> AttentionContext:
+    def _context(self, query: Tensor, key: Tensor, padding: Tensor | None, state: State | None) -> AttentionContext:
         """Counts positions without padding; queries follow the steps that the state remembers."""
         site, device = self.placement.site, query.device
         seen = 0
@@ -104,7 +100,7 @@ def build_attention(
     return PositionalAttention(Placement(registry.build(spec, dims, site), dims, site), dropout)
 
 
-def _pad_free(length: int, padding: Optional[Tensor], device: torch.device) -> Positions:
+def _pad_free(length: int, padding: Tensor | None, device: torch.device) -> Positions:
     """Positions that count real tokens from 0; padding repeats a neighbour's, which its mask hides."""
     counted = Positions.counted(0, length, device)
     if padding is None:
@@ -113,7 +109,7 @@ def _pad_free(length: int, padding: Optional[Tensor], device: torch.device) -> P
     return counted if bool(((ids == counted.ids) | padding).all()) else Positions(ids)
 
 
-def _with_mask(additive: Additive, mask: Optional[Tensor], placement: Placement) -> Optional[Additive]:
+def _with_mask(additive: Additive, mask: Tensor | None, placement: Placement) -> Additive | None:
     """Joins fairseq's attn_mask to what the placement masks and adds."""
     if mask is None:
         return additive

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any
 
 from tabulate import tabulate
 
@@ -16,7 +16,7 @@ _FLAGS = ("learnable", "recurring", "unbound")
 _MARK = re.compile(r"(?<=<!-- methods: made by posenc docs -->\n).*?(?=<!-- end of methods -->)", re.DOTALL)
 
 
-def row(card: MethodCard, dims: Dims) -> Dict[str, str]:
+def row(card: MethodCard, dims: Dims) -> dict[str, str]:
     """One method in the columns of the survey's Table 1, and what its authors and we define."""
     cls = registry.method_class(card.name)
     count = card.count(cls.Options(), dims, card.all_sites[0])
@@ -47,9 +47,10 @@ def page(name: str, level: str = "#") -> str:
     deviations = "".join(f"- {deviation}\n" for deviation in card.deviations) or "- none\n"
     sites = f"{', '.join(card.sites)} (the authors)" + (f"; {', '.join(card.our_sites)} (ours)" if card.our_sites else "")
     return (
-        f"{level} {card.name}: {card.title}\n\n{inspect.cleandoc(cls.__doc__ or '')}\n\n"
-        f"Sites: {sites}. Beyond the trained range it {_BEYOND[card.beyond]}. Evidence: {_EVIDENCE[card.evidence]}.\n"
-        f"Parameters: {card.parameters}" + (f" (survey: {card.survey_parameters})" if card.survey_parameters else "") + ".\n\n"
+        f"{level} {card.name}: {card.title}\n\n{_described(cls)}\n"
+        f"- Sites: {sites}. Beyond the trained range it {_BEYOND[card.beyond]}.\n"
+        f"- Parameters: {card.parameters}" + (f" (survey: {card.survey_parameters})" if card.survey_parameters else "") + "\n"
+        f"- Evidence: {_EVIDENCE[card.evidence]}.\n\n"
         f"Deviations:\n\n{deviations}\n"
         f"{tabulate(options, headers=('option', 'allowed', 'default', 'meaning'), tablefmt='github')}\n\n"
         f"```bibtex\n{card.citation}\n```\n"
@@ -62,9 +63,16 @@ def write_docs(readme: Path, pages: Path) -> None:
     header = f"{len(registry.names())} methods; number of parameters of one stack at d=512, h=8, L=6, n=1024.\n\n"
     generated = header + table(dims, "github") + "\n"
     readme.write_text(_MARK.sub(lambda _: generated, readme.read_text(encoding="utf-8")), encoding="utf-8")
-    intro = "# Methods\n\nMade by `posenc docs` from the cards in the code; edits here are lost. Sites in brackets are our extension.\n\n"
+    intro = "# Methods\n\nMade by `posenc docs` from the cards; edits here are lost. Sites in brackets are our extension.\n\n"
     body = "\n".join(page(name, "##") for name in registry.names())
     pages.write_text(f"{intro}{generated}\n{body}", encoding="utf-8")
+
+
+def _described(cls: type) -> str:
+    """The docstring as a sentence and a list; deviations stand in the card."""
+    sentence, _, labelled = inspect.cleandoc(cls.__doc__ or "").partition("\n\n")
+    items = re.sub(r"\n\s+", " ", labelled).splitlines()
+    return sentence + "\n\n" + "\n".join(f"- {item}" for item in items if not item.startswith("Deviations:"))
 
 
 _BEYOND = {"runs": "runs on", "clips": "clips: far positions tie", "error": "stops with an error"}
@@ -75,13 +83,13 @@ _EVIDENCE = {
 }
 
 
-def _agrees(card: MethodCard, wanted: Dict[str, Optional[Any]]) -> bool:
+def _agrees(card: MethodCard, wanted: dict[str, Any | None]) -> bool:
     for claim, value in wanted.items():
         if value is not None and (value not in card.all_sites if claim == "site" else getattr(card, claim) != value):
             return False
     return True
 
 
-def cite(names: List[str]) -> str:
+def cite(names: list[str]) -> str:
     """The BibTeX entries of some methods, each once."""
     return "\n\n".join(dict.fromkeys(registry.card(name).citation for name in names))

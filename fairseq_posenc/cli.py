@@ -6,7 +6,6 @@ import argparse
 import importlib
 import sys
 from pathlib import Path
-from typing import List, Optional
 
 from . import catalog, registry
 from .contract import SITES, Dims, PositionError
@@ -20,7 +19,7 @@ _ELSEWHERE = {
 }
 
 
-def main(arguments: Optional[List[str]] = None) -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Runs one command; wrong input is one line on standard error and exit code 2."""
     parser = argparse.ArgumentParser(prog="posenc", description="Position methods for fairseq's Transformer.")
     parser.add_argument("--version", action="version", version=f"posenc {__version__}")

@@ -74,9 +74,7 @@ def allow_checkpoint_types() -> None:
     """The safe loader, the default of torch >= 2.6, takes tensors and plain containers only. A fairseq checkpoint also
     holds the model's Namespace and, in its meters after --eval-bleu, numbers and arrays of numbers from numpy."""
     numbers = [type(numpy.dtype(name)) for name in ("bool", "int32", "int64", "float32", "float64")]
-    torch.serialization.add_safe_globals(
-        [argparse.Namespace, numpy.ndarray, numpy.dtype, *numbers, *_numpy_rebuilders()]
-    )
+    torch.serialization.add_safe_globals([argparse.Namespace, numpy.ndarray, numpy.dtype, *numbers, *_numpy_rebuilders()])
 
 
 def _safely(load):

@@ -7,8 +7,9 @@ A distance is always key position minus query position.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Callable, ClassVar, FrozenSet, List, Mapping, Optional, Tuple
+from typing import Any, Callable, ClassVar, Optional
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +21,7 @@ class PositionError(ValueError):
     """A wrong spec, option, site or length: the message says what was given, what is allowed and what to do next."""
 
 
-def option(default: Any, help: str, *, minimum: Optional[float] = None, maximum: Optional[float] = None) -> Any:
+def option(default: Any, help: str, *, minimum: float | None = None, maximum: float | None = None) -> Any:
     """Declares one option of a method: its default, its help and its range, here and nowhere else."""
     return dataclasses.field(default=default, metadata={"help": help, "minimum": minimum, "maximum": maximum})
 
@@ -29,7 +30,7 @@ def option(default: Any, help: str, *, minimum: Optional[float] = None, maximum:
 class Options:
     """The options that every method takes."""
 
-    layers: Optional[Tuple[int, ...]] = option(
+    layers: Optional[tuple[int, ...]] = option(  # noqa: UP045 (read at run time, also by Python 3.9)
         None, "layers that use the method, from 0, as in layers=0 or layers=0/2 or layers=0-3 (default: every layer)"
     )
 
@@ -71,12 +72,12 @@ class MethodCard:
     recurring: bool
     beyond: str  # "runs", "clips" or "error"
     evidence: str  # "peer", "paper" or "reconstruction"
-    sites: Tuple[str, ...]
-    our_sites: Tuple[str, ...] = ()
+    sites: tuple[str, ...]
+    our_sites: tuple[str, ...] = ()
     parameters: str = "0"
     count: Callable[[Any, Dims, str], int] = lambda options, dims, site: 0
     survey_parameters: str = ""
-    deviations: Tuple[str, ...] = ()
+    deviations: tuple[str, ...] = ()
     stacks: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
@@ -85,7 +86,7 @@ class MethodCard:
         return self.beyond == "runs"
 
     @property
-    def all_sites(self) -> Tuple[str, ...]:
+    def all_sites(self) -> tuple[str, ...]:
         return tuple(site for site in SITES if site in self.sites + self.our_sites)
 
 
@@ -97,10 +98,10 @@ class Positions:
     """
 
     ids: Tensor
-    start: Optional[int] = None
+    start: int | None = None
 
     @classmethod
-    def counted(cls, start: int, length: int, device: Optional[torch.device] = None) -> Positions:
+    def counted(cls, start: int, length: int, device: torch.device | None = None) -> Positions:
         return cls(torch.arange(start, start + length, device=device).unsqueeze(0), start)
 
     @property
@@ -125,7 +126,7 @@ class State:
     def of_source(self) -> State:
         return State(self._store, self._scope, "sources")
 
-    def get(self, name: str) -> Optional[Tensor]:
+    def get(self, name: str) -> Tensor | None:
         kept = self._tensors(self._kind).get(self._scope + name)
         return kept if kept is not None else self._tensors("fixed").get(self._scope + name)
 
@@ -168,9 +169,9 @@ class AttentionContext:
     keys: Positions
     layer: int = 0
     causal: bool = False
-    key_padding: Optional[Tensor] = None  # bool [B, S], True at padding
-    inputs: Optional[Tuple[Tensor, Tensor]] = None
-    state: Optional[State] = None
+    key_padding: Tensor | None = None  # bool [B, S], True at padding
+    inputs: tuple[Tensor, Tensor] | None = None
+    state: State | None = None
     structure: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)  # side information, e.g. trees
     drawn: Mapping[Any, Tensor] = dataclasses.field(default_factory=dict)  # method -> what its `draw` gave this forward
 
@@ -187,18 +188,18 @@ class PositionMethod(nn.Module):
 
     card: ClassVar[MethodCard]
     Options: ClassVar[type] = Options
-    HOOKS: ClassVar[Tuple[str, ...]] = (
+    HOOKS: ClassVar[tuple[str, ...]] = (
         "positions", "draw", "embed", "before_layer", "query_input", "key_input", "value_input", "rotate_query", "rotate_key",
         "bias", "content_scores", "rescale", "mask", "content_values", "attend", "scale",
     )  # fmt: skip
     #: projections of the attention that the method uses; others are not built
-    projections: FrozenSet[str] = frozenset({"query", "key", "value"})
+    projections: frozenset[str] = frozenset({"query", "key", "value"})
     #: whether `bias` and `mask` differ between layers; where they do not, they are made once per forward
     per_layer: bool = False
     #: whether decoding keeps projected keys and values; a method whose `attend` keeps its own sums needs none
     keeps_keys: bool = True
 
-    _overridden: ClassVar[FrozenSet[str]] = frozenset()
+    _overridden: ClassVar[frozenset[str]] = frozenset()
 
     def __init_subclass__(cls) -> None:
         cls._overridden = frozenset(hook for hook in cls.HOOKS if getattr(cls, hook) is not getattr(PositionMethod, hook))
@@ -210,17 +211,17 @@ class PositionMethod(nn.Module):
     # -- what the host asks ------------------------------------------------------------------------------------------
 
     @property
-    def hooks(self) -> FrozenSet[str]:
+    def hooks(self) -> frozenset[str]:
         """The hooks in use, read off the class; a method whose options switch one off narrows this."""
         return self._overridden
 
     @property
-    def limit(self) -> Optional[int]:
+    def limit(self) -> int | None:
         """The number of query positions that the method can tell apart, where more is an error."""
         return None
 
     @property
-    def key_limit(self) -> Optional[int]:
+    def key_limit(self) -> int | None:
         """The same for key positions; differs in cross-attention alone."""
         return self.limit
 
@@ -307,6 +308,5 @@ class PositionMethod(nn.Module):
         return layers * heads * size
 
 
-def _owners(share: str, dims: Dims) -> Tuple[int, int]:
+def _owners(share: str, dims: Dims) -> tuple[int, int]:
     return 1 if "layers" in share else dims.num_layers, 1 if "heads" in share else dims.num_heads
-

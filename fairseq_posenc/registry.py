@@ -8,31 +8,32 @@ import functools
 import importlib
 import pkgutil
 import typing
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any
 
 from . import methods
 from .contract import SITES, Dims, MethodCard, Options, PositionError, PositionMethod
 
 
-@functools.lru_cache(maxsize=None)
-def _classes() -> Dict[str, type]:
-    found: Dict[str, type] = {}
+@functools.cache
+def _classes() -> dict[str, type]:
+    found: dict[str, type] = {}
     for module in pkgutil.walk_packages(methods.__path__, methods.__name__ + "."):
-        for item in vars(importlib.import_module(module.name)).values():
-            if isinstance(item, type) and issubclass(item, PositionMethod) and item.__module__ == module.name:
-                if "card" in vars(item):
-                    if item.card.name in found:
-                        raise RuntimeError(f"two methods are named {item.card.name}")
-                    found[item.card.name] = item
+        members = vars(importlib.import_module(module.name)).values()
+        here = (item for item in members if isinstance(item, type) and item.__module__ == module.name)
+        for cls in here:
+            if issubclass(cls, PositionMethod) and "card" in vars(cls):
+                if cls.card.name in found:
+                    raise RuntimeError(f"two methods are named {cls.card.name}")
+                found[cls.card.name] = cls
     return dict(sorted(found.items()))
 
 
-def names() -> List[str]:
+def names() -> list[str]:
     """The names of all methods."""
     return list(_classes())
 
 
-def nearest(given: str, allowed: List[str]) -> str:
+def nearest(given: str, allowed: list[str]) -> str:
     """'; did you mean X?' for the nearest name, or nothing where none is near."""
     match = difflib.get_close_matches(given, allowed, 1, 0.5)
     return f"; did you mean {match[0]!r}?" if match else ""
@@ -41,9 +42,7 @@ def nearest(given: str, allowed: List[str]) -> str:
 def method_class(name: str) -> type:
     """The class of a method; raises PositionError with the nearest name."""
     if name not in _classes():
-        raise PositionError(
-            f"position method {name!r} is unknown{nearest(name, names())} ({len(names())} methods: posenc list)"
-        )
+        raise PositionError(f"position method {name!r} is unknown{nearest(name, names())} ({len(names())} methods: posenc list)")
     return _classes()[name]
 
 
@@ -79,7 +78,7 @@ class Part:
 class Spec:
     """What stands at one site: methods applied in this order."""
 
-    parts: Tuple[Part, ...]
+    parts: tuple[Part, ...]
 
     def __str__(self) -> str:
         return "+".join(map(str, self.parts))
@@ -89,9 +88,9 @@ class Spec:
         return "+".join(part.signature for part in self.parts)
 
 
-def parse(text: str, site: Optional[str] = None) -> Spec:
+def parse(text: str, site: str | None = None) -> Spec:
     """Reads `name:option=value,option=value+name`; raises one PositionError that lists all problems."""
-    problems: List[str] = []
+    problems: list[str] = []
     parts = [part for part in (_parse_part(piece, problems) for piece in text.split("+")) if part is not None]
     if site is not None:
         if site not in SITES:
@@ -103,7 +102,7 @@ def parse(text: str, site: Optional[str] = None) -> Spec:
     return Spec(tuple(parts))
 
 
-def build(spec: str, dims: Dims, site: str) -> List[PositionMethod]:
+def build(spec: str, dims: Dims, site: str) -> list[PositionMethod]:
     """The methods of a spec, built for a stack; raises PositionError where one cannot serve it."""
     parts = []
     for part in parse(spec, site).parts:
@@ -120,7 +119,7 @@ def build(spec: str, dims: Dims, site: str) -> List[PositionMethod]:
     return parts
 
 
-def option_rows(name: str) -> List[Tuple[str, str, str, str]]:
+def option_rows(name: str) -> list[tuple[str, str, str, str]]:
     """(option, allowed values, default, help) of every option of a method."""
     cls = method_class(name)
     hints = typing.get_type_hints(cls.Options)
@@ -136,7 +135,7 @@ def _misplaced(name: str, site: str) -> str:
     return f"{name} is not defined at {site}, only at {', '.join(card(name).all_sites)}{hint}"
 
 
-def _parse_part(text: str, problems: List[str]) -> Optional[Part]:
+def _parse_part(text: str, problems: list[str]) -> Part | None:
     name, _, rest = text.strip().partition(":")
     try:
         cls = method_class(name)
@@ -144,7 +143,7 @@ def _parse_part(text: str, problems: List[str]) -> Optional[Part]:
         problems.append(str(error))
         return None
     hints, fields = typing.get_type_hints(cls.Options), {f.name: f for f in dataclasses.fields(cls.Options)}
-    values: Dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for item in filter(None, rest.split(",")):
         key, equals, value = (piece.strip() for piece in item.partition("="))
         if key not in fields:
@@ -189,9 +188,9 @@ def _value(text: str, hint: Any, metadata: typing.Mapping[str, Any]) -> Any:
     return value
 
 
-def _layers(text: str) -> Tuple[int, ...]:
+def _layers(text: str) -> tuple[int, ...]:
     """Reads 0, 0/2 or 0-3."""
-    found: List[int] = []
+    found: list[int] = []
     for piece in text.split("/"):
         first, dash, last = piece.partition("-")
         found += range(int(first), int(last) + 1) if dash else [int(first)]

@@ -26,11 +26,12 @@ All draws use `random.Random(text).random()` alone, whose sequence Python guaran
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 from random import Random
-from typing import Iterator, Optional, Sequence, TypeVar
+from typing import Optional, TypeVar
 
 SOURCE, TARGET = "svo", "sov"
 NORMAL = (4, 40)  # words of a sentence, on both sides, in train, valid and test
@@ -72,7 +73,7 @@ class NounPhrase:
     plural: bool
     definite: bool
     adjectives: Sequence[Word] = ()
-    relative: Optional["Relative"] = None
+    relative: Optional[Relative] = None
 
     @property
     def agreement(self) -> int:
@@ -94,7 +95,7 @@ class Clause:
     particle: Optional[Word] = None
     preposition: Optional[Word] = None
     place: Optional[NounPhrase] = None
-    said: Optional["Clause"] = None  # instead of the four above
+    said: Optional[Clause] = None  # instead of the four above
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Callable, Optional
+from typing import Callable
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ def distances(queries: Positions, keys: Positions) -> Tensor:
     return keys.ids.unsqueeze(-2) - queries.ids.unsqueeze(-1)
 
 
-def diagonals(queries: Positions, keys: Positions) -> Optional[Tensor]:
+def diagonals(queries: Positions, keys: Positions) -> Tensor | None:
     """The T + S - 1 distances that occur, ascending, where both sides are counted; None where they are not.
 
     Distance s - t of column s and row t stands at index s - t + T - 1.

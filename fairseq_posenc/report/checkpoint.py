@@ -17,9 +17,7 @@ _SECTIONS = "common distributed_training dataset optimization checkpoint ema tas
 
 #: no settings: places, names and what the screen shows; and what a table compares by itself
 _APART = frozenset(
-    "_name data save_dir user_dir plasma_path tensorboard_logdir wandb_project aim_repo aim_run_hash azureml_logging "
-    "no_progress_bar log_format log_interval log_file num_workers data_buffer_size distributed_port distributed_init_method "
-    "arch seed encoder_position decoder_position cross_position".split()
+    ["_name", "data", "save_dir", "user_dir", "plasma_path", "tensorboard_logdir", "wandb_project", "aim_repo", "aim_run_hash", "azureml_logging", "no_progress_bar", "log_format", "log_interval", "log_file", "num_workers", "data_buffer_size", "distributed_port", "distributed_init_method", "arch", "seed", "encoder_position", "decoder_position", "cross_position"]
 )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict
+from typing import Any, Callable
 
 from fairseq.models import register_model_architecture
 from fairseq.models.transformer.transformer_legacy import base_architecture
@@ -20,13 +20,13 @@ SIZES = {
 }
 
 
-def stacks(card: MethodCard) -> Dict[str, str]:
+def stacks(card: MethodCard) -> dict[str, str]:
     """The spec of every site in posenc_<method>: the method at both self-attentions where it can serve, cross-attention plain."""
     chosen = {site: card.name if site in card.all_sites else "none" for site in ("encoder", "decoder")}
     return {**chosen, "cross": "none", **card.stacks}
 
 
-def _architecture(size: str, specs: Dict[str, str], tied: bool) -> Callable[[Any], None]:
+def _architecture(size: str, specs: dict[str, str], tied: bool) -> Callable[[Any], None]:
     layers, width, heads, inner, dropout = SIZES[size]
     defaults = {"dropout": dropout}
     for side in ("encoder", "decoder"):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Optional, Tuple
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..contract import AttentionContext, Positions
+from ..contract import AttentionContext
 from ..ops.precision import widen
 from .placement import Additive, Placement
 
@@ -23,9 +21,7 @@ class Attention(nn.Module):
     Cost: no tensor larger than [B, H, T, S], and not even that one while nothing but a bias is added to the scores.
     """
 
-    def __init__(
-        self, embed_dim: int, num_heads: int, placement: Placement, key_dim: Optional[int] = None, dropout: float = 0.0
-    ):
+    def __init__(self, embed_dim: int, num_heads: int, placement: Placement, key_dim: int | None = None, dropout: float = 0.0):
         super().__init__()
         if embed_dim % num_heads:
             raise ValueError(f"embed_dim {embed_dim} must be divisible by num_heads {num_heads}")
@@ -47,11 +43,14 @@ class Attention(nn.Module):
         ctx: AttentionContext,
         query: Tensor,
         key: Tensor,
-        value: Optional[Tensor] = None,
-        additive: Optional[Additive] = None,
+        value: Tensor | None = None,
+        additive: Additive | None = None,
         need_weights: bool = False,
-    ) -> Tuple[Tensor, Optional[Tensor]]:
-        """Attends; values are made from the keys unless given; `additive` is what `placement.prepare` made for this layer. Methods with their own kernel have no weights."""
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attends; values are made from the keys unless given, and `additive` is what `placement.prepare` made for this layer.
+
+        Methods with a kernel of their own have no weights.
+        """
         ctx = ctx.at(inputs=(query, key))
         q, k, v = self.project(placement, ctx, query, key, key if value is None else value)
         if placement.uses("attend", ctx.layer):
@@ -68,8 +67,8 @@ class Attention(nn.Module):
 
     def project(
         self, placement: Placement, ctx: AttentionContext, query: Tensor, key: Tensor, value: Tensor
-    ) -> Tuple[Tensor, Tensor, Tensor]:
-        """Queries, and keys and values of all steps so far, after the hooks that act on them: [B, H, T, D], [B, H, S, D] twice."""
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, and keys and values of all steps so far, after their hooks: [B, H, T, D], [B, H, S, D] twice."""
         x = placement.through("query_input", query, ctx.queries, ctx=ctx)
         q = self._heads(self.q_proj, x)
         q = placement.through("rotate_query", q, ctx.queries, ctx=ctx)
@@ -88,13 +87,13 @@ class Attention(nn.Module):
             state.keep("value", v)
         return q, k, v
 
-    def _heads(self, projection: Optional[nn.Linear], x: Tensor) -> Tensor:
+    def _heads(self, projection: nn.Linear | None, x: Tensor) -> Tensor:
         x = x if projection is None else projection(x)
         return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # [B, T, C] -> [B, H, T, D]
 
     def fused(
         self, placement: Placement, ctx: AttentionContext, q: Tensor, k: Tensor, v: Tensor, additive: Additive
-    ) -> Tuple[Tensor, None]:
+    ) -> tuple[Tensor, None]:
         """torch's scaled_dot_product_attention, with everything additive merged into its mask."""
         logits = additive.logits
         content = placement.total("content_scores", q, k, ctx=ctx)
@@ -123,7 +122,7 @@ class Attention(nn.Module):
 
     def explicit(
         self, placement: Placement, ctx: AttentionContext, q: Tensor, k: Tensor, v: Tensor, additive: Additive
-    ) -> Tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor]:
         """The same step by step, for methods that change scores or values and for callers that want the weights."""
         scores = self.logits(placement, ctx, q, k, additive.bias)
         allowed = additive.allowed
@@ -140,7 +139,7 @@ class Attention(nn.Module):
         return (out if values is None else out + values), weights
 
     @staticmethod
-    def logits(placement: Placement, ctx: AttentionContext, q: Tensor, k: Tensor, bias: Optional[Tensor]) -> Tensor:
+    def logits(placement: Placement, ctx: AttentionContext, q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
         """Logits after scaling and before any mask, in float32 or wider: [B, H, T, S]."""
         scores = (q * placement.scale(ctx.layer)) @ k.transpose(-1, -2)
         scores = placement.through("rescale", scores, q, k, ctx=ctx)

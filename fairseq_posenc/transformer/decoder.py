@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any
 
 import torch
 from fairseq.models import FairseqIncrementalDecoder
@@ -22,9 +22,7 @@ class Decoder(Stack, FairseqIncrementalDecoder):
     Shapes: prev_output_tokens [B, T], right-padded -> logits [B, T, V] and fairseq's dictionary.
     """
 
-    def __init__(
-        self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding, placement: Placement, cross_placement: Placement
-    ):
+    def __init__(self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding, placement: Placement, cross_placement: Placement):
         super().__init__(dictionary)
         self.build_stack(
             cfg,
@@ -49,15 +47,15 @@ class Decoder(Stack, FairseqIncrementalDecoder):
     def forward(
         self,
         prev_output_tokens: Tensor,
-        encoder_out: Dict[str, List[Tensor]],
-        incremental_state: Optional[dict] = None,
+        encoder_out: dict[str, list[Tensor]],
+        incremental_state: dict | None = None,
         features_only: bool = False,
         full_context_alignment: bool = False,
-        alignment_layer: Optional[int] = None,
-        alignment_heads: Optional[int] = None,
-        src_lengths: Optional[Tensor] = None,
+        alignment_layer: int | None = None,
+        alignment_heads: int | None = None,
+        src_lengths: Tensor | None = None,
         return_all_hiddens: bool = False,
-    ) -> Tuple[Tensor, Dict[str, Any]]:
+    ) -> tuple[Tensor, dict[str, Any]]:
         x, extra = self.extract_features(
             prev_output_tokens, encoder_out, incremental_state, full_context_alignment, alignment_layer, alignment_heads
         )
@@ -66,12 +64,12 @@ class Decoder(Stack, FairseqIncrementalDecoder):
     def extract_features(
         self,
         prev_output_tokens: Tensor,
-        encoder_out: Dict[str, List[Tensor]],
-        incremental_state: Optional[dict] = None,
+        encoder_out: dict[str, list[Tensor]],
+        incremental_state: dict | None = None,
         full_context_alignment: bool = False,
-        alignment_layer: Optional[int] = None,
-        alignment_heads: Optional[int] = None,
-    ) -> Tuple[Tensor, Dict[str, Any]]:
+        alignment_layer: int | None = None,
+        alignment_heads: int | None = None,
+    ) -> tuple[Tensor, dict[str, Any]]:
         """Features [B, T, C]; `attn` holds the weights of the alignment layer, [B, T, S] in the caller's columns, where wanted.
 
         With an incremental state only the last token is read, and T is 1.
@@ -104,8 +102,8 @@ class Decoder(Stack, FairseqIncrementalDecoder):
         return x, {"attn": [weights], "inner_states": states}
 
     def _contexts(
-        self, prev_output_tokens: Tensor, encoder_out: Dict[str, List[Tensor]], state: Optional[State], full_context: bool
-    ) -> Tuple[AttentionContext, AttentionContext]:
+        self, prev_output_tokens: Tensor, encoder_out: dict[str, list[Tensor]], state: State | None, full_context: bool
+    ) -> tuple[AttentionContext, AttentionContext]:
         """The contexts of the two placements: positions, masks, state and side information."""
         length, device = prev_output_tokens.size(1), prev_output_tokens.device
         keys = Positions.counted(0, length, device)
@@ -115,9 +113,7 @@ class Decoder(Stack, FairseqIncrementalDecoder):
         beam = self._folded_beam(encoder_out, state)
         if beam > 1:  # the beams of a sentence become its queries: they share keys and values of the source
             source_padding = None if source_padding is None else source_padding[::beam]
-        structure = {
-            name.partition(".")[2]: tensors[0] for name, tensors in encoder_out.items() if name.startswith("structure.")
-        }
+        structure = {name.partition(".")[2]: tensors[0] for name, tensors in encoder_out.items() if name.startswith("structure.")}
         # a causal query never sees the padding to its right
         padding = prev_output_tokens.eq(self.padding_idx) if full_context else None
         own = AttentionContext(
@@ -134,7 +130,7 @@ class Decoder(Stack, FairseqIncrementalDecoder):
         )
         return self.position.begin(own), self.cross_position.begin(cross)
 
-    def _folded_beam(self, encoder_out: Dict[str, List[Tensor]], state: Optional[State]) -> int:
+    def _folded_beam(self, encoder_out: dict[str, list[Tensor]], state: State | None) -> int:
         """The beam size where decoding goes in groups of that many rows of one source sentence, else 1; checked once."""
         if state is None or self.beam_size == 1:
             return 1
@@ -165,5 +161,5 @@ class Decoder(Stack, FairseqIncrementalDecoder):
         return int(min(self.max_target_positions, self.position.limit, self.cross_position.limit))
 
 
-def _within(state: Optional[State], scope: str) -> Optional[State]:
+def _within(state: State | None, scope: str) -> State | None:
     return None if state is None else state.within(scope)

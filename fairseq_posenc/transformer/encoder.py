@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from fairseq.models import FairseqEncoder
@@ -15,7 +16,7 @@ from .placement import Placement
 from .stack import Stack, reorder
 
 
-def roll(tokens: Tensor, padding_idx: int) -> Tuple[Tensor, Tensor]:
+def roll(tokens: Tensor, padding_idx: int) -> tuple[Tensor, Tensor]:
     """Moves left padding to the right: tokens [B, S] -> the same rolled, and how far each row moved, [B, 1]."""
     shift = (tokens.ne(padding_idx).cumsum(1) == 0).sum(1, keepdim=True)
     columns = torch.arange(tokens.size(1), device=tokens.device)
@@ -37,27 +38,23 @@ class Encoder(Stack, FairseqEncoder):
 
     def __init__(self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding, placement: Placement):
         super().__init__(dictionary)
-        self.build_stack(
-            cfg, cfg.encoder, embed_tokens, placement, lambda: EncoderLayer(cfg, placement), cfg.tie_encoder_layers
-        )
+        self.build_stack(cfg, cfg.encoder, embed_tokens, placement, lambda: EncoderLayer(cfg, placement), cfg.tie_encoder_layers)
         self.layer_norm = LayerNorm(cfg.encoder.embed_dim) if cfg.encoder.normalize_before else None
         self.max_source_positions = cfg.max_source_positions
 
     def forward(
         self,
         src_tokens: Tensor,
-        src_lengths: Optional[Tensor] = None,
+        src_lengths: Tensor | None = None,
         return_all_hiddens: bool = False,
-        structure: Optional[Mapping[str, Tensor]] = None,
-    ) -> Dict[str, List[Tensor]]:
+        structure: Mapping[str, Tensor] | None = None,
+    ) -> dict[str, list[Tensor]]:
         """`structure` is side information of the source, right-padded, such as trees; methods find it in their context."""
         tokens, shift = roll(src_tokens, self.padding_idx)
         padding = tokens.eq(self.padding_idx)
         padding = padding if padding.any() else None
         at = Positions.counted(0, tokens.size(1), tokens.device)
-        ctx = self.position.begin(
-            AttentionContext("encoder", at, at, key_padding=padding, structure=structure or {})
-        )
+        ctx = self.position.begin(AttentionContext("encoder", at, at, key_padding=padding, structure=structure or {}))
         x, embedded = self.embed(tokens, ctx)
         if padding is not None:
             x = x.masked_fill(padding.unsqueeze(-1), 0.0)
@@ -82,7 +79,7 @@ class Encoder(Stack, FairseqEncoder):
             **{f"structure.{name}": [tensor] for name, tensor in (structure or {}).items()},
         }
 
-    def reorder_encoder_out(self, encoder_out: Dict[str, List[Tensor]], new_order: Tensor) -> Dict[str, List[Tensor]]:
+    def reorder_encoder_out(self, encoder_out: dict[str, list[Tensor]], new_order: Tensor) -> dict[str, list[Tensor]]:
         return reorder(encoder_out, new_order, {"encoder_out": 1, "encoder_states": 1})
 
     def max_positions(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Tuple
+from typing import Any
 
 from fairseq import utils
 from fairseq.modules import LayerNorm
@@ -29,9 +29,7 @@ class _Layer(nn.Module):
         self.activation_fn = utils.get_activation_fn(cfg.activation_fn)
         name = type(self).__name__
         self.dropout_module = FairseqDropout(cfg.dropout, module_name=name)
-        self.activation_dropout_module = FairseqDropout(
-            float(cfg.activation_dropout or cfg.relu_dropout or 0), module_name=name
-        )
+        self.activation_dropout_module = FairseqDropout(float(cfg.activation_dropout or cfg.relu_dropout or 0), module_name=name)
 
     def before(self, norm: nn.Module, x: Tensor) -> Tensor:
         return norm(x) if self.normalize_before else x
@@ -51,7 +49,7 @@ class EncoderLayer(_Layer):
     def __init__(self, cfg: Any, placement: Placement):
         super().__init__(cfg, cfg.encoder, placement)
 
-    def forward(self, x: Tensor, placement: Placement, ctx: AttentionContext, additive: Optional[Additive]) -> Tensor:
+    def forward(self, x: Tensor, placement: Placement, ctx: AttentionContext, additive: Additive | None) -> Tensor:
         normed = self.before(self.self_attn_layer_norm, x)
         out, _ = self.self_attn(placement, ctx, normed, normed, additive=additive)
         return self.feed_forward(self.after(self.self_attn_layer_norm, out, x))
@@ -72,11 +70,11 @@ class DecoderLayer(_Layer):
         self,
         x: Tensor,
         source: Tensor,
-        placements: Tuple[Placement, Placement],
-        contexts: Tuple[AttentionContext, AttentionContext],
-        additives: Tuple[Optional[Additive], Optional[Additive]],
+        placements: tuple[Placement, Placement],
+        contexts: tuple[AttentionContext, AttentionContext],
+        additives: tuple[Additive | None, Additive | None],
         need_weights: bool = False,
-    ) -> Tuple[Tensor, Optional[Tensor]]:
+    ) -> tuple[Tensor, Tensor | None]:
         """The weights are those of the attention to the source, [B, H, T, S], or None."""
         normed = self.before(self.self_attn_layer_norm, x)
         out, _ = self.self_attn(placements[0], contexts[0], normed, normed, additive=additives[0])

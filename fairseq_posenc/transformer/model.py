@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, Dict, Mapping, Optional
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from fairseq import utils
@@ -107,9 +108,9 @@ class PositionTransformer(TransformerModel):
         prev_output_tokens: Tensor,
         return_all_hiddens: bool = False,
         features_only: bool = False,
-        alignment_layer: Optional[int] = None,
-        alignment_heads: Optional[int] = None,
-        structure: Optional[Mapping[str, Tensor]] = None,
+        alignment_layer: int | None = None,
+        alignment_heads: int | None = None,
+        structure: Mapping[str, Tensor] | None = None,
     ):
         encoder_out = self.encoder(src_tokens, src_lengths, return_all_hiddens, structure)
         return self.decoder(
@@ -124,7 +125,7 @@ class PositionTransformer(TransformerModel):
         """The generator's word that rows come in groups of this size, one group a sentence."""
         self.decoder.set_beam_size(beam_size)
 
-    def load_state_dict(self, state_dict: Dict[str, Tensor], strict: bool = True, model_cfg: Any = None, args: Any = None):
+    def load_state_dict(self, state_dict: dict[str, Tensor], strict: bool = True, model_cfg: Any = None, args: Any = None):
         """Loads our own checkpoints of the same positions, and stock `transformer` checkpoints where positions agree."""
         given = state_dict.get("positions_text")
         if given is None:
@@ -138,7 +139,9 @@ class PositionTransformer(TransformerModel):
         try:
             return super().load_state_dict(state_dict, strict, model_cfg, args)
         except RuntimeError as error:
-            raise Refusal(f"the checkpoint does not fit this model: {_first_problem(error)}; check --arch and its sizes") from None
+            raise Refusal(
+                f"the checkpoint does not fit this model: {_first_problem(error)}; check --arch and its sizes"
+            ) from None
 
     def _refuse_foreign(self, state_dict: Mapping[str, Tensor]) -> None:
         """Stock fairseq knows learned and sinusoidal positions, or none."""
@@ -189,7 +192,9 @@ def _refuse_options(args: argparse.Namespace, task: Any) -> None:
 def _differences(given: Tensor, own: Tensor) -> str:
     """The sites whose specs differ, as 'encoder: t5:... instead of rope:...'."""
     rows = [dict(line.split(": ", 1) for line in bytes(text.tolist()).decode().splitlines()) for text in (given, own)]
-    return "; ".join(f"{site}: {rows[0].get(site)} instead of {spec}" for site, spec in rows[1].items() if rows[0].get(site) != spec)
+    return "; ".join(
+        f"{site}: {rows[0].get(site)} instead of {spec}" for site, spec in rows[1].items() if rows[0].get(site) != spec
+    )
 
 
 def _first_problem(error: RuntimeError) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, List, Optional, Tuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,14 +24,14 @@ class Additive:
     `logits` is the bias with -inf where `allowed` is false, or `allowed` itself without a bias, or None with neither.
     """
 
-    bias: Optional[Tensor] = None  # [B or 1, H or 1, T, S]
-    allowed: Optional[Tensor] = None  # bool [B or 1, H or 1, T or 1, S]
-    blind: Optional[Tensor] = None  # bool [B or 1, H or 1, T, 1], True for queries that may look nowhere
-    logits: Optional[Tensor] = None
+    bias: Tensor | None = None  # [B or 1, H or 1, T, S]
+    allowed: Tensor | None = None  # bool [B or 1, H or 1, T or 1, S]
+    blind: Tensor | None = None  # bool [B or 1, H or 1, T, 1], True for queries that may look nowhere
+    logits: Tensor | None = None
     causal: bool = False  # causality is the only mask and there is no bias
 
     @classmethod
-    def of(cls, bias: Optional[Tensor], allowed: Optional[Tensor], blind: Optional[Tensor] = None) -> Additive:
+    def of(cls, bias: Tensor | None, allowed: Tensor | None, blind: Tensor | None = None) -> Additive:
         """With `logits` made from the rest."""
         if bias is None:
             return cls(None, allowed, blind, allowed)
@@ -52,7 +52,7 @@ class Placement(nn.Module):
     method that enters before the layers.
     """
 
-    def __init__(self, parts: List[PositionMethod], dims: Dims, site: str):
+    def __init__(self, parts: list[PositionMethod], dims: Dims, site: str):
         super().__init__()
         self.dims, self.site = dims, site
         self.parts = nn.ModuleList(parts)
@@ -62,8 +62,7 @@ class Placement(nn.Module):
             _refuse_contradictions(plan, dims)
         self._entry = {hook: [p for p in parts if hook in p.hooks] for hook in _BEFORE_LAYERS}
         self._scales = [
-            next((part.scale(dims.head_dim) for part, _ in plan.get("scale", ())), dims.head_dim**-0.5)
-            for plan in self._plans
+            next((part.scale(dims.head_dim) for part, _ in plan.get("scale", ())), dims.head_dim**-0.5) for plan in self._plans
         ]
 
     def _plan(self, layer: int) -> dict:
@@ -103,7 +102,7 @@ class Placement(nn.Module):
     def scale(self, layer: int) -> float:
         return self._scales[layer]
 
-    def using(self, hook: str, ctx: AttentionContext) -> List[Tuple[PositionMethod, AttentionContext]]:
+    def using(self, hook: str, ctx: AttentionContext) -> list[tuple[PositionMethod, AttentionContext]]:
         """The methods with this hook at this layer, each with the context as it sees it."""
         return [
             (part, ctx if layer == ctx.layer else ctx.at(layer=layer)) for part, layer in self._plans[ctx.layer].get(hook, ())
@@ -115,7 +114,7 @@ class Placement(nn.Module):
             x = getattr(part, hook)(x, *args, here)
         return x
 
-    def total(self, hook: str, *args: Any, ctx: AttentionContext) -> Optional[Tensor]:
+    def total(self, hook: str, *args: Any, ctx: AttentionContext) -> Tensor | None:
         """The sum of an additive hook over the methods, or None where none has it."""
         total = None
         for part, here in self.using(hook, ctx):
@@ -148,10 +147,10 @@ class Placement(nn.Module):
             x = part.embed(x, tokens, ctx)
         return x
 
-    def prepare(self, ctx: AttentionContext) -> List[Optional[Additive]]:
+    def prepare(self, ctx: AttentionContext) -> list[Additive | None]:
         """For every layer, what it adds to its scores, made once where layers agree; None where a layer must make its own."""
         made: dict = {}
-        prepared: List[Optional[Additive]] = []
+        prepared: list[Additive | None] = []
         for layer, plan in enumerate(self._plans):
             parts = [part for hook in ("bias", "mask") for part, _ in plan.get(hook, ())]
             if any(part.per_layer for part in parts):

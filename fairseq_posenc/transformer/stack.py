@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Dict, Iterator, List, Tuple
+from collections.abc import Iterator
+from typing import Any, Callable
 
 import torch
 from fairseq.modules import LayerNorm
@@ -19,7 +20,13 @@ class Stack(nn.Module):
     """Mixed into fairseq's encoder and decoder bases: embeddings, the list of layers and the way through them."""
 
     def build_stack(
-        self, cfg: Any, side: Any, embed_tokens: nn.Embedding, placement: Placement, build_layer: Callable[[], nn.Module], tied: bool
+        self,
+        cfg: Any,
+        side: Any,
+        embed_tokens: nn.Embedding,
+        placement: Placement,
+        build_layer: Callable[[], nn.Module],
+        tied: bool,
     ) -> None:
         self.register_buffer("version", torch.Tensor([3]))  # fairseq's checkpoints have it
         self.embed_tokens = embed_tokens
@@ -33,7 +40,7 @@ class Stack(nn.Module):
         self.layerdrop = side.layerdrop
         self.checkpoint_activations = cfg.checkpoint_activations
 
-    def embed(self, tokens: Tensor, ctx: AttentionContext) -> Tuple[Tensor, Tensor]:
+    def embed(self, tokens: Tensor, ctx: AttentionContext) -> tuple[Tensor, Tensor]:
         """[B, T] -> the input of the layers and the scaled embeddings alone, [B, T, C] each."""
         embedded = self.embed_scale * self.embed_tokens(tokens)
         x = self.position.embed(embedded, tokens, ctx)
@@ -41,7 +48,7 @@ class Stack(nn.Module):
             x = self.layernorm_embedding(x)
         return self.dropout_module(x), embedded
 
-    def active_layers(self) -> Iterator[Tuple[int, nn.Module]]:
+    def active_layers(self) -> Iterator[tuple[int, nn.Module]]:
         """Every layer with its number, without those that LayerDrop leaves out of this training step."""
         drawn = torch.rand(self.num_layers).tolist() if self.training and self.layerdrop > 0 else None
         for index in range(self.num_layers):
@@ -54,7 +61,7 @@ class Stack(nn.Module):
             return checkpoint(layer, *args, use_reentrant=False)
         return layer(*args)
 
-    def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> Dict[str, Tensor]:
+    def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> dict[str, Tensor]:
         """Takes over the position table of stock fairseq, which our placement keeps under another name."""
         for key in [key for key in state_dict if key.startswith(f"{name}.embed_positions.")]:
             tensor = state_dict.pop(key)
@@ -63,6 +70,6 @@ class Stack(nn.Module):
         return state_dict
 
 
-def reorder(values: Dict[str, List[Tensor]], order: Tensor, axes: Dict[str, int]) -> Dict[str, List[Tensor]]:
+def reorder(values: dict[str, list[Tensor]], order: Tensor, axes: dict[str, int]) -> dict[str, list[Tensor]]:
     """Selects sentences in every tensor of an encoder output; the batch is axis 0 but where `axes` says otherwise."""
     return {name: [tensor.index_select(axes.get(name, 0), order) for tensor in tensors] for name, tensors in values.items()}

@@ -1,7 +1,6 @@
 """Linear biases on distances, in the form of the paper and in forms for encoders."""
 
 from dataclasses import dataclass
-from typing import List
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +15,7 @@ _CITATION = """@inproceedings{press-etal-2022-train,
   booktitle = {ICLR}, year = {2022}}"""
 
 
-def slopes(heads: int) -> List[float]:
+def slopes(heads: int) -> list[float]:
     """The paper's slopes: 2^(-8i/h) for powers of two, else those of the power below and every second of the power above."""
     below = 2 ** (heads.bit_length() - 1)
     found = [2 ** (-8 * i / below) for i in range(1, below + 1)]

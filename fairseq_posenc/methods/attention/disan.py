@@ -1,7 +1,7 @@
 """Heads that look in one direction, and attention with a score for every channel."""
 
 from dataclasses import dataclass
-from typing import Literal, Optional
+from typing import Literal
 
 import torch
 import torch.nn.functional as F

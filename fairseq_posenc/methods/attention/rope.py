@@ -23,7 +23,9 @@ class Rope(PositionMethod):
 
     @dataclass(frozen=True)
     class Options(Options):
-        layout: Literal["halves", "interleaved"] = option("halves", "pairs (i, i + d_r/2) as GPT-NeoX, or (2i, 2i + 1) as RoFormer")
+        layout: Literal["halves", "interleaved"] = option(
+            "halves", "pairs (i, i + d_r/2) as GPT-NeoX, or (2i, 2i + 1) as RoFormer"
+        )
         fraction: float = option(1.0, "part of each head's channels that is rotated", minimum=0.0, maximum=1.0)
         base: float = option(10000.0, "base of the wavelengths", minimum=1.0)
 

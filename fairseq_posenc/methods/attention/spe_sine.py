@@ -45,8 +45,8 @@ class SineSpe(PositionMethod):
         title="Stochastic positional encoding, sines",
         citation="""@inproceedings{liutkus-etal-2021-relative,
   title = {Relative Positional Encoding for Transformers with Linear Complexity},
-  author = {Liutkus, Antoine and C{\\'i}fka, Ond{\\v{r}}ej and Wu, Shih-Lun and {\\c{S}}im{\\c{s}}ekli, Umut and Yang, Yi-Hsuan and
-            Richard, Ga{\\"e}l},
+  author = {Liutkus, Antoine and C{\\'i}fka, Ond{\\v{r}}ej and Wu, Shih-Lun and {\\c{S}}im{\\c{s}}ekli, Umut and
+            Yang, Yi-Hsuan and Richard, Ga{\\"e}l},
   booktitle = {ICML}, year = {2021}}""",
         equation="A_ts = sum_i q_ti k_si P_i(t-s) / sqrt(d_h), P_i(x) = 1/(2K) sum_k g_ik^2 cos(2 pi f_ik x + theta_ik)",
         survey="4.1.2",
@@ -59,9 +59,7 @@ class SineSpe(PositionMethod):
         sites=("encoder", "decoder"),
         our_sites=("cross",),
         parameters="3 K d + L d",
-        count=lambda options, dims, site: (
-            3 * options.sines * dims.embed_dim + options.gated * dims.num_layers * dims.embed_dim
-        ),
+        count=lambda options, dims, site: 3 * options.sines * dims.embed_dim + options.gated * dims.num_layers * dims.embed_dim,
         survey_parameters="3 K d h + d L",
         deviations=(
             "noise-free by default; the authors draw random codes",

@@ -110,7 +110,7 @@ class TupeAbsolute(PositionMethod):
 class TupeRelative(TupeAbsolute):
     """TUPE's absolute term and a T5 bias over the same layers.
 
-    Equation: tupe_abs + b[bucket(s-t)]; Ke et al. (2021), equation 9. With untie_first, column 0 has bucket 32 and row 0 bucket 16.
+    Equation: tupe_abs + b[bucket(s-t)]; Ke et al. (2021), equation 9. With untie_first, column 0 has bucket 32, row 0 bucket 16.
     Shapes: bias -> [1, H, T, S].
     Source: Ke, He and Liu (2021); guolinke/TUPE.
     Deviations: as tupe_abs; the causal decoder uses unidirectional buckets.

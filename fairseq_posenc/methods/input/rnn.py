@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
 from ...contract import AttentionContext, MethodCard, Options, PositionError, PositionMethod, option
@@ -41,9 +40,7 @@ class RecurrentFrontEnd(PositionMethod):
         sites=("encoder", "decoder"),
         parameters="6 d^2 + 6 d (bidirectional: 14 d^2 + 13 d)",
         count=lambda options, dims, site: (
-            14 * dims.embed_dim**2 + 13 * dims.embed_dim
-            if options.bidirectional
-            else 6 * dims.embed_dim**2 + 6 * dims.embed_dim
+            14 * dims.embed_dim**2 + 13 * dims.embed_dim if options.bidirectional else 6 * dims.embed_dim**2 + 6 * dims.embed_dim
         ),
         survey_parameters="6 d^2 + 3 d",
         deviations=(

@@ -61,8 +61,5 @@ class Universal(PositionMethod):
             self.step_table = SinusoidTable(dims.num_layers, *form, origin=options.first_step)
 
     def before_layer(self, x: Tensor, ctx: AttentionContext) -> Tensor:
-        if self.options.steps == "learned":
-            step = self.steps[ctx.layer]
-        else:
-            step = self.step_table.rows[ctx.layer]
+        step = self.steps[ctx.layer] if self.options.steps == "learned" else self.step_table.rows[ctx.layer]
         return x + (self.table(ctx.queries) + step.float()).to(x.dtype)
