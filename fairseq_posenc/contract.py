@@ -236,7 +236,7 @@ class PositionMethod(nn.Module):
         raise NotImplementedError
 
     def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
-        """[B, T, C], [B, T] -> [B, T, C]; once, where tokens become vectors."""
+        """[B, T, C], [B, T] -> [B, T, C]; once, where tokens become vectors; sentences start in the first column."""
         return x
 
     def before_layer(self, x: Tensor, ctx: AttentionContext) -> Tensor:

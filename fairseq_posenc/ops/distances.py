@@ -7,7 +7,7 @@ from typing import Callable
 import torch
 from torch import Tensor
 
-from ..contract import Positions
+from ..contract import PositionError, Positions
 
 
 def distances(queries: Positions, keys: Positions) -> Tensor:
@@ -25,6 +25,13 @@ def diagonals(queries: Positions, keys: Positions) -> Tensor | None:
     rows, columns = queries.ids.size(1), keys.ids.size(1)
     first = keys.start - (queries.start + rows - 1)
     return torch.arange(first, first + rows + columns - 1, device=keys.ids.device)
+
+
+def table_row(distance: Tensor, limit: int) -> Tensor:
+    """The row of a distance in a table of 2 * limit + 1 rows, clipped; raises PositionError for fractions."""
+    if distance.is_floating_point():
+        raise PositionError("a table of distances needs whole positions, and another method of the spec makes fractions of them")
+    return distance.clamp(-limit, limit) + limit
 
 
 def toeplitz(values: Tensor, columns: int) -> Tensor:

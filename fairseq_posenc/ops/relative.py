@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from ..contract import Positions
-from .distances import distances
+from .distances import distances, table_row
 
 
 def clipped(queries: Positions, keys: Positions, limit: int) -> Tensor:
     """The row of a table of 2 * limit + 1 distances for every query and key: [B or 1, T, S]."""
-    return distances(queries, keys).clamp(-limit, limit) + limit
+    return table_row(distances(queries, keys), limit)
 
 
 def spread(logits: Tensor, rows: Tensor) -> Tensor:

@@ -75,7 +75,7 @@ class Attention(nn.Module):
         state = ctx.state
         if state is not None and ctx.site == "cross" and state.get("key") is not None:
             return q, state.get("key"), state.get("value")
-        at = ctx.keys if ctx.site == "cross" else ctx.queries
+        at = ctx.queries if state is not None and ctx.site != "cross" else ctx.keys  # of the keys that are new
         k = self._heads(self.k_proj, placement.through("key_input", key, at, ctx=ctx))
         k = placement.through("rotate_key", k, at, ctx=ctx)
         v = self._heads(self.v_proj, placement.through("value_input", value, at, ctx=ctx))

@@ -36,6 +36,8 @@ class AdaptiveT5(PositionMethod):
         def __post_init__(self):
             if self.max_distance <= self.buckets / 2 + 1:
                 raise PositionError(f"max_distance={self.max_distance} must be more than buckets/2 + 1 = {self.buckets / 2 + 1}")
+            if not self.interpolate and self.buckets % 2:
+                raise PositionError(f"interpolate=false needs an even number of buckets, not {self.buckets}")
             if self.share == "heads" and self.borders == "heads":
                 raise PositionError("borders=heads contradicts share=heads")
 

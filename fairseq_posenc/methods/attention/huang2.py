@@ -6,7 +6,7 @@ from typing import Literal, Optional
 from torch import Tensor, nn
 
 from ...contract import AttentionContext, MethodCard, Options, PositionMethod, option
-from ...ops.distances import by_distance
+from ...ops.distances import by_distance, table_row
 from ...ops.precision import widen
 
 
@@ -64,7 +64,7 @@ class Huang2(PositionMethod):
         factor = widen(self.of_layer(self.factor, ctx))  # [H or 1, 2 * reach + 1]
 
         def values(delta: Tensor) -> Tensor:
-            return factor[:, delta.clamp(-self.reach, self.reach) + self.reach]
+            return factor[:, table_row(delta, self.reach)]
 
         return scores * by_distance(ctx.queries, ctx.keys, values)
 

@@ -28,12 +28,6 @@ class T5(PositionMethod):
         max_distance: int = option(128, "distance from which all keys share a bucket", minimum=2)
         share: Literal["layers", "none", "heads"] = option("layers", "who has the table in common")
 
-        def __post_init__(self):
-            if self.buckets % 2:
-                raise PositionError(f"buckets={self.buckets} must be even: half of them serve each direction")
-            if self.max_distance <= self.buckets // 2:
-                raise PositionError(f"max_distance={self.max_distance} must be more than buckets/2 = {self.buckets // 2}")
-
     card = MethodCard(
         name="t5",
         title="T5 relative position bias",
@@ -64,15 +58,20 @@ class T5(PositionMethod):
 
     def __init__(self, options, dims, site):
         super().__init__(options, dims, site)
+        self.both_ways = site != "decoder"
+        if self.both_ways and options.buckets % 2:
+            raise PositionError(f"t5: buckets={options.buckets} must be even at {site}, where half of them serve each direction")
+        exact = options.buckets // (4 if self.both_ways else 2)
+        if options.max_distance <= exact:
+            raise PositionError(f"t5: max_distance={options.max_distance} must be more than the {exact} exact buckets at {site}")
         self.per_layer = options.share != "layers"
         self.weight = self.parameter_table(options.buckets, share=options.share)
         nn.init.normal_(self.weight, std=dims.embed_dim**-0.5)
 
     def bias(self, ctx: AttentionContext) -> Tensor:
         weight = widen(self.of_layer(self.weight, ctx))  # [H or 1, buckets]
-        both_ways = self.site != "decoder"
 
         def values(delta: Tensor) -> Tensor:
-            return weight[:, log_buckets(delta, self.options.buckets, self.options.max_distance, both_ways)]
+            return weight[:, log_buckets(delta, self.options.buckets, self.options.max_distance, self.both_ways)]
 
         return by_distance(ctx.queries, ctx.keys, values)

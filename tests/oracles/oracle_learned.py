@@ -1,0 +1,12 @@
+"""Learned absolute positions (Gehring et al. 2017) in fairseq's rows: the first comes after the padding row."""
+
+import numpy as np
+
+from .reference import Oracle
+
+
+def embed(x, ids, at):
+    return np.array([x[i] + at.parameters["weight"][at.padding_idx + 1 + t] for i, t in enumerate(ids)])
+
+
+ORACLES = [Oracle("learned", embed=embed, cases=[({}, "encoder decoder")], reach=12)]

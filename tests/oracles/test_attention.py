@@ -1,0 +1,68 @@
+"""Whole attentions and their bare scores against the loops, for every method, option and site."""
+
+import numpy as np
+import pytest
+import torch
+
+from . import reference
+from .cases import WIDTH, assert_close, attention_of, cases, padding_mask
+
+LENGTHS, BATCH = [5, 3, 1], 2
+
+
+@pytest.mark.parametrize("padding", ["none", "left", "right"])
+@pytest.mark.parametrize("oracle, options, site", cases(lambda oracle: not oracle.random))
+def test_output_and_weights(oracle, options, site, padding):
+    attn, place, projections = attention_of(oracle, options, site)
+    lengths = LENGTHS if padding != "none" else LENGTHS[:1]
+    mask = padding_mask(lengths, padding)
+    key = torch.randn(len(lengths), max(lengths), WIDTH, dtype=torch.double)
+    query, value = (torch.randn(len(lengths), 4, WIDTH).double(), torch.randn_like(key)) if site == "cross" else (key, key)
+    expected, weights = reference.attention(oracle, place, projections, *(x.numpy() for x in (query, key, value, mask)))
+    for need_weights in (True, False):
+        given = None if padding == "none" else mask
+        inputs = (x.transpose(0, 1) for x in (query, key, value))
+        out, ours = attn(*inputs, key_padding_mask=given, need_weights=need_weights)
+        assert_close(out.transpose(0, 1), expected, oracle.atol)
+        if need_weights and oracle.head is None:
+            assert_close(ours, weights, oracle.atol)
+
+
+def positions(oracle, kind: str):
+    """Query ids [T] or [B, T] and key ids [S] or [B, S]: far apart, out of order or repeated, never 0, 1, 2, ..."""
+    far = oracle.reach or 300
+    if kind == "shifted":
+        return np.arange(4) + far - 4, np.arange(6) + far - 8
+    generator = np.random.default_rng(0)
+    if kind == "scattered":
+        return generator.integers(0, far, 4), generator.integers(0, far, 6)
+    return generator.integers(0, min(far, 30), (BATCH, 4)), generator.integers(0, min(far, 30), (BATCH, 6))
+
+
+@pytest.mark.parametrize("kind", ["counted", "shifted", "scattered", "of each sentence"])
+@pytest.mark.parametrize("oracle, options, site", cases(lambda oracle: not (oracle.random or oracle.head)))
+def test_scores(oracle, options, site, kind):
+    if kind == "counted":
+        compare_scores(oracle, options, site, (np.arange(4), np.arange(6)), ())
+    else:
+        ids = positions(oracle, kind)
+        compare_scores(oracle, options, site, ids, map(torch.from_numpy, ids))
+
+
+@pytest.mark.parametrize("oracle, options, site", cases(lambda oracle: oracle.real))
+def test_scores_at_real_positions(oracle, options, site):
+    ids = np.array([0, 0.5, 7.25, 31.125]), np.array([0, 0.75, 2.25, 9, 40.5, 300.25])
+    compare_scores(oracle, options, site, ids, map(torch.from_numpy, ids))
+
+
+def compare_scores(oracle, options, site, ids, given):
+    attn, place, projections = attention_of(oracle, options, site, seed=1)
+    query, key = torch.randn(4, BATCH, WIDTH, dtype=torch.double), torch.randn(6, BATCH, WIDTH, dtype=torch.double)
+    expected = reference.scores(
+        oracle,
+        place,
+        projections,
+        *(x.transpose(0, 1).numpy() for x in (query, key)),
+        *(np.broadcast_to(x, (BATCH, x.shape[-1])) for x in ids),
+    )
+    assert_close(attn.scores(query, key, *given), expected, oracle.atol)

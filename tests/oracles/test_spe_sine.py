@@ -1,0 +1,74 @@
+"""SPE's random codes: right on average, and its linear attention right for the codes that were drawn."""
+
+import numpy as np
+import pytest
+import torch
+
+from fairseq_posenc.contract import AttentionContext, Positions
+
+from . import reference
+from .cases import HEADS, WIDTH, attention_of, cases, padding_mask
+
+DRAWS, T = 150, 3
+
+
+def linear(oracle) -> bool:
+    return oracle.cases[0][0].get("attention") == "linear"
+
+
+@pytest.mark.parametrize("oracle, options, site", cases(lambda oracle: oracle.random and not linear(oracle)))
+def test_codes_on_average(oracle, options, site):
+    attn, place, projections = attention_of(oracle, options, site)
+    attn.train()  # codes are drawn anew in training only
+    query, key = (torch.randn(T, 1, WIDTH, dtype=torch.double) for _ in range(2))
+    ids = np.array([0, 1, 6])
+    key_ids = ids + 2 if site == "cross" else ids
+    with torch.no_grad():
+        drawn = [attn.scores(query, key, torch.tensor(ids), torch.tensor(key_ids)).numpy() for _ in range(DRAWS)]
+    mean, error = np.mean(drawn, 0), np.std(drawn, 0, ddof=1) / DRAWS**0.5
+    inputs = (x.transpose(0, 1).numpy() for x in (query, key))
+    expected = reference.scores(oracle, place, projections, *inputs, ids[None], key_ids[None])
+    assert (np.abs(mean - expected) < 5 * error).all()
+    # The bound means something: it is far below the differences between distances.
+    assert 5 * np.median(error) < expected.std()
+
+
+@pytest.mark.parametrize("padding", ["left", "right"])
+@pytest.mark.parametrize("oracle, options, site", cases(linear))
+def test_linear_attention(oracle, options, site, padding):
+    attn, _, projections = attention_of(oracle, options, site)
+    method, mask = attn.position, padding_mask([5, 2, 1], padding)
+    key = torch.randn(*mask.shape, WIDTH, dtype=torch.double)
+    query, value = (torch.randn(len(mask), 4, WIDTH).double(), torch.randn_like(key)) if site == "cross" else (key, key)
+    key_ids = torch.tensor([reference.count(row) for row in mask])
+    query_ids = torch.arange(4).expand(len(mask), -1) if site == "cross" else key_ids
+    ctx = AttentionContext(site, Positions(query_ids), Positions(key_ids), causal=site == "decoder", key_padding=mask)
+    ctx = ctx.at(drawn={method: method.draw(ctx)})  # always the same codes in evaluation
+    q, k, v = (_heads(x, *projections[name]) for name, x in (("q", query), ("k", key), ("v", value)))
+    q, k = method.rotate_query(q, ctx.queries, ctx), method.rotate_key(k, ctx.keys, ctx)
+    width = WIDTH // HEADS
+    merged = np.zeros((*query.shape[:2], WIDTH))
+    for b, head, t in np.ndindex(q.shape[:3]):
+        total, norm = np.zeros(width), 0.0
+        for s in range(k.size(2)):
+            if mask[b, s] or (site == "decoder" and s > t):
+                continue
+            weight = (_phi(q[b, head, t], width) * _phi(k[b, head, s], width)).sum()
+            total, norm = total + weight * v[b, head, s].numpy(), norm + weight
+        if norm:
+            merged[b, t, head * width :][:width] = total / norm
+    out, weights = attn(*(x.transpose(0, 1) for x in (query, key, value)), key_padding_mask=mask)
+    assert weights is None
+    real = np.ones(merged.shape[:2], bool) if site == "cross" else ~mask.numpy()
+    expected = np.array([reference.linear(x, *projections["out"]) for x in merged[real]])
+    np.testing.assert_allclose(out.transpose(0, 1).detach().numpy()[real], expected, rtol=0, atol=1e-9)
+
+
+def _heads(x, weight, bias):
+    x = x @ torch.from_numpy(weight).T + torch.from_numpy(bias)
+    return x.unflatten(-1, (HEADS, -1)).transpose(1, 2)
+
+
+def _phi(features, width):
+    """The kernel's positive features."""
+    return np.maximum(features.detach().numpy() * width**-0.25, 0) + 0.001

@@ -1,0 +1,358 @@
+"""The exact values and the laws that papers and reference code state."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import fairseq_posenc as posenc
+from fairseq_posenc import registry
+from fairseq_posenc.contract import AttentionContext, Dims, Positions
+
+from .cases import randomise
+from .oracle_alibi import slopes
+from .oracle_at5 import place_in_table
+from .oracle_t5 import bucket
+
+C, H = 16, 4
+
+
+def method(spec, site="encoder", width=C, heads=H, layers=1):
+    return registry.build(spec, Dims(width, heads, layers, 12, 12), site)[0]
+
+
+def embedded(spec, ids, width, heads=1):
+    """What an input-level method adds to zeros at these positions."""
+    at = Positions(torch.tensor([ids]))
+    x, tokens = torch.zeros(1, len(ids), width, dtype=torch.double), torch.full((1, len(ids)), 7)
+    return method(spec, width=width, heads=heads).double().embed(x, tokens, AttentionContext("encoder", at, at))[0].numpy()
+
+
+def attention(spec, site="encoder", heads=H, width=C, seed=0):
+    torch.manual_seed(seed)
+    return randomise(posenc.build_attention(spec, width, heads, site=site, max_positions=12))
+
+
+def same_projections(*modules):
+    for module in modules[1:]:
+        for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
+            getattr(module, name).load_state_dict(getattr(modules[0], name).state_dict())
+
+
+def fill(parameter, value):
+    with torch.no_grad():
+        parameter.copy_(torch.as_tensor(value, dtype=parameter.dtype).expand_as(parameter))
+
+
+def biases(attn, deltas):
+    """[H, deltas]: logits of empty vectors, with the query far to the right of 0."""
+    fill(attn.q_proj.weight, 0.0), fill(attn.q_proj.bias, 0.0)
+    t = 1000
+    x = torch.zeros(len(deltas), 1, attn.q_proj.in_features, dtype=torch.double)
+    return attn.scores(x[:1], x, torch.tensor([t]), torch.tensor(deltas) + t)[0, :, 0].detach().numpy()
+
+
+# -- sinusoids -----------------------------------------------------------------------------------------------------------
+
+PAPER = "sinusoidal:layout=interleaved,grid=paper,origin=zero"
+
+
+def close(ours, expected, atol=1e-6):
+    np.testing.assert_allclose(ours, expected, rtol=0, atol=atol)
+
+
+def test_sinusoids_of_the_paper():
+    rows = [[0, 1, 0, 1], [0.8414710, 0.5403023, 0.0099998, 0.9999500], [0.9092974, -0.4161468, 0.0199987, 0.9998000]]
+    close(embedded(PAPER, [0, 1, 2], 4), rows)
+
+
+def test_sinusoids_of_fairseq():
+    close(embedded("sinusoidal", [0], 4), [[0.9092974, 0.0002000, -0.4161468, 1.0]])
+    close(embedded("sinusoidal", [0], 6), [[0.9092974, 0.0199987, 0.0002000, -0.4161468, 0.9998000, 1.0]])
+    assert embedded("sinusoidal", [0, 5], 7)[:, -1].tolist() == [0, 0]
+    close(embedded("sinusoidal", [0], 2), [[0.9092974, -0.4161468]])  # where fairseq divides by zero
+
+
+def test_last_frequencies():
+    # The smallest angle of position 1 tells the grids apart.
+    assert embedded("sinusoidal:origin=zero", [1], 512, 8)[0, 255] == pytest.approx(1e-4, abs=1e-10)
+    assert embedded("sinusoidal:grid=paper,origin=zero", [1], 512, 8)[0, 255] == pytest.approx(1.03663e-4, abs=1e-9)
+
+
+def test_sinusoid_products():
+    table = embedded(PAPER, list(range(40)), 4)
+    for t in (0, 7, 25):
+        for r, expected in ((0, 2.0), (1, 1.5402523), (2, 0.5836532), (10, 0.1559326)):
+            assert table[t] @ table[t + r] == pytest.approx(expected, abs=1e-6)
+    assert table[20] @ table[26] == pytest.approx(table[20] @ table[14], abs=1e-6)  # blind to direction
+    close(np.linalg.norm(embedded("sinusoidal", [0, 3, 500], 512, 8), axis=1), 16, atol=1e-5)
+
+
+@pytest.mark.parametrize("spec", [PAPER, "sinusoidal"])
+def test_sinusoids_shift_linearly(spec):
+    table = embedded(spec, list(range(30)), 4)
+    shift = np.linalg.lstsq(table[:20], table[5:25], rcond=None)[0]
+    close(table[10:25] @ shift, table[15:30], atol=1e-4)
+
+
+def test_learned_positions_can_be_sinusoids():
+    learned, sinusoidal = method("learned"), method("sinusoidal")
+    at = Positions.counted(0, 9)
+    ctx, tokens = AttentionContext("encoder", at, at), torch.full((1, 9), 7)
+    fill(learned.weight[2:11], sinusoidal.embed(torch.zeros(1, 9, C), tokens, ctx)[0])
+    x = torch.randn(1, 9, C)
+    assert torch.equal(learned.embed(x, tokens, ctx), sinusoidal.embed(x, tokens, ctx))
+    learned.embed(x, tokens, ctx).sum().backward()
+    assert learned.weight.grad[:2].abs().sum() == 0  # rows up to padding's never carry a position
+
+
+def test_universal_is_symmetric_in_position_and_step():
+    universal, at = method("universal:first_step=0", layers=5).double(), Positions.counted(0, 5)
+    ctx, zeros = AttentionContext("encoder", at, at), torch.zeros(1, 5, C, dtype=torch.double)
+    added = torch.stack([universal.before_layer(zeros, ctx.at(layer=layer))[0] for layer in range(5)])
+    close(added, added.transpose(0, 1))
+
+
+# -- the recurrent front end ---------------------------------------------------------------------------------------------
+
+
+def test_gru_equals_torch():
+    ours = randomise(method("rnn"))
+    theirs = nn.GRU(C, C, batch_first=True).double()
+    theirs.load_state_dict({name.removeprefix("gru."): p for name, p in ours.named_parameters()})
+    x, at = torch.randn(2, 7, C).double(), Positions.counted(0, 7)
+    out = ours.embed(x, torch.full((2, 7), 7), AttentionContext("encoder", at, at))
+    close(out.detach(), theirs(x)[0].detach(), atol=1e-12)
+
+
+def test_gru_in_closed_form():
+    # Without weights and gate biases both gates are 1/2, so the state halves its distance to the new value at every token.
+    gru, at = method("rnn").double(), Positions.counted(0, 6)
+    for name, parameter in gru.named_parameters():
+        fill(parameter, 0.0)
+        if "bias" in name:
+            fill(parameter[2 * C :], 0.6 if "ih" in name else 0.8)
+    out = gru.embed(torch.randn(1, 6, C).double(), torch.full((1, 6), 7), AttentionContext("encoder", at, at))
+    expected = [(1 - 2.0**-t) * math.tanh(0.6 + 0.8 / 2) for t in range(1, 7)]
+    close(out[0, :, 0].detach(), expected, atol=1e-12)
+
+
+# -- tables --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "spec, value, site",
+    [
+        *((spec, 0.0, site) for spec in ("shaw", "t5", "at5") for site in ("encoder", "decoder", "cross")),
+        *(("huang2", 1.0, site) for site in ("encoder", "decoder", "cross")),
+    ],
+)
+def test_neutral_tables_are_plain_attention(spec, value, site):
+    ours, plain = attention(spec, site), attention("none", site)
+    same_projections(plain, ours)
+    for parameter in ours.position.parameters():
+        fill(parameter, value)
+    x = torch.randn(6, 2, C).double()
+    close(ours(x, x, x)[0].detach(), plain(x, x, x)[0].detach(), atol=1e-12)
+
+
+def test_shaw_without_distance_adds_a_constant_to_each_query():
+    ours, plain = attention("shaw:max_distance=0,values=false"), attention("none")
+    same_projections(plain, ours)
+    x = torch.randn(6, 2, C).double()
+    added = (ours.scores(x, x) - plain.scores(x, x)).detach()
+    assert added.abs().min() > 1e-6
+    close(added, added[..., :1].expand_as(added), atol=1e-12)
+
+
+def test_shaw_tied_equals_equal_tables():
+    tied, two = attention("shaw:max_distance=2,tie=true"), attention("shaw:max_distance=2")
+    same_projections(tied, two)
+    assert [name for name, _ in tied.position.named_parameters()] == ["key_table"]
+    for parameter in two.position.parameters():
+        fill(parameter, tied.position.key_table.detach())
+    x = torch.randn(6, 2, C).double()
+    close(tied(x, x, x)[0].detach(), two(x, x, x)[0].detach(), atol=1e-12)
+
+
+def test_huang2_tied_is_blind_to_direction():
+    attn = attention("huang2")
+    attn.position.factor.data.copy_(attn.position.factor.data + attn.position.factor.data.flip(-1))
+    query, key = torch.randn(1, 1, C).double(), torch.randn(1, 1, C).double().expand(2, -1, -1)
+    scores = attn.scores(query, key, torch.tensor([5]), torch.tensor([2, 8]))
+    assert scores[0, :, 0, 0].tolist() == scores[0, :, 0, 1].tolist()
+
+
+# -- buckets -------------------------------------------------------------------------------------------------------------
+
+# distance from which the next bucket begins, for 32 buckets and a largest distance of 128
+BOTH = [0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91]
+LEFT = [*range(16), 16, 19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113]
+DELTAS = list(range(-300, 301))
+
+
+def by_table(delta, both):
+    if both:
+        return sum(border <= abs(delta) for border in BOTH) - 1 + (16 if delta > 0 else 0)
+    return sum(border <= max(-delta, 0) for border in LEFT) - 1
+
+
+@pytest.mark.parametrize("site", ["encoder", "decoder", "cross"])
+def test_t5_buckets(site):
+    both = site != "decoder"
+    table = [by_table(delta, both) for delta in DELTAS]
+    assert table == [bucket(delta, 32, 128, both) for delta in DELTAS]
+    assert (16 in table) is not both
+    attn = attention("t5", site)
+    fill(attn.position.weight, torch.arange(32.0))
+    assert np.array_equal(biases(attn, DELTAS), [table] * H)
+
+
+@pytest.mark.parametrize("site", ["encoder", "decoder", "cross"])
+@pytest.mark.parametrize("buckets, largest", [(16, 128), (10, 40), (4, 9)])
+def test_at5_without_interpolation_starts_as_t5(site, buckets, largest):
+    sides = 1 if site == "decoder" else 2
+    spec = f"at5:interpolate=false,buckets={buckets},max_distance={largest}"
+    initial = {n: p.clone() for n, p in method(spec, site).named_parameters() if n != "weight"}
+    at5, t5 = attention(spec, site), attention(f"t5:buckets={buckets * sides},max_distance={largest}", site)
+    for name, value in initial.items():
+        fill(at5.position.get_parameter(name), value)
+    fill(t5.position.weight, at5.position.weight.flatten(2))
+    deltas = [delta for delta in DELTAS if sides == 2 or delta <= 0]
+    close(biases(at5, deltas), biases(t5, deltas), atol=1e-12)
+
+
+def test_at5_starts_with_half_the_buckets_exact():
+    at5 = method("at5")
+    alpha = 1 + 14 * torch.sigmoid(at5.exact)
+    close(alpha.detach(), torch.full_like(alpha, 8.0).detach())
+    close((alpha + 1 + nn.functional.softplus(at5.largest)).detach(), torch.full_like(alpha, 128.0).detach(), atol=1e-4)
+
+
+def test_at5_is_continuous_and_monotone():
+    beta = [place_in_table(a, 0.3, 15.0, 16) for a in range(200)]
+    assert beta == sorted(beta) and beta[0] == 0 and beta[-1] == 15
+    attn = attention("at5:borders=shared")
+    fill(attn.position.exact, 0.3), fill(attn.position.largest, 15.0), fill(attn.position.weight, torch.arange(16.0))
+    close(biases(attn, [-a for a in range(200)]), [beta] * H, atol=1e-9)
+    close(biases(attn, list(range(200))), [beta] * H, atol=1e-9)
+
+
+# -- TUPE ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spec, site", [("tupe_abs", "encoder"), ("tupe_rel", "encoder"), ("tupe_abs", "decoder")])
+def test_tupe_unties_the_first(spec, site):
+    attn = attention(f"{spec}:untie_first=true", site)
+    fill(attn.q_proj.weight, 0.0), fill(attn.q_proj.bias, 0.0)
+    x = torch.zeros(7, 1, C, dtype=torch.double)
+    scores = attn.scores(x, x)[0].detach()
+    close(scores[:, 0], scores[:, 0, :1].expand(-1, 7), atol=1e-12)
+    close(scores[:, 1:, 0], scores[:, 1:2, 0].expand(-1, 6), atol=1e-12)
+    assert (scores[:, 0, 0] - scores[:, 1, 0]).abs().min() > 1e-6
+
+
+# -- slopes --------------------------------------------------------------------------------------------------------------
+
+SLOPES = {
+    1: [2**-8],
+    2: [2**-4, 2**-8],
+    4: [1 / 4, 1 / 16, 1 / 64, 1 / 256],
+    6: [1 / 4, 1 / 16, 1 / 64, 1 / 256, 1 / 2, 1 / 8],
+    8: [2**-i for i in range(1, 9)],
+    12: [*(2**-i for i in range(1, 9)), 0.70710678, 0.35355339, 0.17677670, 0.08838835],
+}
+
+
+@pytest.mark.parametrize("heads", SLOPES)
+def test_alibi_slopes(heads):
+    close(slopes(heads), SLOPES[heads], atol=1e-8)
+    for spec, site in (("alibi", "decoder"), ("alibi", "cross"), ("alibi_symmetric", "encoder")):
+        given = biases(attention(spec, site, heads, 2 * heads), [-3, -1, 0])
+        close(given, np.outer(SLOPES[heads], [-3, -1, 0]), atol=1e-7)
+    given = biases(attention("alibi_nonsymmetric", "encoder", 2 * heads, 4 * heads), [-1, 1])
+    close(given, -np.outer(SLOPES[heads] * 2, [1, 1]), atol=1e-7)
+
+
+def test_learned_slopes_start_as_fixed_ones():
+    decoder, encoder = method("alibi_learned", "decoder"), method("alibi_learned")
+    close(decoder.left.exp().detach(), SLOPES[H])
+    for side in (encoder.left, encoder.right):
+        close(sorted(side.exp().tolist(), reverse=True), SLOPES[H])
+    assert not torch.equal(encoder.left, encoder.right)  # equal slopes would be blind to direction
+
+
+# -- directions ----------------------------------------------------------------------------------------------------------
+
+
+def seen(spec, n, site="encoder"):
+    """Which keys the average head sees, n by n."""
+    attn = attention(spec, site)
+    x = torch.randn(n, 1, C).double()
+    return (attn(x, x, x)[1][0] > 0).int().tolist()
+
+
+def test_disan_of_three_tokens():
+    assert seen("disan:directions=forward", 3) == [[0, 0, 0], [1, 0, 0], [1, 1, 0]]
+    assert seen("disan:directions=backward", 3) == [[0, 1, 1], [0, 0, 1], [0, 0, 0]]
+    assert seen("disan", 3) == [[0, 1, 1], [1, 0, 1], [1, 1, 0]]
+    assert seen("disan", 3, "decoder") == [[0, 0, 0], [1, 0, 0], [1, 1, 0]]
+    assert seen("disan:directions=forward,diagonal=true", 3) == [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
+
+
+@pytest.mark.parametrize("spec, n", [("disan:directions=forward", 3), ("disan", 1)])
+def test_disan_sees_nothing(spec, n):
+    attn = attention(spec)
+    x = torch.randn(n, 2, C).double()
+    for need_weights in (True, False):
+        out = attn(x, x, x, need_weights=need_weights)[0]
+        close(out[0].detach(), attn.out_proj.bias.detach().expand(2, -1), atol=1e-15)
+        assert out.isfinite().all()
+
+
+# -- rotations -----------------------------------------------------------------------------------------------------------
+
+
+def rotate(spec, x, start):
+    rope, at = method(spec, width=8 * H).double(), Positions.counted(start, x.size(2))
+    return rope.rotate_query(x, at, AttentionContext("encoder", at, at))
+
+
+@pytest.mark.parametrize("spec", ["rope", "rope:layout=interleaved", "rope:fraction=0.5"])
+def test_rope_laws(spec):
+    x = torch.randn(1, H, 9, 8).double()
+    close(rotate(spec, x, 5).norm(dim=-1), x.norm(dim=-1))
+    close(rotate(spec, x[:, :, :1], 0), x[:, :, :1], atol=0)
+    k = torch.randn(1, H, 9, 8).double()
+    near, far = (rotate(spec, x, start) @ rotate(spec, k, start).transpose(2, 3) for start in (0, 137))
+    close(near, far, atol=1e-5)
+    if "fraction" in spec:
+        assert torch.equal(rotate(spec, x, 5)[..., 4:], x[..., 4:])
+
+
+def test_rope_layouts_differ_by_a_permutation():
+    x = torch.randn(1, H, 9, 8).double()
+    halves = [0, 2, 4, 6, 1, 3, 5, 7]  # even channels, then odd ones
+    interleaved = rotate("rope:layout=interleaved", x, 3)
+    close(interleaved[..., halves], rotate("rope", x[..., halves], 3), atol=1e-12)
+
+
+# -- Shortformer ---------------------------------------------------------------------------------------------------------
+
+
+def test_shortformer_values_know_no_position():
+    attn = attention("shortformer")
+    fill(attn.q_proj.weight, 0.0), fill(attn.q_proj.bias, 0.0)
+    x = torch.randn(6, 2, C).double()
+    out, weights = attn(x, x, x)
+    close(weights.detach(), np.full((2, 6, 6), 1 / 6), atol=1e-12)
+    mean = attn.out_proj(attn.v_proj(x).mean(0)).detach()
+    close(out.detach(), mean.expand_as(out), atol=1e-12)
+
+
+def test_spe_sine_is_stationary():
+    attn = attention("spe_sine")
+    x, ids = torch.randn(5, 2, C).double(), torch.arange(5)
+    close(attn.scores(x, x, ids, ids).detach(), attn.scores(x, x, ids + 90, ids + 90).detach(), atol=1e-9)
