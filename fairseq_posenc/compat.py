@@ -5,8 +5,9 @@ Imported before everything else of the plugin. It acts in memory, on the fairseq
 
 import argparse
 import ast
+import codecs
 import functools
-import pickle
+import logging
 import re
 import sys
 import warnings
@@ -17,6 +18,9 @@ def _first_line(error: Exception) -> str:
     message = str(error).split("WeightsUnpickler error:")[-1].strip()  # what torch's page of advice is about
     return message.splitlines()[0] if message else type(error).__name__
 
+
+# Imported, one of its speech tasks asks for a package that translation does not need.
+logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
 
 try:
     import numpy
@@ -74,7 +78,8 @@ def allow_checkpoint_types() -> None:
     """The safe loader, the default of torch >= 2.6, takes tensors and plain containers only. A fairseq checkpoint also
     holds the model's Namespace and, in its meters after --eval-bleu, numbers and arrays of numbers from numpy."""
     numbers = [type(numpy.dtype(name)) for name in ("bool", "int32", "int64", "float32", "float64")]
-    torch.serialization.add_safe_globals([argparse.Namespace, numpy.ndarray, numpy.dtype, *numbers, *_numpy_rebuilders()])
+    arrays = [numpy.ndarray, numpy.dtype, *numbers, *_numpy_rebuilders(), codecs.encode]  # the last for the bytes in them
+    torch.serialization.add_safe_globals([argparse.Namespace, *arrays])
 
 
 def _safely(load):
@@ -100,7 +105,7 @@ def _read_checkpoint(path, torch_load, *args, **kwargs) -> dict:
     try:
         state = torch_load(*args, **{**kwargs, "weights_only": True})
     except Exception as error:  # a damaged file can make the loader fail in any way
-        refused = re.search(r"GLOBAL (\S+)", str(error)) if isinstance(error, pickle.UnpicklingError) else None
+        refused = re.search(r"GLOBAL (\S+)", str(error))
         if refused:
             raise SystemExit(
                 f"fairseq_posenc: {path} was refused: it holds {refused[1]}, which no fairseq checkpoint needs and "
@@ -157,6 +162,11 @@ _WARNINGS = (
 )
 
 
+def silence_warnings() -> None:
+    for category, message, module in _WARNINGS:
+        warnings.filterwarnings("ignore", message, category, module)
+
+
 @functools.cache
 def apply() -> None:
     """Do all of it, once."""
@@ -168,8 +178,7 @@ def apply() -> None:
         if name == "fairseq.utils" or name.startswith("fairseq.models."):
             module.eval = _evaluate
     distributed_utils._broadcast_object_slow = _broadcast_object
-    for category, message, module in _WARNINGS:
-        warnings.filterwarnings("ignore", message, category, module)
+    silence_warnings()
 
 
 apply()

@@ -1,0 +1,27 @@
+import runpy
+
+from setuptools import find_packages, setup
+
+setup(
+    name="fairseq_posenc",
+    version=runpy.run_path("fairseq_posenc/version.py")["__version__"],
+    description="Position encodings for machine translation, as a fairseq plugin",
+    license="MIT",
+    packages=find_packages(include=["fairseq_posenc", "fairseq_posenc.*"]),
+    python_requires=">=3.9",
+    # Lower bounds only; the versions that were tested together are in constraints.txt.
+    install_requires=[
+        "fairseq-fixed>=0.12.3",  # fairseq 0.12 that imports on Python 3.11 and later
+        "torch>=2.4",  # the first whose safe loader can be taught fairseq's checkpoints
+        "sacrebleu>=2.0",
+        "sentencepiece",
+        "subword-nmt>=0.3.8",
+        "tensorboard",
+        "tabulate",
+    ],
+    extras_require={
+        # transformers is an oracle of the parity tests: a pinned one, whose position code they know
+        "test": ["pytest", "pytest-xdist", "hypothesis", "ruff", "transformers==4.46.3"],
+    },
+    entry_points={"console_scripts": ["posenc = fairseq_posenc.cli:main"]},
+)

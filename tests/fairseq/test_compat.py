@@ -1,0 +1,271 @@
+"""Loading, resuming and decoding with fairseq 0.12 on today's torch and numpy, and what must not be loaded."""
+
+import argparse
+import importlib.util
+import os
+import re
+import socket
+import subprocess
+import sys
+import warnings
+import zipfile
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+from fairseq import checkpoint_utils, utils
+from fairseq.modules import MultiheadAttention
+from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
+
+from fairseq_posenc import compat
+
+USER_DIR = Path(compat.__file__).parent
+TINY = (  # a stock model on a task that makes its data up
+    "--arch transformer --encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 8 --decoder-embed-dim 8 "
+    "--encoder-ffn-embed-dim 8 --decoder-ffn-embed-dim 8 --encoder-attention-heads 2 --decoder-attention-heads 2 "
+    "--task dummy_mt --dict-size 40 --dataset-size 64 --src-len 5 --tgt-len 5 --batch-size 4 "
+    "--optimizer adam --lr 0.001 --max-epoch 1 --disable-validation --cpu"
+).split()
+
+
+def command(name: str, *args) -> list:
+    return [Path(sys.executable).with_name(name), *map(str, args), "--user-dir", USER_DIR]
+
+
+def start(args: list, cwd: Path) -> subprocess.Popen:
+    return subprocess.Popen(args, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def finish(process: subprocess.Popen) -> str:
+    output = process.communicate(timeout=120)[0]
+    assert process.returncode == 0, output
+    return output
+
+
+def refusal(process: subprocess.Popen) -> str:
+    """The last line of a command that must have failed with a clear line and no traceback."""
+    output = process.communicate(timeout=120)[0]
+    assert process.returncode not in (0, None)
+    assert "Traceback" not in output
+    return output.splitlines()[-1]
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(SystemExit) as stop:
+        checkpoint_utils.load_checkpoint_to_cpu(str(path))
+    message = stop.value.code
+    assert message.startswith(f"fairseq_posenc: {path} ") and "\n" not in message
+    return message
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> tuple:
+    """The folder of a short training, and all that it printed."""
+    folder = tmp_path_factory.mktemp("run")
+    output = finish(start(command("fairseq-train", *TINY, "--max-update", 2, "--save-dir", folder), folder))
+    return folder, output
+
+
+@pytest.fixture
+def state(run) -> dict:
+    return torch.load(run[0] / "checkpoint_last.pt", weights_only=True)
+
+
+def save(state, path: Path) -> Path:
+    torch.save(state, path)
+    return path
+
+
+# --- what loads ---
+
+
+def test_a_checkpoint_loads_with_its_namespace(run):
+    state = checkpoint_utils.load_checkpoint_to_cpu(str(run[0] / "checkpoint_last.pt"))
+    assert isinstance(state["cfg"].model, argparse.Namespace)
+    assert state["cfg"].model.encoder_layers == 1
+
+
+def test_training_prints_no_warning(run):
+    assert "training on 1 devices" in run[1]
+    assert "Warning" not in run[1]
+
+
+def test_attention_of_a_padded_batch_gives_no_warning():
+    attention = MultiheadAttention(4, 2, self_attention=True)
+    x, padding = torch.zeros(3, 2, 4), torch.tensor([[False, False, True], [False, False, False]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compat.silence_warnings()
+        attention(x, x, x, key_padding_mask=padding, attn_mask=torch.zeros(3, 3))
+
+
+@pytest.mark.parametrize("package", ["numpy.core", "numpy._core"])
+def test_meters_load_that_numpy_1_or_numpy_2_has_written(state, tmp_path, package):
+    meters = [numpy.float64(0.5), numpy.float32(0.5), numpy.int64(3), numpy.bool_(True), numpy.array([7, 5, 3, 1])]
+    state["extra_state"]["meters"] = meters
+    written, path = save(state, tmp_path / "written.pt"), tmp_path / "checkpoint.pt"
+    with zipfile.ZipFile(written) as old, zipfile.ZipFile(path, "w") as new:
+        for item in old.infolist():
+            new.writestr(item, re.sub(rb"numpy\._?core(?=\.multiarray\n)", package.encode(), old.read(item)))
+    assert path.read_bytes().count(package.encode() + b".multiarray\n") == 2
+
+    loaded = checkpoint_utils.load_checkpoint_to_cpu(str(path))["extra_state"]["meters"]
+    assert [type(value) for value in loaded] == [type(value) for value in meters]
+    assert loaded[:4] == meters[:4] and loaded[4].tolist() == [7, 5, 3, 1]
+
+
+@pytest.mark.slow
+def test_two_workers_resume(tmp_path):
+    def train(updates: int) -> list:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        workers = [
+            start(
+                command(
+                    *["fairseq-train", *TINY, "--max-update", updates, "--save-dir", tmp_path],
+                    *["--ddp-backend", "legacy_ddp", "--distributed-backend", "gloo", "--distributed-no-spawn"],
+                    *["--distributed-init-method", f"tcp://127.0.0.1:{port}"],
+                    *["--distributed-world-size", 2, "--distributed-rank", rank],
+                ),
+                tmp_path,
+            )
+            for rank in (0, 1)
+        ]
+        try:
+            return [finish(worker) for worker in workers]
+        finally:
+            for worker in workers:
+                worker.kill()
+
+    train(2)
+    assert "(epoch 1 @ 2 updates)" in train(4)[0]  # rank 1 says nothing
+    assert torch.load(tmp_path / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"] == 4
+
+
+# --- what is refused ---
+
+
+class Foreign:
+    """Calls a function when it is unpickled."""
+
+    def __init__(self, function, *args):
+        self.call = function, args
+
+    def __reduce__(self):
+        return self.call
+
+
+def test_decoding_refuses_foreign_code(state, tmp_path):
+    marker = tmp_path / "it-ran"
+    state["cfg"]["foreign"] = Foreign(os.system, f"touch {marker}")
+    path = save(state, tmp_path / "checkpoint_best.pt")
+    for language in ("de", "en"):
+        (tmp_path / f"dict.{language}.txt").write_text("word 1\n")
+    generate = command("fairseq-generate", tmp_path, "-s", "de", "-t", "en", "--path", path, "--cpu")
+    line = refusal(start(generate, tmp_path))
+    assert line.startswith(f"fairseq_posenc: {path} was refused: it holds {os.system.__module__}.system,")
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("function", [os.system, exec], ids=["os.system", "exec"])
+def test_loading_refuses_foreign_code(state, tmp_path, function):
+    marker = tmp_path / "it-ran"
+    code = {os.system: f"touch {marker}", exec: f"open({str(marker)!r}, 'w')"}[function]
+    state["extra_state"]["foreign"] = Foreign(function, code)
+    assert f"{function.__name__}, which no fairseq checkpoint needs" in refused(save(state, tmp_path / "foreign.pt"))
+    assert not marker.exists()
+
+
+def test_a_loader_that_asks_for_arbitrary_pickle_gets_the_safe_one(state, tmp_path):
+    marker = tmp_path / "it-ran"
+    path = save({**state, "foreign": Foreign(os.system, f"touch {marker}")}, tmp_path / "foreign.pt")
+    load = compat._safely(lambda path: torch.load(path, weights_only=False))  # as in fairseq's main branch
+    with pytest.raises(SystemExit, match="was refused"):
+        load(path)
+    assert not marker.exists()
+    assert not isinstance(torch.load, compat.functools.partial)
+
+
+def test_numpy_objects_are_no_numbers(state, tmp_path):
+    state["extra_state"]["meters"] = numpy.array([Foreign(print, "it ran")], dtype=object)
+    assert "it ran" not in refused(save(state, tmp_path / "objects.pt"))
+
+
+def test_options_of_a_checkpoint_are_no_code(tmp_path):
+    marker = tmp_path / "it-ran"
+    assert utils.eval_str_list(" [(1 + 1) * 3] * 2", type=int) == [6, 6]
+    with pytest.raises(SystemExit, match="holds code to run"):
+        utils.eval_str_list(f"[open({str(marker)!r}, 'w')]")
+    with pytest.raises(SystemExit, match="holds code to run"):
+        utils.eval_bool("().__class__")
+    assert not marker.exists()
+    from fairseq.models import fconv
+
+    assert fconv.eval is compat._evaluate
+
+
+def damage(kind: str, whole: bytes) -> bytes:
+    return {
+        "truncated": whole[: len(whole) // 2],
+        "header": whole[:100],
+        "empty": b"",
+        "text": b"this is a text\n",
+        "overwritten": whole[: len(whole) // 4] + bytes(len(whole) // 2) + whole[-len(whole) // 4 :],
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", ["truncated", "header", "empty", "text", "overwritten"])
+def test_a_damaged_file_is_one_line_that_names_what_to_use(run, tmp_path, kind):
+    whole = (run[0] / "checkpoint_last.pt").read_bytes()
+    (tmp_path / "checkpoint_last.pt").write_bytes(damage(kind, whole))
+    assert "checkpoint_best.pt or checkpoint1.pt" in refused(tmp_path / "checkpoint_last.pt")
+    (tmp_path / "checkpoint3.pt").write_bytes(whole)
+    assert f"({tmp_path / 'checkpoint3.pt'})" in refused(tmp_path / "checkpoint_last.pt")
+
+
+@pytest.mark.parametrize("other", [{"weight": torch.ones(2)}, [1, 2], {"model": {}}], ids=["weights", "list", "model"])
+def test_another_kind_of_file_is_no_checkpoint(tmp_path, other):
+    assert "it holds no fairseq model" in refused(save(other, tmp_path / "other.pt"))
+
+
+def test_a_folder_is_no_checkpoint(tmp_path):
+    assert "cannot be opened" in refused(tmp_path)
+
+
+def test_resuming_refuses_a_truncated_checkpoint(run, tmp_path):
+    last = tmp_path / "checkpoint_last.pt"
+    last.write_bytes((run[0] / "checkpoint_last.pt").read_bytes()[:5000])
+    train = command("fairseq-train", *TINY, "--max-update", 4, "--save-dir", tmp_path)
+    assert refusal(start(train, tmp_path)).startswith(f"fairseq_posenc: {last} is damaged")
+
+
+# --- which fairseq ---
+
+
+class FusedEncoderLayer:
+    """What tells PyPI's 0.12.2."""
+
+    def __init__(self):
+        self.can_use_fastpath = True
+
+
+def test_a_fused_encoder_is_refused_in_one_line():
+    compat.require_usable(TransformerEncoderLayerBase)
+    with pytest.raises(SystemExit) as stop:
+        compat.require_usable(FusedEncoderLayer)
+    assert "pip install fairseq-fixed" in stop.value.code and "\n" not in stop.value.code
+
+
+def test_a_missing_fairseq_is_one_line():
+    code = "import sys; sys.modules['fairseq'] = None; import fairseq_posenc"
+    line = refusal(start([sys.executable, "-c", code], USER_DIR.parent))
+    assert line.startswith("fairseq_posenc: fairseq cannot be imported") and "pip install fairseq-fixed" in line
+
+
+def test_importing_it_again_changes_nothing():
+    before = checkpoint_utils.load_checkpoint_to_cpu
+    compat.apply()
+    assert checkpoint_utils.load_checkpoint_to_cpu is before
+    assert importlib.util.find_spec("fairseq_posenc").submodule_search_locations[0] == str(USER_DIR)
