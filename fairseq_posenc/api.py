@@ -23,7 +23,7 @@ class PositionalAttention(Attention):
     """
 
     def __init__(self, placement: Placement, dropout: float):
-        super().__init__(placement.dims.embed_dim, placement.dims.num_heads, placement, dropout=dropout)
+        super().__init__(placement.dims.embed_dim, placement.dims.num_heads, placement.projections(), dropout=dropout)
         self.placement = placement
 
     @property
@@ -42,8 +42,8 @@ class PositionalAttention(Attention):
         need_weights: bool = True,
     ) -> tuple[Tensor, Tensor | None]:
         query, key, value = (x.transpose(0, 1) for x in (query, key, value))  # [T, B, C] -> [B, T, C]
-        state = None if incremental_state is None else State(incremental_state, f"{id(self)}.")
-        ctx = self.placement.begin(self._context(query, key, key_padding_mask, state))
+        state = None if incremental_state is None else self._state(incremental_state)
+        ctx = self.placement.begin(self._context(query, key, key_padding_mask, state), query.size(0))
         additive = _with_mask(self.placement.additive(ctx), attn_mask, self.placement)
         out, weights = super().forward(self.placement, ctx, query, key, value, additive, need_weights)
         return out.transpose(0, 1), None if weights is None or not need_weights else weights.mean(1)
@@ -62,14 +62,17 @@ class PositionalAttention(Attention):
             for x, ids in ((query, query_positions), (key, key_positions))
         ]
         site = self.placement.site
-        ctx = self.placement.begin(AttentionContext(site, *sides, causal=site == "decoder", inputs=(query, key)))
+        ctx = self.placement.begin(AttentionContext(site, *sides, causal=site == "decoder", inputs=(query, key)), len(query))
         if self.placement.uses("attend", 0):
             raise PositionError("the method has a kernel of its own and no scores")
         q, k, _ = self.project(self.placement, ctx, query, key, key)
         return self.logits(self.placement, ctx, q, k, self.placement.total("bias", ctx=ctx))
 
     def reorder_incremental_state(self, incremental_state: dict, new_order: Tensor) -> None:
-        State(incremental_state).reorder(new_order)
+        self._state(incremental_state).reorder(new_order)
+
+    def _state(self, incremental_state: dict) -> State:
+        return State(incremental_state, f"{id(self)}.")
 
     def _context(self, query: Tensor, key: Tensor, padding: Tensor | None, state: State | None) -> AttentionContext:
         """Counts positions without padding; queries follow the steps that the state remembers."""
@@ -85,11 +88,14 @@ class PositionalAttention(Attention):
                 Positions.counted(seen, query.size(1), device),
                 _pad_free(key.size(1), padding, device),
                 key_padding=padding,
+                inputs=(query, key),
                 state=state,
             )
         keys = _pad_free(seen + query.size(1), padding, device)
         queries = Positions(keys.ids[:, seen:], None if keys.start is None else seen)
-        return AttentionContext(site, queries, keys, causal=site == "decoder", key_padding=padding, state=state)
+        return AttentionContext(
+            site, queries, keys, causal=site == "decoder", key_padding=padding, inputs=(query, key), state=state
+        )
 
 
 def build_attention(

@@ -14,8 +14,10 @@ from .version import __version__
 #: commands that live elsewhere: each module has configure(parser) and run(args)
 _ELSEWHERE = {
     "language": ("fairseq_posenc.data.language", "write the artificial language pair of the quickstart"),
+    "multi30k": ("fairseq_posenc.data.multi30k", "fetch Multi30k-uk or Multi30K as raw text"),
     "score": ("fairseq_posenc.report.score", "score what fairseq-generate printed, into score.json"),
-    "report": ("fairseq_posenc.report.table", "make one table of all runs from their score.json"),
+    "report": ("fairseq_posenc.report.table", "show all runs side by side, from their score.json"),
+    "average": ("fairseq_posenc.average", "average the parameters of checkpoints"),
 }
 
 

@@ -6,10 +6,13 @@ Imported before everything else of the plugin. It acts in memory, on the fairseq
 import argparse
 import ast
 import codecs
+import contextlib
 import functools
 import logging
+import os
 import re
 import sys
+import time
 import warnings
 from pathlib import Path
 
@@ -25,7 +28,7 @@ logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
 try:
     import numpy
     import torch
-    from fairseq import checkpoint_utils
+    from fairseq import checkpoint_utils, file_io
     from fairseq.distributed import utils as distributed_utils
     from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 except Exception as error:  # missing, half installed, or PyPI's 0.12.2, which dies of a ValueError on Python 3.11
@@ -135,6 +138,64 @@ def _evaluate(text: str):
     return eval(text, {"__builtins__": {}})
 
 
+# --- checkpoints on a full disk: the earlier ones stay whole ----------------------------------------------------------
+
+
+def _write_checkpoint(state, file) -> None:
+    """fairseq tries thrice, but each time behind what the last try has left: a file that nobody can read then counts as saved."""
+    for pause in (2.5, 2.5, None):
+        try:
+            return torch.save(state, file)
+        except Exception:
+            if pause is None:
+                raise
+            time.sleep(pause)
+            file.seek(0)
+            file.truncate()
+
+
+def _persistently(save):
+    """fairseq's torch_persistent_save, of which an error is one line and leaves no half file behind."""
+
+    @functools.wraps(save)
+    def save_persistently(state, filename, *args, **kwargs):
+        try:
+            return save(state, filename, *args, **kwargs)
+        except (OSError, RuntimeError) as error:
+            raise SystemExit(_unwritten(filename, error)) from None
+
+    return save_persistently
+
+
+def _atomically(copy):
+    """fairseq copies a new checkpoint over the best or the last one, and a copy that fails has lost the old one."""
+
+    @functools.wraps(copy)
+    def copy_atomically(source, target, overwrite=False):
+        if file_io.PathManager.path_requires_pathmanager(target):
+            return copy(source, target, overwrite)
+        try:
+            copied = copy(source, f"{target}.tmp", overwrite)
+            os.replace(f"{target}.tmp", target)
+        except OSError as error:
+            raise SystemExit(_unwritten(target, error)) from None
+        return copied
+
+    return copy_atomically
+
+
+def _unwritten(path, error: BaseException) -> str:
+    with contextlib.suppress(OSError):
+        os.remove(f"{path}.tmp")
+    while error.__context__ is not None and not isinstance(error, OSError):  # torch's own error hides that of the disk
+        error = error.__context__
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else _first_line(error)
+    return (
+        f"fairseq_posenc: {path} could not be written ({reason}). The checkpoints before it are whole: "
+        "make room on the disk and give the same command again, and training goes on from there."
+    )
+
+
 # --- several workers ------------------------------------------------------------------------------------------------
 
 
@@ -174,6 +235,9 @@ def apply() -> None:
     allow_checkpoint_types()
     checkpoint_utils.load_checkpoint_to_cpu = _safely(checkpoint_utils.load_checkpoint_to_cpu)
     checkpoint_utils.load_ema_from_checkpoint = _safely(checkpoint_utils.load_ema_from_checkpoint)
+    checkpoint_utils._torch_persistent_save = _write_checkpoint
+    checkpoint_utils.torch_persistent_save = _persistently(checkpoint_utils.torch_persistent_save)
+    file_io.PathManager.copy = staticmethod(_atomically(file_io.PathManager.copy))
     for name, module in list(sys.modules.items()):
         if name == "fairseq.utils" or name.startswith("fairseq.models."):
             module.eval = _evaluate

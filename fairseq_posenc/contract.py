@@ -30,7 +30,7 @@ def option(default: Any, help: str, *, minimum: float | None = None, maximum: fl
 class Options:
     """The options that every method takes."""
 
-    layers: Optional[tuple[int, ...]] = option(  # noqa: UP045 (read at run time, also by Python 3.9)
+    layers: Optional[tuple[int, ...]] = option(  # Optional: read at run time, also by Python 3.9
         None, "layers that use the method, from 0, as in layers=0 or layers=0/2 or layers=0-3 (default: every layer)"
     )
 
@@ -140,20 +140,17 @@ class State:
 
     def reorder(self, order: Tensor, beam: int = 1) -> None:
         """Selects rows, and for tensors of the source the sentence that each group of `beam` rows belongs to."""
-        _select(self._tensors("rows"), order)
-        sources = order if beam == 1 else order.view(-1, beam)[:, 0] // beam
-        _select(self._tensors("sources"), sources)
+        self._select("rows", order)
+        self._select("sources", order if beam == 1 else order.view(-1, beam)[:, 0] // beam)
+
+    def _select(self, kind: str, order: Tensor) -> None:
+        tensors = {name: tensor for name, tensor in self._tensors(kind).items() if name.startswith(self._scope)}
+        same = torch.equal(order, torch.arange(len(order), device=order.device))
+        if not same or any(tensor.size(0) != len(order) for tensor in tensors.values()):
+            self._tensors(kind).update({name: tensor.index_select(0, order) for name, tensor in tensors.items()})
 
     def _tensors(self, kind: str) -> dict:
         return self._store.setdefault(f"posenc.{kind}", {})
-
-
-def _select(tensors: dict, order: Tensor) -> None:
-    if any(tensor.size(0) != len(order) for tensor in tensors.values()) or not torch.equal(
-        order, torch.arange(len(order), device=order.device)
-    ):
-        for name, tensor in tensors.items():
-            tensors[name] = tensor.index_select(0, order)
 
 
 @dataclass(frozen=True)
@@ -228,7 +225,7 @@ class PositionMethod(nn.Module):
     # -- hooks -------------------------------------------------------------------------------------------------------
 
     def positions(self, ids: Tensor) -> Tensor:
-        """[B or 1, T] -> [B or 1, T], may become float; drawn once per batch in training, the identity in evaluation."""
+        """[B, T] -> same, may become float; drawn once per batch in training, the identity in evaluation (of [1, T])."""
         return ids
 
     def draw(self, ctx: AttentionContext) -> Tensor:

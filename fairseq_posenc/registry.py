@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import functools
 import importlib
+import math
 import pkgutil
 import typing
 from typing import Any
@@ -91,12 +92,13 @@ class Spec:
 def parse(text: str, site: str | None = None) -> Spec:
     """Reads `name:option=value,option=value+name`; raises one PositionError that lists all problems."""
     problems: list[str] = []
-    parts = [part for part in (_parse_part(piece, problems) for piece in text.split("+")) if part is not None]
-    if site is not None:
-        if site not in SITES:
-            problems.append(f"site {site!r} is unknown; sites are {', '.join(SITES)}")
-        else:
-            problems += [_misplaced(part.name, site) for part in parts if site not in card(part.name).all_sites]
+    if site not in (None, *SITES):
+        problems.append(f"site {site!r} is unknown; sites are {', '.join(SITES)}")
+    parts = []
+    for piece in text.split("+"):
+        part, wrong = _parse_part(piece, site if site in SITES else None)
+        parts.append(part)
+        problems += wrong
     if problems:
         raise PositionError(f"spec {text!r}: " + "; ".join(problems))
     return Spec(tuple(parts))
@@ -135,13 +137,14 @@ def _misplaced(name: str, site: str) -> str:
     return f"{name} is not defined at {site}, only at {', '.join(card(name).all_sites)}{hint}"
 
 
-def _parse_part(text: str, problems: list[str]) -> Part | None:
+def _parse_part(text: str, site: str | None) -> tuple[Part | None, list[str]]:
+    """One method of a spec, or all that is wrong with it."""
     name, _, rest = text.strip().partition(":")
     try:
         cls = method_class(name)
     except PositionError as error:
-        problems.append(str(error))
-        return None
+        return None, [str(error)]
+    problems = [_misplaced(name, site)] if site is not None and site not in cls.card.all_sites else []
     hints, fields = typing.get_type_hints(cls.Options), {f.name: f for f in dataclasses.fields(cls.Options)}
     values: dict[str, Any] = {}
     for item in filter(None, rest.split(",")):
@@ -156,13 +159,10 @@ def _parse_part(text: str, problems: list[str]) -> Part | None:
                 values[key] = _value(value if equals else "", hints[key], fields[key].metadata)
             except ValueError:
                 problems.append(f"{name}: {key}={value!r} is not allowed; {key} is {_allowed(hints[key], fields[key].metadata)}")
-    if problems:
-        return None
     try:
-        return Part(name, cls.Options(**values))
+        return Part(name, cls.Options(**values)), problems
     except PositionError as error:
-        problems.append(f"{name}: {error}")
-        return None
+        return None, [*problems, f"{name}: {error}"]
 
 
 def _value(text: str, hint: Any, metadata: typing.Mapping[str, Any]) -> Any:
@@ -182,6 +182,8 @@ def _value(text: str, hint: Any, metadata: typing.Mapping[str, Any]) -> Any:
             raise ValueError(text)
         return text == "true"
     value = hint(text)
+    if hint is float and not math.isfinite(value):
+        raise ValueError(text)
     low, high = metadata.get("minimum"), metadata.get("maximum")
     if (low is not None and not value >= low) or (high is not None and not value <= high):
         raise ValueError(text)
@@ -220,7 +222,7 @@ def _text(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, tuple):
         return "/".join(map(str, value))
-    return "none" if value is None else str(value)
+    return "none" if value is None else str(value).replace("e+", "e")  # a plus would part methods
 
 
 __all__ = ["Options", "Part", "Spec", "build", "card", "method_class", "names", "nearest", "option_rows", "parse"]

@@ -21,7 +21,9 @@ class Attention(nn.Module):
     Cost: no tensor larger than [B, H, T, S], and not even that one while nothing but a bias is added to the scores.
     """
 
-    def __init__(self, embed_dim: int, num_heads: int, placement: Placement, key_dim: int | None = None, dropout: float = 0.0):
+    def __init__(
+        self, embed_dim: int, num_heads: int, projections: frozenset[str], key_dim: int | None = None, dropout: float = 0.0
+    ):
         super().__init__()
         if embed_dim % num_heads:
             raise ValueError(f"embed_dim {embed_dim} must be divisible by num_heads {num_heads}")
@@ -29,7 +31,7 @@ class Attention(nn.Module):
         key_dim = embed_dim if key_dim is None else key_dim
         widths = {"query": embed_dim, "key": key_dim, "value": key_dim}
         for name, width in widths.items():
-            projection = nn.Linear(width, embed_dim) if name in placement.projections else None
+            projection = nn.Linear(width, embed_dim) if name in projections else None
             if projection is not None:  # fairseq's choice for projections of equal width, and for others
                 nn.init.xavier_uniform_(projection.weight, gain=2**-0.5 if key_dim == embed_dim else 1.0)
             self.register_module(f"{name[0]}_proj", projection)

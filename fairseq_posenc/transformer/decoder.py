@@ -29,7 +29,7 @@ class Decoder(Stack, FairseqIncrementalDecoder):
             cfg.decoder,
             embed_tokens,
             placement,
-            lambda: DecoderLayer(cfg, placement, cross_placement),
+            lambda layer: DecoderLayer(cfg, placement.projections(layer), cross_placement.projections(layer)),
             cfg.tie_decoder_layers,
         )
         self.cross_position = cross_placement
@@ -128,7 +128,8 @@ class Decoder(Stack, FairseqIncrementalDecoder):
             state=None if state is None else state.of_source().within("cross"),
             structure={name: tensor[::beam] for name, tensor in structure.items()},
         )
-        return self.position.begin(own), self.cross_position.begin(cross)
+        rows = prev_output_tokens.size(0)
+        return self.position.begin(own, rows), self.cross_position.begin(cross, rows // beam)
 
     def _folded_beam(self, encoder_out: dict[str, list[Tensor]], state: State | None) -> int:
         """The beam size where decoding goes in groups of that many rows of one source sentence, else 1; checked once."""

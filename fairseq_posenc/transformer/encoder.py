@@ -38,7 +38,14 @@ class Encoder(Stack, FairseqEncoder):
 
     def __init__(self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding, placement: Placement):
         super().__init__(dictionary)
-        self.build_stack(cfg, cfg.encoder, embed_tokens, placement, lambda: EncoderLayer(cfg, placement), cfg.tie_encoder_layers)
+        self.build_stack(
+            cfg,
+            cfg.encoder,
+            embed_tokens,
+            placement,
+            lambda layer: EncoderLayer(cfg, placement.projections(layer)),
+            cfg.tie_encoder_layers,
+        )
         self.layer_norm = LayerNorm(cfg.encoder.embed_dim) if cfg.encoder.normalize_before else None
         self.max_source_positions = cfg.max_source_positions
 
@@ -54,7 +61,9 @@ class Encoder(Stack, FairseqEncoder):
         padding = tokens.eq(self.padding_idx)
         padding = padding if padding.any() else None
         at = Positions.counted(0, tokens.size(1), tokens.device)
-        ctx = self.position.begin(AttentionContext("encoder", at, at, key_padding=padding, structure=structure or {}))
+        ctx = self.position.begin(
+            AttentionContext("encoder", at, at, key_padding=padding, structure=structure or {}), len(tokens)
+        )
         x, embedded = self.embed(tokens, ctx)
         if padding is not None:
             x = x.masked_fill(padding.unsqueeze(-1), 0.0)

@@ -17,11 +17,11 @@ from .placement import Additive, Placement
 class _Layer(nn.Module):
     """What both kinds of layer have: a self-attention, a feed-forward network, and norms before or after."""
 
-    def __init__(self, cfg: Any, side: Any, placement: Placement):
+    def __init__(self, cfg: Any, side: Any, projections: frozenset[str]):
         super().__init__()
         width = side.embed_dim
         self.normalize_before = side.normalize_before
-        self.self_attn = Attention(width, side.attention_heads, placement, dropout=cfg.attention_dropout)
+        self.self_attn = Attention(width, side.attention_heads, projections, dropout=cfg.attention_dropout)
         self.self_attn_layer_norm = LayerNorm(width)
         self.fc1 = nn.Linear(width, side.ffn_embed_dim)
         self.fc2 = nn.Linear(side.ffn_embed_dim, width)
@@ -46,8 +46,8 @@ class _Layer(nn.Module):
 class EncoderLayer(_Layer):
     """Self-attention and feed-forward network: [B, S, C] -> [B, S, C]."""
 
-    def __init__(self, cfg: Any, placement: Placement):
-        super().__init__(cfg, cfg.encoder, placement)
+    def __init__(self, cfg: Any, projections: frozenset[str]):
+        super().__init__(cfg, cfg.encoder, projections)
 
     def forward(self, x: Tensor, placement: Placement, ctx: AttentionContext, additive: Additive | None) -> Tensor:
         normed = self.before(self.self_attn_layer_norm, x)
@@ -58,11 +58,11 @@ class EncoderLayer(_Layer):
 class DecoderLayer(_Layer):
     """Self-attention, attention to the source and feed-forward network: [B, T, C] -> [B, T, C]."""
 
-    def __init__(self, cfg: Any, placement: Placement, cross_placement: Placement):
-        super().__init__(cfg, cfg.decoder, placement)
+    def __init__(self, cfg: Any, projections: frozenset[str], cross_projections: frozenset[str]):
+        super().__init__(cfg, cfg.decoder, projections)
         width = cfg.decoder.embed_dim
         self.encoder_attn = Attention(
-            width, cfg.decoder.attention_heads, cross_placement, cfg.encoder.embed_dim, cfg.attention_dropout
+            width, cfg.decoder.attention_heads, cross_projections, cfg.encoder.embed_dim, cfg.attention_dropout
         )
         self.encoder_attn_layer_norm = LayerNorm(width)
 

@@ -144,14 +144,15 @@ class PositionTransformer(TransformerModel):
             ) from None
 
     def _refuse_foreign(self, state_dict: Mapping[str, Tensor]) -> None:
-        """Stock fairseq knows learned and sinusoidal positions, or none."""
-        names = {site: [part.name for part in self.specs[site].parts] for site in ("encoder", "decoder")}
-        for site, found in names.items():
-            stock = "learned" if f"{site}.embed_positions.weight" in state_dict else "sinusoidal"
-            if found != [stock] or any(part.name != "none" for part in self.specs["cross"].parts):
+        """Stock fairseq has learned positions, sinusoids, or none; its checkpoints do not tell the last two apart."""
+        plain = str(self.specs["cross"]) == "none"
+        for site in ("encoder", "decoder"):
+            fitting = ("learned",) if f"{site}.embed_positions.weight" in state_dict else ("sinusoidal", "none")
+            if not plain or str(self.specs[site]) not in fitting:
                 raise Refusal(
-                    f"the checkpoint is not one of ours; a checkpoint of stock fairseq's transformer fits --{site}-position "
-                    f"{stock} with --cross-position none, not {self.specs[site]}"
+                    f"the checkpoint is not one of ours; one of stock fairseq's transformer with these weights fits "
+                    f"--{site}-position {' or '.join(fitting)} and --cross-position none, "
+                    f"not {self.specs[site]} and {self.specs['cross']}"
                 )
 
 

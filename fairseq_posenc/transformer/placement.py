@@ -13,6 +13,12 @@ from ..contract import AttentionContext, Dims, PositionError, PositionMethod, Po
 
 #: hooks that a method with `attend` leaves without effect, for it replaces all that they change
 _INSIDE_KERNEL = frozenset({"bias", "content_scores", "rescale", "mask", "content_values", "scale"})
+#: hooks that change a projection or read it
+_OF_PROJECTION = {
+    "query": ("query_input", "rotate_query", "content_scores", "rescale"),
+    "key": ("key_input", "rotate_key", "content_scores", "rescale"),
+    "value": ("value_input", "content_values"),
+}
 #: hooks that act before the layers, where a choice of layers means nothing
 _BEFORE_LAYERS = frozenset({"positions", "draw", "embed"})
 
@@ -31,18 +37,26 @@ class Additive:
     causal: bool = False  # causality is the only mask and there is no bias
 
     @classmethod
-    def of(cls, bias: Tensor | None, allowed: Tensor | None, blind: Tensor | None = None) -> Additive:
-        """With `logits` made from the rest."""
+    def of(cls, bias: Tensor | None, allowed: Tensor | None, may_be_blind: bool) -> Additive:
+        """Where a query may look nowhere it looks everywhere, for the softmax's sake, and its output becomes zero."""
+        blind = None
+        if may_be_blind:
+            blind = ~allowed.any(-1, keepdim=True)
+            allowed = allowed | blind
         if bias is None:
             return cls(None, allowed, blind, allowed)
         return cls(bias, allowed, blind, bias if allowed is None else bias.masked_fill(~allowed, float("-inf")))
 
     def joined(self, mask: Tensor) -> Additive:
         """With a further mask [T, S]: bool, True where a query may not look, or numbers to add."""
-        allowed = torch.ones_like(mask, dtype=torch.bool).tril() if self.causal else self.allowed
-        if mask.dtype == torch.bool:
-            return Additive.of(self.bias, ~mask if allowed is None else allowed & ~mask, self.blind)
-        return Additive.of(mask if self.bias is None else self.bias + mask, allowed, self.blind)
+        bias, allowed = self.bias, torch.ones_like(mask, dtype=torch.bool).tril() if self.causal else self.allowed
+        if self.blind is not None:
+            allowed = allowed & ~self.blind
+        further = ~mask if mask.dtype == torch.bool else mask > float("-inf")
+        if mask.dtype != torch.bool:
+            finite = mask.masked_fill(~further, 0.0)
+            bias = finite if bias is None else bias + finite
+        return Additive.of(bias, further if allowed is None else allowed & further, may_be_blind=True)
 
 
 class Placement(nn.Module):
@@ -56,10 +70,9 @@ class Placement(nn.Module):
         super().__init__()
         self.dims, self.site = dims, site
         self.parts = nn.ModuleList(parts)
-        self.projections = frozenset().union(*(part.projections for part in parts))
         self._plans = [self._plan(layer) for layer in range(dims.num_layers)]
-        for plan in self._plans:
-            _refuse_contradictions(plan, dims)
+        for layer, plan in enumerate(self._plans):
+            _refuse_contradictions(plan, dims, self.projections(layer))
         self._entry = {hook: [p for p in parts if hook in p.hooks] for hook in _BEFORE_LAYERS}
         self._scales = [
             next((part.scale(dims.head_dim) for part, _ in plan.get("scale", ())), dims.head_dim**-0.5) for plan in self._plans
@@ -68,12 +81,20 @@ class Placement(nn.Module):
     def _plan(self, layer: int) -> dict:
         """hook -> the methods that use it at this layer, each with the layer as the method counts them."""
         plan: dict = {}
-        for part in self.parts:
+        for part in self._serving(layer):
             layers = part.options.layers
-            if layers is None or layer in layers:
-                for hook in part.hooks:
-                    plan.setdefault(hook, []).append((part, layer if layers is None else layers.index(layer)))
+            for hook in part.hooks:
+                plan.setdefault(hook, []).append((part, layer if layers is None else layers.index(layer)))
         return plan
+
+    def _serving(self, layer: int) -> list[PositionMethod]:
+        return [part for part in self.parts if part.options.layers is None or layer in part.options.layers]
+
+    def projections(self, layer: int | None = None) -> frozenset[str]:
+        """The projections that the attention of a layer needs, or one that stands for all layers."""
+        if layer is None:
+            return frozenset().union(*(self.projections(layer) for layer in range(self.dims.num_layers)))
+        return PositionMethod.projections.intersection(*(part.projections for part in self._serving(layer)))
 
     @property
     def limit(self) -> float:
@@ -104,9 +125,14 @@ class Placement(nn.Module):
 
     def using(self, hook: str, ctx: AttentionContext) -> list[tuple[PositionMethod, AttentionContext]]:
         """The methods with this hook at this layer, each with the context as it sees it."""
-        return [
-            (part, ctx if layer == ctx.layer else ctx.at(layer=layer)) for part, layer in self._plans[ctx.layer].get(hook, ())
-        ]
+        return [(part, self._seen_by(part, ctx, layer)) for part, layer in self._plans[ctx.layer].get(hook, ())]
+
+    def _seen_by(self, part: PositionMethod, ctx: AttentionContext, layer: int) -> AttentionContext:
+        """The context with the layer as the method counts it, and where methods are several, with a state of its own."""
+        if ctx.state is not None and len(self.parts) > 1:
+            index = next(index for index, other in enumerate(self.parts) if other is part)
+            return ctx.at(layer=layer, state=ctx.state.within(f"part{index}"))
+        return ctx if layer == ctx.layer else ctx.at(layer=layer)
 
     def through(self, hook: str, x: Tensor, *args: Any, ctx: AttentionContext) -> Tensor:
         """Passes x through a vector hook of every method."""
@@ -125,26 +151,30 @@ class Placement(nn.Module):
     def keeps_keys(self, layer: int) -> bool:
         return all(part.keeps_keys for part, _ in self._plans[layer].get("attend", ()))
 
-    def begin(self, ctx: AttentionContext) -> AttentionContext:
-        """The context of one forward: checked for length, with the methods' positions and draws."""
+    def begin(self, ctx: AttentionContext, rows: int = 1) -> AttentionContext:
+        """The context of one forward of this many sentences: checked for length, with the methods' positions and draws."""
         self.check_length(ctx)
         if self._entry["positions"]:
-            queries, keys = self.positions(ctx.queries), self.positions(ctx.keys)
-            ctx = ctx.at(queries=queries, keys=queries if ctx.site == "encoder" else keys)
+            keys = self.positions(ctx.keys, rows)
+            if ctx.site == "cross" or keys is ctx.keys:
+                queries = self.positions(ctx.queries, rows)
+            else:  # of the same tokens as the last keys
+                queries = Positions(keys.ids[:, keys.ids.size(1) - ctx.queries.ids.size(1) :])
+            ctx = ctx.at(queries=queries, keys=keys)
         if self._entry["draw"]:
             ctx = ctx.at(drawn={part: part.draw(ctx) for part in self._entry["draw"]})
         return ctx
 
-    def positions(self, at: Positions) -> Positions:
-        """The ids that the methods see: drawn anew in training, the same as given in evaluation."""
-        ids = at.ids
+    def positions(self, at: Positions, rows: int) -> Positions:
+        """The ids that the methods see: drawn for each sentence in training, the same as given in evaluation."""
+        given = ids = at.ids.expand(rows, -1) if self.training else at.ids
         for part in self._entry["positions"]:
             ids = part.positions(ids)
-        return at if ids is at.ids else Positions(ids)
+        return at if ids is given else Positions(ids)
 
     def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
         for part in self._entry["embed"]:
-            x = part.embed(x, tokens, ctx)
+            x = part.embed(x, tokens, self._seen_by(part, ctx, ctx.layer))
         return x
 
     def prepare(self, ctx: AttentionContext) -> list[Additive | None]:
@@ -175,14 +205,12 @@ class Placement(nn.Module):
             masks.append(torch.ones(queries, keys, dtype=torch.bool, device=ctx.keys.ids.device).tril(keys - queries))
         for mask in masks:
             allowed = mask if allowed is None else allowed & mask
-        blind = None
-        if self.uses("mask", ctx.layer):
-            blind = ~allowed.any(-1, keepdim=True)
-            allowed = allowed | blind
-        return Additive.of(bias, allowed, blind)
+        # the first queries of a left-padded sentence see only padding
+        may_be_blind = self.uses("mask", ctx.layer) or (causal and ctx.key_padding is not None)
+        return Additive.of(bias, allowed, may_be_blind)
 
 
-def _refuse_contradictions(plan: dict, dims: Dims) -> None:
+def _refuse_contradictions(plan: dict, dims: Dims, projections: frozenset[str]) -> None:
     """Raises PositionError with the reason where methods of one layer cannot be combined."""
     kernels = [part for part, _ in plan.get("attend", ())]
     if kernels:
@@ -191,6 +219,14 @@ def _refuse_contradictions(plan: dict, dims: Dims) -> None:
             raise PositionError(
                 f"{kernels[0].card.name} replaces the whole attention kernel, so {', '.join(sorted(others))} "
                 "would have no effect beside it; use it alone or with methods that act on the embeddings"
+            )
+    for side in PositionMethod.projections - projections:
+        unread = [part for hook in _OF_PROJECTION[side] for part, _ in plan.get(hook, ()) if side in part.projections]
+        if unread:
+            without = next(part for parts in plan.values() for part, _ in parts if side not in part.projections)
+            raise PositionError(
+                f"{unread[0].card.name} needs the {side} projection, which {without.card.name} does without; "
+                "give them different layers (layers=...) or leave one out"
             )
     scales = {part.card.name: part.scale(dims.head_dim) for part, _ in plan.get("scale", ())}
     if len(set(scales.values())) > 1:

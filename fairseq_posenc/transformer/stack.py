@@ -25,7 +25,7 @@ class Stack(nn.Module):
         side: Any,
         embed_tokens: nn.Embedding,
         placement: Placement,
-        build_layer: Callable[[], nn.Module],
+        build_layer: Callable[[int | None], nn.Module],
         tied: bool,
     ) -> None:
         self.register_buffer("version", torch.Tensor([3]))  # fairseq's checkpoints have it
@@ -35,7 +35,7 @@ class Stack(nn.Module):
         self.position = placement
         self.layernorm_embedding = LayerNorm(side.embed_dim) if cfg.layernorm_embedding else None
         self.dropout_module = FairseqDropout(cfg.dropout, module_name=type(self).__name__)
-        self.layers = nn.ModuleList([build_layer() for _ in range(1 if tied else side.layers)])
+        self.layers = nn.ModuleList(map(build_layer, [None] if tied else range(side.layers)))
         self.num_layers = side.layers
         self.layerdrop = side.layerdrop
         self.checkpoint_activations = cfg.checkpoint_activations

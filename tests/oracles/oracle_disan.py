@@ -35,7 +35,7 @@ ORACLES = [
         defaults=DEFAULTS,
         cases=[
             ({}, "encoder decoder"),
-            ({"diagonal": True}, "encoder decoder"),
+            ({"diagonal": True}, "encoder"),
             ({"directions": "forward"}, "encoder decoder"),
             ({"directions": "backward"}, "encoder"),
             ({"directions": "backward", "diagonal": True}, "encoder"),

@@ -67,6 +67,8 @@ class Disan(PositionMethod):
             raise PositionError("disan: directions=backward would read words that the decoder does not know yet")
         if site == "encoder" and options.directions == "both" and dims.num_heads % 2:
             raise PositionError(f"disan: directions=both needs an even number of heads, not {dims.num_heads}")
+        if site == "decoder" and options.diagonal and not options.multi_dimensional:
+            raise PositionError("disan: diagonal=true in the decoder is the causal mask that every decoder has; use none")
         half = dims.num_heads // 2
         forward = {"forward": dims.num_heads, "backward": 0, "both": half if site == "encoder" else dims.num_heads}
         self.forward_heads = forward[options.directions]

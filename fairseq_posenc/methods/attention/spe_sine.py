@@ -39,6 +39,8 @@ class SineSpe(PositionMethod):
         def __post_init__(self):
             if self.exact and self.attention == "linear":
                 raise PositionError("attention=linear needs the random codes of exact=false")
+            if self.exact and self.realizations != type(self).realizations:
+                raise PositionError("realizations counts random codes and needs exact=false")
 
     card = MethodCard(
         name="spe_sine",
@@ -132,7 +134,7 @@ class SineSpe(PositionMethod):
             k = k.masked_fill(ctx.key_padding[:, None, :, None], 0.0)
         values = torch.cat([values, torch.ones_like(values[..., :1])], -1)  # the last column sums the weights
         summed = self._causal(q, k, values, ctx) if ctx.causal else q @ (k.transpose(-1, -2) @ values)
-        return (summed[..., :-1] / summed[..., -1:]).to(v.dtype)
+        return (summed[..., :-1] / summed[..., -1:].clamp(min=1e-30)).to(v.dtype)  # zero where there is nothing to see
 
     def _causal(self, q: Tensor, k: Tensor, values: Tensor, ctx: AttentionContext) -> Tensor:
         """Chunk by chunk: the sums of earlier chunks, and a masked product inside the chunk."""

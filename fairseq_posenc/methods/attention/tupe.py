@@ -6,7 +6,7 @@ from typing import Optional
 import torch
 from torch import Tensor, nn
 
-from ...contract import AttentionContext, Dims, MethodCard, Options, PositionMethod, option
+from ...contract import AttentionContext, Dims, MethodCard, Options, PositionError, PositionMethod, option
 from ...ops.buckets import log_buckets
 from ...ops.distances import by_distance
 from ...ops.precision import widen
@@ -60,6 +60,8 @@ class TupeAbsolute(PositionMethod):
 
     def __init__(self, options, dims, site):
         super().__init__(options, dims, site)
+        if options.untie_first and site == "cross":
+            raise PositionError(f"{self.card.name}: untie_first belongs to self-attention; leave it out of cross")
         self.query_positions = _PositionTable(dims.max_positions, dims.embed_dim)
         self.key_positions = _PositionTable(dims.max_key_positions, dims.embed_dim) if site == "cross" else None
         self.query_proj = nn.Linear(dims.embed_dim, dims.embed_dim)
@@ -82,7 +84,7 @@ class TupeAbsolute(PositionMethod):
     def bias(self, ctx: AttentionContext) -> Tensor:
         q = self._heads(self.query_proj(self.query_positions(ctx.queries.ids + 1)))
         scores = self.scale(self.dims.head_dim) * (q @ self._keys(ctx).transpose(-1, -2))
-        if self.options.untie_first and self.site != "cross":
+        if self.options.untie_first:
             scores = self._untie(scores, ctx)
         return widen(scores)
 
@@ -150,7 +152,7 @@ class TupeRelative(TupeAbsolute):
             return weight[:, log_buckets(delta, _BUCKETS, _MAX_DISTANCE, self.site != "decoder")]
 
         relative = by_distance(ctx.queries, ctx.keys, values)
-        if self.options.untie_first and self.site != "cross":
+        if self.options.untie_first:
             first_row, first_column = _first(ctx)
             relative = torch.where(first_column, weight[:, _BUCKETS, None, None], relative)
             relative = torch.where(first_row, weight[:, _BUCKETS // 2, None, None], relative)

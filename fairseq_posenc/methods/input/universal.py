@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ...contract import AttentionContext, MethodCard, Options, PositionMethod, option
+from ...ops.precision import widen
 from ...ops.sinusoids import SinusoidTable
 
 
@@ -62,4 +63,4 @@ class Universal(PositionMethod):
 
     def before_layer(self, x: Tensor, ctx: AttentionContext) -> Tensor:
         step = self.steps[ctx.layer] if self.options.steps == "learned" else self.step_table.rows[ctx.layer]
-        return x + (self.table(ctx.queries) + step.float()).to(x.dtype)
+        return x + (self.table(ctx.queries) + widen(step)).to(x.dtype)

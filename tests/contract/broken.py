@@ -1,0 +1,322 @@
+"""Methods that are each wrong in one way, to prove that the checks see it. `Sound` is right; the others change one thing."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_posenc.contract import AttentionContext, MethodCard, Options, PositionMethod, Positions, option
+
+
+def card(name: str, **changes) -> MethodCard:
+    """A card that is true of `Sound`, with what a broken method claims instead."""
+    true = MethodCard(
+        name=name, title=name, citation="", equation="", survey="", reference="relative", injection="MAM", learnable=True,
+        recurring=True, beyond="runs", evidence="reconstruction", sites=("encoder", "decoder", "cross"),
+        count=lambda options, dims, site: 2 * dims.num_heads,
+    )  # fmt: skip
+    return dataclasses.replace(true, **changes)
+
+
+class Sound(PositionMethod):
+    """A learned slope for each head and side."""
+
+    card = card("sound")
+
+    def __init__(self, options, dims, site):
+        super().__init__(options, dims, site)
+        self.slopes = nn.Parameter(torch.arange(1.0, 2 * dims.num_heads + 1).view(2, -1, 1, 1) / 4)
+
+    def bias(self, ctx: AttentionContext) -> Tensor:
+        delta = (ctx.keys.ids.unsqueeze(-2) - ctx.queries.ids.unsqueeze(-1)).unsqueeze(1).to(self.slopes.dtype)
+        return (
+            -self.slopes[0] * (-delta).clamp(min=0)
+            - self.slopes[1] * (delta + delta.square() / 99).clamp(min=0)
+            - (self.slopes[1] * delta / 9)
+        )
+
+
+class Columns(Sound):
+    card = card("columns")
+
+    def bias(self, ctx):
+        return super().bias(ctx) * (1 + torch.arange(ctx.keys.ids.size(1)) / 20)
+
+
+class LengthDependent(Sound):
+    card = card("length_dependent")
+
+    def bias(self, ctx):
+        return super().bias(ctx) / ctx.keys.ids.size(1)
+
+
+class LeaksFuture(Sound):
+    card = card("leaks_future")
+
+    def embed(self, x, tokens, ctx):
+        return x + x.roll(-1, 1)
+
+
+class OwnKernel(PositionMethod):
+    """A sound kernel of its own, from which the next three differ."""
+
+    card = card("own_kernel", learnable=False, count=lambda options, dims, site: 0)
+
+    def attend(self, q, k, v, ctx):
+        delta = ctx.keys.ids.unsqueeze(-2) - ctx.queries.ids.unsqueeze(-1)
+        scores = q @ k.transpose(-1, -2) - (delta.unsqueeze(1) - 0.5).abs().to(q.dtype)
+        return scores.masked_fill(self.hidden(delta, ctx), float("-inf")).softmax(-1) @ v
+
+    def hidden(self, delta, ctx):
+        hidden = (delta > 0).unsqueeze(1) & ctx.causal
+        return hidden if ctx.key_padding is None else hidden | ctx.key_padding[:, None, None]
+
+
+class ForgetsCausality(OwnKernel):
+    card = card("forgets_causality", learnable=False, count=lambda options, dims, site: 0)
+
+    def hidden(self, delta, ctx):
+        return super().hidden(delta, ctx.at(causal=False))
+
+
+class ForgetsPadding(OwnKernel):
+    card = card("forgets_padding", learnable=False, count=lambda options, dims, site: 0)
+
+    def hidden(self, delta, ctx):
+        return super().hidden(delta, ctx.at(key_padding=None))
+
+
+class MixesSentences(Sound):
+    card = card("mixes_sentences")
+
+    def before_layer(self, x, ctx):
+        return x - x.mean(0, keepdim=True) / 2
+
+
+class RunningSum(Sound):
+    """A mean of all words so far; sound, but for the next class, whose state stays where it is when beams move."""
+
+    card = card("running_sum", sites=("decoder",))
+
+    def embed(self, x, tokens, ctx):
+        known = None if ctx.state is None else ctx.state.get("sum")
+        total = x.cumsum(1) + (0 if known is None else known)
+        if ctx.state is not None:
+            self.remember(ctx.state, total[:, -1:])
+        return x + total / 8
+
+    def remember(self, state, total):
+        state.keep("sum", total)
+
+
+class StaysWhenBeamsMove(RunningSum):
+    card = card("stays_when_beams_move", sites=("decoder",))
+
+    def remember(self, state, total):
+        state.fix("sum", total)
+
+
+class ForgetsItsState(RunningSum):
+    card = card("forgets_its_state", sites=("decoder",))
+
+    def remember(self, state, total):
+        pass
+
+
+class UnusedParameter(Sound):
+    card = card("unused_parameter", count=lambda options, dims, site: 2 * dims.num_heads + 1)
+
+    def __init__(self, options, dims, site):
+        super().__init__(options, dims, site)
+        self.idle = nn.Parameter(torch.ones(1))
+
+
+class MultipliedByZero(UnusedParameter):
+    card = card("multiplied_by_zero", count=lambda options, dims, site: 2 * dims.num_heads + 1)
+
+    def bias(self, ctx):
+        return super().bias(ctx) + 0 * self.idle
+
+
+class CutsTheGradient(Sound):
+    card = card("cuts_the_gradient")
+
+    def bias(self, ctx):
+        found = super().bias(ctx)
+        return found / 2 + found.detach() / 2
+
+
+class ChangesItself(Sound):
+    card = card("changes_itself")
+
+    def bias(self, ctx):
+        self.last = super().bias(ctx)
+        return self.last
+
+
+class ChangesItsBuffer(Sound):
+    card = card("changes_its_buffer")
+
+    def __init__(self, options, dims, site):
+        super().__init__(options, dims, site)
+        self.register_buffer("calls", torch.zeros(()), persistent=False)
+
+    def bias(self, ctx):
+        self.calls += 1
+        return super().bias(ctx)
+
+
+class CountsCalls(Sound):
+    """Gives other numbers when a layer is run again to recompute its activations."""
+
+    card = card("counts_calls")
+
+    def query_input(self, x, at, ctx):
+        self.calls = getattr(self, "calls", 0) + 1
+        return x * (1 + self.calls / 10)
+
+
+class Random(Sound):
+    card = card("random")
+
+    def bias(self, ctx):
+        return super().bias(ctx) + torch.rand(1)
+
+
+class RandomScores(Sound):
+    card = card("random_scores")
+
+    def bias(self, ctx):
+        found = super().bias(ctx)
+        return found + torch.rand_like(found)
+
+
+class WrongCount(Sound):
+    card = card("wrong_count", count=lambda options, dims, site: 2 * dims.num_heads * dims.num_layers)
+
+
+class NotLearnable(Sound):
+    card = card("not_learnable", learnable=False)
+
+
+class NotRecurring(Sound):
+    card = card("not_recurring", recurring=False)
+
+
+class NotWithEmbeddings(Sound):
+    card = card("not_with_embeddings", injection="APE")
+
+
+class NotRelative(Sound):
+    card = card("not_relative")
+
+    def bias(self, ctx):
+        return super().bias(ctx) * (1 + ctx.keys.ids[:, None, None] / 20)
+
+
+class NotAbsolute(Sound):
+    card = card("not_absolute", reference="absolute")
+
+
+class NotUnbound(Sound):
+    card = card("not_unbound")
+    limit = property(lambda self: self.dims.max_positions)
+
+
+class NotLimited(Sound):
+    card = card("not_limited", beyond="error")
+
+
+class LimitedTooEarly(Sound):
+    card = card("limited_too_early", beyond="error")
+    limit = property(lambda self: self.dims.max_positions - 1)
+
+
+class DependsOnTheLimit(Sound):
+    card = card("depends_on_the_limit")
+
+    def bias(self, ctx):
+        return super().bias(ctx) / self.dims.max_positions
+
+
+class NotClipped(Sound):
+    card = card("not_clipped", beyond="clips")
+
+
+class Clipped(Sound):
+    card = card("clipped")
+
+    def bias(self, ctx):
+        far = Positions(ctx.keys.ids.clamp(min=ctx.queries.last - 7))
+        return super().bias(ctx.at(keys=far)).clamp(min=-7)
+
+
+class BlindToDirection(Sound):
+    card = card("blind", learnable=False, count=lambda options, dims, site: 0)
+
+    def bias(self, ctx):
+        return -(ctx.keys.ids.unsqueeze(-2) - ctx.queries.ids.unsqueeze(-1)).abs().unsqueeze(1).float()
+
+
+class NoEffect(PositionMethod):
+    card = card("no_effect", learnable=False, count=lambda options, dims, site: 0)
+
+
+class CountedOnly(Sound):
+    card = card("counted_only")
+
+    def bias(self, ctx):
+        at = [Positions.counted(at.start or 0, at.ids.size(1)) for at in (ctx.queries, ctx.keys)]
+        return super().bias(ctx.at(queries=at[0], keys=at[1])) * (1 if ctx.keys.start is not None else 2)
+
+
+class HalfPositions(Sound):
+    card = card("half_positions")
+
+    def bias(self, ctx):
+        at = [Positions(at.ids.to(self.slopes.dtype)) for at in (ctx.queries, ctx.keys)]
+        return super().bias(ctx.at(queries=at[0], keys=at[1]))
+
+
+class WidensEverything(Sound):
+    card = card("widens_everything")
+
+    def before_layer(self, x, ctx):
+        return x.float() + 0.01
+
+
+class MaskOfInfinities(Sound):
+    card = card("mask_of_infinities")
+
+    def bias(self, ctx):
+        delta = ctx.keys.ids.unsqueeze(-2) - ctx.queries.ids.unsqueeze(-1)
+        return super().bias(ctx).masked_fill((delta >= 0).unsqueeze(1), float("-inf"))
+
+    def mask(self, ctx):
+        return torch.ones(1, 1, 1, 1, dtype=torch.bool)
+
+
+class ChangesWeights(Sound):
+    card = card("changes_weights")
+
+    def content_values(self, probs, v, ctx):
+        return probs.mul_(0.9) @ v * 0.1
+
+
+class SavesItsTable(Sound):
+    card = card("saves_its_table")
+
+    def __init__(self, options, dims, site):
+        super().__init__(options, dims, site)
+        self.register_buffer("table", torch.zeros(3))
+
+
+class IgnoresAnOption(Sound):
+    @dataclass(frozen=True)
+    class Options(Options):
+        strong: bool = option(False, "a stronger bias")
+
+    card = card("ignores_an_option")

@@ -1,0 +1,156 @@
+"""Checks of build_attention, the module for any Transformer: padding, decoding, kernels that must agree, weights, scores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import fairseq_posenc as posenc
+
+from .cases import SMALL, Case
+from .models import close
+
+
+def attention(case: Case, seed: int = 36) -> nn.Module:
+    """An attention of its own with position parameters away from their start, in float64."""
+    torch.manual_seed(seed)
+    built = posenc.build_attention(case.spec, SMALL.embed_dim, SMALL.num_heads, site=case.site, max_positions=32).double()
+    with torch.no_grad():
+        for parameter in built.position.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.5)
+    return built.eval()
+
+
+def inputs(case: Case, queries: int = 7, keys: int = 9) -> tuple[Tensor, Tensor]:
+    torch.manual_seed(37)
+    x = torch.randn(queries, 3, SMALL.embed_dim, dtype=torch.float64)
+    return x, torch.randn(keys, 3, SMALL.embed_dim, dtype=torch.float64) if case.site == "cross" else x
+
+
+def padding(keys: int, side: str) -> Tensor:
+    """Sentences of full length, one less, and three less."""
+    real = torch.tensor([keys, keys - 1, keys - 3]).unsqueeze(1)
+    mask = torch.arange(keys) >= real
+    return mask if side == "right" else mask.flip(1)
+
+
+def check_kernels(case: Case) -> None:
+    """The fused and the explicit path give the same output and the same gradients, with and without padding and a mask."""
+    built = attention(case)
+    own_kernel = built.placement.uses("attend", 0)
+    for side in (None, "right", "left"):
+        for limited in (False, True):
+            x, source = inputs(case)
+            given = {"key_padding_mask": None if side is None else padding(len(source), side)}
+            if limited and own_kernel:
+                continue  # build_attention refuses this with its reason
+            if limited:
+                given["attn_mask"] = torch.randn(len(x), len(source), dtype=torch.float64)
+            found = [_run(built, x, source, need_weights=asked, **given) for asked in (False, True)]
+            close(found[0], found[1], 1e-9)
+
+
+def _run(built: nn.Module, x: Tensor, source: Tensor, **given: Any) -> tuple[Tensor, ...]:
+    """The output and all gradients."""
+    built.zero_grad()
+    x = x.clone().requires_grad_()
+    out, _ = built(x, x if source.size(0) == x.size(0) else source, source, **given)
+    out.square().sum().backward()
+    return (out.detach(), x.grad, *(p.grad.clone() for p in built.parameters() if p.grad is not None))
+
+
+def check_weights(case: Case) -> None:
+    """Weights are zero at padding and sum to one, or to zero where a query may look nowhere."""
+    built = attention(case)
+    for side in ("right", "left"):
+        x, source = inputs(case)
+        hidden = padding(len(source), side)
+        out, weights = built(x, source, source, key_padding_mask=hidden)
+        assert out.isfinite().all()
+        if built.placement.uses("attend", 0):
+            assert weights is None
+            continue
+        close(weights.masked_select(hidden.unsqueeze(1)), torch.zeros(()).double().expand(int(hidden.sum()) * len(x)))
+        total = weights.sum(-1)
+        blind = torch.zeros_like(total)
+        if case.site == "decoder" and side == "left":  # nothing but padding up to here
+            blind = hidden.to(total.dtype)
+        if built.placement.uses("mask", 0):  # any number of heads may be blind
+            blind = (1 - total).mul(SMALL.num_heads).round().div(SMALL.num_heads)
+        close(total + blind, torch.ones_like(total))
+
+
+def check_blind(case: Case) -> None:
+    """Queries that may look nowhere give zeros, without NaN in output or gradient: in lone words, and behind masks."""
+    built = attention(case)
+    causal, diagonal = torch.ones(5, 5, dtype=torch.bool).triu(1), torch.eye(5, dtype=torch.bool)
+    for keys, mask in ((1, None), (3, None), (5, causal), (5, diagonal)):
+        if mask is not None and built.placement.uses("attend", 0):
+            continue  # build_attention refuses it
+        x = torch.randn(keys, 2, SMALL.embed_dim, dtype=torch.float64, requires_grad=True)
+        for asked in (False, True):
+            out, weights = built(x, x, x, attn_mask=mask, need_weights=asked)
+            grads = torch.autograd.grad(out.square().sum(), [x, *built.parameters()], allow_unused=True)
+            for found in (out, weights, *grads):
+                assert found is None or found.isfinite().all()
+            if weights is not None and mask is not None:
+                assert weights.masked_select(mask).eq(0).all()
+
+
+def check_attention_padding(case: Case) -> None:
+    """As check_padding, for an attention that is given columns and not tokens."""
+    built = attention(case)
+    x, source = inputs(case)
+    keys = x if case.site != "cross" else source
+    lengths = [(~row).sum() for row in padding(len(keys), "right")]
+    alone = []
+    for row, length in enumerate(lengths):
+        own = keys[:length, row : row + 1]
+        alone.append(built(own if keys is x else x[:, row : row + 1], own, own)[0][:, 0])
+    for side in ("right", "left"):
+        mask = padding(len(keys), side)
+        moved = keys.clone() if side == "right" else _to_the_right(keys, lengths)
+        out, _ = built(moved if keys is x else x, moved, moved, key_padding_mask=mask)
+        for row, expected in enumerate(alone):
+            close(out[~mask[row], row] if keys is x else out[:, row], expected, 1e-9)
+
+
+def _to_the_right(x: Tensor, lengths: list) -> Tensor:
+    return torch.stack([x[:, row].roll(len(x) - int(length), 0) for row, length in enumerate(lengths)], 1)
+
+
+def check_attention_steps(case: Case) -> None:
+    """Queries that come step by step, with rows reordered between, get what they get at once."""
+    built = attention(case)
+    x, source = inputs(case)
+    state: dict = {}
+    for step in range(len(x)):
+        new, keys = x[step : step + 1], x[: step + 1]
+        if case.site == "cross":
+            stepped, _ = built(new, source, source, incremental_state=state)
+            forced, _ = built(keys, source, source)
+        else:
+            stepped, _ = built(new, new, new, incremental_state=state)
+            forced, _ = built(keys, keys, keys)
+        close(stepped[0], forced[-1], 1e-9)
+        order = torch.tensor([[2, 0, 1], [1, 1, 0], [0, 2, 2]][step % 3])
+        built.reorder_incremental_state(state, order)
+        x, source = x[:, order], source[:, order]
+
+
+def check_scores(case: Case) -> None:
+    """`scores` are the logits behind the weights, and some of the queries have the same scores as among all of them."""
+    built = attention(case)
+    if built.placement.uses("attend", 0):
+        return
+    x, source = inputs(case)
+    keys = x if case.site != "cross" else source
+    scores = built.scores(x, keys)
+    if not built.placement.uses("mask", 0):
+        causal = torch.ones(len(x), len(keys), dtype=torch.bool).triu(1) & (case.site == "decoder")
+        weights = scores.masked_fill(causal, float("-inf")).softmax(-1).mean(1)
+        close(built(x, keys, keys)[1], weights, 1e-9)
+    some, ids = torch.tensor([4, 6]), torch.arange(len(keys))
+    close(built.scores(x[some], keys, some, ids), scores[:, :, some], 1e-6)

@@ -1,0 +1,118 @@
+"""Checks of how a model runs: padding, batches, decoding step by step, causality. Each takes a case and asserts."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import torch
+from torch import Tensor
+
+from .cases import Case
+from .models import FIRST, LAST, batch, build_for, close, differ, encode, fixed, logits, sentences
+
+
+def run(model: Any, source: Tensor, target: Tensor, **options: Any) -> dict[str, Optional[Tensor]]:
+    """Encoder output [B, S, C], logits [B, T, V] and attention to the source [B, T, S] in the caller's columns."""
+    encoded = encode(model, source)
+    found, extra = model.decoder(target, encoded, **options)
+    return {"encoder": encoded["encoder_out"][0].transpose(0, 1), "logits": found, "weights": extra["attn"][0]}
+
+
+def check_padding(case: Case) -> None:
+    """A sentence gives the same numbers alone, padded on either side, by any amount, and beside longer ones."""
+    model = fixed(case)
+    sources, targets = sentences(1, 6, 9, 1), sentences(2, 5, 8, 2)
+    alone = [run(model, s[None], t[None]) for s, t in zip(sources, targets)]
+    for side, extra in (("left", 0), ("right", 3)):
+        found = run(model, batch(sources, side, extra), batch(targets, "right", extra))
+        for row, expected in enumerate(alone):
+            _same_sentence({name: None if x is None else x[row] for name, x in found.items()}, expected, side)
+
+
+def _same_sentence(found: dict[str, Optional[Tensor]], expected: dict[str, Optional[Tensor]], side: str) -> None:
+    words, steps = expected["encoder"].size(1), expected["logits"].size(1)
+    close(found["encoder"][:words], expected["encoder"][0])  # the encoder rolls left padding to the right
+    close(found["logits"][:steps], expected["logits"][0])
+    if expected["weights"] is None:
+        assert found["weights"] is None
+        return
+    weights = found["weights"][:steps]
+    real = weights[:, -words:] if side == "left" else weights[:, :words]
+    close(real, expected["weights"][0])
+    close(weights.sum(-1), real.sum(-1))  # nothing at padding
+
+
+def check_batch(case: Case) -> None:
+    """A batch of N gives what N batches of one give."""
+    model = fixed(case)
+    source, target = torch.stack(sentences(3, 7, 7, 7)), torch.stack(sentences(4, 6, 6, 6))
+    together = logits(model, source, target)
+    for row in range(3):
+        close(together[row], logits(model, source[row : row + 1], target[row : row + 1])[0])
+
+
+#: what beam search does to its rows, two beams of three sentences: swaps, duplicates, and sentences that are finished and leave
+GROUPED = ([0, 1, 2, 3, 4, 5], [1, 0, 2, 2, 5, 4], [0, 0, 3, 2, 4, 4], [3, 2, 5, 4], [0, 0, 3, 2], [3, 2])
+#: the same across sentences
+ANY = ([0, 1, 2, 3, 4, 5], [1, 4, 2, 2, 5, 0], [0, 0, 3, 2, 4, 4], [3, 1, 2, 5], [2, 2, 0, 1], [1, 3])
+
+
+def check_incremental(case: Case, beam: int = 1, **changes: Any) -> None:
+    """Decoding step by step gives the numbers of teacher forcing, while beam search reorders its rows."""
+    model = build_for(case, **changes) if changes else fixed(case)
+    rows = [words for words in sentences(5, 7, 4, 6) for _ in range(2)]
+    encoded = encode(model, batch(rows, "left"))
+    draw = torch.Generator().manual_seed(6)
+    prefix, state = torch.zeros(6, 0, dtype=torch.long), {}
+    model.set_beam_size(beam)
+    for order in ANY if beam == 1 else GROUPED:
+        new = torch.randint(FIRST, LAST, (prefix.size(0), 1), generator=draw)
+        prefix = torch.cat([prefix, new], 1)
+        stepped, extra = model.decoder(prefix, encoded, incremental_state=state)
+        forced, expected = model.decoder(prefix, encoded)
+        close(stepped, forced[:, -1:])
+        if expected["attn"][0] is not None:
+            close(extra["attn"][0], expected["attn"][0][:, -1:])
+        prefix, rows = prefix[order], [rows[row] for row in order]
+        encoded = model.encoder.reorder_encoder_out(encoded, torch.tensor(order))
+        model.decoder.reorder_incremental_state_scripting(state, torch.tensor(order))
+    model.set_beam_size(1)
+    close(model.decoder(prefix, encoded)[0], logits(model, batch(rows, "left"), prefix))
+
+
+def check_beams(case: Case) -> None:
+    """As check_incremental, where the beams of a sentence share the keys of the source."""
+    check_incremental(case, beam=2)
+
+
+def check_causality(case: Case) -> None:
+    """Later target words change nothing before them."""
+    model = fixed(case)
+    source, target = torch.stack(sentences(7, 6, 6)), torch.stack(sentences(8, 6, 6))
+    before = logits(model, source, target)
+    for kept in (1, 3, 5):
+        later = torch.cat([target[:, :kept], _other_words(target[:, kept:])], 1)
+        close(logits(model, source, later)[:, :kept], before[:, :kept])
+
+
+def check_full_context(case: Case) -> None:
+    """With full_context_alignment the decoder sees later words, unless the method itself looks one way, and no padding."""
+    model = fixed(case)
+    source, targets = torch.stack(sentences(9, 6, 6)), sentences(10, 6, 4)
+    found = run(model, source, batch(targets, "right", 2), full_context_alignment=True)["logits"]
+    alone = [run(model, source[row : row + 1], t[None], full_context_alignment=True) for row, t in enumerate(targets)]
+    for row, words in enumerate(targets):
+        close(found[row, : len(words)], alone[row]["logits"][0])
+    later = torch.cat([targets[0][:-1], _other_words(targets[0][-1:])])[None]
+    changed = run(model, source[:1], later, full_context_alignment=True)["logits"]
+    if case.site == "decoder" and "mask" in type(case.method())._overridden:
+        close(changed[:, 0], alone[0]["logits"][:, 0])
+    else:
+        differ(changed[:, 0], alone[0]["logits"][:, 0], "the first word does not see the last")
+
+
+def _other_words(words: Tensor) -> Tensor:
+    return FIRST + (words - FIRST + 1) % (LAST - FIRST)
+
+
+RUNNING: list[Any] = [check_padding, check_batch, check_incremental, check_causality, check_full_context]

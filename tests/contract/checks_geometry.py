@@ -1,0 +1,156 @@
+"""Checks of what a method knows about order, distance and length, against the claims of its card."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+import fairseq_posenc as posenc
+from fairseq_posenc.contract import AttentionContext, PositionError, Positions
+
+from .cases import SMALL, Case
+from .models import build_for, close, differ, encode, fixed, logits, moved, placements, sentences
+
+#: hooks that change vectors before attention, outside of its scores
+VECTORS = frozenset({"positions", "draw", "embed", "before_layer"})
+
+
+def check_order(case: Case) -> None:
+    """Another order of the words gives other numbers, and gives the same ones to a method that claims no positions.
+
+    The decoder has one layer here: with two, causality alone tells orders apart.
+    """
+    model = build_for(case, decoder_layers=1)
+    source, target = torch.stack(sentences(11, 7)), torch.stack(sentences(12, 7))
+    order = torch.tensor([5, 4, 3, 2, 1, 0, 6])
+    before = logits(model, source, target)
+    if case.site == "decoder":  # all words before the last, whose own place stays
+        before, after = before[:, -1], logits(model, source, target[:, order])[:, -1]
+    else:
+        after = logits(model, source[:, order], target)
+    if _knows_order(case):
+        differ(after, before, "another order of the words changes nothing")
+    else:
+        close(after, before)
+    if case.site == "encoder" and case.card.reference == "none":
+        close(_encoded(model, source[:, order]), _encoded(model, source)[:, order])
+
+
+def _knows_order(case: Case) -> bool:
+    """A mask to the left adds nothing to the causal mask that the last query could tell."""
+    masks_only = case.method().hooks <= {"mask", "attend"} and "mask" in type(case.method())._overridden
+    return case.card.reference != "none" and not (case.site == "decoder" and masks_only)
+
+
+def check_direction(case: Case) -> None:
+    """A card says "blind to direction" exactly where a sentence read backwards gives the same numbers backwards."""
+    model = fixed(case)
+    source = torch.stack(sentences(13, 8))
+    forwards, backwards = _encoded(model, source), _encoded(model, source.flip(1)).flip(1)
+    if case.card.reference == "none" or any("blind to direction" in text for text in case.card.deviations):
+        close(backwards, forwards)
+    else:
+        differ(backwards, forwards, "the method is blind to direction and its card does not say so")
+
+
+def check_shift(case: Case) -> None:
+    """All positions moved by the same amount: relative methods give the same numbers, absolute ones give others."""
+    model = fixed(case)
+    placement = placements(model)[case.site]
+    source, target = torch.stack(sentences(14, 7, 7)), torch.stack(sentences(15, 6, 6))
+    before = logits(model, source, target)
+    with moved(placement, queries=5, keys=5):
+        after = logits(model, source, target)
+    if case.card.reference in ("absolute", "both"):
+        differ(after, before, f"the card claims reference={case.card.reference}, but moving all positions changes nothing")
+    else:
+        close(after, before)
+    if case.site == "cross" and case.card.reference != "none":
+        with moved(placement, keys=5):
+            differ(logits(model, source, target), before, "moving the source alone changes nothing")
+
+
+def check_uncounted(case: Case) -> None:
+    """Position ids that are given instead of counted take another way through the code, to the same numbers."""
+    model = fixed(case)
+    source, target = torch.stack(sentences(16, 7, 7)), torch.stack(sentences(17, 6, 6))
+    before = logits(model, source, target)
+    with moved(placements(model)[case.site], counted=False):
+        close(logits(model, source, target), before)
+
+
+def check_length(case: Case) -> None:
+    """A method that claims a limit works at it and raises a useful error past it; the others run at four times that length."""
+    limit = 8
+    model = build_for(case, max_source_positions=limit, max_target_positions=limit)
+    run = lambda source, target: logits(model, *(torch.stack(sentences(18, n)) for n in (source, target)))  # noqa: E731
+    assert run(limit, limit).isfinite().all()
+    if case.card.beyond != "error":
+        _runs_beyond(case, model, limit)
+        return
+    method = case.method()
+    query, key = {"encoder": ("source",) * 2, "decoder": ("target",) * 2, "cross": ("target", "source")}[case.site]
+    limited = {side for side, own in ((query, method.limit), (key, method.key_limit)) if own is not None}
+    assert limited, "the card claims a limit that the method does not have"
+    for side in sorted(limited):
+        lengths = {"source": limit, "target": limit, side: limit + 1}
+        message = _refusal(run, lengths["source"], lengths["target"])
+        wanted = (case.name, case.site, str(limit), str(limit + 1), f"--max-{side}-positions")
+        assert all(part in message for part in wanted), message
+
+
+def _refusal(run, source: int, target: int) -> str:
+    try:
+        run(source, target)
+    except PositionError as error:
+        return str(error)
+    raise AssertionError(f"the card claims a limit, but {source} source and {target} target positions run")
+
+
+def _runs_beyond(case: Case, model, limit: int) -> None:
+    source, target = (torch.stack(sentences(seed, 4 * limit)) for seed in (19, 20))
+    try:
+        found = logits(model, source, target)
+    except PositionError as error:
+        raise AssertionError(f"the card claims beyond={case.card.beyond}, but {error}") from None
+    assert found.isfinite().all()
+    larger = build_for(case)  # room for all positions from the start
+    if {name: x.shape for name, x in larger.state_dict().items()} == {name: x.shape for name, x in model.state_dict().items()}:
+        larger.load_state_dict(model.state_dict())
+        close(found, logits(larger, source, target))
+
+
+def check_far(case: Case) -> None:
+    """Far positions tie exactly where the card says "clips"."""
+    hooks = case.method().hooks
+    if case.card.beyond == "error" or case.card.injection in ("none", "other") or hooks <= {"mask"}:
+        assert case.card.beyond != "clips"  # no position enters that could be clipped
+        return
+    near, far = _far_vectors(case) if hooks <= VECTORS else _far_scores(case)
+    if case.card.beyond == "clips":
+        close(far, near)
+    else:
+        differ(far, near, "the card claims to tell far positions apart, but they tie", tolerance=1e-7)
+
+
+def _far_scores(case: Case):
+    """The scores of two keys of equal content, 299 and 298 steps before the last query."""
+    torch.manual_seed(21)
+    attention = posenc.build_attention(case.spec, SMALL.embed_dim, SMALL.num_heads, site=case.site, max_positions=8).double()
+    for parameter in attention.position.parameters():
+        parameter.data.add_(torch.randn_like(parameter), alpha=0.5)
+    x = torch.randn(1, 1, SMALL.embed_dim, dtype=torch.float64).expand(300, 1, -1)
+    scores = attention.scores(x, x)[0, :, -1]
+    return scores[:, 1], scores[:, 0]
+
+
+def _far_vectors(case: Case):
+    method, at = case.method(), Positions.counted(0, 300)
+    ctx = AttentionContext(case.site, at, at)
+    x = torch.zeros(1, 300, SMALL.embed_dim, dtype=torch.float64)
+    x = method.before_layer(method.embed(x, torch.full((1, 300), 5), ctx), ctx)
+    return x[:, -2], x[:, -1]
+
+
+def _encoded(model, source: Tensor) -> Tensor:
+    return encode(model, source)["encoder_out"][0].transpose(0, 1)

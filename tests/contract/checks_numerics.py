@@ -1,0 +1,78 @@
+"""Checks of numbers and of memory: half precision, repeatability, recomputed activations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from .cases import Case
+from .checks_decoding import run
+from .models import build_for, close, logits, sentences, side_information
+
+#: the largest difference to float32 in units of the output's size, a few roundings of each type
+HALF = {torch.float16: 0.02, torch.bfloat16: 0.12}
+
+
+def check_half(case: Case, length: int = 300) -> None:
+    """A half-precision model keeps its type and stays near the float32 model of the same weights, far beyond position 256."""
+    source, target = torch.stack(sentences(32, length)), torch.stack(sentences(33, length))
+    for dtype, tolerance in HALF.items():
+        changes = {"max_source_positions": length, "max_target_positions": length}
+        half = build_for(case, **changes).to(dtype)
+        wide = build_for(case, **changes)
+        wide.load_state_dict({name: x.float() if x.is_floating_point() else x for name, x in half.state_dict().items()})
+        with torch.no_grad():
+            pairs = [run(model.eval(), source, target) for model in (half, wide)]
+        for name in ("encoder", "logits"):
+            found, expected = (pair[name] for pair in pairs)
+            assert found.dtype == dtype
+            far = ((found.float() - expected).abs() / expected.std()).max()
+            assert far < tolerance, f"{name} in {dtype}: {far:.3f} of the output's size"
+
+
+def check_repeatable(case: Case) -> None:
+    """Evaluation gives the same bits twice, and no forward leaves anything behind in the model."""
+    model = build_for(case)
+    source, target = torch.stack(sentences(34, 7, 7)), torch.stack(sentences(35, 6, 6))
+    first = logits(model, source, target)
+    torch.manual_seed(99)
+    before = _memory(model)
+    close(logits(model, source, target), first, 0)
+    logits(model.train(), source, target)
+    logits(model.eval(), source[:, :4], target[:, :3])
+    assert _memory(model) == before
+    close(logits(model, source, target), first, 0)
+
+
+def _memory(model: nn.Module) -> dict[str, Any]:
+    """Every attribute and buffer of every module, as text and numbers that can be compared."""
+    found: dict[str, Any] = {}
+    for name, module in model.named_modules():
+        for key, value in vars(module).items():
+            if key not in ("training", "_modules", "_parameters", "_buffers"):
+                found[f"{name}.{key}"] = (id(value), repr(value) if isinstance(value, (dict, list)) else None)
+    found.update({name: buffer.tolist() for name, buffer in model.named_buffers()})
+    return found
+
+
+def check_checkpointing(case: Case) -> None:
+    """Recomputing activations, with dropout and with layers left out, changes no gradient."""
+    found = []
+    for recomputed in (False, True):
+        sides = ("encoder", "decoder")
+        changes = {f"{side}_layerdrop": 0.3 for side in sides} | {f"{side}_layers": 4 for side in sides}
+        model = build_for(case, checkpoint_activations=recomputed, **changes).train()
+        for module in model.modules():
+            if hasattr(module, "dropout_module"):
+                module.dropout_module.p = 0.3
+            if isinstance(getattr(module, "dropout", None), float):
+                module.dropout = 0.3
+        source, target = torch.stack(sentences(38, 7, 7)), torch.stack(sentences(39, 6, 6))
+        torch.manual_seed(40)
+        model(source, None, target, structure=side_information(model, source))[0].square().sum().backward()
+        found.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
+    assert found[0].keys() == found[1].keys() and any(name.startswith("encoder.layers") for name in found[0])
+    for name, grad in found[0].items():
+        close(found[1][name], grad, 1e-6)

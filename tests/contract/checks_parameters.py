@@ -1,0 +1,183 @@
+"""Checks of a method's parameters and of the flags on its card."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
+from torch import Tensor, nn
+
+from fairseq_posenc import registry
+from fairseq_posenc.contract import PositionError
+
+from .cases import SMALL, Case
+from .checks_attention import attention, inputs
+from .models import (
+    PAD,
+    batch,
+    build,
+    build_for,
+    close,
+    differ,
+    logits,
+    placements,
+    position_parameters,
+    sentences,
+    side_information,
+)  # fmt: skip
+
+#: hooks that act in the attention matrix; the others change vectors
+MATRIX = frozenset(
+    {"rotate_query", "rotate_key", "bias", "content_scores", "rescale", "mask", "content_values", "attend", "scale"}
+)
+
+
+def check_count(case: Case) -> None:
+    """The number of trainable scalars is the card's, for stacks of every shape and for some of the layers."""
+    shapes = (
+        SMALL,
+        dataclasses.replace(SMALL, embed_dim=24, num_heads=2, num_layers=3, max_positions=9, max_key_positions=17),
+        dataclasses.replace(SMALL, embed_dim=32, num_heads=8, num_layers=1, max_positions=70, padding_idx=0),
+    )
+    for dims in shapes:
+        for spec in (case.spec, _with(case.spec, "layers=0")):
+            try:
+                method = registry.build(spec, dims, case.site)[0]
+            except PositionError:
+                assert "layers" in spec  # check_layers decides where this is right
+                continue
+            found = sum(p.numel() for p in method.parameters() if p.requires_grad)
+            assert found == case.card.count(method.options, method.dims, case.site), (spec, dims)
+
+
+def check_flags(case: Case) -> None:
+    """learnable, recurring and injection say what the hooks and the parameters say."""
+    method, card = case.method(), case.card
+    assert card.learnable == any(p.requires_grad for p in method.parameters()), "learnable"
+    assert card.recurring == bool(method.hooks - {"positions", "draw", "embed"}), "recurring"
+    inside = bool(method.hooks & MATRIX)
+    expected = {"none": not method.hooks, "MAM": inside, "APE": bool(method.hooks) and not inside, "other": bool(method.hooks)}
+    assert expected[card.injection], f"injection={card.injection} with hooks {sorted(method.hooks)}"
+
+
+def check_gradients(case: Case) -> None:
+    """One step reaches every parameter with the right gradient."""
+    model = build_for(case).double().train()
+    loss = _loss(model)
+    loss.backward()
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            assert parameter.grad is not None, f"{name} is not used"
+            assert parameter.grad.isfinite().all(), name
+            if parameter.grad.abs().max() < 1e-10:
+                assert _cancels(case, name), f"{name} has no gradient"
+                close(_slope(model, [(parameter, torch.randn_like(parameter))]), torch.zeros_like(loss), 1e-7)
+    # along a random direction, so that a gradient that is cut on the way is seen
+    torch.manual_seed(22)
+    ways = [(p, torch.randn_like(p)) for p in position_parameters(model).values()]
+    if ways:
+        close(_slope(model, ways), sum((p.grad * way).sum() for p, way in ways), 1e-5)
+
+
+def _cancels(case: Case, name: str) -> bool:
+    """Whether a parameter adds the same number to all scores of a query, so that softmax takes it out again.
+
+    The bias of the key projection does; a parameter of a method does if its scores prove it.
+    """
+    if name.endswith("k_proj.bias"):
+        return True
+    built = attention(case)
+    own = [parameter for key, parameter in built.position.named_parameters() if name.endswith(f"parts.0.{key}")]
+    if not own or built.placement.uses("attend", 0):
+        return False
+    x, source = inputs(case)
+    before = built.scores(x, source)
+    with torch.no_grad():
+        own[0].add_(1.0 + torch.randn_like(own[0]).abs())
+    change = built.scores(x, source) - before
+    return bool(change.abs().max() > 1e-3) and bool((change - change[..., :1]).abs().max() < 1e-9)
+
+
+def _loss(model) -> Tensor:
+    torch.manual_seed(23)  # the same draws in every call
+    source, target = batch(sentences(24, 14, 5), "left"), batch(sentences(25, 14, 4))
+    found = model(source, None, target[:, :-1], structure=side_information(model, source))[0].log_softmax(-1)
+    return label_smoothed_nll_loss(found.flatten(0, 1), target[:, 1:].reshape(-1, 1), 0.1, ignore_index=PAD)[0].sum()
+
+
+def _slope(model, ways: list, step: float = 1e-6) -> Tensor:
+    """The change of the loss along a direction, by two more forwards."""
+    ends = []
+    with torch.no_grad():
+        for sign in (1, -2):
+            for parameter, way in ways:
+                parameter.add_(way, alpha=sign * step)
+            ends.append(_loss(model))
+        for parameter, way in ways:
+            parameter.add_(way, alpha=step)
+    return (ends[0] - ends[1]) / (2 * step)
+
+
+def check_state_dict(case: Case) -> None:
+    """Parameters and nothing else are saved; another model takes them over and gives the same bits."""
+    model, other = build_for(case), build_for(case, seed=1)
+    for placement in placements(model).values():
+        assert set(placement.state_dict()) == {name for name, _ in placement.named_parameters()}
+    other.load_state_dict(model.state_dict(), strict=True)
+    source, target = torch.stack(sentences(26, 6, 6)), torch.stack(sentences(27, 5, 5))
+    close(logits(other.eval(), source, target), logits(model, source, target), 0)
+
+
+def check_effect(case: Case) -> None:
+    """The method acts in a loaded model in evaluation: leaving it out, or changing any of its parameters, changes the output."""
+    model, without = build_for(case), build()
+    model.load_state_dict(model.state_dict())
+    model.eval()
+    source, target = torch.stack(sentences(28, 30)), torch.stack(sentences(29, 30))
+    before = logits(model, source, target)
+    assert before.isfinite().all()
+    if case.card.reference == "none":
+        return
+    if _same_plain_parts(model, without):
+        differ(logits(without, source, target), before, "the model does not use the method")
+    for name, parameter in position_parameters(model).items():
+        with torch.no_grad(), _changed(parameter):
+            after = logits(model, source, target)
+        if (after - before).abs().max() < 1e-5:
+            assert _cancels(case, name), f"{name} changes nothing"
+
+
+def _same_plain_parts(model: nn.Module, other: nn.Module) -> bool:
+    """Gives `other` the parameters of `model` that are not of a position method; false where a projection has gone."""
+    own: dict[str, Tensor] = other.state_dict()
+    given = {name: x for name, x in model.state_dict().items() if name in own and name != "positions_text"}
+    nn.Module.load_state_dict(other, given, strict=False)
+    return set(own) - set(given) == {"positions_text"}
+
+
+class _changed:
+    """A parameter with noise added, for a while."""
+
+    def __init__(self, parameter: nn.Parameter):
+        self.parameter, self.before = parameter, parameter.detach().clone()
+
+    def __enter__(self) -> None:
+        self.parameter.add_(torch.randn_like(self.parameter), alpha=0.5)
+
+    def __exit__(self, *error) -> None:
+        self.parameter.copy_(self.before)
+
+
+def check_options(case: Case) -> None:
+    """An option that differs from the default changes the output or the parameters; one without effect would mislead."""
+    plain, changed = build_for(Case(case.name, case.site, case.side)), build_for(case)
+    shapes = [{name: p.shape for name, p in position_parameters(m).items()} for m in (plain, changed)]
+    if shapes[0] != shapes[1]:
+        return
+    source, target = torch.stack(sentences(30, 12, 12)), torch.stack(sentences(31, 11, 11))
+    differ(logits(changed, source, target), logits(plain, source, target), f"{case} does what {case.name} does")
+
+
+def _with(spec: str, option: str) -> str:
+    return f"{spec}{',' if ':' in spec else ':'}{option}"

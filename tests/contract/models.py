@@ -1,0 +1,142 @@
+"""Small real models, built in memory through fairseq, and the ways to run them."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from argparse import Namespace
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, Optional
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.models import ARCH_CONFIG_REGISTRY
+from torch import Tensor, nn
+
+from fairseq_posenc.contract import Positions
+from fairseq_posenc.transformer.model import PositionTransformer
+
+from .cases import SMALL, Case
+
+PAD = SMALL.padding_idx
+FIRST, LAST = 4, SMALL.vocab_size  # the real words of the dictionary
+
+
+def build(
+    encoder: str = "none", decoder: str = "none", cross: str = "none", seed: int = 0, **changes: Any
+) -> PositionTransformer:
+    """A model of two layers and width 16 without dropout, whose position parameters are not at their start values.
+
+    A start value such as a factor of one would hide a method that is not called; a zero vector of the padding symbol would
+    hide one that reads padding.
+    """
+    args = Namespace(encoder_position=encoder, decoder_position=decoder, cross_position=cross)
+    ARCH_CONFIG_REGISTRY["posenc_transformer_tiny"](args)
+    sizes = {"layers": 2, "embed_dim": SMALL.embed_dim, "attention_heads": SMALL.num_heads, "ffn_embed_dim": 24}
+    given = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()}
+    given.update(dropout=0.0, max_source_positions=SMALL.max_positions, max_target_positions=SMALL.max_positions)
+    given.update(changes)
+    given.setdefault("decoder_output_dim", given["decoder_embed_dim"])
+    given.setdefault("decoder_input_dim", given["decoder_embed_dim"])
+    vars(args).update(given)
+    torch.manual_seed(seed)
+    model = PositionTransformer.build_model(args, _task())
+    with torch.no_grad():
+        for parameter in position_parameters(model).values():
+            parameter.add_(torch.randn_like(parameter), alpha=0.5)
+        for side in (model.encoder, model.decoder):
+            side.embed_tokens.weight[PAD].normal_()
+    return model.eval()
+
+
+def build_for(case: Case, **changes: Any) -> PositionTransformer:
+    """A model with the case's spec at its site and no positions elsewhere."""
+    model = build(**{case.site: case.spec}, **changes)
+    model.side = case.side
+    return model
+
+
+def _task() -> SimpleNamespace:
+    words = Dictionary()
+    for number in range(LAST - words.nspecial):
+        words.add_symbol(f"w{number}")
+    return SimpleNamespace(source_dictionary=words, target_dictionary=words, cfg=Namespace(left_pad_target=False))
+
+
+def placements(model: PositionTransformer) -> dict[str, nn.Module]:
+    return {"encoder": model.encoder.position, "decoder": model.decoder.position, "cross": model.decoder.cross_position}
+
+
+def position_parameters(model: PositionTransformer) -> dict[str, nn.Parameter]:
+    """The trainable parameters of all position methods, by name."""
+    found = {}
+    for site, placement in placements(model).items():
+        found.update({f"{site}.{name}": p for name, p in placement.named_parameters() if p.requires_grad})
+    return found
+
+
+# --- sentences ---
+
+
+def sentences(seed: int, *lengths: int) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randint(FIRST, LAST, (length,), generator=generator) for length in lengths]
+
+
+def batch(rows: list[Tensor], side: str = "right", extra: int = 0) -> Tensor:
+    """Sentences padded on one side, by `extra` more columns than the longest needs."""
+    width = max(map(len, rows)) + extra
+    out = torch.full((len(rows), width), PAD)
+    for row, words in zip(out, rows):
+        row[: len(words)] = words
+    return out if side == "right" else torch.stack([row.roll(width - len(words)) for row, words in zip(out, rows)])
+
+
+# --- running ---
+
+
+def encode(model: PositionTransformer, source: Tensor) -> dict[str, list[Tensor]]:
+    return model.encoder(source, structure=side_information(model, source))
+
+
+def logits(model: PositionTransformer, source: Tensor, target: Tensor) -> Tensor:
+    return model(source, None, target, structure=side_information(model, source))[0]
+
+
+def side_information(model: PositionTransformer, source: Tensor) -> Optional[dict]:
+    """What `side` makes of the sentences, right-padded to the width of the batch as the encoder wants it."""
+    side, rows = getattr(model, "side", None), [row[row.ne(PAD)] for row in source]
+    return None if side is None else side(batch(rows, extra=source.size(1) - max(map(len, rows))))
+
+
+@contextlib.contextmanager
+def moved(placement: nn.Module, queries: int = 0, keys: int = 0, counted: bool = True) -> Iterator[None]:
+    """Shifts the position ids that all methods of a placement see; `counted` as the host gives them, else as any ids."""
+    begin = placement.begin
+
+    def shift(at: Positions, offset: int) -> Positions:
+        return Positions.counted(at.start + offset, at.ids.size(1)) if counted else Positions(at.ids + offset)
+
+    placement.begin = lambda ctx, rows=1: begin(ctx.at(queries=shift(ctx.queries, queries), keys=shift(ctx.keys, keys)), rows)
+    try:
+        yield
+    finally:
+        del placement.begin
+
+
+def close(actual: Any, expected: Any, tolerance: float = 1e-5) -> None:
+    """Element by element, with the place of the largest difference in the message."""
+    torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
+
+
+def differ(actual: Tensor, expected: Tensor, why: str, tolerance: float = 1e-4) -> None:
+    """Some element differs by more than rounding."""
+    largest = (actual - expected).abs().max().item()
+    assert largest > tolerance, f"{why}: the largest difference is {largest}"
+
+
+@functools.cache
+def fixed(case: Case) -> PositionTransformer:
+    """A model that is built once, for checks that change nothing in it."""
+    return build_for(case)

@@ -1,0 +1,69 @@
+"""What build_attention promises beside the contract of methods."""
+
+from argparse import Namespace
+
+import pytest
+import torch
+from fairseq.models import ARCH_CONFIG_REGISTRY
+
+import fairseq_posenc as posenc
+from fairseq_posenc.contract import PositionError
+from tests.contract.cases import all_cases
+from tests.contract.checks_attention import attention, inputs
+from tests.contract.models import close
+
+
+@pytest.mark.parametrize("spec", ["shaw", "rope", "tupe_rel", "spe_sine:attention=linear,exact=false"])
+def test_two_attentions_in_one_state(spec):
+    """fairseq's decoder asks every module for its reordering, with one incremental state for all of them."""
+    layers = [posenc.build_attention(spec, 16, 4, site="decoder").double().eval() for _ in range(2)]
+    torch.manual_seed(70)
+    x = torch.randn(5, 3, 16, dtype=torch.float64)
+    state: dict = {}
+    for step in range(len(x)):
+        for layer in layers:
+            new, all_so_far = x[step : step + 1], x[: step + 1]
+            close(layer(new, new, new, incremental_state=state)[0][0], layer(all_so_far, all_so_far, all_so_far)[0][-1], 1e-9)
+        order = torch.tensor([2, 0, 0] if step % 2 else [1, 2, 0])
+        for layer in layers:
+            layer.reorder_incremental_state(state, order)
+        x = x[:, order]
+
+
+@pytest.mark.parametrize("case", [case for case in all_cases() if "attend" in case.method().hooks], ids=str)
+def test_a_mask_for_a_kernel_of_its_own_is_refused(case):
+    built, (x, source) = attention(case), inputs(case)
+    with pytest.raises(PositionError, match="kernel of its own"):
+        built(x, source, source, attn_mask=torch.zeros(len(x), len(source)))
+    with pytest.raises(PositionError, match="no scores"):
+        built.scores(x, source)
+    assert built(x, source, source)[0].isfinite().all()
+
+
+@pytest.mark.parametrize("spec", ["none", "t5", "disan", "shaw"])
+def test_masks_of_both_kinds_agree(spec):
+    """A mask of truth values and one of minus infinities hide the same keys."""
+    built = attention_of(spec)
+    torch.manual_seed(71)
+    x, hidden = torch.randn(6, 2, 16, dtype=torch.float64), torch.rand(6, 6) > 0.6
+    numbers = torch.zeros(6, 6, dtype=torch.float64).masked_fill(hidden, float("-inf"))
+    for asked in (False, True):
+        found = [built(x, x, x, attn_mask=mask, need_weights=asked)[0] for mask in (hidden, numbers)]
+        seen = ~hidden.all(-1)
+        assert found[0][seen].isfinite().all()
+        close(found[0][seen], found[1][seen], 1e-9)
+
+
+def attention_of(spec: str):
+    torch.manual_seed(72)
+    return posenc.build_attention(spec, 16, 4).double().eval()
+
+
+@pytest.mark.parametrize("name", posenc.names())
+def test_given_sizes_survive_the_architecture(name):
+    """What is given on the command line is kept, also where it is zero."""
+    given = {"dropout": 0.0, "encoder_layers": 5, "decoder_ffn_embed_dim": 7, "decoder_position": "none"}
+    args = Namespace(**given)
+    ARCH_CONFIG_REGISTRY[f"posenc_{name}_small"](args)
+    assert {key: getattr(args, key) for key in given} == given
+    assert args.encoder_embed_dim == 256 and args.encoder_position

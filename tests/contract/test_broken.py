@@ -1,0 +1,137 @@
+"""Tests of the tests: every broken method fails the check that is aimed at it, and the sound ones pass all."""
+
+import pytest
+
+from tests.contract import broken
+from tests.contract import checks_attention as attention
+from tests.contract import checks_decoding as decoding
+from tests.contract import checks_geometry as geometry
+from tests.contract import checks_numerics as numerics
+from tests.contract import checks_parameters as parameters
+from tests.contract.cases import Case, registered
+from tests.contract.models import fixed
+
+CHECKS = [
+    *decoding.RUNNING,
+    geometry.check_order,
+    geometry.check_shift,
+    geometry.check_uncounted,
+    geometry.check_length,
+    geometry.check_far,
+    parameters.check_count,
+    parameters.check_flags,
+    parameters.check_gradients,
+    parameters.check_state_dict,
+    parameters.check_effect,
+    numerics.check_half,
+    numerics.check_repeatable,
+    numerics.check_checkpointing,
+    attention.check_weights,
+    attention.check_kernels,
+    attention.check_attention_padding,
+]
+AIMED = [
+    (attention.check_attention_padding, broken.Columns, "encoder"),
+    (attention.check_attention_padding, broken.Columns, "decoder"),
+    (geometry.check_uncounted, broken.CountedOnly, "encoder"),
+    (decoding.check_padding, broken.LengthDependent, "encoder"),
+    (decoding.check_padding, broken.LengthDependent, "cross"),
+    (decoding.check_incremental, broken.LengthDependent, "decoder"),
+    (decoding.check_causality, broken.LeaksFuture, "decoder"),
+    (decoding.check_causality, broken.ForgetsCausality, "decoder"),
+    (decoding.check_padding, broken.ForgetsPadding, "encoder"),
+    (decoding.check_padding, broken.ForgetsPadding, "cross"),
+    (decoding.check_full_context, broken.ForgetsPadding, "decoder"),
+    (attention.check_attention_padding, broken.ForgetsPadding, "encoder"),
+    (decoding.check_batch, broken.MixesSentences, "encoder"),
+    (decoding.check_batch, broken.MixesSentences, "decoder"),
+    (decoding.check_incremental, broken.StaysWhenBeamsMove, "decoder"),
+    (decoding.check_incremental, broken.ForgetsItsState, "decoder"),
+    (parameters.check_gradients, broken.UnusedParameter, "encoder"),
+    (parameters.check_effect, broken.UnusedParameter, "encoder"),
+    (parameters.check_gradients, broken.MultipliedByZero, "cross"),
+    (parameters.check_gradients, broken.CutsTheGradient, "decoder"),
+    (parameters.check_count, broken.WrongCount, "encoder"),
+    (parameters.check_flags, broken.NotLearnable, "encoder"),
+    (parameters.check_flags, broken.NotRecurring, "encoder"),
+    (parameters.check_flags, broken.NotWithEmbeddings, "encoder"),
+    (parameters.check_effect, broken.NoEffect, "encoder"),
+    (parameters.check_effect, broken.NoEffect, "decoder"),
+    (parameters.check_effect, broken.NoEffect, "cross"),
+    (parameters.check_state_dict, broken.SavesItsTable, "encoder"),
+    (geometry.check_order, broken.NoEffect, "encoder"),
+    (geometry.check_order, broken.NoEffect, "decoder"),
+    (geometry.check_order, broken.NoEffect, "cross"),
+    (geometry.check_direction, broken.BlindToDirection, "encoder"),
+    (geometry.check_shift, broken.NotRelative, "encoder"),
+    (geometry.check_shift, broken.NotRelative, "cross"),
+    (geometry.check_shift, broken.NotAbsolute, "decoder"),
+    (geometry.check_shift, broken.NoEffect, "cross"),
+    (geometry.check_length, broken.NotUnbound, "encoder"),
+    (geometry.check_length, broken.NotUnbound, "decoder"),
+    (geometry.check_length, broken.NotLimited, "encoder"),
+    (geometry.check_length, broken.NotLimited, "cross"),
+    (geometry.check_length, broken.DependsOnTheLimit, "encoder"),
+    (geometry.check_far, broken.NotClipped, "encoder"),
+    (geometry.check_far, broken.Clipped, "encoder"),
+    (numerics.check_half, broken.HalfPositions, "encoder"),
+    (numerics.check_half, broken.HalfPositions, "decoder"),
+    (numerics.check_repeatable, broken.ChangesItself, "encoder"),
+    (numerics.check_repeatable, broken.ChangesItsBuffer, "decoder"),
+    (numerics.check_repeatable, broken.RandomScores, "cross"),
+    (numerics.check_checkpointing, broken.CountsCalls, "encoder"),
+    (attention.check_kernels, broken.RandomScores, "encoder"),
+    (attention.check_weights, broken.ChangesWeights, "encoder"),
+    (attention.check_weights, broken.MaskOfInfinities, "encoder"),
+    (attention.check_blind, broken.MaskOfInfinities, "encoder"),
+]
+
+
+def named(value) -> str:
+    return value if isinstance(value, str) else value.__name__.removeprefix("check_")
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    """No model of an earlier class of the same name."""
+    yield
+    fixed.cache_clear()
+
+
+@pytest.mark.parametrize("check, method, site", AIMED, ids=named)
+def test_broken_method_fails(check, method, site):
+    with registered(method), pytest.raises(AssertionError) as found:
+        check(Case(method.card.name, site))
+    assert str(found.value)
+
+
+@pytest.mark.parametrize("method, site", [(broken.LimitedTooEarly, "encoder"), (broken.WidensEverything, "encoder")], ids=named)
+def test_broken_method_stops(method, site):
+    """What is wrong in these shows as an error of another kind inside the check."""
+    check = {broken.LimitedTooEarly: geometry.check_length, broken.WidensEverything: numerics.check_half}[method]
+    with registered(method), pytest.raises((ValueError, RuntimeError)) as found:
+        check(Case(method.card.name, site))
+    assert str(found.value)
+
+
+def test_ignored_option_fails():
+    with registered(broken.IgnoresAnOption), pytest.raises(AssertionError, match="does what") as found:
+        parameters.check_options(Case("ignores_an_option:strong=true", "encoder"))
+    assert "strong=true" in str(found.value)
+
+
+SOUND = [(check, broken.Sound, site) for site in ("encoder", "decoder", "cross") for check in CHECKS]
+SOUND += [(check, broken.OwnKernel, "encoder") for check in CHECKS if check is not geometry.check_far]  # it has no scores
+
+
+@pytest.mark.parametrize("check, method, site", SOUND, ids=named)
+def test_sound_method_passes(check, method, site):
+    with registered(method):
+        assert check(Case(method.card.name, site)) is None
+
+
+@pytest.mark.parametrize("check", [*decoding.RUNNING, attention.check_attention_steps], ids=named)
+@pytest.mark.parametrize("method", [broken.RunningSum, broken.OwnKernel, broken.Sound], ids=named)
+def test_sound_decoder_passes(check, method):
+    with registered(method):
+        assert check(Case(method.card.name, "decoder")) is None

@@ -1,0 +1,123 @@
+"""Every pair of methods at every site: it works, or it is refused with the reason."""
+
+import itertools
+import random
+import re
+
+import pytest
+import torch
+
+from fairseq_posenc import registry
+from fairseq_posenc.contract import PositionError
+from fairseq_posenc.transformer.placement import Placement
+from tests.contract import checks_attention, checks_decoding
+from tests.contract.cases import SMALL, Case, all_cases, specs
+from tests.contract.models import build, close, differ, encode, logits, sentences
+
+
+def pairs(text_of=lambda name, site: [name]) -> list:
+    found = []
+    for site in ("encoder", "decoder", "cross"):
+        serving = [text for name in registry.names() if site in registry.card(name).all_sites for text in text_of(name, site)]
+        found += [Case(f"{a}+{b}", site) for a, b in itertools.combinations_with_replacement(serving, 2)]
+    return found
+
+
+def refusal(case: Case):
+    """None where the pair builds, else the message."""
+    try:
+        Placement(registry.build(case.spec, SMALL, case.site), SMALL, case.site)
+    except PositionError as error:
+        return str(error)
+    return None
+
+
+def sample(cases: list, count: int) -> list:
+    """Some of the pairs, always the same: their number grows with the square of the number of methods."""
+    return random.Random(41).sample(cases, min(count, len(cases)))
+
+
+PAIRS = [case for case in pairs() if refusal(case) is None]
+
+
+def test_every_pair_builds_or_says_why():
+    refused = {case: message for case in pairs() + sample(pairs(specs), 2000) if (message := refusal(case)) is not None}
+    assert refused and PAIRS
+    for case, message in refused.items():
+        names = {part.name for part in registry.parse(case.spec).parts}
+        assert all(name in message for name in names) and len(message.split()) > 8, f"{case}: {message}"
+
+
+@pytest.mark.parametrize("case", sample(PAIRS, 250), ids=str)
+def test_pair_in_an_attention(case):
+    """Right under padding and step by step, and the same in the other order of the spec."""
+    checks_attention.check_attention_padding(case)
+    if case.site != "encoder":
+        checks_attention.check_attention_steps(case)
+    first, second = case.spec.split("+")
+    one, other = (checks_attention.attention(found) for found in (case, Case(f"{second}+{first}", case.site)))
+    swapped = {"parts.0.": "parts.1.", "parts.1.": "parts.0."}
+    given = {re.sub(r"parts\.[01]\.", lambda found: swapped[found[0]], name): x for name, x in one.state_dict().items()}
+    other.load_state_dict(given)
+    x, source = checks_attention.inputs(case)
+    close(other(x, source, source)[0], one(x, source, source)[0], 1e-9)
+
+
+@pytest.mark.parametrize("case", sample(PAIRS, 25), ids=str)
+def test_pair_in_a_model(case):
+    checks_decoding.check_padding(case)
+    checks_decoding.check_incremental(case)
+
+
+@pytest.mark.parametrize("name", [name for name in registry.names() if "decoder" in registry.card(name).all_sites])
+def test_a_method_beside_itself_keeps_its_own_state(name):
+    """Two methods of one class in one stack, at the same layers or at others, must not share what decoding remembers."""
+    both = Case(f"{name}+{name}", "decoder")
+    apart = Case(f"{name}:layers=0+{name}:layers=1", "decoder")
+    built = [case for case in (both, apart) if refusal(case) is None]
+    for case in built:
+        checks_decoding.check_incremental(case)
+    assert built or all(name in refusal(case) for case in (both, apart))
+
+
+@pytest.mark.parametrize("case", sample(PAIRS, 40), ids=str)
+def test_every_part_has_an_effect(case):
+    """A method that another one overrides must be refused, not left without effect."""
+    whole = build(**{case.site: case.spec})
+    source, target = torch.stack(sentences(42, 9, 9)), torch.stack(sentences(43, 8, 8))
+    parts = case.spec.split("+")
+    for kept, left_out in (parts, reversed(parts)):
+        if registry.card(left_out).reference != "none":
+            alone = _like(whole, case.site, kept, parts.index(kept))
+            differ(logits(whole, source, target), logits(alone, source, target), f"{left_out} has no effect beside {kept}")
+    assert encode(whole, source)["encoder_out"][0].isfinite().all()
+
+
+@pytest.mark.parametrize("case", [case for case in all_cases() if "attend" in case.method().hooks], ids=str)
+def test_nothing_is_lost_beside_a_kernel(case):
+    """A kernel of its own may leave projections out; what acts on them is then refused, and no parameter is idle."""
+    serving = [name for name in registry.names() if case.site in registry.card(name).all_sites]
+    beside = [Case(f"{case.spec}+{name}", case.site) for name in serving if name != "none"]
+    built = [pair for pair in beside if refusal(pair) is None]
+    assert built
+    for pair in built:
+        model = build(**{pair.site: pair.spec}).train()
+        torch.manual_seed(44)
+        logits(model, torch.stack(sentences(45, 9, 9)), torch.stack(sentences(46, 8, 8))).square().sum().backward()
+        idle = [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None]
+        assert not idle, f"{pair}: no gradient reaches {idle}"
+        other = pair.spec.split("+")[1]
+        alone = _like(model, pair.site, case.spec, 0)
+        found = [logits(m.eval(), torch.stack(sentences(45, 9)), torch.stack(sentences(46, 8))) for m in (model, alone)]
+        differ(*found, f"{other} has no effect beside {case.spec}")
+
+
+def _like(whole, site: str, spec: str, part: int):
+    """A model of one part of `whole`, with its weights."""
+    alone = build(**{site: spec})
+    given = {name.replace(f".parts.{part}.", ".parts.0."): x for name, x in whole.state_dict().items() if ".parts." in name}
+    own = alone.state_dict()
+    plain = {name: x for name, x in whole.state_dict().items() if ".parts." not in name and name in own}
+    mine = {name: x for name, x in given.items() if name in own and own[name].shape == x.shape}
+    torch.nn.Module.load_state_dict(alone, {**plain, **mine, "positions_text": own["positions_text"]}, strict=False)
+    return alone

@@ -1,0 +1,82 @@
+"""What every method must do, at every site of its card and with every option flipped."""
+
+import pytest
+
+from tests.contract import checks_attention, checks_decoding, checks_geometry, checks_numerics, checks_parameters
+from tests.contract.cases import all_cases, defaults
+
+EVERY = [
+    *checks_decoding.RUNNING,
+    checks_geometry.check_order,
+    checks_geometry.check_uncounted,
+    checks_parameters.check_count,
+    checks_parameters.check_gradients,
+    checks_parameters.check_effect,
+    checks_numerics.check_repeatable,
+    checks_attention.check_kernels,
+    checks_attention.check_weights,
+    checks_attention.check_attention_padding,
+    checks_attention.check_scores,
+]
+DEFAULT = [
+    checks_decoding.check_beams,
+    checks_geometry.check_length,
+    checks_geometry.check_far,
+    checks_parameters.check_flags,
+    checks_parameters.check_state_dict,
+    checks_numerics.check_half,
+    checks_numerics.check_checkpointing,
+]
+
+
+def named(check) -> str:
+    return check.__name__.removeprefix("check_")
+
+
+@pytest.mark.parametrize("case", all_cases(), ids=str)
+@pytest.mark.parametrize("check", EVERY, ids=named)
+def test_every_variant(check, case):
+    check(case)
+
+
+@pytest.mark.parametrize("case", defaults(), ids=str)
+@pytest.mark.parametrize("check", DEFAULT, ids=named)
+def test_default(check, case):
+    check(case)
+
+
+@pytest.mark.parametrize("case", [case for case in all_cases() if "draw" not in case.method().hooks], ids=str)
+def test_shift(case):
+    """Random codes are relative in expectation only, so they are left to the oracles."""
+    checks_geometry.check_shift(case)
+
+
+@pytest.mark.parametrize("case", [case for case in defaults() if case.site == "encoder"], ids=str)
+def test_direction(case):
+    checks_geometry.check_direction(case)
+
+
+#: the decoder always looks to the left, and saying so is no error
+SAID_TWICE = {"disan:directions=forward@decoder"}
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in all_cases() if case.spec != case.name and str(case) not in SAID_TWICE], ids=str
+)
+def test_options(case):
+    checks_parameters.check_options(case)
+
+
+@pytest.mark.parametrize("case", [case for case in all_cases() if case.method().hooks & {"mask", "attend"}], ids=str)
+def test_blind(case):
+    checks_attention.check_blind(case)
+
+
+@pytest.mark.parametrize("case", defaults(), ids=str)
+def test_tied_layers(case):
+    checks_decoding.check_incremental(case, tie_encoder_layers=True, tie_decoder_layers=True)
+
+
+@pytest.mark.parametrize("case", [case for case in all_cases() if case.site != "encoder"], ids=str)
+def test_attention_steps(case):
+    checks_attention.check_attention_steps(case)

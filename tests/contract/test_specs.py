@@ -1,0 +1,122 @@
+"""The text of a spec: reading it, writing it back, telling specs apart, and what is said about a wrong one."""
+
+import dataclasses
+import typing
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairseq_posenc import registry
+from fairseq_posenc.contract import SITES, PositionError
+from tests.contract.cases import all_cases
+
+
+def texts() -> list:
+    return sorted({case.spec for case in all_cases()})
+
+
+def problem(text: str, site=None) -> str:
+    with pytest.raises(PositionError) as found:
+        registry.parse(text, site)
+    return str(found.value)
+
+
+@pytest.mark.parametrize("text", texts())
+def test_round_trip(text):
+    spec = registry.parse(text)
+    assert registry.parse(str(spec)) == spec
+    assert registry.parse(spec.signature) == spec
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_signature_tells_every_option(name):
+    plain = registry.parse(name).signature
+    found = {plain}
+    for text in [text for text in texts() if text.split(":")[0] == name] + [f"{name}:layers=0", f"{name}:layers=0-2"]:
+        found.add(registry.parse(text).signature)
+    assert len(found) == len({text for text in texts() if text.split(":")[0] == name}) + 2
+    fields = dataclasses.fields(registry.method_class(name).Options)
+    assert all(f"{field.name}=" in plain for field in fields)
+
+
+def values(hint, metadata) -> st.SearchStrategy:
+    """Any value that an option allows."""
+    low, high = metadata["minimum"], metadata["maximum"]
+    if type(None) in typing.get_args(hint):
+        return st.none() | values(next(a for a in typing.get_args(hint) if a is not type(None)), metadata)
+    if typing.get_origin(hint) is typing.Literal:
+        return st.sampled_from(typing.get_args(hint))
+    if typing.get_origin(hint) is tuple:
+        return st.sets(st.integers(0, 40), min_size=1, max_size=4).map(lambda found: tuple(sorted(found)))
+    if hint is bool:
+        return st.booleans()
+    if hint is int:
+        return st.integers(int(low or 0), 10**6)
+    return st.floats(low, high, allow_nan=False, allow_infinity=False)
+
+
+@st.composite
+def specs(draw) -> registry.Spec:
+    parts = []
+    for name in draw(st.lists(st.sampled_from(registry.names()), min_size=1, max_size=3)):
+        options = registry.method_class(name).Options
+        hints = typing.get_type_hints(options)
+        given_ = {f.name: draw(values(hints[f.name], f.metadata)) for f in dataclasses.fields(options) if draw(st.booleans())}
+        try:
+            parts.append(registry.Part(name, options(**given_)))
+        except PositionError:
+            parts.append(registry.Part(name, options()))
+    return registry.Spec(tuple(parts))
+
+
+@settings(max_examples=150, deadline=None, database=None, derandomize=True)
+@given(specs())
+def test_every_spec_round_trips(spec):
+    assert registry.parse(str(spec)) == spec
+    assert registry.parse(spec.signature) == spec
+    assert registry.parse(str(spec)).signature == spec.signature
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_misspelt_names_and_options(name):
+    message = problem(name + "x")
+    assert f"'{name}x'" in message and f"did you mean '{name}'?" in message
+    for option, allowed, default, words in registry.option_rows(name):
+        message = problem(f"{name}:{option}x=1")
+        assert f"'{option}x'" in message and f"did you mean '{option}'?" in message
+        assert allowed and default and words
+        message = problem(f"{name}:{option}=@")
+        assert f"{option}='@'" in message and allowed in message, message
+
+
+@pytest.mark.parametrize(
+    "text, site, wanted",
+    [
+        ("shaw:max_distnce=8,values=maybe,tie=true,tie=false", None, ["max_distance", "values='maybe'", "tie is given twice"]),
+        ("shawx+ropex", None, ["'shaw'", "'rope'"]),
+        ("shawx+learned", "cross", ["'shaw'", "learned is not defined at cross"]),
+        ("learned:layer=0+shaw:max_distance=-1", "cross", ["'layers'", "max_distance='-1'", "learned is not defined at cross"]),
+        ("shawx+at5:max_distance=3", None, ["'shaw'", "max_distance=3.0 must be more than"]),
+        ("rope", "encodr", ["'encodr'", *SITES]),
+        ("", None, ["''"]),
+        ("shaw:layers=2-1", None, ["layers='2-1'"]),
+        ("shaw:layers=0/0", None, ["layers='0/0'"]),
+        ("rope:base=nan", None, ["base='nan'"]),
+        ("rope:base=inf", None, ["base='inf'"]),
+        ("shaw:keys", None, ["keys=''"]),
+    ],
+)
+def test_all_problems_at_once(text, site, wanted):
+    message = problem(text, site)
+    assert all(part in message for part in wanted), message
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_site_that_the_card_does_not_allow(name):
+    refused = [site for site in SITES if site not in registry.card(name).all_sites]
+    for site in refused:
+        message = problem(name, site)
+        assert f"{name} is not defined at {site}" in message
+        assert all(allowed in message for allowed in registry.card(name).all_sites)
+    assert len(refused) + len(registry.card(name).all_sites) == len(SITES)

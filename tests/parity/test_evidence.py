@@ -1,0 +1,19 @@
+"""A card that claims a public peer has a parity test here that carries the method's name, and no other card has one."""
+
+import re
+from pathlib import Path
+
+import fairseq_posenc as posenc
+
+
+def peers() -> set:
+    """The methods after which tests of this folder are named; the longest name counts, for alibi begins alibi_symmetric."""
+    others = [path for path in Path(__file__).parent.glob("test_*.py") if path.name != Path(__file__).name]
+    sources = [path.read_text(encoding="utf-8") for path in others]
+    names = re.findall(r"^def test_(\w+)\(", "\n".join(sources), re.MULTILINE)
+    begun = [[method for method in posenc.names() if f"{name}_".startswith(f"{method}_")] for name in names]
+    return {max(methods, key=len) for methods in begun if methods}
+
+
+def test_cards_claim_the_peers_that_are_tested():
+    assert peers() == {name for name in posenc.names() if posenc.card(name).evidence == "peer"}
