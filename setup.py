@@ -18,6 +18,7 @@ setup(
         "subword-nmt>=0.3.8",
         "tensorboard",
         "tabulate",
+        "matplotlib>=3.7",
     ],
     extras_require={
         # transformers is an oracle of the parity tests: a pinned one, whose position code they know

@@ -114,7 +114,7 @@ class State:
     """What decoding remembers between steps, kept in fairseq's incremental_state.
 
     `keep` is for tensors of the rows of the batch, batch first: they follow every beam reordering. `fix` is for tensors that
-    belong to no sentence. A view `of_source` keeps one row for all beams of a source sentence.
+    belong to no sentence. A view `of_source` keeps one row for all beams of a source sentence; cross-attention has this one.
     """
 
     def __init__(self, store: dict, scope: str = "", kind: str = "rows"):

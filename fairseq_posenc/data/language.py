@@ -1,42 +1,45 @@
 """A small artificial language pair, made from a seed, in which meaning hangs on word order.
 
-The quickstart learns to translate it. Both sides say the same tree of meaning; the source is verb-second, the target is verb-final:
+The quickstart learns to translate it. Both sides say the same tree of meaning, the source in verb-second and the target in
+verb-final order:
 
     source (svo)                                         target (sov)
     sentence    clause {CONJ clause}                     clause {CONJ clause}
     clause      NP VERB NP [PARTICLE] [PREP NP]          NP [PARTICLE] [NP POST] NP VERB+agr
                 NP SAY COMP clause                       NP clause COMP SAY+agr
     NP          [THE | A] {ADJ} NOUN[+pl] [relative]     [THE+agr] NOUN[+pl] {ADJ+agr} [relative]
-    relative    THAT VERB NP                             WHO+agr NP VERB+agr         agr of the head noun
-                THAT NP VERB                             WHOM+agr NP VERB+agr        WHOM: head, VERB: its own subject
+    relative    THAT VERB NP                             WHO+agr NP VERB+agr      both agree with the head noun
+                THAT NP VERB                             WHOM+agr NP VERB+agr     with the head, and with this NP
 
 What this asks of a model:
 
 * Who does what to whom is told by order alone: neither side marks case, and any noun may fill any place.
-* `agr` is one of six endings, three genders (a property of the noun that no form shows) by two numbers. A final verb agrees with its subject across
-  the particle, the adverbial, the object and every relative clause between them; SAY agrees across a whole embedded clause.
+* `agr` is one of six endings, three genders (a property of the noun that no form of it shows) by two numbers. A final verb
+  agrees with its subject across the particle, the adverbial, the object and every relative clause between them; SAY agrees
+  across a whole embedded clause.
 * The source particle closes its verb phrase, behind an object of any length; the target particle stands before that object.
 * `A` has no counterpart, so that the two sides differ in length.
 
-Relative clauses stand on subjects and objects of a clause, never inside each other, and hold no particle and no adverbial; embedded clauses do not embed.
-Every source sentence therefore has one reading, and its target is a function of it.
+Relative clauses stand on subjects and objects of a clause, never within each other, and hold neither particle nor adverbial;
+embedded clauses do not embed. So every source sentence has one reading, and its target is a function of it.
 
-All draws use `random.Random(text).random()` alone, whose sequence Python guarantees for all versions: one seed gives the same bytes everywhere.
+All draws use `random.Random(text).random()` alone, whose sequence Python guarantees: one seed gives the same bytes everywhere.
 """
+
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import cycle
+from itertools import cycle, islice
 from pathlib import Path
 from random import Random
-from typing import Optional, TypeVar
+from typing import TypeVar
 
 SOURCE, TARGET = "svo", "sov"
 NORMAL = (4, 40)  # words of a sentence, on both sides, in train, valid and test
 LONG = (41, 60)  # the same of test_long
-CLAUSES = {NORMAL: (1, 1, 1, 2, 2, 3, 4), LONG: (4, 5, 6)}  # how many clauses a sentence is drawn with, before its length is looked at
+CLAUSES = {NORMAL: (1,) * 9 + (2, 2, 3, 4), LONG: (4, 5, 6)}  # numbers of clauses to draw from; then the length decides
 SIZES = {"train": 20000, "valid": 200, "test": 300, "test_long": 150}
 
 T = TypeVar("T")
@@ -73,7 +76,7 @@ class NounPhrase:
     plural: bool
     definite: bool
     adjectives: Sequence[Word] = ()
-    relative: Optional[Relative] = None
+    relative: Relative | None = None
 
     @property
     def agreement(self) -> int:
@@ -91,11 +94,11 @@ class Relative:
 class Clause:
     subject: NounPhrase
     verb: Word
-    object: Optional[NounPhrase] = None
-    particle: Optional[Word] = None
-    preposition: Optional[Word] = None
-    place: Optional[NounPhrase] = None
-    said: Optional[Clause] = None  # instead of the four above
+    object: NounPhrase | None = None
+    particle: Word | None = None
+    preposition: Word | None = None
+    place: NounPhrase | None = None
+    said: Clause | None = None  # instead of the four above
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,7 @@ class Sentence:
     conjunctions: Sequence[Word]  # one fewer
 
 
-# ---- the two sides -------------------------------------------------------------------------------------------------------------------
+# --- the two sides ----------------------------------------------------------------------------------------------------
 
 
 def source(sentence: Sentence, lexicon: Lexicon) -> list[str]:
@@ -117,11 +120,11 @@ def source(sentence: Sentence, lexicon: Lexicon) -> list[str]:
         return words
 
     def clause(c: Clause) -> list[str]:
-        words = phrase(c.subject) + [c.verb.source]
+        words = [*phrase(c.subject), c.verb.source]
         if c.said:
-            return words + [lexicon.complementizer.source] + clause(c.said)
+            return [*words, lexicon.complementizer.source, *clause(c.said)]
         words += phrase(c.object) + ([c.particle.source] if c.particle else [])
-        return words + ([c.preposition.source] + phrase(c.place) if c.place else [])
+        return words + ([c.preposition.source, *phrase(c.place)] if c.place else [])
 
     return _join([clause(c) for c in sentence.clauses], [w.source for w in sentence.conjunctions])
 
@@ -136,7 +139,7 @@ def target(sentence: Sentence, lexicon: Lexicon) -> list[str]:
         if np.relative:
             head_is_subject = np.relative.head_is_subject
             relative, subject = (lexicon.who, np) if head_is_subject else (lexicon.whom, np.relative.other)
-            words += [agree(relative, np)] + phrase(np.relative.other) + [agree(np.relative.verb, subject)]
+            words += [agree(relative, np), *phrase(np.relative.other), agree(np.relative.verb, subject)]
         return words
 
     def clause(c: Clause) -> list[str]:
@@ -144,7 +147,7 @@ def target(sentence: Sentence, lexicon: Lexicon) -> list[str]:
         if c.said:
             return words + clause(c.said) + [lexicon.complementizer.target, verb]
         words += [c.particle.target] if c.particle else []
-        words += phrase(c.place) + [c.preposition.target] if c.place else []
+        words += [*phrase(c.place), c.preposition.target] if c.place else []
         return words + phrase(c.object) + [verb]
 
     return _join([clause(c) for c in sentence.clauses], [w.target for w in sentence.conjunctions])
@@ -157,7 +160,7 @@ def _join(clauses: Sequence[list[str]], conjunctions: Sequence[str]) -> list[str
     return words
 
 
-# ---- drawing -------------------------------------------------------------------------------------------------------------------------
+# --- drawing ----------------------------------------------------------------------------------------------------------
 
 
 def _pick(rng: Random, items: Sequence[T]) -> T:
@@ -184,7 +187,7 @@ def make_lexicon(seed: int) -> Lexicon:
 
     definite, complementizer, who = function(3)
     return Lexicon(
-        nouns=content(36), verbs=content(18), sayings=content(4), adjectives=content(12),
+        nouns=content(24), verbs=content(12), sayings=content(3), adjectives=content(6),
         prepositions=function(5), particles=function(4), conjunctions=function(4),
         definite=definite, complementizer=complementizer, who=who, whom=Word(who.source, form("vc")), indefinite=form("vc"),
         plural=Word("s", form("cv")), endings=[form("cv") for _ in range(6)],
@@ -213,27 +216,24 @@ def draw_sentence(rng: Random, lexicon: Lexicon, clauses: int) -> Sentence:
     )
 
 
-def pairs(seed: int, lengths: tuple[int, int]) -> Iterator[tuple[str, str]]:
-    """An endless stream of (source, target) whose numbers of words both lie within `lengths`."""
-    rng, lexicon = Random(f"sentences {seed} {lengths[0]}"), make_lexicon(seed)
+def pairs(seed: int, part: str) -> Iterator[tuple[str, str]]:
+    """An endless stream of (source, target) whose numbers of words both lie within the part's range."""
+    low, high = lengths = LONG if part == "test_long" else NORMAL
+    rng, lexicon = Random(f"{part} {seed}"), make_lexicon(seed)
     while True:
         sentence = draw_sentence(rng, lexicon, _pick(rng, CLAUSES[lengths]))
         sides = source(sentence, lexicon), target(sentence, lexicon)
-        if all(lengths[0] <= len(side) <= lengths[1] for side in sides):
+        if all(low <= len(side) <= high for side in sides):
             yield " ".join(sides[0]), " ".join(sides[1])
 
 
 def splits(seed: int, sizes: dict[str, int] = SIZES) -> dict[str, list[tuple[str, str]]]:
-    """All parts; no source sentence occurs twice, within a part or across them. `train` comes last: its size changes no other part."""
-    streams, seen, parts = {lengths: pairs(seed, lengths) for lengths in CLAUSES}, set(), {}
-    for name in sorted(sizes, key=lambda name: name == "train"):
-        part = parts[name] = []
-        for pair in streams[LONG if name == "test_long" else NORMAL]:
-            if len(part) == sizes[name]:
-                break
-            if pair[0] not in seen:
-                seen.add(pair[0])
-                part.append(pair)
+    """All parts; no source sentence occurs twice, in one or in two of them."""
+    seen: set[str] = set()
+    parts: dict[str, list[tuple[str, str]]] = {}
+    for part in sorted(sizes, key="train".__eq__):  # train is drawn last, so its size changes no other part
+        fresh = (pair for pair in pairs(seed, part) if pair[0] not in seen and not seen.add(pair[0]))
+        parts[part] = list(islice(fresh, sizes[part]))
     return parts
 
 
@@ -247,7 +247,7 @@ def write(folder: Path, seed: int, sizes: dict[str, int] = SIZES) -> dict[str, l
     return parts
 
 
-# ---- posenc language -----------------------------------------------------------------------------------------------------------------
+# --- posenc language --------------------------------------------------------------------------------------------------
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -255,7 +255,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, help="where <part>.svo and <part>.sov are written")
     parser.add_argument("--seed", type=int, default=1, help="of the words and of the sentences (default: %(default)s)")
     for name, size in SIZES.items():
-        parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=size, metavar="N", help=f"sentences in {name} (default: {size})")
+        parser.add_argument(
+            f"--{name.replace('_', '-')}", type=int, default=size, metavar="N", help=f"sentences in {name} (default: {size})"
+        )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -29,9 +29,14 @@ def diagonals(queries: Positions, keys: Positions) -> Tensor | None:
 
 def table_row(distance: Tensor, limit: int) -> Tensor:
     """The row of a distance in a table of 2 * limit + 1 rows, clipped; raises PositionError for fractions."""
-    if distance.is_floating_point():
-        raise PositionError("a table of distances needs whole positions, and another method of the spec makes fractions of them")
-    return distance.clamp(-limit, limit) + limit
+    return whole(distance).clamp(-limit, limit) + limit
+
+
+def whole(positions: Tensor) -> Tensor:
+    """The positions or distances as they are; raises PositionError for fractions, which no table has rows for."""
+    if positions.is_floating_point():
+        raise PositionError("a table of positions needs whole ones, and another method of the spec makes fractions of them")
+    return positions
 
 
 def toeplitz(values: Tensor, columns: int) -> Tensor:

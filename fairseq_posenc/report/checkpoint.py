@@ -5,20 +5,27 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import re
 import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 from ..contract import SITES, PositionError
 
 _SECTIONS = "common distributed_training dataset optimization checkpoint ema task criterion optimizer lr_scheduler model"
 
 #: no settings: places, names and what the screen shows; and what a table compares by itself
-_APART = frozenset(
-    ["_name", "data", "save_dir", "user_dir", "plasma_path", "tensorboard_logdir", "wandb_project", "aim_repo", "aim_run_hash", "azureml_logging", "no_progress_bar", "log_format", "log_interval", "log_file", "num_workers", "data_buffer_size", "distributed_port", "distributed_init_method", "arch", "seed", "encoder_position", "decoder_position", "cross_position"]
-)
+_APART = frozenset({
+    "_name", "data", "save_dir", "user_dir", "num_workers", "data_buffer_size", "distributed_port", "distributed_init_method",
+    "no_progress_bar", "log_format", "log_interval", "log_file", "plasma_path",
+    "tensorboard_logdir", "wandb_project", "aim_repo", "aim_run_hash", "azureml_logging",
+    "arch", "seed", "encoder_position", "decoder_position", "cross_position",
+})  # fmt: skip
+
+#: the names that fairseq gives, so that mend leaves other checkpoints alone
+_OF_FAIRSEQ = re.compile(r"checkpoint(\d+|_\d+_\d+|_best|_last|\.best_.*)\.pt")
 
 
 @dataclass(frozen=True)
@@ -43,8 +50,12 @@ def read(path: Path) -> Training:
     given: dict[str, Any] = {}
     for name in _SECTIONS.split():
         section = state["cfg"].get(name)
-        section = vars(section) if isinstance(section, argparse.Namespace) else OmegaConf.to_container(section or OmegaConf.create())
+        section = (
+            vars(section) if isinstance(section, argparse.Namespace) else OmegaConf.to_container(section or OmegaConf.create())
+        )
         given.update(section)
+    if "averaged" in state:  # by posenc average
+        given["averaged_checkpoints"] = len(state["averaged"])
     text = state["model"].get("positions_text")
     lines = bytes(text.tolist()).decode().splitlines() if text is not None else []
     return Training(
@@ -69,28 +80,35 @@ def digest(folder: Path) -> str:
     return total.hexdigest()[:16]
 
 
+def corpus(folder: Path) -> str | None:
+    """The name of the prepared data, where the recipe that made it has written it down."""
+    path = folder / "corpus.txt"
+    return path.read_text(encoding="utf-8").strip() if path.is_file() else None
+
+
 def mend(folder: Path) -> int:
     """Readies an interrupted training for its next start, and returns the number of its updates.
 
     fairseq writes one checkpoint of each save at one go and copies it to checkpoint_best.pt and checkpoint_last.pt; killed
-    meanwhile, it leaves half a copy. The newest whole checkpoint takes the place of such a copy, and of a missing last one.
+    meanwhile, it leaves half a copy. The newest whole checkpoint takes the place of such a copy, and of an older last one.
     """
-    files = sorted(folder.glob("checkpoint*.pt"), key=lambda p: p.stat().st_mtime_ns, reverse=True)
-    known = {file.name: _updates(file) for file in files}
-    newest = next((file for file in files if known[file.name] is not None), None)
-    if newest is None:
+    updates = {file: _updates(file) for file in folder.glob("checkpoint*.pt") if _OF_FAIRSEQ.fullmatch(file.name)}
+    whole = [file for file, number in updates.items() if number is not None]
+    if not whole:
+        for file in updates:
+            file.unlink()
         return 0
+    newest = max(whole, key=updates.__getitem__)
     last = folder / "checkpoint_last.pt"
-    for file in (*files, last):
-        if known.get(file.name) is None or (file == last and known[file.name] < known[newest.name]):
-            partial = file.with_suffix(".tmp")
-            shutil.copyfile(newest, partial)
-            partial.replace(file)
-            known[file.name] = known[newest.name]
-    return known[newest.name]
+    stale = {last} if updates.get(last) != updates[newest] else set()
+    for file in stale | (updates.keys() - set(whole)):
+        partial = file.with_suffix(".tmp")
+        shutil.copyfile(newest, partial)
+        partial.replace(file)
+    return updates[newest]
 
 
-def _updates(path: Path) -> Optional[int]:
+def _updates(path: Path) -> int | None:
     """The number of updates of a whole checkpoint, None for one that cannot be read."""
     import torch
 

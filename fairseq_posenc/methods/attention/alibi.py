@@ -50,7 +50,7 @@ class Alibi(PositionMethod):
         evidence="peer",
         sites=("decoder",),
         our_sites=("cross",),
-        deviations=("cross-attention is our extension: - m_h |s - ratio t|",),
+        deviations=("cross-attention is our extension: - m_h |s - ratio t|, which is relative for ratio=1 only",),
         stacks={"encoder": "alibi_symmetric", "decoder": "alibi"},
     )
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ...contract import AttentionContext, Dims, MethodCard, Options, PositionError, PositionMethod, option
 from ...ops.buckets import log_buckets
-from ...ops.distances import by_distance
+from ...ops.distances import by_distance, whole
 from ...ops.precision import widen
 
 _CITATION = """@inproceedings{ke-etal-2021-rethinking,
@@ -169,7 +169,7 @@ class _PositionTable(nn.Module):
         self.norm = nn.LayerNorm(width)
 
     def forward(self, rows: Tensor) -> Tensor:
-        return self.norm(self.embedding(rows))
+        return self.norm(self.embedding(whole(rows)))
 
 
 def _first(ctx: AttentionContext):

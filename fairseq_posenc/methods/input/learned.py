@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...contract import AttentionContext, MethodCard, PositionMethod
+from ...ops.distances import whole
 
 
 class Learned(PositionMethod):
@@ -53,4 +54,4 @@ class Learned(PositionMethod):
         return self.dims.max_positions
 
     def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
-        return x + F.embedding(ctx.queries.ids + self.origin, self.weight)
+        return x + F.embedding(whole(ctx.queries.ids) + self.origin, self.weight)
