@@ -58,7 +58,8 @@ class MethodCard:
 
     `count(options, dims, site)` is the number of trainable scalars of one stack, `parameters` the same as a formula.
     `beyond` is what happens past the trained or tabulated range: it "runs", it "clips" (far positions tie), or it is an "error".
-    `stacks` are the specs of the architecture `posenc_<name>` where they are not simply the method at its self-attention sites.
+    `stacks` are the specs of the architecture `posenc_<name>` where they are not simply the method at its self-attention sites,
+    and with `tied_layers` all layers of its encoder are one, and all of its decoder.
     """
 
     name: str
@@ -79,6 +80,7 @@ class MethodCard:
     survey_parameters: str = ""
     deviations: tuple[str, ...] = ()
     stacks: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    tied_layers: bool = False
 
     @property
     def unbound(self) -> bool:

@@ -53,8 +53,7 @@ def _architecture(size: str, specs: dict[str, str], tied: bool) -> Callable[[Any
 
 def register() -> None:
     """Registers every architecture with fairseq, once."""
-    cards = {card.name: card for card in map(registry.card, registry.names())}
-    named = {f"posenc_{name}": (stacks(card), name == "universal") for name, card in cards.items()}
+    named = {f"posenc_{card.name}": (stacks(card), card.tied_layers) for card in map(registry.card, registry.names())}
     named[model.NAME] = ({"encoder": "sinusoidal", "decoder": "sinusoidal", "cross": "none"}, False)
     for name, (specs, tied) in named.items():
         for size in SIZES:

@@ -1,13 +1,15 @@
 """Runs fairseq's commands in processes forked from this one, which has imported fairseq once and nothing of the plugin.
 
-A command then starts in milliseconds instead of seconds, and still has a process, a working directory and an interpreter's
-exit of its own. Every line of standard input is a job; its folder gets `output`, `errors` and, when it ends, `status`.
+A command then starts in milliseconds instead of seconds, and still has a process and a working directory of its own.
+Every line of standard input is a job; its folder gets `output`, `errors` and, when it ends, `status`.
 """
 
+import gc
 import json
 import os
 import signal
 import sys
+import traceback
 
 sys.path.pop(0)  # this folder: `--user-dir` alone shall find the plugin
 import fairseq_cli.generate
@@ -39,11 +41,30 @@ def next_job() -> dict:
     sys.exit()
 
 
-if __name__ == "__main__":
-    job = next_job()
-    for stream, name in ((1, "output"), (2, "errors")):
-        os.dup2(os.open(os.path.join(job["folder"], name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
+def run(job: dict) -> int:
+    """The command's exit status; says what the interpreter would say of an exit or an error."""
+    new = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    for stream, (name, flags) in enumerate((("input", os.O_RDONLY), ("output", new), ("errors", new))):
+        os.dup2(os.open(os.path.join(job["folder"], name), flags), stream)
+    sys.stdin = os.fdopen(0)  # the old one has read ahead
     os.chdir(job["folder"])
-    sys.stdin = open(os.path.join(job["folder"], "input"))
     sys.argv = [job["command"], *job["arguments"]]
-    sys.exit(getattr(fairseq_cli, job["command"].removeprefix("fairseq-")).cli_main())
+    try:
+        status = getattr(fairseq_cli, job["command"].removeprefix("fairseq-")).cli_main()
+    except SystemExit as stop:
+        status = stop.code
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    if isinstance(status, str):
+        print(status, file=sys.stderr)
+        return 1
+    return status or 0
+
+
+if __name__ == "__main__":
+    gc.freeze()  # or every process would copy what was imported, only to look for garbage in it
+    status = run(next_job())
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # taking all modules apart would take as long as the command

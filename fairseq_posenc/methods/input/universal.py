@@ -49,6 +49,7 @@ class Universal(PositionMethod):
         parameters="0 (L d with steps=learned)",
         count=lambda options, dims, site: dims.num_layers * dims.embed_dim if options.steps == "learned" else 0,
         survey_parameters="0",
+        tied_layers=True,
         deviations=("no adaptive computation time; layers are tied by an option of the model",),
     )
 

@@ -1,0 +1,208 @@
+"""Downloads from a server of this machine that can break off, fail, change its files and lie about them."""
+
+import contextlib
+import hashlib
+import resource
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from fairseq_posenc.contract import PositionError
+from fairseq_posenc.data.fetch import TRIES, Source
+
+BODY = bytes(range(256)) * 4000  # of many reads
+
+
+class Server(ThreadingHTTPServer):
+    """`files` by name; `failures` and `cuts` are used up, one a request."""
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.files, self.failures, self.cuts, self.requests, self.ranges = {}, [], [], [], True
+        self.address = f"http://127.0.0.1:{self.server_port}/some/where"
+
+
+class Handler(BaseHTTPRequestHandler):
+    def log_message(self, *args):
+        pass
+
+    def do_GET(self):
+        server, name = self.server, self.path.rsplit("/", 1)[1]
+        server.requests.append((name, self.headers["Range"]))
+        if name not in server.files:
+            return self.send_error(404)
+        if server.failures:
+            return self.send_error(server.failures.pop(0))
+        body = server.files[name]
+        tag, begin = f'"{hashlib.md5(body).hexdigest()}"', 0
+        if server.ranges and self.headers["Range"] and self.headers["If-Range"] == tag:
+            begin = int(self.headers["Range"].removeprefix("bytes=").removesuffix("-"))
+            if begin >= len(body):
+                return self.send_error(416)
+        self.send_response(206 if begin else 200)
+        self.send_header("ETag", tag)
+        self.send_header("Content-Length", str(len(body) - begin))
+        self.end_headers()
+        rest = body[begin:]
+        self.wfile.write(rest[: server.cuts.pop(0)] if server.cuts else rest)
+
+
+@pytest.fixture
+def server():
+    with Server() as found:
+        thread = threading.Thread(target=found.serve_forever, args=(0.01,))
+        thread.start()
+        found.files["a.bin"] = BODY
+        yield found
+        found.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def source(server, tmp_path):
+    return lambda: Source(server.address, tmp_path / "downloads", tmp_path / "record" / "sums", pause=0.001)
+
+
+def asked(server, name="a.bin"):
+    return [span for requested, span in server.requests if requested == name]
+
+
+def test_a_file_comes_whole_and_is_recorded(server, source, capsys):
+    assert source().get("a.bin").read_bytes() == BODY
+    total = hashlib.sha256(BODY).hexdigest()
+    assert source().record.read_text() == f"{total}  {server.address}/a.bin\n"
+    printed = capsys.readouterr().out
+    assert printed.count("\n") == 1 and "taken on trust" in printed and total in printed
+
+
+def test_it_comes_once(server, source, capsys):
+    source().get("a.bin")
+    capsys.readouterr()
+    assert source().get("a.bin").read_bytes() == BODY
+    assert len(asked(server)) == 1 and capsys.readouterr().out == ""
+
+
+def test_a_file_that_is_not_there_is_none(source):
+    assert source().get("b.bin") is None
+
+
+def test_a_broken_download_goes_on_where_it_ended(server, source, capsys):
+    server.cuts = [1000, 5000]
+    assert source().get("a.bin").read_bytes() == BODY
+    assert asked(server) == [None, "bytes=1000-", "bytes=6000-"]
+    assert f"1000 of {len(BODY)} bytes; trying again" in capsys.readouterr().err
+
+
+def test_so_does_one_of_an_earlier_start(server, source):
+    server.cuts = [1000, *[0] * (TRIES - 1)]
+    with pytest.raises(PositionError, match="started again, it goes on"):
+        source().get("a.bin")
+    assert source().get("a.bin").read_bytes() == BODY
+    assert asked(server)[-1] == "bytes=1000-"
+
+
+def test_a_file_that_changed_meanwhile_is_not_mixed(server, source):
+    server.cuts = [1000, *[0] * (TRIES - 1)]
+    with pytest.raises(PositionError):
+        source().get("a.bin")
+    server.files["a.bin"] = BODY[::-1]
+    assert source().get("a.bin").read_bytes() == BODY[::-1]
+
+
+def test_a_server_without_ranges_sends_it_anew(server, source):
+    server.ranges, server.cuts = False, [1000]
+    assert source().get("a.bin").read_bytes() == BODY
+
+
+def test_a_begun_file_that_is_too_long_is_thrown_away(server, source):
+    folder = source().downloads
+    folder.mkdir()
+    (folder / "a.bin.part").write_bytes(BODY + b"more")
+    (folder / "a.bin.part.tag").write_text(f'"{hashlib.md5(BODY).hexdigest()}"')
+    assert source().get("a.bin").read_bytes() == BODY
+
+
+@pytest.mark.parametrize("status", [500, 503, 429])
+def test_failures_that_may_pass_are_tried_again(server, source, status):
+    server.failures = [status] * (TRIES - 1)
+    assert source().get("a.bin").read_bytes() == BODY
+
+
+def test_but_not_for_ever(server, source):
+    server.failures = [503] * 100
+    with pytest.raises(PositionError, match=r"/a\.bin cannot be fetched: 503 Service Unavailable; started again"):
+        source().get("a.bin")
+    assert len(asked(server)) == TRIES
+
+
+def test_a_refusal_is_not_tried_again(server, source):
+    server.failures = [403] * 100
+    with pytest.raises(PositionError, match="403 Forbidden"):
+        source().get("a.bin")
+    assert len(asked(server)) == 1
+
+
+def test_nobody_listens(tmp_path):
+    with pytest.raises(PositionError, match=r"http://127\.0\.0\.1:9/a\.bin cannot be fetched: .*refused"):
+        Source("http://127.0.0.1:9", tmp_path, tmp_path / "sums", pause=0.001).get("a.bin")
+
+
+@pytest.mark.parametrize("form", ["{}  a.bin\n", "{} *a.bin\n", "{}  ./a.bin\n", "0  b.bin\n{}  a.bin\n"])
+def test_a_mirror_can_list_checksums(server, source, form):
+    server.files["SHA256SUMS"] = form.format(hashlib.sha256(BODY).hexdigest()).encode()
+    assert source().get("a.bin").read_bytes() == BODY
+    assert not source().record.exists()
+    server.files["SHA256SUMS"] = form.format("1" * 64).encode()
+    with pytest.raises(PositionError, match=rf"not as expected: its sha256 is \w+, and {server.address}/SHA256SUMS says 1111"):
+        source().get("a.bin")
+
+
+def test_what_was_trusted_once_must_come_again(server, source):
+    path = source().get("a.bin")
+    path.unlink()
+    server.files["a.bin"] = BODY[:-1]
+    with pytest.raises(PositionError, match=r"not as expected: .*record/sums, from an earlier download, says"):
+        source().get("a.bin")
+
+
+def test_a_download_that_was_damaged_here_comes_again(server, source):
+    source().get("a.bin").write_bytes(b"damaged")
+    assert source().get("a.bin").read_bytes() == BODY
+
+
+@contextlib.contextmanager
+def no_file_over(size):
+    """As on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_is_said_at_once(server, source):
+    with no_file_over(100_000), pytest.raises(PositionError, match=r"a\.bin cannot be written: File too large"):
+        source().get("a.bin")
+    assert len(asked(server)) == 1
+    assert source().get("a.bin").read_bytes() == BODY
+
+
+@pytest.mark.parametrize("form", ["{}", "file://{}"])
+def test_a_folder_is_read_where_it_is(tmp_path, form):
+    mine = tmp_path / "my corpus"
+    mine.mkdir()
+    (mine / "a.bin").write_bytes(BODY)
+    origin = form.format(str(mine).replace(" ", "%20") if "file" in form else mine)
+    found = Source(origin, tmp_path / "downloads", tmp_path / "sums")
+    assert found.get("a.bin") == mine / "a.bin" and found.get("b.bin") is None
+    assert [path.name for path in tmp_path.iterdir()] == ["my corpus"]
+    (mine / "SHA256SUMS").write_text(f"{'1' * 64}  a.bin\n")
+    with pytest.raises(PositionError, match=r"my corpus/SHA256SUMS says 1111"):
+        Source(origin, tmp_path / "downloads", tmp_path / "sums").get("a.bin")
+
+
+def test_a_folder_that_is_not_there(tmp_path):
+    with pytest.raises(PositionError, match="/nowhere is no folder; name one, or an address"):
+        Source("/nowhere", tmp_path, tmp_path / "sums").get("a.bin")

@@ -1,0 +1,201 @@
+"""The artificial language: reproducible, within its lengths, and a function of the source's order."""
+
+from collections import Counter
+from dataclasses import replace
+from hashlib import sha256
+from itertools import islice
+from random import Random
+
+import pytest
+
+from fairseq_posenc.data import language
+from fairseq_posenc.data.language import LONG, NORMAL, Sentence
+
+SEED = 7
+SIZES = {"train": 2000, "valid": 50, "test": 80, "test_long": 60}
+
+
+@pytest.fixture(scope="module")
+def parts():
+    return language.splits(SEED, SIZES)
+
+
+@pytest.fixture(scope="module")
+def lexicon():
+    return language.make_lexicon(SEED)
+
+
+@pytest.fixture(scope="module")
+def sentences(lexicon):
+    rng = Random("sentences of the tests")
+    return [language.draw_sentence(rng, lexicon, 1 + i % 3) for i in range(500)]
+
+
+class Translator:
+    """Reads a source sentence word by word and says it in the target language: written from the grammar alone."""
+
+    def __init__(self, lexicon):
+        self.lexicon = lexicon
+        self.kinds = {}
+        for kind in ("nouns", "verbs", "sayings", "adjectives", "prepositions", "particles", "conjunctions"):
+            self.kinds.update({word.source: (kind, word) for word in getattr(lexicon, kind)})
+
+    def kind(self):
+        return self.kinds.get(self.words[0], (None, None))[0] if self.words else None
+
+    def take(self, *kinds):
+        kind, word = self.kinds[self.words.pop(0)]
+        assert kind in kinds
+        return word.target
+
+    def noun_phrase(self, may_have_relative=True):
+        """Its words in the target, and its agreement ending."""
+        definite = self.words[0] == self.lexicon.definite.source
+        if definite or self.words[0] == self.lexicon.indefinite:
+            self.words.pop(0)
+        adjectives = []
+        while self.kind() == "adjectives":
+            adjectives.append(self.take("adjectives"))
+        plural = self.words[0].endswith("s")
+        self.words[0] = self.words[0].removesuffix("s")
+        gender = self.kinds[self.words[0]][1].gender
+        ending = self.lexicon.endings[gender * 2 + plural]
+        out = [self.lexicon.definite.target + ending] if definite else []
+        out += [self.take("nouns") + (self.lexicon.plural.target if plural else "")] + [a + ending for a in adjectives]
+        if may_have_relative and self.words and self.words[0] == self.lexicon.who.source:
+            self.words.pop(0)
+            out += self.relative(ending)
+        return out, ending
+
+    def relative(self, ending):
+        if self.kind() == "verbs":
+            verb = self.take("verbs")
+            return [self.lexicon.who.target + ending, *self.noun_phrase(False)[0], verb + ending]
+        subject, subject_ending = self.noun_phrase(False)
+        return [self.lexicon.whom.target + ending, *subject, self.take("verbs") + subject_ending]
+
+    def clause(self):
+        subject, ending = self.noun_phrase()
+        saying = self.kind() == "sayings"
+        verb = self.take("verbs", "sayings") + ending
+        if saying:
+            assert self.words.pop(0) == self.lexicon.complementizer.source
+            return [*subject, *self.clause(), self.lexicon.complementizer.target, verb]
+        thing = self.noun_phrase()[0]
+        particle = [self.take("particles")] if self.kind() == "particles" else []
+        place = []
+        if self.kind() == "prepositions":
+            postposition = self.take("prepositions")
+            place = [*self.noun_phrase(False)[0], postposition]
+        return [*subject, *particle, *place, *thing, verb]
+
+    def __call__(self, source):
+        self.words = source.split()
+        out = self.clause()
+        while self.words:
+            out += [self.take("conjunctions"), *self.clause()]
+        return " ".join(out)
+
+
+def test_one_seed_gives_the_same_files_and_another_seed_a_different_language(tmp_path):
+    for folder, seed in (("a", 1), ("b", 1), ("c", 2)):
+        language.write(tmp_path / folder, seed, SIZES)
+    read = {folder: {p.name: p.read_bytes() for p in (tmp_path / folder).iterdir()} for folder in "abc"}
+    assert read["a"] == read["b"]
+    assert read["a"].keys() == {f"{part}.{side}" for part in SIZES for side in ("svo", "sov")}
+    assert not any(read["a"][name] == read["c"][name] for name in read["a"])
+
+
+@pytest.mark.parametrize(("part", "digest"), [("test", ""), ("test_long", "")])
+def test_the_sentences_of_seed_1_never_change(part, digest):
+    """Numbers in the README and in reports belong to this text."""
+    text = "".join(f"{source}\t{target}\n" for source, target in islice(language.pairs(1, part), 100))
+    assert sha256(text.encode()).hexdigest()[:16] == digest
+
+
+def test_sizes_and_lengths(parts):
+    assert {name: len(part) for name, part in parts.items()} == SIZES
+    for name, part in parts.items():
+        low, high = LONG if name == "test_long" else NORMAL
+        assert all(low <= len(side.split()) <= high for pair in part for side in pair)
+    lengths = [[len(source.split()) for source, _ in parts[name]] for name in ("train", "test_long")]
+    assert min(lengths[0]) <= 5 and max(lengths[0]) == 40 < min(lengths[1])
+
+
+def test_no_sentence_occurs_twice(parts):
+    sources = [source for part in parts.values() for source, _ in part]
+    assert len(sources) == len(set(sources))
+
+
+def test_more_training_sentences_change_nothing_else(parts):
+    more = language.splits(SEED, {**SIZES, "train": 2100})
+    assert {**more, "train": more["train"][:2000]} == parts
+
+
+def test_a_reader_of_the_grammar_translates_every_source(parts, lexicon):
+    """So the target is a function of the source: no sentence has two readings."""
+    translate = Translator(lexicon)
+    for source, target in (pair for part in parts.values() for pair in part):
+        assert translate(source) == target
+
+
+def test_exchanged_subject_and_object_keep_the_words_and_change_the_meaning(sentences, lexicon):
+    exchanged = 0
+    for sentence in sentences:
+        clause = sentence.clauses[0]
+        if clause.said or clause.subject == clause.object:
+            continue
+        swapped = replace(clause, subject=clause.object, object=clause.subject)
+        other = Sentence((swapped, *sentence.clauses[1:]), sentence.conjunctions)
+        before, after = language.source(sentence, lexicon), language.source(other, lexicon)
+        assert Counter(before) == Counter(after) and before != after
+        assert language.target(sentence, lexicon) != language.target(other, lexicon)
+        exchanged += 1
+    assert exchanged > 300
+
+
+def test_the_verb_agrees_with_its_subject_at_a_distance(sentences, lexicon):
+    """Another number of the subject changes the last word of the target, however much stands between."""
+    farthest = 0
+    for sentence in sentences:
+        clause = sentence.clauses[-1]
+        other = replace(clause, subject=replace(clause.subject, plural=not clause.subject.plural))
+        one, two = (language.target(Sentence((c,), ()), lexicon) for c in (clause, other))
+        stem = clause.verb.target
+        assert one[-1].startswith(stem) and two[-1].startswith(stem) and one[-1] != two[-1]
+        changed = [i for i, (a, b) in enumerate(zip(one, two)) if a != b]
+        farthest = max(farthest, changed[-1] - changed[-2])
+    assert farthest >= 15
+
+
+def test_verb_particle_and_adverbial_move(sentences, lexicon):
+    for sentence in sentences:
+        clause = next((c for c in sentence.clauses if c.particle and c.place), None)
+        if clause is None:
+            continue
+        alone = Sentence((clause,), ())
+        source, target = language.source(alone, lexicon), language.target(alone, lexicon)
+        verb, particle, preposition = clause.verb, clause.particle, clause.preposition
+        thing = clause.object.noun
+        assert source.index(verb.source) < source.index(particle.source) < source.index(preposition.source)
+        places = [target.index(particle.target), target.index(preposition.target), len(target) - 1]
+        assert places == sorted(places) and target[-1].startswith(verb.target)
+        assert any(word.startswith(thing.target) for word in target[places[1] + 1 : -1])
+
+
+def test_words(lexicon, parts):
+    sides = [{word for part in parts.values() for pair in part for word in pair[side].split()} for side in (0, 1)]
+    assert not sides[0] & sides[1]
+    assert 100 < len(sides[0]) < 150 and 250 < len(sides[1]) < 350
+    trained = {word for source, _ in parts["train"] for word in source.split()}
+    assert sides[0] == trained
+
+
+def test_the_command_writes_and_tells(tmp_path, capsys):
+    from fairseq_posenc.cli import main
+
+    assert main(["language", str(tmp_path / "text"), "--train", "30", "--valid", "3", "--test", "4", "--test-long", "0"]) == 0
+    printed = capsys.readouterr().out
+    assert "train          30 sentences" in printed and "for example: " in printed
+    assert len((tmp_path / "text" / "train.svo").read_text().splitlines()) == 30
+    assert (tmp_path / "text" / "test_long.sov").read_text() == ""

@@ -1,0 +1,163 @@
+"""Real fairseq commands on a tiny language pair: the target is the source backwards."""
+
+import dataclasses
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+HERE = Path(__file__).parent
+USER_DIR = HERE.parents[1] / "fairseq_posenc"
+LETTERS = "abcdefghijkl"
+#: part -> how many letters its sentences have; the second validation and test sets hold two long ones
+PARTS = {
+    "train": [12, *(2 + i % 8 for i in range(47))],
+    "valid": [2, 3, 4, 5, 6, 7, 8, 9],
+    "valid1": [25, 3, 30, 5],
+    "test": [5, 6, 7, 2, 1, 8],
+    "test1": [4, 25, 30, 6, 2, 3],
+}
+TINY = (
+    "--encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 16 --decoder-embed-dim 16 --encoder-ffn-embed-dim 16 "
+    "--decoder-ffn-embed-dim 16 --encoder-attention-heads 2 --decoder-attention-heads 2"
+)
+TRAINING = (
+    "--optimizer adam --lr 0.01 --batch-size 8 --max-update 2 --cpu --num-workers 0 --ignore-unused-valid-subsets "
+    "--disable-validation --required-batch-size-multiple 1 --no-progress-bar --seed 3 --no-epoch-checkpoints"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    status: int
+    output: str
+
+    def succeeded(self) -> str:
+        assert self.status == 0, self.output[-4000:]
+        return self.output
+
+    def refusal(self) -> str:
+        """The one line with which the plugin stopped the command."""
+        assert self.status != 0, self.output[-4000:]
+        assert "Traceback" not in self.output, self.output[-4000:]
+        lines = [line for line in self.output.splitlines() if line.startswith("fairseq_posenc: ")]
+        assert len(lines) == 1, self.output[-4000:]
+        return lines[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class Running:
+    folder: Path
+
+    def finish(self, seconds: float = 180) -> Result:
+        """Waits, for at most this long."""
+        end = time.monotonic() + seconds
+        while not (self.folder / "status").exists():
+            assert time.monotonic() < end, f"still running: {self.output()}"
+            time.sleep(0.01)
+        return Result(int((self.folder / "status").read_text()), self.output())
+
+    def output(self) -> str:
+        """First what it printed, then its log and its errors."""
+        return "\n".join((self.folder / name).read_text() for name in ("output", "errors"))
+
+
+@dataclasses.dataclass
+class Fairseq:
+    """Starts fairseq's commands, each in a process and a folder of its own, with the plugin as --user-dir."""
+
+    server: subprocess.Popen
+    folder: Path
+    data: Path
+    tiny: list[str] = dataclasses.field(default_factory=TINY.split)
+    started: int = 0
+
+    def start(self, command: str, *arguments, input: str = "") -> Running:
+        self.started += 1
+        folder = self.folder / f"{self.started}-{command}"
+        folder.mkdir()
+        (folder / "input").write_text(input)
+        arguments = [*map(str, arguments), *([] if command == "fairseq-preprocess" else ["--user-dir", str(USER_DIR)])]
+        self.server.stdin.write(json.dumps({"folder": str(folder), "command": command, "arguments": arguments}) + "\n")
+        self.server.stdin.flush()
+        return Running(folder)
+
+    def run(self, command: str, *arguments, input: str = "") -> Result:
+        return self.start(command, *arguments, input=input).finish()
+
+    def training(self, arch: str, save_dir: Path, *options) -> list[str]:
+        return ["fairseq-train", self.data, "--arch", arch, *self.tiny, *TRAINING.split(), "--save-dir", save_dir, *options]
+
+    def train(self, arch: str, save_dir: Path, *options) -> Result:
+        """Two updates without validation; later options win."""
+        return self.run(*self.training(arch, save_dir, *options))
+
+    def generate(self, path, *options) -> Result:
+        """All of the test set; without the last option fairseq-fixed leaves out a last batch whose size is no multiple of 8."""
+        common = ["--path", path, "--cpu", "--num-workers", 0, "--max-len-b", 12, "--batch-size", 4]
+        return self.run("fairseq-generate", self.data, *common, "--required-batch-size-multiple", 1, *options)
+
+    @staticmethod
+    def state(path: Path) -> dict:
+        return torch.load(path, weights_only=True)
+
+    @staticmethod
+    def rows(output: str, kind: str) -> dict[int, list[str]]:
+        """What fairseq-generate says about every sentence under a letter, such as H; several where it prints n-best."""
+        found: dict[int, list[str]] = {}
+        for number, row in re.findall(rf"^{kind}-(\d+)\t(.*)$", output, re.MULTILINE):
+            found.setdefault(int(number), []).append(row)
+        return found
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory):
+    """A process that has imported fairseq and forks for every command. One thread, so that results repeat bit by bit."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    process = subprocess.Popen(
+        [sys.executable, HERE / "command_server.py"],
+        env={**environment, "OMP_NUM_THREADS": "1"}, stdin=subprocess.PIPE, text=True, cwd=tmp_path_factory.mktemp("server"),
+    )  # fmt: skip
+    yield process
+    process.stdin.close()
+    process.wait(timeout=60)
+
+
+@pytest.fixture(scope="session")
+def data(server, tmp_path_factory) -> Path:
+    """The language pair as fairseq-preprocess writes it, with one dictionary for both sides."""
+    text, draw = tmp_path_factory.mktemp("text"), random.Random(1)
+    for part, lengths in PARTS.items():
+        letters = [[draw.choice(LETTERS) for _ in range(length)] for length in lengths]
+        if part == "train":
+            letters[0] = list(LETTERS)  # or the dictionary may lack one
+        (text / f"{part}.fw").write_text("".join(" ".join(row) + "\n" for row in letters))
+        (text / f"{part}.bw").write_text("".join(" ".join(reversed(row)) + "\n" for row in letters))
+    languages = ["--source-lang", "fw", "--target-lang", "bw", "--joined-dictionary", "--destdir", text / "binary"]
+    parts = ["--trainpref", text / "train"]
+    for part in ("valid", "test"):
+        parts += [f"--{part}pref", f"{text}/{part},{text}/{part}1"]
+    Fairseq(server, text, text).run("fairseq-preprocess", *languages, *parts).succeeded()
+    return text / "binary"
+
+
+@pytest.fixture(scope="session")
+def fairseq(server, data, tmp_path_factory) -> Fairseq:
+    return Fairseq(server, tmp_path_factory.mktemp("commands"), data)
+
+
+@pytest.fixture(scope="session")
+def shaw(fairseq, tmp_path_factory) -> Path:
+    """A model that has learned to reverse a little: enough that its hypotheses differ from each other."""
+    folder = tmp_path_factory.mktemp("shaw")
+    sizes = ["--decoder-layers", 2, "--encoder-layers", 2, "--share-all-embeddings"]
+    output = fairseq.train("posenc_shaw_tiny", folder, *sizes, "--max-update", 60, "--dropout", 0).succeeded()
+    (folder / "log").write_text(output)
+    return folder / "checkpoint_last.pt"

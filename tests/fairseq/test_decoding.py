@@ -1,0 +1,168 @@
+"""Decoding with fairseq-generate and fairseq-interactive: the options that researchers use, on one trained model."""
+
+import re
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+
+import fairseq_posenc  # noqa: F401
+
+
+@pytest.fixture(scope="module")
+def plain(fairseq, shaw) -> str:
+    return fairseq.generate(shaw, "--beam", 4).succeeded()
+
+
+@pytest.fixture(scope="module")
+def numbers(fairseq, plain) -> dict:
+    """Sentence -> its source, its hypothesis and the hypothesis' score."""
+    sources, rows = fairseq.rows(plain, "S"), fairseq.rows(plain, "H")
+    split = {i: row[0].split("\t") for i, row in rows.items()}
+    return {i: (sources[i][0], text, float(score)) for i, (score, text) in split.items()}
+
+
+def hypotheses(fairseq, output: str) -> dict:
+    return {i: [row.split("\t")[1] for row in rows] for i, rows in fairseq.rows(output, "H").items()}
+
+
+def test_the_model_answers_with_letters(fairseq, numbers):
+    assert sorted(numbers) == list(range(6))
+    assert len({text for _, text, _ in numbers.values()}) > 2
+
+
+def test_one_sentence_a_batch_gives_the_same(fairseq, shaw, numbers):
+    """Without neighbours there is no padding."""
+    output = fairseq.generate(shaw, "--beam", 4, "--batch-size", 1).succeeded()
+    for number, rows in fairseq.rows(output, "H").items():
+        score, text = rows[0].split("\t")
+        assert text == numbers[number][1]
+        assert float(score) == pytest.approx(numbers[number][2], abs=1e-4)
+
+
+def test_right_padded_sources_give_the_same(fairseq, shaw, numbers):
+    output = fairseq.generate(shaw, "--beam", 4, "--left-pad-source").succeeded()  # fairseq's way of saying no
+    assert "'left_pad_source': False" in output
+    assert {i: texts[0] for i, texts in hypotheses(fairseq, output).items()} == {i: row[1] for i, row in numbers.items()}
+
+
+@pytest.mark.parametrize("beam", [1, 7])
+def test_beams_of_any_size(fairseq, shaw, beam):
+    found = hypotheses(fairseq, fairseq.generate(shaw, "--beam", beam, "--nbest", beam).succeeded())
+    assert all(len(texts) == beam == len(set(texts)) for texts in found.values())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--sampling", "--nbest", 2], ["--sampling", "--nbest", 2, "--sampling-topk", 3], ["--match-source-len"], ["--lenpen", 2]],
+    ids=["sampling", "sampling-topk", "match-source-len", "lenpen"],
+)
+def test_other_searches(fairseq, shaw, options):
+    found = hypotheses(fairseq, fairseq.generate(shaw, "--beam", 2, *options).succeeded())
+    assert sorted(found) == list(range(6))
+
+
+def test_prefixes_are_kept(fairseq, shaw):
+    output = fairseq.generate(shaw, "--beam", 2, "--prefix-size", 2).succeeded()
+    targets = fairseq.rows(output, "T")
+    for number, texts in hypotheses(fairseq, output).items():
+        wanted = targets[number][0].split()[:2]
+        assert texts[0].split()[: len(wanted)] == wanted
+
+
+def test_references_are_scored(fairseq, shaw):
+    output = fairseq.generate(shaw, "--score-reference").succeeded()
+    targets = fairseq.rows(output, "T")
+    assert {i: texts for i, texts in hypotheses(fairseq, output).items()} == targets
+
+
+def test_ensembles_of_one_model_are_that_model(fairseq, shaw, numbers):
+    output = fairseq.generate(f"{shaw}:{shaw}", "--beam", 4).succeeded()
+    for number, rows in fairseq.rows(output, "H").items():
+        score, text = rows[0].split("\t")
+        assert text == numbers[number][1]
+        assert float(score) == pytest.approx(numbers[number][2], abs=1e-4)
+
+
+def test_ensembles_of_different_methods(fairseq, shaw, tmp_path):
+    """Each member keeps a state of its own."""
+    fairseq.train("posenc_rope_tiny", tmp_path, "--share-all-embeddings", "--max-update", 20).succeeded()
+    both = fairseq.generate(f"{shaw}:{tmp_path / 'checkpoint_last.pt'}", "--beam", 4, "--score-reference").succeeded()
+    alone = [fairseq.generate(p, "--score-reference").succeeded() for p in (shaw, tmp_path / "checkpoint_last.pt")]
+
+    def probabilities(output: str) -> torch.Tensor:  # of every token of the references; fairseq prints logarithms to base 2
+        rows = fairseq.rows(output, "P")
+        return torch.tensor([2 ** float(value) for i in sorted(rows) for value in rows[i][0].split()])
+
+    mean = (probabilities(alone[0]) + probabilities(alone[1])) / 2
+    torch.testing.assert_close(probabilities(both), mean, rtol=1e-3, atol=1e-4)
+
+
+def test_sacrebleu_scores(fairseq, shaw):
+    output = fairseq.generate(shaw, "--beam", 2, "--scoring", "sacrebleu", "--sacrebleu-tokenizer", "none").succeeded()
+    assert re.search(r"Generate test with beam=2: .*BLEU\D+[\d.]+ ", output)
+
+
+def test_the_long_test_set_decodes_too(fairseq, shaw):
+    """Two of its sentences are more than twice as long as any in training."""
+    output = fairseq.generate(shaw, "--gen-subset", "test1", "--beam", 2).succeeded()
+    assert sorted(fairseq.rows(output, "H")) == list(range(6))
+
+
+# --- alignments ---
+
+
+def alignments(fairseq, output: str) -> dict:
+    """Sentence -> the pairs (source column, target column) of its best hypothesis."""
+    return {i: [tuple(map(int, pair.split("-"))) for pair in rows[0].split()] for i, rows in fairseq.rows(output, "A").items()}
+
+
+def test_hard_alignments_point_into_the_source(fairseq, shaw, numbers):
+    found, alone = (
+        alignments(fairseq, fairseq.generate(shaw, "--beam", 4, "--print-alignment", "--batch-size", size).succeeded())
+        for size in (4, 1)
+    )
+    assert sorted(found) == list(range(6))
+    assert found == alone  # padded on the left, and not at all
+    for number, pairs in found.items():
+        source, hypothesis, _ = numbers[number]
+        assert {at for _, at in pairs} <= set(range(len(hypothesis.split()) + 1))
+        assert {column for column, _ in pairs} <= set(range(len(source.split()) + 1))
+    assert len({column for pairs in found.values() for column, _ in pairs}) > 2
+
+
+def test_soft_alignments_cover_the_source(fairseq, shaw, numbers):
+    output = fairseq.generate(shaw, "--beam", 4, "--print-alignment", "soft").succeeded()
+    found = fairseq.rows(output, "A")
+    for number, (source, _, _) in numbers.items():
+        rows = [[float(value) for value in row.split(",")] for row in found[number][0].split()]
+        assert {len(row) for row in rows} == {len(source.split()) + 1}
+        assert all(sum(row) == pytest.approx(1, abs=0.02) for row in rows)
+
+
+# --- fairseq-interactive ---
+
+
+def test_interactive_translates_what_it_reads(fairseq, shaw, numbers):
+    text = "".join(source + "\n" for source, _, _ in (numbers[i] for i in sorted(numbers)))
+    common = ["--path", shaw, "--cpu", "--beam", 4, "--max-len-b", 12, "--buffer-size", 6, "--batch-size", 3]
+    output = fairseq.run("fairseq-interactive", fairseq.data, *common, input=text).succeeded()
+    found = {i: texts[0] for i, texts in hypotheses(fairseq, output).items()}
+    assert found == {i: row[1] for i, row in numbers.items()}
+
+
+def test_validate_gives_the_loss(fairseq, shaw):
+    options = ["--task", "translation", "--path", shaw, "--cpu", "--batch-size", 4, "--num-workers", 0, "--valid-subset", "valid"]
+    output = fairseq.run("fairseq-validate", fairseq.data, *options, "--required-batch-size-multiple", 1).succeeded()
+    assert 0 < float(re.search(r"valid on 'valid' subset \| loss ([\d.]+)", output)[1]) < 5
+
+
+def test_a_checkpoint_loads_as_a_python_object(fairseq, shaw):
+    """The way of notebooks and of fairseq.hub."""
+    models, cfg, task = checkpoint_utils.load_model_ensemble_and_task([str(shaw)], {"data": str(fairseq.data)})
+    generator = task.build_generator(models, cfg.generation)
+    source = task.source_dictionary.encode_line("a b c", add_if_not_exist=False).long().unsqueeze(0)
+    sample = {"net_input": {"src_tokens": source, "src_lengths": torch.tensor([source.size(1)])}}
+    best = generator.generate([models[0].eval()], sample)[0][0]
+    assert best["tokens"][-1] == task.target_dictionary.eos()
+    assert best["attention"].size(0) == source.size(1)

@@ -1,0 +1,67 @@
+"""Every method trains, saves, resumes to the last bit and decodes, through fairseq's own commands."""
+
+import argparse
+import shutil
+
+import pytest
+import torch
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+
+import fairseq_posenc as posenc
+
+WIDTHS = {"_tiny": (2, 128, 4, 512), "_small": (3, 256, 4, 1024), "": (6, 512, 8, 2048), "_big": (6, 1024, 16, 4096)}
+
+
+@pytest.fixture(scope="session", params=posenc.names())
+def trained(request, fairseq, tmp_path_factory):
+    """A method and what four updates in one go have saved, after two updates and at the end."""
+    folder = tmp_path_factory.mktemp(request.param)
+    saving = ["--max-update", 4, "--save-interval-updates", 2]
+    fairseq.train(f"posenc_{request.param}_tiny", folder, *saving).succeeded()
+    return request.param, folder
+
+
+def test_it_resumes_to_the_last_bit(fairseq, trained, tmp_path):
+    name, folder = trained
+    shutil.copy(folder / "checkpoint_1_2.pt", tmp_path / "checkpoint_last.pt")
+    output = fairseq.train(f"posenc_{name}_tiny", tmp_path, "--max-update", 4).succeeded()
+    assert "(epoch 1 @ 2 updates)" in output
+    begun, through, resumed = (
+        fairseq.state(path)
+        for path in (folder / "checkpoint_1_2.pt", folder / "checkpoint_last.pt", tmp_path / "checkpoint_last.pt")
+    )
+    assert resumed["optimizer_history"][-1]["num_updates"] == 4
+    assert resumed["model"].keys() == through["model"].keys() == begun["model"].keys()
+    for parameter, value in through["model"].items():
+        assert torch.equal(value, resumed["model"][parameter]), parameter
+        if value.is_floating_point() and not parameter.endswith("version"):
+            assert value.isfinite().all(), parameter
+    assert not torch.equal(through["model"]["decoder.embed_tokens.weight"], begun["model"]["decoder.embed_tokens.weight"])
+
+
+def test_it_decodes_with_beam_search(fairseq, trained):
+    output = fairseq.generate(trained[1] / "checkpoint_last.pt", "--beam", 3, "--nbest", 2).succeeded()
+    hypotheses = fairseq.rows(output, "H")
+    assert sorted(hypotheses) == list(range(6))
+    assert all(len(rows) == 2 and "nan" not in "".join(rows) for rows in hypotheses.values())
+    assert "Generate test with beam=3: BLEU4" in output
+
+
+@pytest.mark.parametrize("name", posenc.names())
+@pytest.mark.parametrize("size", WIDTHS)
+def test_it_has_architectures_of_four_sizes(name, size):
+    assert ARCH_MODEL_REGISTRY[f"posenc_{name}{size}"].__name__ == "PositionTransformer"
+    args = argparse.Namespace()
+    ARCH_CONFIG_REGISTRY[f"posenc_{name}{size}"](args)
+    for side in ("encoder", "decoder"):
+        kinds = ("layers", "embed_dim", "attention_heads", "ffn_embed_dim")
+        assert tuple(getattr(args, f"{side}_{kind}") for kind in kinds) == WIDTHS[size]
+    specs = [args.encoder_position, args.decoder_position, args.cross_position]
+    assert any(part.split(":")[0] == name for spec in specs for part in spec.split("+"))
+
+
+@pytest.mark.parametrize("given", [{"dropout": 0.0}, {"encoder_layers": 1}, {"decoder_position": "t5:buckets=8"}], ids=str)
+def test_options_that_are_given_win_over_the_architecture(given):
+    args = argparse.Namespace(**given)
+    ARCH_CONFIG_REGISTRY["posenc_shaw_tiny"](args)
+    assert {name: getattr(args, name) for name in given} == given

@@ -1,0 +1,218 @@
+"""What cannot work is refused before it costs time: one clear line, a non-zero exit and no traceback."""
+
+import argparse
+import shutil
+
+import pytest
+import torch
+
+import fairseq_posenc
+from fairseq_posenc.transformer.model import _REFUSED, PositionTransformer
+
+#: option of the command line -> how to give it; the rest of _REFUSED is listed below
+FLAGS = {
+    "encoder_learned_pos": ["--encoder-learned-pos"],
+    "decoder_learned_pos": ["--decoder-learned-pos"],
+    "no_token_positional_embeddings": ["--no-token-positional-embeddings"],
+    "encoder_layers_to_keep": ["--encoder-layers-to-keep", "0"],
+    "decoder_layers_to_keep": ["--decoder-layers-to-keep", "0"],
+    "encoder_xformers_att_config": ["--encoder-xformers-att-config", "{}x"],
+    "decoder_xformers_att_config": ["--decoder-xformers-att-config", "{}x"],
+    "adaptive_softmax_cutoff": ["--adaptive-softmax-cutoff", "8,12"],
+    "merge_src_tgt_embed": ["--merge-src-tgt-embed"],
+    "offload_activations": ["--offload-activations"],
+    "no_cross_attention": ["--no-cross-attention"],
+    "cross_self_attention": ["--cross-self-attention"],
+    "quant_noise_pq": ["--quant-noise-pq", "0.1"],
+    "quant_noise_scalar": ["--quant-noise-scalar", "0.1"],
+    "base_layers": ["--base-layers", "1"],
+    "export": ["--export"],
+}
+#: attributes that other architectures set and no option of fairseq-train gives
+UNREACHABLE = {"adaptive_input", "char_inputs"}
+
+
+def test_every_refused_option_is_tried_here():
+    assert set(FLAGS) | UNREACHABLE == set(_REFUSED)
+
+
+@pytest.mark.parametrize("option", FLAGS)
+def test_options_without_effect_are_refused(fairseq, tmp_path, option):
+    line = fairseq.train("posenc_t5_tiny", tmp_path, *FLAGS[option]).refusal()
+    assert line.startswith(f"fairseq_posenc: --{option.replace('_', '-')} is not supported: ")
+    assert not (tmp_path / "checkpoint_last.pt").exists()
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        (["--left-pad-target"], ["--left-pad-target", "leave it out"]),
+        (["--encoder-attention-heads", "3"], ["--encoder-embed-dim 16", "--encoder-attention-heads 3"]),
+        (["--encoder-position", "show"], ["'show' is unknown", "did you mean 'shaw'"]),
+        (["--encoder-position", "shaw:max_distanc=3"], ["'max_distanc'", "did you mean 'max_distance'"]),
+        (["--encoder-position", "shaw:max_distance=-1"], ["max_distance='-1'", "at least 0"]),
+        (["--encoder-position", "shaw:max_distance=many"], ["max_distance='many'", "an integer"]),
+        (["--encoder-position", "shaw:keys=perhaps"], ["keys='perhaps'", "true or false"]),
+        (["--encoder-position", "shaw:share=all"], ["share='all'", "heads, none, layers"]),
+        (["--encoder-position", "shaw:keys=true,keys=false"], ["keys is given twice"]),
+        (["--encoder-position", ""], ["unknown"]),
+        (["--encoder-position", "shaw+shwa"], ["did you mean 'shaw'"]),
+        (["--encoder-position", "t5:buckets=5"], ["buckets=5 must be even"]),
+        (["--encoder-position", "shaw:layers=1"], ["layer 1 does not exist", "layers are 0 to 0"]),
+        (["--encoder-position", "sinusoidal:layers=0"], ["layers= means nothing"]),
+        (["--encoder-position", "alibi"], ["alibi is not defined at encoder", "alibi_symmetric"]),
+        (["--cross-position", "sinusoidal"], ["sinusoidal is not defined at cross"]),
+        (["--encoder-position", "rope+rope:base=100"], ["both replace queries and keys", "layers=..."]),
+        (["--encoder-position", "rope+shaw"], ["shaw adds a term of the queries that rope rotates"]),
+        (["--encoder-position", "tupe_rel", "--decoder-position", "sandwhich"], ["unknown"]),
+        (["--encoder-position", "show", "--decoder-position", "shaw:x=1"], ["'show' is unknown"]),
+    ],
+    ids=lambda value: " ".join(value) if value and value[0].startswith("--") else "",
+)
+def test_mistakes_are_named(fairseq, tmp_path, options, words):
+    line = fairseq.train("posenc_transformer_tiny", tmp_path, *options).refusal()
+    assert all(word in line for word in words), line
+
+
+def test_an_unknown_architecture_names_ours(fairseq, tmp_path):
+    result = fairseq.train("posenc_shwa", tmp_path)
+    assert result.status == 2
+    assert "posenc_shaw" in result.output
+
+
+# --- checkpoints ---
+
+
+@pytest.fixture(scope="module")
+def t5(fairseq, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("t5")
+    fairseq.train("posenc_t5_tiny", folder).succeeded()
+    return folder / "checkpoint_last.pt"
+
+
+@pytest.mark.parametrize(
+    "arch, options, words",
+    [
+        ("posenc_rope_tiny", [], ["encoder: t5:", "instead of rope:", "decoder: t5:"]),
+        ("posenc_t5_tiny", ["--encoder-position", "t5:buckets=16"], ["buckets=32", "instead of", "buckets=16"]),
+        ("posenc_t5_tiny", ["--cross-position", "alibi"], ["cross: none", "instead of alibi"]),
+        ("posenc_t5_tiny", ["--encoder-ffn-embed-dim", "24"], ["does not fit this model", "fc1", "check --arch and its sizes"]),
+        ("posenc_t5_tiny", ["--decoder-layers", "2"], ["does not fit this model", "decoder.layers.1"]),
+    ],
+)
+@pytest.mark.parametrize("how", ["resume", "restore"])
+def test_a_checkpoint_of_another_model_is_refused(fairseq, t5, tmp_path, arch, options, words, how):
+    if how == "resume":
+        shutil.copy(t5, tmp_path / "checkpoint_last.pt")
+    else:
+        options = [*options, "--restore-file", t5]
+    line = fairseq.train(arch, tmp_path, *options, "--max-update", 3).refusal()
+    assert all(word in line for word in words), line
+
+
+def test_a_checkpoint_of_stock_fairseq_is_refused_by_other_positions(fairseq, tmp_path):
+    fairseq.train("transformer", tmp_path).succeeded()
+    line = fairseq.train("posenc_t5_tiny", tmp_path, "--max-update", 3).refusal()
+    assert "stock fairseq's transformer" in line and "t5" in line
+
+
+def test_a_checkpoint_of_ours_is_no_stock_checkpoint(fairseq, t5, tmp_path):
+    result = fairseq.train("transformer", tmp_path, "--restore-file", t5)
+    assert result.status != 0
+
+
+def test_stock_weights_begin_a_training_of_ours(fairseq, tmp_path):
+    fairseq.train("transformer", tmp_path / "stock").succeeded()
+    options = ["--finetune-from-model", tmp_path / "stock" / "checkpoint_last.pt"]
+    fairseq.train("posenc_sinusoidal_tiny", tmp_path / "ours", *options).succeeded()
+    assert (tmp_path / "ours" / "checkpoint_last.pt").exists()
+
+
+def test_a_cut_off_checkpoint_is_refused(fairseq, t5, tmp_path):
+    cut = tmp_path / "checkpoint_last.pt"
+    cut.write_bytes(t5.read_bytes()[:3000])
+    for result in (fairseq.train("posenc_t5_tiny", tmp_path), fairseq.generate(cut)):
+        assert str(cut) in result.refusal()
+
+
+def test_members_of_an_ensemble_may_have_different_positions(fairseq, t5, tmp_path):
+    fairseq.train("posenc_learned_tiny", tmp_path).succeeded()
+    output = fairseq.generate(f"{t5}:{tmp_path / 'checkpoint_last.pt'}").succeeded()
+    assert len(fairseq.rows(output, "H")) == 6
+
+
+# --- sentences too long for a bounded method; the longest have 31 tokens in valid1 and test1, and 13 elsewhere ---
+
+SHORT = ["--max-source-positions", 20, "--max-target-positions", 20]
+
+
+@pytest.fixture(scope="module")
+def bounded(fairseq, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bounded")
+    fairseq.train("posenc_learned_tiny", folder, *SHORT).succeeded()
+    return folder / "checkpoint_last.pt"
+
+
+def test_training_skips_what_is_too_long_and_says_so(fairseq, tmp_path):
+    options = ["--max-source-positions", 6, "--max-target-positions", 6]
+    output = fairseq.train("posenc_learned_tiny", tmp_path, *options).succeeded()
+    assert "have invalid sizes and will be skipped, max_positions=(6, 6)" in output
+
+
+def validation(fairseq, folder, *options) -> list:
+    """A training that validates on the long sentences."""
+    arguments = fairseq.training("posenc_learned_tiny", folder, *SHORT, "--valid-subset", "valid1", *options)
+    return [argument for argument in arguments if argument != "--disable-validation"]
+
+
+def stopped_by_length(result) -> bool:
+    """fairseq's own error, with its advice: it knows the limit from the model."""
+    assert result.status != 0
+    return "max_positions=(20, 20), skip this example with --skip-invalid-size-inputs-valid-test" in result.output
+
+
+def test_validation_stops_before_the_training_begins(fairseq, tmp_path):
+    result = fairseq.run(*validation(fairseq, tmp_path))
+    assert stopped_by_length(result)
+    assert "begin training epoch" not in result.output and not (tmp_path / "checkpoint_last.pt").exists()
+
+
+def test_validation_skips_on_request(fairseq, tmp_path):
+    output = fairseq.run(*validation(fairseq, tmp_path, "--skip-invalid-size-inputs-valid-test")).succeeded()
+    assert "2 samples have invalid sizes and will be skipped, max_positions=(20, 20)" in output
+    assert "valid on 'valid1' subset" in output
+
+
+def test_decoding_stops_and_names_the_limit(fairseq, bounded):
+    assert stopped_by_length(fairseq.generate(bounded, "--gen-subset", "test1"))
+
+
+def test_decoding_skips_on_request(fairseq, bounded):
+    output = fairseq.generate(bounded, "--gen-subset", "test1", "--skip-invalid-size-inputs-valid-test").succeeded()
+    assert sorted(fairseq.rows(output, "H")) == [0, 3, 4, 5]
+
+
+def test_interactive_stops_and_names_the_limit(fairseq, bounded):
+    long = "a b " * 15 + "\n"
+    assert stopped_by_length(fairseq.run("fairseq-interactive", fairseq.data, "--path", bounded, "--cpu", input=long))
+
+
+def test_hypotheses_end_at_the_limit(fairseq, bounded):
+    """--max-len-b allows more than the method can count."""
+    output = fairseq.generate(bounded, "--max-len-b", 100, "--beam", 2).succeeded()
+    assert all(len(row[0].split("\t")[1].split()) < 20 for row in fairseq.rows(output, "H").values())
+
+
+def test_a_module_stops_and_names_the_limit():
+    """Called without fairseq's filters, as in a notebook."""
+    attention = fairseq_posenc.build_attention("tupe_rel", 16, 2, max_positions=20)
+    x = torch.zeros(21, 1, 16)
+    with pytest.raises(fairseq_posenc.PositionError, match="21 positions exceeds its 20"):
+        attention(x, x, x)
+
+
+def test_sharded_parameters_are_refused():
+    """fairseq asks for a further package before it builds the model, so the command line is no way to see this."""
+    args = argparse.Namespace(ddp_backend="fully_sharded")
+    with pytest.raises(SystemExit, match="fully_sharded is not supported; use legacy_ddp or pytorch_ddp"):
+        PositionTransformer.build_model(args, argparse.Namespace(cfg=argparse.Namespace()))

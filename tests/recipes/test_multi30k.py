@@ -1,0 +1,289 @@
+"""The recipe multi30k_uk: what it would run, what it refuses, and that nothing stops it for good."""
+
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from tests.recipes.captions import RECIPE, ROOT, Recipe, assert_same_parameters, commands, environment, of, value
+
+# --- what it would run ---
+
+
+def test_dry_run_changes_nothing(tmp_path):
+    commands(OUT=str(tmp_path / "out"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_every_method_and_seed_is_trained_decoded_and_scored():
+    found = commands(METHODS="none shaw:max_distance=8", SEEDS="1 2")
+    folders = [f"runs/x/{method}/seed{seed}" for seed in (1, 2) for method in ("none", "shaw_max_distance=8")]
+    assert [value(words, "--save-dir") for words in of("fairseq-train", found)] == folders
+    assert [value(words, "--path") for words in of("fairseq-generate", found)] == [f"{f}/checkpoint_last.pt" for f in folders]
+    assert [words[-2] for words in of("score", found)] == folders
+    assert found[-1][3:] == [
+        "report", "runs/x", "--methods", "none", "shaw:max_distance=8", "--published", "recipes/multi30k_uk/published.json",
+    ]  # fmt: skip
+
+
+def test_rows_differ_in_the_spec_and_the_folder_alone():
+    def general(words, method):
+        return [word.replace(f"/{method}/", "/*/") if "/" in word else re.sub(f"^{method}$", "*", word) for word in words]
+
+    found = commands("train", "decode", METHODS="sinusoidal t5")
+    for tool in ("fairseq-train", "fairseq-generate"):
+        one, other = of(tool, found)
+        assert general(one, "sinusoidal") == general(other, "t5") and one != other
+    train = of("fairseq-train", found)[0]
+    assert value(train, "--encoder-position") == value(train, "--decoder-position") == "sinusoidal"
+
+
+def test_the_methods_can_stand_in_a_file(tmp_path):
+    path = tmp_path / "my methods.txt"
+    path.write_text("# rows\n\n  none\nt5:layers=0 # the first layer\nalibi+learned")
+    train = of("fairseq-train", commands("train", METHODS=str(path)))
+    assert [value(words, "--encoder-position") for words in train] == ["none", "t5:layers=0", "alibi+learned"]
+
+
+def test_by_default_they_are_the_rows_of_the_study():
+    figures = json.loads((RECIPE.parent / "published.json").read_text())["figures"]
+    train = of("fairseq-train", commands("train"))
+    assert [value(words, "--encoder-position") for words in train] == list(figures)
+
+
+STAGES = {
+    "fetch": {"multi30k"},
+    "prepare": {"spm.py", "fairseq-preprocess", "cp"},
+    "train": {"fairseq-train"},
+    "decode": {"fairseq-generate"},
+    "score": {"score"},
+    "table": {"report"},
+}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_can_be_run_alone(stage):
+    found = [words for words in commands(stage) if words[0] != "mkdir"]
+    assert found and all(sum(words in of(tool, found) for tool in STAGES[stage]) == 1 for words in found)
+
+
+@pytest.mark.parametrize(
+    "size, arch, batch",
+    [("tiny", "posenc_transformer_tiny", 4096), ("small", "posenc_transformer_small", 4096), ("base", "posenc_transformer", 128)],
+)
+@pytest.mark.parametrize(
+    "workers",
+    [
+        {"GPUS": "0"},
+        {"GPUS": "0", "PROCS": "2"},
+        {"GPUS": "1"},
+        {"GPUS": "2"},
+        {"GPUS": "8", "UNITS": "16"},
+        {"GPUS": "1", "NNODES": "2", "MASTER_ADDR": "m0"},
+        {"GPUS": "2", "NNODES": "2", "SLURM": "1", "UNITS": "4"},
+    ],
+    ids=str,
+)
+def test_an_update_has_the_same_batch_on_any_number_of_workers(size, arch, batch, workers):
+    train = of("fairseq-train", commands("train", SIZE=size, METHODS="none", **workers))
+    number = int(workers.get("PROCS", 1)) if workers["GPUS"] == "0" else int(workers["GPUS"]) * int(workers.get("NNODES", 1))
+    assert len(train) == (number if workers["GPUS"] == "0" else 1)
+    for words in train:
+        assert value(words, "--arch") == arch
+        assert value(words, "--max-source-positions") == value(words, "--max-target-positions") == "758"
+        assert int(value(words, "--distributed-world-size")) == number
+        unit = int(value(words, "--batch-size" if size == "base" else "--max-tokens"))
+        assert unit * int(value(words, "--update-freq")) * number == batch
+        assert ("--cpu" in words) == (workers["GPUS"] == "0")
+
+
+def test_processes_on_a_cpu_are_ranks_of_one_training():
+    train = of("fairseq-train", commands("train", METHODS="none", PROCS="2"))
+    assert [value(words, "--distributed-rank") for words in train] == ["1", "0"]
+    one, other = ([w for w in words if w not in "01"] for words in train)
+    assert one == other and value(one, "--distributed-backend") == "gloo" and "--distributed-no-spawn" in one
+
+
+def test_machines_start_through_torchrun_or_srun():
+    nodes = {"SIZE": "base", "METHODS": "none", "NNODES": "2", "GPUS": "2"}
+    for rank in "01":
+        (words,) = of("torchrun", commands("train", MASTER_ADDR="m0", NODE_RANK=rank, **nodes))
+        assert words[1:11] == [
+            "--nnodes", "2", "--node-rank", rank, "--nproc-per-node", "2", "--master-addr", "m0", "--master-port", "29500",
+        ]  # fmt: skip
+        assert words[11] == "/opt/bin/fairseq-train"
+    (words,) = of("srun", commands("train", SLURM="1", **nodes))
+    assert words[1:6] == ["--nodes", "2", "--ntasks-per-node", "2", "/opt/bin/fairseq-train"]
+    assert value(words, "--distributed-port") == "29500"
+    assert not of("fairseq-generate", commands("train", "decode", MASTER_ADDR="m0", NODE_RANK="1", **nodes))
+
+
+def test_other_languages_and_subwords():
+    found = commands(TARGET="de", SUBWORDS="bpe", METHODS="none")
+    assert not of("spm.py", found) and len(of("apply-bpe", found)) == 6
+    assert value(of("fairseq-generate", found)[0], "--remove-bpe") == "subword_nmt"
+    assert value(of("fairseq-preprocess", found)[0], "--target-lang") == "de"
+    assert value(of("multi30k", found)[0], "--target") == "de"
+    assert "--published" not in found[-1]  # the study has Ukrainian alone
+
+
+@pytest.mark.parametrize(
+    "options, line",
+    [
+        ({"SIZE": "huge"}, "SIZE=huge is none of tiny, small and base"),
+        ({"SUBWORDS": "words"}, "SUBWORDS=words is none of unigram, spbpe and bpe"),
+        ({"PROCS": "3"}, "3 workers cannot share the UNITS=2 of an update evenly; give a multiple of 3"),
+        ({"GPUS": "0", "PROCS": "0"}, "0 workers"),
+        ({"BATCH": "4097"}, "BATCH=4097 cannot be divided into UNITS=2"),
+        ({"EPOCHS": "ten"}, "EPOCHS=ten is no number"),
+        ({"SEEDS": "1 x"}, "SEEDS=1 x are no numbers"),
+        ({"NNODES": "2"}, "several machines train on GPUs"),
+        ({"NNODES": "2", "GPUS": "1"}, "NNODES=2 needs MASTER_ADDR"),
+        ({"METHODS": "  "}, "names no method"),
+        ({"OUT": "a:b"}, "OUT=a:b holds a colon"),
+        ({"stage": "tran"}, "there is no stage 'tran'; the stages are fetch prepare train decode score table"),
+    ],
+    ids=str,
+)
+def test_wrong_options_are_one_line(options, line):
+    stages = [options["stage"]] if "stage" in options else []
+    done = subprocess.run([RECIPE, *stages], env=environment(**options), capture_output=True, text=True)
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr.count("\n") == 1 and line in done.stderr
+
+
+# --- what it refuses ---
+
+
+def test_a_wrong_data_folder_is_one_line(tmp_path):
+    recipe = Recipe(tmp_path / "nowhere", tmp_path / "out", METHODS="none")
+    line = recipe.start("fetch").finish(status=2).splitlines()[-1]
+    assert line == f"posenc: {tmp_path}/nowhere is no folder; name one, or an address with http:// or https://"
+    recipe.corpus = "elsewhere"
+    assert "made with other settings" in recipe.start("fetch").finish(status=1)
+
+
+def test_unknown_methods_are_named_before_anything_else(captions, tmp_path):
+    line = Recipe(captions, tmp_path / "out", METHODS="none shw t5:layers=7").fails()
+    assert "METHODS: spec 'shw': position method 'shw' is unknown; did you mean 'shaw'?" in line
+    assert "t5:layers=7: layer 7 does not exist; layers are 0 to 1" in line
+    assert [path.name for path in (tmp_path / "out").iterdir() if path.name != ".lock"] == ["settings"]
+
+
+def test_a_stage_names_the_one_that_it_needs(captions, tmp_path):
+    recipe = Recipe(captions, tmp_path / "out", METHODS="none")
+    for stage, file, before in (("prepare", "text/corpus.txt", "fetch"), ("train", "data/corpus.txt", "prepare")):
+        line = f"{file} is missing; the stage before makes it: recipes/multi30k_uk/run {before}"
+        assert recipe.fails(stage).endswith(line)
+
+
+def test_a_vocabulary_that_the_text_cannot_fill(captions, tmp_path):
+    recipe = Recipe(captions, tmp_path / "out", METHODS="none", VOCABULARY="72000")
+    assert re.search(r"at most \d+ pieces \(unigram\), fewer than 72000$", recipe.fails("fetch", "prepare"))
+
+
+# --- a whole run ---
+
+
+@pytest.fixture(scope="module")
+def whole(prepared, tmp_path_factory):
+    recipe = prepared.beside(tmp_path_factory.mktemp("whole") / "out", METHODS="none t5:layers=0")
+    return recipe, recipe.run()
+
+
+@pytest.mark.slow
+def test_it_ends_with_the_table_that_names_the_data(whole):
+    recipe, printed = whole
+    table = [line.split("|")[1].strip() for line in printed.splitlines() if line.startswith("|")]
+    assert table[0] == "method" and table[2:] == ["none", "t5:layers=0"]
+    assert f"data unknown data en-uk of {recipe.corpus} " in printed and "not run" not in printed
+    assert "BLEU nrefs:1|case:mixed|eff:no|tok:13a" in printed and "chrF nrefs:1" in printed
+    assert "Traceback" not in printed and "Warning" not in printed
+
+
+@pytest.mark.slow
+def test_hypotheses_are_plain_text(whole):
+    """Scored are words, not pieces."""
+    recipe, _ = whole
+    generated = (recipe.out / "none" / "seed1" / "test_2016_flickr.out").read_text()
+    found = re.findall(r"^D-\d+\t\S+\t(.*)$|^H-\d+\t\S+\t(.*)$", generated, re.MULTILINE)
+    assert len(found) >= 16 and not any("▁" in "".join(row) for row in found)
+    sources = {line.split("\t", 1)[1] for line in generated.splitlines() if line.startswith("S-")}
+    assert sources == set((recipe.out / "text" / "test.en").read_text().splitlines())
+
+
+@pytest.mark.slow
+def test_tensorboard_gets_the_curves(whole):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    recipe, _ = whole
+    for curve, tag in (("train_inner", "loss"), ("valid", "loss")):
+        events = EventAccumulator(str(recipe.out / "none" / "seed1" / "tensorboard" / curve)).Reload()
+        assert len(events.Scalars(tag)) >= 3
+
+
+@pytest.mark.slow
+def test_started_again_it_does_nothing_twice(whole):
+    recipe, printed = whole
+
+    def files():
+        return {path: path.stat().st_mtime_ns for path in recipe.out.rglob("*") if path.is_file() and path.name != ".lock"}
+
+    before = files()
+    again = recipe.run()
+    assert before == files()
+    assert again.count("done before") == 9 and again.split("the table")[1] == printed.split("the table")[1]
+
+
+@pytest.mark.slow
+def test_the_shown_commands_do_the_same(whole, tmp_path):
+    """Pasted into a shell."""
+    recipe, _ = whole
+    other = Recipe(recipe.corpus, tmp_path / "out", METHODS="none")
+    shown = other.run("fetch", "prepare", "train", DRY_RUN="1")
+    subprocess.run(["bash", "-e"], input=shown, text=True, cwd=ROOT, env=environment(), check=True, capture_output=True)
+    assert_same_parameters(recipe.state(), other.state(), rtol=0, atol=0)
+
+
+# --- killed, or out of room ---
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment_it_ends_with_the_same_parameters(whole, tmp_path):
+    recipe = whole[0].beside(tmp_path / "out", METHODS="none")
+    last = int(re.findall(r"num_updates=(\d+)", whole[0].log())[-1])
+    assert last > 20
+    moments = [
+        r"num_updates=2,",  # before the first checkpoint
+        r"Saving checkpoint to .*/checkpoint_1_8\.pt",  # while one is written
+        r"Saved checkpoint .*/checkpoint_\d_12\.pt",  # right behind one
+        r"begin validation",  # at the end of an epoch
+        rf"num_updates={last - 2},",
+    ]
+    for moment in moments:
+        begin = len(recipe.log())
+        recipe.start("train")
+        recipe.wait_until(lambda: re.search(moment, recipe.log()[begin:]))  # noqa: B023
+        recipe.kill()
+    assert "updates are there" in recipe.run("train")
+    assert_same_parameters(whole[0].state(), recipe.state(), rtol=0, atol=0)
+
+
+@pytest.mark.slow
+def test_a_full_disk_loses_nothing(whole, tmp_path):
+    recipe = whole[0].beside(tmp_path / "out", METHODS="none")
+    recipe.start("train")
+    recipe.wait_until(lambda: recipe.checkpoint("checkpoint_last.pt").exists())
+    recipe.kill()
+    before = {path.name: path.read_bytes() for path in recipe.checkpoint().parent.glob("*.pt")}
+    shutil.rmtree(recipe.checkpoint().parent / "tensorboard")
+    printed = recipe.start("train", limit=1000).finish(status=1)
+    lines = {line for line in printed.splitlines() if line.startswith("fairseq_posenc: ")}
+    assert len(lines) == 1 and re.search(r"checkpoint_\d_\d+\.pt could not be written \(File too large\)", lines.pop())
+    assert "Traceback" not in printed
+    after = {path.name: path.read_bytes() for path in recipe.checkpoint().parent.glob("*.pt*")}
+    assert after == before
+    recipe.run("train")
+    assert_same_parameters(whole[0].state(), recipe.state(), rtol=0, atol=0)

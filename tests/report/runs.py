@@ -1,0 +1,49 @@
+"""Runs without a training: the score.json of made-up systems that differ in how often they take a wrong word."""
+
+import random
+
+from fairseq_posenc.report.score import measure
+from fairseq_posenc.report.sentences import count
+
+WORDS = "the a dog cat house tree sees finds takes old small red never often here there".split()
+
+
+def texts(sentences=120, longest=24, seed=0):
+    chance = random.Random(seed)
+    return [" ".join(chance.choices(WORDS, k=chance.randint(3, longest))) + " ." for _ in range(sentences)]
+
+
+def spoilt(references, rate, seed=0):
+    chance = random.Random(f"{rate} {seed}")
+    return [" ".join(chance.choice(WORDS) if chance.random() < rate else word for word in line.split()) for line in references]
+
+
+def run(spec, seed=1, rate=0.3, references=None, part="test", **fields):
+    references = references or texts()
+    hypotheses = spoilt(references, rate, seed)
+    words = [len(line.split()) for line in references]
+    scores = {
+        **measure(hypotheses, references),
+        "reference": "abc",
+        "source": "def",
+        "decoding": {"beam": 4, "lenpen": 1.0, "post_process": "sentencepiece"},
+        "statistics": count(hypotheses, references, words).pack(),
+    }
+    return {
+        "arch": "posenc_transformer_tiny",
+        "method": {"encoder": spec, "decoder": spec, "cross": "none"},
+        "signature": {},
+        "seed": seed,
+        "updates": 800,
+        "settings": {"lr": [0.003], "cpu": True},
+        "data": "9f3c",
+        "versions": {"posenc": "0.1.0", "sacrebleu": "2.6.0"},
+        "parameters": 1000 + 10 * len(spec),
+        "tokens_per_second": 12345,
+        "learning_curve": [[200, 5 + rate], [400, 3 + rate], [800, 2 + rate + seed / 50]],
+        "training_seconds": 3725.0,
+        "peak_memory": {"of": "process", "gib": 0.5 + seed / 10},
+        "device": None,
+        "parts": {part: scores},
+        **fields,
+    }

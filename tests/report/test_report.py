@@ -1,0 +1,168 @@
+"""posenc report: its numbers, what it shows when, and its errors."""
+
+import json
+import re
+
+import pytest
+from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.significance import PairedTest
+
+from fairseq_posenc.report.sentences import Sentences, by_length, count, paired
+from tests.report import runs
+
+PUBLISHED = {"source": "A paper", "metric": "bleu", "part": "test", "figures": {"none": 18.59, "t5": 36.3}}
+
+
+@pytest.fixture(scope="module")
+def two():
+    """References and the hypotheses of two systems that are close enough for p-values other than the smallest."""
+    references = runs.texts(100)
+    return references, runs.spoilt(references, 0.32, 1), runs.spoilt(references, 0.3, 2)
+
+
+@pytest.mark.parametrize(("test", "samples"), [("bs", 0), ("bs", 200), ("ar", 300)])
+def test_p_values_are_those_of_sacrebleu_on_the_text(two, test, samples):
+    references, one, other = two
+    _, results = PairedTest([("a", one), ("b", other)], {"b": BLEU(), "c": CHRF()}, [references], test, samples)()
+    stored = [Sentences.unpack(count(system, references).pack()) for system in (one, other)]
+    found = paired(stored[0], {"b": stored[1]}, test, samples)["b"]
+    assert found == {"bleu": results["BLEU"][1].p_value, "chrf": results["chrF2"][1].p_value}
+    assert 0.002 < found["bleu"] < 1
+
+
+def test_stored_statistics_hold_no_words_and_come_back_as_they_were(two):
+    references, one, _ = two
+    counted = count(one, references, [len(line.split()) for line in references])
+    assert Sentences.unpack(counted.pack()) == counted
+    assert all(isinstance(number, int) for row in counted.bleu + counted.chrf for number in row)
+
+
+def test_bleu_by_length_is_sacrebleus_of_these_sentences(two):
+    references, one, _ = two
+    words = [len(line.split()) for line in references]
+    inside = [i for i, number in enumerate(words) if 10 <= number <= 19]
+    expected = BLEU(force=True).corpus_score([one[i] for i in inside], [[references[i] for i in inside]]).score
+    buckets = by_length(count(one, references, words))
+    assert buckets[1] == (len(inside), pytest.approx(expected, abs=1e-9))
+    assert sum(number for number, _ in buckets) == len(references) and buckets[-1] == (0, None)
+    assert by_length(count(one, references)) == []
+
+
+def full(posenc, folder, *options):
+    status, out, error = posenc("report", folder, "--full", "--samples", 50, *options)
+    assert status == 0 and not error
+    titles = [block.splitlines()[0] for block in ("\n" + out).split("\n## ")[1:]]
+    tables = [[line for line in block.splitlines() if line.startswith("|")] for block in ("\n" + out).split("\n## ")[1:]]
+    rows = [[[cell.strip() for cell in line.strip("|").split("|")] for line in table if "|:-" not in line] for table in tables]
+    return dict(zip(titles, rows)), out
+
+
+def test_the_full_report(posenc, write):
+    folder = write(*(runs.run(spec, seed, rate) for spec, rate in (("none", 0.5), ("t5", 0.2)) for seed in (1, 2)))
+    tables, out = full(posenc, folder, "--methods", "none", "t5", "rope")
+    assert list(tables) == ["Scores", "Difference to none", "Training", "BLEU by source length: test"]
+    difference = tables["Difference to none"]
+    assert difference[1][1:] == ["baseline"] * 2 and difference[3][1:] == ["not run"] * 2
+    assert difference[2][1].startswith("+") and difference[2][1].endswith("(p = 0.0196*, 0.0196*)")
+    training = dict(zip(tables["Training"][0], tables["Training"][2]))
+    assert training["parameters"] == "1,020" and training["added to none"] == "-20"
+    assert training["training time"] == "1:02:05" and training["peak memory"] == "0.70 GiB"
+    assert training["validation loss"] == "2.230 ± 0.014"
+    assert tables["Training"][3][1:] == ["not run"] * 6
+    assert "--paired-bs, 50 resamples, seed 12345" in out and "beam 4" in out and "device: CPU" in out
+
+
+def test_few_sentences_of_a_length_get_no_bleu(posenc, write):
+    references = [" ".join(["word"] * 5)] * 60 + [" ".join(["word"] * 12)] * 49
+    tables, _ = full(posenc, write(runs.run("none", references=references), runs.run("t5", references=references)))
+    assert tables["BLEU by source length: test"][0][1:] == ["1-9 words (n = 60)", "10-19 words (n = 49)"]
+    assert [row[2] for row in tables["BLEU by source length: test"][1:]] == ["n < 50"] * 2
+
+
+def test_the_baseline_is_sinusoidal_or_the_one_asked_for(posenc, write):
+    folder = write(runs.run("learned"), runs.run("sinusoidal"), runs.run("t5"))
+    assert "Difference to sinusoidal" in full(posenc, folder)[0]
+    assert "Difference to t5" in full(posenc, folder, "--baseline", "t5")[0]
+    status, out, _ = posenc("report", folder, "--baseline", "t5", "--samples", 20)
+    assert status == 0 and "## Difference to t5" in out and "## Training" not in out
+
+
+def test_seeds_are_compared_with_the_same_seed(posenc, write):
+    tables, _ = full(posenc, write(runs.run("none", 1), runs.run("none", 2), runs.run("t5", 2), runs.run("rope", 3)))
+    difference = {row[0]: row[1] for row in tables["Difference to none"]}
+    assert difference["rope"] == "no common seed" and difference["t5"].count(".") == 2
+
+
+def test_a_run_scored_before_is_shown_without_what_it_lacks(posenc, write):
+    old = runs.run("t5")
+    for key in ("learning_curve", "training_seconds", "peak_memory", "device"):
+        del old[key]
+    del old["parts"]["test"]["statistics"]
+    tables, _ = full(posenc, write(runs.run("none"), old))
+    assert tables["Training"][2][4:] == ["not measured"] * 3
+    assert tables["Difference to none"][2][1].endswith("(not tested)")
+
+
+def test_published_figures_stand_beside_ours_and_change_nothing(posenc, write, tmp_path):
+    (tmp_path / "published.json").write_text(json.dumps(PUBLISHED))
+    folder = write(runs.run("none"), runs.run("learned"))
+    before = posenc("report", folder)[1].splitlines()
+    status, out, _ = posenc("report", folder, "--published", tmp_path / "published.json")
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in out.splitlines() if line.startswith("|")]
+    assert status == 0 and rows[0][2] == "published test BLEU"
+    assert {row[0]: row[2] for row in rows[2:]} == {"none": "18.59", "learned": ""}
+    plain = [[cell.strip() for cell in line.strip("|").split("|")] for line in before if line.startswith("|")]
+    assert [row[:2] + row[3:] for row in rows if "-:" not in row[1]] == [row for row in plain if "-:" not in row[1]]
+    assert "published test BLEU: A paper. Its data and settings are not ours" in out
+
+
+def test_rows_that_differ_in_a_later_part_are_refused(posenc, write):
+    long = [runs.run(spec)["parts"]["test"] for spec in ("t5", "rope")]
+    long[1]["decoding"] = {"beam": 5}
+    records = [runs.run("none"), runs.run("t5"), runs.run("rope")]
+    for record, part in zip(records[1:], long):
+        record["parts"]["long"] = part
+    status, _, error = posenc("report", write(*records))
+    assert status == 2 and "t5 and rope differ" in error and "parts.long.decoding.beam (4 and 5)" in error
+
+
+def twice(record):
+    return [record, record]
+
+
+def spoilt_statistics(record):
+    record["parts"]["test"]["statistics"] = "AAAA"
+    return [record]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "options", "message"),
+    [
+        (twice, [], "are both none with seed 1; keep one of them"),
+        (spoilt_statistics, ["--full"], "statistics of none, seed 1, part test are damaged"),
+        (lambda record: [{**record, "seed": "1"}], [], r"score.json was not written by this posenc score \(seed\)"),
+        (lambda record: [[1]], [], "was not written by this posenc score"),
+        (None, ["--baseline", "t5"], "there is no run of the baseline t5; the runs are of none"),
+        (None, ["--samples", "-1"], "--samples -1 must be positive"),
+        (None, ["--published", "{tmp}/nowhere.json"], "nowhere.json cannot be read: No such file"),
+        (None, ["--published", "{tmp}/half.json"], "half.json is not JSON"),
+        (None, ["--published", "{tmp}/list.json"], "list.json holds no published figures; it needs"),
+        (None, ["--published", "{tmp}/long.json"], "figures are of part long; the runs have test"),
+        (None, ["--samples", "20", "--output", "{tmp}/half.json"], "the report cannot be written into .*half.json"),
+    ],
+)
+def test_every_error_is_one_line(posenc, write, tmp_path, spoil, options, message):
+    (tmp_path / "half.json").write_text('{"source": ')
+    (tmp_path / "list.json").write_text("[]")
+    (tmp_path / "long.json").write_text(json.dumps({**PUBLISHED, "part": "long"}))
+    records = spoil(runs.run("none")) if spoil else [runs.run("none")]
+    status, out, error = posenc("report", write(*records), *(option.replace("{tmp}", str(tmp_path)) for option in options))
+    assert status == 2 and not out
+    assert error.startswith("posenc: ") and error.count("\n") == 1 and re.search(message, error)
+
+
+def test_a_damaged_score_json_is_one_line(posenc, write):
+    folder = write(runs.run("none"))
+    (folder / "0" / "score.json").write_text('{"arch": ')
+    status, _, error = posenc("report", folder)
+    assert status == 2 and "score.json is damaged" in error and error.count("\n") == 1

@@ -1,0 +1,137 @@
+"""posenc report: from score.json files alone to one table, or to a refusal."""
+
+import json
+from copy import deepcopy
+
+import pytest
+
+from fairseq_posenc.cli import main
+
+
+def record(spec, seed=1, bleu=40.0, parts=("test", "test_long"), **fields):
+    scores = {
+        "sentences": 300,
+        "bleu": bleu,
+        "bleu_signature": "nrefs:1|tok:13a",
+        "chrf": 60.0,
+        "chrf_signature": "nc:6",
+        "reference": "abc",
+        "decoding": {"beam": 4},
+    }
+    return {
+        "arch": f"posenc_{spec}_tiny",
+        "method": {"encoder": spec, "decoder": spec, "cross": "none"},
+        "signature": {"encoder": f"{spec}:layers=none"},
+        "seed": seed,
+        "updates": 800,
+        "settings": {"lr": [0.003], "dropout": 0.0},
+        "data": "9f3c",
+        "versions": {"posenc": "0.1.0", "torch": "2.13.0"},
+        "parameters": 968704,
+        "tokens_per_second": 12345,
+        "parts": {part: deepcopy(scores) for part in parts},
+        **fields,
+    }
+
+
+@pytest.fixture
+def report(tmp_path, capsys):
+    """Writes the records as runs and makes the report: (status, printed lines, error)."""
+
+    def make(*records, methods=()):
+        for number, entry in enumerate(records):
+            folder = tmp_path / "runs" / str(number)
+            folder.mkdir(parents=True)
+            (folder / "score.json").write_text(json.dumps(entry))
+        status = main(["report", str(tmp_path / "runs"), *(["--methods", *methods] if methods else [])])
+        out, error = capsys.readouterr()
+        return status, out.splitlines(), error
+
+    return make
+
+
+def cells(line):
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_one_row_a_method_in_the_order_asked_for(report):
+    status, lines, error = report(record("t5", bleu=71.26), record("none", bleu=10.8), methods=["none", "t5", "rope"])
+    assert status == 0 and not error
+    head = ["method", "test BLEU", "test chrF", "test_long BLEU", "test_long chrF", "parameters", "training tokens/s"]
+    assert cells(lines[0]) == head
+    assert cells(lines[2]) == ["none", "10.8", "60.0", "10.8", "60.0", "968,704", "12,345"]
+    assert cells(lines[3])[:2] == ["t5", "71.3"]
+    assert cells(lines[4]) == ["rope"] + ["not run"] * 6
+
+
+def test_signatures_data_and_versions_stand_below(report):
+    _, lines, _ = report(record("t5"), record("none"))
+    below = [line for line in lines if line.startswith("* ")]
+    assert (
+        "data 9f3c" in below[0] and "test 300 sentences" in below[0] and "800 updates" in below[0] and "torch 2.13.0" in below[0]
+    )
+    assert below[1:] == ["* BLEU nrefs:1|tok:13a", "* chrF nc:6"]
+
+
+def test_a_missing_part_is_not_run(report):
+    status, lines, _ = report(record("none"), record("t5", parts=["test"]))
+    assert status == 0
+    assert cells(lines[3]) == ["t5", "40.0", "60.0", "not run", "not run", "968,704", "12,345"]
+
+
+def test_several_seeds_are_one_row_with_mean_and_deviation(report):
+    status, lines, _ = report(record("t5", seed=2, bleu=41), record("t5", seed=1, bleu=40), methods=["t5", "rope"])
+    assert status == 0
+    assert [cells(line)[:3] for line in lines[2:4]] == [["t5", "2", "40.5 ± 0.7"], ["rope", "not run", "not run"]]
+    assert any("sample standard deviation over seeds 1, 2" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("method", "name"),
+    [
+        ({"encoder": "disan", "decoder": "none", "cross": "none"}, "encoder disan"),
+        ({"encoder": "none", "decoder": "none", "cross": "none"}, "none"),
+        ({"encoder": "t5", "decoder": "rope", "cross": "none"}, "encoder t5, decoder rope"),
+        ({"encoder": "t5", "decoder": "t5", "cross": "alibi"}, "encoder t5, decoder t5, cross alibi"),
+        ({}, "posenc_t5_tiny"),
+    ],
+)
+def test_the_name_of_a_row_is_its_specs(report, method, name):
+    _, lines, _ = report(record("t5", method=method))
+    assert cells(lines[2])[0] == name
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"updates": 900}, "updates (800 and 900)"),
+        ({"data": "77aa"}, "data (9f3c and 77aa)"),
+        ({"settings": {"lr": [0.1], "dropout": 0.0}}, "settings.lr ([0.003] and [0.1])"),
+        ({"settings": {"lr": [0.003], "dropout": 0.0, "clip_norm": 1}}, "settings.clip_norm (None and 1)"),
+        ({"versions": {"posenc": "0.2.0", "torch": "2.13.0"}}, "versions.posenc (0.1.0 and 0.2.0)"),
+    ],
+)
+def test_rows_that_differ_in_more_than_method_and_seed_are_refused(report, change, named):
+    status, lines, error = report(record("none"), record("t5", seed=5, **change))
+    assert status == 2 and not lines
+    assert error == f"posenc: none and t5 differ in more than method and seed: {named}\n"
+
+
+@pytest.mark.parametrize("key", ["sentences", "reference", "bleu_signature", "decoding"])
+def test_parts_must_have_been_decoded_and_scored_alike(report, key):
+    other = record("t5")
+    other["parts"]["test"][key] = {"beam": 5} if key == "decoding" else "other"
+    status, _, error = report(record("none"), other)
+    assert status == 2 and f"parts.test.{key}" in error and "test_long" not in error
+
+
+def test_all_differences_are_named_at_once(report):
+    _, _, error = report(record("none"), record("t5", updates=1, data="x"))
+    assert "updates" in error and "data" in error
+
+
+def test_a_folder_without_runs_is_one_line(report, tmp_path, capsys):
+    (tmp_path / "runs").mkdir()
+    assert report()[::2] == (2, f"posenc: there is no score.json below {tmp_path / 'runs'}; posenc score writes them\n")
+    assert main(["report", str(tmp_path / "nowhere")]) == 2
+    assert capsys.readouterr().err == f"posenc: {tmp_path / 'nowhere'} is no folder of runs\n"
