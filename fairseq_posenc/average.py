@@ -67,7 +67,7 @@ def _require_alike(first_path: Path, first: dict[str, Any], path: Path, model: d
 
 
 def _positions(model: dict[str, Any]) -> str:
-    text = model.get("positions_text")
+    text = model.get("positions_version")
     return "none of ours" if text is None else bytes(text.tolist()).decode().replace("\n", "; ")
 
 

@@ -29,6 +29,7 @@ try:
     import numpy
     import torch
     from fairseq import checkpoint_utils, file_io
+    from fairseq.data import data_utils
     from fairseq.distributed import utils as distributed_utils
     from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 except Exception as error:  # missing, half installed, or PyPI's 0.12.2, which dies of a ValueError on Python 3.11
@@ -196,6 +197,27 @@ def _unwritten(path, error: BaseException) -> str:
     )
 
 
+# --- batches ---------------------------------------------------------------------------------------------------------
+
+
+def _keeps_the_rest(batch_by_size):
+    """Later versions of fairseq drop the last batch where it is no multiple of 8, in training, and without a word also of a
+    test set: up to seven sentences would have no translation."""
+
+    @functools.wraps(batch_by_size)
+    def batch_all(indices, *args, **kwargs):
+        indices = numpy.asarray(indices if hasattr(indices, "__len__") else list(indices), dtype=numpy.int64)
+        if not len(indices):
+            return []
+        batches = list(batch_by_size(indices, *args, **kwargs))
+        if kwargs.get("fixed_shapes") is None:
+            rest = indices[sum(map(len, batches)) :]
+            batches += [rest] if len(rest) else []
+        return batches
+
+    return batch_all
+
+
 # --- several workers ------------------------------------------------------------------------------------------------
 
 
@@ -242,6 +264,7 @@ def apply() -> None:
         if name == "fairseq.utils" or name.startswith("fairseq.models."):
             module.eval = _evaluate
     distributed_utils._broadcast_object_slow = _broadcast_object
+    data_utils.batch_by_size = _keeps_the_rest(data_utils.batch_by_size)
     silence_warnings()
 
 

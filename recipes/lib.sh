@@ -117,11 +117,12 @@ trap 'stop 129' HUP
 open_output() { # FOLDER NAME...: the folder takes results of one set of values of these variables, from one recipe at a time
   local folder=$1 name changes settings=
   shift
+  [[ $folder != *:* ]] || fail "OUT=$folder holds a colon, which parts paths for fairseq"
   if [[ -n $DRY_RUN ]]; then return; fi
   for name in "$@"; do settings+="$name=${!name}"$'\n'; done
   mkdir -p "$folder"
   if command -v flock >/dev/null; then # held by every command started here, so also by one that outlives a killed recipe
-    exec 9>"$folder/.lock"
+    exec 9>>"$folder/.lock"
     flock -n 9 || fail "$folder is in use, by another recipe or by a command that a killed one has left"
   fi
   if [[ ! -e $folder/settings ]]; then

@@ -56,7 +56,7 @@ def read(path: Path) -> Training:
         given.update(section)
     if "averaged" in state:  # by posenc average
         given["averaged_checkpoints"] = len(state["averaged"])
-    text = state["model"].get("positions_text")
+    text = state["model"].get("positions_version")
     lines = bytes(text.tolist()).decode().splitlines() if text is not None else []
     return Training(
         arch=given.get("arch") or given["_name"],

@@ -85,7 +85,7 @@ class Decoder(Stack, FairseqIncrementalDecoder):
         x, _ = self.embed(tokens, own)
         placements = (self.position, self.cross_position)
         prepared = [placement.prepare(ctx) for placement, ctx in zip(placements, (own, cross))]
-        states, weights = [x], None
+        states, weights = [x.transpose(0, 1)], None
         for index, layer in self.active_layers():
             contexts = tuple(ctx.at(layer=index, state=_within(ctx.state, str(index))) for ctx in (own, cross))
             x = self.position.through("before_layer", x, ctx=contexts[0])

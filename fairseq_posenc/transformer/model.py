@@ -85,7 +85,8 @@ class PositionTransformer(TransformerModel):
             raise Refusal(error) from None
         model.specs = {site: parse(getattr(args, option), site) for site, option in SPEC_OPTIONS.items()}
         text = "\n".join(f"{site}: {spec.signature}" for site, spec in model.specs.items())
-        model.register_buffer("positions_text", torch.tensor(list(text.encode()), dtype=torch.uint8))
+        # integers and "version" in the name: what averages checkpoints leaves it as it is
+        model.register_buffer("positions_version", torch.tensor(list(text.encode())))
         return model
 
     @classmethod
@@ -127,13 +128,14 @@ class PositionTransformer(TransformerModel):
 
     def load_state_dict(self, state_dict: dict[str, Tensor], strict: bool = True, model_cfg: Any = None, args: Any = None):
         """Loads our own checkpoints of the same positions, and stock `transformer` checkpoints where positions agree."""
-        given = state_dict.get("positions_text")
+        given = state_dict.get("positions_version")
         if given is None:
-            self._refuse_foreign(state_dict)
-            state_dict = {**state_dict, "positions_text": self.positions_text}
-        elif not torch.equal(given, self.positions_text):
+            if strict:  # a moving average, which fairseq restores without it, is not strict
+                self._refuse_foreign(state_dict)
+            state_dict = {**state_dict, "positions_version": self.positions_version}
+        elif not torch.equal(given, self.positions_version):
             raise Refusal(
-                f"the checkpoint has other positions than this model ({_differences(given, self.positions_text)}); "
+                f"the checkpoint has other positions than this model ({_differences(given, self.positions_version)}); "
                 "train with the checkpoint's positions, or into another --save-dir"
             )
         try:
@@ -192,7 +194,8 @@ def _refuse_options(args: argparse.Namespace, task: Any) -> None:
 
 def _differences(given: Tensor, own: Tensor) -> str:
     """The sites whose specs differ, as 'encoder: t5:... instead of rope:...'."""
-    rows = [dict(line.split(": ", 1) for line in bytes(text.tolist()).decode().splitlines()) for text in (given, own)]
+    lines = ["".join(map(chr, text.tolist())).splitlines() for text in (given, own)]
+    rows = [dict(line.partition(": ")[::2] for line in text) for text in lines]
     return "; ".join(
         f"{site}: {rows[0].get(site)} instead of {spec}" for site, spec in rows[1].items() if rows[0].get(site) != spec
     )

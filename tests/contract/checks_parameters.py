@@ -151,9 +151,9 @@ def check_effect(case: Case) -> None:
 def _same_plain_parts(model: nn.Module, other: nn.Module) -> bool:
     """Gives `other` the parameters of `model` that are not of a position method; false where a projection has gone."""
     own: dict[str, Tensor] = other.state_dict()
-    given = {name: x for name, x in model.state_dict().items() if name in own and name != "positions_text"}
+    given = {name: x for name, x in model.state_dict().items() if name in own and name != "positions_version"}
     nn.Module.load_state_dict(other, given, strict=False)
-    return set(own) - set(given) == {"positions_text"}
+    return set(own) - set(given) == {"positions_version"}
 
 
 class _changed:

@@ -119,5 +119,5 @@ def _like(whole, site: str, spec: str, part: int):
     own = alone.state_dict()
     plain = {name: x for name, x in whole.state_dict().items() if ".parts." not in name and name in own}
     mine = {name: x for name, x in given.items() if name in own and own[name].shape == x.shape}
-    torch.nn.Module.load_state_dict(alone, {**plain, **mine, "positions_text": own["positions_text"]}, strict=False)
+    torch.nn.Module.load_state_dict(alone, {**plain, **mine, "positions_version": own["positions_version"]}, strict=False)
     return alone

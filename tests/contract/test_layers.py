@@ -29,8 +29,8 @@ def _inputs():
 @pytest.mark.parametrize("case", LATER, ids=str)
 def test_all_layers_listed_is_the_method(case):
     whole, listed = fixed(case), build_for(limited(case, "0-1"))
-    text = listed.state_dict()["positions_text"]
-    listed.load_state_dict({**whole.state_dict(), "positions_text": text})
+    text = listed.state_dict()["positions_version"]
+    listed.load_state_dict({**whole.state_dict(), "positions_version": text})
     close(logits(listed, *_inputs()), logits(whole, *_inputs()), 0)
 
 

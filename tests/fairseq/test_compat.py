@@ -15,6 +15,7 @@ import numpy
 import pytest
 import torch
 from fairseq import checkpoint_utils, utils
+from fairseq.data import data_utils
 from fairseq.modules import MultiheadAttention
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 
@@ -269,3 +270,11 @@ def test_importing_it_again_changes_nothing():
     compat.apply()
     assert checkpoint_utils.load_checkpoint_to_cpu is before
     assert importlib.util.find_spec("fairseq_posenc").submodule_search_locations[0] == str(USER_DIR)
+
+
+@pytest.mark.parametrize("sentences", [0, 3, 8, 11, 17])
+def test_no_sentence_is_lost_for_a_batch_that_is_no_multiple(sentences):
+    batches = data_utils.batch_by_size(
+        list(range(sentences)), lambda index: 5, max_tokens=40, max_sentences=8, required_batch_size_multiple=8
+    )
+    assert sorted(index for batch in batches for index in batch) == list(range(sentences))

@@ -191,9 +191,7 @@ def test_rope_halves_of_gpt_neox(fraction, base, x, padding):
     theirs.query_key_value = fuse(ours)
     copy(theirs.dense, ours.out_proj)
 
-    out, _, weights = theirs(
-        x, forbid(padding[:, None, None]), torch.arange(LENGTH).unsqueeze(0), output_attentions=True
-    )
+    out, _, weights = theirs(x, forbid(padding[:, None, None]), torch.arange(LENGTH).unsqueeze(0), output_attentions=True)
     found, mean = attend(ours, x, padding)
     same(found, out)
     same(mean, weights.mean(1))
@@ -216,9 +214,7 @@ def test_rope_interleaved_of_roformer(x, padding):
 @pytest.mark.parametrize("rotated", [HEAD, HEAD // 2])
 def test_rope_interleaved_of_gpt_j(rotated, x):
     ours = build(f"rope:layout=interleaved,fraction={rotated / HEAD}", "decoder")
-    config = GPTJConfig(
-        n_embd=WIDTH, n_head=HEADS, n_positions=64, rotary_dim=rotated, attn_pdrop=0.0, resid_pdrop=0.0
-    )
+    config = GPTJConfig(n_embd=WIDTH, n_head=HEADS, n_positions=64, rotary_dim=rotated, attn_pdrop=0.0, resid_pdrop=0.0)
     theirs = GPTJAttention(config, layer_idx=0).eval()
     for name in "qkv":
         copy(getattr(theirs, f"{name}_proj"), getattr(ours, f"{name}_proj"))

@@ -1,5 +1,6 @@
 """A corpus of a few hundred short sentences in the format of Multi30K, and the recipe multi30k_uk run on it."""
 
+import fcntl
 import gzip
 import os
 import random
@@ -97,6 +98,8 @@ class Recipe:
     def kill(self):
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.communicate(timeout=60)
+        with (self.out / ".lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # its commands are gone as well
 
     def log(self, method="none", seed=1):
         path = self.out / method / f"seed{seed}" / "train.log"

@@ -75,7 +75,7 @@ def test_averages_are_means_and_fairseq_loads_them(posenc, trained, tmp_path):
         mean = np.mean([state[name].double().numpy() for state in states], axis=0).astype(tensor.numpy().dtype)
         if tensor.is_floating_point():
             np.testing.assert_array_max_ulp(tensor.numpy(), mean, 1)
-    assert found["positions_text"].equal(states[0]["positions_text"])
+    assert found["positions_version"].equal(states[0]["positions_version"])
     (model,), _ = checkpoint_utils.load_model_ensemble([str(out)])
     assert all(found[name].equal(value) for name, value in model.state_dict().items())
 
@@ -119,7 +119,7 @@ def others(trained, tmp_path_factory):
     state = torch.load(trained / "checkpoint1.pt", weights_only=True)
     weight = state["model"]["decoder.embed_tokens.weight"].clone()
     changes = {
-        "rope": {"positions_text": torch.tensor(list(b"encoder: rope"), dtype=torch.uint8)},
+        "rope": {"positions_version": torch.tensor(list(b"encoder: rope"))},
         "wide": {"encoder.layers.0.fc1.bias": torch.zeros(12)},
         "apart": {"decoder.embed_tokens.weight": weight},
         "more": {"more": weight},

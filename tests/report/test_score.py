@@ -45,7 +45,7 @@ def write_checkpoint(path, data, seed=3, updates=150, arch="posenc_t5_tiny", dro
             "task": {"data": str(data)},
             "model": Namespace(arch=arch, dropout=dropout, **{f"{site}_position": spec for site, spec in specs.items()}),
         },
-        "model": {"positions_text": torch.tensor(list(text.encode()), dtype=torch.uint8)},
+        "model": {"positions_version": torch.tensor(list(text.encode()))},
         "optimizer_history": [history],
         "extra_state": {"train_iterator": {"epoch": 1}},
     }

@@ -1,0 +1,133 @@
+"""Several workers: processes on a CPU train as one; machines find each other through torchrun or SLURM."""
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq.distributed import utils as distributed_utils
+
+from tests.recipes.captions import RECIPE, assert_same_parameters, environment
+
+
+@pytest.fixture(scope="module")
+def one(prepared, tmp_path_factory):
+    recipe = prepared.beside(tmp_path_factory.mktemp("one") / "out", DROPOUT="0")
+    recipe.run("train")
+    return recipe
+
+
+@pytest.mark.slow
+def test_two_processes_end_with_the_parameters_of_one(one, tmp_path):
+    """To rounding; and killed together, they go on from their checkpoint."""
+    two = one.beside(tmp_path / "out", PROCS="2").start("train")
+    two.wait_until(lambda: "num_updates=10," in two.log())
+    two.kill()
+    assert "updates are there" in two.run("train")
+    assert "training on 2 devices" in two.log() and "training on 1 devices" in one.log()
+    assert_same_parameters(one.state(), two.state(), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_ends_the_others(one, tmp_path):
+    two = one.beside(tmp_path / "out", PROCS="2").start("train")
+    two.wait_until(lambda: "num_updates=6," in two.log())
+    (worker,) = workers(two, rank=1)
+    os.kill(worker, signal.SIGKILL)
+    printed = two.finish(status=1)
+    assert "failed on worker 1; all that the workers printed is in" in printed.splitlines()[-1]
+    assert not workers(two, rank=0) and not workers(two, rank=1)
+    two.run("train")
+    assert_same_parameters(one.state(), two.state(), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.slow
+def test_another_number_of_workers_is_another_setting(one):
+    printed = one.start("train", PROCS="2").finish(status=1)
+    assert "made with other settings" in printed and "> WORKERS=2" in printed
+
+
+def workers(recipe, rank):
+    """The processes of this rank in this output folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().decode().split("\0")
+        except OSError:  # ended meanwhile
+            continue
+        if str(recipe.out / "data") in words and words[words.index("--distributed-rank") + 1] == str(rank):
+            found.append(int(path.parent.name))
+    return found
+
+
+def test_torchrun_gives_every_worker_its_rank(tmp_path):
+    """Two machines of two GPUs, on this one; in place of training every worker writes down what fairseq would read."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    script(tools / "python", f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    script(tools / "torchrun", f'#!/bin/sh\nexec "{sys.executable}" -m torch.distributed.run "$@"\n')
+    names = '"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"'
+    line = f'print(*(os.environ[name] for name in ({names})), file=open("{tmp_path}/" + os.environ["RANK"], "w"))'
+    script(tools / "fairseq-train", f"import os\n{line}\n")
+    out = tmp_path / "out"
+    (out / "data").mkdir(parents=True)
+    (out / "data" / "corpus.txt").touch()
+    nodes = {"NNODES": "2", "GPUS": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    options = {"SIZE": "base", "METHODS": "none", "OUT": str(out), "POSENC_BIN": str(tools), **nodes}
+    machines = [
+        subprocess.Popen([RECIPE, "train"], env=environment(NODE_RANK=str(rank), **options), start_new_session=True)
+        for rank in (0, 1)
+    ]
+    assert [machine.wait(timeout=120) for machine in machines] == [0, 0]
+    for rank in range(4):
+        assert (tmp_path / str(rank)).read_text().split() == [str(rank), "4", "127.0.0.1", nodes["MASTER_PORT"]]
+
+
+def script(path, text):
+    path.write_text(text)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+def free_port():
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def config(**given):
+    """Of fairseq-train with these flags."""
+    plain = {"distributed_init_method": None, "tpu": False, "pipeline_model_parallel": False, "distributed_port": -1}
+    return SimpleNamespace(**{**plain, "distributed_rank": 0, "distributed_no_spawn": False, "device_id": 0, **given})
+
+
+def test_fairseq_reads_what_torchrun_sets(monkeypatch):
+    for name, value in {"MASTER_ADDR": "m0", "MASTER_PORT": "29500", "WORLD_SIZE": "4", "RANK": "3"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    found = config(distributed_world_size=4)
+    distributed_utils.infer_init_method(found)
+    assert (found.distributed_init_method, found.distributed_rank, found.device_id) == ("env://", 3, 1)
+    assert found.distributed_no_spawn
+
+
+def test_fairseq_reads_what_srun_sets(monkeypatch, tmp_path):
+    script(tmp_path / "scontrol", '#!/bin/sh\n[ "$*" = "show hostnames m[0-1]" ] && printf "m0\\nm1\\n"\n')
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    slurm = {"NNODES": "2", "NTASKS_PER_NODE": "2", "STEP_NODELIST": "m[0-1]", "PROCID": "3", "LOCALID": "1"}
+    for name, value in slurm.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    for name in ("MASTER_ADDR", "RANK"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    found = config(distributed_world_size=4, distributed_port=29500)
+    distributed_utils.infer_init_method(found)
+    assert (found.distributed_init_method, found.distributed_rank, found.device_id) == ("tcp://m0:29500", 3, 1)
+    assert found.distributed_no_spawn
