@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -27,7 +29,7 @@ class Attention(nn.Module):
         super().__init__()
         if embed_dim % num_heads:
             raise ValueError(f"embed_dim {embed_dim} must be divisible by num_heads {num_heads}")
-        self.num_heads, self.dropout = num_heads, dropout
+        self.num_heads, self.dropout, self.keeps_dropout = num_heads, dropout, False
         key_dim = embed_dim if key_dim is None else key_dim
         widths = {"query": embed_dim, "key": key_dim, "value": key_dim}
         for name, width in widths.items():
@@ -116,7 +118,7 @@ class Attention(nn.Module):
             k,
             v,
             attn_mask=logits,
-            dropout_p=self.dropout if self.training else 0.0,
+            dropout_p=self.dropout if self.training or self.keeps_dropout else 0.0,
             is_causal=additive.causal and logits is None,
             scale=placement.scale(ctx.layer),
         )
@@ -135,10 +137,16 @@ class Attention(nn.Module):
         weights = scores.softmax(-1)
         if additive.blind is not None:
             weights = weights.masked_fill(additive.blind, 0.0)
-        probs = F.dropout(weights.to(v.dtype), self.dropout, self.training)
+        probs = F.dropout(weights.to(v.dtype), self.dropout, self.training or self.keeps_dropout)
         out = probs @ v  # [B, H, T, S], [B, H, S, D] -> [B, H, T, D]
         values = placement.total("content_values", probs, v, ctx=ctx)
         return (out if values is None else out + values), weights
+
+    def make_generation_fast_(
+        self, retain_dropout: bool = False, retain_dropout_modules: list[str] | None = None, **kwargs: Any
+    ) -> None:
+        """fairseq's --retain-dropout and --retain-dropout-modules."""
+        self.keeps_dropout = retain_dropout and (retain_dropout_modules is None or "Attention" in retain_dropout_modules)
 
     @staticmethod
     def logits(placement: Placement, ctx: AttentionContext, q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:

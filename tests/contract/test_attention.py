@@ -67,3 +67,16 @@ def test_given_sizes_survive_the_architecture(name):
     ARCH_CONFIG_REGISTRY[f"posenc_{name}_small"](args)
     assert {key: getattr(args, key) for key in given} == given
     assert args.encoder_embed_dim == 256 and args.encoder_position
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_retained_dropout_acts_in_evaluation(need_weights):
+    """fairseq's --retain-dropout, which asks every module."""
+    attention = posenc.build_attention("t5", 16, 4, dropout=0.5).eval()
+    x = torch.randn(5, 2, 16)
+    out = [attention(x, x, x, need_weights=need_weights)[0] for _ in range(2)]
+    assert out[0].equal(out[1])
+    attention.make_generation_fast_(name="any", retain_dropout=True, retain_dropout_modules=["Encoder"])
+    assert attention(x, x, x, need_weights=need_weights)[0].equal(out[0])
+    attention.make_generation_fast_(name="any", retain_dropout=True)
+    assert not attention(x, x, x, need_weights=need_weights)[0].equal(out[0])
