@@ -32,6 +32,7 @@ try:
     from fairseq.data import data_utils
     from fairseq.distributed import utils as distributed_utils
     from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
+    from fairseq.tasks import FairseqTask
 except Exception as error:  # missing, half installed, or PyPI's 0.12.2, which dies of a ValueError on Python 3.11
     raise SystemExit(
         f"fairseq_posenc: fairseq cannot be imported ({_first_line(error)}); "
@@ -218,6 +219,26 @@ def _keeps_the_rest(batch_by_size):
     return batch_all
 
 
+def _repeatably(get_batch_iterator):
+    """Later versions of fairseq draw from seed and epoch which sentences share a batch, but only once: a training that is resumed
+    in another epoch than the first would have other batches to its end than without the interruption."""
+
+    @functools.wraps(get_batch_iterator)
+    def get_same_batches(self, dataset, *args, **kwargs):
+        anew = kwargs.get("disable_iterator_cache") or kwargs.get("update_epoch_batch_itr")
+        if anew or "epoch" not in kwargs or not self.can_reuse_epoch_itr(dataset):
+            return get_batch_iterator(self, dataset, *args, **kwargs)
+        kept = self.dataset_to_epoch_iter.get(dataset)
+        epoch = kwargs.pop("epoch")
+        iterator = get_batch_iterator(self, dataset, *args, epoch=1, **kwargs)
+        if iterator is not kept:
+            iterator.epoch = max(epoch, 1)
+            dataset.set_epoch(epoch)
+        return iterator
+
+    return get_same_batches
+
+
 # --- several workers ------------------------------------------------------------------------------------------------
 
 
@@ -265,6 +286,7 @@ def apply() -> None:
             module.eval = _evaluate
     distributed_utils._broadcast_object_slow = _broadcast_object
     data_utils.batch_by_size = _keeps_the_rest(data_utils.batch_by_size)
+    FairseqTask.get_batch_iterator = _repeatably(FairseqTask.get_batch_iterator)
     silence_warnings()
 
 

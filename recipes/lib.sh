@@ -47,7 +47,7 @@ run_logged() { # FILE COMMAND...: all that fairseq-train prints is appended to F
   shift
   if [[ -n $DRY_RUN ]]; then show "$@" ">>" "$file"; else
     "$@" > >(tee -a "$file" | progress) 2>&1 &
-    wait $! || { tail -n 5 "$file" >&2 && fail "${1##*/} failed; its last lines are above, all of them in $file"; }
+    wait $! || { tail -n 5 "$file" >&2 && fail "training failed; its last lines are above, all of them in $file"; }
   fi
 }
 
@@ -75,7 +75,7 @@ run_workers() { # FILE COUNT COMMAND...: as run_logged, of processes that train 
       kill "${workers[@]}" 2>/dev/null || true
       wait
       [[ $failed == *" 0"* ]] || tail -n 5 "$file.rank${failed##* }" >&2
-      fail "${1##*/} failed on worker$failed; all that the workers printed is in $file and $file.rank*"
+      fail "training failed on worker$failed; all that the workers printed is in $file and $file.rank*"
     fi
     sleep 0.5
   done
@@ -123,7 +123,7 @@ open_output() { # FOLDER NAME...: the folder takes results of one set of values 
   mkdir -p "$folder"
   if command -v flock >/dev/null; then # held by every command started here, so also by one that outlives a killed recipe
     exec 9>>"$folder/.lock"
-    flock -n 9 || fail "$folder is in use, by another recipe or by a command that a killed one has left"
+    flock -w 5 9 || fail "$folder is in use, by another recipe or by a command that a killed one has left"
   fi
   if [[ ! -e $folder/settings ]]; then
     printf '%s' "$settings" >"$folder/settings.part"

@@ -22,6 +22,12 @@ def slopes(heads: int) -> list[float]:
     return found + [2 ** (-8 * i / (2 * below)) for i in range(1, 2 * (heads - below), 2)]
 
 
+def penalty(ctx: AttentionContext, slopes: list[float]) -> Tensor:
+    """- m_h |s - t|: [B or 1, H, T, S]."""
+    fall = torch.tensor(slopes, device=ctx.keys.ids.device)
+    return by_distance(ctx.queries, ctx.keys, lambda delta: -torch.tensordot(fall, delta.abs().float(), 0))
+
+
 class Alibi(PositionMethod):
     """A penalty that grows with the distance to earlier keys, with a fixed slope for every head.
 
@@ -61,11 +67,11 @@ class Alibi(PositionMethod):
         self.slopes = slopes(dims.num_heads)
 
     def bias(self, ctx: AttentionContext) -> Tensor:
-        fall = torch.tensor(self.slopes, device=ctx.keys.ids.device)
-        if self.options.ratio != 1.0:
-            away = (ctx.keys.ids.unsqueeze(-2) - self.options.ratio * ctx.queries.ids.unsqueeze(-1)).abs()
-            return -fall[:, None, None] * away.unsqueeze(1)  # [H, 1, 1] * [B, 1, T, S]
-        return by_distance(ctx.queries, ctx.keys, lambda delta: -torch.tensordot(fall, delta.abs().float(), 0))
+        if self.options.ratio == 1.0:
+            return penalty(ctx, self.slopes)
+        away = (ctx.keys.ids.unsqueeze(-2) - self.options.ratio * ctx.queries.ids.unsqueeze(-1)).abs()
+        fall = torch.tensor(self.slopes, device=away.device)
+        return -fall[:, None, None] * away.unsqueeze(1)  # [H, 1, 1] * [B, 1, T, S]
 
 
 class AlibiSymmetric(PositionMethod):
@@ -97,8 +103,7 @@ class AlibiSymmetric(PositionMethod):
     )
 
     def bias(self, ctx: AttentionContext) -> Tensor:
-        fall = torch.tensor(slopes(self.dims.num_heads), device=ctx.keys.ids.device)
-        return by_distance(ctx.queries, ctx.keys, lambda delta: -torch.tensordot(fall, delta.abs().float(), 0))
+        return penalty(ctx, slopes(self.dims.num_heads))
 
 
 class AlibiNonsymmetric(PositionMethod):
@@ -136,8 +141,7 @@ class AlibiNonsymmetric(PositionMethod):
         self.slopes = 2 * slopes(dims.num_heads // 2)
 
     def bias(self, ctx: AttentionContext) -> Tensor:
-        fall = torch.tensor(self.slopes, device=ctx.keys.ids.device)
-        return by_distance(ctx.queries, ctx.keys, lambda delta: -torch.tensordot(fall, delta.abs().float(), 0))
+        return penalty(ctx, self.slopes)
 
     def mask(self, ctx: AttentionContext) -> Tensor:
         delta = distances(ctx.queries, ctx.keys).unsqueeze(1)  # [B or 1, 1, T, S]

@@ -1,0 +1,91 @@
+"""A training that is interrupted ends as it would have without, whatever the disk did."""
+
+import resource
+import shutil
+
+import pytest
+import torch
+from fairseq import checkpoint_utils, file_io
+
+import fairseq_posenc  # noqa: F401
+
+#: 48 sentences are 3 updates an epoch, from batches whose members the seed draws
+EPOCHS = ["--max-update", 100, "--batch-size", 8, "--update-freq", 2, "--save-interval-updates", 1, "--clip-norm", 1]
+
+
+@pytest.fixture(scope="module")
+def whole(fairseq, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    fairseq.train("posenc_t5_tiny", folder, *EPOCHS, "--max-epoch", 3).succeeded()
+    return folder
+
+
+@pytest.mark.parametrize("name", ["checkpoint_1_2.pt", "checkpoint_1_3.pt", "checkpoint_2_5.pt", "checkpoint_3_8.pt"])
+def test_from_any_epoch_the_parameters_are_the_same(fairseq, whole, tmp_path, name):
+    """Bit by bit: dropout, the order of batches, and which sentences share one."""
+    path = whole / name
+    if not path.exists():  # of the end of an epoch fairseq keeps no checkpoint by update
+        fairseq.train("posenc_t5_tiny", tmp_path, *EPOCHS, "--max-epoch", int(name.split("_")[1])).succeeded()
+    else:
+        shutil.copy(path, tmp_path / "checkpoint_last.pt")
+    updates = name.removesuffix(".pt").rsplit("_")[-1]
+    output = fairseq.train("posenc_t5_tiny", tmp_path, *EPOCHS, "--max-epoch", 3).succeeded()
+    assert f"@ {updates} updates" in output
+    one, other = (fairseq.state(folder / "checkpoint_last.pt") for folder in (whole, tmp_path))
+    assert one["optimizer_history"][-1]["num_updates"] == other["optimizer_history"][-1]["num_updates"] == 9
+    for key, tensor in one["model"].items():
+        torch.testing.assert_close(other["model"][key], tensor, rtol=0, atol=0, msg=key)
+
+
+# --- a full disk ---
+
+
+STATE = {"model": {"weight": torch.arange(300_000.0)}, "cfg": {}}
+
+
+@pytest.fixture
+def full_disk():
+    """For files over 100 kB, until it is given room."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.fixture
+def pauses(monkeypatch):
+    """What happens meanwhile."""
+    found = []
+    monkeypatch.setattr("time.sleep", lambda seconds: found and found.pop(0)())
+    return found
+
+
+def test_a_checkpoint_that_cannot_be_written_is_one_line(full_disk, pauses, tmp_path, caplog):
+    path = tmp_path / "checkpoint_last.pt"
+    path.write_bytes(b"the one before")
+    with pytest.raises(SystemExit, match=r"checkpoint_last\.pt could not be written \(File too large\)\. .* make room") as error:
+        checkpoint_utils.torch_persistent_save(STATE, str(path))
+    assert "\n" not in str(error.value) and not caplog.records
+    assert path.read_bytes() == b"the one before" and list(tmp_path.iterdir()) == [path]
+
+
+def test_room_that_comes_in_time_is_used(full_disk, pauses, tmp_path):
+    pauses.append(full_disk)
+    checkpoint_utils.torch_persistent_save(STATE, str(tmp_path / "checkpoint_last.pt"))
+    found = torch.load(tmp_path / "checkpoint_last.pt", weights_only=True)
+    torch.testing.assert_close(found["model"]["weight"], STATE["model"]["weight"])
+    assert (tmp_path / "checkpoint_last.pt").stat().st_size < 2 * 4 * 300_000  # nothing of the first try is in it
+
+
+def test_a_copy_that_cannot_be_written_leaves_the_one_before(tmp_path, full_disk):
+    full_disk()  # room for the first
+    source, target = tmp_path / "checkpoint_best.pt", tmp_path / "checkpoint_last.pt"
+    source.write_bytes(bytes(200_000))
+    target.write_bytes(b"the one before")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+    with pytest.raises(SystemExit, match=r"checkpoint_last\.pt could not be written \(File too large\)"):
+        file_io.PathManager.copy(str(source), str(target), overwrite=True)
+    assert target.read_bytes() == b"the one before" and len(list(tmp_path.iterdir())) == 2
+    full_disk()
+    assert file_io.PathManager.copy(str(source), str(target), overwrite=True)
+    assert target.read_bytes() == source.read_bytes()
