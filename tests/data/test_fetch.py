@@ -1,10 +1,8 @@
-"""Downloads from a server of this machine that can break off, fail, change its files and lie about them."""
+"""Downloads that break off, fail, or bring something else than before."""
 
 import contextlib
 import hashlib
 import resource
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -14,53 +12,9 @@ from fairseq_posenc.data.fetch import TRIES, Source
 BODY = bytes(range(256)) * 4000  # of many reads
 
 
-class Server(ThreadingHTTPServer):
-    """`files` by name; `failures` and `cuts` are used up, one a request."""
-
-    def __init__(self):
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.files, self.failures, self.cuts, self.requests, self.ranges = {}, [], [], [], True
-        self.address = f"http://127.0.0.1:{self.server_port}/some/where"
-
-
-class Handler(BaseHTTPRequestHandler):
-    def log_message(self, *args):
-        pass
-
-    def do_GET(self):
-        server, name = self.server, self.path.rsplit("/", 1)[1]
-        server.requests.append((name, self.headers["Range"]))
-        if name not in server.files:
-            return self.send_error(404)
-        if server.failures:
-            return self.send_error(server.failures.pop(0))
-        body = server.files[name]
-        tag, begin = f'"{hashlib.md5(body).hexdigest()}"', 0
-        if server.ranges and self.headers["Range"] and self.headers["If-Range"] == tag:
-            begin = int(self.headers["Range"].removeprefix("bytes=").removesuffix("-"))
-            if begin >= len(body):
-                return self.send_error(416)
-        self.send_response(206 if begin else 200)
-        self.send_header("ETag", tag)
-        self.send_header("Content-Length", str(len(body) - begin))
-        self.end_headers()
-        rest = body[begin:]
-        self.wfile.write(rest[: server.cuts.pop(0)] if server.cuts else rest)
-
-
-@pytest.fixture
-def server():
-    with Server() as found:
-        thread = threading.Thread(target=found.serve_forever, args=(0.01,))
-        thread.start()
-        found.files["a.bin"] = BODY
-        yield found
-        found.shutdown()
-        thread.join()
-
-
 @pytest.fixture
 def source(server, tmp_path):
+    server.files["a.bin"] = BODY
     return lambda: Source(server.address, tmp_path / "downloads", tmp_path / "record" / "sums", pause=0.001)
 
 

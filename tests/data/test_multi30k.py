@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+import shutil
 
 import pytest
 
@@ -102,6 +103,22 @@ def test_white_space_and_line_ends_come_in_one_form(folder, take):
     assert take(folder)["train.en"][3] == "two blanks, a line separator and a hard blank"
     write(folder, "train.en", "\n".join(lines("train", "en")).encode())  # the last line without an end
     assert take(folder)["train.en"] == lines("train", "en")
+
+
+@pytest.mark.parametrize("form", ["folder", "json_folder"])
+def test_a_mirror_gives_the_same_as_a_folder(request, server, take, capsys, tmp_path, form):
+    folder = request.getfixturevalue(form)
+    server.files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    server.cuts = [None] * 3 + [40]
+    expected = take(folder)
+    record = ["--downloads", str(tmp_path / "kept"), "--record", str(tmp_path / "sums")]
+    text = take(server.address, *record)
+    assert text.pop("corpus.txt") == [f"unknown data en-uk of {server.address}"]
+    assert text == {name: lines for name, lines in expected.items() if name != "corpus.txt"}
+    assert len((tmp_path / "sums").read_text().splitlines()) == len(server.files)
+    server.files = dict.fromkeys(server.files, b"something else")
+    shutil.rmtree(tmp_path / "kept")
+    assert "is not as expected: its sha256 is" in take(server.address, *record)
 
 
 # --- what is refused ---
