@@ -239,6 +239,21 @@ def _repeatably(get_batch_iterator):
     return get_same_batches
 
 
+def _in_one_line(filter_indices):
+    """A sentence that is too long to validate or decode stops fairseq with a traceback around its clear message."""
+
+    @functools.wraps(filter_indices)
+    def filter_clearly(*args, **kwargs):
+        try:
+            return filter_indices(*args, **kwargs)
+        except Exception as error:
+            if "since max_positions=" not in str(error):
+                raise
+            raise SystemExit(f"fairseq_posenc: {error}") from None
+
+    return filter_clearly
+
+
 # --- several workers ------------------------------------------------------------------------------------------------
 
 
@@ -285,6 +300,7 @@ def apply() -> None:
         if name == "fairseq.utils" or name.startswith("fairseq.models."):
             module.eval = _evaluate
     distributed_utils._broadcast_object_slow = _broadcast_object
+    FairseqTask.filter_indices_by_size = _in_one_line(FairseqTask.filter_indices_by_size)
     data_utils.batch_by_size = _keeps_the_rest(data_utils.batch_by_size)
     FairseqTask.get_batch_iterator = _repeatably(FairseqTask.get_batch_iterator)
     silence_warnings()
