@@ -21,8 +21,8 @@ setup(
         "matplotlib>=3.7",
     ],
     extras_require={
-        # transformers is an oracle of the parity tests: a pinned one, whose position code they know
-        "test": ["pytest", "pytest-xdist", "hypothesis", "ruff", "transformers==4.46.3"],
+        # transformers and x-transformers are oracles of the parity tests: pinned ones, whose position code they know
+        "test": ["pytest", "pytest-xdist", "hypothesis", "ruff", "transformers==4.46.3", "x-transformers==2.31.10"],
     },
     entry_points={"console_scripts": ["posenc = fairseq_posenc.cli:main"]},
 )

@@ -62,7 +62,9 @@ class PositionalAttention(Attention):
             for x, ids in ((query, query_positions), (key, key_positions))
         ]
         site = self.placement.site
-        ctx = self.placement.begin(AttentionContext(site, *sides, causal=site == "decoder", inputs=(query, key)), len(query))
+        ctx = self.placement.begin(
+            AttentionContext(site, *sides, causal=site == "decoder", inputs=(query, key), project=self.project_one), len(query)
+        )
         if self.placement.uses("attend", 0):
             raise PositionError("the method has a kernel of its own and no scores")
         q, k, _ = self.project(self.placement, ctx, query, key, key)

@@ -31,7 +31,7 @@ class Options:
     """The options that every method takes."""
 
     layers: Optional[tuple[int, ...]] = option(  # Optional: read at run time, also by Python 3.9
-        None, "layers that use the method, from 0, as in layers=0 or layers=0/2 or layers=0-3 (default: every layer)"
+        None, "layers that use the method, from 0, as in layers=0 or layers=0/2 or layers=0-3"
     )
 
 
@@ -46,10 +46,16 @@ class Dims:
     max_key_positions: int = 1024
     padding_idx: int = 1
     vocab_size: int = 0
+    words: Mapping[str, int] = dataclasses.field(default_factory=dict, repr=False, compare=False)  # the dictionary, if any
 
     @property
     def head_dim(self) -> int:
         return self.embed_dim // self.num_heads
+
+    @property
+    def max_distance(self) -> int:
+        """The largest distance between two positions."""
+        return max(self.max_positions, self.max_key_positions) - 1
 
 
 @dataclass(frozen=True)
@@ -170,6 +176,8 @@ class AttentionContext:
     causal: bool = False
     key_padding: Tensor | None = None  # bool [B, S], True at padding
     inputs: tuple[Tensor, Tensor] | None = None
+    tokens: Tensor | None = None  # [B, S], those of the keys, where the host has tokens
+    project: Callable[[str, Tensor], Tensor] | None = None  # ("query" or "key", [..., T, C]) -> [..., H, T, D], as this attention
     state: State | None = None
     structure: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)  # side information, e.g. trees
     drawn: Mapping[Any, Tensor] = dataclasses.field(default_factory=dict)  # method -> what its `draw` gave this forward
@@ -195,6 +203,10 @@ class PositionMethod(nn.Module):
     projections: frozenset[str] = frozenset({"query", "key", "value"})
     #: whether `bias` and `mask` differ between layers; where they do not, they are made once per forward
     per_layer: bool = False
+    #: what `rescale` is: a "factor" of positions, a function of the "scores", or one of queries and keys as well ("content")
+    rescales: str = "factor"
+    #: whether `key_input` gives other keys than one for every position
+    compresses: bool = False
     #: whether decoding keeps projected keys and values; a method whose `attend` keeps its own sums needs none
     keeps_keys: bool = True
 
@@ -274,8 +286,8 @@ class PositionMethod(nn.Module):
         """-> [B, H, T, S], added to the scaled product; may depend on queries and keys."""
         raise NotImplementedError
 
-    def bias(self, ctx: AttentionContext) -> Tensor:
-        """-> [B or 1, H or 1, T, S] in float32, added to the scaled product; depends on positions."""
+    def bias(self, ctx: AttentionContext) -> Tensor | None:
+        """-> [B or 1, H or 1, T, S] in float32, added to the scaled product, or None for nothing; depends on positions."""
         raise NotImplementedError
 
     def mask(self, ctx: AttentionContext) -> Tensor:
@@ -293,7 +305,7 @@ class PositionMethod(nn.Module):
     # -- helpers of methods with parameters --------------------------------------------------------------------------
 
     def parameter_table(self, *shape: int, share: str) -> nn.Parameter:
-        """A zero parameter [L or 1, H or 1, *shape]; `share` names who has it in common: none, heads, layers, heads+layers."""
+        """A zero parameter [L or 1, H or 1, *shape]; `share` names who has it in common: none, heads, layers, all."""
         return nn.Parameter(torch.zeros(*_owners(share, self.dims), *shape))
 
     def of_layer(self, parameter: Tensor, ctx: AttentionContext) -> Tensor:
@@ -307,5 +319,10 @@ class PositionMethod(nn.Module):
         return layers * heads * size
 
 
+def across_layers(share: str) -> bool:
+    """Whether layers have in common what is shared so."""
+    return share in ("layers", "all")
+
+
 def _owners(share: str, dims: Dims) -> tuple[int, int]:
-    return 1 if "layers" in share else dims.num_layers, 1 if "heads" in share else dims.num_heads
+    return 1 if across_layers(share) else dims.num_layers, 1 if share in ("heads", "all") else dims.num_heads

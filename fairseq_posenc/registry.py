@@ -61,18 +61,17 @@ class Part:
 
     def __str__(self) -> str:
         """The method and every option that differs from its default."""
-        changed = [
-            f"{field.name}={_text(getattr(self.options, field.name))}"
-            for field in dataclasses.fields(self.options)
-            if getattr(self.options, field.name) != field.default
-        ]
-        return self.name + (":" + ",".join(changed) if changed else "")
+        changed = [field.name for field in dataclasses.fields(self.options) if getattr(self.options, field.name) != field.default]
+        return self.name + (":" + self._texts(changed) if changed else "")
 
     @property
     def signature(self) -> str:
         """The method and all its options."""
-        fields = dataclasses.fields(self.options)
-        return self.name + ":" + ",".join(f"{f.name}={_text(getattr(self.options, f.name))}" for f in fields)
+        return self.name + ":" + self._texts([field.name for field in dataclasses.fields(self.options)])
+
+    def _texts(self, names: list[str]) -> str:
+        hints = typing.get_type_hints(type(self.options))
+        return ",".join(f"{name}={_text(getattr(self.options, name), hints[name])}" for name in names)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +125,7 @@ def option_rows(name: str) -> list[tuple[str, str, str, str]]:
     cls = method_class(name)
     hints = typing.get_type_hints(cls.Options)
     return [
-        (field.name, _allowed(hints[field.name], field.metadata), _text(field.default), field.metadata["help"])
+        (field.name, _allowed(hints[field.name], field.metadata), _text(field.default, hints[field.name]), field.metadata["help"])
         for field in dataclasses.fields(cls.Options)
     ]
 
@@ -169,7 +168,7 @@ def _value(text: str, hint: Any, metadata: typing.Mapping[str, Any]) -> Any:
     """Reads one value; raises ValueError where the type or the range does not allow it."""
     arguments = typing.get_args(hint)
     if type(None) in arguments:
-        return None if text == "none" else _value(text, next(a for a in arguments if a is not type(None)), metadata)
+        return None if text == _nothing(hint) else _value(text, next(a for a in arguments if a is not type(None)), metadata)
     if typing.get_origin(hint) is typing.Literal:
         matches = [choice for choice in arguments if str(choice) == text]
         if not matches:
@@ -182,12 +181,19 @@ def _value(text: str, hint: Any, metadata: typing.Mapping[str, Any]) -> Any:
             raise ValueError(text)
         return text == "true"
     value = hint(text)
+    if value == "":
+        raise ValueError(text)
     if hint is float and not math.isfinite(value):
         raise ValueError(text)
     low, high = metadata.get("minimum"), metadata.get("maximum")
     if (low is not None and not value >= low) or (high is not None and not value <= high):
         raise ValueError(text)
     return value
+
+
+def _nothing(hint: Any) -> str:
+    """What stands for None: no limit, or all layers."""
+    return "all" if any(typing.get_origin(a) is tuple for a in typing.get_args(hint)) else "none"
 
 
 def _layers(text: str) -> tuple[int, ...]:
@@ -204,7 +210,7 @@ def _layers(text: str) -> tuple[int, ...]:
 def _allowed(hint: Any, metadata: typing.Mapping[str, Any]) -> str:
     arguments = typing.get_args(hint)
     if type(None) in arguments:
-        return "none or " + _allowed(next(a for a in arguments if a is not type(None)), metadata)
+        return f"{_nothing(hint)} or " + _allowed(next(a for a in arguments if a is not type(None)), metadata)
     if typing.get_origin(hint) is typing.Literal:
         return "one of " + ", ".join(map(str, arguments))
     if typing.get_origin(hint) is tuple:
@@ -217,12 +223,12 @@ def _allowed(hint: Any, metadata: typing.Mapping[str, Any]) -> str:
     return kind + bounds.get((low is not None, high is not None), "")
 
 
-def _text(value: Any) -> str:
+def _text(value: Any, hint: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):
         return "/".join(map(str, value))
-    return "none" if value is None else str(value).replace("e+", "e")  # a plus would part methods
+    return _nothing(hint) if value is None else str(value).replace("e+", "e")  # a plus would part methods
 
 
 __all__ = ["Options", "Part", "Spec", "build", "card", "method_class", "names", "nearest", "option_rows", "parse"]

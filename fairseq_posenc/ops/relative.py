@@ -1,12 +1,48 @@
-"""From logits per clipped distance to logits per key, and back."""
+"""Products with vectors of distances, without a tensor [T, S, D]."""
 
 from __future__ import annotations
+
+from typing import Callable
 
 import torch
 from torch import Tensor
 
 from ..contract import Positions
-from .distances import distances, table_row
+from .distances import diagonals, distances, table_row
+
+
+def query_products(
+    q: Tensor, queries: Positions, keys: Positions, vectors: Callable[[Tensor], Tensor], limit: int | None = None
+) -> Tensor:
+    """q_t . r[s - t]: [B, H, T, D] -> [B, H, T, S].
+
+    `vectors` maps distances [W] to [H or 1, W, D]; those beyond +-limit are never asked for, they use its ends.
+    """
+    along = diagonals(queries, keys)
+    if limit is not None and (along is None or 2 * limit + 1 < len(along)):
+        known = torch.arange(-limit, limit + 1, device=q.device)
+        return spread(q @ vectors(known).transpose(-1, -2), clipped(queries, keys, limit))
+    if along is None:
+        known, rows = distances(queries, keys).unique(return_inverse=True)
+        return spread(q @ vectors(known).transpose(-1, -2), rows)
+    along = along if limit is None else along.clamp(-limit, limit)
+    return skew(q @ vectors(along).transpose(-1, -2), keys.ids.size(1))
+
+
+def key_products(
+    k: Tensor, queries: Positions, keys: Positions, vectors: Callable[[Tensor], Tensor], limit: int | None = None
+) -> Tensor:
+    """k_s . r[s - t]: [B, H, S, D] -> [B, H, T, S]; `vectors` and `limit` as in `query_products`."""
+    return query_products(k, keys, queries, lambda turned: vectors(-turned), limit).transpose(-1, -2)
+
+
+def skew(along: Tensor, columns: int) -> Tensor:
+    """[..., T, T + S - 1], column s - t + T - 1 of row t for key s, -> [..., T, S]; a view."""
+    rows, width = along.shape[-2:]
+    if rows == 1:
+        return along
+    # what row t needs begins one number earlier than in the row before: rows of width - 1 line them up
+    return along.flatten(-2)[..., rows - 1 : rows * width - 1].unflatten(-1, (rows, width - 1))[..., :columns]
 
 
 def clipped(queries: Positions, keys: Positions, limit: int) -> Tensor:

@@ -55,7 +55,7 @@ class Attention(nn.Module):
 
         Methods with a kernel of their own have no weights.
         """
-        ctx = ctx.at(inputs=(query, key))
+        ctx = ctx.at(inputs=(query, key), project=self.project_one)
         q, k, v = self.project(placement, ctx, query, key, key if value is None else value)
         if placement.uses("attend", ctx.layer):
             out, weights = placement.using("attend", ctx)[0][0].attend(q, k, v, ctx), None
@@ -91,9 +91,13 @@ class Attention(nn.Module):
             state.keep("value", v)
         return q, k, v
 
+    def project_one(self, which: str, x: Tensor) -> Tensor:
+        """[..., T, C] -> [..., H, T, D] by the projection of queries or keys, for vectors that are neither."""
+        return self._heads({"query": self.q_proj, "key": self.k_proj}[which], x)
+
     def _heads(self, projection: nn.Linear | None, x: Tensor) -> Tensor:
         x = x if projection is None else projection(x)
-        return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # [B, T, C] -> [B, H, T, D]
+        return x.unflatten(-1, (self.num_heads, -1)).transpose(-3, -2)  # [B, T, C] -> [B, H, T, D]
 
     def fused(
         self, placement: Placement, ctx: AttentionContext, q: Tensor, k: Tensor, v: Tensor, additive: Additive

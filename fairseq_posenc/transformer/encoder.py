@@ -62,7 +62,7 @@ class Encoder(Stack, FairseqEncoder):
         padding = padding if padding.any() else None
         at = Positions.counted(0, tokens.size(1), tokens.device)
         ctx = self.position.begin(
-            AttentionContext("encoder", at, at, key_padding=padding, structure=structure or {}), len(tokens)
+            AttentionContext("encoder", at, at, key_padding=padding, tokens=tokens, structure=structure or {}), len(tokens)
         )
         x, embedded = self.embed(tokens, ctx)
         if padding is not None:

@@ -91,11 +91,11 @@ class PositionTransformer(TransformerModel):
 
     @classmethod
     def build_encoder(cls, cfg: Any, src_dict: Any, embed_tokens: nn.Embedding) -> Encoder:
-        return Encoder(cfg, src_dict, embed_tokens, _placement(cfg, "encoder", cfg.encoder, embed_tokens))
+        return Encoder(cfg, src_dict, embed_tokens, _placement(cfg, "encoder", cfg.encoder, src_dict))
 
     @classmethod
     def build_decoder(cls, cfg: Any, tgt_dict: Any, embed_tokens: nn.Embedding) -> Decoder:
-        placements = (_placement(cfg, site, cfg.decoder, embed_tokens) for site in ("decoder", "cross"))
+        placements = (_placement(cfg, site, cfg.decoder, tgt_dict) for site in ("decoder", "cross"))
         return Decoder(cfg, tgt_dict, embed_tokens, *placements)
 
     def __init__(self, args: Any, encoder: Encoder, decoder: Decoder):
@@ -158,7 +158,7 @@ class PositionTransformer(TransformerModel):
                 )
 
 
-def _placement(cfg: Any, site: str, side: Any, embed_tokens: nn.Embedding) -> Placement:
+def _placement(cfg: Any, site: str, side: Any, dictionary: Any) -> Placement:
     own, other = cfg.max_target_positions, cfg.max_source_positions
     dims = Dims(
         embed_dim=side.embed_dim,
@@ -166,8 +166,9 @@ def _placement(cfg: Any, site: str, side: Any, embed_tokens: nn.Embedding) -> Pl
         num_layers=side.layers,
         max_positions=other if site == "encoder" else own,
         max_key_positions=own if site == "decoder" else other,
-        padding_idx=embed_tokens.padding_idx,
-        vocab_size=embed_tokens.num_embeddings,
+        padding_idx=dictionary.pad(),
+        vocab_size=len(dictionary),
+        words=dictionary.indices,
     )
     spec = getattr(side if site != "cross" else cfg, "position" if site != "cross" else "cross_position")
     return Placement(build(spec, dims, site), dims, site)

@@ -145,7 +145,8 @@ class Placement(nn.Module):
         total = None
         for part, here in self.using(hook, ctx):
             term = getattr(part, hook)(*args, here)
-            total = term if total is None else total + term
+            if term is not None:
+                total = term if total is None else total + term
         return total
 
     def keeps_keys(self, layer: int) -> bool:
@@ -232,15 +233,29 @@ def _refuse_contradictions(plan: dict, dims: Dims, projections: frozenset[str]) 
     if len(set(scales.values())) > 1:
         listed = ", ".join(f"{name} by {value:.4g}" for name, value in scales.items())
         raise PositionError(f"methods scale the product of queries and keys differently ({listed}); choose one of them")
+    rescaling = sorted((part for part, _ in plan.get("rescale", ())), key=lambda part: part.rescales == "factor")
+    if len(rescaling) > 1 and rescaling[0].rescales != "factor":
+        raise PositionError(
+            f"{rescaling[0].card.name} does not only multiply the scores, so it matters whether {rescaling[1].card.name} "
+            "comes before or after it; give them different layers (layers=...) or leave one out"
+        )
+    changing = [part for hook in ("key_input", "value_input", "rotate_key") for part, _ in plan.get(hook, ())]
+    for compressing in (part for part in changing if part.compresses):
+        for other in (part for part in changing if part is not compressing):
+            raise PositionError(
+                f"{compressing.card.name} mixes the keys of all positions, so {other.card.name} finds none to act on; "
+                "give them different layers (layers=...) or leave one out"
+            )
     rotating = [part.card.name for part, _ in plan.get("rotate_query", ())]
     if len(rotating) > 1:
         raise PositionError(
             f"{rotating[0]} and {rotating[1]} both replace queries and keys; "
             "give them different layers (layers=...) or leave one out"
         )
-    reading = [part.card.name for part, _ in plan.get("content_scores", ()) if part.card.name not in rotating]
+    readers = [part for part, _ in plan.get("content_scores", ())] + [p for p in rescaling if p.rescales == "content"]
+    reading = [part.card.name for part in readers if part.card.name not in rotating]
     if rotating and reading:
         raise PositionError(
-            f"{reading[0]} adds a term of the queries that {rotating[0]} rotates, so its relative term would depend on the "
+            f"{reading[0]} has a term of the queries that {rotating[0]} rotates, so its relative term would depend on the "
             "absolute position; give one of them other layers (layers=...) or leave it out"
         )

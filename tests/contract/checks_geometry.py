@@ -21,8 +21,9 @@ def check_order(case: Case) -> None:
     The decoder has one layer here: with two, causality alone tells orders apart.
     """
     model = build_for(case, decoder_layers=1)
-    source, target = torch.stack(sentences(11, 7)), torch.stack(sentences(12, 7))
-    order = torch.tensor([5, 4, 3, 2, 1, 0, 6])
+    length = 40  # longer than the window of the methods that have one
+    source, target = torch.stack(sentences(11, length)), torch.stack(sentences(12, length))
+    order = torch.cat([torch.arange(length - 1).flip(0), torch.tensor([length - 1])])
     before = logits(model, source, target)
     if case.site == "decoder":  # all words before the last, whose own place stays
         before, after = before[:, -1], logits(model, source, target[:, order])[:, -1]
@@ -37,9 +38,12 @@ def check_order(case: Case) -> None:
 
 
 def _knows_order(case: Case) -> bool:
-    """A mask to the left adds nothing to the causal mask that the last query could tell."""
-    masks_only = case.method().hooks <= {"mask", "attend"} and "mask" in type(case.method())._overridden
-    return case.card.reference != "none" and not (case.site == "decoder" and masks_only)
+    """A mask to the left adds nothing to the causal mask, unless it hides some of the earlier words."""
+    method, at = case.method(), Positions.counted(0, 40)
+    masks_only = method.hooks <= {"mask", "attend"} and "mask" in type(method)._overridden
+    if case.site != "decoder" or not masks_only:
+        return case.card.reference != "none"
+    return not bool(method.mask(AttentionContext("decoder", at, at, causal=True))[..., -1, :-1].all())
 
 
 def check_direction(case: Case) -> None:
@@ -123,8 +127,8 @@ def _runs_beyond(case: Case, model, limit: int) -> None:
 def check_far(case: Case) -> None:
     """Far positions tie exactly where the card says "clips"."""
     hooks = case.method().hooks
-    if case.card.beyond == "error" or case.card.injection in ("none", "other") or hooks <= {"mask"}:
-        assert case.card.beyond != "clips"  # no position enters that could be clipped
+    if case.card.beyond == "error" or case.card.injection in ("none", "other") or hooks <= {"mask"} or "attend" in hooks:
+        assert case.card.beyond != "clips"  # no position enters scores that could be clipped
         return
     near, far = _far_vectors(case) if hooks <= VECTORS else _far_scores(case)
     if case.card.beyond == "clips":

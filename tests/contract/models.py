@@ -21,6 +21,7 @@ from .cases import SMALL, Case
 
 PAD = SMALL.padding_idx
 FIRST, LAST = 4, SMALL.vocab_size  # the real words of the dictionary
+END = 2
 
 
 def build(
@@ -80,8 +81,12 @@ def position_parameters(model: PositionTransformer) -> dict[str, nn.Parameter]:
 
 
 def sentences(seed: int, *lengths: int) -> list[Tensor]:
+    """Random words, and among them the end of a segment."""
     generator = torch.Generator().manual_seed(seed)
-    return [torch.randint(FIRST, LAST, (length,), generator=generator) for length in lengths]
+    found = [torch.randint(FIRST, LAST, (length,), generator=generator) for length in lengths]
+    for words in found:
+        words[len(words) // 3] = END
+    return found
 
 
 def batch(rows: list[Tensor], side: str = "right", extra: int = 0) -> Tensor:

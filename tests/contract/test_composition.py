@@ -84,7 +84,7 @@ def test_a_method_beside_itself_keeps_its_own_state(name):
 def test_every_part_has_an_effect(case):
     """A method that another one overrides must be refused, not left without effect."""
     whole = build(**{case.site: case.spec})
-    source, target = torch.stack(sentences(42, 9, 9)), torch.stack(sentences(43, 8, 8))
+    source, target = torch.stack(sentences(42, 40, 40)), torch.stack(sentences(43, 39, 39))
     parts = case.spec.split("+")
     for kept, left_out in (parts, reversed(parts)):
         if registry.card(left_out).reference != "none":

@@ -28,14 +28,8 @@ MODEL = [
 ]
 PLACES = [geometry.check_shift, geometry.check_uncounted, geometry.check_length]
 ALONE = [attention.check_attention_padding, attention.check_kernels, attention.check_weights]
-STEPS = [attention.check_attention_steps]
 PROBES = [
-    (probes.RunningBias, "decoder", None, MODEL + PLACES + STEPS),
-    *((probes.Gaussian, site, None, MODEL + PLACES + ALONE) for site in ("encoder", "decoder", "cross")),
-    (probes.Gaussian, "decoder", None, STEPS),
     *((probes.Shifted, site, None, MODEL + PLACES + ALONE) for site in ("encoder", "decoder")),
-    *((probes.Compressed, site, None, MODEL + PLACES + ALONE) for site in ("encoder", "cross")),
-    (probes.Compressed, "cross", None, STEPS),
     (probes.Graph, "encoder", probes.graph, MODEL + PLACES),
     (probes.Countdown, "decoder", probes.length, MODEL + PLACES),
     (

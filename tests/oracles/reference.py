@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any, Callable
 
 import numpy as np
@@ -25,6 +26,15 @@ class Place:
     padding_idx: int = 1
     layer: int = 0
     head: int = 0
+    projections: dict[str, tuple] = dataclasses.field(default_factory=dict)
+    query_ids: Sequence[Any] = ()  # the position of every column
+    key_ids: Sequence[Any] = ()
+    real: Sequence[int] = ()  # the key columns that are no padding
+    inputs: tuple = ()  # queries, keys and values of all columns before their projections
+
+    @property
+    def causal(self) -> bool:
+        return self.site == "decoder"
 
     def __getitem__(self, option: str) -> Any:
         return self.options[option]
@@ -47,7 +57,10 @@ class Oracle:
     score(q, k, t, s, at) is a head's logit, or nan where the equation says nothing because the site hides it anyway;
     value(v, t, s, at) what query t reads from a key; allowed(t, s, at) whether it may look there at all.
     query_input and key_input (x, t, at) come before the projections, embed(x [T, C], ids, at) before the layers and
-    before_layer before each of them. head(values, t, seen, at) replaces a whole head.
+    before_layer before each of them. With `seen`, the key columns that a query may look at,
+    row(q, k, column, seen, at) gives all logits of a query where they depend on more than one key,
+    plus(values, column, seen, at) is added to a head's output, head(values, column, seen, at) replaces it, and
+    output(column, seen, at) replaces the projections too.
     `random` marks what is only equal on average and `real` what is defined between whole positions;
     `reach` is the number of positions that may be asked for, if limited.
     """
@@ -62,7 +75,10 @@ class Oracle:
     key_input: Callable = lambda x, s, at: x
     embed: Callable | None = None
     before_layer: Callable | None = None
+    row: Callable | None = None
+    plus: Callable | None = None
     head: Callable | None = None
+    output: Callable | None = None
     random: bool = False
     real: bool = False
     reach: int | None = None
@@ -92,17 +108,24 @@ def count(padding: np.ndarray) -> list[int]:
     return ids
 
 
+def logits(oracle: Oracle, q, k, column: int, seen: list[int], at: Place) -> list[float]:
+    """Of one query and the keys that it may look at."""
+    if oracle.row is not None:
+        return oracle.row(q, k, column, seen, at)
+    return [oracle.score(q[column], k[row], at.query_ids[column], at.key_ids[row], at) for row in seen]
+
+
 def scores(oracle: Oracle, at: Place, projections: dict, query, key, query_ids, key_ids) -> np.ndarray:
-    """Logits before any mask: [B, T, C], [B, S, C], positions [B, T], [B, S] -> [B, H, T, S]."""
+    """Logits of all keys that causality allows: [B, T, C], [B, S, C], positions [B, T], [B, S] -> [B, H, T, S], else nan."""
     out = np.full((len(query), at.heads, query.shape[1], key.shape[1]), np.nan)
-    for b in range(len(query)):
-        for head in range(at.heads):
-            here = dataclasses.replace(at, head=head)
-            q = _projected("q", query[b], query_ids[b], oracle.query_input, projections, here)
-            k = _projected("k", key[b], key_ids[b], oracle.key_input, projections, here)
-            for column, t in enumerate(query_ids[b]):
-                for row, s in enumerate(key_ids[b]):
-                    out[b, head, column, row] = oracle.score(q[column], k[row], t, s, here)
+    for b, head in np.ndindex(out.shape[:2]):
+        columns = list(range(key.shape[1]))
+        here = _here(at, head, projections, query[b], key[b], key[b], query_ids[b], key_ids[b], columns)
+        q, k = projected("q", oracle, here), projected("k", oracle, here)
+        for column in range(query.shape[1]):
+            # bare scores know no mask, but a whole row may only be made of what causality lets a query see
+            seen = columns[: column + 1] if oracle.row is not None and at.causal else columns
+            out[b, head, column, seen] = logits(oracle, q, k, column, seen, here)
     return out
 
 
@@ -113,35 +136,44 @@ def attention(oracle: Oracle, at: Place, projections: dict, query, key, value, p
     """
     batch, length, width = query.shape
     merged, weights = np.zeros((batch, length, width)), np.zeros((batch, length, key.shape[1]))
-    for b in range(batch):
+    for b, head in np.ndindex(batch, at.heads):
         key_ids = count(padding[b])
         query_ids = list(range(length)) if at.site == "cross" else key_ids
-        for head in range(at.heads):
-            here = dataclasses.replace(at, head=head)
-            q = _projected("q", query[b], query_ids, oracle.query_input, projections, here)
-            k = _projected("k", key[b], key_ids, oracle.key_input, projections, here)
-            v = _projected("v", value[b], key_ids, lambda x, s, at: x, projections, here)
-            for column, t in enumerate(query_ids):
-                seen = [
-                    row
-                    for row, s in enumerate(key_ids)
-                    if not padding[b, row] and not (at.site == "decoder" and row > column) and oracle.allowed(t, s, here)
-                ]
-                if oracle.head is not None:
-                    merged[b, column, head * len(v[0]) :][: len(v[0])] = oracle.head(v, column, seen, here)
-                    continue
-                shares = softmax([oracle.score(q[column], k[row], t, key_ids[row], here) for row in seen]) if seen else []
+        real = [row for row in range(len(key_ids)) if not padding[b, row]]
+        here = _here(at, head, projections, query[b], key[b], value[b], query_ids, key_ids, real)
+        q, k, v = (projected(which, oracle, here) for which in "qkv")
+        for column, t in enumerate(query_ids):
+            if not (at.site == "cross" or column in real):
+                continue
+            part = merged[b, column, head * width // at.heads :][: width // at.heads]
+            seen = [row for row in real if not (at.causal and row > column) and oracle.allowed(t, key_ids[row], here)]
+            if oracle.output is not None:
+                part += oracle.output(column, seen, here)
+            elif oracle.head is not None:
+                part += oracle.head(v, column, seen, here)
+            else:
+                shares = softmax(logits(oracle, q, k, column, seen, here)) if seen else []
                 for row, share in zip(seen, shares):  # a query that may look nowhere reads nothing
-                    merged[b, column, head * len(v[0]) :][: len(v[0])] += share * oracle.value(v[row], t, key_ids[row], here)
+                    part += share * oracle.value(v[row], t, key_ids[row], here)
                     weights[b, column, row] += share / at.heads
+                part += 0 if oracle.plus is None else oracle.plus(v, column, seen, here)
     outputs = np.array([[linear(x, *projections["out"]) for x in sentence] for sentence in merged])
     if at.site != "cross":
         outputs[padding], weights[padding] = np.nan, np.nan
     return outputs, weights
 
 
-def _projected(which: str, x: np.ndarray, ids: list, change: Callable, projections: dict, at: Place) -> list:
-    """A head's vector of every column; nothing where the attention has no such projection."""
-    if which not in projections:
-        return [None] * len(x)
-    return [split(linear(change(x[i], position, at), *projections[which]), at.head, at.heads) for i, position in enumerate(ids)]
+def _here(at: Place, head: int, projections: dict, query, key, value, query_ids, key_ids, real) -> Place:
+    return dataclasses.replace(
+        at, head=head, projections=projections, query_ids=query_ids, key_ids=key_ids, real=real, inputs=(query, key, value)
+    )
+
+
+def projected(which: str, oracle: Oracle, at: Place) -> list:
+    """The head's vector of every column: of the input as it is where the attention has no such projection."""
+    change = {"q": oracle.query_input, "k": oracle.key_input, "v": lambda x, s, at: x}[which]
+    ids = at.query_ids if which == "q" else at.key_ids
+    changed = [change(x, position, at) for x, position in zip(at.inputs["qkv".index(which)], ids)]
+    if which in at.projections:
+        changed = [linear(x, *at.projections[which]) for x in changed]
+    return [split(x, at.head, at.heads) for x in changed]

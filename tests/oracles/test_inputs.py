@@ -15,7 +15,7 @@ LAYERS, LENGTHS = 3, [6, 4, 1]
 
 def by_id(oracle) -> bool:
     """Whether positions are all that matters: a GRU reads columns, which the encoder rolls to the right before."""
-    return oracle.embed is not None and oracle.name != "rnn"
+    return oracle.embed is not None and oracle.name not in ("rnn", "rr")
 
 
 def build(oracle, options, site, padding_idx=1):

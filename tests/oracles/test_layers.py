@@ -9,31 +9,53 @@ import torch
 from fairseq_posenc import registry
 from fairseq_posenc.contract import AttentionContext, Dims, Positions
 
+from . import reference
 from .cases import HEADS, MAX_POSITIONS, WIDTH, assert_close, cases, place_of, randomise, spec_of
 
 LAYERS, T, S = 3, 4, 5
+IN_SCORES = {"rotate_query", "rescale", "content_scores", "bias", "scale"}
 
 
-@pytest.mark.parametrize(
-    "oracle, options, site", cases(lambda oracle: not (oracle.random or oracle.embed or oracle.before_layer))
-)
+def in_hooks(oracle) -> bool:
+    """Whether hooks and loops can be compared without an attention and its projections around them."""
+    return not (oracle.random or oracle.before_layer or oracle.output)
+
+
+@pytest.mark.parametrize("oracle, options, site", cases(in_hooks))
 def test_layers(oracle, options, site):
     torch.manual_seed(2)
     method = registry.build(spec_of(oracle.name, options), Dims(WIDTH, HEADS, LAYERS, MAX_POSITIONS, MAX_POSITIONS), site)[0]
     randomise(method)
-    keys = T if oracle.head else S
-    ctx = AttentionContext(site, Positions.counted(0, T), Positions.counted(0, keys), causal=site == "decoder")
+    keys = T if site != "cross" else S
+    inputs = [torch.randn(2, n, WIDTH).double() for n in (T, keys)]
+    projections = {name: (torch.randn(WIDTH, WIDTH).double() / WIDTH**0.5, torch.randn(WIDTH).double()) for name in ("q", "k")}
+    ctx = AttentionContext(
+        site, Positions.counted(0, T), Positions.counted(0, keys), causal=site == "decoder", inputs=tuple(inputs),
+        project=lambda which, x: by_heads(torch.nn.functional.linear(x, *projections[which[0]])),
+    )  # fmt: skip
     q, k, v = (torch.randn(2, HEADS, n, WIDTH // HEADS).double() for n in (T, keys, keys))
     for layer in range(LAYERS):
-        at = dataclasses.replace(place_of(method, oracle, options, site), layer=layer)
+        at = dataclasses.replace(
+            place_of(method, oracle, options, site),
+            layer=layer,
+            query_ids=range(T),
+            key_ids=range(keys),
+            real=range(keys),
+            projections={name: tuple(x.numpy() for x in pair) for name, pair in projections.items()},
+        )
+        here = ctx.at(layer=layer)
         if oracle.head is not None:
-            assert_close(method.attend(q, k, v, ctx.at(layer=layer)), heads(oracle, at, v), oracle.atol)
+            assert_close(method.attend(q, k, v, here), heads(oracle, at, v), oracle.atol)
             continue
-        # Inputs of queries and keys are the same in every layer: test_attention.py has seen them.
-        assert_close(hooked_scores(method, q, k, ctx.at(layer=layer)), scores(oracle, at, q, k), oracle.atol)
+        if method.hooks & IN_SCORES:  # inputs of queries and keys are the same in every layer: test_attention.py has seen them
+            assert_close(hooked_scores(method, q, k, here), scores(oracle, at, q, k, inputs), oracle.atol)
         if "content_values" in method.hooks:
             probs = torch.rand(2, HEADS, T, keys).double()
-            assert_close(method.content_values(probs, v, ctx.at(layer=layer)), added(oracle, at, probs, v), oracle.atol)
+            assert_close(method.content_values(probs, v, here), added(oracle, at, probs, v), oracle.atol)
+
+
+def by_heads(x):
+    return x.unflatten(-1, (HEADS, -1)).transpose(-3, -2)
 
 
 def hooked_scores(method, q, k, ctx):
@@ -46,31 +68,40 @@ def hooked_scores(method, q, k, ctx):
         out = method.rescale(out, q, k, ctx)
     if "content_scores" in used:
         out = out + method.content_scores(q, k, ctx)
-    return out + method.bias(ctx) if "bias" in used else out
+    bias = method.bias(ctx) if "bias" in used else None
+    return out if bias is None else out + bias
 
 
-def scores(oracle, at, q, k):
-    out = np.zeros((*q.shape[:3], k.size(2)))
-    for b, head, t, s in np.ndindex(out.shape):
-        here = dataclasses.replace(at, head=head)
-        out[b, head, t, s] = oracle.score(q[b, head, t].numpy(), k[b, head, s].numpy(), t, s, here)
+def seen_by(column: int, at, keys: int) -> list:
+    return list(range(column + 1 if at.causal else keys))
+
+
+def scores(oracle, at, q, k, inputs):
+    """nan where the oracle speaks of whole rows and causality hides the key."""
+    out = np.full((*q.shape[:3], k.size(2)), np.nan)
+    for b, head, t in np.ndindex(q.shape[:3]):
+        here = dataclasses.replace(at, head=head, inputs=tuple(x[b].numpy() for x in inputs))
+        seen = seen_by(t, at, k.size(2)) if oracle.row is not None else list(range(k.size(2)))
+        out[b, head, t, seen] = reference.logits(oracle, list(q[b, head].numpy()), list(k[b, head].numpy()), t, seen, here)
     return out
 
 
 def added(oracle, at, probs, v):
     """What positions add to the values that a query reads."""
     out = np.zeros((*probs.shape[:3], v.size(3)))
-    for b, head, t, s in np.ndindex(probs.shape):
-        here = dataclasses.replace(at, head=head)
-        one = v[b, head, s].numpy()
-        out[b, head, t] += probs[b, head, t, s].item() * (oracle.value(one, t, s, here) - one)
+    for b, head, t in np.ndindex(probs.shape[:3]):
+        here, values = dataclasses.replace(at, head=head), list(v[b, head].numpy())
+        for s, one in enumerate(values):
+            out[b, head, t] += probs[b, head, t, s].item() * (oracle.value(one, t, s, here) - one)
+        if oracle.plus is not None:
+            out[b, head, t] += oracle.plus(values, t, seen_by(t, at, len(values)), here)
     return out
 
 
 def heads(oracle, at, v):
-    out = np.zeros(v.shape)
-    for b, head, t in np.ndindex(v.shape[:3]):
+    out = np.zeros(v.shape if at.site != "cross" else (*v.shape[:2], T, v.size(3)))
+    for b, head, t in np.ndindex(out.shape[:3]):
         here = dataclasses.replace(at, head=head)
-        seen = [s for s in range(v.size(2)) if oracle.allowed(t, s, here)]
+        seen = [s for s in seen_by(t, at, v.size(2)) if oracle.allowed(t, s, here)]
         out[b, head, t] = oracle.head(list(v[b, head].numpy()), t, seen, here)
     return out

@@ -1,5 +1,5 @@
 """Equal to fairseq's own `transformer` with its sinusoidal, its learned and no positions: its checkpoint loads, and then
-logits, loss, gradients, alignments and every step of decoding agree."""
+logits, loss, gradients, alignments and every step of decoding agree. And equal to fairseq's attentions of speech models."""
 
 import copy
 import functools
@@ -11,9 +11,13 @@ from fairseq import options
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.data import Dictionary, data_utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.modules.espnet_multihead_attention import RelPositionMultiHeadedAttention
+from fairseq.modules.positional_encoding import RelPositionalEncoding
 from fairseq.tasks.translation import TranslationTask
 
 import fairseq_posenc  # noqa: F401  registers the architectures
+
+from . import attentions
 
 STOCK = {
     "sinusoidal": [],
@@ -251,3 +255,22 @@ def test_older_checkpoints_bring_a_trace_of_the_sinusoidal_table(key, value):
     given = {**stock.state_dict(), **{f"{side}.embed_positions.{key}": value for side in ("encoder", "decoder")}}
     ours.load_state_dict(given)
     assert torch.equal(ours.encoder.embed_tokens.weight, stock.encoder.embed_tokens.weight)
+
+
+def test_xl_attention_of_conformers(x, padding):
+    """ESPnet's, whose sinusoids have sines and cosines in turn."""
+    ours = attentions.build("xl:share=none")
+    theirs = RelPositionMultiHeadedAttention(attentions.WIDTH, attentions.HEADS, dropout=0.0).eval()
+    for name, projection in zip(("q", "k", "v", "out"), (ours.q_proj, ours.k_proj, ours.v_proj, ours.out_proj)):
+        attentions.copy(getattr(theirs, f"linear_{name}"), projection)
+    method = ours.position
+    theirs.linear_pos.weight.data = torch.stack(method.projection[0].data.chunk(2, 1), -1).flatten(1)
+    theirs.pos_bias_u.data, theirs.pos_bias_v.data = method.content_bias[0].data, method.position_bias[0].data
+    attentions.directed(ours, x)
+
+    tokens = x.transpose(0, 1)
+    waves = RelPositionalEncoding(attentions.LENGTH + 5, attentions.WIDTH)(tokens)
+    out, _ = theirs(tokens, tokens, tokens, waves, key_padding_mask=padding)
+    found, mean = attentions.attend(ours, x, padding)
+    attentions.same(found, out.transpose(0, 1))
+    attentions.same(mean, theirs.attn.mean(1))

@@ -5,60 +5,37 @@ import torch
 from transformers import (
     BertConfig,
     BloomConfig,
+    DebertaConfig,
+    DebertaV2Config,
     GPTJConfig,
     GPTNeoXConfig,
+    LlamaConfig,
     RoFormerConfig,
     SeamlessM4Tv2Config,
     T5Config,
     Wav2Vec2BertConfig,
+    XLNetConfig,
+    XLNetModel,
 )
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.bert.modeling_bert import BertSelfAttention
 from transformers.models.bloom.modeling_bloom import BloomAttention, build_alibi_tensor
+from transformers.models.deberta.modeling_deberta import DisentangledSelfAttention
+from transformers.models.deberta_v2.modeling_deberta_v2 import DebertaV2Encoder, make_log_bucket_position
 from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXAttention
 from transformers.models.gptj.modeling_gptj import GPTJAttention
+from transformers.models.llama.modeling_llama import LlamaAttention
 from transformers.models.roformer.modeling_roformer import RoFormerSelfAttention, RoFormerSinusoidalPositionalEmbedding
 from transformers.models.seamless_m4t_v2.modeling_seamless_m4t_v2 import SeamlessM4Tv2ConformerSelfAttention
 from transformers.models.t5.modeling_t5 import T5Attention
 from transformers.models.wav2vec2_bert.modeling_wav2vec2_bert import Wav2Vec2BertSelfAttention
 
 import fairseq_posenc as posenc
-from fairseq_posenc.contract import Positions
+from fairseq_posenc.contract import AttentionContext, Positions
 from fairseq_posenc.methods.attention.alibi import slopes
 from fairseq_posenc.ops.buckets import log_buckets
 
-WIDTH, HEADS, BATCH, LENGTH = 32, 4, 2, 13
-HEAD = WIDTH // HEADS
-
-
-@pytest.fixture(autouse=True)
-def _seed():
-    torch.manual_seed(0)
-
-
-@pytest.fixture
-def x() -> torch.Tensor:
-    return torch.randn(BATCH, LENGTH, WIDTH)
-
-
-@pytest.fixture
-def padding() -> torch.Tensor:
-    """The second sentence is shorter."""
-    return torch.arange(LENGTH).expand(BATCH, -1) >= torch.tensor([[LENGTH], [LENGTH - 4]])
-
-
-def build(spec: str, site: str = "encoder"):
-    """Our attention in evaluation, with biases and tables of visible size."""
-    attention = posenc.build_attention(spec, WIDTH, HEADS, site=site).eval()
-    for parameter in attention.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    return attention
-
-
-def attend(attention, x, padding=None):
-    """[B, T, C] -> output [B, T, C] and weights [B, T, T], mean over heads."""
-    x = x.transpose(0, 1)
-    out, weights = attention(x, x, x, key_padding_mask=padding)
-    return out.transpose(0, 1), weights
+from .attentions import BATCH, HEAD, HEADS, LENGTH, WIDTH, attend, build, copy, directed, future, hidden, matters, same
 
 
 def forbid(mask: torch.Tensor) -> torch.Tensor:
@@ -66,30 +43,13 @@ def forbid(mask: torch.Tensor) -> torch.Tensor:
     return torch.zeros(mask.shape).masked_fill(mask, torch.finfo(torch.float32).min)
 
 
-def future() -> torch.Tensor:
-    return torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1)
-
-
-def copy(theirs: torch.nn.Linear, ours: torch.nn.Linear, factor: float = 1.0) -> None:
-    theirs.weight.data = ours.weight.data * factor
-    if theirs.bias is not None:
-        theirs.bias.data = ours.bias.data * factor
-    else:
-        ours.bias.data.zero_()
-
-
 def fuse(ours) -> torch.nn.Linear:
-    """One projection of each head's query, key and value in turn, as GPT-NeoX and Bloom have it."""
+    """One projection of each head's query, key and value in turn, as GPT-NeoX, Bloom and DeBERTa have it."""
     fused = torch.nn.Linear(WIDTH, 3 * WIDTH)
     parts = [ours.q_proj, ours.k_proj, ours.v_proj]
     fused.weight.data = torch.stack([p.weight.data.view(HEADS, HEAD, WIDTH) for p in parts], 1).view(3 * WIDTH, WIDTH)
     fused.bias.data = torch.stack([p.bias.data.view(HEADS, HEAD) for p in parts], 1).view(-1)
     return fused
-
-
-def same(ours: torch.Tensor, theirs: torch.Tensor) -> None:
-    assert theirs.abs().max() > 1e-2  # or the comparison says nothing
-    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=2e-6)
 
 
 # --- T5 ---
@@ -128,8 +88,7 @@ def test_t5_bias(site):
 @pytest.mark.parametrize("site", ["encoder", "decoder"])
 def test_t5_attention(site, x, padding):
     ours, theirs = t5_pair(site)
-    hidden = padding[:, None, None] | (future() if site == "decoder" else torch.zeros(1, 1, dtype=torch.bool))
-    out, _, _, weights = theirs(x, mask=forbid(hidden), query_length=LENGTH, output_attentions=True)
+    out, _, _, weights = theirs(x, mask=forbid(hidden(site, padding)), query_length=LENGTH, output_attentions=True)
     found, mean = attend(ours, x, padding)
     same(found, out)
     same(mean, weights.mean(1))
@@ -160,21 +119,135 @@ def test_shaw_keys_of_conformers(model, limit, x, padding):
     same(mean, weights.mean(1))
 
 
-def test_shaw_keys_of_bert(x, padding):
-    ours = build(f"shaw:values=false,max_distance={LENGTH - 1}")
+def bert(ours, table: torch.Tensor, kind: str):
+    """BERT's attention with a table of ours, [2n - 1, D]; its distance is query minus key."""
     config = BertConfig(
-        hidden_size=WIDTH, num_attention_heads=HEADS, max_position_embeddings=LENGTH, attention_probs_dropout_prob=0.0,
-        position_embedding_type="relative_key",
+        hidden_size=WIDTH, num_attention_heads=HEADS, max_position_embeddings=(len(table) + 1) // 2,
+        attention_probs_dropout_prob=0.0, position_embedding_type=kind,
     )  # fmt: skip
     theirs = BertSelfAttention(config).eval()
     for name in ("query", "key", "value"):
         copy(getattr(theirs, name), getattr(ours, f"{name[0]}_proj"))
-    theirs.distance_embedding.weight.data = ours.position.key_table[0, 0].flip(0)  # BERT's distance is query minus key
+    theirs.distance_embedding.weight.data = table.data.flip(0)
+    return theirs
+
+
+def test_shaw_keys_of_bert(x, padding):
+    ours = build(f"shaw:values=false,max_distance={LENGTH - 1}")
+    theirs = bert(ours, ours.position.key_table[0, 0], "relative_key")
 
     out, weights = theirs(x, attention_mask=forbid(padding[:, None, None]), output_attentions=True)
     found, mean = attend(ours, x, padding)
     same(found, ours.out_proj(out))
     same(mean, weights.mean(1))
+
+
+@pytest.mark.parametrize("site", ["encoder", "decoder"])
+@pytest.mark.parametrize("reach", [LENGTH - 1, LENGTH + 2])
+def test_huang4_attention(reach, site, x, padding):
+    ours = build(f"huang4:share=heads,max_distance={reach}", site)
+    theirs = bert(ours, ours.position.table[0, 0], "relative_key_query")
+    directed(ours, x)
+
+    out, weights = theirs(x, attention_mask=forbid(hidden(site, padding)), output_attentions=True)
+    found, mean = attend(ours, x, padding)
+    same(found, ours.out_proj(out))
+    same(mean, weights.mean(1))
+
+
+# --- disentangled attention ---
+
+
+@pytest.mark.parametrize("site", ["encoder", "decoder"])
+@pytest.mark.parametrize("terms", ["both", "c2p", "p2c"])
+@pytest.mark.parametrize("reach", [5, LENGTH, LENGTH + 3])
+def test_deberta_attention(reach, terms, site, x, padding):
+    ours = build(f"deberta:max_distance={reach},terms={terms}", site)
+    ours.k_proj.bias.data.zero_()  # they have none
+    config = DebertaConfig(
+        hidden_size=WIDTH, num_attention_heads=HEADS, attention_probs_dropout_prob=0.0, relative_attention=True,
+        max_relative_positions=reach, pos_att_type=["c2p", "p2c"] if terms == "both" else [terms],
+    )  # fmt: skip
+    theirs, method = DisentangledSelfAttention(config).eval(), ours.position
+    theirs.in_proj.weight.data = fuse(ours).weight.data
+    theirs.q_bias.data, theirs.v_bias.data = ours.q_proj.bias.data, ours.v_proj.bias.data
+    if terms != "p2c":
+        theirs.pos_proj.weight.data = method.key_weight[0].data
+    if terms != "c2p":
+        theirs.pos_q_proj.weight.data, theirs.pos_q_proj.bias.data = method.query_weight[0].data, method.query_bias[0].data
+    directed(ours, x)
+
+    out, weights = theirs(x, ~hidden(site, padding), output_attentions=True, rel_embeddings=method.table)
+    found, mean = attend(ours, x, padding)
+    same(found, ours.out_proj(out))
+    same(mean, weights.mean(1))
+
+
+@pytest.mark.parametrize("buckets, furthest", [(256, 512), (32, 128), (8, 20), (4, 9), (10, 1000)])
+def test_deberta_buckets(buckets, furthest):
+    away = torch.arange(-1100, 1101)
+    method = posenc.build_attention(f"deberta:buckets={buckets},max_distance={furthest}", WIDTH, HEADS).position
+    theirs = make_log_bucket_position(away, buckets, furthest).long()
+    assert torch.equal(method.row(away), (theirs + buckets).clamp(0, 2 * buckets - 1))
+
+
+@pytest.mark.parametrize("norm", [False, True])
+@pytest.mark.parametrize("buckets, furthest", [(None, 5), (4, 9), (6, 40)])
+def test_deberta_shared_keys_of_version_2(buckets, furthest, norm, x, padding):
+    ours = build(
+        f"deberta:share_key=true,norm={norm},max_distance={furthest}".lower() + (f",buckets={buckets}" if buckets else "")
+    )
+    config = DebertaV2Config(
+        hidden_size=WIDTH, num_attention_heads=HEADS, num_hidden_layers=1, attention_probs_dropout_prob=0.0,
+        relative_attention=True, share_att_key=True, pos_att_type=["c2p", "p2c"], max_relative_positions=furthest,
+        position_buckets=buckets or -1, norm_rel_ebd="layer_norm" if norm else "none",
+    )  # fmt: skip
+    encoder = DebertaV2Encoder(config).eval()
+    theirs, method = encoder.layer[0].attention.self, ours.position
+    for name in ("query", "key", "value"):
+        copy(getattr(theirs, f"{name}_proj"), getattr(ours, f"{name[0]}_proj"))
+    encoder.rel_embeddings.weight.data = method.table.data
+    if norm:
+        copy(encoder.LayerNorm, method.norm)
+    directed(ours, x)
+
+    embeddings = encoder.get_rel_embedding()
+    out, weights = theirs(x, ~hidden("encoder", padding), output_attentions=True, rel_embeddings=embeddings)
+    found, mean = attend(ours, x, padding)
+    same(found, ours.out_proj(out))
+    same(mean, weights.mean(1))
+
+
+# --- Transformer-XL ---
+
+
+@pytest.mark.parametrize("site", ["encoder", "decoder"])
+@pytest.mark.parametrize("clamp", [None, 4])
+def test_xl_attention_of_xlnet(clamp, site, x, padding):
+    ours = build("xl" + (f":clamp={clamp}" if clamp else ""), site)
+    config = XLNetConfig(
+        vocab_size=1, d_model=WIDTH, n_head=HEADS, n_layer=1, d_inner=1, clamp_len=clamp or -1,
+        attn_type="bi" if site == "encoder" else "uni",
+    )  # fmt: skip
+    model = XLNetModel(config).eval()
+    theirs, method = model.layer[0].rel_attn, ours.position
+    weights = {name: getattr(ours, f"{name}_proj").weight for name in "qkv"} | {"r": method.projection[0]}
+    for name, weight in weights.items():
+        getattr(theirs, name).data = weight.data.T.reshape(WIDTH, HEADS, HEAD)
+    theirs.o.data = ours.out_proj.weight.data.view(WIDTH, HEADS, HEAD)
+    for projection in (ours.q_proj, ours.k_proj, ours.v_proj, ours.out_proj):
+        projection.bias.data.zero_()  # they have none
+    theirs.r_w_bias.data, theirs.r_r_bias.data = method.content_bias[0].data, method.position_bias[0].data
+    theirs.layer_norm = torch.nn.Identity()  # it stands behind the residual connection
+    directed(ours, x)
+
+    out, _, weights = theirs(
+        x.transpose(0, 1), None, attn_mask_h=hidden(site, padding).permute(2, 3, 0, 1).float(), attn_mask_g=None,
+        r=model.relative_positional_encoding(LENGTH, LENGTH, BATCH), seg_mat=None, output_attentions=True,
+    )  # fmt: skip
+    found, mean = attend(ours, x, padding)
+    same(found, out.transpose(0, 1) - x)
+    same(mean, weights.mean(-1).permute(2, 0, 1))
 
 
 # --- rotary ---
@@ -238,7 +311,104 @@ def test_rope_far_from_the_start(layout):
     turned = torch.complex(*pairs) * torch.polar(torch.ones_like(angles), angles)
     parts = [turned.real, turned.imag]
     expected = torch.cat(parts, -1) if layout == "halves" else torch.stack(parts, -1).flatten(-2)
-    same(method.rotate(q, Positions(far)), expected.float())
+    at = Positions(far)
+    same(method.rotate_query(q, at, AttentionContext("encoder", at, at)), expected.float())
+
+
+# --- rotary, stretched ---
+
+
+def llama(width: int, heads: int, scaling: str, factor: float, base: float, trained: int, **more) -> LlamaConfig:
+    return LlamaConfig(
+        hidden_size=width, num_attention_heads=heads, max_position_embeddings=trained, rope_theta=base, attention_bias=True,
+        rope_scaling={"rope_type": scaling, "factor": factor}, **more,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "scaling, factor, base, trained, length, fraction",
+    [
+        ("linear", 3.0, 10000.0, None, 1, 1.0),
+        ("yarn", 4.0, 10000.0, 2048, 1, 1.0),
+        ("yarn", 16.0, 500000.0, 4096, 1, 0.5),
+        ("yarn", 2.0, 10000.0, 100, 1, 1.0),
+        ("dynamic", 2.0, 10000.0, 512, 400, 1.0),
+        ("dynamic", 2.0, 10000.0, 512, 2000, 1.0),
+        ("dynamic", 4.0, 500.0, 100, 101, 0.5),
+        ("ntk", 3.0, 10000.0, None, 2, 1.0),  # dynamic with factor f at twice the trained length grows by f + 1
+    ],
+)
+def test_rope_scaled_frequencies(scaling, factor, base, trained, length, fraction):
+    """Read off at position 1 of a sentence, with heads as wide as in practice."""
+    width = 64
+    spec = f"rope_scaled:scaling={scaling},factor={factor},base={base},fraction={fraction}"
+    method = posenc.build_attention(spec + (f",trained={trained}" if trained else ""), width, 1).position
+    kind, grown = ("dynamic", factor - 1) if scaling == "ntk" else (scaling, factor)
+    config = llama(width, 1, kind, grown, base, trained or 1, partial_rotary_factor=fraction)
+    frequencies, size = ROPE_INIT_FUNCTIONS[kind](config, None, seq_len=length)
+
+    one = Positions(torch.tensor([[1]]))
+    unit = torch.ones(len(frequencies))
+    ctx = AttentionContext("encoder", one, Positions.counted(0, length))
+    turned = method.rotate_query(torch.cat([unit, 0 * unit]).repeat(int(1 / fraction)).view(1, 1, 1, width), one, ctx).flatten()
+    real, imaginary = turned[: 2 * len(frequencies)].chunk(2)
+    torch.testing.assert_close(torch.atan2(imaginary, real), frequencies, rtol=1e-5, atol=0)
+    torch.testing.assert_close(torch.hypot(real, imaginary), size * unit)
+
+
+def scaled_pair(scaling: str, site: str, trained: int):
+    """A small base, for the slow pairs would hardly turn in short sentences."""
+    ours = build(
+        f"rope_scaled:scaling={scaling},factor=4,base=100" + (f",trained={trained}" if scaling != "linear" else ""), site
+    )
+    theirs = LlamaAttention(llama(WIDTH, HEADS, scaling, 4.0, 100.0, trained), layer_idx=0).eval()
+    for name in "qkv":
+        copy(getattr(theirs, f"{name}_proj"), getattr(ours, f"{name}_proj"))
+    copy(theirs.o_proj, ours.out_proj)
+    return ours, theirs
+
+
+def of_llama(theirs, x, mask=None):
+    waves = theirs.rotary_emb(x, torch.arange(x.size(1)).unsqueeze(0))
+    out, weights, _ = theirs(x, mask, output_attentions=True, position_embeddings=waves)
+    return out, weights.mean(1)
+
+
+@pytest.mark.parametrize("site", ["encoder", "decoder"])
+@pytest.mark.parametrize("scaling", ["linear", "yarn"])
+def test_rope_scaled_attention(scaling, site, x, padding):
+    ours, theirs = scaled_pair(scaling, site, 64)
+    matters(ours, x, "rope:base=100")
+    directed(ours, x)
+    out, weights = of_llama(theirs, x, forbid(hidden(site, padding)))
+    found, mean = attend(ours, x, padding)
+    same(found, out)
+    same(mean, weights)
+
+
+def test_rope_scaled_dynamic_attention_of_encoders(x, padding):
+    """Ours stretches every sentence for itself: theirs sees each without its neighbour, and forgets the longer one."""
+    ours, theirs = scaled_pair("dynamic", "encoder", 5)
+    matters(ours, x, "rope:base=100")
+    directed(ours, x)
+    found, mean = attend(ours, x, padding)
+    for row, length in enumerate((~padding).sum(1).tolist()):
+        theirs.rotary_emb = type(theirs.rotary_emb)(config=theirs.config)
+        out, weights = of_llama(theirs, x[row : row + 1, :length])
+        same(found[row : row + 1, :length], out)
+        same(mean[row : row + 1, :length, :length], weights)
+
+
+def test_rope_scaled_dynamic_attention_of_decoders(x):
+    """Every query is the last one of a sentence that ends with it."""
+    ours, theirs = scaled_pair("dynamic", "decoder", 5)
+    matters(ours, x, "rope:base=100")
+    directed(ours, x)
+    found, mean = attend(ours, x)
+    for length in range(1, LENGTH + 1):
+        out, weights = of_llama(theirs, x[:, :length])
+        same(found[:, length - 1], out[:, -1])
+        same(mean[:, length - 1, :length], weights[:, -1])
 
 
 # --- linear biases ---

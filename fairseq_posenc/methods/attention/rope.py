@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
 from torch import Tensor
 
-from ...contract import AttentionContext, MethodCard, Options, PositionError, PositionMethod, Positions, option
+from ...contract import AttentionContext, Dims, MethodCard, Options, PositionError, PositionMethod, Positions, option
+from ...ops.rotation import rotate
 from ...ops.sinusoids import SinusoidTable
 
 
@@ -52,26 +52,23 @@ class Rope(PositionMethod):
 
     def __init__(self, options, dims, site):
         super().__init__(options, dims, site)
-        self.pairs = int(options.fraction * dims.head_dim) // 2
-        if self.pairs == 0:
-            raise PositionError(f"rope: fraction={options.fraction} of {dims.head_dim} channels leaves no pair to rotate")
-        rows = max(dims.max_positions, dims.max_key_positions)
-        self.table = SinusoidTable(rows, 2 * self.pairs, "halves", "paper", options.base)
+        rows = dims.max_distance + 1
+        self.table = SinusoidTable(rows, rotated_width(options, dims), "halves", "paper", options.base)
 
     def rotate_query(self, q: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        return self.rotate(q, at)
+        return rotate(q, *self._waves(at), self.options.layout)
 
     def rotate_key(self, k: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        return self.rotate(k, at)
+        return rotate(k, *self._waves(at), self.options.layout)
 
-    def rotate(self, x: Tensor, at: Positions) -> Tensor:
-        """Rotates the first channels of [B, H, T, D]; angles and products are at least float32."""
-        sin, cos = self.table(at).unsqueeze(1).chunk(2, -1)  # [B or 1, 1, T, pairs] each
-        turned, rest = x[..., : 2 * self.pairs], x[..., 2 * self.pairs :]
-        if self.options.layout == "halves":
-            a, b = turned.chunk(2, -1)
-            parts = [a * cos - b * sin, b * cos + a * sin]
-        else:
-            a, b = turned[..., 0::2], turned[..., 1::2]
-            parts = [torch.stack([a * cos - b * sin, b * cos + a * sin], -1).flatten(-2)]
-        return torch.cat([part.to(x.dtype) for part in parts] + [rest], -1)
+    def _waves(self, at: Positions) -> tuple:
+        """Sines and cosines, [B or 1, 1, T, pairs] each."""
+        return self.table(at).unsqueeze(1).chunk(2, -1)
+
+
+def rotated_width(options, dims: Dims) -> int:
+    """The number of channels that are rotated, an even one; raises PositionError where there are none."""
+    width = int(options.fraction * dims.head_dim) // 2 * 2
+    if width == 0:
+        raise PositionError(f"fraction={options.fraction} of {dims.head_dim} channels leaves no pair to rotate")
+    return width

@@ -1,11 +1,13 @@
 """Relative position representations of keys and values."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Optional
 
+import torch
 from torch import Tensor, nn
 
 from ...contract import AttentionContext, MethodCard, Options, PositionError, PositionMethod, option
+from ...ops.pairs import pairs
 from ...ops.relative import clipped, collect, spread
 
 
@@ -90,3 +92,81 @@ class Shaw(PositionMethod):
 
     def _rows(self, ctx: AttentionContext) -> Tensor:
         return clipped(ctx.queries, ctx.keys, self.options.max_distance)
+
+
+class ShawAbsolute(PositionMethod):
+    """A learned vector for every pair of positions, added to keys, to values or to both.
+
+    Equation: A_ts = q_t . (k_s + aK[t,s]) / sqrt(d_h), o_t = sum_s alpha_ts (v_s + aV[t,s]); survey, equations 9 and 10.
+    Shapes: content_scores -> [B, H, T, S], content_values -> [B, H, T, D].
+    Source: Shaw et al. (2018), equations 3 and 4, with vectors that are not tied by distance; survey.
+    Deviations: decoder and cross-attention are ours.
+    Cost: 2 n^2 d_h parameters a layer where heads share; products with a table [T, S, D] of which no copy is made.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        keys: bool = option(True, "add the vectors to keys")
+        values: bool = option(True, "add the vectors to values")
+        share: Literal["heads", "none", "layers", "all"] = option("heads", "who has tables in common")
+
+    card = MethodCard(
+        name="shaw_abs",
+        title="Pairwise position representations (Shaw et al., absolute)",
+        citation=Shaw.card.citation,
+        equation="A_ts = q_t . (k_s + aK[t,s]) / sqrt(d_h), o_t = sum_s alpha_ts (v_s + aV[t,s])",
+        survey="4.1.2",
+        reference="absolute",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        beyond="error",
+        evidence="paper",
+        sites=("encoder",),
+        our_sites=("decoder", "cross"),
+        parameters="m n^2 d_h per layer, m tables; x h where heads do not share",
+        count=lambda options, dims, site: PositionMethod.table_count(
+            options.share, dims, (options.keys + options.values) * dims.max_positions * dims.max_key_positions * dims.head_dim
+        ),
+        survey_parameters="2 n^2 d L",
+        deviations=(
+            "heads share tables by default; the survey counts tables of every head",
+            "decoder and cross-attention are our extension",
+        ),
+    )
+
+    def __init__(self, options, dims, site):
+        super().__init__(options, dims, site)
+        if not (options.keys or options.values):
+            raise PositionError("shaw_abs: keys=false and values=false leave nothing; choose one of them or the method none")
+        for name, used in (("key_table", options.keys), ("value_table", options.values)):
+            shape = dims.max_positions, dims.max_key_positions, dims.head_dim
+            table = self.parameter_table(*shape, share=options.share) if used else None
+            self.register_parameter(name, table)
+            if table is not None:
+                nn.init.normal_(table, std=dims.head_dim**-0.5)
+
+    @property
+    def hooks(self):
+        unused = {"content_scores": not self.options.keys, "content_values": not self.options.values}
+        return super().hooks - {hook for hook, left_out in unused.items() if left_out}
+
+    @property
+    def limit(self) -> Optional[int]:
+        return self.dims.max_positions
+
+    @property
+    def key_limit(self) -> Optional[int]:
+        return self.dims.max_key_positions
+
+    def content_scores(self, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
+        table = pairs(self.of_layer(self.key_table, ctx), ctx.queries, ctx.keys).to(q.dtype)  # [B or 1, H or 1, T, S, D]
+        return torch.einsum("bhtd,bhtsd->bhts", q * self.dims.head_dim**-0.5, self._fit(table, q))
+
+    def content_values(self, probs: Tensor, v: Tensor, ctx: AttentionContext) -> Tensor:
+        table = pairs(self.of_layer(self.value_table, ctx), ctx.queries, ctx.keys).to(probs.dtype)
+        return torch.einsum("bhts,bhtsd->bhtd", probs, self._fit(table, probs))
+
+    @staticmethod
+    def _fit(table: Tensor, x: Tensor) -> Tensor:
+        return table.expand(x.size(0), x.size(1), -1, -1, -1)

@@ -1,0 +1,133 @@
+"""Rotations that are stretched to sentences longer than those of the training."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, Optional
+
+import torch
+from torch import Tensor
+
+from ...contract import AttentionContext, MethodCard, PositionError, PositionMethod, Positions, option
+from ...ops.rotation import rotate
+from ...ops.sinusoids import frequencies
+from .rope import Rope, rotated_width
+
+
+class RopeScaled(PositionMethod):
+    """Rotary positions with lower frequencies: for all alike, by the base, by the base and the length, or by wavelength.
+
+    Equation: rope with theta'_i in place of theta_i = base^(-2i/d_r). linear: theta_i / f. ntk: base' = base f^(d_r/(d_r-2)).
+        dynamic: base' = base (f n / L_0 - f + 1)^(d_r/(d_r-2)) for lengths n > L_0. yarn: theta_i ((1 - r_i) + r_i / f), r_i a
+        ramp from wavelengths of L_0/32 to L_0, and sines and cosines times 0.1 ln f + 1.
+    Shapes: rotate_query [B, H, T, D] -> same, rotate_key [B, H, S, D] -> same; dynamic in the decoder: rescale -> [B, H, T, S].
+    Source: Chen et al. (2023), linear; bloc97 (2023), ntk and dynamic; Peng et al. (2024), yarn; Hugging Face's rope utilities.
+    Deviations: dynamic counts the length of each source sentence, and in the decoder the words up to the query, so that decoding
+        step by step equals teacher forcing; the authors rotate cached keys once and then leave them as they are.
+    Cost: as rope; dynamic rotates all keys anew for every query of the decoder that stands beyond L_0.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Rope.Options):
+        scaling: Literal["linear", "ntk", "dynamic", "yarn"] = option("linear", "what is stretched")
+        factor: float = option(2.0, "how far to stretch, f", minimum=1.0)
+        trained: int = option(512, "length L_0 of the training, which dynamic and yarn need", minimum=1)
+
+        def __post_init__(self):
+            if self.scaling in ("linear", "ntk") and self.trained != type(self).trained:
+                raise PositionError(f"trained means nothing to scaling={self.scaling}; leave it out")
+
+    card = MethodCard(
+        name="rope_scaled",
+        title="Rotary position embedding, stretched (position interpolation, NTK, YaRN)",
+        citation="""@inproceedings{peng-etal-2024-yarn,
+  title = {YaRN: Efficient Context Window Extension of Large Language Models},
+  author = {Peng, Bowen and Quesnelle, Jeffrey and Fan, Honglu and Shippole, Enrico},
+  booktitle = {ICLR}, year = {2024}}""",
+        equation="A_ts = (R'_t q_t) . (R'_s k_s) / sqrt(d_h), R' with lower frequencies than rope",
+        survey="not in the survey",
+        reference="relative",
+        injection="MAM",
+        learnable=False,
+        recurring=True,
+        beyond="runs",
+        evidence="peer",
+        sites=("encoder", "decoder"),
+        our_sites=("cross",),
+        deviations=(
+            "dynamic: the length of the decoder is that of the words up to the query",
+            "cross-attention is our extension; the authors rotate in self-attention only",
+        ),
+    )
+
+    rescales = "content"
+
+    def __init__(self, options, dims, site):
+        super().__init__(options, dims, site)
+        self.width = rotated_width(options, dims)
+        self.by_query = options.scaling == "dynamic" and site == "decoder"
+        if options.scaling in ("ntk", "dynamic") and self.width < 4:
+            raise PositionError(f"rope_scaled: scaling={options.scaling} needs two pairs of channels that are rotated, not one")
+
+    @property
+    def hooks(self):
+        return super().hooks - ({"rotate_query", "rotate_key"} if self.by_query else {"rescale"})
+
+    def rotate_query(self, q: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        return self._rotate(q, at.ids, self._lengths(ctx))
+
+    def rotate_key(self, k: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        return self._rotate(k, at.ids, self._lengths(ctx))
+
+    def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
+        """Queries beyond the trained length turn all keys in their own way."""
+        trained = torch.tensor([[self.options.trained]], device=q.device)
+        q = q * self.dims.head_dim**-0.5
+        plain = self._rotate(q, ctx.queries.ids, trained) @ self._rotate(k, ctx.keys.ids, trained).mT
+        rows = []
+        for t in range(q.size(2)):
+            at = ctx.queries.ids[:, t : t + 1]
+            if int(at.max()) < self.options.trained:
+                rows.append(plain[:, :, t : t + 1])
+            else:
+                rows.append(self._rotate(q[:, :, t : t + 1], at, at + 1) @ self._rotate(k, ctx.keys.ids, at + 1).mT)
+        return torch.cat(rows, 2)
+
+    def _lengths(self, ctx: AttentionContext) -> Optional[Tensor]:
+        """The number of positions of every source sentence, [B or 1, 1], where it matters."""
+        if self.options.scaling != "dynamic":
+            return None
+        ids = ctx.keys.ids if ctx.key_padding is None else ctx.keys.ids.masked_fill(ctx.key_padding, 0)
+        return ids.amax(-1, keepdim=True) + 1
+
+    def _rotate(self, x: Tensor, ids: Tensor, lengths: Optional[Tensor]) -> Tensor:
+        """[B, H, T, D] at positions [B or 1, T]; in float64 up to the sines."""
+        angles = ids.double().unsqueeze(-1) * self._frequencies(lengths, ids.device)  # [B or 1, T, pairs]
+        size = 0.1 * math.log(self.options.factor) + 1 if self.options.scaling == "yarn" else 1.0
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        sin, cos = ((size * wave).unsqueeze(1).to(dtype) for wave in (angles.sin(), angles.cos()))
+        return rotate(x, sin, cos, self.options.layout)
+
+    def _frequencies(self, lengths: Optional[Tensor], device: torch.device) -> Tensor:
+        """[pairs], or [B or 1, 1, pairs] for sentences of these lengths, in float64."""
+        width, base, factor = self.width, self.options.base, self.options.factor
+        plain = frequencies(width // 2, width, "paper", base).to(device)
+        if self.options.scaling == "linear":
+            return plain / factor
+        if self.options.scaling == "yarn":
+            ramp = self._ramp().to(device)
+            return plain * (1 - ramp + ramp / factor)
+        grown = torch.tensor(factor, dtype=torch.float64, device=device)
+        if lengths is not None:
+            grown = (factor * lengths.double().unsqueeze(-1) / self.options.trained - (factor - 1)).clamp(min=1.0)
+        # base'^(-2i/d_r) = base^(-2i/d_r) grown^(-2i/(d_r - 2))
+        return plain * grown ** (-2 / (width - 2) * torch.arange(width // 2, dtype=torch.float64, device=device))
+
+    def _ramp(self) -> Tensor:
+        """0 for pairs that turn 32 times within the trained length, 1 for those that do not turn once: [pairs]."""
+
+        def pair(turns: float) -> float:
+            return self.width * math.log(self.options.trained / (turns * 2 * math.pi)) / (2 * math.log(self.options.base))
+
+        low, high = max(math.floor(pair(32)), 0), min(math.ceil(pair(1)), self.width - 1)
+        high = high + 0.001 if low == high else high
+        return ((torch.arange(self.width // 2, dtype=torch.float64) - low) / (high - low)).clamp(0, 1)

@@ -1,0 +1,255 @@
+"""Stochastic positional encoding, by sines and by filtered noise: relative positions that work with linear attention."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, Optional
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ...contract import AttentionContext, MethodCard, Options, PositionError, PositionMethod, Positions, option
+from ...ops.distances import whole
+from ...ops.precision import widen
+
+_EVALUATION_SEED = 1_000_003
+_CHUNK = 64
+_BLOCK = 128
+_CITATION = """@inproceedings{liutkus-etal-2021-relative,
+  title = {Relative Positional Encoding for Transformers with Linear Complexity},
+  author = {Liutkus, Antoine and C{\\'i}fka, Ond{\\v{r}}ej and Wu, Shih-Lun and {\\c{S}}im{\\c{s}}ekli, Umut and
+            Yang, Yi-Hsuan and Richard, Ga{\\"e}l},
+  booktitle = {ICML}, year = {2021}}"""
+
+
+class _Spe(PositionMethod):
+    """What both forms have in common: the gate of every channel, products with random codes, and linear attention."""
+
+    def __init__(self, options, dims, site):
+        super().__init__(options, dims, site)
+        self.keeps_keys = options.attention == "softmax"
+        gate = torch.randn(dims.num_layers, dims.num_heads, dims.head_dim)
+        self.gates = nn.Parameter(gate) if options.gated else None
+
+    def generator(self, number: int, device: torch.device) -> Optional[torch.Generator]:
+        """For the noise of this number: fixed in evaluation, so that results repeat, and none in training."""
+        return None if self.training else torch.Generator(device).manual_seed(_EVALUATION_SEED + number)
+
+    def gate(self, ctx: AttentionContext) -> Tensor:
+        """[H, 1, D, 1], the share of the plain product in that of every channel."""
+        return widen(self.gates[ctx.layer]).sigmoid()[:, None, :, None]
+
+    def with_codes(self, x: Tensor, codes: Tensor) -> Tensor:
+        """[B, H, T, D], codes [B or 1, H, T, D, R] -> [B, H, T, R]; products of two of these have the expectation of SPE."""
+        codes = codes * self.options.realizations**-0.5
+        return torch.einsum("bhtd,bhtdr->bhtr", widen(x), codes.expand(x.size(0), -1, -1, -1, -1)).to(x.dtype)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, ctx: AttentionContext) -> Tensor:
+        scale = self.dims.head_dim**-0.25  # on each side
+        q, k, values = F.relu(widen(q) * scale) + 1e-3, F.relu(widen(k) * scale) + 1e-3, widen(v)
+        if ctx.key_padding is not None:
+            k = k.masked_fill(ctx.key_padding[:, None, :, None], 0.0)
+        values = torch.cat([values, torch.ones_like(values[..., :1])], -1)  # the last column sums the weights
+        summed = self._causal(q, k, values, ctx) if ctx.causal else q @ (k.transpose(-1, -2) @ values)
+        return (summed[..., :-1] / summed[..., -1:].clamp(min=1e-30)).to(v.dtype)  # zero where there is nothing to see
+
+    def _causal(self, q: Tensor, k: Tensor, values: Tensor, ctx: AttentionContext) -> Tensor:
+        """Chunk by chunk: the sums of earlier chunks, and a masked product inside the chunk."""
+        past = None if ctx.state is None else ctx.state.get("spe")
+        if past is None:
+            past = q.new_zeros(q.size(0), q.size(1), k.size(-1), values.size(-1))
+        done = []
+        for queries, keys, carried in zip(q.split(_CHUNK, 2), k.split(_CHUNK, 2), values.split(_CHUNK, 2)):
+            inside = (queries @ keys.transpose(-1, -2)).tril() @ carried
+            done.append(queries @ past + inside)
+            past = past + keys.transpose(-1, -2) @ carried
+        if ctx.state is not None:
+            ctx.state.keep("spe", past)
+        return torch.cat(done, 2)
+
+
+class SineSpe(_Spe):
+    """Every channel of the product of queries and keys weighted by a learned sum of cosines of the distance.
+
+    Equation: A_ts = sum_i q_ti k_si P'_i(t-s) / sqrt(d_h), P_i(x) = 1/(2K) sum_k g_ik^2 cos(2 pi f_ik x + theta_ik),
+        P' = (1 - gate) P + gate; Liutkus et al. (2021), equations 17 to 19. exact=false replaces P by R random codes qbar, kbar
+        with E[qbar kbar] = P. attention=linear: o_t = phi(q_t) M_t / (phi(q_t) . Z_t), phi = ReLU + 0.001.
+    Shapes: rotate_query [B, H, T, D] -> [B, H, T, (2K + 1) D] exact, [B, H, T, R] with codes; attend -> [B, H, T, D].
+    Source: Liutkus et al. (2021); aliutkus/spe (PyTorch).
+    Deviations: codes carry 1/sqrt(R), so the product keeps 1/sqrt(d_h); exact and noise-free by default with softmax attention;
+        in evaluation the noise comes from a fixed seed, so that results repeat; cross-attention is ours.
+    Cost: 3 K d parameters a stack and a gate of d a layer; exact: products of width (2K + 1) d_h; linear: O(T R d_h).
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        sines: int = option(5, "number K of cosines of each channel", minimum=1)
+        attention: Literal["softmax", "linear"] = option("softmax", "the kernel that uses the encoded queries and keys")
+        exact: bool = option(True, "the expectation itself instead of random codes; with attention=softmax only")
+        realizations: int = option(64, "number R of random codes, with exact=false", minimum=1)
+        gated: bool = option(True, "a learned gate between the encoded and the plain product, for every channel and layer")
+
+        def __post_init__(self):
+            if self.exact and self.attention == "linear":
+                raise PositionError("attention=linear needs the random codes of exact=false")
+            if self.exact and self.realizations != type(self).realizations:
+                raise PositionError("realizations counts random codes and needs exact=false")
+
+    card = MethodCard(
+        name="spe_sine",
+        title="Stochastic positional encoding, sines",
+        citation=_CITATION,
+        equation="A_ts = sum_i q_ti k_si P_i(t-s) / sqrt(d_h), P_i(x) = 1/(2K) sum_k g_ik^2 cos(2 pi f_ik x + theta_ik)",
+        survey="4.1.2",
+        reference="relative",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        beyond="runs",
+        evidence="paper",
+        sites=("encoder", "decoder"),
+        our_sites=("cross",),
+        parameters="3 K d + L d",
+        count=lambda options, dims, site: 3 * options.sines * dims.embed_dim + options.gated * dims.num_layers * dims.embed_dim,
+        survey_parameters="3 K d h + d L",
+        deviations=(
+            "noise-free by default; the authors draw random codes",
+            "in evaluation the noise comes from a fixed seed",
+            "the survey counts 3 K d for every head; the code for all heads together",
+            "the survey calls it bounded; sines reach any length",
+            "cross-attention is our extension",
+        ),
+    )
+
+    def __init__(self, options, dims, site):
+        super().__init__(options, dims, site)
+        shape = (dims.num_heads, dims.head_dim, options.sines)
+        self.frequencies = nn.Parameter(torch.randn(shape) - 4)
+        self.offsets = nn.Parameter(torch.randn(shape))
+        gains = torch.randn(shape)
+        self.gains = nn.Parameter(2 * gains / gains.norm(dim=-1, keepdim=True).sqrt())
+
+    @property
+    def hooks(self):
+        return super().hooks - {hook for hook, unused in self._unused() if unused}
+
+    def _unused(self):
+        return ("attend", self.options.attention == "softmax"), ("draw", self.options.exact)
+
+    def draw(self, ctx: AttentionContext) -> Tensor:
+        """Standard normal noise [H, D, 2K + 1, R]; the last of the middle axis is the gate's."""
+        device = self.gains.device
+        shape = (self.dims.num_heads, self.dims.head_dim, 2 * self.options.sines + 1, self.options.realizations)
+        return torch.randn(shape, generator=self.generator(0, device), device=device)
+
+    def rotate_query(self, q: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        return self._encode(q, self._waves(at, widen(self.offsets)), ctx)
+
+    def rotate_key(self, k: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        return self._encode(k, self._waves(at, 0.0), ctx)
+
+    def _waves(self, at: Positions, offset) -> Tensor:
+        """Cosines and sines of every channel at every position, with their gains: [H, B or 1, T, D, 2K]."""
+        frequencies = widen(self.frequencies).sigmoid() / 2
+        ids = at.ids.to(frequencies.dtype)[None, :, :, None, None]  # [1, B or 1, T, 1, 1]
+        angles = 2 * math.pi * frequencies[:, None, None] * ids
+        angles = angles + (offset[:, None, None] if isinstance(offset, Tensor) else offset)
+        gains = (F.softplus(widen(self.gains)) / (2 * self.options.sines) ** 0.5)[:, None, None]
+        return torch.cat([angles.cos() * gains, angles.sin() * gains], -1)
+
+    def _encode(self, x: Tensor, waves: Tensor, ctx: AttentionContext) -> Tensor:
+        """[B, H, T, D], [H, B or 1, T, D, 2K] -> [B, H, T, D'], whose products are sum_i q_i k_i P'_i."""
+        waves = waves.transpose(0, 1)  # [B or 1, H, T, D, 2K]
+        if self.gates is not None:
+            gate = self.gate(ctx)
+            plain = gate.sqrt().expand(*waves.shape[:-1], 1)
+            waves = torch.cat([waves * (1 - gate).sqrt(), plain], -1)
+        wide = widen(x)
+        if self.options.exact:
+            return (wide.unsqueeze(-1) * waves).flatten(-2).to(x.dtype)
+        noise = ctx.drawn[self][:, :, : waves.size(-1)].to(wide.dtype)
+        return self.with_codes(x, torch.einsum("bhtdk,hdkr->bhtdr", waves, noise))
+
+
+class ConvolutionalSpe(_Spe):
+    """Every channel of the product of queries and keys weighted by the overlap of two learned filters.
+
+    Equation: E[A_ts] = sum_i q_ti k_si P'_i(t-s) / sqrt(d_h), P_i(x) = sum_p wk_ip wq_i(p+x), P' = (1 - gate) P + gate;
+        Liutkus et al. (2021), convolutional SPE: queries and keys meet the same white noise, filtered by wq and wk.
+    Shapes: rotate_query [B, H, T, D] -> [B, H, T, R]; attend -> [B, H, T, D].
+    Source: Liutkus et al. (2021); aliutkus/spe (PyTorch).
+    Deviations: codes carry 1/sqrt(R), so the product keeps 1/sqrt(d_h); in evaluation the noise comes from fixed seeds, so that
+        results repeat; cross-attention is ours.
+    Cost: 2 P d parameters a stack and a gate of d a layer; a convolution of O(T P d R) for queries and keys of every layer.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        length: int = option(128, "length P of the filters, from which positions do not meet", minimum=1)
+        attention: Literal["softmax", "linear"] = option("softmax", "the kernel that uses the encoded queries and keys")
+        realizations: int = option(64, "number R of random codes", minimum=1)
+        gated: bool = option(True, "a learned gate between the encoded and the plain product, for every channel and layer")
+
+    card = MethodCard(
+        name="spe_conv",
+        title="Stochastic positional encoding, convolutional",
+        citation=_CITATION,
+        equation="E[A_ts] = sum_i q_ti k_si P_i(t-s) / sqrt(d_h), P_i(x) = sum_p wk_ip wq_i(p+x)",
+        survey="4.1.2",
+        reference="relative",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        beyond="clips",
+        evidence="paper",
+        sites=("encoder", "decoder"),
+        our_sites=("cross",),
+        parameters="2 P d + L d",
+        count=lambda options, dims, site: 2 * options.length * dims.embed_dim + options.gated * dims.num_layers * dims.embed_dim,
+        survey_parameters="3 K d h + d L",
+        deviations=(
+            "in evaluation the noise comes from fixed seeds",
+            "the survey's formula is that of the sines",
+            "cross-attention is our extension",
+        ),
+    )
+
+    def __init__(self, options, dims, site):
+        super().__init__(options, dims, site)
+        shape = (dims.num_heads, dims.head_dim, options.length)
+        self.query_filter = nn.Parameter(torch.rand(shape) * (2 / options.length) ** 0.5)
+        self.key_filter = nn.Parameter(torch.rand(shape) * (2 / options.length) ** 0.5)
+
+    @property
+    def hooks(self):
+        return super().hooks - ({"attend"} if self.options.attention == "softmax" else set())
+
+    def draw(self, ctx: AttentionContext) -> Tensor:
+        """Standard normal noise [R, d, 1 + n + P - 1]: a column of the gate, and one of every position and of P - 1 before."""
+        columns = max(ctx.queries.last, ctx.keys.last) + 1 + self.options.length
+        known = None if ctx.state is None else ctx.state.get("spe_noise")
+        done = [] if known is None else [known]
+        for block in range(0 if known is None else known.size(-1) // _BLOCK, -(-columns // _BLOCK)):
+            shape, device = (self.options.realizations, self.dims.embed_dim, _BLOCK), self.query_filter.device
+            done.append(torch.randn(shape, generator=self.generator(block, device), device=device))
+        noise = torch.cat(done, -1)
+        return noise if ctx.state is None else ctx.state.fix("spe_noise", noise)
+
+    def rotate_query(self, q: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        return self._encode(q, self.query_filter, at, ctx)
+
+    def rotate_key(self, k: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        return self._encode(k, self.key_filter, at, ctx)
+
+    def _encode(self, x: Tensor, taps: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        taps, ids = widen(taps), whole(at.ids)
+        noise = ctx.drawn[self].to(taps.dtype)
+        first = int(ids.min()) if at.start is None else at.start
+        span = noise[..., 1 + first : 1 + at.last + self.options.length]
+        codes = F.conv1d(span, taps.flatten(0, 1).flip(-1).unsqueeze(1), groups=self.dims.embed_dim)  # [R, d, positions]
+        codes = codes[..., ids - first].unflatten(1, (self.dims.num_heads, -1)).permute(3, 1, 4, 2, 0)  # [B or 1, H, T, D, R]
+        if self.gates is not None:
+            gate = self.gate(ctx)
+            own = noise[..., 0].unflatten(1, (self.dims.num_heads, -1)).permute(1, 2, 0).unsqueeze(1)  # [H, 1, D, R]
+            codes = codes * (1 - gate).sqrt() + own * gate.sqrt()
+        return self.with_codes(x, codes)

@@ -1,0 +1,81 @@
+"""Positions that the words make: CoPE, CABLE and the forgetting bias."""
+
+import math
+
+import numpy as np
+
+from .reference import Oracle, product
+
+
+def softplus(x: float) -> float:
+    return np.logaddexp(0, x)
+
+
+def between(z: np.ndarray, p: float) -> float:
+    """z read at a real number, on a straight line from one entry to the next."""
+    part = p - math.floor(p)
+    return (1 - part) * z[math.floor(p)] + part * z[math.ceil(p)]
+
+
+def row_cope(q, k, column, seen, at):
+    """Contextual positions (Golovneva et al. 2024): a key is as far away as there are open gates on the way to it."""
+    content = {row: product(q[column], k[row], None, None, at) for row in seen}
+    gates = {row: 1 / (1 + math.exp(-logit)) for row, logit in content.items()}
+    end = max(seen) if at.site == "cross" else column  # a query among other words counts from their last one
+    out = []
+    for s in seen:
+        p = sum(gates[j] for j in seen if min(s, end) <= j <= max(s, end))
+        table = at.own("table" if s <= end else "right_table")
+        out.append(content[s] + between(table @ q[column], min(p, at["largest"] - 1)))
+    return out
+
+
+def increment(name: str, row: int, at) -> float:
+    """What a head reads from the input of a word, before it becomes a step."""
+    return at.own(f"{name}weight") @ at.inputs[1][row] + at.own(f"{name}offset")
+
+
+def row_cable(q, k, column, seen, at):
+    """Context-aware biases (Veisi et al. 2025): c falls by some amount with every word."""
+
+    def c(t):
+        return -sum(softplus(increment("", j, at)) for j in seen if j <= t)
+
+    return [product(q[column], k[s], column, s, at) - abs(c(column) - c(s)) for s in seen]
+
+
+def row_forgetting(q, k, column, seen, at):
+    """Sums of logarithms of forget gates: a key fades with every gate between it and the query."""
+
+    def forgotten(first, last, name):
+        """By the words after `first` up to and with `last`."""
+        return sum(-softplus(-increment(name, j, at)) for j in seen if first < j <= last)
+
+    biases = [forgotten(s, column, "") if s <= column else forgotten(column, s, "right_") for s in seen]
+    return [product(q[column], k[s], column, s, at) + bias for s, bias in zip(seen, biases)]
+
+
+GATED = {
+    "defaults": {"share": "none"},
+    "cases": [
+        ({}, "encoder decoder"),
+        ({"share": "heads"}, "encoder decoder"),
+        ({"share": "layers"}, "encoder"),
+        ({"share": "all"}, "decoder"),
+    ],
+}
+ORACLES = [
+    Oracle(
+        "cope",
+        row=row_cope,
+        defaults={"largest": 64, "share": "heads"},
+        cases=[
+            ({}, "encoder decoder cross"),
+            ({"largest": 2}, "encoder decoder cross"),
+            ({"largest": 3, "share": "none"}, "encoder decoder cross"),
+            ({"largest": 4, "share": "layers"}, "encoder"),
+        ],
+    ),
+    Oracle("cable", row=row_cable, **GATED),
+    Oracle("forgetting", row=row_forgetting, **GATED),
+]

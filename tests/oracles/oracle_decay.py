@@ -1,0 +1,114 @@
+"""Biases that are functions of the distance: KERPLE, Sandwich, FIRE and the dynamic position bias."""
+
+import math
+
+import numpy as np
+
+from .reference import Oracle, linear, product
+
+
+def softplus(x: float) -> float:
+    return np.logaddexp(0, x)
+
+
+def sigmoid(x):
+    return (1 + np.tanh(x / 2)) / 2  # without an exponential that could overflow
+
+
+def raw(name: str, t, s, at) -> float:
+    """KERPLE's parameter before its constraint: one of two if the sides are apart; a decoder has but one side."""
+    later = at["sides"] == "apart" and at.site != "decoder" and s > t
+    return at.own(name)[1 if later else 0]
+
+
+def score_kerple_log(q, k, t, s, at):
+    power, rate = (0.01 + softplus(raw(name, t, s, at)) for name in ("power", "rate"))
+    return product(q, k, t, s, at) - power * math.log(1 + rate * abs(s - t))
+
+
+def score_kerple_power(q, k, t, s, at):
+    power = 0.01 + 1.99 * sigmoid(raw("power", t, s, at))  # a kernel of this kind needs a power of at most 2
+    rate = 0.01 + softplus(raw("rate", t, s, at))
+    return product(q, k, t, s, at) - rate * abs(s - t) ** power
+
+
+def score_sandwich(q, k, t, s, at):
+    """The product of two sinusoidal embeddings, less its largest value, with the slope of ALiBi's kind by head."""
+    half = at["width"] // 2
+    total = sum(math.cos((s - t) / 10000 ** (j / half)) for j in range(1, half + 1))
+    return product(q, k, t, s, at) + (total - half) / (8 * (at.head + 1) / at.heads)
+
+
+def score_fire(q, k, t, s, at):
+    """The MLP reads a distance relative to the query's position, as soon as that exceeds a threshold."""
+
+    def psi(x):
+        return math.log(abs(at.parameters["slope"] * x) + 1)
+
+    threshold = abs(at.parameters["multiplier"] * at["threshold"])
+    ratio = psi(abs(s - t)) / (psi(max(t, threshold)) + 1e-6)
+    first, second = ((at.parameters[f"mlp.{i}.weight"], at.parameters[f"mlp.{i}.bias"]) for i in (0, 2))
+    return product(q, k, t, s, at) + linear(np.maximum(linear(np.array([ratio]), *first), 0), *second)[at.head]
+
+
+def score_dynamic_bias(q, k, t, s, at):
+    delta = s - t
+    hidden = np.array([math.copysign(math.log1p(abs(delta)), delta) if at["log"] else float(delta)])
+    for i in range(at["depth"]):
+        hidden = linear(hidden, at.parameters[f"layers.{i}.weight"], at.parameters[f"layers.{i}.bias"])
+        if at["norm"]:
+            hidden = (hidden - hidden.mean()) / math.sqrt(hidden.var() + 1e-5)
+            hidden = hidden * at.parameters[f"norms.{i}.weight"] + at.parameters[f"norms.{i}.bias"]
+        hidden = hidden * sigmoid(hidden)
+    last = at["depth"]
+    biases = linear(hidden, at.parameters[f"layers.{last}.weight"], at.parameters[f"layers.{last}.bias"])
+    return product(q, k, t, s, at) + biases[at.head]
+
+
+KERPLE = {
+    "defaults": {"sides": "same", "share": "layers"},
+    "cases": [
+        ({}, "encoder decoder cross"),
+        ({"sides": "apart"}, "encoder cross"),
+        ({"share": "none"}, "decoder"),
+        ({"sides": "apart", "share": "none"}, "encoder"),
+        ({"sides": "apart", "share": "heads"}, "cross"),
+        ({"share": "all"}, "encoder"),
+    ],
+    "real": True,
+}
+ORACLES = [
+    Oracle("kerple_log", score=score_kerple_log, **KERPLE),
+    Oracle("kerple_power", score=score_kerple_power, **KERPLE),
+    Oracle(
+        "sandwich",
+        score=score_sandwich,
+        defaults={"width": 128},
+        cases=[({}, "encoder decoder cross"), ({"width": 6}, "encoder cross")],
+        real=True,
+        atol=1e-5,  # rounded to float32
+    ),
+    Oracle(
+        "fire",
+        score=score_fire,
+        defaults={"hidden": 32, "threshold": 512.0},
+        cases=[
+            ({}, "encoder decoder cross"),
+            ({"threshold": 2.0}, "encoder decoder cross"),  # exceeded even by short sentences
+            ({"hidden": 5, "threshold": 20.0}, "encoder decoder"),
+        ],
+        real=True,
+    ),
+    Oracle(
+        "dynamic_bias",
+        score=score_dynamic_bias,
+        defaults={"hidden": 64, "depth": 2, "log": True, "norm": False},
+        cases=[
+            ({}, "encoder decoder cross"),
+            ({"log": False, "hidden": 4, "depth": 1}, "encoder decoder"),
+            ({"norm": True}, "encoder cross"),
+            ({"hidden": 5, "depth": 3, "norm": True, "log": False}, "encoder decoder"),
+        ],
+        real=True,
+    ),
+]

@@ -1,0 +1,125 @@
+"""Rotary positions that decay with distance (xPos) or are stretched to longer sentences than trained on."""
+
+import math
+
+import numpy as np
+
+from .oracle_rope import rotated
+from .reference import Oracle
+
+
+def pairs(width: int, layout: str) -> list:
+    """The two channels of every pair."""
+    return [(2 * i, 2 * i + 1) if layout == "interleaved" else (i, i + width // 2) for i in range(width // 2)]
+
+
+def turned(x: np.ndarray, position: float, frequencies: list, layout: str) -> np.ndarray:
+    """The first channels rotated, each pair with a frequency of its own."""
+    out = x.copy()
+    for pair, frequency in zip(pairs(2 * len(frequencies), layout), frequencies):
+        out[list(pair)] = rotated(x[list(pair)], position * frequency, layout, 1.0, 1.0)
+    return out
+
+
+def score_xpos(q, k, t, s, at):
+    if s > t:
+        return math.nan  # the factor would grow with distance
+    width, layout = len(q), at["layout"]
+    q, k = (rotated(x, position, layout, 1.0, at["base"]) for x, position in ((q, t), (k, s)))
+    total = 0.0
+    for i, pair in enumerate(pairs(width, layout)):
+        zeta = (2 * i + 0.4 * width) / (1.4 * width)
+        total += zeta ** ((t - s) / at["scale_base"]) * sum(q[channel] * k[channel] for channel in pair)
+    return total / math.sqrt(width)
+
+
+def yarn(i: int, width: int, at) -> float:
+    """The frequency of pair i: as it was where it turns often within the trained length, stretched where it does not."""
+    base, trained = at["base"], at["trained"]
+
+    def pair_of(rotations: int) -> float:
+        return width * math.log(trained / (2 * math.pi * rotations)) / (2 * math.log(base))
+
+    low, high = (min(max(x, 0), width - 1) for x in (math.floor(pair_of(32)), math.ceil(pair_of(1))))
+    ramp = min(max((i - low) / (high - low or 0.001), 0), 1)
+    return ((1 - ramp) + ramp / at["factor"]) * base ** (-2 * i / width)
+
+
+def frequencies(width: int, length: int, at) -> list:
+    """Of all pairs in a sentence of this length."""
+    how, factor, base = at["scaling"], at["factor"], at["base"]
+    if how == "yarn":
+        return [yarn(i, width, at) for i in range(width // 2)]
+    growth = 1.0
+    if how == "ntk":
+        growth = factor
+    elif how == "dynamic" and length > at["trained"]:
+        growth = factor * length / at["trained"] - (factor - 1)
+    if growth != 1:  # a single pair has no slower one that a larger base could stretch
+        base *= growth ** (width / (width - 2))
+    return [base ** (-2 * i / width) / (factor if how == "linear" else 1) for i in range(width // 2)]
+
+
+def scaled(q, k, t, s, length: int, at) -> float:
+    width = int(len(q) * at["fraction"]) // 2 * 2  # whole pairs
+    omega = frequencies(width, length, at)
+    q, k = (turned(x, position, omega, at["layout"]) for x, position in ((q, t), (k, s)))
+    if at["scaling"] == "yarn":  # sine and cosine carry the factor, so what is not rotated goes without
+        sharper = np.where(np.arange(len(q)) < width, 0.1 * math.log(at["factor"]) + 1, 1)
+        q, k = sharper * q, sharper * k
+    return q @ k / math.sqrt(len(q))
+
+
+def score_scaled(q, k, t, s, at):
+    return scaled(q, k, t, s, 0, at)
+
+
+def row_dynamic(q, k, column, seen, at):
+    # of the source sentence; a causal query counts what it may see, or decoding could not agree with teacher forcing
+    length = at.query_ids[column] + 1 if at.causal else max(at.key_ids[row] for row in at.real) + 1
+    return [scaled(q[column], k[row], at.query_ids[column], at.key_ids[row], length, at) for row in seen]
+
+
+SCALED = {"scaling": "linear", "factor": 2.0, "trained": 512, "layout": "halves", "fraction": 1.0, "base": 10000.0}
+ORACLES = [
+    Oracle(
+        "xpos",
+        score=score_xpos,
+        defaults={"layout": "interleaved", "base": 10000.0, "scale_base": 512.0},
+        cases=[
+            ({}, "decoder"),
+            ({"layout": "halves"}, "decoder"),
+            ({"base": 20.0, "scale_base": 100.0}, "decoder"),
+            ({"layout": "halves", "scale_base": 64.0}, "decoder"),
+        ],
+        real=True,
+        atol=1e-6,  # tables are float32
+    ),
+    Oracle(
+        "rope_scaled",
+        score=score_scaled,
+        defaults=SCALED,
+        cases=[
+            ({}, "encoder decoder cross"),
+            ({"factor": 3.5, "fraction": 0.5, "layout": "interleaved"}, "encoder cross"),
+            ({"scaling": "ntk"}, "encoder decoder cross"),
+            ({"scaling": "ntk", "factor": 4.0, "base": 50.0}, "encoder"),
+            ({"scaling": "yarn"}, "encoder decoder cross"),
+            ({"scaling": "yarn", "factor": 4.0, "base": 20.0}, "encoder"),  # a ramp with a value between 0 and 1
+            ({"scaling": "yarn", "fraction": 0.5, "trained": 2048, "layout": "interleaved"}, "encoder"),
+        ],
+        real=True,
+        atol=1e-6,
+    ),
+    Oracle(
+        "rope_scaled",
+        row=row_dynamic,
+        defaults=SCALED,
+        cases=[
+            ({"scaling": "dynamic"}, "encoder decoder cross"),
+            ({"scaling": "dynamic", "trained": 3}, "encoder decoder cross"),
+            ({"scaling": "dynamic", "trained": 2, "factor": 1.5, "base": 30.0, "layout": "interleaved"}, "encoder cross"),
+        ],
+        atol=1e-6,
+    ),
+]

@@ -1,0 +1,43 @@
+"""RR-Transformer (Neishi and Yoshinaga 2019): a GRU in place of the embedding and Shaw's vectors in self-attention."""
+
+import dataclasses
+
+from . import oracle_rnn, oracle_shaw
+from .reference import Oracle
+
+
+def part(name: str, at):
+    """The place as one of the two methods sees it."""
+    own = {key.removeprefix(f"{name}."): x for key, x in at.parameters.items() if key.startswith(f"{name}.")}
+    options = {**at.options, "keys": True, "values": True, "tie": False}  # Shaw's vectors are used in full
+    return dataclasses.replace(at, parameters=own, options=options)
+
+
+def embed(x, ids, at):
+    return oracle_rnn.embed(x, ids, part("rnn", at))
+
+
+def score(q, k, t, s, at):
+    return oracle_shaw.score(q, k, t, s, part("shaw", at))
+
+
+def value(v, t, s, at):
+    return oracle_shaw.value(v, t, s, part("shaw", at))
+
+
+ORACLES = [
+    Oracle(
+        "rr",
+        score=score,
+        value=value,
+        embed=embed,
+        defaults={"bidirectional": False, "max_distance": 16, "share": "heads"},
+        cases=[
+            ({}, "encoder decoder"),
+            ({"bidirectional": True}, "encoder"),
+            ({"max_distance": 2}, "encoder decoder"),
+            ({"max_distance": 2, "share": "none"}, "encoder decoder"),
+            ({"bidirectional": True, "max_distance": 3, "share": "layers"}, "encoder"),
+        ],
+    )
+]

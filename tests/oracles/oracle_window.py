@@ -1,0 +1,24 @@
+"""Sliding windows, dilated on demand (Beltagy, Peters and Cohan 2020)."""
+
+from .reference import Oracle
+
+
+def allowed(t, s, at):
+    """`width` counts the neighbours of both sides; dilation skips some and so reaches further."""
+    return abs(s - t) <= at["width"] // 2 * at["dilation"] and (s - t) % at["dilation"] == 0
+
+
+ORACLES = [
+    Oracle(
+        "window",
+        allowed=allowed,
+        defaults={"width": 32, "dilation": 1},
+        cases=[
+            ({}, "encoder decoder"),
+            ({"width": 2}, "encoder decoder"),
+            ({"width": 4}, "encoder decoder"),
+            ({"width": 2, "dilation": 2}, "encoder decoder"),
+            ({"width": 6, "dilation": 3}, "encoder"),
+        ],
+    )
+]

@@ -1,0 +1,84 @@
+"""Equal to x-transformers: whole attentions, given the same weights."""
+
+import pytest
+import torch
+from x_transformers.x_transformers import Attention, DynamicPositionBias, RotaryEmbedding
+
+from .attentions import HEAD, HEADS, LENGTH, WIDTH, attend, build, copy, directed, matters, same
+
+
+def pair(spec: str, site: str, **how):
+    ours = build(spec, site)
+    theirs = Attention(WIDTH, dim_head=HEAD, heads=HEADS, causal=site == "decoder", **how).eval()
+    for name, projection in zip(("q", "k", "v", "out"), (ours.q_proj, ours.k_proj, ours.v_proj, ours.out_proj)):
+        copy(getattr(theirs, f"to_{name}"), projection)
+    return ours, theirs
+
+
+def agree(ours, theirs, x, padding, **how) -> None:
+    """Where words are: theirs is silent at padding."""
+    out, steps = theirs(x, mask=~padding, return_intermediates=True, **how)
+    found, mean = attend(ours, x, padding)
+    same(found[~padding], out[~padding])
+    same(mean, steps.post_softmax_attn.mean(1))
+
+
+@pytest.mark.parametrize("largest", [4, 20])
+def test_cope_attention(largest, x, padding):
+    """With fewer positions than open gates, and with more."""
+    ours, theirs = pair(f"cope:largest={largest}", "decoder", use_cope=True, cope_max_pos=largest)
+    theirs.attend.cope.pos_emb.data = ours.position.table[0, 0].data
+    matters(ours, x)
+    agree(ours, theirs, x, padding)
+
+
+@pytest.mark.parametrize("site", ["encoder", "decoder"])
+def test_forgetting_attention(site, x, padding):
+    ours, theirs = pair("forgetting", site, data_dependent_alibi=True)
+    gates, method = theirs.data_dependent_alibi.to_forget_gates[0], ours.position
+    sides = [(method.weight, method.offset), (method.right_weight, method.right_offset)][: 1 if site == "decoder" else 2]
+    gates.weight.data = torch.cat([weight[0].data for weight, _ in sides])
+    gates.bias.data = torch.cat([offset[0].data for _, offset in sides])
+    matters(ours, x)
+    agree(ours, theirs, x, padding)
+
+
+@pytest.mark.parametrize("site", ["encoder", "decoder"])
+@pytest.mark.parametrize("depth, log, norm", [(1, True, False), (2, False, False), (3, True, True)])
+def test_dynamic_bias_attention(depth, log, norm, site, x, padding):
+    ours, theirs = pair(f"dynamic_bias:hidden=16,depth={depth},log={log},norm={norm}".lower(), site)
+    bias = DynamicPositionBias(16, heads=HEADS, depth=depth, log_distance=log, norm=norm)
+    method = ours.position
+    method.layers[-1].weight.data.mul_(5)  # behind norms, numbers of the usual size would hardly show
+    for theirs_layer, layer in zip([*(block[0] for block in bias.mlp[:-1]), bias.mlp[-1]], method.layers):
+        copy(theirs_layer, layer)
+    bias.mlp[0][0].weight.data.neg_()  # their distance is query minus key
+    for number, own in enumerate(method.norms):
+        if number == 0:  # theirs has no offset
+            bias.mlp[number][1].gamma.data = own.weight.data
+            own.bias.data.zero_()
+        else:
+            copy(bias.mlp[number][1], own)
+    directed(ours, x)
+    agree(ours, theirs, x, padding, rel_pos=bias)
+
+
+@pytest.mark.parametrize("scale_base", [4, 512])
+def test_xpos_attention(scale_base, x, padding):
+    """Their powers count from the middle of the sentence, which no score can tell."""
+    ours, theirs = pair(f"xpos:scale_base={scale_base}", "decoder")
+    if scale_base < LENGTH:  # at 512 these sentences are too short for a visible fall
+        matters(ours, x, "rope:layout=interleaved")
+    directed(ours, x)
+    agree(ours, theirs, x, padding, rotary_pos_emb=RotaryEmbedding(HEAD, True, scale_base).forward_from_seq_len(LENGTH))
+
+
+@pytest.mark.parametrize("site", ["encoder", "decoder"])
+@pytest.mark.parametrize("scaling, theirs_factor", [("linear", "interpolation_factor"), ("ntk", "base_rescale_factor")])
+def test_rope_scaled_attention(scaling, theirs_factor, site, x, padding):
+    """A small base, for the slow pairs would hardly turn in short sentences."""
+    ours, theirs = pair(f"rope_scaled:scaling={scaling},factor=3,base=50,layout=interleaved", site)
+    rotary = RotaryEmbedding(HEAD, base=50, **{theirs_factor: 3})
+    matters(ours, x, "rope:base=50,layout=interleaved")
+    directed(ours, x)
+    agree(ours, theirs, x, padding, rotary_pos_emb=rotary.forward_from_seq_len(LENGTH))
