@@ -11,6 +11,8 @@ from fairseq_posenc.contract import AttentionContext, PositionError, Positions
 from .cases import SMALL, Case
 from .models import build_for, close, differ, encode, fixed, logits, moved, placements, sentences
 
+#: methods whose positions in the source are counts of its words, whatever the ids
+COUNTING_WORDS = {"cope"}
 #: hooks that change vectors before attention, outside of its scores
 VECTORS = frozenset({"positions", "draw", "embed", "before_layer"})
 
@@ -69,7 +71,7 @@ def check_shift(case: Case) -> None:
         differ(after, before, f"the card claims reference={case.card.reference}, but moving all positions changes nothing")
     else:
         close(after, before)
-    if case.site == "cross" and case.card.reference != "none":
+    if case.site == "cross" and case.card.reference != "none" and case.name not in COUNTING_WORDS:
         with moved(placement, keys=5):
             differ(logits(model, source, target), before, "moving the source alone changes nothing")
 
@@ -127,6 +129,8 @@ def _runs_beyond(case: Case, model, limit: int) -> None:
 def check_far(case: Case) -> None:
     """Far positions tie exactly where the card says "clips"."""
     hooks = case.method().hooks
+    if "draw" in hooks:
+        return  # random codes tie on average only, which the oracles see
     if case.card.beyond == "error" or case.card.injection in ("none", "other") or hooks <= {"mask"} or "attend" in hooks:
         assert case.card.beyond != "clips"  # no position enters scores that could be clipped
         return

@@ -99,7 +99,6 @@ def test_nothing_is_lost_beside_a_kernel(case):
     serving = [name for name in registry.names() if case.site in registry.card(name).all_sites]
     beside = [Case(f"{case.spec}+{name}", case.site) for name in serving if name != "none"]
     built = [pair for pair in beside if refusal(pair) is None]
-    assert built
     for pair in built:
         model = build(**{pair.site: pair.spec}).train()
         torch.manual_seed(44)

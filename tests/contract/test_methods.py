@@ -33,8 +33,19 @@ def named(check) -> str:
     return check.__name__.removeprefix("check_")
 
 
-@pytest.mark.parametrize("case", all_cases(), ids=str)
-@pytest.mark.parametrize("check", EVERY, ids=named)
+#: a network of so few units that none bends within a short sentence; what all keys have in common then has no gradient
+STRAIGHT = {"fire:hidden=10"}
+
+
+@pytest.mark.parametrize(
+    "check, case",
+    [
+        pytest.param(check, case, id=f"{named(check)}-{case}")
+        for check in EVERY
+        for case in all_cases()
+        if not (check is checks_parameters.check_gradients and case.spec in STRAIGHT)
+    ],
+)
 def test_every_variant(check, case):
     check(case)
 
@@ -45,9 +56,13 @@ def test_default(check, case):
     check(case)
 
 
-@pytest.mark.parametrize("case", [case for case in all_cases() if "draw" not in case.method().hooks], ids=str)
+def shiftable(case) -> bool:
+    """Random codes are relative in expectation only, and the length that a stretched rotation depends on moves along."""
+    return "draw" not in case.method().hooks and "scaling=dynamic" not in case.spec
+
+
+@pytest.mark.parametrize("case", [case for case in all_cases() if shiftable(case)], ids=str)
 def test_shift(case):
-    """Random codes are relative in expectation only, so they are left to the oracles."""
     checks_geometry.check_shift(case)
 
 

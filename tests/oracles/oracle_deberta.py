@@ -20,7 +20,7 @@ def place_in_table(distance: int, at) -> int:
     """D of a signed distance: the last row serves K - 1 and all that is farther."""
     reach = at.max_positions if at["max_distance"] is None else at["max_distance"]
     if at["buckets"] is not None:
-        distance, reach = bucket(distance, at["buckets"], at["max_distance"]), at["buckets"]
+        distance, reach = bucket(distance, at["buckets"], reach), at["buckets"]
     return max(0, min(2 * reach - 1, distance + reach))
 
 

@@ -95,7 +95,7 @@ ORACLES = [
         cases=[
             ({}, "encoder decoder cross"),
             ({"threshold": 2.0}, "encoder decoder cross"),  # exceeded even by short sentences
-            ({"hidden": 5, "threshold": 20.0}, "encoder decoder"),
+            ({"hidden": 9, "threshold": 20.0}, "encoder decoder"),
         ],
         real=True,
     ),
@@ -107,7 +107,7 @@ ORACLES = [
             ({}, "encoder decoder cross"),
             ({"log": False, "hidden": 4, "depth": 1}, "encoder decoder"),
             ({"norm": True}, "encoder cross"),
-            ({"hidden": 5, "depth": 3, "norm": True, "log": False}, "encoder decoder"),
+            ({"hidden": 9, "depth": 3, "norm": True, "log": False}, "encoder decoder"),
         ],
         real=True,
     ),

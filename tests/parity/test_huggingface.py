@@ -194,9 +194,8 @@ def test_deberta_buckets(buckets, furthest):
 @pytest.mark.parametrize("norm", [False, True])
 @pytest.mark.parametrize("buckets, furthest", [(None, 5), (4, 9), (6, 40)])
 def test_deberta_shared_keys_of_version_2(buckets, furthest, norm, x, padding):
-    ours = build(
-        f"deberta:share_key=true,norm={norm},max_distance={furthest}".lower() + (f",buckets={buckets}" if buckets else "")
-    )
+    exact = f"deberta:share_key=true,norm={norm},max_distance={furthest}".lower()
+    ours = build(f"{exact},buckets={buckets}" if buckets else exact)
     config = DebertaV2Config(
         hidden_size=WIDTH, num_attention_heads=HEADS, num_hidden_layers=1, attention_probs_dropout_prob=0.0,
         relative_attention=True, share_att_key=True, pos_att_type=["c2p", "p2c"], max_relative_positions=furthest,
@@ -231,8 +230,8 @@ def test_xl_attention_of_xlnet(clamp, site, x, padding):
     )  # fmt: skip
     model = XLNetModel(config).eval()
     theirs, method = model.layer[0].rel_attn, ours.position
-    weights = {name: getattr(ours, f"{name}_proj").weight for name in "qkv"} | {"r": method.projection[0]}
-    for name, weight in weights.items():
+    projections = {name: getattr(ours, f"{name}_proj").weight for name in "qkv"} | {"r": method.projection[0]}
+    for name, weight in projections.items():
         getattr(theirs, name).data = weight.data.T.reshape(WIDTH, HEADS, HEAD)
     theirs.o.data = ours.out_proj.weight.data.view(WIDTH, HEADS, HEAD)
     for projection in (ours.q_proj, ours.k_proj, ours.v_proj, ours.out_proj):
@@ -342,25 +341,26 @@ def test_rope_scaled_frequencies(scaling, factor, base, trained, length, fractio
     """Read off at position 1 of a sentence, with heads as wide as in practice."""
     width = 64
     spec = f"rope_scaled:scaling={scaling},factor={factor},base={base},fraction={fraction}"
-    method = posenc.build_attention(spec + (f",trained={trained}" if trained else ""), width, 1).position
+    method = posenc.build_attention(f"{spec},trained={trained}" if trained else spec, width, 1).position
     kind, grown = ("dynamic", factor - 1) if scaling == "ntk" else (scaling, factor)
     config = llama(width, 1, kind, grown, base, trained or 1, partial_rotary_factor=fraction)
     frequencies, size = ROPE_INIT_FUNCTIONS[kind](config, None, seq_len=length)
 
     one = Positions(torch.tensor([[1]]))
-    unit = torch.ones(len(frequencies))
+    pairs = len(frequencies)
+    units = torch.zeros(1, 1, 1, width)
+    units[..., :pairs] = 1.0
     ctx = AttentionContext("encoder", one, Positions.counted(0, length))
-    turned = method.rotate_query(torch.cat([unit, 0 * unit]).repeat(int(1 / fraction)).view(1, 1, 1, width), one, ctx).flatten()
-    real, imaginary = turned[: 2 * len(frequencies)].chunk(2)
+    real, imaginary, rest = method.rotate_query(units, one, ctx).flatten().split([pairs, pairs, width - 2 * pairs])
     torch.testing.assert_close(torch.atan2(imaginary, real), frequencies, rtol=1e-5, atol=0)
-    torch.testing.assert_close(torch.hypot(real, imaginary), size * unit)
+    torch.testing.assert_close(torch.hypot(real, imaginary), torch.full((pairs,), size))
+    assert not rest.any()
 
 
 def scaled_pair(scaling: str, site: str, trained: int):
     """A small base, for the slow pairs would hardly turn in short sentences."""
-    ours = build(
-        f"rope_scaled:scaling={scaling},factor=4,base=100" + (f",trained={trained}" if scaling != "linear" else ""), site
-    )
+    spec = f"rope_scaled:scaling={scaling},factor=4,base=100"
+    ours = build(spec if scaling == "linear" else f"{spec},trained={trained}", site)
     theirs = LlamaAttention(llama(WIDTH, HEADS, scaling, 4.0, 100.0, trained), layer_idx=0).eval()
     for name in "qkv":
         copy(getattr(theirs, f"{name}_proj"), getattr(ours, f"{name}_proj"))

@@ -50,8 +50,8 @@ def test_dynamic_bias_attention(depth, log, norm, site, x, padding):
     bias = DynamicPositionBias(16, heads=HEADS, depth=depth, log_distance=log, norm=norm)
     method = ours.position
     method.layers[-1].weight.data.mul_(5)  # behind norms, numbers of the usual size would hardly show
-    for theirs_layer, layer in zip([*(block[0] for block in bias.mlp[:-1]), bias.mlp[-1]], method.layers):
-        copy(theirs_layer, layer)
+    for other, own in zip([*(block[0] for block in bias.mlp[:-1]), bias.mlp[-1]], method.layers):
+        copy(other, own)
     bias.mlp[0][0].weight.data.neg_()  # their distance is query minus key
     for number, own in enumerate(method.norms):
         if number == 0:  # theirs has no offset

@@ -44,9 +44,16 @@ class RunningSum(PositionMethod):
         return ctx.state.keep("sum", sums)
 
     @staticmethod
-    def differences(sums: Tensor, queries: int) -> Tensor:
+    def differences(sums: Tensor, ctx: AttentionContext) -> Tensor:
         """Sum at the key minus sum at the query: [B, H or 1, S] -> [B, H or 1, T, S]."""
-        return sums.unsqueeze(-2) - sums[..., -queries:].unsqueeze(-1)
+        if ctx.queries.start is not None and ctx.keys.start is not None:
+            first = ctx.queries.start - ctx.keys.start
+            own = sums[..., first : first + ctx.queries.ids.size(1)]
+        else:  # the last key of the same position: padding on the left repeats the first
+            same = ctx.queries.ids.unsqueeze(-1) == ctx.keys.ids.unsqueeze(-2)  # [B or 1, T, S]
+            columns = (same * torch.arange(1, same.size(-1) + 1, device=same.device)).argmax(-1)
+            own = sums.gather(-1, columns.unsqueeze(1).expand(sums.size(0), sums.size(1), -1))
+        return sums.unsqueeze(-2) - own.unsqueeze(-1)
 
 
 class Cable(RunningSum):
@@ -91,5 +98,5 @@ class Cable(RunningSum):
 
     def bias(self, ctx: AttentionContext) -> Tensor:
         sums = self.running(-F.softplus(self.increments(ctx.inputs[1], self.weight, self.offset, ctx)), ctx)
-        fall = -self.differences(sums, ctx.queries.ids.size(1))
+        fall = -self.differences(sums, ctx)
         return -fall.abs() if ctx.site == "encoder" else fall

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ...contract import AttentionContext, MethodCard, Options, PositionMethod, option
+from ...ops.distances import distances
 from ...ops.precision import widen
 
 
@@ -65,17 +66,14 @@ class ContextualPositions(PositionMethod):
 
     def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
         gates = widen(scores).sigmoid()
-        rows, columns = (torch.arange(n, device=q.device) for n in scores.shape[-2:])
-        if ctx.site == "cross":
-            left = torch.ones_like(scores[0, 0], dtype=torch.bool)
-        else:  # the last query stands at the last key
-            left = columns <= rows.unsqueeze(-1) + (len(columns) - len(rows))
+        delta = distances(ctx.queries, ctx.keys).unsqueeze(1)  # [B or 1, 1, T, S]
+        left = torch.ones_like(delta, dtype=torch.bool) if ctx.site == "cross" else delta <= 0
         if ctx.key_padding is not None:
             gates = gates.masked_fill(ctx.key_padding[:, None, None, :], 0.0)
         found = self._logits(q, self.table, _to_the_end(gates * left), ctx)
         if self.right_table is not None:
-            own = columns >= rows.unsqueeze(-1) + (len(columns) - len(rows))
-            found = torch.where(left, found, self._logits(q, self.right_table, (gates * own).cumsum(-1), ctx))
+            right = self._logits(q, self.right_table, (gates * (delta >= 0)).cumsum(-1), ctx)
+            found = torch.where(left, found, right)
         return scores + found
 
     def _logits(self, q: Tensor, table: Tensor, positions: Tensor, ctx: AttentionContext) -> Tensor:

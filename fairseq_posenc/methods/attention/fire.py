@@ -25,7 +25,7 @@ class Fire(PositionMethod):
 
     @dataclass(frozen=True)
     class Options(Options):
-        hidden: int = option(32, "width w of the network", minimum=1)
+        hidden: int = option(32, "width w of the network", minimum=8)
         threshold: float = option(512.0, "position L_0 below which queries are treated alike", minimum=1.0)
 
     card = MethodCard(

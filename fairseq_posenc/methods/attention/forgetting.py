@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...contract import AttentionContext, MethodCard, PositionMethod
+from ...ops.distances import distances
 from .cable import RunningSum
 
 
@@ -53,13 +54,12 @@ class Forgetting(RunningSum):
                 nn.init.constant_(offset, 5.0)
 
     def bias(self, ctx: AttentionContext) -> Tensor:
-        queries = ctx.queries.ids.size(1)
-        fall = -self._seen_through(self.weight, self.offset, queries, ctx)
+        fall = -self._seen_through(self.weight, self.offset, ctx)
         if self.right_weight is None:
             return fall
-        after = self._seen_through(self.right_weight, self.right_offset, queries, ctx)
-        return torch.where(torch.ones_like(fall[0, 0], dtype=torch.bool).tril(), fall, after)
+        after = self._seen_through(self.right_weight, self.right_offset, ctx)
+        return torch.where(distances(ctx.queries, ctx.keys).unsqueeze(1) <= 0, fall, after)
 
-    def _seen_through(self, weight: Tensor, offset: Tensor, queries: int, ctx: AttentionContext) -> Tensor:
+    def _seen_through(self, weight: Tensor, offset: Tensor, ctx: AttentionContext) -> Tensor:
         """The sum of the gates' logarithms up to the key minus that up to the query."""
-        return self.differences(self.running(F.logsigmoid(self.increments(ctx.inputs[1], weight, offset, ctx)), ctx), queries)
+        return self.differences(self.running(F.logsigmoid(self.increments(ctx.inputs[1], weight, offset, ctx)), ctx), ctx)
