@@ -28,7 +28,7 @@ logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
 try:
     import numpy
     import torch
-    from fairseq import checkpoint_utils, file_io
+    from fairseq import checkpoint_utils, file_io, utils
     from fairseq.data import data_utils
     from fairseq.distributed import utils as distributed_utils
     from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
@@ -266,6 +266,21 @@ def _broadcast_object(obj, src_rank, group, dist_device):
     return box[0]
 
 
+# --- precision ------------------------------------------------------------------------------------------------------
+
+
+def _without_tpu(call_main):
+    """--bf16 sets --tpu in fairseq 0.12, and without torch_xla nothing runs; GPUs and CPUs have bfloat16 by now."""
+
+    @functools.wraps(call_main)
+    def call(cfg, *args, **kwargs):
+        if utils.xm is None and cfg.common.tpu and cfg.common.bf16:
+            cfg.common.tpu = cfg.distributed_training.tpu = False
+        return call_main(cfg, *args, **kwargs)
+
+    return call
+
+
 # --- warnings -------------------------------------------------------------------------------------------------------
 
 # About fairseq's own code and its way of calling hydra and torch, with nothing that its user could change.
@@ -300,6 +315,7 @@ def apply() -> None:
         if name == "fairseq.utils" or name.startswith("fairseq.models."):
             module.eval = _evaluate
     distributed_utils._broadcast_object_slow = _broadcast_object
+    distributed_utils.call_main = _without_tpu(distributed_utils.call_main)
     FairseqTask.filter_indices_by_size = _in_one_line(FairseqTask.filter_indices_by_size)
     data_utils.batch_by_size = _keeps_the_rest(data_utils.batch_by_size)
     FairseqTask.get_batch_iterator = _repeatably(FairseqTask.get_batch_iterator)

@@ -42,7 +42,8 @@ class _Spe(PositionMethod):
     def with_codes(self, x: Tensor, codes: Tensor) -> Tensor:
         """[B, H, T, D], codes [B or 1, H, T, D, R] -> [B, H, T, R]; products of two of these have the expectation of SPE."""
         codes = codes * self.options.realizations**-0.5
-        return torch.einsum("bhtd,bhtdr->bhtr", widen(x), codes.expand(x.size(0), -1, -1, -1, -1)).to(x.dtype)
+        rows = "htdr" if codes.size(0) == 1 else "bhtdr"  # one product for all sentences of the same positions
+        return torch.einsum(f"bhtd,{rows}->bhtr", widen(x), codes.reshape(codes.shape[-len(rows) :])).to(x.dtype)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, ctx: AttentionContext) -> Tensor:
         scale = self.dims.head_dim**-0.25  # on each side
@@ -246,10 +247,23 @@ class ConvolutionalSpe(_Spe):
         noise = ctx.drawn[self].to(taps.dtype)
         first = int(ids.min()) if at.start is None else at.start
         span = noise[..., 1 + first : 1 + at.last + self.options.length]
-        codes = F.conv1d(span, taps.flatten(0, 1).flip(-1).unsqueeze(1), groups=self.dims.embed_dim)  # [R, d, positions]
+        codes = filtered(span, taps.flatten(0, 1))  # [R, d, positions]
         codes = codes[..., ids - first].unflatten(1, (self.dims.num_heads, -1)).permute(3, 1, 4, 2, 0)  # [B or 1, H, T, D, R]
         if self.gates is not None:
             gate = self.gate(ctx)
             own = noise[..., 0].unflatten(1, (self.dims.num_heads, -1)).permute(1, 2, 0).unsqueeze(1)  # [H, 1, D, R]
             codes = codes * (1 - gate).sqrt() + own * gate.sqrt()
         return self.with_codes(x, codes)
+
+
+def filtered(x: Tensor, taps: Tensor) -> Tensor:
+    """sum_p taps_p x_(t-p) where all of them exist: [R, d, N + P - 1], [d, P] -> [R, d, N].
+
+    Products of blocks with one Toeplitz matrix, for the gradient of a depthwise convolution is slow on a CPU.
+    """
+    count = x.size(-1) - taps.size(-1) + 1
+    block = min(count, _CHUNK)
+    width = block + taps.size(-1) - 1
+    matrix = F.pad(taps.flip(-1), (block - 1, block - 1)).unfold(-1, width, 1).flip(-2)  # [d, block, width]
+    windows = F.pad(x, (0, -count % block)).unfold(-1, width, block)  # [R, d, blocks, width]
+    return torch.einsum("dtw,rdnw->rdnt", matrix, windows).flatten(-2)[..., :count]
