@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from fairseq_posenc import registry
+
 ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "recipes" / "quickstart"
 BIN = Path(sys.executable).parent
@@ -170,6 +172,17 @@ def test_killed_in_the_middle_it_goes_on_to_the_same_numbers(uninterrupted, tmp_
     resumed = finish(start(out))
     assert "of 60 updates are there" in resumed
     assert scores(out) == scores(uninterrupted[0])
+
+
+def test_architectures_and_all_of_them():
+    some = commands(METHODS="posenc_xpos t5", OUT="runs/x", TRAIN_OPTIONS="--bf16", POSENC_BIN=str(BIN))
+    (xpos,), (t5,) = of("fairseq-train", "/posenc_xpos/", some), of("fairseq-train", "/t5/", some)
+    assert xpos[xpos.index("--arch") + 1] == "posenc_xpos_tiny" and "--encoder-position" not in xpos
+    assert t5[t5.index("--arch") + 1] == "posenc_transformer_tiny" and "--bf16" in t5 and "--bf16" in xpos
+    (report,) = [words for words in some if "report" in words]
+    assert report[-2:] == ["--methods", "t5"]  # the rows of an architecture are named by what it has
+    trained = of("fairseq-train", "/posenc_", commands(METHODS="all", OUT="runs/x", POSENC_BIN=str(BIN)))
+    assert [words[words.index("--arch") + 1] for words in trained] == [f"posenc_{name}_tiny" for name in registry.names()]
 
 
 @pytest.mark.slow
