@@ -17,6 +17,7 @@ _ELSEWHERE = {
     "multi30k": ("fairseq_posenc.data.multi30k", "fetch Multi30k-uk or Multi30K as raw text"),
     "score": ("fairseq_posenc.report.score", "score what fairseq-generate printed, into score.json"),
     "report": ("fairseq_posenc.report.table", "show all runs side by side, from their score.json"),
+    "bench": ("fairseq_posenc.bench.command", "what methods cost beside stock fairseq"),
     "average": ("fairseq_posenc.average", "average the parameters of checkpoints"),
 }
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -44,17 +45,20 @@ class Plot:
 
 def draw(summary: Summary) -> dict[str, Plot]:
     """The plots that have something to show, by name."""
-    for name in ("matplotlib", "PIL"):  # before the import, for fairseq lets the root logger print everything
-        logging.getLogger(name).setLevel(logging.WARNING)
+    plots = {"scores": _scores, "learning": _learning, "length": _length}
+    found = {name: drawn(name, functools.partial(plot, summary)) for name, plot in plots.items()}
+    return {name: plot for name, plot in found.items() if plot is not None}
+
+
+def drawn(name: str, plot: Callable[[], Figure | None]) -> Plot | None:
+    """A figure in our style, or None where there is nothing to show."""
+    for logger in ("matplotlib", "PIL"):  # before the import, for fairseq lets the root logger print everything
+        logging.getLogger(logger).setLevel(logging.WARNING)
     import matplotlib
 
-    found = {}
     with matplotlib.rc_context(_STYLE):
-        for name, plot in (("scores", _scores), ("learning", _learning), ("length", _length)):
-            figure = plot(summary)
-            if figure is not None:
-                found[name] = _saved(figure, name)
-    return found
+        figure = plot()
+        return None if figure is None else _saved(figure, name)
 
 
 def _saved(figure: Figure, name: str) -> Plot:
@@ -67,14 +71,14 @@ def _saved(figure: Figure, name: str) -> Plot:
     return Plot("\n".join(line.rstrip() for line in svg.getvalue().splitlines()) + "\n", png.getvalue())
 
 
-def _figure(width: float, height: float, rows: int = 1, columns: int = 1, **options: Any) -> tuple[Figure, list[list[Axes]]]:
+def new_figure(width: float, height: float, rows: int = 1, columns: int = 1, **options: Any) -> tuple[Figure, list[list[Axes]]]:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False, **options).tolist()
 
 
-def _look(index: int) -> dict[str, Any]:
+def look_of(index: int) -> dict[str, Any]:
     """Of a method, in all plots the same."""
     line = _LINES[index // len(_COLOURS) % len(_LINES)]
     return {"color": _COLOURS[index % len(_COLOURS)], "linestyle": line}
@@ -88,13 +92,13 @@ def _scores(summary: Summary) -> Figure:
     """Dots, not bars: the axes do not begin at zero."""
     rows = _shown(summary)
     height = len(summary.parts) * (0.9 + 0.3 * len(rows))
-    figure, axes = _figure(8.5, height, len(summary.parts), len(METRICS), sharey=True)
+    figure, axes = new_figure(8.5, height, len(summary.parts), len(METRICS), sharey=True)
     for line, part in zip(axes, summary.parts):
         for axis, (metric, name) in zip(line, METRICS.items()):
             for place, (index, row) in enumerate(rows):
                 values = row.score(part, metric)
                 if values is not None:
-                    _dot(axis, place, values, _look(index)["color"])
+                    _dot(axis, place, values, look_of(index)["color"])
             axis.set_title(f"{part}: {name}", loc="left")
             axis.set_yticks(range(len(rows)), [row.name for _, row in rows])
             axis.set_ylim(len(rows) - 0.5, -0.5)
@@ -115,10 +119,10 @@ def _learning(summary: Summary) -> Figure | None:
     curves = [(index, row, _curve(row)) for index, row in _shown(summary)]
     if not any(len(curve) > 1 for _, _, curve in curves):
         return None
-    figure, ((axis,),) = _figure(8.5, 4)
+    figure, ((axis,),) = new_figure(8.5, 4)
     for index, row, curve in curves:
         updates, losses = list(curve), list(curve.values())
-        look = _look(index)
+        look = look_of(index)
         means = [values.mean for values in losses]
         axis.plot(updates, means, label=row.name, marker="o" if len(updates) < 15 else None, markersize=3.5, **look)
         if any(values.sd is not None for values in losses):
@@ -145,7 +149,7 @@ def _length(summary: Summary) -> Figure | None:
     wanted = [part for part, lengths in summary.lengths.items() if sum(n >= FEWEST for n in lengths.sentences) > 1]
     if not wanted:
         return None
-    figure, axes = _figure(8.5, 3.2 * len(wanted), len(wanted))
+    figure, axes = new_figure(8.5, 3.2 * len(wanted), len(wanted))
     for (axis,), part in zip(axes, wanted):
         _length_axis(axis, summary, part)
     handles, labels = axes[0][0].get_legend_handles_labels()
@@ -160,10 +164,10 @@ def _length_axis(axis: Axes, summary: Summary, part: str) -> None:
         found = [(place, values) for place, i in enumerate(places) if (values := lengths.rows[row.name][i]) is not None]
         shift = min(0.03, 0.4 / len(rows)) * (nth - (len(rows) - 1) / 2) if _spreads(value for _, value in found) else 0
         x, y = [place + shift for place, _ in found], [values.mean for _, values in found]
-        axis.plot(x, y, marker=_MARKERS[index % len(_MARKERS)], markersize=5, label=row.name, **_look(index))
+        axis.plot(x, y, marker=_MARKERS[index % len(_MARKERS)], markersize=5, label=row.name, **look_of(index))
         if _spreads(value for _, value in found):
             errors = [values.sd or 0 for _, values in found]
-            axis.errorbar(x, y, yerr=errors, fmt="none", color=_look(index)["color"], capsize=2.5, linewidth=1)
+            axis.errorbar(x, y, yerr=errors, fmt="none", color=look_of(index)["color"], capsize=2.5, linewidth=1)
     axis.set_xticks(range(len(places)), [f"{names[i]}\nn = {lengths.sentences[i]:,}" for i in places])
     axis.set_title(part, loc="left")
     axis.set_xlabel("source words")

@@ -1,0 +1,61 @@
+"""Times of several actions, taken in turns, as ratios to the first."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from dataclasses import dataclass
+from typing import Any, Callable
+
+import torch
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """The median over all rounds, and the middle half of them."""
+
+    median: float
+    low: float
+    high: float
+
+
+def interleaved(
+    actions: dict[str, Callable[[], Any]], rounds: int, device: torch.device, progress: Callable[[str], None]
+) -> dict[str, list[float]]:
+    """Seconds of every action in every round; each begins one place later, so that no action always follows the same one."""
+    clock = _clock(device)
+    names = list(actions)
+    for name in names:
+        progress(f"{name}, warming up")
+        actions[name]()
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    for turn in range(rounds):
+        for place in range(len(names)):
+            name = names[(turn + place) % len(names)]
+            progress(f"{name}, round {turn + 1} of {rounds}")
+            start = clock()
+            actions[name]()
+            seconds[name].append(clock() - start)
+    return seconds
+
+
+def ratios(seconds: dict[str, list[float]], base: str) -> dict[str, Ratio]:
+    """To the base in the same round."""
+    found = {}
+    for name, own in seconds.items():
+        shares = sorted(a / b for a, b in zip(own, seconds[base]))
+        low, high = (shares[0], shares[-1]) if len(shares) < 4 else statistics.quantiles(shares, n=4)[::2]
+        found[name] = Ratio(statistics.median(shares), low, high)
+    return found
+
+
+def _clock(device: torch.device) -> Callable[[], float]:
+    """One thread's own time, which other work on the machine does not lengthen; else the time that passes."""
+    if device.type == "cuda":
+
+        def synchronised() -> float:
+            torch.cuda.synchronize()
+            return time.perf_counter()
+
+        return synchronised
+    return time.process_time if torch.get_num_threads() == 1 else time.perf_counter
