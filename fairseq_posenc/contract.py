@@ -325,4 +325,5 @@ def across_layers(share: str) -> bool:
 
 
 def _owners(share: str, dims: Dims) -> tuple[int, int]:
-    return 1 if across_layers(share) else dims.num_layers, 1 if share in ("heads", "all") else dims.num_heads
+    layers, heads = dims.num_layers, dims.num_heads
+    return {"none": (layers, heads), "heads": (layers, 1), "layers": (1, heads), "all": (1, 1)}[share]

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..contract import AttentionContext
+from ..ops.biased import attention
 from ..ops.precision import widen
 from .placement import Additive, Placement
 
@@ -117,15 +118,9 @@ class Attention(nn.Module):
                 logits = content + logits
         if logits is not None and logits.dtype not in (torch.bool, q.dtype):
             logits = logits.to(q.dtype)
-        out = F.scaled_dot_product_attention(
-            q,
-            k,
-            v,
-            attn_mask=logits,
-            dropout_p=self.dropout if self.training or self.keeps_dropout else 0.0,
-            is_causal=additive.causal and logits is None,
-            scale=placement.scale(ctx.layer),
-        )
+        dropout = self.dropout if self.training or self.keeps_dropout else 0.0
+        causal = additive.causal and logits is None
+        out = attention(q, k, v, logits, dropout, causal, placement.scale(ctx.layer))
         return out, None
 
     def explicit(

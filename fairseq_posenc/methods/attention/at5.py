@@ -121,4 +121,5 @@ def _sides(site: str) -> int:
 
 
 def _border_share(options) -> str:
-    return options.share if options.borders == "heads" or "heads" in options.share else f"heads+{options.share}"
+    shared = {"none": "heads", "heads": "heads", "layers": "all", "all": "all"}
+    return options.share if options.borders == "heads" else shared[options.share]

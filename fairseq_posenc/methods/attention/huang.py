@@ -177,35 +177,35 @@ class Huang3(PositionMethod):
 class GatedProduct(torch.autograd.Function):
     """sum_i q_ti k_si gate[rows_ts]_i: q [B, H, T, D], k [B, H, S, D], gate [H or 1, W, D], rows [B or 1, T, S] -> [B, H, T, S].
 
-    Forwards and backwards in blocks of queries, whose products are not kept and hold no more numbers than the result.
+    Forwards and backwards in blocks of queries, whose products are not kept.
     """
 
     @staticmethod
     def forward(ctx, q: Tensor, k: Tensor, gate: Tensor, rows: Tensor) -> Tensor:
         ctx.save_for_backward(q, k, gate, rows)
-        done = [_gated(k, gate, at) @ queries.unsqueeze(-1) for queries, at in zip(*_blocks(q, rows))]
-        return torch.cat(done, 2).squeeze(-1)  # [B, H, T, S, 1] -> [B, H, T, S]
+        out = q.new_empty(*q.shape[:3], k.size(2))
+        for some in _blocks(q, k):
+            out[:, :, some] = (_gated(k, gate, rows[:, some]) @ q[:, :, some].unsqueeze(-1)).squeeze(-1)
+        return out
 
     @staticmethod
     def backward(ctx, grad: Tensor):
         q, k, gate, rows = ctx.saved_tensors
-        of_q, of_k, of_gate = [], torch.zeros_like(widen(k)), torch.zeros_like(widen(gate))
-        for queries, at, g in zip(*_blocks(q, rows), grad.split(_block(q), 2)):
-            of_q.append(g.unsqueeze(-2) @ _gated(k, gate, at))  # [B, H, c, 1, D]
-            product = g.unsqueeze(-1) * queries.unsqueeze(-2)  # [B, H, c, S, D]
+        of_q, of_k, of_gate = torch.empty_like(q), torch.zeros_like(widen(k)), torch.zeros_like(widen(gate))
+        for some in _blocks(q, k):
+            g, at = grad[:, :, some], rows[:, some]
+            of_q[:, :, some] = (g.unsqueeze(-2) @ _gated(k, gate, at)).squeeze(-2)  # [B, H, c, 1, D] -> [B, H, c, D]
+            product = g.unsqueeze(-1) * q[:, :, some].unsqueeze(-2)  # [B, H, c, S, D]
             of_k += (product * _of(gate, at)).sum(2)
-            product = (product * k.unsqueeze(2)).sum_to_size(at.size(0), gate.size(0), *product.shape[2:])
+            product = product.mul_(k.unsqueeze(2)).sum_to_size(at.size(0), gate.size(0), *product.shape[2:])
             of_gate.index_add_(1, at.flatten(), widen(product.transpose(0, 1).flatten(1, 3)))
-        return torch.cat(of_q, 2).squeeze(-2), of_k.to(k.dtype), of_gate.to(gate.dtype), None
+        return of_q, of_k.to(k.dtype), of_gate.to(gate.dtype), None
 
 
-def _block(q: Tensor) -> int:
-    """The number of queries whose products with all keys and channels are as many as all scores."""
-    return max(1, q.size(2) // q.size(3))
-
-
-def _blocks(q: Tensor, rows: Tensor) -> tuple:
-    return q.split(_block(q), 2), rows.split(_block(q), 1)
+def _blocks(q: Tensor, k: Tensor) -> list:
+    """Slices of queries, so many that their products with all keys and channels fit a core's cache."""
+    size = max(1, 2**19 // k.numel())
+    return [slice(start, start + size) for start in range(0, q.size(2), size)]
 
 
 def _of(gate: Tensor, rows: Tensor) -> Tensor:

@@ -1,0 +1,49 @@
+"""The attention of long sentences with a learned bias on a CPU: the numbers of torch's own, in less memory."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import fairseq_posenc as posenc
+from fairseq_posenc.ops import biased
+from tests.contract.models import close
+
+
+@pytest.mark.parametrize("held", [15, 60, 2**19], ids=["some queries", "some sentences", "all"])
+@pytest.mark.parametrize("shape", [(1, 1), (1, 4), (3, 1), (3, 4)], ids=str)
+def test_gradients_of_every_block_size(monkeypatch, held, shape):
+    monkeypatch.setattr(biased, "_SCORES", held)
+    torch.manual_seed(80)
+    q, k, v = (torch.randn(3, 4, n, 6, dtype=torch.float64, requires_grad=True) for n in (5, 7, 7))
+    logits = torch.randn(*shape, 5, 7, dtype=torch.float64)
+    logits[..., 0, 3] = float("-inf")
+    logits.requires_grad_()
+    out = biased.BiasedAttention.apply(q, k, v, logits, 0.3)
+    expected = F.scaled_dot_product_attention(q, k, v, attn_mask=logits, scale=0.3)
+    close(out, expected, 1e-12)
+    grad = torch.randn_like(out)
+    inputs = (q, k, v, logits)
+    close(torch.autograd.grad(out, inputs, grad), torch.autograd.grad(expected, inputs, grad), 1e-12)
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-5), (torch.bfloat16, 0.05)])
+@pytest.mark.parametrize("spec, site", [("t5", "encoder"), ("diet_abs", "decoder"), ("huang4", "encoder")])
+def test_long_sentences_take_it_to_the_same_numbers(monkeypatch, spec, site, dtype, tolerance):
+    """Padded on the left, against the same attention without it."""
+    torch.manual_seed(81)
+    attention = posenc.build_attention(spec, 16, 2, site=site, max_positions=520).to(dtype)
+    x = torch.randn(520, 2, 16, dtype=dtype)
+    padding = torch.zeros(2, 520, dtype=torch.bool)
+    padding[0, :100] = True
+    used, found = [], []
+    take = biased.BiasedAttention.apply
+    monkeypatch.setattr(biased.BiasedAttention, "apply", lambda *args: used.append(1) or take(*args))
+    for worthwhile in (2**18, 2**30):
+        monkeypatch.setattr(biased, "_WORTHWHILE", worthwhile)
+        attention.zero_grad()
+        out, _ = attention(x, x, x, key_padding_mask=padding, need_weights=False)
+        out.float().square().sum().backward()
+        found.append([out.float(), *(p.grad.float() / p.grad.float().abs().max() for p in attention.position.parameters())])
+    assert len(used) == 1
+    for one, other in zip(*found):
+        close(one, other, tolerance)
