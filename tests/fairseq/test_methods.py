@@ -11,20 +11,22 @@ import fairseq_posenc as posenc
 
 WIDTHS = {"_tiny": (2, 128, 4, 512), "_small": (3, 256, 4, 1024), "": (6, 512, 8, 2048), "_big": (6, 1024, 16, 4096)}
 
+#: of few positions, for some methods have tables of their pairs
+SHORT = ["--max-update", 4, "--max-source-positions", 64, "--max-target-positions", 64]
+
 
 @pytest.fixture(scope="session", params=posenc.names())
 def trained(request, fairseq, tmp_path_factory):
     """A method and what four updates in one go have saved, after two updates and at the end."""
     folder = tmp_path_factory.mktemp(request.param)
-    saving = ["--max-update", 4, "--save-interval-updates", 2]
-    fairseq.train(f"posenc_{request.param}_tiny", folder, *saving).succeeded()
+    fairseq.train(f"posenc_{request.param}_tiny", folder, *SHORT, "--save-interval-updates", 2).succeeded()
     return request.param, folder
 
 
 def test_it_resumes_to_the_last_bit(fairseq, trained, tmp_path):
     name, folder = trained
     shutil.copy(folder / "checkpoint_1_2.pt", tmp_path / "checkpoint_last.pt")
-    output = fairseq.train(f"posenc_{name}_tiny", tmp_path, "--max-update", 4).succeeded()
+    output = fairseq.train(f"posenc_{name}_tiny", tmp_path, *SHORT).succeeded()
     assert "(epoch 1 @ 2 updates)" in output
     begun, through, resumed = (
         fairseq.state(path)
