@@ -63,7 +63,7 @@ def test_options_without_effect_are_refused(fairseq, tmp_path, option):
         (["--encoder-position", "alibi"], ["alibi is not defined at encoder", "alibi_symmetric"]),
         (["--cross-position", "sinusoidal"], ["sinusoidal is not defined at cross"]),
         (["--encoder-position", "rope+rope:base=100"], ["both replace queries and keys", "layers=..."]),
-        (["--encoder-position", "rope+shaw"], ["shaw adds a term of the queries that rope rotates"]),
+        (["--encoder-position", "rope+shaw"], ["shaw has a term of the queries that rope rotates"]),
         (["--encoder-position", "tupe_rel", "--decoder-position", "sandwhich"], ["unknown"]),
         (["--encoder-position", "show", "--decoder-position", "shaw:x=1"], ["'show' is unknown"]),
     ],
