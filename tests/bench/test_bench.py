@@ -1,0 +1,124 @@
+"""posenc bench: how it takes turns, what it counts, what it writes and what it refuses. No test here asserts a time."""
+
+import csv
+import json
+import weakref
+
+import pytest
+import torch
+
+from fairseq_posenc import cli
+from fairseq_posenc.bench import actions, memory, models, output, timing
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def threads():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def test_every_action_takes_every_place():
+    order = []
+    measured = {name: (lambda name=name: order.append(name)) for name in "abc"}
+    seconds = timing.interleaved(measured, 3, CPU, lambda text: None)
+    assert "".join(order) == "abc" + "abc" + "bca" + "cab"
+    assert {name: len(found) for name, found in seconds.items()} == {"a": 3, "b": 3, "c": 3}
+
+
+def test_ratios_are_those_of_the_same_round():
+    """A round in which the whole machine is slow changes no ratio."""
+    found = timing.ratios({"stock": [1.0, 10.0, 1.0, 1.0], "ours": [1.5, 15.0, 1.5, 3.0]}, "stock")
+    assert found["ours"].median == 1.5 and found["ours"].low == 1.5 and found["ours"].high > 1.5
+    assert vars(found["stock"]) == {"median": 1.0, "low": 1.0, "high": 1.0}
+
+
+def test_memory_of_what_is_there_at_the_same_time():
+    def one_after_the_other():
+        for _ in range(5):
+            torch.ones(2**18)  # 1 MiB
+
+    def together():
+        kept = [torch.ones(2**18) for _ in range(5)]
+        views = [x.view(2, -1)[0] for x in kept]  # share it
+        return len(views)
+
+    assert 1 <= memory.peak(one_after_the_other, CPU) < 2.1
+    assert memory.peak(together, CPU) == pytest.approx(5, abs=0.1)
+
+
+def test_memory_knows_when_a_storage_ends():
+    """What the measurement rests on: the Python object of a storage lives as long as the storage."""
+    x = torch.ones(8)
+    ended = []
+    weakref.finalize(x.untyped_storage(), ended.append, 1)
+    view = x[2:]
+    del x
+    assert not ended
+    del view
+    assert ended
+
+
+def test_memory_of_a_training_step_is_the_same_in_every_run():
+    source, target = actions.sentences(2, 16, CPU)
+    found = []
+    for _ in range(2):
+        model = models.build(models.Variant.of("t5", "model"), "_tiny", 32, CPU, torch.float32)
+        found.append(memory.peak(actions.training(model, source, target), CPU))
+    assert found[0] == found[1] > 1
+
+
+@pytest.mark.parametrize("site", ["model", "encoder", "decoder", "cross"])
+def test_the_method_stands_where_it_is_measured(site):
+    variant = models.Variant.of("shaw:max_distance=3", site)
+    model = models.build(variant, "_tiny", 32, CPU, torch.float32)
+    placed = {
+        "encoder": model.encoder.position, "decoder": model.decoder.position, "cross": model.decoder.cross_position
+    }  # fmt: skip
+    have = {name for name, placement in placed.items() if any(part.card.name == "shaw" for part in placement.parts)}
+    assert have == ({"encoder", "decoder"} if site == "model" else {site})
+
+
+@pytest.mark.slow
+def test_a_small_benchmark_and_its_files(tmp_path, capsys):
+    folder = tmp_path / "out"
+    options = "--size tiny --rounds 2 --shapes 2x8 --lengths 8 16 --steps 4 --sites model cross".split()
+    assert cli.main(["bench", "t5", "xpos", *options, "--output", str(folder)]) == 0
+    shown = capsys.readouterr().out
+    assert shown in (folder / "bench.md").read_text()
+    results = json.loads((folder / "bench.json").read_text())
+    assert [(row["method"], row["site"]) for row in results["rows"]] == [("t5", "model"), ("xpos", "model"), ("t5", "cross")]
+    row = results["rows"][0]
+    assert {"training 2x8", "memory 2x8", "inference 2x8", "decoding", "attention 8", "attention 16"} < set(row)
+    assert row["training 2x8"]["low"] <= row["training 2x8"]["median"] <= row["training 2x8"]["high"]
+    with open(folder / "bench.csv", encoding="utf-8") as file:
+        listed = list(csv.DictReader(file))
+    (one,) = [x for x in listed if (x["method"], x["site"], x["measure"], x["quantity"]) == ("t5", "model", "decoding", "median")]
+    assert float(one["value"]) == row["decoding"]["median"]
+    assert (folder / "growth.svg").read_text().startswith("<?xml")
+
+
+def test_decoding_is_shown_as_speed():
+    assert output._cell("decoding", {"median": 2.0, "low": 1.0, "high": 4.0}) == "0.50 (0.25-1.00)"
+    assert output._cell("training 2x8", {"median": 2.0, "low": 1.0, "high": 4.0}) == "2.00 (1.00-4.00)"
+
+
+@pytest.mark.parametrize(
+    "arguments, wanted",
+    [
+        (["shw"], "did you mean 'shaw'"),
+        (["shaw:max_distnce=3", "t6"], "did you mean 't5'"),
+        (["t5", "--shapes", "32"], "such as 32x32"),
+        (["xpos", "--sites", "encoder"], "none of these methods stands at encoder: xpos"),
+        (["t5", "--rounds", "0"], "at least 1"),
+        (["t5", "--device", "cuda"], "leave it out to measure on the CPU"),
+        (["t5", "--output", "/proc/none/x"], "cannot be written"),
+    ],
+)
+def test_mistakes_are_one_line(arguments, wanted, capsys, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert cli.main(["bench", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert wanted in error and error.count("\n") == 1
