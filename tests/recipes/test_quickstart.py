@@ -182,7 +182,11 @@ def test_architectures_and_all_of_them():
     (report,) = [words for words in some if "report" in words]
     assert report[-2:] == ["--methods", "t5"]  # the rows of an architecture are named by what it has
     trained = of("fairseq-train", "/posenc_", commands(METHODS="all", OUT="runs/x", POSENC_BIN=str(BIN)))
-    assert [words[words.index("--arch") + 1] for words in trained] == [f"posenc_{name}_tiny" for name in registry.names()]
+    assert [words[words.index("--arch") + 1] for words in trained] == [
+        f"posenc_{name}_tiny"
+        for name in registry.names()
+        if name != "alibi_symmetric"  # the same model as alibi
+    ]
 
 
 @pytest.mark.slow
