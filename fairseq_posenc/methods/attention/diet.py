@@ -282,6 +282,7 @@ class Segments(PositionMethod):
             "scores start at 0, which the paper leaves open",
             "attention modules without tokens see one segment",
         ),
+        stacks={"encoder": "diet_abs+segments", "decoder": "diet_abs"},  # the paper's own; segments alone know no order
     )
 
     def __init__(self, options, dims, site):
