@@ -229,12 +229,12 @@ class PositionMethod(nn.Module):
     @property
     def limit(self) -> int | None:
         """The number of query positions that the method can tell apart, where more is an error."""
-        return None
+        return self.dims.max_positions if self.card.beyond == "error" else None
 
     @property
     def key_limit(self) -> int | None:
         """The same for key positions; differs in cross-attention alone."""
-        return self.limit
+        return self.dims.max_key_positions if self.card.beyond == "error" else None
 
     # -- hooks -------------------------------------------------------------------------------------------------------
 

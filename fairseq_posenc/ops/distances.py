@@ -50,3 +50,8 @@ def by_distance(queries: Positions, keys: Positions, values: Callable[[Tensor], 
     if along is not None:
         return toeplitz(values(along), keys.ids.size(1)).unsqueeze(0)
     return values(distances(queries, keys)).transpose(0, 1)  # [H, B, T, S] -> [B, H, T, S]
+
+
+def from_table(table: Tensor, queries: Positions, keys: Positions) -> Tensor:
+    """A table [H or 1, 2 * limit + 1] of the distances -limit to limit, its ends used beyond -> [B or 1, H or 1, T, S]."""
+    return by_distance(queries, keys, lambda distance: table[:, table_row(distance, table.size(1) // 2)])

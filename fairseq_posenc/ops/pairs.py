@@ -1,4 +1,4 @@
-"""Tables of pairs of absolute positions."""
+"""Tables of absolute positions and of pairs of them."""
 
 from torch import Tensor
 
@@ -13,3 +13,8 @@ def pairs(table: Tensor, queries: Positions, keys: Positions) -> Tensor:
         columns = slice(keys.start, keys.start + keys.ids.size(1))
         return table[:, rows, columns].unsqueeze(0)
     return table[:, whole(queries.ids).unsqueeze(-1), whole(keys.ids).unsqueeze(-2)].transpose(0, 1)
+
+
+def rows(table: Tensor, at: Positions) -> Tensor:
+    """[H or 1, n, width] at positions [B or 1, T] -> [B or 1, H or 1, T, width]."""
+    return table[:, whole(at.ids)].transpose(0, 1)

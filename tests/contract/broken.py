@@ -228,6 +228,7 @@ class NotUnbound(Sound):
 
 class NotLimited(Sound):
     card = card("not_limited", beyond="error")
+    limit = key_limit = None
 
 
 class LimitedTooEarly(Sound):

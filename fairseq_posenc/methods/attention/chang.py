@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...contract import AttentionContext, MethodCard, Options, PositionError, PositionMethod, option
-from ...ops.distances import by_distance, distances, table_row
+from ...ops.distances import distances, from_table, table_row
 from ...ops.precision import widen
 from ...ops.relative import key_products, query_products
 
@@ -85,8 +85,7 @@ class CompositeAttention(PositionMethod):
         return table_row(delta, self.options.max_distance)
 
     def bias(self, ctx: AttentionContext) -> Tensor:
-        table = widen(self.of_layer(self.bias_table, ctx))  # [H, 2k + 1]
-        return by_distance(ctx.queries, ctx.keys, lambda delta: table[:, self._rows(delta)])
+        return from_table(widen(self.of_layer(self.bias_table, ctx)), ctx.queries, ctx.keys)
 
     def content_scores(self, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
         at, limit, scale = (ctx.queries, ctx.keys), self.options.max_distance, self.dims.head_dim**-0.5

@@ -167,9 +167,5 @@ class DebertaDecoding(Deberta):
         self.absolute = nn.Parameter(torch.empty(dims.max_positions, dims.embed_dim))
         nn.init.normal_(self.absolute, std=0.02)
 
-    @property
-    def limit(self) -> Optional[int]:
-        return self.dims.max_positions
-
     def query_input(self, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
         return x + self.absolute[whole(at.ids)] if ctx.layer == self.dims.num_layers - 1 else x

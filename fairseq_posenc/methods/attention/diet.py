@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...contract import AttentionContext, MethodCard, Options, PositionError, PositionMethod, Positions, across_layers, option
-from ...ops.distances import by_distance, table_row, whole
+from ...ops.distances import from_table, whole
+from ...ops.pairs import rows
 from ...ops.precision import widen
 
 _CITATION = """@inproceedings{chen-etal-2021-simple,
@@ -73,8 +74,7 @@ class DietRelative(_Diet):
         self.table = self.parameter_table(2 * dims.max_distance + 1, share=options.share)
 
     def bias(self, ctx: AttentionContext) -> Tensor:
-        table = widen(self.of_layer(self.table, ctx))  # [H or 1, 2n - 1]
-        return by_distance(ctx.queries, ctx.keys, lambda delta: table[:, table_row(delta, self.dims.max_distance)])
+        return from_table(widen(self.of_layer(self.table, ctx)), ctx.queries, ctx.keys)
 
 
 class DietAbsolute(_Diet):
@@ -127,14 +127,6 @@ class DietAbsolute(_Diet):
         self.key_positions = self.parameter_table(dims.max_key_positions, rank, share=options.share)
         for table in (self.query_positions, self.key_positions):
             nn.init.normal_(table, std=0.02)
-
-    @property
-    def limit(self) -> Optional[int]:
-        return self.dims.max_positions
-
-    @property
-    def key_limit(self) -> Optional[int]:
-        return self.dims.max_key_positions
 
     def bias(self, ctx: AttentionContext) -> Tensor:
         queries = rows(self.of_layer(self.query_positions, ctx), ctx.queries)
@@ -195,6 +187,8 @@ class DietLinformer(_Diet):
         stacks={"decoder": "diet_abs"},
     )
 
+    compresses = True
+
     def __init__(self, options, dims, site):
         super().__init__(options, dims, site)
         width = options.width or dims.head_dim
@@ -209,16 +203,6 @@ class DietLinformer(_Diet):
             if mixer is not None:
                 nn.init.uniform_(mixer, -(dims.max_key_positions**-0.5), dims.max_key_positions**-0.5)
             self.register_parameter(name, mixer)
-
-    compresses = True
-
-    @property
-    def limit(self) -> Optional[int]:
-        return self.dims.max_positions
-
-    @property
-    def key_limit(self) -> Optional[int]:
-        return self.dims.max_key_positions
 
     def key_input(self, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
         return self._compress(self.key_mixer, x, at, ctx)
@@ -322,8 +306,3 @@ class Segments(PositionMethod):
             return None
         table = widen(self.of_layer(self.table, ctx))  # [H, segments, segments]
         return table[:, own.unsqueeze(-1), own.unsqueeze(-2)].transpose(0, 1)  # [H, B, S, S] -> [B, H, S, S]
-
-
-def rows(table: Tensor, at: Positions) -> Tensor:
-    """[H or 1, n, width] at positions [B or 1, T] -> [B or 1, H or 1, T, width]."""
-    return table[:, whole(at.ids)].transpose(0, 1)

@@ -1,12 +1,12 @@
 """A learned scalar for every pair of positions, or for every distance, in the first layer."""
 
 from dataclasses import dataclass
-from typing import Literal, Optional
+from typing import Literal
 
 from torch import Tensor, nn
 
 from ...contract import AttentionContext, MethodCard, Options, PositionMethod, across_layers, option
-from ...ops.distances import by_distance, table_row
+from ...ops.distances import from_table
 from ...ops.pairs import pairs
 from ...ops.precision import widen
 
@@ -62,14 +62,6 @@ class DufterAbsolute(PositionMethod):
         self.table = self.parameter_table(dims.max_positions, dims.max_key_positions, share=options.share)
         nn.init.normal_(self.table, std=(2 / (dims.max_positions + dims.max_key_positions)) ** 0.5)  # Glorot
 
-    @property
-    def limit(self) -> Optional[int]:
-        return self.dims.max_positions
-
-    @property
-    def key_limit(self) -> Optional[int]:
-        return self.dims.max_key_positions
-
     def bias(self, ctx: AttentionContext) -> Tensor:
         return widen(pairs(self.of_layer(self.table, ctx), ctx.queries, ctx.keys))
 
@@ -118,5 +110,4 @@ class DufterRelative(PositionMethod):
         nn.init.normal_(self.table, std=(2 / (1 + dims.max_distance)) ** 0.5 / 2)
 
     def bias(self, ctx: AttentionContext) -> Tensor:
-        table = widen(self.of_layer(self.table, ctx))  # [H or 1, 2n - 1]
-        return by_distance(ctx.queries, ctx.keys, lambda delta: table[:, table_row(delta, self.dims.max_distance)])
+        return from_table(widen(self.of_layer(self.table, ctx)), ctx.queries, ctx.keys)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ...contract import AttentionContext, Dims, MethodCard, Options, PositionMethod, option
-from ...ops.distances import by_distance, table_row, whole
+from ...ops.distances import by_distance, from_table, table_row, whole
 from ...ops.precision import widen
 from ...ops.relative import clipped, key_products, query_products
 
@@ -121,12 +121,7 @@ class Huang2(PositionMethod):
         nn.init.ones_(self.factor)
 
     def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
-        factor = widen(self.of_layer(self.factor, ctx))  # [H or 1, 2 * reach + 1]
-
-        def values(delta: Tensor) -> Tensor:
-            return factor[:, table_row(delta, self.reach)]
-
-        return scores * by_distance(ctx.queries, ctx.keys, values)
+        return scores * from_table(widen(self.of_layer(self.factor, ctx)), ctx.queries, ctx.keys)
 
 
 class Huang3(PositionMethod):

@@ -1,7 +1,7 @@
 """Relative position representations of keys and values."""
 
 from dataclasses import dataclass
-from typing import Literal, Optional
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -150,14 +150,6 @@ class ShawAbsolute(PositionMethod):
     def hooks(self):
         unused = {"content_scores": not self.options.keys, "content_values": not self.options.values}
         return super().hooks - {hook for hook, left_out in unused.items() if left_out}
-
-    @property
-    def limit(self) -> Optional[int]:
-        return self.dims.max_positions
-
-    @property
-    def key_limit(self) -> Optional[int]:
-        return self.dims.max_key_positions
 
     def content_scores(self, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
         table = pairs(self.of_layer(self.key_table, ctx), ctx.queries, ctx.keys).to(q.dtype)  # [B or 1, H or 1, T, S, D]

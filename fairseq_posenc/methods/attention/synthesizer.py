@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ...contract import AttentionContext, Dims, MethodCard, Options, PositionError, PositionMethod, across_layers, option
 from ...ops.distances import whole
-from ...ops.pairs import pairs
+from ...ops.pairs import pairs, rows
 from ...ops.precision import widen
 from ...ops.relative import spread
 
@@ -39,10 +39,6 @@ class _Synthesizer(PositionMethod):
     @property
     def hooks(self):
         return super().hooks - (set() if self.options.mix == "plus_alpha" else {"rescale"})
-
-    @property
-    def limit(self) -> Optional[int]:
-        return self.dims.max_positions
 
     def scale(self, head_dim: int) -> float:
         return 0.0 if self.options.mix == "none" else head_dim**-0.5
@@ -151,9 +147,9 @@ class SynthesizerFactorised(_Synthesizer):
             nn.init.normal_(factor, std=options.rank**-0.25 * 0.3)
 
     def bias(self, ctx: AttentionContext) -> Tensor:
-        sides = (self.query_factor, ctx.queries), (self.key_factor, ctx.keys)
-        rows, columns = (self.of_layer(factor, ctx)[:, whole(at.ids)].transpose(0, 1) for factor, at in sides)
-        return widen(rows @ columns.transpose(-1, -2)) * self._balance(ctx)  # [B or 1, H or 1, T, S]
+        queries = rows(self.of_layer(self.query_factor, ctx), ctx.queries)
+        keys = rows(self.of_layer(self.key_factor, ctx), ctx.keys)
+        return widen(queries @ keys.transpose(-1, -2)) * self._balance(ctx)  # [B or 1, H or 1, T, S]
 
 
 class SynthesizerDense(_Synthesizer):

@@ -1,7 +1,6 @@
 """Untied products of positions, shared by all layers."""
 
 from dataclasses import dataclass
-from typing import Optional
 
 import torch
 from torch import Tensor, nn
@@ -69,14 +68,6 @@ class TupeAbsolute(PositionMethod):
         for projection in (self.query_proj, self.key_proj):
             nn.init.xavier_uniform_(projection.weight, gain=2**-0.5)
             nn.init.zeros_(projection.bias)
-
-    @property
-    def limit(self) -> Optional[int]:
-        return self.dims.max_positions
-
-    @property
-    def key_limit(self) -> Optional[int]:
-        return self.dims.max_key_positions
 
     def scale(self, head_dim: int) -> float:
         return (2 * head_dim) ** -0.5

@@ -1,7 +1,5 @@
 """A learned vector for every position, added to the embeddings."""
 
-from typing import Optional
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -48,10 +46,6 @@ class Learned(PositionMethod):
         self.weight = nn.Parameter(torch.empty(dims.max_positions + self.origin, dims.embed_dim))
         nn.init.normal_(self.weight, std=dims.embed_dim**-0.5)
         nn.init.zeros_(self.weight[dims.padding_idx])
-
-    @property
-    def limit(self) -> Optional[int]:
-        return self.dims.max_positions
 
     def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
         return x + F.embedding(whole(ctx.queries.ids) + self.origin, self.weight)
