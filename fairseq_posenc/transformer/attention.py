@@ -59,7 +59,8 @@ class Attention(nn.Module):
         ctx = ctx.at(inputs=(query, key), project=self.project_one)
         q, k, v = self.project(placement, ctx, query, key, key if value is None else value)
         if placement.uses("attend", ctx.layer):
-            out, weights = placement.using("attend", ctx)[0][0].attend(q, k, v, ctx), None
+            ((method, here),) = placement.using("attend", ctx)
+            out, weights = method.attend(q, k, v, here), None
         else:
             additive = placement.additive(ctx) if additive is None else additive
             explicit = need_weights or any(placement.uses(hook, ctx.layer) for hook in _EXPLICIT)

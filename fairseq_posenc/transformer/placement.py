@@ -163,7 +163,7 @@ class Placement(nn.Module):
                 queries = Positions(keys.ids[:, keys.ids.size(1) - ctx.queries.ids.size(1) :])
             ctx = ctx.at(queries=queries, keys=keys)
         if self._entry["draw"]:
-            ctx = ctx.at(drawn={part: part.draw(ctx) for part in self._entry["draw"]})
+            ctx = ctx.at(drawn={part: part.draw(self._seen_by(part, ctx, ctx.layer)) for part in self._entry["draw"]})
         return ctx
 
     def positions(self, at: Positions, rows: int) -> Positions:

@@ -65,7 +65,7 @@ def _layer_output(model, stack: str, layer: int) -> torch.Tensor:
     return model.decoder.layers[layer](x, x.flip(1), both, contexts, additives)[0]
 
 
-@pytest.mark.parametrize("case", [case for case in defaults() if case.method().hooks - BEFORE], ids=str)
+@pytest.mark.parametrize("case", DISTINCT, ids=str)
 def test_one_layer_runs_like_any(case):
     checks_decoding.check_incremental(limited(case, "1"))
     checks_decoding.check_padding(limited(case, "1"))
