@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Callable
 
 import torch
@@ -9,6 +10,9 @@ from torch import Tensor
 
 from ..contract import Positions
 from .distances import diagonals, distances, table_row
+
+#: queries whose near keys are told from the others together
+_ROWS = 64
 
 
 def query_products(
@@ -21,7 +25,7 @@ def query_products(
     along = diagonals(queries, keys)
     if limit is not None and (along is None or 2 * limit + 1 < len(along)):
         known = torch.arange(-limit, limit + 1, device=q.device)
-        return spread(q @ vectors(known).transpose(-1, -2), clipped(queries, keys, limit))
+        return spread_clipped(q @ vectors(known).transpose(-1, -2), queries, keys, limit)
     if along is None:
         known, rows = distances(queries, keys).unique(return_inverse=True)
         return spread(q @ vectors(known).transpose(-1, -2), rows)
@@ -56,8 +60,54 @@ def spread(logits: Tensor, rows: Tensor) -> Tensor:
     return logits.gather(-1, index)
 
 
-def collect(probs: Tensor, rows: Tensor, width: int) -> Tensor:
-    """Sums probs [B, H, T, S] over the keys that share a row of a table: [B, H, T, width], summed in float32."""
-    index = rows.unsqueeze(1).expand(probs.size(0), probs.size(1), -1, -1)
-    summed = probs.new_zeros(*probs.shape[:-1], width, dtype=torch.promote_types(probs.dtype, torch.float32))
-    return summed.scatter_add(-1, index, probs.to(summed.dtype)).to(probs.dtype)
+def spread_clipped(logits: Tensor, queries: Positions, keys: Positions, limit: int) -> Tensor:
+    """[B, H, T, 2 * limit + 1], a column for every clipped distance, -> [B, H, T, S]."""
+    return _Spread.apply(logits, queries, keys, limit)
+
+
+def collect_clipped(probs: Tensor, queries: Positions, keys: Positions, limit: int) -> Tensor:
+    """The transpose: sums [B, H, T, S] over keys of one clipped distance, in float32 -> [B, H, T, 2 * limit + 1]."""
+    return _Collect.apply(probs, queries, keys, limit)
+
+
+class _Spread(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, logits: Tensor, queries: Positions, keys: Positions, limit: int) -> Tensor:
+        ctx.at = queries, keys, limit
+        return spread(logits, clipped(queries, keys, limit))
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):
+        return collect_clipped(grad, *ctx.at), None, None, None
+
+
+class _Collect(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, probs: Tensor, queries: Positions, keys: Positions, limit: int) -> Tensor:
+        ctx.at = queries, keys, limit
+        index, wide = clipped(queries, keys, limit), torch.promote_types(probs.dtype, torch.float32)
+        out = probs.new_zeros(*probs.shape[:-1], 2 * limit + 1, dtype=wide)
+        for rows, near in _near(queries, keys, limit):
+            some, own = out[:, :, rows], probs[:, :, rows]
+            columns = index[:, None, rows, near].expand(*probs.shape[:2], -1, -1)
+            some.scatter_add_(-1, columns, own[..., near].to(wide))
+            some[..., 0] += own[..., : near.start].sum(-1, dtype=wide)
+            some[..., -1] += own[..., near.stop :].sum(-1, dtype=wide)
+        return out.to(probs.dtype)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):
+        return spread_clipped(grad, *ctx.at), None, None, None
+
+
+def _near(queries: Positions, keys: Positions, limit: int) -> Iterator[tuple[slice, slice]]:
+    """Blocks of queries, and keys beyond which all are clipped; a plain sum of these is faster than a scatter of them."""
+    rows, columns = queries.ids.size(1), keys.ids.size(1)
+    if queries.start is None or keys.start is None:
+        yield slice(0, rows), slice(0, columns)
+        return
+    ahead = queries.start - keys.start
+    for row in range(0, rows, _ROWS):
+        last = min(row + _ROWS, rows)
+        first, end = (min(max(edge + ahead, 0), columns) for edge in (row - limit, last + limit))
+        yield slice(row, last), slice(first, end)

@@ -120,7 +120,7 @@ class Attention(nn.Module):
         if logits is not None and logits.dtype not in (torch.bool, q.dtype):
             logits = logits.to(q.dtype)
         dropout = self.dropout if self.training or self.keeps_dropout else 0.0
-        causal = additive.causal and logits is None
+        causal = ctx.causal and q.size(2) == k.size(2)
         out = attention(q, k, v, logits, dropout, causal, placement.scale(ctx.layer))
         return out, None
 

@@ -18,12 +18,31 @@ def test_gradients_of_every_block_size(monkeypatch, held, shape):
     logits = torch.randn(*shape, 5, 7, dtype=torch.float64)
     logits[..., 0, 3] = float("-inf")
     logits.requires_grad_()
-    out = biased.BiasedAttention.apply(q, k, v, logits, 0.3)
+    out = biased.BiasedAttention.apply(q, k, v, logits, False, 0.3)
     expected = F.scaled_dot_product_attention(q, k, v, attn_mask=logits, scale=0.3)
     close(out, expected, 1e-12)
     grad = torch.randn_like(out)
     inputs = (q, k, v, logits)
     close(torch.autograd.grad(out, inputs, grad), torch.autograd.grad(expected, inputs, grad), 1e-12)
+
+
+@pytest.mark.parametrize("held", [15, 60, 2**19], ids=["some queries", "some sentences", "all"])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 4)], ids=str)
+def test_keys_after_a_block_are_left_out(monkeypatch, held, shape):
+    """They add nothing: the same numbers and gradients where causality is not told; keys that nobody may see are not read."""
+    monkeypatch.setattr(biased, "_SCORES", held)
+    torch.manual_seed(82)
+    q, k, v = (torch.randn(3, 4, 9, 6, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    hidden = torch.ones(9, 9, dtype=torch.bool).triu(1)
+    logits = torch.randn(*shape, 9, 9, dtype=torch.float64).masked_fill(hidden, float("-inf")).requires_grad_()
+    inputs, grad, found = (q, k, v, logits), torch.randn(3, 4, 9, 6, dtype=torch.float64), []
+    for causal in (True, False):
+        out = biased.BiasedAttention.apply(*inputs, causal, 0.3)
+        found.append((out, *torch.autograd.grad(out, inputs, grad)))
+    close(*found, 1e-12)
+    with torch.no_grad():
+        v[:, :, -1] = float("nan")
+    assert biased.BiasedAttention.apply(*inputs, True, 0.3)[:, :, :6].isfinite().all()
 
 
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-5), (torch.bfloat16, 0.05)])

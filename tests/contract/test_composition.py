@@ -71,9 +71,10 @@ def test_pair_in_a_model(case):
 
 @pytest.mark.parametrize("name", [name for name in registry.names() if "decoder" in registry.card(name).all_sites])
 def test_a_method_beside_itself_keeps_its_own_state(name):
-    """Two methods of one class in one stack, at the same layers or with other options at others, must not share what decoding remembers."""
+    """Two of one class in a stack, at the same layers, or with other options at others, share nothing that decoding remembers."""
     both = Case(f"{name}+{name}", "decoder")
-    apart = [Case(f"{name}:layers=0+{text}{',' if ':' in text else ':'}layers=1", "decoder") for text in specs(name, "decoder")]
+    others = [f"{text}{',' if ':' in text else ':'}layers=1" for text in specs(name, "decoder")]
+    apart = [Case(f"{name}:layers=0+{other}", "decoder") for other in others]
     built = [case for case in (both, *apart) if refusal(case) is None]
     for case in built:
         checks_decoding.check_incremental(case)

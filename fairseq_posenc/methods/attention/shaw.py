@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ...contract import AttentionContext, MethodCard, Options, PositionError, PositionMethod, option
 from ...ops.pairs import pairs
-from ...ops.relative import clipped, collect, spread
+from ...ops.relative import collect_clipped, spread_clipped
 
 
 class Shaw(PositionMethod):
@@ -84,14 +84,11 @@ class Shaw(PositionMethod):
     def content_scores(self, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
         table = self.of_layer(self.key_table, ctx)  # [H or 1, 2k + 1, D]
         logits = (q * self.dims.head_dim**-0.5) @ table.transpose(-1, -2)  # [B, H, T, 2k + 1]
-        return spread(logits, self._rows(ctx))
+        return spread_clipped(logits, ctx.queries, ctx.keys, self.options.max_distance)
 
     def content_values(self, probs: Tensor, v: Tensor, ctx: AttentionContext) -> Tensor:
         table = self.of_layer(self.key_table if self.options.tie else self.value_table, ctx)
-        return collect(probs, self._rows(ctx), table.size(-2)) @ table
-
-    def _rows(self, ctx: AttentionContext) -> Tensor:
-        return clipped(ctx.queries, ctx.keys, self.options.max_distance)
+        return collect_clipped(probs, ctx.queries, ctx.keys, self.options.max_distance) @ table
 
 
 class ShawAbsolute(PositionMethod):
