@@ -16,6 +16,7 @@ from .sentences import METRICS
 _FREE = frozenset({
     "arch", "method", "signature", "seed", "parameters", "bleu", "chrf", "statistics",
     "tokens_per_second", "training_seconds", "peak_memory", "learning_curve", "device",
+    "tie_encoder_layers", "tie_decoder_layers",  # the name of a row says so
 })  # fmt: skip
 _REQUIRED = {
     "arch": str, "method": dict, "seed": int, "updates": int, "data": str, "versions": dict, "parts": dict,
@@ -65,13 +66,15 @@ def _unfit(value: Any, required: dict[str, Any]) -> list[str]:
 
 
 def label(record: Record) -> str:
-    """A method's name in a table: its spec where both stacks have the same, else those of all sites that have one."""
-    method = record["method"]
+    """A method's name in a table: its spec where both stacks have the same, else those of all sites that have one; and ties."""
+    method, settings = record["method"], record.get("settings") or {}
+    tied = [side for side in ("encoder", "decoder") if settings.get(f"tie_{side}_layers")]
+    ties = f" (tied {' and '.join(tied)} layers)" if tied else ""
     if not method:
-        return record["arch"]
+        return record["arch"] + ties
     if method["encoder"] == method["decoder"] and method["cross"] == "none":
-        return method["encoder"]
-    return ", ".join(f"{site} {spec}" for site, spec in method.items() if spec != "none")
+        return method["encoder"] + ties
+    return ", ".join(f"{site} {spec}" for site, spec in method.items() if spec != "none") + ties
 
 
 def require_comparable(records: list[Record]) -> None:

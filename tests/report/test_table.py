@@ -135,3 +135,15 @@ def test_a_folder_without_runs_is_one_line(report, tmp_path, capsys):
     assert report()[::2] == (2, f"posenc: there is no score.json below {tmp_path / 'runs'}; posenc score writes them\n")
     assert main(["report", str(tmp_path / "nowhere")]) == 2
     assert capsys.readouterr().err == f"posenc: {tmp_path / 'nowhere'} is no folder of runs\n"
+
+
+def test_tied_layers_belong_to_the_row_and_its_name(report):
+    tied = {"lr": [0.003], "dropout": 0.0, "tie_encoder_layers": True, "tie_decoder_layers": True}
+    untied = {**tied, "tie_encoder_layers": False, "tie_decoder_layers": False}
+    status, lines, error = report(
+        record("none", settings=untied), record("universal", settings=untied), record("universal", settings=tied)
+    )
+    assert status == 0 and not error
+    assert {line.split("|")[1].strip() for line in lines if "| universal" in line} == {
+        "universal", "universal (tied encoder and decoder layers)",
+    }  # fmt: skip
