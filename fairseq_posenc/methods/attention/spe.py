@@ -23,7 +23,7 @@ _CITATION = """@inproceedings{liutkus-etal-2021-relative,
 
 
 class _Spe(PositionMethod):
-    """What both forms have in common: the gate of every channel, products with random codes, and linear attention."""
+    """What both forms have in common: the gate of every channel, fixed noise in evaluation, and linear attention."""
 
     def __init__(self, options, dims, site):
         super().__init__(options, dims, site)
@@ -38,12 +38,6 @@ class _Spe(PositionMethod):
     def gate(self, ctx: AttentionContext) -> Tensor:
         """[H, 1, D, 1], the share of the plain product in that of every channel."""
         return widen(self.gates[ctx.layer]).sigmoid()[:, None, :, None]
-
-    def with_codes(self, x: Tensor, codes: Tensor) -> Tensor:
-        """[B, H, T, D], codes [B or 1, H, T, D, R] -> [B, H, T, R]; products of two of these have the expectation of SPE."""
-        codes = codes * self.options.realizations**-0.5
-        rows = "htdr" if codes.size(0) == 1 else "bhtdr"  # one product for all sentences of the same positions
-        return torch.einsum(f"bhtd,{rows}->bhtr", widen(x), codes.reshape(codes.shape[-len(rows) :])).to(x.dtype)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, ctx: AttentionContext) -> Tensor:
         scale = self.dims.head_dim**-0.25  # on each side
@@ -79,7 +73,8 @@ class SineSpe(_Spe):
     Source: Liutkus et al. (2021); aliutkus/spe (PyTorch).
     Deviations: codes carry 1/sqrt(R), so the product keeps 1/sqrt(d_h); exact and noise-free by default with softmax attention;
         in evaluation the noise comes from a fixed seed, so that results repeat; cross-attention is ours.
-    Cost: 3 K d parameters a stack and a gate of d a layer; exact: products of width (2K + 1) d_h; linear: O(T R d_h).
+    Cost: 3 K d parameters a stack and a gate of d a layer; exact: products of width (2K + 1) d_h; codes: O(T (2K + 1) d_h R)
+        in time and O(T (2K + 1) d_h) in memory, and with attention=linear nothing of the size T S.
     """
 
     @dataclass(frozen=True)
@@ -144,32 +139,37 @@ class SineSpe(_Spe):
         return torch.randn(shape, generator=self.generator(0, device), device=device)
 
     def rotate_query(self, q: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        return self._encode(q, self._waves(at, widen(self.offsets)), ctx)
+        return self._encode(q, at, widen(self.offsets), ctx)
 
     def rotate_key(self, k: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        return self._encode(k, self._waves(at, 0.0), ctx)
+        return self._encode(k, at, torch.zeros_like(widen(self.offsets)), ctx)
 
-    def _waves(self, at: Positions, offset) -> Tensor:
-        """Cosines and sines of every channel at every position, with their gains: [H, B or 1, T, D, 2K]."""
+    def _encode(self, x: Tensor, at: Positions, offsets: Tensor, ctx: AttentionContext) -> Tensor:
+        """[B, H, T, D] -> [B, H, T, D'], whose products are sum_i q_i k_i P'_i, of random codes on average."""
         frequencies = widen(self.frequencies).sigmoid() / 2
-        ids = at.ids.to(frequencies.dtype)[None, :, :, None, None]  # [1, B or 1, T, 1, 1]
-        angles = 2 * math.pi * frequencies[:, None, None] * ids
-        angles = angles + (offset[:, None, None] if isinstance(offset, Tensor) else offset)
-        gains = (F.softplus(widen(self.gains)) / (2 * self.options.sines) ** 0.5)[:, None, None]
-        return torch.cat([angles.cos() * gains, angles.sin() * gains], -1)
+        angles = 2 * math.pi * frequencies.unsqueeze(1) * at.ids.to(frequencies.dtype)[:, None, :, None, None]
+        gains = F.softplus(widen(self.gains)) / (2 * self.options.sines) ** 0.5  # [H, D, K]
+        gate = torch.zeros((), device=x.device) if self.gates is None else self.gate(ctx).squeeze(-1)  # [H, 1, D]
+        plain, channels = widen(x) * gate.sqrt(), (widen(x) * (1 - gate).sqrt()).unsqueeze(-1)
+        encode = self._features if self.options.exact else self._codes
+        return encode(channels, plain, angles, gains, offsets, ctx).to(x.dtype)
 
-    def _encode(self, x: Tensor, waves: Tensor, ctx: AttentionContext) -> Tensor:
-        """[B, H, T, D], [H, B or 1, T, D, 2K] -> [B, H, T, D'], whose products are sum_i q_i k_i P'_i."""
-        waves = waves.transpose(0, 1)  # [B or 1, H, T, D, 2K]
-        if self.gates is not None:
-            gate = self.gate(ctx)
-            plain = gate.sqrt().expand(*waves.shape[:-1], 1)
-            waves = torch.cat([waves * (1 - gate).sqrt(), plain], -1)
-        wide = widen(x)
-        if self.options.exact:
-            return (wide.unsqueeze(-1) * waves).flatten(-2).to(x.dtype)
-        noise = ctx.drawn[self][:, :, : waves.size(-1)].to(wide.dtype)
-        return self.with_codes(x, torch.einsum("bhtdk,hdkr->bhtdr", waves, noise))
+    def _features(
+        self, x: Tensor, plain: Tensor, angles: Tensor, gains: Tensor, offsets: Tensor, ctx: AttentionContext
+    ) -> Tensor:
+        """[B, H, T, D, 1], [B, H, T, D], [B or 1, H, T, D, K], [H, D, K] twice -> [B, H, T, (2K + 1) D]."""
+        angles, gains = angles + offsets.unsqueeze(1), gains.unsqueeze(1)
+        waves = [(x * (wave * gains)).flatten(-2) for wave in (angles.cos(), angles.sin())]
+        return torch.cat(waves if self.gates is None else [*waves, plain], -1)
+
+    def _codes(self, x: Tensor, plain: Tensor, angles: Tensor, gains: Tensor, offsets: Tensor, ctx: AttentionContext) -> Tensor:
+        """The same, met by noise: [B, H, T, R]. Gains and offsets act on the noise, which is smaller than the waves."""
+        noise = ctx.drawn[self].to(gains.dtype) * self.options.realizations**-0.5  # [H, D, 2K + 1, R]
+        cosine, sine = (noise[:, :, some] for some in (slice(self.options.sines), slice(self.options.sines, -1)))
+        turns = [wave.unsqueeze(-1) for wave in (offsets.cos() * gains, offsets.sin() * gains)]
+        of_cosine, of_sine = turns[0] * cosine + turns[1] * sine, turns[0] * sine - turns[1] * cosine  # [H, D, K, R]
+        codes = (x * angles.cos()).flatten(-2) @ of_cosine.flatten(1, 2) + (x * angles.sin()).flatten(-2) @ of_sine.flatten(1, 2)
+        return codes if self.gates is None else codes + plain @ noise[:, :, -1]
 
 
 class ConvolutionalSpe(_Spe):
@@ -243,6 +243,7 @@ class ConvolutionalSpe(_Spe):
         return self._encode(k, self.key_filter, at, ctx)
 
     def _encode(self, x: Tensor, taps: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        """[B, H, T, D] -> [B, H, T, R], whose products have the expectation of SPE."""
         taps, ids = widen(taps), whole(at.ids)
         noise = ctx.drawn[self].to(taps.dtype)
         first = int(ids.min()) if at.start is None else at.start
@@ -253,7 +254,9 @@ class ConvolutionalSpe(_Spe):
             gate = self.gate(ctx)
             own = noise[..., 0].unflatten(1, (self.dims.num_heads, -1)).permute(1, 2, 0).unsqueeze(1)  # [H, 1, D, R]
             codes = codes * (1 - gate).sqrt() + own * gate.sqrt()
-        return self.with_codes(x, codes)
+        codes = codes * self.options.realizations**-0.5
+        rows = "htdr" if codes.size(0) == 1 else "bhtdr"  # one product for all sentences of the same positions
+        return torch.einsum(f"bhtd,{rows}->bhtr", widen(x), codes.reshape(codes.shape[-len(rows) :])).to(x.dtype)
 
 
 def filtered(x: Tensor, taps: Tensor) -> Tensor:
