@@ -49,7 +49,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="(%(default)s)")
     parser.add_argument("--dtype", default="float32", choices=list(_DTYPES), help="(%(default)s)")
     parser.add_argument("--threads", type=int, default=1, help="of a CPU; one is timed by its own clock (%(default)s)")
-    parser.add_argument("--output", type=Path, metavar="FOLDER", help="write bench.json, bench.csv, bench.md and plots")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        metavar="FOLDER",
+        help="write bench.json, bench.csv, bench.md and plots there; go on with what is there",
+    )
     parser.set_defaults(run=run)
 
 
@@ -61,12 +66,15 @@ def run(args: argparse.Namespace) -> int:
     shapes = [_shape(text) for text in args.shapes]
     longest = max([*(length for _, length in shapes), *args.lengths, args.steps + 2])
     variants = {site: _variants(args.specs or registry.names(), site, args.size, longest) for site in args.sites}
+    results: dict[str, Any] = {"settings": _settings(args, device), "rows": []}
     if args.output:
         _make(args.output)
-    results: dict[str, Any] = {"settings": _settings(args, device), "rows": []}
+        results["rows"] = output.finished(args.output, results["settings"])
+    done = {(row["method"], row["site"]) for row in results["rows"]}
     tell = _progress()
     for site, listed in variants.items():
-        for group in (listed[i : i + _GROUP] for i in range(0, len(listed), _GROUP)):
+        remaining = [v for v in listed if (v.name, site) not in done]
+        for group in (remaining[i : i + _GROUP] for i in range(0, len(remaining), _GROUP)):
             rows: dict[str, dict[str, Any]] = {v.name: {"site": site} for v in group}
             for what, found in _measure(group, args, site, shapes, device, tell):
                 for name in rows:

@@ -77,6 +77,22 @@ def _notes(results: dict[str, Any]) -> list[str]:
     ]
 
 
+def finished(folder: Path, settings: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows of an earlier run into this folder; raises PositionError where it measured otherwise."""
+    path = folder / "bench.json"
+    try:
+        earlier = json.loads(path.read_text(encoding="utf-8"))
+        given, rows = earlier["settings"], [row for row in earlier["rows"] if row["method"] and row["site"]]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise PositionError(f"{path} is no benchmark's ({error!r}); remove it or choose another folder") from None
+    different = [f"{key} {given.get(key)} and {value}" for key, value in settings.items() if given.get(key) != value]
+    if different:
+        raise PositionError(f"{path} was measured otherwise ({', '.join(different)}); remove it or choose another folder")
+    return rows
+
+
 def write(results: dict[str, Any], folder: Path) -> None:
     """bench.json, bench.csv, bench.md and the plots."""
     figure = drawn("growth", lambda: _growth(results))
@@ -89,7 +105,9 @@ def write(results: dict[str, Any], folder: Path) -> None:
         files.update({"growth.svg": figure.svg, "growth.png": figure.png})
     try:
         for name, content in files.items():
-            (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+            part = folder / f"{name}.part"  # an interruption leaves the earlier file whole
+            part.write_bytes(content if isinstance(content, bytes) else content.encode())
+            part.replace(folder / name)
     except OSError as error:
         raise PositionError(f"the benchmark cannot be written into {folder}: {error.strerror}") from None
 

@@ -1,5 +1,6 @@
 """posenc bench: how it takes turns, what it counts, what it writes and what it refuses. No test here asserts a time."""
 
+import argparse
 import csv
 import json
 import weakref
@@ -8,7 +9,7 @@ import pytest
 import torch
 
 from fairseq_posenc import cli
-from fairseq_posenc.bench import actions, memory, models, output, timing
+from fairseq_posenc.bench import actions, command, memory, models, output, timing
 
 CPU = torch.device("cpu")
 
@@ -98,6 +99,41 @@ def test_a_small_benchmark_and_its_files(tmp_path, capsys):
     (one,) = [x for x in listed if (x["method"], x["site"], x["measure"], x["quantity"]) == ("t5", "model", "decoding", "median")]
     assert float(one["value"]) == row["decoding"]["median"]
     assert (folder / "growth.svg").read_text().startswith("<?xml")
+
+
+def test_a_benchmark_goes_on_where_it_was_interrupted(tmp_path, monkeypatch, capsys):
+    measured = []
+
+    def measure(group, *_):
+        measured.extend(v.name for v in group)
+        yield "training 2x8", {v.name: {"median": 1.0, "low": 1.0, "high": 1.0, "seconds": 0.5} for v in group}
+        if "rope" in measured:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "_measure", measure)
+    options = ["--shapes", "2x8", "--output", str(tmp_path)]
+    assert cli.main(["bench", "t5", *options]) == 0
+    with pytest.raises(KeyboardInterrupt):
+        command.run(command_line(["t5", "rope", *options]))
+    assert measured == ["t5", "rope"]
+    measured.clear()
+    assert cli.main(["bench", "t5", "shaw", *options]) == 0
+    assert measured == ["shaw"]
+    assert [row["method"] for row in json.loads((tmp_path / "bench.json").read_text())["rows"]] == ["t5", "shaw"]
+    capsys.readouterr()
+    for change, wanted in ((["--rounds", "2"], "rounds 7 and 2"), (["--dtype", "bfloat16"], "dtype float32 and bfloat16")):
+        assert cli.main(["bench", "t5", *options, *change]) == 2
+        error = capsys.readouterr().err
+        assert wanted in error and "choose another folder" in error and error.count("\n") == 1
+    (tmp_path / "bench.json").write_text('{"rows": [')
+    assert cli.main(["bench", "t5", *options]) == 2
+    assert "is no benchmark's" in capsys.readouterr().err
+
+
+def command_line(arguments):
+    parser = argparse.ArgumentParser()
+    command.configure(parser)
+    return parser.parse_args(arguments)
 
 
 def test_decoding_is_shown_as_speed():
