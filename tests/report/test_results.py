@@ -1,18 +1,21 @@
-"""The reports under results/ are what posenc report makes of the score.json files beside them."""
+"""The tables under results/ are what posenc report and posenc bench make of the numbers beside them."""
 
+import json
 import shlex
 from pathlib import Path
 
 import pytest
 
 from fairseq_posenc import cli
+from fairseq_posenc.bench import output
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = sorted(ROOT.glob("results/**/command"))
+BENCHMARKS = sorted(ROOT.glob("results/**/bench.json"))
 
 
 def test_there_are_results():
-    assert COMMANDS
+    assert COMMANDS and BENCHMARKS
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda path: str(path.parent.relative_to(ROOT)))
@@ -25,3 +28,10 @@ def test_committed_report(command, tmp_path, monkeypatch):
     assert folder == command.parent.relative_to(ROOT)
     for name in ("report.md", "report.csv", "report.tex"):
         assert (tmp_path / name).read_text(encoding="utf-8") == (ROOT / folder / name).read_text(encoding="utf-8"), name
+
+
+@pytest.mark.parametrize("measured", BENCHMARKS, ids=lambda path: str(path.parent.relative_to(ROOT)))
+def test_committed_benchmark(measured, tmp_path):
+    output.write(json.loads(measured.read_text(encoding="utf-8")), tmp_path)
+    for name in ("bench.md", "bench.csv"):
+        assert (tmp_path / name).read_text(encoding="utf-8") == (measured.parent / name).read_text(encoding="utf-8"), name

@@ -1,5 +1,6 @@
 """Learned scalars and vectors of distances that multiply the scores or join them: the four methods of Huang et al."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, Optional
 
@@ -172,43 +173,46 @@ class Huang3(PositionMethod):
 class GatedProduct(torch.autograd.Function):
     """sum_i q_ti k_si gate[rows_ts]_i: q [B, H, T, D], k [B, H, S, D], gate [H or 1, W, D], rows [B or 1, T, S] -> [B, H, T, S].
 
-    Forwards and backwards in blocks of queries, whose products are not kept.
+    Forwards and backwards in blocks of queries, whose products are not kept and share one memory.
     """
 
     @staticmethod
     def forward(ctx, q: Tensor, k: Tensor, gate: Tensor, rows: Tensor) -> Tensor:
         ctx.save_for_backward(q, k, gate, rows)
         out = q.new_empty(*q.shape[:3], k.size(2))
-        for some in _blocks(q, k):
-            out[:, :, some] = (_gated(k, gate, rows[:, some]) @ q[:, :, some].unsqueeze(-1)).squeeze(-1)
+        for some, product in _blocks(q, k):
+            torch.mul(q[:, :, some].unsqueeze(3), _of(gate, rows[:, some]), out=product)  # [B, H, c, S, D]
+            out[:, :, some] = product.mul_(k.unsqueeze(2)).sum(-1)
         return out
 
     @staticmethod
     def backward(ctx, grad: Tensor):
         q, k, gate, rows = ctx.saved_tensors
         of_q, of_k, of_gate = torch.empty_like(q), torch.zeros_like(widen(k)), torch.zeros_like(widen(gate))
-        for some in _blocks(q, k):
-            g, at = grad[:, :, some], rows[:, some]
-            of_q[:, :, some] = (g.unsqueeze(-2) @ _gated(k, gate, at)).squeeze(-2)  # [B, H, c, 1, D] -> [B, H, c, D]
-            product = g.unsqueeze(-1) * q[:, :, some].unsqueeze(-2)  # [B, H, c, S, D]
-            of_k += (product * _of(gate, at)).sum(2)
-            product = product.mul_(k.unsqueeze(2)).sum_to_size(at.size(0), gate.size(0), *product.shape[2:])
-            of_gate.index_add_(1, at.flatten(), widen(product.transpose(0, 1).flatten(1, 3)))
+        for some, product in _blocks(q, k):
+            g, here, at = grad[:, :, some].unsqueeze(-1), q[:, :, some].unsqueeze(3), rows[:, some]
+            torch.mul(g, _of(gate, at), out=product)
+            for own, query in zip(product.unbind(2), here.unbind(2)):
+                of_k.addcmul_(own, query)
+            of_q[:, :, some] = product.mul_(k.unsqueeze(2)).sum(-2)
+            torch.mul(g, k.unsqueeze(2), out=product)
+            summed = product.mul_(here).sum_to_size(at.size(0), gate.size(0), *product.shape[2:])
+            of_gate.index_add_(1, at.flatten(), widen(summed.transpose(0, 1).flatten(1, 3)))
         return of_q, of_k.to(k.dtype), of_gate.to(gate.dtype), None
 
 
-def _blocks(q: Tensor, k: Tensor) -> list:
-    """Slices of queries, so many that their products with all keys and channels fit a core's cache."""
-    size = max(1, 2**19 // k.numel())
-    return [slice(start, start + size) for start in range(0, q.size(2), size)]
+def _blocks(q: Tensor, k: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """Slices of queries, and room for their products with all keys and channels: on a CPU as little as fits a core's cache."""
+    held = 2**18 if k.device.type == "cpu" else 2**26
+    size = min(max(1, held // k.numel()), q.size(2))
+    room = q.new_empty(*q.shape[:2], size, *k.shape[2:])
+    for start in range(0, q.size(2), size):
+        some = slice(start, min(start + size, q.size(2)))
+        yield some, room[:, :, : some.stop - start]
 
 
 def _of(gate: Tensor, rows: Tensor) -> Tensor:
     return gate[:, rows].transpose(0, 1)  # [H or 1, B or 1, c, S, D] -> [B or 1, H or 1, c, S, D]
-
-
-def _gated(k: Tensor, gate: Tensor, rows: Tensor) -> Tensor:
-    return k.unsqueeze(2) * _of(gate, rows)
 
 
 class Huang4(PositionMethod):
