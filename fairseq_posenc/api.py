@@ -68,6 +68,7 @@ class PositionalAttention(Attention):
         if self.placement.uses("attend", 0):
             raise PositionError("the method has a kernel of its own and no scores")
         q, k, _ = self.project(self.placement, ctx, query, key, key)
+        ctx = ctx.at(causal=False)  # else methods leave out what a mask will hide
         return self.logits(self.placement, ctx, q, k, self.placement.total("bias", ctx=ctx))
 
     def reorder_incremental_state(self, incremental_state: dict, new_order: Tensor) -> None:

@@ -165,6 +165,7 @@ class State:
 class AttentionContext:
     """All that a hook may know about where it is: position ids, never lengths or columns.
 
+    `causal` says that a mask will hide the keys after each query: what scores are made for these means nothing.
     `inputs` are the queries' and keys' hidden states [B, T, C], [B, S, C] inside an attention and None before it.
     `state` is set while decoding step by step; keys then run over all steps so far and queries over the new ones.
     """

@@ -8,45 +8,52 @@ from typing import Callable
 import torch
 from torch import Tensor
 
-from ..contract import Positions
+from ..contract import AttentionContext, Positions
 from .distances import diagonals, distances, table_row
 
+Vectors = Callable[[Tensor], Tensor]
 #: queries whose near keys are told from the others together
 _ROWS = 64
 
 
-def query_products(
-    q: Tensor, queries: Positions, keys: Positions, vectors: Callable[[Tensor], Tensor], limit: int | None = None
-) -> Tensor:
-    """q_t . r[s - t]: [B, H, T, D] -> [B, H, T, S].
+def query_products(q: Tensor, ctx: AttentionContext, vectors: Vectors, limit: int | None = None) -> Tensor:
+    """q_t . r[s - t]: [B, H, T, D] -> [B, H, T, S]; in a causal context, numbers for keys after their query mean nothing.
 
     `vectors` maps distances [W] to [H or 1, W, D]; those beyond +-limit are never asked for, they use its ends.
     """
-    along = diagonals(queries, keys)
+    some = slice(0, ctx.queries.ids.size(1) + 1) if ctx.causal else None
+    return _products(q, ctx.queries, ctx.keys, vectors, limit, some)
+
+
+def key_products(k: Tensor, ctx: AttentionContext, vectors: Vectors, limit: int | None = None) -> Tensor:
+    """k_s . r[s - t]: [B, H, S, D] -> [B, H, T, S]; the rest as in `query_products`."""
+    some = slice(max(ctx.keys.ids.size(1) - 2, 0), None) if ctx.causal else None
+    return _products(k, ctx.keys, ctx.queries, lambda turned: vectors(-turned), limit, some).transpose(-1, -2)
+
+
+def _products(x: Tensor, rows: Positions, columns: Positions, vectors: Vectors, limit: int | None, some: slice | None) -> Tensor:
+    """[B, H, rows, D] -> [B, H, rows, columns]; where both are the same positions, `some` of their distances are enough."""
+    along = diagonals(rows, columns)
     if limit is not None and (along is None or 2 * limit + 1 < len(along)):
-        known = torch.arange(-limit, limit + 1, device=q.device)
-        return spread_clipped(q @ vectors(known).transpose(-1, -2), queries, keys, limit)
+        known = torch.arange(-limit, limit + 1, device=x.device)
+        return spread_clipped(x @ vectors(known).transpose(-1, -2), rows, columns, limit)
     if along is None:
-        known, rows = distances(queries, keys).unique(return_inverse=True)
-        return spread(q @ vectors(known).transpose(-1, -2), rows)
+        known, index = distances(rows, columns).unique(return_inverse=True)
+        return spread(x @ vectors(known).transpose(-1, -2), index)
+    length, first = rows.ids.size(1), 0
+    if some is not None and rows.start == columns.start and length == columns.ids.size(1):
+        along, first = along[some], some.start
     along = along if limit is None else along.clamp(-limit, limit)
-    return skew(q @ vectors(along).transpose(-1, -2), keys.ids.size(1))
+    return skew(x @ vectors(along).transpose(-1, -2), columns.ids.size(1), length - 1 - first)
 
 
-def key_products(
-    k: Tensor, queries: Positions, keys: Positions, vectors: Callable[[Tensor], Tensor], limit: int | None = None
-) -> Tensor:
-    """k_s . r[s - t]: [B, H, S, D] -> [B, H, T, S]; `vectors` and `limit` as in `query_products`."""
-    return query_products(k, keys, queries, lambda turned: vectors(-turned), limit).transpose(-1, -2)
-
-
-def skew(along: Tensor, columns: int) -> Tensor:
-    """[..., T, T + S - 1], column s - t + T - 1 of row t for key s, -> [..., T, S]; a view."""
+def skew(along: Tensor, columns: int, offset: int) -> Tensor:
+    """[..., T, W], column s - t + offset of row t for key s, -> [..., T, S]; a view."""
     rows, width = along.shape[-2:]
     if rows == 1:
         return along
     # what row t needs begins one number earlier than in the row before: rows of width - 1 line them up
-    return along.flatten(-2)[..., rows - 1 : rows * width - 1].unflatten(-1, (rows, width - 1))[..., :columns]
+    return along.flatten(-2)[..., offset : offset + rows * (width - 1)].unflatten(-1, (rows, width - 1))[..., :columns]
 
 
 def clipped(queries: Positions, keys: Positions, limit: int) -> Tensor:

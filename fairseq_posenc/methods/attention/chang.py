@@ -88,12 +88,12 @@ class CompositeAttention(PositionMethod):
         return from_table(widen(self.of_layer(self.bias_table, ctx)), ctx.queries, ctx.keys)
 
     def content_scores(self, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
-        at, limit, scale = (ctx.queries, ctx.keys), self.options.max_distance, self.dims.head_dim**-0.5
+        limit, scale = self.options.max_distance, self.dims.head_dim**-0.5
         table = self.of_layer(self.query_table, ctx).to(q.dtype)  # [1, 2k + 1, D]
-        scores = query_products(q * scale, *at, lambda delta: table[:, self._rows(delta)], limit)
+        scores = query_products(q * scale, ctx, lambda delta: table[:, self._rows(delta)], limit)
         if self.key_table is not None:
             keys = self.of_layer(self.key_table, ctx).to(q.dtype)
-            scores = scores + key_products(k * scale, *at, lambda delta: keys[:, self._rows(-delta)], limit)
+            scores = scores + key_products(k * scale, ctx, lambda delta: keys[:, self._rows(-delta)], limit)
         return scores
 
     def content_values(self, probs: Tensor, v: Tensor, ctx: AttentionContext) -> Tensor:

@@ -100,12 +100,12 @@ class Deberta(PositionMethod):
         return ((3 if self.options.terms == "both" else 2) * head_dim) ** -0.5
 
     def content_scores(self, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
-        at, scale, total = (ctx.queries, ctx.keys), self.scale(self.dims.head_dim), 0.0
+        scale, total = self.scale(self.dims.head_dim), 0.0
         if self.options.terms != "p2c":
-            total = query_products(q * scale, *at, lambda delta: self._vectors("key", -delta, ctx).to(q.dtype))
+            total = query_products(q * scale, ctx, lambda delta: self._vectors("key", -delta, ctx).to(q.dtype))
         if self.options.terms != "c2p":
             turned = -1 if self.options.index == "code" else 1
-            total = total + key_products(k * scale, *at, lambda delta: self._vectors("query", turned * delta, ctx).to(k.dtype))
+            total = total + key_products(k * scale, ctx, lambda delta: self._vectors("query", turned * delta, ctx).to(k.dtype))
         return total
 
     def _vectors(self, which: str, away: Tensor, ctx: AttentionContext) -> Tensor:

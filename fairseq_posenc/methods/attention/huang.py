@@ -1,5 +1,6 @@
 """Learned scalars and vectors of distances that multiply the scores or join them: the four methods of Huang et al."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, Optional
@@ -167,48 +168,54 @@ class Huang3(PositionMethod):
 
     def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
         gate = self.of_layer(self.gate, ctx).to(q.dtype)  # [H or 1, 2 * reach + 1, D]
-        return GatedProduct.apply(q * self.dims.head_dim**-0.5, k, gate, clipped(ctx.queries, ctx.keys, self.reach))
+        causal = ctx.causal and q.size(2) == k.size(2)
+        return GatedProduct.apply(q * self.dims.head_dim**-0.5, k, gate, clipped(ctx.queries, ctx.keys, self.reach), causal)
 
 
 class GatedProduct(torch.autograd.Function):
     """sum_i q_ti k_si gate[rows_ts]_i: q [B, H, T, D], k [B, H, S, D], gate [H or 1, W, D], rows [B or 1, T, S] -> [B, H, T, S].
 
-    Forwards and backwards in blocks of queries, whose products are not kept and share one memory.
+    Forwards and backwards in blocks of queries, whose products are not kept and share one memory. With `causal`, keys after a
+    block are left out.
     """
 
     @staticmethod
-    def forward(ctx, q: Tensor, k: Tensor, gate: Tensor, rows: Tensor) -> Tensor:
+    def forward(ctx, q: Tensor, k: Tensor, gate: Tensor, rows: Tensor, causal: bool) -> Tensor:
+        ctx.causal = causal
         ctx.save_for_backward(q, k, gate, rows)
-        out = q.new_empty(*q.shape[:3], k.size(2))
-        for some, product in _blocks(q, k):
-            torch.mul(q[:, :, some].unsqueeze(3), _of(gate, rows[:, some]), out=product)  # [B, H, c, S, D]
-            out[:, :, some] = product.mul_(k.unsqueeze(2)).sum(-1)
+        out = q.new_zeros(*q.shape[:3], k.size(2))
+        for some, seen, product in _blocks(q, k, causal):
+            torch.mul(q[:, :, some].unsqueeze(3), _of(gate, rows[:, some, seen]), out=product)  # [B, H, c, S, D]
+            out[:, :, some, seen] = product.mul_(k[:, :, seen].unsqueeze(2)).sum(-1)
         return out
 
     @staticmethod
     def backward(ctx, grad: Tensor):
         q, k, gate, rows = ctx.saved_tensors
         of_q, of_k, of_gate = torch.empty_like(q), torch.zeros_like(widen(k)), torch.zeros_like(widen(gate))
-        for some, product in _blocks(q, k):
-            g, here, at = grad[:, :, some].unsqueeze(-1), q[:, :, some].unsqueeze(3), rows[:, some]
+        for some, seen, product in _blocks(q, k, ctx.causal):
+            g, here, at = grad[:, :, some, seen].unsqueeze(-1), q[:, :, some].unsqueeze(3), rows[:, some, seen]
+            keys = k[:, :, seen].unsqueeze(2)
             torch.mul(g, _of(gate, at), out=product)
             for own, query in zip(product.unbind(2), here.unbind(2)):
-                of_k.addcmul_(own, query)
-            of_q[:, :, some] = product.mul_(k.unsqueeze(2)).sum(-2)
-            torch.mul(g, k.unsqueeze(2), out=product)
+                of_k[:, :, seen].addcmul_(own, query)
+            of_q[:, :, some] = product.mul_(keys).sum(-2)
+            torch.mul(g, keys, out=product)
             summed = product.mul_(here).sum_to_size(at.size(0), gate.size(0), *product.shape[2:])
             of_gate.index_add_(1, at.flatten(), widen(summed.transpose(0, 1).flatten(1, 3)))
-        return of_q, of_k.to(k.dtype), of_gate.to(gate.dtype), None
+        return of_q, of_k.to(k.dtype), of_gate.to(gate.dtype), None, None
 
 
-def _blocks(q: Tensor, k: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """Slices of queries, and room for their products with all keys and channels: on a CPU as little as fits a core's cache."""
+def _blocks(q: Tensor, k: Tensor, causal: bool) -> Iterator[tuple[slice, slice, Tensor]]:
+    """Queries, keys that they see, and room for their products with all channels: on a CPU as little as fits a core's cache."""
     held = 2**18 if k.device.type == "cpu" else 2**26
     size = min(max(1, held // k.numel()), q.size(2))
-    room = q.new_empty(*q.shape[:2], size, *k.shape[2:])
+    room = q.new_empty(q.size(0) * q.size(1) * size * k.size(2) * k.size(3))
     for start in range(0, q.size(2), size):
-        some = slice(start, min(start + size, q.size(2)))
-        yield some, room[:, :, : some.stop - start]
+        stop = min(start + size, q.size(2))
+        seen = stop if causal else k.size(2)
+        shape = (*q.shape[:2], stop - start, seen, k.size(3))
+        yield slice(start, stop), slice(0, seen), room[: math.prod(shape)].view(shape)
 
 
 def _of(gate: Tensor, rows: Tensor) -> Tensor:
@@ -262,8 +269,7 @@ class Huang4(PositionMethod):
         def vectors(delta: Tensor) -> Tensor:
             return table[:, table_row(delta, self.reach)]
 
-        at = ctx.queries, ctx.keys, vectors, self.reach
-        return query_products(q * scale, *at) + key_products(k * scale, *at)
+        return query_products(q * scale, ctx, vectors, self.reach) + key_products(k * scale, ctx, vectors, self.reach)
 
 
 def _vectors_count(options: _Options, dims: Dims) -> int:

@@ -78,8 +78,7 @@ class Tener(PositionMethod):
             grid = "paper" if self.options.grid == "paper" else "fairseq"
             return sinusoid(x, self.dims.head_dim, "halves", grid).to(q.dtype).unsqueeze(0)
 
-        at = ctx.queries, ctx.keys
-        scores = (k @ u).transpose(-1, -2) + query_products(q + v.transpose(-1, -2), *at, lambda delta: waves(turned * delta))
+        scores = (k @ u).transpose(-1, -2) + query_products(q + v.transpose(-1, -2), ctx, lambda delta: waves(turned * delta))
         if self.options.key_term:
-            scores = scores + key_products(k, *at, lambda delta: waves(-delta))
+            scores = scores + key_products(k, ctx, lambda delta: waves(-delta))
         return scores * self.scale(self.dims.head_dim)

@@ -72,7 +72,7 @@ class TransformerXL(PositionMethod):
         scale, dtype = self.dims.head_dim**-0.5, q.dtype
         content = (k @ (self.of_layer(self.content_bias, ctx) * scale).unsqueeze(-1).to(dtype)).transpose(-1, -2)  # [B, H, 1, S]
         queries = (q + self.of_layer(self.position_bias, ctx).unsqueeze(1).to(dtype)) * scale
-        return content + query_products(queries, ctx.queries, ctx.keys, lambda delta: self._vectors(delta, ctx).to(dtype))
+        return content + query_products(queries, ctx, lambda delta: self._vectors(delta, ctx).to(dtype))
 
     def _vectors(self, delta: Tensor, ctx: AttentionContext) -> Tensor:
         """W_R R[-delta]: [W] -> [H, W, D]; of counted steps of decoding, those of earlier steps are remembered."""
