@@ -18,57 +18,67 @@ _WORTHWHILE = 2**18
 _STEPS = 4
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, logits: Tensor | None, dropout: float, causal: bool, scale: float) -> Tensor:
-    """scaled_dot_product_attention, by `BiasedAttention` where that is better.
+def merged(bias: Tensor, allowed: Tensor | None) -> Tensor:
+    """The bias, -inf where nobody may look."""
+    return bias if allowed is None else bias.masked_fill(~allowed, float("-inf"))
 
-    With `causal`, no query looks at a key after it; logits, if any, are -inf there.
-    """
-    biased = logits is not None and logits.dtype != torch.bool and not dropout and q.device.type == "cpu"
-    if biased and q.size(2) * k.size(2) >= _WORTHWHILE:
-        learned = logits.requires_grad and torch.is_grad_enabled()
-        if learned or (causal and not torch.is_grad_enabled()):
-            return BiasedAttention.apply(q, k, v, logits, causal, scale)
-    causal = causal and logits is None
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=logits, dropout_p=dropout, is_causal=causal, scale=scale)
+
+def worthwhile(q: Tensor, k: Tensor, bias: Tensor, causal: bool) -> bool:
+    """Whether `BiasedAttention` is better than torch's scaled_dot_product_attention with the merged bias."""
+    trained = torch.is_grad_enabled() and bias.requires_grad
+    better = trained or (causal and not torch.is_grad_enabled())
+    return better and q.device.type == "cpu" and q.size(2) * k.size(2) >= _WORTHWHILE
 
 
 class BiasedAttention(torch.autograd.Function):
-    """softmax(scale q k^T + logits) v: [B, H, T, D], [B, H, S, D] twice, [B or 1, H or 1, T, S] -> [B, H, T, D].
+    """softmax(scale q k^T + bias) v where allowed: [B, H, T, D], [B, H, S, D] twice -> [B, H, T, D].
 
-    Forwards torch's fused kernel; backwards in blocks, whose weights are made again. Nothing of the size
+    The bias is [B or 1, H or 1, T, S], `allowed` a bool [B or 1, H or 1, T or 1, S] or None; with `causal` it hides the keys
+    after each query. Forwards torch's fused kernel; backwards in blocks, whose weights are made again. Nothing of the size
     [B, H, T, S] is kept, where torch's own way keeps several.
     """
 
     @staticmethod
-    def forward(ctx, q: Tensor, k: Tensor, v: Tensor, logits: Tensor, causal: bool, scale: float) -> Tensor:
+    def forward(ctx, q: Tensor, k: Tensor, v: Tensor, bias: Tensor, allowed: Tensor | None, causal: bool, scale: float) -> Tensor:
         ctx.causal, ctx.scale = causal, scale
-        fixed = logits.detach()  # else torch does not take its fused kernel
-        out = torch.empty(*q.shape[:3], v.size(3), dtype=q.dtype)
+        out = q.new_empty(*q.shape[:3], v.size(3))
         for rows, keys in _rows(q.size(2), q.size(2), k.size(2), causal):
+            own = slice(None), rows, keys
+            seen = None if allowed is None else _part(allowed, *own)
+            mask = merged(_part(bias.detach(), *own), seen)  # detached, else torch does not take its fused kernel
             out[:, :, rows] = F.scaled_dot_product_attention(
-                q[:, :, rows], k[:, :, keys], v[:, :, keys], attn_mask=fixed[:, :, rows, keys], scale=scale
+                q[:, :, rows], k[:, :, keys], v[:, :, keys], attn_mask=mask, scale=scale
             )
-        ctx.save_for_backward(q, k, v, logits, out)
+        ctx.save_for_backward(q, k, v, bias, allowed, out)
         return out
 
     @staticmethod
     def backward(ctx, grad: Tensor):
-        q, k, v, logits, out = ctx.saved_tensors
-        of_logits = torch.zeros_like(logits, dtype=widen(logits).dtype)
+        q, k, v, bias, allowed, out = ctx.saved_tensors
+        of_bias = torch.zeros_like(bias, dtype=widen(bias).dtype)
         of_q, of_k, of_v = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
         for some, rows, keys in _blocks(q, k, ctx.causal):
-            own = (some if logits.size(0) > 1 else slice(None), slice(None), rows, keys)
+            own = some, rows, keys
             g, queries, known = grad[some, :, rows], q[some, :, rows], k[some, :, keys]
-            weights = widen((queries * ctx.scale) @ known.mT).add_(logits[own]).softmax(-1)
+            scores = widen((queries * ctx.scale) @ known.mT).add_(_part(bias, *own))
+            seen = None if allowed is None else _part(allowed, *own)
+            weights = merged(scores, seen).softmax(-1)
             of_v[some, :, keys] += weights.to(v.dtype).mT @ g
             # the gradient of a softmax: each weight times how much its own value exceeds the average
             exceeding = widen(g @ v[some, :, keys].mT) - widen(g * out[some, :, rows]).sum(-1, keepdim=True)
             of_scores = weights.mul_(exceeding)
-            of_logits[own] += of_scores.sum_to_size(of_logits[own].shape)
+            part = _part(of_bias, *own)
+            part += of_scores.sum_to_size(part.shape)
             of_scores = of_scores.to(q.dtype)
             of_q[some, :, rows] = (of_scores @ known).mul_(ctx.scale)
             of_k[some, :, keys] += (of_scores.mT @ queries).mul_(ctx.scale)
-        return of_q, of_k, of_v, of_logits.to(logits.dtype), None, None
+        return of_q, of_k, of_v, of_bias.to(bias.dtype), None, None, None
+
+
+def _part(x: Tensor, some: slice, rows: slice, keys: slice) -> Tensor:
+    """A block of [B or 1, H or 1, T or 1, S]."""
+    every = slice(None)
+    return x[some if x.size(0) > 1 else every, :, rows if x.size(2) > 1 else every, keys]
 
 
 def _blocks(q: Tensor, k: Tensor, causal: bool) -> Iterator[tuple[slice, slice, slice]]:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..contract import AttentionContext
-from ..ops.biased import attention
+from ..ops.biased import BiasedAttention, merged, worthwhile
 from ..ops.precision import widen
 from .placement import Additive, Placement
 
@@ -105,23 +105,20 @@ class Attention(nn.Module):
         self, placement: Placement, ctx: AttentionContext, q: Tensor, k: Tensor, v: Tensor, additive: Additive
     ) -> tuple[Tensor, None]:
         """torch's scaled_dot_product_attention, with everything additive merged into its mask."""
-        logits = additive.logits
+        bias, allowed = additive.bias, additive.allowed
         content = placement.total("content_scores", q, k, ctx=ctx)
         if content is not None:
-            if additive.causal:
-                allowed = torch.ones(q.size(2), k.size(2), dtype=torch.bool, device=q.device).tril()
-                logits = content.masked_fill(~allowed, float("-inf"))
-            elif logits is None:
-                logits = content
-            elif logits.dtype == torch.bool:
-                logits = content.masked_fill(~logits, float("-inf"))
-            else:
-                logits = content + logits
+            bias = content if bias is None else content + bias
+            allowed = torch.ones_like(content[0, 0], dtype=torch.bool).tril() if additive.causal else allowed
+        dropout = self.dropout if self.training or self.keeps_dropout else 0.0
+        causal, scale = ctx.causal and q.size(2) == k.size(2), placement.scale(ctx.layer)
+        if bias is not None and not dropout and worthwhile(q, k, bias, causal):
+            return BiasedAttention.apply(q, k, v, bias.to(q.dtype), allowed, causal, scale), None
+        logits = additive.logits if content is None else merged(bias, allowed)
         if logits is not None and logits.dtype not in (torch.bool, q.dtype):
             logits = logits.to(q.dtype)
-        dropout = self.dropout if self.training or self.keeps_dropout else 0.0
-        causal = ctx.causal and q.size(2) == k.size(2)
-        out = attention(q, k, v, logits, dropout, causal, placement.scale(ctx.layer))
+        causal = causal and logits is None
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=logits, dropout_p=dropout, is_causal=causal, scale=scale)
         return out, None
 
     def explicit(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..contract import AttentionContext, Dims, PositionError, PositionMethod, Positions
+from ..ops.biased import merged
 
 #: hooks that a method with `attend` leaves without effect, for it replaces all that they change
 _INSIDE_KERNEL = frozenset({"bias", "content_scores", "rescale", "mask", "content_values", "scale"})
@@ -25,16 +27,17 @@ _BEFORE_LAYERS = frozenset({"positions", "draw", "embed"})
 
 @dataclass(frozen=True)
 class Additive:
-    """What an attention adds to its scores and where it may look; the same for every layer that agrees on it.
-
-    `logits` is the bias with -inf where `allowed` is false, or `allowed` itself without a bias, or None with neither.
-    """
+    """What an attention adds to its scores and where it may look; the same for every layer that agrees on it."""
 
     bias: Tensor | None = None  # [B or 1, H or 1, T, S]
     allowed: Tensor | None = None  # bool [B or 1, H or 1, T or 1, S]
     blind: Tensor | None = None  # bool [B or 1, H or 1, T, 1], True for queries that may look nowhere
-    logits: Tensor | None = None
     causal: bool = False  # causality is the only mask and there is no bias
+
+    @functools.cached_property
+    def logits(self) -> Tensor | None:
+        """The bias with -inf where `allowed` is false, or `allowed` itself without a bias, or None with neither."""
+        return self.allowed if self.bias is None else merged(self.bias, self.allowed)
 
     @classmethod
     def of(cls, bias: Tensor | None, allowed: Tensor | None, may_be_blind: bool) -> Additive:
@@ -43,9 +46,7 @@ class Additive:
         if may_be_blind:
             blind = ~allowed.any(-1, keepdim=True)
             allowed = allowed | blind
-        if bias is None:
-            return cls(None, allowed, blind, allowed)
-        return cls(bias, allowed, blind, bias if allowed is None else bias.masked_fill(~allowed, float("-inf")))
+        return cls(bias, allowed, blind)
 
     def joined(self, mask: Tensor) -> Additive:
         """With a further mask [T, S]: bool, True where a query may not look, or numbers to add."""
