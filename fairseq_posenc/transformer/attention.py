@@ -109,7 +109,7 @@ class Attention(nn.Module):
         content = placement.total("content_scores", q, k, ctx=ctx)
         if content is not None:
             bias = content if bias is None else content + bias
-            allowed = torch.ones_like(content[0, 0], dtype=torch.bool).tril() if additive.causal else allowed
+            allowed = torch.ones_like(content[:1, :1], dtype=torch.bool).tril() if additive.causal else allowed
         dropout = self.dropout if self.training or self.keeps_dropout else 0.0
         causal, scale = ctx.causal and q.size(2) == k.size(2), placement.scale(ctx.layer)
         if bias is not None and not dropout and worthwhile(q, k, bias, causal):

@@ -50,6 +50,7 @@ class Additive:
 
     def joined(self, mask: Tensor) -> Additive:
         """With a further mask [T, S]: bool, True where a query may not look, or numbers to add."""
+        mask = mask[None, None]
         bias, allowed = self.bias, torch.ones_like(mask, dtype=torch.bool).tril() if self.causal else self.allowed
         if self.blind is not None:
             allowed = allowed & ~self.blind
@@ -204,7 +205,7 @@ class Placement(nn.Module):
         if causal and bias is None and allowed is None and not masks and queries == keys:
             return Additive(causal=True)
         if causal:  # the last query stands at the last key, also after cached steps
-            masks.append(torch.ones(queries, keys, dtype=torch.bool, device=ctx.keys.ids.device).tril(keys - queries))
+            masks.append(torch.ones(1, 1, queries, keys, dtype=torch.bool, device=ctx.keys.ids.device).tril(keys - queries))
         for mask in masks:
             allowed = mask if allowed is None else allowed & mask
         # the first queries of a left-padded sentence see only padding

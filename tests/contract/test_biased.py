@@ -6,7 +6,8 @@ import torch.nn.functional as F
 
 import fairseq_posenc as posenc
 from fairseq_posenc.ops import biased
-from tests.contract.models import close
+from tests.contract.cases import all_cases
+from tests.contract.models import batch, build_for, close, logits, sentences
 
 
 @pytest.mark.parametrize("held", [15, 60, 2**19], ids=["some queries", "some sentences", "all"])
@@ -83,3 +84,30 @@ def test_long_sentences_take_it_to_the_same_numbers(monkeypatch, spec, site, dty
     assert len(used) == 1
     for one, other in zip(*found):
         close(one, other, tolerance)
+
+
+def taken(case) -> bool:
+    """Whether a method adds to the scores and changes nothing else that the fused kernel cannot do."""
+    hooks = case.method().hooks
+    return bool(hooks & {"bias", "content_scores"}) and not hooks & {"rescale", "content_values", "attend", "draw"}
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
+@pytest.mark.parametrize("case", [case for case in all_cases() if taken(case)], ids=str)
+def test_every_method_takes_it_to_the_same_numbers(monkeypatch, case, padded):
+    """As if its short sentences were long, with padding and without, in training and in evaluation."""
+    found, used = [], []
+    take = biased.BiasedAttention.apply
+    monkeypatch.setattr(biased.BiasedAttention, "apply", lambda *args: used.append(1) or take(*args))
+    for worthwhile in (0, 2**30):
+        monkeypatch.setattr(biased, "_WORTHWHILE", worthwhile)
+        model = build_for(case).double()
+        source = batch(sentences(85, 9, 6 if padded else 9), "left")
+        target = batch(sentences(86, 8, 5 if padded else 8), "right")
+        before = logits(model, source, target)
+        with torch.no_grad():
+            close(logits(model, source, target), before, 1e-9)
+        before.square().sum().backward()
+        found.append([before, *(p.grad for p in model.parameters() if p.grad is not None)])
+    assert bool(used) == (case.card.learnable or case.site == "decoder")
+    close(*found, 1e-9)
