@@ -98,8 +98,10 @@ class _Collect(torch.autograd.Function):
             some, own = out[:, :, rows], probs[:, :, rows]
             columns = index[:, None, rows, near].expand(*probs.shape[:2], -1, -1)
             some.scatter_add_(-1, columns, own[..., near].to(wide))
-            some[..., 0] += own[..., : near.start].sum(-1, dtype=wide)
-            some[..., -1] += own[..., near.stop :].sum(-1, dtype=wide)
+            if near.start > 0:
+                some[..., 0] += own[..., : near.start].sum(-1, dtype=wide)
+            if near.stop < own.size(-1):
+                some[..., -1] += own[..., near.stop :].sum(-1, dtype=wide)
         return out.to(probs.dtype)
 
     @staticmethod

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -27,17 +26,16 @@ _BEFORE_LAYERS = frozenset({"positions", "draw", "embed"})
 
 @dataclass(frozen=True)
 class Additive:
-    """What an attention adds to its scores and where it may look; the same for every layer that agrees on it."""
+    """What an attention adds to its scores and where it may look; the same for every layer that agrees on it.
+
+    `logits` is the bias with -inf where `allowed` is false, or `allowed` itself without a bias, or None with neither.
+    """
 
     bias: Tensor | None = None  # [B or 1, H or 1, T, S]
     allowed: Tensor | None = None  # bool [B or 1, H or 1, T or 1, S]
     blind: Tensor | None = None  # bool [B or 1, H or 1, T, 1], True for queries that may look nowhere
+    logits: Tensor | None = None
     causal: bool = False  # causality is the only mask and there is no bias
-
-    @functools.cached_property
-    def logits(self) -> Tensor | None:
-        """The bias with -inf where `allowed` is false, or `allowed` itself without a bias, or None with neither."""
-        return self.allowed if self.bias is None else merged(self.bias, self.allowed)
 
     @classmethod
     def of(cls, bias: Tensor | None, allowed: Tensor | None, may_be_blind: bool) -> Additive:
@@ -46,7 +44,7 @@ class Additive:
         if may_be_blind:
             blind = ~allowed.any(-1, keepdim=True)
             allowed = allowed | blind
-        return cls(bias, allowed, blind)
+        return cls(bias, allowed, blind, allowed if bias is None else merged(bias, allowed))
 
     def joined(self, mask: Tensor) -> Additive:
         """With a further mask [T, S]: bool, True where a query may not look, or numbers to add."""

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 import fairseq_posenc as posenc
 from fairseq_posenc.ops import biased
-from tests.contract.cases import all_cases
+from tests.contract.cases import defaults
 from tests.contract.models import batch, build_for, close, logits, sentences
 
 
@@ -93,7 +93,7 @@ def taken(case) -> bool:
 
 
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
-@pytest.mark.parametrize("case", [case for case in all_cases() if taken(case)], ids=str)
+@pytest.mark.parametrize("case", [case for case in defaults() if taken(case)], ids=str)
 def test_every_method_takes_it_to_the_same_numbers(monkeypatch, case, padded):
     """As if its short sentences were long, with padding and without, in training and in evaluation."""
     found, used = [], []

@@ -367,8 +367,19 @@ def test_gated_product(queries, width, rows, heads):
     inputs = [x.double().requires_grad_() for x in (q, k, gate)]
     gates = inputs[2][:, at].transpose(0, 1).expand(2, 2, -1, -1, -1)
     expected = torch.einsum("bhti,bhsi,bhtsi->bhts", *inputs[:2], gates)
-    close(GatedProduct.apply(*inputs, at).detach(), expected.detach(), atol=1e-12)
-    assert torch.autograd.gradcheck(GatedProduct.apply, (*inputs, at))
+    close(GatedProduct.apply(*inputs, at, False).detach(), expected.detach(), atol=1e-12)
+    assert torch.autograd.gradcheck(GatedProduct.apply, (*inputs, at, False))
+
+
+def test_causal_gated_product():
+    """The same where a query may look."""
+    torch.manual_seed(0)
+    q, k, gate = (torch.randn(size).double().requires_grad_() for size in ((2, 2, 4, 3), (2, 2, 4, 3), (1, 7, 3)))
+    at = (torch.arange(4) - torch.arange(4)[:, None] + 3)[None]
+    seen = torch.ones(4, 4).tril().double()
+    ours, theirs = ((GatedProduct.apply(q, k, gate, at, causal) * seen).detach() for causal in (True, False))
+    close(ours, theirs, atol=1e-12)
+    assert torch.autograd.gradcheck(lambda *inputs: GatedProduct.apply(*inputs, at, True) * seen, (q, k, gate))
 
 
 @EVERYWHERE

@@ -157,20 +157,21 @@ def test_started_again_it_does_nothing_twice(uninterrupted):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_killed_in_the_middle_it_goes_on_to_the_same_numbers(uninterrupted, tmp_path, how):
+def test_stopped_again_and_again_it_goes_on_to_the_same_numbers(uninterrupted, tmp_path):
     out = tmp_path / "out"
-    process = start(out)
-    wait_for(out / "none" / "seed1" / "checkpoint_*_20.pt", process)
-    if how == signal.SIGKILL:
-        os.killpg(process.pid, how)
-        (out / "none" / "seed1" / "checkpoint_last.pt").write_bytes(b"half a copy")
-    else:
-        process.send_signal(how)  # to the recipe alone, which must end its command
-    printed = process.communicate(timeout=60)[0]
-    assert process.returncode != 0 and "|" not in printed.splitlines()[-1]
-    resumed = finish(start(out))
-    assert "of 60 updates are there" in resumed
+    stops = ("none", 20, signal.SIGINT), ("none", 40, signal.SIGTERM), ("t5", 20, signal.SIGKILL)
+    for nth, (method, updates, how) in enumerate(stops):
+        process = start(out)
+        wait_for(out / method / "seed1" / f"checkpoint_*_{updates}.pt", process)
+        if how == signal.SIGKILL:
+            os.killpg(process.pid, how)
+            (out / method / "seed1" / "checkpoint_last.pt").write_bytes(b"half a copy")
+        else:
+            process.send_signal(how)  # to the recipe alone, which must end its command
+        printed = process.communicate(timeout=60)[0]
+        assert process.returncode != 0 and "|" not in printed.splitlines()[-1]
+        assert ("of 60 updates are there" in printed) == (nth > 0)
+    assert "of 60 updates are there" in finish(start(out))
     assert scores(out) == scores(uninterrupted[0])
 
 
