@@ -152,10 +152,12 @@ class State:
         self._select("sources", order if beam == 1 else order.view(-1, beam)[:, 0] // beam)
 
     def _select(self, kind: str, order: Tensor) -> None:
-        tensors = {name: tensor for name, tensor in self._tensors(kind).items() if name.startswith(self._scope)}
+        kept = self._tensors(kind)
+        names = [name for name in kept if name.startswith(self._scope)]
         same = torch.equal(order, torch.arange(len(order), device=order.device))
-        if not same or any(tensor.size(0) != len(order) for tensor in tensors.values()):
-            self._tensors(kind).update({name: tensor.index_select(0, order) for name, tensor in tensors.items()})
+        if not same or any(kept[name].size(0) != len(order) for name in names):
+            for name in names:  # one at a time: the next one takes the memory that the last one leaves
+                kept[name] = kept[name].index_select(0, order)
 
     def _tensors(self, kind: str) -> dict:
         return self._store.setdefault(f"posenc.{kind}", {})

@@ -61,8 +61,9 @@ class BiasedAttention(torch.autograd.Function):
             own = some, rows, keys
             g, queries, known = grad[some, :, rows], q[some, :, rows], k[some, :, keys]
             scores = widen((queries * ctx.scale) @ known.mT).add_(_part(bias, *own))
-            seen = None if allowed is None else _part(allowed, *own)
-            weights = merged(scores, seen).softmax(-1)
+            if allowed is not None:
+                scores.masked_fill_(~_part(allowed, *own), float("-inf"))
+            weights = scores.softmax(-1)
             of_v[some, :, keys] += weights.to(v.dtype).mT @ g
             # the gradient of a softmax: each weight times how much its own value exceeds the average
             exceeding = widen(g @ v[some, :, keys].mT) - widen(g * out[some, :, rows]).sum(-1, keepdim=True)
