@@ -34,20 +34,20 @@ class BiasedAttention(torch.autograd.Function):
     """softmax(scale q k^T + bias) v where allowed: [B, H, T, D], [B, H, S, D] twice -> [B, H, T, D].
 
     The bias is [B or 1, H or 1, T, S], `allowed` a bool [B or 1, H or 1, T or 1, S] or None; with `causal` it hides the keys
-    after each query. Forwards torch's fused kernel; backwards in blocks, whose weights are made again. Nothing of the size
-    [B, H, T, S] is kept, where torch's own way keeps several.
+    after each query. `mask` is the two merged and detached, else torch does not take its fused kernel. Forwards that kernel;
+    backwards in blocks, whose weights are made again. Nothing of the size [B, H, T, S] is kept, where torch's own way
+    keeps several.
     """
 
     @staticmethod
-    def forward(ctx, q: Tensor, k: Tensor, v: Tensor, bias: Tensor, allowed: Tensor | None, causal: bool, scale: float) -> Tensor:
+    def forward(
+        ctx, q: Tensor, k: Tensor, v: Tensor, bias: Tensor, allowed: Tensor | None, mask: Tensor, causal: bool, scale: float
+    ) -> Tensor:
         ctx.causal, ctx.scale = causal, scale
         out = q.new_empty(*q.shape[:3], v.size(3))
         for rows, keys in _rows(q.size(2), q.size(2), k.size(2), causal):
-            own = slice(None), rows, keys
-            seen = None if allowed is None else _part(allowed, *own)
-            mask = merged(_part(bias.detach(), *own), seen)  # detached, else torch does not take its fused kernel
             out[:, :, rows] = F.scaled_dot_product_attention(
-                q[:, :, rows], k[:, :, keys], v[:, :, keys], attn_mask=mask, scale=scale
+                q[:, :, rows], k[:, :, keys], v[:, :, keys], attn_mask=mask[:, :, rows, keys], scale=scale
             )
         ctx.save_for_backward(q, k, v, bias, allowed, out)
         return out
@@ -73,7 +73,7 @@ class BiasedAttention(torch.autograd.Function):
             of_scores = of_scores.to(q.dtype)
             of_q[some, :, rows] = (of_scores @ known).mul_(ctx.scale)
             of_k[some, :, keys] += (of_scores.mT @ queries).mul_(ctx.scale)
-        return of_q, of_k, of_v, of_bias.to(bias.dtype), None, None, None
+        return of_q, of_k, of_v, of_bias.to(bias.dtype), None, None, None, None
 
 
 def _part(x: Tensor, some: slice, rows: slice, keys: slice) -> Tensor:

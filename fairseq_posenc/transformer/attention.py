@@ -110,13 +110,13 @@ class Attention(nn.Module):
         if content is not None:
             bias = content if bias is None else content + bias
             allowed = torch.ones_like(content[:1, :1], dtype=torch.bool).tril() if additive.causal else allowed
-        dropout = self.dropout if self.training or self.keeps_dropout else 0.0
-        causal, scale = ctx.causal and q.size(2) == k.size(2), placement.scale(ctx.layer)
-        if bias is not None and not dropout and worthwhile(q, k, bias, causal):
-            return BiasedAttention.apply(q, k, v, bias.to(q.dtype), allowed, causal, scale), None
         logits = additive.logits if content is None else merged(bias, allowed)
         if logits is not None and logits.dtype not in (torch.bool, q.dtype):
             logits = logits.to(q.dtype)
+        dropout = self.dropout if self.training or self.keeps_dropout else 0.0
+        causal, scale = ctx.causal and q.size(2) == k.size(2), placement.scale(ctx.layer)
+        if bias is not None and not dropout and worthwhile(q, k, bias, causal):
+            return BiasedAttention.apply(q, k, v, bias.to(q.dtype), allowed, logits.detach(), causal, scale), None
         causal = causal and logits is None
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=logits, dropout_p=dropout, is_causal=causal, scale=scale)
         return out, None

@@ -19,7 +19,7 @@ def test_gradients_of_every_block_size(monkeypatch, held, shape):
     logits = torch.randn(*shape, 5, 7, dtype=torch.float64)
     logits[..., 0, 3] = float("-inf")
     logits.requires_grad_()
-    out = biased.BiasedAttention.apply(q, k, v, logits, None, False, 0.3)
+    out = biased.BiasedAttention.apply(q, k, v, logits, None, logits.detach(), False, 0.3)
     expected = F.scaled_dot_product_attention(q, k, v, attn_mask=logits, scale=0.3)
     close(out, expected, 1e-12)
     grad = torch.randn_like(out)
@@ -39,7 +39,7 @@ def test_masks_beside_the_bias(monkeypatch, held, shape):
     allowed[..., 2] = True
     inputs, grad, found = (q, k, v, bias), torch.randn(3, 4, 5, 6, dtype=torch.float64), []
     for given in ((bias, allowed), (biased.merged(bias, allowed), None)):
-        out = biased.BiasedAttention.apply(q, k, v, *given, False, 0.3)
+        out = biased.BiasedAttention.apply(q, k, v, *given, biased.merged(*given).detach(), False, 0.3)
         found.append((out, *torch.autograd.grad(out, inputs, grad)))
     close(*found, 1e-12)
 
@@ -55,12 +55,12 @@ def test_keys_after_a_block_are_left_out(monkeypatch, held, shape):
     logits = torch.randn(*shape, 9, 9, dtype=torch.float64).masked_fill(hidden, float("-inf")).requires_grad_()
     inputs, grad, found = (q, k, v, logits), torch.randn(3, 4, 9, 6, dtype=torch.float64), []
     for causal in (True, False):
-        out = biased.BiasedAttention.apply(*inputs, None, causal, 0.3)
+        out = biased.BiasedAttention.apply(*inputs, None, logits.detach(), causal, 0.3)
         found.append((out, *torch.autograd.grad(out, inputs, grad)))
     close(*found, 1e-12)
     with torch.no_grad():
         v[:, :, -1] = float("nan")
-    assert biased.BiasedAttention.apply(*inputs, None, True, 0.3)[:, :, :6].isfinite().all()
+    assert biased.BiasedAttention.apply(*inputs, None, logits.detach(), True, 0.3)[:, :, :6].isfinite().all()
 
 
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-5), (torch.bfloat16, 0.05)])
