@@ -49,7 +49,8 @@ def inference(model: nn.Module, source: Tensor, target: Tensor) -> Action:
 
 
 def decoding(model: nn.Module, source: Tensor, steps: int, beam: int = 4) -> Action:
-    """Beam search of a fixed number of steps."""
+    """Beam search of a fixed number of steps, as fairseq-generate prepares it; the model cannot be trained any more."""
+    model.make_generation_fast_(need_attn=False)
     generator = SequenceGenerator([model], dictionary(), beam_size=beam, max_len_a=0, max_len_b=steps, min_len=steps - 2)
     sample = {"net_input": {"src_tokens": source, "src_lengths": source.ne(_PAD).sum(1)}}
 

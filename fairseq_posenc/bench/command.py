@@ -15,7 +15,7 @@ from .. import registry
 from ..contract import SITES, PositionError
 from ..report.score import versions
 from ..transformer.architectures import SIZES
-from . import actions, memory, models, output
+from . import actions, counting, models, output
 from .models import STOCK, Variant
 from .timing import interleaved, ratios
 
@@ -49,6 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="(%(default)s)")
     parser.add_argument("--dtype", default="float32", choices=list(_DTYPES), help="(%(default)s)")
     parser.add_argument("--threads", type=int, default=1, help="of a CPU; one is timed by its own clock (%(default)s)")
+    parser.add_argument("--profile", action="store_true", help="also show the operators whose time differs most from stock's")
     parser.add_argument(
         "--output",
         type=Path,
@@ -96,34 +97,46 @@ def _measure(
     positions = max([*(length for _, length in shapes), args.steps + 2])
     built = {v.name: models.build(v, size, positions, device, dtype) for v in together}
 
-    def timed(title: str, made: dict[str, actions.Action]) -> dict[str, Any]:
+    def measured(title: str, made: dict[str, actions.Action]) -> dict[str, dict[str, Any]]:
         seconds = interleaved(made, args.rounds, device, lambda where: tell(f"{site}, {title}: {where}"))
-        found = {name: vars(ratio) for name, ratio in ratios(seconds, STOCK).items()}
-        return {name: {**ratio, "seconds": sorted(seconds[name])[len(seconds[name]) // 2]} for name, ratio in found.items()}
+        tell(f"{site}, {title}: operations and bytes")
+        counts = {name: counting.counted(action, device) for name, action in made.items()}
+        stock = counts[STOCK]
+        found = {
+            name: {
+                **vars(ratio),
+                "seconds": sorted(seconds[name])[len(seconds[name]) // 2],
+                **vars(counts[name]),
+                "operations": counts[name].gflop / stock.gflop,
+                "bytes": counts[name].gib / stock.gib,
+            }
+            for name, ratio in ratios(seconds, STOCK).items()
+        }
+        if args.profile:
+            tell(f"{site}, {title}: operators")
+            taken = {name: counting.operators(action, device) for name, action in made.items()}
+            for name in made:
+                found[name]["operators"] = output.differences(taken[name], taken[STOCK])
+        return found
 
     for batch, length in shapes:
         source, target = actions.sentences(batch, length, device)
         steps = {name: actions.training(model, source, target) for name, model in built.items()}
-        yield f"training {batch}x{length}", timed(f"training {batch}x{length}", steps)
-        tell(f"{site}, memory of training {batch}x{length}")
-        taken = {name: memory.peak(step, device) for name, step in steps.items()}
-        yield f"memory {batch}x{length}", {name: {"ratio": x / taken[STOCK], "mib": x} for name, x in taken.items()}
+        found = measured(f"training {batch}x{length}", steps)
+        yield f"training {batch}x{length}", found
+        yield f"memory {batch}x{length}", {name: {"ratio": x["mib"] / found[STOCK]["mib"]} for name, x in found.items()}
         forwards = {name: actions.inference(model, source, target) for name, model in built.items()}
-        yield f"inference {batch}x{length}", timed(f"inference {batch}x{length}", forwards)
+        yield f"inference {batch}x{length}", measured(f"inference {batch}x{length}", forwards)
     source, _ = actions.sentences(8, 24, device)
     searches = {name: actions.decoding(model, source, args.steps) for name, model in built.items()}
-    yield "decoding", timed("decoding", searches)
+    yield "decoding", measured("decoding", searches)
     if site in ("model", "encoder"):
         _, width, heads, *_ = SIZES[size]
         serving = [v for v in together if v.specs is None or v.specs["encoder"] != "none"]
         for length in args.lengths:
             made = {v.name: actions.attention(v, width, heads, length, device, dtype) for v in serving}
-            found = timed(f"one attention over {length}", made)
-            taken = {name: memory.peak(action, device) for name, action in made.items()}
-            yield (
-                f"attention {length}",
-                {v.name: {**found[v.name], "mib": taken[v.name]} if v in serving else None for v in together},
-            )
+            found = measured(f"one attention over {length}", made)
+            yield f"attention {length}", {v.name: found.get(v.name) for v in together}
 
 
 def _variants(specs: list[str], site: str, size: str, longest: int) -> list[Variant]:
@@ -164,7 +177,7 @@ def _shape(text: str) -> tuple[int, int]:
 
 def _settings(args: argparse.Namespace, device: torch.device) -> dict[str, Any]:
     name = torch.cuda.get_device_name() if device.type == "cuda" else _processor()
-    kept = ("size", "dtype", "threads", "rounds", "steps", "shapes", "lengths")
+    kept = ("size", "dtype", "threads", "rounds", "steps", "shapes", "lengths", "profile")
     return {"device": name, **{key: getattr(args, key) for key in kept}, "versions": versions()}
 
 

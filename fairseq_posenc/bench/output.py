@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ PUBLISHED = {
     "diet_abs": ("+0 %", "+0 % to +1 %"),
     "diet_rel": ("+0 %", "+0 %"),
 }
+#: operators of a profile
+_SHOWN = 8
 _SOURCE = "published: Chen et al. (2021), Table 1, BERT of two sizes on TPU v2; another model on another device"
 
 
@@ -32,6 +34,12 @@ def markdown(results: dict[str, Any]) -> str:
     if lengths:
         blocks.append("One self-attention, forwards and backwards, time and memory as ratios to stock's:\n")
         blocks.append(_table([row for row in rows if row.get(lengths[0])], lengths))
+    blocks.append("Operations of products of matrices / bytes read and written by all operators, as ratios to stock's:\n")
+    blocks.append(_table(rows, [key for key in _keys(rows) if not key.startswith("memory ")], _counts))
+    if results["settings"]["profile"]:
+        blocks.append("The operators whose time differs most from stock's, in milliseconds of one run (stock's):\n")
+        blocks += [f"* {row['method']}, {row['site']}, {key}: {_operators(row[key])}" for row in rows for key in _timed(row)]
+        blocks.append("")
     return "\n".join(blocks) + "\n" + "".join(f"* {note}\n" for note in _notes(results))
 
 
@@ -43,13 +51,18 @@ def _whole_models(rows: Sequence[dict[str, Any]]) -> list[str]:
     return [key for key in _keys(rows) if not key.startswith("attention ")]
 
 
-def _table(rows: Sequence[dict[str, Any]], keys: Sequence[str]) -> str:
-    whole = any(key.startswith("training") for key in keys)
+def _timed(row: dict[str, Any]) -> list[str]:
+    return [key for key in _keys([row]) if "operators" in row[key]]
+
+
+def _table(rows: Sequence[dict[str, Any]], keys: Sequence[str], cell: Callable | None = None) -> str:
+    whole = cell is None and any(key.startswith("training") for key in keys)
+    cell = cell or _cell
     head = ["method", "site", *keys, *(["published training", "published inference"] if whole else [])]
     body = []
     for row in rows:
         published = list(PUBLISHED.get(row["method"], ("", ""))) if whole else []
-        body.append([row["method"], row["site"], *(_cell(key, row.get(key)) for key in keys), *published])
+        body.append([row["method"], row["site"], *(cell(key, row.get(key)) for key in keys), *published])
     align = ["left", "left"] + ["right"] * (len(head) - 2)
     return tabulate(body, headers=head, tablefmt="pipe", colalign=align, disable_numparse=True) + "\n"
 
@@ -64,6 +77,22 @@ def _cell(key: str, value: dict[str, float] | None) -> str:
     if key == "decoding":
         numbers = [1 / numbers[0], 1 / numbers[2], 1 / numbers[1]]
     return "{:.2f} ({:.2f}-{:.2f})".format(*numbers)
+
+
+def _counts(key: str, value: dict[str, float] | None) -> str:
+    return "" if value is None else f"{value['operations']:.2f} / {value['bytes']:.2f}"
+
+
+def differences(own: dict[str, float], stock: dict[str, float]) -> dict[str, list[float]]:
+    """The operators whose time differs most, with their own and stock's."""
+    both = {name: [own.get(name, 0.0), stock.get(name, 0.0)] for name in own.keys() | stock.keys()}
+    return dict(sorted(both.items(), key=lambda item: -abs(item[1][0] - item[1][1]))[:_SHOWN])
+
+
+def _operators(value: dict[str, Any]) -> str:
+    return ", ".join(
+        f"{name.removeprefix('aten::')} {own:.2f} ({stock:.2f})" for name, (own, stock) in value["operators"].items()
+    )
 
 
 def _notes(results: dict[str, Any]) -> list[str]:
@@ -119,7 +148,8 @@ def _csv(results: dict[str, Any]) -> str:
     for row in results["rows"]:
         for key in _keys([row]):
             for quantity, value in row[key].items():
-                writer.writerow([row["method"], row["site"], key, quantity, value])
+                if quantity != "operators":
+                    writer.writerow([row["method"], row["site"], key, quantity, value])
     return text.getvalue()
 
 

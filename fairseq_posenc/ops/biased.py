@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import torch
@@ -49,6 +50,7 @@ class BiasedAttention(torch.autograd.Function):
             out[:, :, rows] = F.scaled_dot_product_attention(
                 q[:, :, rows], k[:, :, keys], v[:, :, keys], attn_mask=mask[:, :, rows, keys], scale=scale
             )
+        bias, allowed = (mask, None) if mask.shape == bias.shape else (bias, allowed)  # the smaller ones, that layers may share
         ctx.save_for_backward(q, k, v, bias, allowed, out)
         return out
 
@@ -57,38 +59,27 @@ class BiasedAttention(torch.autograd.Function):
         q, k, v, bias, allowed, out = ctx.saved_tensors
         of_bias = torch.zeros_like(bias, dtype=widen(bias).dtype)
         of_q, of_k, of_v = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
-        for some, rows, keys in _blocks(q, k, ctx.causal):
-            own = some, rows, keys
-            g, queries, known = grad[some, :, rows], q[some, :, rows], k[some, :, keys]
-            scores = widen((queries * ctx.scale) @ known.mT).add_(_part(bias, *own))
-            if allowed is not None:
-                scores.masked_fill_(~_part(allowed, *own), float("-inf"))
-            weights = scores.softmax(-1)
-            of_v[some, :, keys] += weights.to(v.dtype).mT @ g
+        average = widen(grad * out).sum(-1, keepdim=True)  # of what the values give, [B, H, T, 1]
+        queries = max(1, _SCORES // (q.size(1) * k.size(2)))
+        blocks = list(_rows(q.size(2), queries, k.size(2), ctx.causal))
+        for b, (rows, keys) in itertools.product(range(q.size(0)), blocks):
+            x, y, z, g = (widen(part) for part in (q[b, :, rows], k[b, :, keys], v[b, :, keys], grad[b, :, rows]))
+            scores = widen(_part(bias, b, rows, keys)).expand(x.size(0), -1, -1)
+            scores = scores.clone() if allowed is None else scores.where(_part(allowed, b, rows, keys), float("-inf"))
+            weights = scores.baddbmm_(x, y.mT, alpha=ctx.scale).softmax(-1)  # [H, rows, keys]
+            of_v[b, :, keys] += (weights.mT @ g).to(v.dtype)
             # the gradient of a softmax: each weight times how much its own value exceeds the average
-            exceeding = widen(g @ v[some, :, keys].mT) - widen(g * out[some, :, rows]).sum(-1, keepdim=True)
-            of_scores = weights.mul_(exceeding)
-            part = _part(of_bias, *own)
+            of_scores = (g @ z.mT).sub_(average[b, :, rows]).mul_(weights)
+            part = _part(of_bias, b, rows, keys)
             part += of_scores.sum_to_size(part.shape)
-            of_scores = of_scores.to(q.dtype)
-            of_q[some, :, rows] = (of_scores @ known).mul_(ctx.scale)
-            of_k[some, :, keys] += (of_scores.mT @ queries).mul_(ctx.scale)
+            of_q[b, :, rows] = (of_scores @ y).mul_(ctx.scale)
+            of_k[b, :, keys] += (of_scores.mT @ x).mul_(ctx.scale).to(k.dtype)
         return of_q, of_k, of_v, of_bias.to(bias.dtype), None, None, None, None
 
 
-def _part(x: Tensor, some: slice, rows: slice, keys: slice) -> Tensor:
-    """A block of [B or 1, H or 1, T or 1, S]."""
-    every = slice(None)
-    return x[some if x.size(0) > 1 else every, :, rows if x.size(2) > 1 else every, keys]
-
-
-def _blocks(q: Tensor, k: Tensor, causal: bool) -> Iterator[tuple[slice, slice, slice]]:
-    """Sentences, queries, and keys that these look at; so many at a time that their scores fit a cache."""
-    sentences = max(1, _SCORES // (q.size(1) * q.size(2) * k.size(2)))
-    queries = max(1, _SCORES // (q.size(1) * k.size(2)))
-    for first in range(0, q.size(0), sentences):
-        for rows, keys in _rows(q.size(2), queries, k.size(2), causal):
-            yield slice(first, first + sentences), rows, keys
+def _part(x: Tensor, sentence: int, rows: slice, keys: slice) -> Tensor:
+    """[B or 1, H or 1, T or 1, S] -> a block of one sentence, [H or 1, rows or 1, keys]."""
+    return x[sentence if x.size(0) > 1 else 0, :, rows if x.size(2) > 1 else slice(None), keys]
 
 
 def _rows(queries: int, size: int, keys: int, causal: bool) -> Iterator[tuple[slice, slice]]:

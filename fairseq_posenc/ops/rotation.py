@@ -5,17 +5,40 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .precision import widen
+
 
 def rotate(x: Tensor, sin: Tensor, cos: Tensor, layout: str) -> Tensor:
     """Turns the first channels of [..., T, D] by angles whose sines are [..., T, pairs]; products are at least float32.
 
-    layout "halves": pairs (i, i + pairs); "interleaved": pairs (2i, 2i + 1).
+    layout "halves": pairs (i, i + pairs); "interleaved": pairs (2i, 2i + 1). Sines and cosines get no gradient.
     """
-    turned, rest = x.split([2 * sin.size(-1), x.size(-1) - 2 * sin.size(-1)], -1)
+    return _Rotation.apply(widen(x), sin, cos, layout).to(x.dtype)
+
+
+class _Rotation(torch.autograd.Function):
+    """Keeps nothing but the waves: the gradient is turned back by them."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, sin: Tensor, cos: Tensor, layout: str) -> Tensor:
+        ctx.save_for_backward(sin, cos)
+        ctx.layout = layout
+        out, width = torch.empty_like(x), 2 * sin.size(-1)
+        (a, b), (of_a, of_b) = _pairs(x, width, layout), _pairs(out, width, layout)
+        torch.mul(a, cos, out=of_a).addcmul_(b, sin, value=-1)
+        torch.mul(b, cos, out=of_b).addcmul_(a, sin)
+        if width < x.size(-1):
+            out[..., width:] = x[..., width:]
+        return out
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):
+        sin, cos = ctx.saved_tensors
+        return _Rotation.apply(grad, -sin, cos, ctx.layout), None, None, None
+
+
+def _pairs(x: Tensor, width: int, layout: str) -> tuple[Tensor, Tensor]:
+    """The first and the second channels of all pairs, views [..., pairs] each."""
     if layout == "halves":
-        a, b = turned.chunk(2, -1)
-        parts = [a * cos - b * sin, b * cos + a * sin]
-    else:
-        a, b = turned[..., 0::2], turned[..., 1::2]
-        parts = [torch.stack([a * cos - b * sin, b * cos + a * sin], -1).flatten(-2)]
-    return torch.cat([part.to(x.dtype) for part in parts] + [rest], -1)
+        return x[..., : width // 2], x[..., width // 2 : width]
+    return x[..., 0:width:2], x[..., 1:width:2]

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fairseq_posenc import cli
-from fairseq_posenc.bench import actions, command, memory, models, output, timing
+from fairseq_posenc.bench import actions, command, counting, models, output, timing
 
 CPU = torch.device("cpu")
 
@@ -46,8 +46,33 @@ def test_memory_of_what_is_there_at_the_same_time():
         views = [x.view(2, -1)[0] for x in kept]  # share it
         return len(views)
 
-    assert 1 <= memory.peak(one_after_the_other, CPU) < 2.1
-    assert memory.peak(together, CPU) == pytest.approx(5, abs=0.1)
+    assert 1 <= counting.counted(one_after_the_other, CPU).mib < 2.1
+    assert counting.counted(together, CPU).mib == pytest.approx(5, abs=0.1)
+
+
+def test_operations_and_bytes():
+    a, b = torch.ones(2, 8, 16), torch.ones(2, 16, 4)
+    found = counting.counted(lambda: (a @ b).view(-1).mul_(2), CPU)
+    assert found.gflop == 2 * 2 * 8 * 16 * 4 / 1e9
+    product, factors = 2 * 8 * 4, a.numel() + b.numel()
+    assert found.gib * 2**30 == 4 * (factors + product + 2 * product)  # the view moves nothing, the second reads and writes
+
+
+def test_operations_of_fused_attention():
+    q, k = torch.randn(2, 3, 8, 4, requires_grad=True), torch.randn(2, 3, 6, 4)
+    attend = torch.nn.functional.scaled_dot_product_attention
+    one = 2 * 2 * 3 * 8 * 6 * 4 / 1e9
+    assert counting.counted(lambda: attend(q, k, k), CPU).gflop == 2 * one
+    assert counting.counted(lambda: attend(q, k, k).sum().backward(), CPU).gflop == 7 * one  # scores are made again
+
+
+def test_a_profile_shows_what_differs():
+    x = torch.randn(64, 64)
+    own, stock = (counting.operators(action, CPU) for action in (lambda: (x @ x).exp(), lambda: x @ x))
+    assert own["aten::exp"] > 0 and "aten::exp" not in stock
+    assert output.differences({"a": 1.0, "b": 5.0, "c": 2.0}, {"a": 1.5, "c": 9.0, "d": 6.0}) == {
+        "c": [2.0, 9.0], "d": [0.0, 6.0], "b": [5.0, 0.0], "a": [1.0, 1.5]
+    }  # fmt: skip
 
 
 def test_memory_knows_when_a_storage_ends():
@@ -62,13 +87,15 @@ def test_memory_knows_when_a_storage_ends():
     assert ended
 
 
-def test_memory_of_a_training_step_is_the_same_in_every_run():
+def test_counts_of_a_training_step_are_the_same_in_every_run():
     source, target = actions.sentences(2, 16, CPU)
     found = []
     for _ in range(2):
         model = models.build(models.Variant.of("t5", "model"), "_tiny", 32, CPU, torch.float32)
-        found.append(memory.peak(actions.training(model, source, target), CPU))
-    assert found[0] == found[1] > 1
+        step = actions.training(model, source, target)
+        step()  # makes the optimiser's state
+        found.append(counting.counted(step, CPU))
+    assert found[0] == found[1] and found[0].mib > 1
 
 
 @pytest.mark.parametrize("site", ["model", "encoder", "decoder", "cross"])
@@ -85,7 +112,7 @@ def test_the_method_stands_where_it_is_measured(site):
 @pytest.mark.slow
 def test_a_small_benchmark_and_its_files(tmp_path, capsys):
     folder = tmp_path / "out"
-    options = "--size tiny --rounds 2 --shapes 2x8 --lengths 8 16 --steps 4 --sites model cross".split()
+    options = "--size tiny --rounds 2 --shapes 2x8 --lengths 8 16 --steps 4 --sites model cross --profile".split()
     assert cli.main(["bench", "t5", "xpos", *options, "--output", str(folder)]) == 0
     shown = capsys.readouterr().out
     assert shown in (folder / "bench.md").read_text()
@@ -93,6 +120,7 @@ def test_a_small_benchmark_and_its_files(tmp_path, capsys):
     assert [(row["method"], row["site"]) for row in results["rows"]] == [("t5", "model"), ("xpos", "model"), ("t5", "cross")]
     row = results["rows"][0]
     assert {"training 2x8", "memory 2x8", "inference 2x8", "decoding", "attention 8", "attention 16"} < set(row)
+    assert row["training 2x8"]["operations"] == pytest.approx(1, abs=0.01) and len(row["decoding"]["operators"]) == 8
     assert row["training 2x8"]["low"] <= row["training 2x8"]["median"] <= row["training 2x8"]["high"]
     with open(folder / "bench.csv", encoding="utf-8") as file:
         listed = list(csv.DictReader(file))
@@ -106,7 +134,8 @@ def test_a_benchmark_goes_on_where_it_was_interrupted(tmp_path, monkeypatch, cap
 
     def measure(group, *_):
         measured.extend(v.name for v in group)
-        yield "training 2x8", {v.name: {"median": 1.0, "low": 1.0, "high": 1.0, "seconds": 0.5} for v in group}
+        found = {"median": 1.0, "low": 1.0, "high": 1.0, "seconds": 0.5, "operations": 1.0, "bytes": 1.0}
+        yield "training 2x8", {v.name: found for v in group}
         if "rope" in measured:
             raise KeyboardInterrupt
 

@@ -82,13 +82,18 @@ class Shaw(PositionMethod):
         return super().hooks - {hook for hook, left_out in unused.items() if left_out}
 
     def content_scores(self, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
-        table = self.of_layer(self.key_table, ctx)  # [H or 1, 2k + 1, D]
-        logits = (q * self.dims.head_dim**-0.5) @ table.transpose(-1, -2)  # [B, H, T, 2k + 1]
+        table = self.of_layer(self.key_table, ctx) * self.dims.head_dim**-0.5  # [H or 1, 2k + 1, D]
+        logits = _product(q, table.transpose(-1, -2))  # [B, H, T, 2k + 1]
         return spread_clipped(logits, ctx.queries, ctx.keys, self.options.max_distance)
 
     def content_values(self, probs: Tensor, v: Tensor, ctx: AttentionContext) -> Tensor:
         table = self.of_layer(self.key_table if self.options.tie else self.value_table, ctx)
-        return collect_clipped(probs, ctx.queries, ctx.keys, self.options.max_distance) @ table
+        return _product(collect_clipped(probs, ctx.queries, ctx.keys, self.options.max_distance), table)
+
+
+def _product(x: Tensor, table: Tensor) -> Tensor:
+    """[B, H, T, N] @ [H or 1, N, M] -> [B, H, T, M]; one product for all heads that share the table."""
+    return x @ (table[0] if table.size(0) == 1 else table)
 
 
 class ShawAbsolute(PositionMethod):

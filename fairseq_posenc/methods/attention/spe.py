@@ -13,8 +13,8 @@ from ...ops.distances import whole
 from ...ops.precision import widen
 
 _EVALUATION_SEED = 1_000_003
-_CHUNK = 64
-_BLOCK = 128
+#: positions of linear attention that see one another at a time, of noise that is drawn, and of waves that noise is turned for
+_CHUNK, _BLOCK, _SINES = 64, 128, 256
 _CITATION = """@inproceedings{liutkus-etal-2021-relative,
   title = {Relative Positional Encoding for Transformers with Linear Complexity},
   author = {Liutkus, Antoine and C{\\'i}fka, Ond{\\v{r}}ej and Wu, Shih-Lun and {\\c{S}}im{\\c{s}}ekli, Umut and
@@ -146,30 +146,46 @@ class SineSpe(_Spe):
 
     def _encode(self, x: Tensor, at: Positions, offsets: Tensor, ctx: AttentionContext) -> Tensor:
         """[B, H, T, D] -> [B, H, T, D'], whose products are sum_i q_i k_i P'_i, of random codes on average."""
-        frequencies = widen(self.frequencies).sigmoid() / 2
-        angles = 2 * math.pi * frequencies.unsqueeze(1) * at.ids.to(frequencies.dtype)[:, None, :, None, None]
         gains = F.softplus(widen(self.gains)) / (2 * self.options.sines) ** 0.5  # [H, D, K]
-        gate = torch.zeros((), device=x.device) if self.gates is None else self.gate(ctx).squeeze(-1)  # [H, 1, D]
-        plain, channels = widen(x) * gate.sqrt(), (widen(x) * (1 - gate).sqrt()).unsqueeze(-1)
+        plain = gains.new_zeros(gains.size(0), 1, 1) if self.gates is None else self.gate(ctx)[:, 0]  # [H, D, 1]
         encode = self._features if self.options.exact else self._codes
-        return encode(channels, plain, angles, gains, offsets, ctx).to(x.dtype)
+        return encode(widen(x), at, offsets, gains * (1 - plain).sqrt(), plain.sqrt(), ctx).to(x.dtype)
 
-    def _features(
-        self, x: Tensor, plain: Tensor, angles: Tensor, gains: Tensor, offsets: Tensor, ctx: AttentionContext
-    ) -> Tensor:
-        """[B, H, T, D, 1], [B, H, T, D], [B or 1, H, T, D, K], [H, D, K] twice -> [B, H, T, (2K + 1) D]."""
-        angles, gains = angles + offsets.unsqueeze(1), gains.unsqueeze(1)
-        waves = [(x * (wave * gains)).flatten(-2) for wave in (angles.cos(), angles.sin())]
-        return torch.cat(waves if self.gates is None else [*waves, plain], -1)
+    def _waves(self, ids: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
+        """Positions [...], [H, D, K] -> [..., H, D, K], cosines and sines."""
+        frequencies = math.pi * widen(self.frequencies).sigmoid()
+        angles = frequencies * ids.to(frequencies.dtype)[..., None, None, None] + offsets
+        return angles.cos(), angles.sin()
 
-    def _codes(self, x: Tensor, plain: Tensor, angles: Tensor, gains: Tensor, offsets: Tensor, ctx: AttentionContext) -> Tensor:
-        """The same, met by noise: [B, H, T, R]. Gains and offsets act on the noise, which is smaller than the waves."""
+    def _features(self, x: Tensor, at: Positions, offsets: Tensor, gains: Tensor, plain: Tensor, ctx: AttentionContext) -> Tensor:
+        """[B, H, T, D], [H, D, K] twice, [H, D or 1, 1] -> [B, H, T, (2K + 1) D]."""
+        waves = [(gains * wave).transpose(1, 2) for wave in self._waves(at.ids, offsets)]  # [B or 1, H, T, D, K]
+        waves = waves if self.gates is None else [*waves, plain.unsqueeze(1).expand_as(waves[0][..., :1])]
+        return torch.cat([(x.unsqueeze(-1) * wave).flatten(-2) for wave in waves], -1)
+
+    def _codes(self, x: Tensor, at: Positions, offsets: Tensor, gains: Tensor, plain: Tensor, ctx: AttentionContext) -> Tensor:
+        """The same, met by noise: [B, H, T, R]. All that does not change inside a block of positions acts on the noise."""
+        length, counted = x.size(2), at.start is not None
+        size = min(length, _SINES) if counted else length
+        blocks = -(-length // size)
+        first = at.ids[0, ::size] if counted else torch.zeros_like(at.ids[0, :1])  # [n]
+        x = F.pad(x, (0, 0, 0, blocks * size - length)).unflatten(2, (blocks, size)).permute(1, 2, 0, 3, 4)  # [H, n, B, t, D]
+        cosine, sine = self._waves(at.ids[:, :size] - at.ids[:, :1] if counted else at.ids, torch.zeros_like(offsets))
+        waves = (
+            torch.cat([cosine, sine, torch.ones_like(cosine[..., :1])], -1).movedim(2, 0).unsqueeze(1)
+        )  # [H, 1, B or 1, t, D, m]
+        features = (x.unsqueeze(-1) * waves).flatten(-2).flatten(2, 3)  # [H, n, B * t, D * m]
+        codes = features @ self._noise(first, offsets, gains, plain, ctx).flatten(2, 3)
+        return codes.unflatten(2, (-1, size)).permute(2, 0, 1, 3, 4).flatten(2, 3)[:, :, :length]  # -> [B, H, T, R]
+
+    def _noise(self, first: Tensor, offsets: Tensor, gains: Tensor, plain: Tensor, ctx: AttentionContext) -> Tensor:
+        """Turned by the first position of every block, [n]: [H, n, D, 2K + 1, R]."""
         noise = ctx.drawn[self].to(gains.dtype) * self.options.realizations**-0.5  # [H, D, 2K + 1, R]
-        cosine, sine = (noise[:, :, some] for some in (slice(self.options.sines), slice(self.options.sines, -1)))
-        turns = [wave.unsqueeze(-1) for wave in (offsets.cos() * gains, offsets.sin() * gains)]
-        of_cosine, of_sine = turns[0] * cosine + turns[1] * sine, turns[0] * sine - turns[1] * cosine  # [H, D, K, R]
-        codes = (x * angles.cos()).flatten(-2) @ of_cosine.flatten(1, 2) + (x * angles.sin()).flatten(-2) @ of_sine.flatten(1, 2)
-        return codes if self.gates is None else codes + plain @ noise[:, :, -1]
+        of_cosine, of_sine = noise[:, :, : self.options.sines], noise[:, :, self.options.sines : -1]
+        cosine, sine = ((gains * wave).unsqueeze(-1) for wave in self._waves(first, offsets))  # [n, H, D, K, 1]
+        turned = cosine * of_cosine + sine * of_sine, cosine * of_sine - sine * of_cosine
+        own = (plain.unsqueeze(-1) * noise[:, :, -1:]).expand(len(first), -1, -1, -1, -1)
+        return torch.cat([*turned, own], -2).transpose(0, 1)
 
 
 class ConvolutionalSpe(_Spe):

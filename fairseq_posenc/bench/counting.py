@@ -1,0 +1,109 @@
+"""What one run of an action takes: memory, operations and bytes, the same in every run, and the operators that take its time."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+from typing import Any, Callable
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
+
+#: runs under the profiler
+_PROFILED = 3
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The most memory of tensors that are there at a time, operations of products of matrices, bytes read and written."""
+
+    mib: float
+    gflop: float
+    gib: float
+
+
+def counted(action: Callable[[], Any], device: torch.device) -> Counts:
+    """Of a run that is not the first, for what is made once, such as the state of an optimiser, is not the run's own."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        action()
+        torch.cuda.synchronize()
+        peak = torch.cuda.max_memory_allocated() - before
+    with _Counter() as counter:
+        action()
+    peak = peak if device.type == "cuda" else counter.peak
+    return Counts(peak / 2**20, counter.operations / 1e9, counter.moved / 2**30)
+
+
+def operators(action: Callable[[], Any], device: torch.device) -> dict[str, float]:
+    """Milliseconds of every operator in one run, without those of the operators that it calls."""
+    on_device = device.type == "cuda"
+    with profile(activities=[ProfilerActivity.CUDA if on_device else ProfilerActivity.CPU]) as found:
+        for _ in range(_PROFILED):
+            action()
+    taken = "self_device_time_total" if on_device else "self_cpu_time_total"
+    return {event.key: getattr(event, taken) / 1e3 / _PROFILED for event in found.key_averages()}
+
+
+class _Counter(TorchDispatchMode):
+    """Counts the storages that operations return, from their first sight to their end, and what operations do and move."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = self.peak = self.operations = self.moved = 0
+        self.seen: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = _tensors((args, kwargs))
+        keys = {_key(x) for x in given}
+        out = func(*args, **(kwargs or {}))
+        made = _tensors(out)
+        for x in made:
+            if _key(x) not in self.seen | keys:
+                self._begin(x.untyped_storage())
+        if func._schema.is_mutable or any(_key(x) not in keys for x in made):  # else a view
+            self.moved += sum(min(x.numel() * x.element_size(), x.untyped_storage().nbytes()) for x in given + made)
+        count = _FORMULAS.get(func.overloadpacket)
+        if count is not None:
+            self.operations += count(*args, **(kwargs or {}), out_val=out)
+        return out
+
+    def _begin(self, storage: torch.UntypedStorage) -> None:
+        key, size = storage._cdata, storage.nbytes()
+        self.seen.add(key)
+        self.now += size
+        self.peak = max(self.peak, self.now)
+        weakref.finalize(storage, self._end, key, size)
+
+    def _end(self, key: int, size: int) -> None:
+        self.seen.discard(key)
+        self.now -= size
+
+
+def _tensors(values: Any) -> list[torch.Tensor]:
+    return [x for x in tree_leaves(values) if isinstance(x, torch.Tensor)]
+
+
+def _key(x: torch.Tensor) -> int:
+    return x.untyped_storage()._cdata
+
+
+def _attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: Any, **__: Any) -> int:
+    return sdpa_flop_count(q.shape, k.shape, v.shape)
+
+
+def _attention_backward(grad: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: Any, **__: Any) -> int:
+    return sdpa_backward_flop_count(grad.shape, q.shape, k.shape, v.shape)
+
+
+#: torch's own formulas, and those of the CPU's fused attention, which it lacks; what a causal kernel skips is counted too
+_FORMULAS = {
+    **flop_registry,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
+}
