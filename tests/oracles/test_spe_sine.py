@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_posenc.contract import AttentionContext, Positions
+from fairseq_posenc import registry
+from fairseq_posenc.contract import AttentionContext, Dims, Positions
+from fairseq_posenc.methods.attention import spe
 
 from . import reference
 from .cases import HEADS, WIDTH, attention_of, cases, padding_mask
@@ -72,3 +74,31 @@ def _heads(x, weight, bias):
 def _phi(features, width):
     """The kernel's positive features."""
     return np.maximum(features.detach().numpy() * width**-0.25, 0) + 0.001
+
+
+@pytest.mark.parametrize("size", [1, 3, 4, 256])
+@pytest.mark.parametrize("start", [0, 5])
+def test_codes_of_blocks_are_those_of_single_positions(monkeypatch, size, start):
+    """Positions that count go by blocks, whose first one turns the noise; others are taken as they are."""
+    monkeypatch.setattr(spe, "_TURNED", size)
+    method = registry.build("spe_sine:exact=false", Dims(WIDTH, HEADS), "encoder")[0].double().eval()
+    at = Positions.counted(start, 10)
+    ctx = AttentionContext("encoder", at, at)
+    ctx = ctx.at(drawn={method: method.draw(ctx)})
+    x, direction = torch.randn(2, HEADS, 10, WIDTH // HEADS, dtype=torch.double, requires_grad=True), torch.randn(10, 64).double()
+    found = []
+    for given in (at, Positions(at.ids), Positions(at.ids.expand(2, -1))):
+        codes = method.rotate_query(x, given, ctx)
+        found.append((codes, *torch.autograd.grad((codes * direction).sum(), [x, *method.parameters()])))
+    for others in found[1:]:
+        for one, other in zip(found[0], others):
+            torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_gradients_of_codes(rows):
+    shapes = (2, 3, 2, 4, 3), (2, rows, 4, 5, 3), (2, 3, 5, 3, 2)
+    given = [torch.randn(shape, dtype=torch.double, requires_grad=True) for shape in shapes]
+    torch.autograd.gradcheck(spe._Codes.apply, given)
+    expected = torch.einsum("hnbtd,hbtmd,hnmdr->hnbtr", given[0], given[1].expand(2, 2, 4, 5, 3), given[2])
+    torch.testing.assert_close(spe._Codes.apply(*given), expected, rtol=0, atol=1e-12)

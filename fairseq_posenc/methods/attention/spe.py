@@ -1,5 +1,6 @@
 """Stochastic positional encoding, by sines and by filtered noise: relative positions that work with linear attention."""
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Literal, Optional
@@ -14,7 +15,7 @@ from ...ops.precision import widen
 
 _EVALUATION_SEED = 1_000_003
 #: positions of linear attention that see one another at a time, of noise that is drawn, and of waves that noise is turned for
-_CHUNK, _BLOCK, _SINES = 64, 128, 256
+_CHUNK, _BLOCK, _TURNED = 64, 128, 256
 _CITATION = """@inproceedings{liutkus-etal-2021-relative,
   title = {Relative Positional Encoding for Transformers with Linear Complexity},
   author = {Liutkus, Antoine and C{\\'i}fka, Ond{\\v{r}}ej and Wu, Shih-Lun and {\\c{S}}im{\\c{s}}ekli, Umut and
@@ -166,26 +167,52 @@ class SineSpe(_Spe):
     def _codes(self, x: Tensor, at: Positions, offsets: Tensor, gains: Tensor, plain: Tensor, ctx: AttentionContext) -> Tensor:
         """The same, met by noise: [B, H, T, R]. All that does not change inside a block of positions acts on the noise."""
         length, counted = x.size(2), at.start is not None
-        size = min(length, _SINES) if counted else length
+        size = min(length, _TURNED) if counted else length
         blocks = -(-length // size)
         first = at.ids[0, ::size] if counted else torch.zeros_like(at.ids[0, :1])  # [n]
         x = F.pad(x, (0, 0, 0, blocks * size - length)).unflatten(2, (blocks, size)).permute(1, 2, 0, 3, 4)  # [H, n, B, t, D]
         cosine, sine = self._waves(at.ids[:, :size] - at.ids[:, :1] if counted else at.ids, torch.zeros_like(offsets))
-        waves = (
-            torch.cat([cosine, sine, torch.ones_like(cosine[..., :1])], -1).movedim(2, 0).unsqueeze(1)
-        )  # [H, 1, B or 1, t, D, m]
-        features = (x.unsqueeze(-1) * waves).flatten(-2).flatten(2, 3)  # [H, n, B * t, D * m]
-        codes = features @ self._noise(first, offsets, gains, plain, ctx).flatten(2, 3)
-        return codes.unflatten(2, (-1, size)).permute(2, 0, 1, 3, 4).flatten(2, 3)[:, :, :length]  # -> [B, H, T, R]
+        waves = torch.cat([cosine, sine, torch.ones_like(cosine[..., :1])], -1).permute(2, 0, 1, 4, 3)  # [H, B or 1, t, M, D]
+        codes = _Codes.apply(x, waves.contiguous(), self._noise(first, offsets, gains, plain, ctx))
+        return codes.permute(2, 0, 1, 3, 4).flatten(2, 3)[:, :, :length]  # [H, n, B, t, R] -> [B, H, T, R]
 
     def _noise(self, first: Tensor, offsets: Tensor, gains: Tensor, plain: Tensor, ctx: AttentionContext) -> Tensor:
-        """Turned by the first position of every block, [n]: [H, n, D, 2K + 1, R]."""
+        """Turned by the first position of every block, [n]: [H, n, 2K + 1, D, R]."""
         noise = ctx.drawn[self].to(gains.dtype) * self.options.realizations**-0.5  # [H, D, 2K + 1, R]
         of_cosine, of_sine = noise[:, :, : self.options.sines], noise[:, :, self.options.sines : -1]
         cosine, sine = ((gains * wave).unsqueeze(-1) for wave in self._waves(first, offsets))  # [n, H, D, K, 1]
         turned = cosine * of_cosine + sine * of_sine, cosine * of_sine - sine * of_cosine
         own = (plain.unsqueeze(-1) * noise[:, :, -1:]).expand(len(first), -1, -1, -1, -1)
-        return torch.cat([*turned, own], -2).transpose(0, 1)
+        return torch.cat([*turned, own], -2).permute(1, 0, 3, 2, 4)
+
+
+class _Codes(torch.autograd.Function):
+    """sum_md x_d wave_md noise_md: [H, n, B, t, D], [H, B or 1, t, M, D], [H, n, M, D, R] -> [H, n, B, t, R].
+
+    The products of x and waves, M times as large as x, are made again for the gradient, one head and block at a time.
+    """
+
+    @staticmethod
+    def forward(ctx, x: Tensor, waves: Tensor, noise: Tensor) -> Tensor:
+        noise = noise.flatten(2, 3)
+        ctx.save_for_backward(x, waves, noise)
+        out = x.new_empty(*x.shape[:4], noise.size(-1))
+        for h, n in itertools.product(*map(range, x.shape[:2])):
+            products = (x[h, n].unsqueeze(-2) * waves[h]).flatten(2).flatten(0, 1)  # [B * t, M * D]
+            out[h, n] = (products @ noise[h, n]).view_as(out[h, n])
+        return out
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):
+        x, waves, noise = ctx.saved_tensors
+        of_x, of_waves, of_noise = torch.empty_like(x), torch.zeros_like(waves), torch.empty_like(noise)
+        for h, n in itertools.product(*map(range, x.shape[:2])):
+            own, g = x[h, n].unsqueeze(-2), grad[h, n].flatten(0, 1)  # [B, t, 1, D], [B * t, R]
+            of_noise[h, n] = (own * waves[h]).flatten(2).flatten(0, 1).mT @ g
+            of_products = (g @ noise[h, n].mT).view(*x.shape[2:4], *waves.shape[-2:])  # [B, t, M, D]
+            of_x[h, n] = (of_products * waves[h]).sum(-2)
+            of_waves[h] += of_products.mul_(own).sum_to_size(waves[h].shape)
+        return of_x, of_waves, of_noise.unflatten(2, waves.shape[-2:])
 
 
 class ConvolutionalSpe(_Spe):

@@ -1,0 +1,41 @@
+"""Pairs of channels turned by angles: in place of complex numbers, with the gradient that turns back."""
+
+import pytest
+import torch
+
+from fairseq_posenc.ops.rotation import rotate
+from tests.contract.models import close
+
+LAYOUTS = ["halves", "interleaved"]
+
+
+def waves(pairs, dtype=torch.float64):
+    angles = torch.randn(5, pairs, dtype=dtype)
+    return angles.sin(), angles.cos()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("pairs", [1, 2, 4])
+def test_pairs_are_complex_numbers(layout, pairs):
+    x, (sin, cos) = torch.randn(2, 3, 5, 8, dtype=torch.float64), waves(pairs)
+    found = rotate(x, sin, cos, layout)
+    first, second = (
+        (slice(pairs), slice(pairs, 2 * pairs)) if layout == "halves" else (slice(0, 2 * pairs, 2), slice(1, 2 * pairs, 2))
+    )
+    turned = torch.complex(x[..., first], x[..., second]) * torch.complex(cos, sin)
+    close(found[..., first], turned.real, 1e-14)
+    close(found[..., second], turned.imag, 1e-14)
+    assert torch.equal(found[..., 2 * pairs :], x[..., 2 * pairs :])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_gradients(layout):
+    x, at = torch.randn(2, 5, 6, dtype=torch.float64, requires_grad=True), waves(2)
+    torch.autograd.gradcheck(lambda x: rotate(x, *at, layout), x)
+    torch.autograd.gradgradcheck(lambda x: rotate(x, *at, layout), x)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_half_precision_is_rounded_once(layout):
+    x, at = torch.randn(3, 5, 8).bfloat16(), waves(4, torch.float32)
+    assert torch.equal(rotate(x, *at, layout), rotate(x.float(), *at, layout).bfloat16())
