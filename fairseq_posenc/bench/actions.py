@@ -27,7 +27,7 @@ def sentences(batch: int, length: int, device: torch.device) -> tuple[Tensor, Te
 
 def training(model: nn.Module, source: Tensor, target: Tensor) -> Action:
     """Forward, loss, backward and the optimiser's step."""
-    optimiser = torch.optim.Adam(model.parameters(), lr=1e-6)
+    optimiser = torch.optim.Adam(model.parameters(), lr=1e-6, eps=1e-4)  # float16 rounds a smaller one to 0 and divides by it
 
     def step() -> None:
         model.train()

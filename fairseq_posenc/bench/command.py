@@ -61,7 +61,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.quick:
-        args.specs, args.rounds = args.specs or list(_QUICK), min(args.rounds, 3)
+        args.specs, args.rounds = args.specs or list(_QUICK), min(args.rounds, 5)
         args.shapes, args.lengths, args.steps = ["8x128"], [length for length in args.lengths if length <= 512], 20
     device = _device(args)
     shapes = [_shape(text) for text in args.shapes]

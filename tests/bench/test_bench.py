@@ -98,6 +98,16 @@ def test_counts_of_a_training_step_are_the_same_in_every_run():
     assert found[0] == found[1] and found[0].mib > 1
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_what_is_trained_can_decode_in_half_precision(dtype):
+    source, target = actions.sentences(2, 16, CPU)
+    model = models.build(models.Variant.of("t5", "model"), "_tiny", 32, CPU, dtype)
+    step = actions.training(model, source, target)
+    step(), step()
+    assert all(p.isfinite().all() for p in model.parameters())
+    actions.decoding(model, source, 4)()
+
+
 @pytest.mark.parametrize("site", ["model", "encoder", "decoder", "cross"])
 def test_the_method_stands_where_it_is_measured(site):
     variant = models.Variant.of("shaw:max_distance=3", site)
