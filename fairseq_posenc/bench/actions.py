@@ -14,6 +14,8 @@ from ..api import build_attention
 from .models import WORDS, Variant, dictionary
 
 Action = Callable[[], Any]
+#: sentences and words of the source that is decoded
+DECODED = (8, 24)
 _PAD, _FIRST = 1, 4
 
 

@@ -123,11 +123,12 @@ def test_the_method_stands_where_it_is_measured(site):
 def test_a_small_benchmark_and_its_files(tmp_path, capsys):
     folder = tmp_path / "out"
     options = "--size tiny --rounds 2 --shapes 2x8 --lengths 8 16 --steps 4 --sites model cross --profile".split()
-    assert cli.main(["bench", "t5", "xpos", *options, "--output", str(folder)]) == 0
+    assert cli.main(["bench", "t5", "xpos", "learned", *options, "--output", str(folder)]) == 0
     shown = capsys.readouterr().out
     assert shown in (folder / "bench.md").read_text()
     results = json.loads((folder / "bench.json").read_text())
-    assert [(row["method"], row["site"]) for row in results["rows"]] == [("t5", "model"), ("xpos", "model"), ("t5", "cross")]
+    rows = [(row["method"], row["site"]) for row in results["rows"]]
+    assert rows == [("t5", "model"), ("xpos", "model"), ("learned", "model"), ("t5", "cross")]
     row = results["rows"][0]
     assert {"training 2x8", "memory 2x8", "inference 2x8", "decoding", "attention 8", "attention 16"} < set(row)
     assert row["training 2x8"]["operations"] == pytest.approx(1, abs=0.01) and len(row["decoding"]["operators"]) == 8
