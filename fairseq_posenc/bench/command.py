@@ -112,6 +112,7 @@ def _measure(
                 **vars(ratio),
                 "seconds": sorted(seconds[name])[len(seconds[name]) // 2],
                 **vars(counts[name]),
+                "memory": counts[name].mib / stock.mib,
                 "operations": counts[name].gflop / stock.gflop,
                 "bytes": counts[name].gib / stock.gib,
             }
@@ -129,7 +130,7 @@ def _measure(
         steps = {name: actions.training(model, source, target) for name, model in built.items()}
         found = measured(f"training {batch}x{length}", steps)
         yield f"training {batch}x{length}", found
-        yield f"memory {batch}x{length}", {name: {"ratio": x["mib"] / found[STOCK]["mib"]} for name, x in found.items()}
+        yield f"memory {batch}x{length}", {name: {"ratio": x["memory"]} for name, x in found.items()}
         forwards = {name: actions.inference(model, source, target) for name, model in built.items()}
         yield f"inference {batch}x{length}", measured(f"inference {batch}x{length}", forwards)
     source, _ = actions.sentences(*actions.DECODED, device)

@@ -32,7 +32,7 @@ def markdown(results: dict[str, Any]) -> str:
     blocks = [_table(rows, _whole_models(rows))]
     lengths = [key for key in _keys(rows) if key.startswith("attention ")]
     if lengths:
-        blocks.append("One self-attention, forwards and backwards, time and memory as ratios to stock's:\n")
+        blocks.append("One self-attention, forwards and backwards: time / memory, as ratios to stock's:\n")
         blocks.append(_table([row for row in rows if row.get(lengths[0])], lengths))
     blocks.append("Operations of products of matrices / bytes read and written by all operators, as ratios to stock's:\n")
     blocks.append(_table(rows, [key for key in _keys(rows) if not key.startswith("memory ")], _counts))
@@ -68,7 +68,7 @@ def _table(rows: Sequence[dict[str, Any]], keys: Sequence[str], cell: Callable |
 
 
 def _cell(key: str, value: dict[str, float] | None) -> str:
-    """A ratio with the middle half of its rounds; of decoding, that of tokens a second."""
+    """A ratio with the middle half of its rounds; of decoding, that of tokens a second; of one attention, memory too."""
     if value is None:
         return ""
     if "median" not in value:
@@ -76,7 +76,8 @@ def _cell(key: str, value: dict[str, float] | None) -> str:
     numbers = [value[name] for name in ("median", "low", "high")]
     if key == "decoding":
         numbers = [1 / numbers[0], 1 / numbers[2], 1 / numbers[1]]
-    return "{:.2f} ({:.2f}-{:.2f})".format(*numbers)
+    time = "{:.2f} ({:.2f}-{:.2f})".format(*numbers)
+    return f"{time} / {value['memory']:.2f}" if key.startswith("attention ") else time
 
 
 def _counts(key: str, value: dict[str, float] | None) -> str:
@@ -164,7 +165,10 @@ def _growth(results: dict[str, Any]) -> Any:
     for panel, quantity, title in zip(panels, ("median", "mib"), ("time, ratio to stock", "memory, MiB")):
         for number, row in enumerate(rows):
             panel.plot(at, [row[key][quantity] for key in lengths], label=row["method"], **look_of(number))
+        if quantity == "mib":
+            stock = [rows[0][key]["mib"] / rows[0][key]["memory"] for key in lengths]
+            panel.plot(at, stock, label="stock", color="black", linestyle=":")
         panel.set(xscale="log", yscale="log", xlabel="words", title=title)
         panel.set_xticks(at, at)
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", ncols=1 + len(rows) // 20, fontsize=7)
+    figure.legend(*panels[1].get_legend_handles_labels(), loc="outside right upper", ncols=1 + len(rows) // 20, fontsize=7)
     return figure

@@ -81,12 +81,12 @@ class _Spread(torch.autograd.Function):
     @staticmethod
     def forward(ctx, logits: Tensor, queries: Positions, keys: Positions, limit: int) -> Tensor:
         ctx.at = queries, keys, limit
-        sections = _sections(queries, keys, limit)
-        if sections is None:
+        if not _alone(queries, keys):
             return spread(logits, clipped(queries, keys, limit))
-        before, first, near, after = sections
+        ((_, near),) = _near(queries, keys, limit)
+        before, after = near.start, keys.ids.size(1) - near.stop
         ends = logits[..., :1].expand(-1, -1, -1, before), logits[..., -1:].expand(-1, -1, -1, after)
-        return torch.cat([ends[0], logits[..., first : first + near], ends[1]], -1)
+        return torch.cat([ends[0], logits[..., _columns(near, queries, keys, limit)], ends[1]], -1)
 
     @staticmethod
     def backward(ctx, grad: Tensor):
@@ -97,21 +97,16 @@ class _Collect(torch.autograd.Function):
     @staticmethod
     def forward(ctx, probs: Tensor, queries: Positions, keys: Positions, limit: int) -> Tensor:
         ctx.at = queries, keys, limit
-        wide, sections = torch.promote_types(probs.dtype, torch.float32), _sections(queries, keys, limit)
+        alone, wide = _alone(queries, keys), torch.promote_types(probs.dtype, torch.float32)
+        index = None if alone else clipped(queries, keys, limit)
         out = probs.new_zeros(*probs.shape[:-1], 2 * limit + 1, dtype=wide)
-        if sections is not None:
-            before, first, near, after = sections
-            out[..., first : first + near] = probs[..., before : before + near]
-            if before:
-                out[..., 0] += probs[..., :before].sum(-1, dtype=wide)
-            if after:
-                out[..., -1] += probs[..., before + near :].sum(-1, dtype=wide)
-            return out.to(probs.dtype)
-        index = clipped(queries, keys, limit)
         for rows, near in _near(queries, keys, limit):
             some, own = out[:, :, rows], probs[:, :, rows]
-            columns = index[:, None, rows, near].expand(*probs.shape[:2], -1, -1)
-            some.scatter_add_(-1, columns, own[..., near].to(wide))
+            if alone:
+                some[..., _columns(near, queries, keys, limit)] = own[..., near]
+            else:
+                columns = index[:, None, rows, near].expand(*probs.shape[:2], -1, -1)
+                some.scatter_add_(-1, columns, own[..., near].to(wide))
             if near.start > 0:
                 some[..., 0] += own[..., : near.start].sum(-1, dtype=wide)
             if near.stop < own.size(-1):
@@ -123,14 +118,15 @@ class _Collect(torch.autograd.Function):
         return spread_clipped(grad, *ctx.at), None, None, None
 
 
-def _sections(queries: Positions, keys: Positions, limit: int) -> tuple[int, int, int, int] | None:
-    """For one counted query, as in decoding: keys clipped before it, the column of the first near one, near ones, those after."""
-    if queries.start is None or keys.start is None or queries.ids.size(1) > 1:
-        return None
-    first, count = keys.start - queries.start, keys.ids.size(1)
-    before = min(max(-limit - first, 0), count)
-    after = min(max(first + count - 1 - limit, 0), count)
-    return before, max(first, -limit) + limit, count - before - after, after
+def _alone(queries: Positions, keys: Positions) -> bool:
+    """Whether there is one counted query, as in decoding, whose near keys have columns in a row."""
+    return queries.start is not None and keys.start is not None and queries.ids.size(1) == 1
+
+
+def _columns(near: slice, queries: Positions, keys: Positions, limit: int) -> slice:
+    """Those of the near keys of one counted query."""
+    first = near.start + keys.start - queries.start + limit
+    return slice(first, first + near.stop - near.start)
 
 
 def _near(queries: Positions, keys: Positions, limit: int) -> Iterator[tuple[slice, slice]]:

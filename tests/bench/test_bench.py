@@ -176,9 +176,10 @@ def command_line(arguments):
     return parser.parse_args(arguments)
 
 
-def test_decoding_is_shown_as_speed():
+def test_decoding_is_shown_as_speed_and_one_attention_with_its_memory():
     assert output._cell("decoding", {"median": 2.0, "low": 1.0, "high": 4.0}) == "0.50 (0.25-1.00)"
     assert output._cell("training 2x8", {"median": 2.0, "low": 1.0, "high": 4.0}) == "2.00 (1.00-4.00)"
+    assert output._cell("attention 8", {"median": 2.0, "low": 1.0, "high": 4.0, "memory": 3.0}) == "2.00 (1.00-4.00) / 3.00"
 
 
 @pytest.mark.parametrize(

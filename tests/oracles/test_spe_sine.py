@@ -95,8 +95,11 @@ def test_codes_of_blocks_are_those_of_single_positions(monkeypatch, size, start)
             torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
 
 
+@pytest.mark.parametrize("parts", ["one at a time", "all at once"])
 @pytest.mark.parametrize("rows", [1, 2])
-def test_gradients_of_codes(rows):
+def test_gradients_of_codes(monkeypatch, rows, parts):
+    if parts == "all at once":  # as on a GPU
+        monkeypatch.setattr(spe, "_parts", lambda x: [(slice(None), slice(None))])
     shapes = (2, 3, 2, 4, 3), (2, rows, 4, 5, 3), (2, 3, 5, 3, 2)
     given = [torch.randn(shape, dtype=torch.double, requires_grad=True) for shape in shapes]
     torch.autograd.gradcheck(spe._Codes.apply, given)

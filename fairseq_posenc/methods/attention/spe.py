@@ -1,6 +1,5 @@
 """Stochastic positional encoding, by sines and by filtered noise: relative positions that work with linear attention."""
 
-import itertools
 import math
 from dataclasses import dataclass
 from typing import Literal, Optional
@@ -189,30 +188,38 @@ class SineSpe(_Spe):
 class _Codes(torch.autograd.Function):
     """sum_md x_d wave_md noise_md: [H, n, B, t, D], [H, B or 1, t, M, D], [H, n, M, D, R] -> [H, n, B, t, R].
 
-    The products of x and waves, M times as large as x, are made again for the gradient, one head and block at a time.
+    The products of x and waves, M times as large as x, are made again for the gradient.
     """
 
     @staticmethod
     def forward(ctx, x: Tensor, waves: Tensor, noise: Tensor) -> Tensor:
-        noise = noise.flatten(2, 3)
         ctx.save_for_backward(x, waves, noise)
         out = x.new_empty(*x.shape[:4], noise.size(-1))
-        for h, n in itertools.product(*map(range, x.shape[:2])):
-            products = (x[h, n].unsqueeze(-2) * waves[h]).flatten(2).flatten(0, 1)  # [B * t, M * D]
-            out[h, n] = (products @ noise[h, n]).view_as(out[h, n])
+        for h, n in _parts(x):
+            products = x[h, n].unsqueeze(-2) * waves[h].unsqueeze(1)  # [h, n, B, t, M, D]
+            found = products.flatten(-2).flatten(2, 3) @ noise[h, n].flatten(2, 3)  # [h, n, B * t, R]
+            out[h, n] = found.view_as(out[h, n])
         return out
 
     @staticmethod
     def backward(ctx, grad: Tensor):
         x, waves, noise = ctx.saved_tensors
         of_x, of_waves, of_noise = torch.empty_like(x), torch.zeros_like(waves), torch.empty_like(noise)
-        for h, n in itertools.product(*map(range, x.shape[:2])):
-            own, g = x[h, n].unsqueeze(-2), grad[h, n].flatten(0, 1)  # [B, t, 1, D], [B * t, R]
-            of_noise[h, n] = (own * waves[h]).flatten(2).flatten(0, 1).mT @ g
-            of_products = (g @ noise[h, n].mT).view(*x.shape[2:4], *waves.shape[-2:])  # [B, t, M, D]
-            of_x[h, n] = (of_products * waves[h]).sum(-2)
-            of_waves[h] += of_products.mul_(own).sum_to_size(waves[h].shape)
-        return of_x, of_waves, of_noise.unflatten(2, waves.shape[-2:])
+        for h, n in _parts(x):
+            own, wave, g = x[h, n].unsqueeze(-2), waves[h].unsqueeze(1), grad[h, n].flatten(2, 3)
+            products = (own * wave).flatten(-2).flatten(2, 3)  # [h, n, B * t, M * D]
+            of_noise[h, n] = (products.mT @ g).view_as(noise[h, n])
+            of_products = (g @ noise[h, n].flatten(2, 3).mT).view(*own.shape[:4], *wave.shape[-2:])  # [h, n, B, t, M, D]
+            of_x[h, n] = (of_products * wave).sum(-2)
+            of_waves[h] += of_products.mul_(own).sum(1).sum_to_size(waves[h].shape)
+        return of_x, of_waves, of_noise
+
+
+def _parts(x: Tensor) -> list[tuple[slice, slice]]:
+    """Heads and blocks of [H, n, ...]: one at a time on a CPU, whose cache holds what comes of them, and else all at once."""
+    if x.device.type != "cpu":
+        return [(slice(None), slice(None))]
+    return [(slice(h, h + 1), slice(n, n + 1)) for h in range(x.size(0)) for n in range(x.size(1))]
 
 
 class ConvolutionalSpe(_Spe):
