@@ -183,7 +183,7 @@ class AttentionContext:
     project: Callable[[str, Tensor], Tensor] | None = None  # ("query" or "key", [..., T, C]) -> [..., H, T, D], as this attention
     state: State | None = None
     structure: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)  # side information, e.g. trees
-    drawn: Mapping[Any, Tensor] = dataclasses.field(default_factory=dict)  # method -> what its `draw` gave this forward
+    drawn: Mapping[Any, Any] = dataclasses.field(default_factory=dict)  # method -> what its `draw` gave this forward
 
     def at(self, **changes: Any) -> AttentionContext:
         return dataclasses.replace(self, **changes)
@@ -245,7 +245,7 @@ class PositionMethod(nn.Module):
         """[B, T] -> same, may become float; drawn once per batch in training, the identity in evaluation (of [1, T])."""
         return ids
 
-    def draw(self, ctx: AttentionContext) -> Tensor:
+    def draw(self, ctx: AttentionContext) -> Any:
         """-> anything that the hooks of this forward share, such as noise; once, before the layers; read as ctx.drawn[self]."""
         raise NotImplementedError
 

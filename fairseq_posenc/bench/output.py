@@ -170,5 +170,8 @@ def _growth(results: dict[str, Any]) -> Any:
             panel.plot(at, stock, label="stock", color="black", linestyle=":")
         panel.set(xscale="log", yscale="log", xlabel="words", title=title)
         panel.set_xticks(at, at)
+        panel.set_xticks([], minor=True)
+        panel.yaxis.set_major_formatter("{x:g}")
+        panel.yaxis.set_minor_formatter("{x:g}")
     figure.legend(*panels[1].get_legend_handles_labels(), loc="outside right upper", ncols=1 + len(rows) // 20, fontsize=7)
     return figure

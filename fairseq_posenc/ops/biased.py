@@ -21,7 +21,7 @@ _STEPS = 4
 
 def merged(bias: Tensor, allowed: Tensor | None) -> Tensor:
     """The bias, -inf where nobody may look."""
-    return bias if allowed is None else bias.masked_fill(~allowed, float("-inf"))
+    return bias if allowed is None else bias.where(allowed, float("-inf"))
 
 
 def worthwhile(q: Tensor, k: Tensor, bias: Tensor, causal: bool) -> bool:

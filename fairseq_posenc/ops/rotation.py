@@ -2,43 +2,63 @@
 
 from __future__ import annotations
 
+from typing import Any, Callable
+
 import torch
 from torch import Tensor
 
+from ..contract import AttentionContext
 from .precision import widen
 
+#: cosines, and sines with the sign of the channel that they belong to, [..., T, D] each
+Waves = tuple[Tensor, Tensor]
 
-def rotate(x: Tensor, sin: Tensor, cos: Tensor, layout: str) -> Tensor:
-    """Turns the first channels of [..., T, D] by angles whose sines are [..., T, pairs]; products are at least float32.
 
-    layout "halves": pairs (i, i + pairs); "interleaved": pairs (2i, 2i + 1). Sines and cosines get no gradient.
+def every_channel(sin: Tensor, cos: Tensor, layout: str, width: int) -> Waves:
+    """Sines and cosines of pairs, [..., T, pairs], for all channels; those beyond the pairs are not turned.
+
+    layout "halves": pairs (i, i + pairs); "interleaved": pairs (2i, 2i + 1).
     """
-    return _Rotation.apply(widen(x), sin, cos, layout).to(x.dtype)
+    rest = width - 2 * sin.size(-1)
+    if layout == "halves":
+        waves = torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)
+    else:
+        waves = torch.stack([cos, cos], -1).flatten(-2), torch.stack([-sin, sin], -1).flatten(-2)
+    pad = torch.nn.functional.pad
+    return waves if rest == 0 else (pad(waves[0], (0, rest), value=1.0), pad(waves[1], (0, rest)))
+
+
+def rotate(x: Tensor, waves: Waves, pairs: int, layout: str) -> Tensor:
+    """[..., T, D] -> same, its first pairs of channels turned; products are at least float32, waves get no gradient."""
+    return _Rotation.apply(widen(x), *waves, pairs, layout).to(x.dtype)
+
+
+def once(ctx: AttentionContext, method: Any, key: Any, waves: Callable[[], Waves]) -> Waves:
+    """The waves of this key, such as the id of positions, made once a forward for all layers of a method that draws a dict."""
+    made = ctx.drawn.get(method, {})
+    if key not in made:
+        made[key] = waves()
+    return made[key]
 
 
 class _Rotation(torch.autograd.Function):
     """Keeps nothing but the waves: the gradient is turned back by them."""
 
     @staticmethod
-    def forward(ctx, x: Tensor, sin: Tensor, cos: Tensor, layout: str) -> Tensor:
-        ctx.save_for_backward(sin, cos)
-        ctx.layout = layout
-        out, width = torch.empty_like(x), 2 * sin.size(-1)
-        (a, b), (of_a, of_b) = _pairs(x, width, layout), _pairs(out, width, layout)
-        torch.mul(a, cos, out=of_a).addcmul_(b, sin, value=-1)
-        torch.mul(b, cos, out=of_b).addcmul_(a, sin)
-        if width < x.size(-1):
-            out[..., width:] = x[..., width:]
-        return out
+    def forward(ctx, x: Tensor, cos: Tensor, sin: Tensor, pairs: int, layout: str) -> Tensor:
+        ctx.save_for_backward(cos, sin)
+        ctx.form = pairs, layout
+        return torch.addcmul(x * cos, _swapped(x, pairs, layout), sin)
 
     @staticmethod
     def backward(ctx, grad: Tensor):
-        sin, cos = ctx.saved_tensors
-        return _Rotation.apply(grad, -sin, cos, ctx.layout), None, None, None
+        cos, sin = ctx.saved_tensors
+        return _Rotation.apply(grad, cos, -sin, *ctx.form), None, None, None, None
 
 
-def _pairs(x: Tensor, width: int, layout: str) -> tuple[Tensor, Tensor]:
-    """The first and the second channels of all pairs, views [..., pairs] each."""
+def _swapped(x: Tensor, pairs: int, layout: str) -> Tensor:
+    """Every channel in the place of the other one of its pair."""
     if layout == "halves":
-        return x[..., : width // 2], x[..., width // 2 : width]
-    return x[..., 0:width:2], x[..., 1:width:2]
+        return torch.cat([x[..., pairs : 2 * pairs], x[..., :pairs], x[..., 2 * pairs :]], -1)
+    turned = x[..., : 2 * pairs].unflatten(-1, (pairs, 2)).flip(-1).flatten(-2)
+    return torch.cat([turned, x[..., 2 * pairs :]], -1)

@@ -130,7 +130,7 @@ class Attention(nn.Module):
         if additive.causal:
             allowed = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
         if allowed is not None:
-            scores = scores.masked_fill(~allowed, float("-inf"))
+            scores = scores.where(allowed, float("-inf"))
         weights = scores.softmax(-1)
         if additive.blind is not None:
             weights = weights.masked_fill(additive.blind, 0.0)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fairseq_posenc.ops.rotation import rotate
+from fairseq_posenc.ops.rotation import every_channel, rotate
 from tests.contract.models import close
 
 LAYOUTS = ["halves", "interleaved"]
@@ -18,7 +18,7 @@ def waves(pairs, dtype=torch.float64):
 @pytest.mark.parametrize("pairs", [1, 2, 4])
 def test_pairs_are_complex_numbers(layout, pairs):
     x, (sin, cos) = torch.randn(2, 3, 5, 8, dtype=torch.float64), waves(pairs)
-    found = rotate(x, sin, cos, layout)
+    found = rotate(x, every_channel(sin, cos, layout, 8), pairs, layout)
     first, second = (
         (slice(pairs), slice(pairs, 2 * pairs)) if layout == "halves" else (slice(0, 2 * pairs, 2), slice(1, 2 * pairs, 2))
     )
@@ -30,12 +30,12 @@ def test_pairs_are_complex_numbers(layout, pairs):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_gradients(layout):
-    x, at = torch.randn(2, 5, 6, dtype=torch.float64, requires_grad=True), waves(2)
-    torch.autograd.gradcheck(lambda x: rotate(x, *at, layout), x)
-    torch.autograd.gradgradcheck(lambda x: rotate(x, *at, layout), x)
+    x, at = torch.randn(2, 5, 6, dtype=torch.float64, requires_grad=True), every_channel(*waves(2), layout, 6)
+    torch.autograd.gradcheck(lambda x: rotate(x, at, 2, layout), x)
+    torch.autograd.gradgradcheck(lambda x: rotate(x, at, 2, layout), x)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_half_precision_is_rounded_once(layout):
-    x, at = torch.randn(3, 5, 8).bfloat16(), waves(4, torch.float32)
-    assert torch.equal(rotate(x, *at, layout), rotate(x.float(), *at, layout).bfloat16())
+    x, at = torch.randn(3, 5, 8).bfloat16(), every_channel(*waves(4, torch.float32), layout, 8)
+    assert torch.equal(rotate(x, at, 4, layout), rotate(x.float(), at, 4, layout).bfloat16())

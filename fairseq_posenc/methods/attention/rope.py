@@ -6,7 +6,7 @@ from typing import Literal
 from torch import Tensor
 
 from ...contract import AttentionContext, Dims, MethodCard, Options, PositionError, PositionMethod, Positions, option
-from ...ops.rotation import rotate
+from ...ops.rotation import Waves, every_channel, once, rotate
 from ...ops.sinusoids import SinusoidTable
 
 
@@ -52,18 +52,24 @@ class Rope(PositionMethod):
 
     def __init__(self, options, dims, site):
         super().__init__(options, dims, site)
-        rows = dims.max_distance + 1
-        self.table = SinusoidTable(rows, rotated_width(options, dims), "halves", "paper", options.base)
+        self.width = rotated_width(options, dims)
+        self.table = SinusoidTable(dims.max_distance + 1, self.width, "halves", "paper", options.base)
+
+    def draw(self, ctx: AttentionContext) -> dict:
+        return {}
 
     def rotate_query(self, q: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        return rotate(q, *self._waves(at), self.options.layout)
+        return self._rotate(q, at, ctx)
 
     def rotate_key(self, k: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        return rotate(k, *self._waves(at), self.options.layout)
+        return self._rotate(k, at, ctx)
 
-    def _waves(self, at: Positions) -> tuple:
-        """Sines and cosines, [B or 1, 1, T, pairs] each."""
-        return self.table(at).unsqueeze(1).chunk(2, -1)
+    def _rotate(self, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        return rotate(x, once(ctx, self, id(at), lambda: self._waves(x, at)), self.width // 2, self.options.layout)
+
+    def _waves(self, x: Tensor, at: Positions) -> Waves:
+        """[B or 1, 1, T, D] each."""
+        return every_channel(*self.table(at).unsqueeze(1).chunk(2, -1), self.options.layout, x.size(-1))
 
 
 def rotated_width(options, dims: Dims) -> int:

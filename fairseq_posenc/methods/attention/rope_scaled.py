@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from ...contract import AttentionContext, MethodCard, PositionError, PositionMethod, Positions, option
-from ...ops.rotation import rotate
+from ...ops.precision import widen
+from ...ops.rotation import Waves, every_channel, once, rotate
 from ...ops.sinusoids import frequencies
 from .rope import Rope, rotated_width
 
@@ -72,24 +73,27 @@ class RopeScaled(PositionMethod):
     def hooks(self):
         return super().hooks - ({"rotate_query", "rotate_key"} if self.by_query else {"rescale"})
 
+    def draw(self, ctx: AttentionContext) -> dict:
+        return {}
+
     def rotate_query(self, q: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        return self._rotate(q, at.ids, self._lengths(ctx))
+        return self._rotate(q, at, ctx)
 
     def rotate_key(self, k: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        return self._rotate(k, at.ids, self._lengths(ctx))
+        return self._rotate(k, at, ctx)
 
     def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
         """Queries beyond the trained length turn all keys in their own way."""
         trained = torch.tensor([[self.options.trained]], device=q.device)
         q = q * self.dims.head_dim**-0.5
-        plain = self._rotate(q, ctx.queries.ids, trained) @ self._rotate(k, ctx.keys.ids, trained).mT
+        plain = self._rotate_for(q, ctx.queries.ids, trained) @ self._rotate_for(k, ctx.keys.ids, trained).mT
         rows = []
         for t in range(q.size(2)):
             at = ctx.queries.ids[:, t : t + 1]
             if int(at.max()) < self.options.trained:
                 rows.append(plain[:, :, t : t + 1])
             else:
-                rows.append(self._rotate(q[:, :, t : t + 1], at, at + 1) @ self._rotate(k, ctx.keys.ids, at + 1).mT)
+                rows.append(self._rotate_for(q[:, :, t : t + 1], at, at + 1) @ self._rotate_for(k, ctx.keys.ids, at + 1).mT)
         return torch.cat(rows, 2)
 
     def _lengths(self, ctx: AttentionContext) -> Optional[Tensor]:
@@ -99,13 +103,20 @@ class RopeScaled(PositionMethod):
         ids = ctx.keys.ids if ctx.key_padding is None else ctx.keys.ids.masked_fill(ctx.key_padding, 0)
         return ids.amax(-1, keepdim=True) + 1
 
-    def _rotate(self, x: Tensor, ids: Tensor, lengths: Optional[Tensor]) -> Tensor:
-        """[B, H, T, D] at positions [B or 1, T]; in float64 up to the sines."""
+    def _rotate(self, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        waves = once(ctx, self, id(at), lambda: self._waves(x, at.ids, self._lengths(ctx)))
+        return rotate(x, waves, self.width // 2, self.options.layout)
+
+    def _rotate_for(self, x: Tensor, ids: Tensor, lengths: Tensor) -> Tensor:
+        """[B, H, T, D] at positions [B or 1, T] of sentences of these lengths."""
+        return rotate(x, self._waves(x, ids, lengths), self.width // 2, self.options.layout)
+
+    def _waves(self, x: Tensor, ids: Tensor, lengths: Optional[Tensor]) -> Waves:
+        """In float64 up to the sines: [B or 1, 1, T, D] each."""
         angles = ids.double().unsqueeze(-1) * self._frequencies(lengths, ids.device)  # [B or 1, T, pairs]
         size = 0.1 * math.log(self.options.factor) + 1 if self.options.scaling == "yarn" else 1.0
-        dtype = torch.promote_types(x.dtype, torch.float32)
-        sin, cos = ((size * wave).unsqueeze(1).to(dtype) for wave in (angles.sin(), angles.cos()))
-        return rotate(x, sin, cos, self.options.layout)
+        sin, cos = ((size * wave).unsqueeze(1).to(widen(x).dtype) for wave in (angles.sin(), angles.cos()))
+        return every_channel(sin, cos, self.options.layout, x.size(-1))
 
     def _frequencies(self, lengths: Optional[Tensor], device: torch.device) -> Tensor:
         """[pairs], or [B or 1, 1, pairs] for sentences of these lengths, in float64."""

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ...contract import AttentionContext, MethodCard, Options, PositionError, PositionMethod, Positions, option
 from ...ops.precision import widen
-from ...ops.rotation import rotate
+from ...ops.rotation import Waves, every_channel, once, rotate
 from ...ops.sinusoids import SinusoidTable
 
 
@@ -57,15 +57,23 @@ class XPos(PositionMethod):
             raise PositionError(f"xpos: heads of {dims.head_dim} channels cannot be rotated in pairs; choose an even width")
         self.table = SinusoidTable(dims.max_distance + 1, dims.head_dim, "halves", "paper", options.base)
 
+    def draw(self, ctx: AttentionContext) -> dict:
+        return {}
+
     def rotate_query(self, q: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        return self._encode(q, at, 1)
+        return self._encode(q, at, 1, ctx)
 
     def rotate_key(self, k: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        return self._encode(k, at, -1)
+        return self._encode(k, at, -1, ctx)
 
-    def _encode(self, x: Tensor, at: Positions, sign: int) -> Tensor:
+    def _encode(self, x: Tensor, at: Positions, sign: int, ctx: AttentionContext) -> Tensor:
+        waves = once(ctx, self, (id(at), sign), lambda: self._waves(x, at, sign))
+        return rotate(x, waves, self.dims.head_dim // 2, self.options.layout)
+
+    def _waves(self, x: Tensor, at: Positions, sign: int) -> Waves:
+        """[B or 1, 1, T, D] each."""
         width = self.dims.head_dim
         zeta = (torch.arange(0, width, 2, dtype=torch.float64, device=x.device) + 0.4 * width) / (1.4 * width)
         size = (zeta ** (sign / self.options.scale_base * at.ids.double().unsqueeze(-1))).unsqueeze(1)  # [B or 1, 1, T, D/2]
         sin, cos = ((wave.unsqueeze(1) * size).to(widen(x).dtype) for wave in self.table(at).chunk(2, -1))
-        return rotate(x, sin, cos, self.options.layout)
+        return every_channel(sin, cos, self.options.layout, width)
