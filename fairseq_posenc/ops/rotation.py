@@ -30,7 +30,8 @@ def every_channel(sin: Tensor, cos: Tensor, layout: str, width: int) -> Waves:
 
 def rotate(x: Tensor, waves: Waves, pairs: int, layout: str) -> Tensor:
     """[..., T, D] -> same, its first pairs of channels turned; products are at least float32, waves get no gradient."""
-    return _Rotation.apply(widen(x), *waves, pairs, layout).to(x.dtype)
+    turn = _Rotation.apply if torch.is_grad_enabled() else _turned
+    return turn(widen(x), *waves, pairs, layout).to(x.dtype)
 
 
 def once(ctx: AttentionContext, method: Any, key: Any, waves: Callable[[], Waves]) -> Waves:
@@ -48,7 +49,7 @@ class _Rotation(torch.autograd.Function):
     def forward(ctx, x: Tensor, cos: Tensor, sin: Tensor, pairs: int, layout: str) -> Tensor:
         ctx.save_for_backward(cos, sin)
         ctx.form = pairs, layout
-        return torch.addcmul(x * cos, _swapped(x, pairs, layout), sin)
+        return _turned(x, cos, sin, pairs, layout)
 
     @staticmethod
     def backward(ctx, grad: Tensor):
@@ -56,9 +57,11 @@ class _Rotation(torch.autograd.Function):
         return _Rotation.apply(grad, cos, -sin, *ctx.form), None, None, None, None
 
 
-def _swapped(x: Tensor, pairs: int, layout: str) -> Tensor:
-    """Every channel in the place of the other one of its pair."""
+def _turned(x: Tensor, cos: Tensor, sin: Tensor, pairs: int, layout: str) -> Tensor:
+    """Every channel by its cosine, and the other one of its pair by the sine."""
     if layout == "halves":
-        return torch.cat([x[..., pairs : 2 * pairs], x[..., :pairs], x[..., 2 * pairs :]], -1)
-    turned = x[..., : 2 * pairs].unflatten(-1, (pairs, 2)).flip(-1).flatten(-2)
-    return torch.cat([turned, x[..., 2 * pairs :]], -1)
+        swapped = torch.cat([x[..., pairs : 2 * pairs], x[..., :pairs], x[..., 2 * pairs :]], -1)
+    else:
+        turned = x[..., : 2 * pairs].unflatten(-1, (pairs, 2)).flip(-1).flatten(-2)
+        swapped = torch.cat([turned, x[..., 2 * pairs :]], -1)
+    return torch.addcmul(x * cos, swapped, sin)
