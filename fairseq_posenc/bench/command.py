@@ -65,7 +65,6 @@ def run(args: argparse.Namespace) -> int:
         args.shapes, args.lengths, args.steps = ["8x128"], [length for length in args.lengths if length <= 512], 20
     device = _device(args)
     shapes = [_shape(text) for text in args.shapes]
-    positions = max([*(length for _, length in shapes), args.steps + 2, actions.DECODED[1]])
     variants = {site: _variants(args.specs or registry.names(), site) for site in args.sites}
     results: dict[str, Any] = {"settings": _settings(args, device), "rows": []}
     if args.output:
@@ -77,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
         remaining = [v for v in listed if (v.name, site) not in done]
         for group in (remaining[i : i + _GROUP] for i in range(0, len(remaining), _GROUP)):
             rows: dict[str, dict[str, Any]] = {v.name: {"site": site} for v in group}
-            for what, found in _measure(group, args, site, shapes, positions, device, tell):
+            for what, found in _measure(group, args, site, shapes, device, tell):
                 for name in rows:
                     rows[name][what] = found[name]
             results["rows"] += [{"method": name, **row} for name, row in rows.items()]
@@ -89,17 +88,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _measure(
-    group: list[Variant],
-    args: argparse.Namespace,
-    site: str,
-    shapes: list,
-    positions: int,
-    device: torch.device,
-    tell: Callable,
+    group: list[Variant], args: argparse.Namespace, site: str, shapes: list, device: torch.device, tell: Callable
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """What is measured, and its value for every variant of a group."""
     together = [Variant(STOCK, None), *group]
     size, dtype = {"base": ""}.get(args.size, f"_{args.size}"), _DTYPES[args.dtype]
+    positions = max([*(length for _, length in shapes), args.steps + 2, actions.DECODED[1]])
     built = {v.name: models.build(v, size, positions, device, dtype) for v in together}
 
     def measured(title: str, made: dict[str, actions.Action]) -> dict[str, dict[str, Any]]:

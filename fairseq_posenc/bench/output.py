@@ -38,7 +38,7 @@ def markdown(results: dict[str, Any]) -> str:
     blocks.append(_table(rows, [key for key in _keys(rows) if not key.startswith("memory ")], _counts))
     if results["settings"]["profile"]:
         blocks.append("The operators whose time differs most from stock's, in milliseconds of one run (stock's):\n")
-        blocks += [f"* {row['method']}, {row['site']}, {key}: {_operators(row[key])}" for row in rows for key in _timed(row)]
+        blocks += [f"* {row['method']}, {row['site']}, {key}: {_operators(row[key])}" for row in rows for key in _profiled(row)]
         blocks.append("")
     return "\n".join(blocks) + "\n" + "".join(f"* {note}\n" for note in _notes(results))
 
@@ -51,7 +51,8 @@ def _whole_models(rows: Sequence[dict[str, Any]]) -> list[str]:
     return [key for key in _keys(rows) if not key.startswith("attention ")]
 
 
-def _timed(row: dict[str, Any]) -> list[str]:
+def _profiled(row: dict[str, Any]) -> list[str]:
+    """The measurements of a row that have operators."""
     return [key for key in _keys([row]) if "operators" in row[key]]
 
 

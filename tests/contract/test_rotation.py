@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from fairseq_posenc.ops.rotation import every_channel, rotate
+from fairseq_posenc.contract import AttentionContext, Positions
+from fairseq_posenc.ops.rotation import every_channel, once, rotate
 from tests.contract.models import close
 
 LAYOUTS = ["halves", "interleaved"]
@@ -39,3 +40,15 @@ def test_gradients(layout):
 def test_half_precision_is_rounded_once(layout):
     x, at = torch.randn(3, 5, 8).bfloat16(), every_channel(*waves(4, torch.float32), layout, 8)
     assert torch.equal(rotate(x, at, 4, layout), rotate(x.float(), at, 4, layout).bfloat16())
+
+
+def test_waves_are_made_once_a_forward():
+    method, at, asked = object(), Positions.counted(0, 3), []
+
+    def waves(key):
+        return once(ctx, method, key, lambda: (asked.append(key), torch.ones(1))[::-1])
+
+    for forward in (1, 2):
+        ctx = AttentionContext("encoder", at, at, drawn={method: {}})
+        assert all(waves("q") is waves("q") and waves("k") is not waves("q") for _ in range(3))
+        assert asked == ["q", "k"] * forward

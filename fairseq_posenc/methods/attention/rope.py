@@ -56,6 +56,7 @@ class Rope(PositionMethod):
         self.table = SinusoidTable(dims.max_distance + 1, self.width, "halves", "paper", options.base)
 
     def draw(self, ctx: AttentionContext) -> dict:
+        """Nothing yet: the first layer that asks for waves leaves them here for the others."""
         return {}
 
     def rotate_query(self, q: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:

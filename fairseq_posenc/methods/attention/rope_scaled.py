@@ -74,6 +74,7 @@ class RopeScaled(PositionMethod):
         return super().hooks - ({"rotate_query", "rotate_key"} if self.by_query else {"rescale"})
 
     def draw(self, ctx: AttentionContext) -> dict:
+        """Nothing yet: the first layer that asks for waves leaves them here for the others."""
         return {}
 
     def rotate_query(self, q: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:

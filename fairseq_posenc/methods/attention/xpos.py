@@ -58,6 +58,7 @@ class XPos(PositionMethod):
         self.table = SinusoidTable(dims.max_distance + 1, dims.head_dim, "halves", "paper", options.base)
 
     def draw(self, ctx: AttentionContext) -> dict:
+        """Nothing yet: the first layer that asks for waves leaves them here for the others."""
         return {}
 
     def rotate_query(self, q: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
