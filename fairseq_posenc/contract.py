@@ -206,6 +206,8 @@ class PositionMethod(nn.Module):
     projections: frozenset[str] = frozenset({"query", "key", "value"})
     #: whether `bias` and `mask` differ between layers; where they do not, they are made once per forward
     per_layer: bool = False
+    #: whether `bias` reads more than positions (ctx.inputs, ctx.tokens, ctx.structure), so that decoding cannot make it ahead
+    reads_words: bool = False
     #: what `rescale` is: a "factor" of positions, a function of the "scores", or one of queries and keys as well ("content")
     rescales: str = "factor"
     #: whether `key_input` gives other keys than one for every position
@@ -290,7 +292,7 @@ class PositionMethod(nn.Module):
         raise NotImplementedError
 
     def bias(self, ctx: AttentionContext) -> Tensor | None:
-        """-> [B or 1, H or 1, T, S] in float32, added to the scaled product, or None for nothing; depends on positions."""
+        """-> [B or 1, H or 1, T, S] in float32, added to the scaled product, or None for nothing; see `reads_words`."""
         raise NotImplementedError
 
     def mask(self, ctx: AttentionContext) -> Tensor:

@@ -155,6 +155,10 @@ class Decoder(Stack, FairseqIncrementalDecoder):
         beam = state.get("beam")
         state.reorder(new_order, 1 if beam is None else int(beam))
 
+    def reorder_incremental_state_scripting(self, incremental_state: dict, new_order: Tensor) -> None:
+        """Without fairseq's walk over all modules: no other one keeps a state."""
+        self.reorder_incremental_state(incremental_state, new_order)
+
     def make_generation_fast_(self, need_attn: bool = False, **kwargs: Any) -> None:
         self.need_attn = need_attn
 

@@ -22,6 +22,8 @@ _OF_PROJECTION = {
 }
 #: hooks that act before the layers, where a choice of layers means nothing
 _BEFORE_LAYERS = frozenset({"positions", "draw", "embed"})
+#: words for which decoding makes a bias at a time
+_AHEAD = 32
 
 
 @dataclass(frozen=True)
@@ -193,9 +195,26 @@ class Placement(nn.Module):
             prepared.append(made[key])
         return prepared
 
+    def _bias(self, ctx: AttentionContext) -> Tensor | None:
+        """The sum of the biases; decoding word by word makes it for some words ahead, which no method can tell."""
+        parts = [part for part, _ in self._plans[ctx.layer].get("bias", ())]
+        at, keys = ctx.queries.start, ctx.keys
+        one_word = ctx.state is not None and at is not None and ctx.queries.ids.size(1) == 1 and keys.start == 0
+        if not (parts and one_word and self.site == "decoder") or self.training or any(part.reads_words for part in parts):
+            return self.total("bias", ctx=ctx)
+        first = at - at % _AHEAD
+        end = min(first + _AHEAD, self.limit, self.key_limit)
+        known = ctx.state.get(f"bias{ctx.layer}")  # [1, H or 1, end - first, end]
+        if known is None or known.size(3) != end:
+            device = keys.ids.device
+            queries, keys = Positions.counted(first, end - first, device), Positions.counted(0, end, device)
+            of_positions = AttentionContext(ctx.site, queries, keys, ctx.layer, ctx.causal, drawn=ctx.drawn)
+            known = ctx.state.fix(f"bias{ctx.layer}", self.total("bias", ctx=of_positions))
+        return known[:, :, at - first, None, : at + 1]
+
     def additive(self, ctx: AttentionContext) -> Additive:
         """Bias, method's masks, padding and causality of one layer, merged."""
-        bias = self.total("bias", ctx=ctx)
+        bias = self._bias(ctx)
         queries, keys = ctx.queries.ids.size(1), ctx.keys.ids.size(1)
         allowed = None if ctx.key_padding is None else ~ctx.key_padding[:, None, None, :]  # [B, 1, 1, S]
         masks = [part.mask(here) for part, here in self.using("mask", ctx)]

@@ -112,6 +112,28 @@ class RunningSum(Sound):
         state.keep("sum", total)
 
 
+class ReadsWords(Sound):
+    """A bias of words that does not say so, which decoding would make ahead of them."""
+
+    card = card("reads_words", sites=("decoder",))
+    per_layer = True
+
+    def bias(self, ctx):
+        return super().bias(ctx) + ctx.inputs[1].mean(-1)[:, None, None]
+
+
+class SaysThatItReadsWords(ReadsWords):
+    card = card("says_that_it_reads_words", sites=("decoder",))
+    reads_words = True
+
+    def bias(self, ctx):
+        words = ctx.inputs[1].mean(-1)
+        if ctx.state is not None:
+            known = ctx.state.get("words")
+            words = ctx.state.keep("words", words if known is None else torch.cat([known, words], 1))
+        return Sound.bias(self, ctx) + words[:, None, None]
+
+
 class StaysWhenBeamsMove(RunningSum):
     card = card("stays_when_beams_move", sites=("decoder",))
 

@@ -30,6 +30,19 @@ def test_two_attentions_in_one_state(spec):
         x = x[:, order]
 
 
+@pytest.mark.parametrize("spec", ["t5", "tupe_rel", "fire", "cable", "xl", "rope", "spe_sine:attention=linear,exact=false"])
+@pytest.mark.parametrize("several", [(1, 3, 1, 1, 5, 1), (2, 1, 1, 4, 1, 1, 1)])
+def test_one_word_and_several_at_a_time(spec, several):
+    built = posenc.build_attention(spec, 16, 4, site="decoder").double().eval()
+    torch.manual_seed(73)
+    x = torch.randn(sum(several), 2, 16, dtype=torch.float64)
+    expected, state, done = built(x, x, x)[0], {}, 0
+    for words in several:
+        new = x[done : done + words]
+        close(built(new, new, new, incremental_state=state)[0], expected[done : done + words], 1e-9)
+        done += words
+
+
 @pytest.mark.parametrize("case", [case for case in all_cases() if "attend" in case.method().hooks], ids=str)
 def test_a_mask_for_a_kernel_of_its_own_is_refused(case):
     built, (x, source) = attention(case), inputs(case)

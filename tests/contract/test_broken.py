@@ -114,6 +114,12 @@ def test_broken_method_stops(method, site):
     assert str(found.value)
 
 
+@pytest.mark.parametrize("check", [decoding.check_incremental, attention.check_attention_steps], ids=named)
+def test_bias_of_words_that_does_not_say_so_stops(check):
+    with registered(broken.ReadsWords), pytest.raises(TypeError, match="NoneType"):
+        check(Case("reads_words", "decoder"))
+
+
 def test_ignored_option_fails():
     with registered(broken.IgnoresAnOption), pytest.raises(AssertionError, match="does what") as found:
         parameters.check_options(Case("ignores_an_option:strong=true", "encoder"))
@@ -131,7 +137,7 @@ def test_sound_method_passes(check, method, site):
 
 
 @pytest.mark.parametrize("check", [*decoding.RUNNING, attention.check_attention_steps], ids=named)
-@pytest.mark.parametrize("method", [broken.RunningSum, broken.OwnKernel, broken.Sound], ids=named)
+@pytest.mark.parametrize("method", [broken.RunningSum, broken.OwnKernel, broken.Sound, broken.SaysThatItReadsWords], ids=named)
 def test_sound_decoder_passes(check, method):
     with registered(method):
         assert check(Case(method.card.name, "decoder")) is None

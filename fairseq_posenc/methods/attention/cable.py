@@ -20,10 +20,10 @@ class RunningSum(PositionMethod):
     """What both methods have in common: an increment of every word, and its running sum, which decoding carries on."""
 
     Options = _Options
+    per_layer = reads_words = True
 
     def __init__(self, options, dims, site):
         super().__init__(options, dims, site)
-        self.per_layer = True
         self.weight = self.parameter_table(dims.embed_dim, share=options.share)
         self.offset = self.parameter_table(share=options.share)
 

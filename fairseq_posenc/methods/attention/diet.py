@@ -269,6 +269,8 @@ class Segments(PositionMethod):
         stacks={"encoder": "diet_abs+segments", "decoder": "diet_abs"},  # the paper's own; segments alone know no order
     )
 
+    per_layer = reads_words = True
+
     def __init__(self, options, dims, site):
         super().__init__(options, dims, site)
         if dims.words and options.separator not in dims.words:
@@ -277,7 +279,6 @@ class Segments(PositionMethod):
                 "as separator=..."
             )
         self.separator = dims.words.get(options.separator)
-        self.per_layer = True
         if options.place == "input":
             self.table = nn.Parameter(torch.zeros(options.segments, dims.embed_dim))
             nn.init.normal_(self.table, std=dims.embed_dim**-0.5)
