@@ -9,6 +9,9 @@ from torch import Tensor
 
 from ..contract import PositionError, Positions
 
+#: rows of a matrix whose diagonals are summed at a time
+_ROWS = 64
+
 
 def distances(queries: Positions, keys: Positions) -> Tensor:
     """Key position minus query position: [B or 1, T, S]."""
@@ -41,7 +44,44 @@ def whole(positions: Tensor) -> Tensor:
 
 def toeplitz(values: Tensor, columns: int) -> Tensor:
     """[..., T + S - 1] along ascending distances -> [..., T, S], without an index tensor or a scatter in its gradient."""
-    return values.unfold(-1, columns, 1).flip(-2)
+    return _Toeplitz.apply(values, columns)
+
+
+class _Toeplitz(torch.autograd.Function):
+    """Its gradient is `_Diagonals`, on a CPU many times faster than torch's of `unfold`."""
+
+    @staticmethod
+    def forward(ctx, values: Tensor, columns: int) -> Tensor:
+        return values.unfold(-1, columns, 1).flip(-2)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):
+        return _Diagonals.apply(grad), None
+
+
+class _Diagonals(torch.autograd.Function):
+    """Sums along the diagonals: [..., T, S] -> [..., T + S - 1], in blocks of rows that fit a core's cache."""
+
+    @staticmethod
+    def forward(ctx, matrix: Tensor) -> Tensor:
+        *leading, rows, columns = matrix.shape
+        ctx.columns = columns
+        sums = matrix.new_zeros(*leading, rows + columns - 1)
+        height = min(_ROWS, rows)
+        # what is written as rows and read as rows that are one longer begins one further to the left in every row
+        skewed = matrix.new_zeros(*leading, height, columns + height)
+        block = skewed.flatten(-2)[..., height - 1 : -1].unflatten(-1, (height, -1))[..., :columns]
+        for start in range(0, rows, height):
+            count = min(height, rows - start)
+            block[..., : height - count, :] = 0
+            block[..., height - count :, :] = matrix[..., start : start + count, :]
+            first, width = rows - start - count, columns + count - 1
+            sums[..., first : first + width] += skewed.sum(-2)[..., :width]
+        return sums
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):
+        return _Toeplitz.apply(grad, ctx.columns)
 
 
 def by_distance(queries: Positions, keys: Positions, values: Callable[[Tensor], Tensor]) -> Tensor:

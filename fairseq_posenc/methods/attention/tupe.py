@@ -73,8 +73,8 @@ class TupeAbsolute(PositionMethod):
         return (2 * head_dim) ** -0.5
 
     def bias(self, ctx: AttentionContext) -> Tensor:
-        q = self._heads(self.query_proj(self.query_positions(ctx.queries.ids + 1)))
-        scores = self.scale(self.dims.head_dim) * (q @ self._keys(ctx).transpose(-1, -2))
+        q = self.scale(self.dims.head_dim) * self._heads(self.query_proj(self.query_positions(ctx.queries.ids + 1)))
+        scores = q @ self._keys(ctx).transpose(-1, -2)
         if self.options.untie_first:
             scores = self._untie(scores, ctx)
         return widen(scores)
@@ -147,7 +147,7 @@ class TupeRelative(TupeAbsolute):
             first_row, first_column = _first(ctx)
             relative = torch.where(first_column, weight[:, _BUCKETS, None, None], relative)
             relative = torch.where(first_row, weight[:, _BUCKETS // 2, None, None], relative)
-        return absolute + relative
+        return absolute.add_(relative)
 
 
 class _PositionTable(nn.Module):
