@@ -95,13 +95,25 @@ def test_codes_of_blocks_are_those_of_single_positions(monkeypatch, size, start)
             torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("parts", ["one at a time", "all at once"])
-@pytest.mark.parametrize("rows", [1, 2])
-def test_gradients_of_codes(monkeypatch, rows, parts):
-    if parts == "all at once":  # as on a GPU
-        monkeypatch.setattr(spe, "_parts", lambda x: [(slice(None), slice(None))])
-    shapes = (2, 3, 2, 4, 3), (2, rows, 4, 5, 3), (2, 3, 5, 3, 2)
-    given = [torch.randn(shape, dtype=torch.double, requires_grad=True) for shape in shapes]
-    torch.autograd.gradcheck(spe._Codes.apply, given)
-    expected = torch.einsum("hnbtd,hbtmd,hnmdr->hnbtr", given[0], given[1].expand(2, 2, 4, 5, 3), given[2])
-    torch.testing.assert_close(spe._Codes.apply(*given), expected, rtol=0, atol=1e-12)
+@pytest.mark.parametrize("ids, first", [(4, range(0, 7, 4)), (4, range(3, 4)), (3, range(0, 6, 3)), ((2, 5), range(1))], ids=str)
+def test_gradients_of_codes(ids, first):
+    """Blocks of positions that count, the last one shorter or not, and rows of positions of their own."""
+    torch.manual_seed(86)
+    x = torch.randn(2, 3, 5 if isinstance(ids, tuple) else first[-1] - first[0] + 2, 2).double()
+    ids = 9 * torch.rand(ids).double() if isinstance(ids, tuple) else torch.arange(ids).double().unsqueeze(0)
+    sines = [torch.randn(3, 2, 2).double() for _ in range(3)]
+    given = [part.requires_grad_() for part in (x, *sines, torch.rand(3, 2).double())]
+    noise = torch.randn(3, 5, 2, 4).double()
+    torch.autograd.gradcheck(lambda *given: spe._Codes.apply(*given, noise, ids, first), given)
+
+
+def test_codes_have_no_second_derivative():
+    """It would be wrong without a word."""
+    method = registry.build("spe_sine:exact=false", Dims(WIDTH, HEADS), "encoder")[0]
+    at = Positions.counted(0, 3)
+    ctx = AttentionContext("encoder", at, at)
+    x = torch.randn(1, HEADS, 3, WIDTH // HEADS, requires_grad=True)
+    codes = method.rotate_query(x, at, ctx.at(drawn={method: method.draw(ctx)}))
+    (gradient,) = torch.autograd.grad(codes.square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="differentiate twice"):
+        gradient.sum().backward()

@@ -7,6 +7,7 @@ from typing import Literal, Optional
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from ...contract import AttentionContext, MethodCard, Options, PositionError, PositionMethod, Positions, option
 from ...ops.distances import whole
@@ -20,6 +21,9 @@ _CITATION = """@inproceedings{liutkus-etal-2021-relative,
   author = {Liutkus, Antoine and C{\\'i}fka, Ond{\\v{r}}ej and Wu, Shih-Lun and {\\c{S}}im{\\c{s}}ekli, Umut and
             Yang, Yi-Hsuan and Richard, Ga{\\"e}l},
   booktitle = {ICML}, year = {2021}}"""
+
+#: angles from one position to the next, offsets and gains, [H, K, D] each, and the factor of the plain product, [H, D]
+Sines = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 class _Spe(PositionMethod):
@@ -40,13 +44,14 @@ class _Spe(PositionMethod):
         return widen(self.gates[ctx.layer]).sigmoid()[:, None, :, None]
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, ctx: AttentionContext) -> Tensor:
-        scale = self.dims.head_dim**-0.25  # on each side
-        q, k, values = F.relu(widen(q) * scale) + 1e-3, F.relu(widen(k) * scale) + 1e-3, widen(v)
+        least = 1e-3 * self.dims.head_dim**0.25  # phi of queries and keys divided by their scales, which cancel
+        q, k, values = F.relu(widen(q)) + least, F.relu(widen(k)) + least, widen(v)
         if ctx.key_padding is not None:
             k = k.masked_fill(ctx.key_padding[:, None, :, None], 0.0)
         values = torch.cat([values, torch.ones_like(values[..., :1])], -1)  # the last column sums the weights
         summed = self._causal(q, k, values, ctx) if ctx.causal else q @ (k.transpose(-1, -2) @ values)
-        return (summed[..., :-1] / summed[..., -1:].clamp(min=1e-30)).to(v.dtype)  # zero where there is nothing to see
+        found, weight = summed.split([v.size(-1), 1], -1)
+        return (found * weight.clamp(min=1e-30).reciprocal()).to(v.dtype)  # zero where there is nothing to see
 
     def _causal(self, q: Tensor, k: Tensor, values: Tensor, ctx: AttentionContext) -> Tensor:
         """Chunk by chunk: the sums of earlier chunks, and a masked product inside the chunk."""
@@ -146,80 +151,123 @@ class SineSpe(_Spe):
 
     def _encode(self, x: Tensor, at: Positions, offsets: Tensor, ctx: AttentionContext) -> Tensor:
         """[B, H, T, D] -> [B, H, T, D'], whose products are sum_i q_i k_i P'_i, of random codes on average."""
-        gains = F.softplus(widen(self.gains)) / (2 * self.options.sines) ** 0.5  # [H, D, K]
-        plain = gains.new_zeros(gains.size(0), 1, 1) if self.gates is None else self.gate(ctx)[:, 0]  # [H, D, 1]
+        frequencies = math.pi * widen(self.frequencies).sigmoid()  # [H, D, K]
+        gains = F.softplus(widen(self.gains)) / (2 * self.options.sines) ** 0.5
+        plain = gains.new_zeros(gains.shape[:2]) if self.gates is None else self.gate(ctx)[:, 0, :, 0]  # [H, D]
+        gains = gains * (1 - plain).sqrt().unsqueeze(-1)
+        sines = frequencies.mT, offsets.mT, gains.mT, plain.sqrt()
         encode = self._features if self.options.exact else self._codes
-        return encode(widen(x), at, offsets, gains * (1 - plain).sqrt(), plain.sqrt(), ctx).to(x.dtype)
+        return encode(widen(x), at, sines, ctx).to(x.dtype)
 
-    def _waves(self, ids: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
-        """Positions [...], [H, D, K] -> [..., H, D, K], cosines and sines."""
-        frequencies = math.pi * widen(self.frequencies).sigmoid()
-        angles = frequencies * ids.to(frequencies.dtype)[..., None, None, None] + offsets
-        return angles.cos(), angles.sin()
+    def _features(self, x: Tensor, at: Positions, sines: Sines, ctx: AttentionContext) -> Tensor:
+        """[B, H, T, D] -> [B, H, T, (2K + 1) D]."""
+        frequencies, offsets, gains, plain = sines
+        angles = _angles(at.ids, frequencies) + offsets[:, None, None]
+        waves = _waves(angles.cos(), angles.sin(), gains, plain)  # [H, B or 1, T, M, D]
+        return (x.unsqueeze(-2) * waves.transpose(0, 1)).flatten(-2)
 
-    def _features(self, x: Tensor, at: Positions, offsets: Tensor, gains: Tensor, plain: Tensor, ctx: AttentionContext) -> Tensor:
-        """[B, H, T, D], [H, D, K] twice, [H, D or 1, 1] -> [B, H, T, (2K + 1) D]."""
-        waves = [(gains * wave).transpose(1, 2) for wave in self._waves(at.ids, offsets)]  # [B or 1, H, T, D, K]
-        waves = waves if self.gates is None else [*waves, plain.unsqueeze(1).expand_as(waves[0][..., :1])]
-        return torch.cat([(x.unsqueeze(-1) * wave).flatten(-2) for wave in waves], -1)
-
-    def _codes(self, x: Tensor, at: Positions, offsets: Tensor, gains: Tensor, plain: Tensor, ctx: AttentionContext) -> Tensor:
-        """The same, met by noise: [B, H, T, R]. All that does not change inside a block of positions acts on the noise."""
-        length, counted = x.size(2), at.start is not None
-        size = min(length, _TURNED) if counted else length
-        blocks = -(-length // size)
-        first = at.ids[0, ::size] if counted else torch.zeros_like(at.ids[0, :1])  # [n]
-        x = F.pad(x, (0, 0, 0, blocks * size - length)).unflatten(2, (blocks, size)).permute(1, 2, 0, 3, 4)  # [H, n, B, t, D]
-        cosine, sine = self._waves(at.ids[:, :size] - at.ids[:, :1] if counted else at.ids, torch.zeros_like(offsets))
-        waves = torch.cat([cosine, sine, torch.ones_like(cosine[..., :1])], -1).permute(2, 0, 1, 4, 3)  # [H, B or 1, t, M, D]
-        codes = _Codes.apply(x, waves.contiguous(), self._noise(first, offsets, gains, plain, ctx))
-        return codes.permute(2, 0, 1, 3, 4).flatten(2, 3)[:, :, :length]  # [H, n, B, t, R] -> [B, H, T, R]
-
-    def _noise(self, first: Tensor, offsets: Tensor, gains: Tensor, plain: Tensor, ctx: AttentionContext) -> Tensor:
-        """Turned by the first position of every block, [n]: [H, n, 2K + 1, D, R]."""
-        noise = ctx.drawn[self].to(gains.dtype) * self.options.realizations**-0.5  # [H, D, 2K + 1, R]
-        of_cosine, of_sine = noise[:, :, : self.options.sines], noise[:, :, self.options.sines : -1]
-        cosine, sine = ((gains * wave).unsqueeze(-1) for wave in self._waves(first, offsets))  # [n, H, D, K, 1]
-        turned = cosine * of_cosine + sine * of_sine, cosine * of_sine - sine * of_cosine
-        own = (plain.unsqueeze(-1) * noise[:, :, -1:]).expand(len(first), -1, -1, -1, -1)
-        return torch.cat([*turned, own], -2).permute(1, 0, 3, 2, 4)
+    def _codes(self, x: Tensor, at: Positions, sines: Sines, ctx: AttentionContext) -> Tensor:
+        """The same, met by noise: [B, H, T, R]; blocks of positions have their waves in common."""
+        noise = ctx.drawn[self].to(x.dtype).movedim(1, 2) * self.options.realizations**-0.5  # [H, M, D, R]
+        counted = at.start is not None
+        ids = at.ids[:, :_TURNED] - at.start if counted else at.ids
+        first = range(at.start, at.start + x.size(2), _TURNED) if counted else range(1)
+        return _Codes.apply(x, *sines, noise, ids, first)
 
 
 class _Codes(torch.autograd.Function):
-    """sum_md x_d wave_md noise_md: [H, n, B, t, D], [H, B or 1, t, M, D], [H, n, M, D, R] -> [H, n, B, t, R].
+    """sum_md x_d wave_md noise_md at every position, M = 2K + 1: [B, H, T, D] -> [B, H, T, R].
 
-    The products of x and waves, M times as large as x, are made again for the gradient.
+    Positions go in blocks as long as `ids` [B or 1, t], which count inside a block: the waves are the same in all of them, and
+    the noise [H, M, D, R] is turned by the angles of the position that each begins at, in `at`. The products of x and
+    waves, M times as large as x, are made again for the gradient. The noise has none.
     """
 
     @staticmethod
-    def forward(ctx, x: Tensor, waves: Tensor, noise: Tensor) -> Tensor:
-        ctx.save_for_backward(x, waves, noise)
-        out = x.new_empty(*x.shape[:4], noise.size(-1))
-        for h, n in _parts(x):
-            products = x[h, n].unsqueeze(-2) * waves[h].unsqueeze(1)  # [h, n, B, t, M, D]
-            found = products.flatten(-2).flatten(2, 3) @ noise[h, n].flatten(2, 3)  # [h, n, B * t, R]
-            out[h, n] = found.view_as(out[h, n])
+    def forward(
+        ctx, x: Tensor, frequencies: Tensor, offsets: Tensor, gains: Tensor, plain: Tensor, noise: Tensor, ids: Tensor, at: range
+    ) -> Tensor:
+        angles = _angles(ids, frequencies)
+        waves = _waves(angles.cos(), angles.sin(), gains, plain)
+        turned = [_turned(noise, frequencies * start + offsets) for start in at]
+        ctx.save_for_backward(x, angles, gains, waves, ids, *turned)
+        ctx.at = at
+        out, memory = x.new_empty(*x.shape[:3], noise.size(-1)), _memory(x, waves)
+        for of_block, rows in zip(turned, _blocks(x, waves)):
+            own, wave = _within(x, waves, rows)
+            products = torch.mul(own, wave, out=_shaped(memory, own, wave)).flatten(-2)  # [H, B, t, M D]
+            found = products.flatten(1, 2) @ of_block  # [H, B t, R]
+            out[:, :, rows] = found.unflatten(1, products.shape[1:3]).transpose(0, 1)
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, grad: Tensor):
-        x, waves, noise = ctx.saved_tensors
-        of_x, of_waves, of_noise = torch.empty_like(x), torch.zeros_like(waves), torch.empty_like(noise)
-        for h, n in _parts(x):
-            own, wave, g = x[h, n].unsqueeze(-2), waves[h].unsqueeze(1), grad[h, n].flatten(2, 3)
-            products = (own * wave).flatten(-2).flatten(2, 3)  # [h, n, B * t, M * D]
-            of_noise[h, n] = (products.mT @ g).view_as(noise[h, n])
-            of_products = (g @ noise[h, n].flatten(2, 3).mT).view(*own.shape[:4], *wave.shape[-2:])  # [h, n, B, t, M, D]
-            of_x[h, n] = (of_products * wave).sum(-2)
-            of_waves[h] += of_products.mul_(own).sum(1).sum_to_size(waves[h].shape)
-        return of_x, of_waves, of_noise
+        x, angles, gains, waves, ids, *turned = ctx.saved_tensors
+        cosine, sine = angles.cos(), angles.sin()
+        of_x, of_waves, by_start = torch.empty_like(x), torch.zeros_like(waves), torch.zeros_like(waves)
+        memory, other = _memory(x, waves), _memory(x, waves)
+        for start, of_block, rows in zip(ctx.at, turned, _blocks(x, waves)):
+            own, wave = _within(x, waves, rows)
+            met = _shaped(memory, own, wave)  # [H, B, t, M, D]
+            received = grad[:, :, rows].transpose(0, 1).flatten(1, 2)  # [H, B t, R]
+            torch.bmm(received, of_block.mT, out=met.flatten(-2).flatten(1, 2))
+            of_x[:, :, rows] = torch.mul(met, wave, out=_shaped(other, own, wave)).sum(-2).transpose(0, 1)
+            met = met.mul_(own).sum_to_size(wave.shape)
+            of_waves[:, :, : met.size(2)] += met
+            by_start[:, :, : met.size(2)].add_(met, alpha=start)
+        by_position = by_start.addcmul_(of_waves, ids[..., None, None])[..., :-1, :]
+        of_waves, of_plain = of_waves.split([2 * gains.size(1), 1], -2)
+        wave, slope = torch.cat([cosine, sine], -2), torch.cat([-sine, cosine], -2)
+
+        def along(direction: Tensor, gradient: Tensor) -> Tensor:
+            """[H, B or 1, t, 2K, D] twice -> [H, K, D]."""
+            return (direction * gradient).sum((1, 2)).unflatten(1, (2, -1)).sum(1)
+
+        of_frequencies, of_offsets = gains * along(slope, by_position), gains * along(slope, of_waves)
+        return of_x, of_frequencies, of_offsets, along(wave, of_waves), of_plain.sum((1, 2, 3)), None, None, None
 
 
-def _parts(x: Tensor) -> list[tuple[slice, slice]]:
-    """Heads and blocks of [H, n, ...]: one at a time on a CPU, whose cache holds what comes of them, and else all at once."""
-    if x.device.type != "cpu":
-        return [(slice(None), slice(None))]
-    return [(slice(h, h + 1), slice(n, n + 1)) for h in range(x.size(0)) for n in range(x.size(1))]
+def _angles(ids: Tensor, frequencies: Tensor) -> Tensor:
+    """Positions [B or 1, T], [H, K, D] -> [H, B or 1, T, K, D]."""
+    return frequencies[:, None, None] * ids[..., None, None].to(frequencies.dtype)
+
+
+def _waves(cosine: Tensor, sine: Tensor, gains: Tensor, plain: Tensor) -> Tensor:
+    """[H, B or 1, T, K, D] twice, [H, K, D], [H, D] -> [H, B or 1, T, M, D], the last of M for the plain product."""
+    gains, plain = gains[:, None, None], plain[:, None, None, None].expand_as(cosine[..., :1, :])
+    return torch.cat([gains * cosine, gains * sine, plain], -2)
+
+
+def _turned(noise: Tensor, angles: Tensor) -> Tensor:
+    """Noise of cosines and sines, [H, M, D, R], turned by [H, K, D], and that of the plain product as it is: [H, M D, R]."""
+    cosine, sine = angles.cos().unsqueeze(-1), angles.sin().unsqueeze(-1)
+    turned = noise.clone()
+    (of_cosine, of_sine), (first, second) = (x[:, :-1].chunk(2, 1) for x in (noise, turned))
+    first.mul_(cosine).addcmul_(of_sine, sine)
+    second.mul_(cosine).addcmul_(of_cosine, sine, value=-1)
+    return turned.flatten(1, 2)
+
+
+def _blocks(x: Tensor, waves: Tensor) -> list[slice]:
+    return [slice(row, row + waves.size(2)) for row in range(0, x.size(2), waves.size(2))]
+
+
+def _within(x: Tensor, waves: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
+    """Of one block, [H, B, t, 1, D] and [H, B or 1, t, M, D]."""
+    own = x[:, :, rows].transpose(0, 1).unsqueeze(-2)
+    return own, waves[:, :, : own.size(2)]
+
+
+def _memory(x: Tensor, waves: Tensor) -> Tensor:
+    """For the products of a block, the same for all of them: a new one each time costs a CPU more than what is done with it."""
+    return x.new_empty(waves[:, 0].numel() * x.size(0))
+
+
+def _shaped(memory: Tensor, *factors: Tensor) -> Tensor:
+    """As much of it as the product of the factors needs, in its shape."""
+    shape = torch.broadcast_shapes(*(factor.shape for factor in factors))
+    return memory[: math.prod(shape)].view(shape)
 
 
 class ConvolutionalSpe(_Spe):
