@@ -57,8 +57,8 @@ class BiasedAttention(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad: Tensor):
         q, k, v, bias, allowed, out = ctx.saved_tensors
-        of_bias = torch.zeros_like(bias, dtype=widen(bias).dtype)
-        of_q, of_k, of_v = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
+        of_k, of_v, of_bias = (torch.zeros_like(x, dtype=widen(x).dtype) for x in (k, v, bias))
+        of_q = torch.empty_like(q)
         average = widen(grad * out).sum(-1, keepdim=True)  # of what the values give, [B, H, T, 1]
         queries = max(1, _SCORES // (q.size(1) * k.size(2)))
         blocks = list(_rows(q.size(2), queries, k.size(2), ctx.causal))
@@ -67,14 +67,14 @@ class BiasedAttention(torch.autograd.Function):
             scores = widen(_part(bias, b, rows, keys)).expand(x.size(0), -1, -1)
             scores = scores.clone() if allowed is None else scores.where(_part(allowed, b, rows, keys), float("-inf"))
             weights = scores.baddbmm_(x, y.mT, alpha=ctx.scale).softmax(-1)  # [H, rows, keys]
-            of_v[b, :, keys] += (weights.mT @ g).to(v.dtype)
+            of_v[b, :, keys].baddbmm_(weights.mT, g)
             # the gradient of a softmax: each weight times how much its own value exceeds the average
             of_scores = (g @ z.mT).sub_(average[b, :, rows]).mul_(weights)
             part = _part(of_bias, b, rows, keys)
             part += of_scores.sum_to_size(part.shape)
             of_q[b, :, rows] = (of_scores @ y).mul_(ctx.scale)
-            of_k[b, :, keys] += (of_scores.mT @ x).mul_(ctx.scale).to(k.dtype)
-        return of_q, of_k, of_v, of_bias.to(bias.dtype), None, None, None, None
+            of_k[b, :, keys].baddbmm_(of_scores.mT, x, alpha=ctx.scale)
+        return of_q, of_k.to(k.dtype), of_v.to(v.dtype), of_bias.to(bias.dtype), None, None, None, None
 
 
 def _part(x: Tensor, sentence: int, rows: slice, keys: slice) -> Tensor:

@@ -16,5 +16,7 @@ def pairs(table: Tensor, queries: Positions, keys: Positions) -> Tensor:
 
 
 def rows(table: Tensor, at: Positions) -> Tensor:
-    """[H or 1, n, width] at positions [B or 1, T] -> [B or 1, H or 1, T, width]."""
+    """[H or 1, n, width] at positions [B or 1, T] -> [B or 1, H or 1, T, width]; a view where they are counted."""
+    if at.start is not None:
+        return table[:, at.start : at.start + at.ids.size(1)].unsqueeze(0)
     return table[:, whole(at.ids)].transpose(0, 1)
