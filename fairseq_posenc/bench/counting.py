@@ -101,9 +101,11 @@ def _attention_backward(grad: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v:
     return sdpa_backward_flop_count(grad.shape, q.shape, k.shape, v.shape)
 
 
-#: torch's own formulas, and those of the CPU's fused attention, which it lacks; what a causal kernel skips is counted too
+#: torch's own formulas, and those it lacks: of products in place, and of the CPU's fused attention, what a causal one skips too
 _FORMULAS = {
     **flop_registry,
+    torch.ops.aten.addmm_: flop_registry[torch.ops.aten.addmm],
+    torch.ops.aten.baddbmm_: flop_registry[torch.ops.aten.baddbmm],
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention,
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
 }

@@ -58,6 +58,21 @@ def test_operations_and_bytes():
     assert found.gib * 2**30 == 4 * (factors + product + 2 * product)  # the view moves nothing, the second reads and writes
 
 
+@pytest.mark.parametrize(
+    "product",
+    [
+        lambda out, a, b: torch.bmm(a, b, out=out),
+        lambda out, a, b: out.baddbmm_(a, b),
+        lambda out, a, b: torch.baddbmm(out, a, b),
+        lambda out, a, b: out[0].addmm_(a[0], b[0]) + out[1].addmm_(a[1], b[1]),
+    ],
+    ids=["out", "in place", "added", "one by one"],
+)
+def test_operations_into_what_is_there(product):
+    out, a, b = torch.zeros(2, 8, 4), torch.ones(2, 8, 16), torch.ones(2, 16, 4)
+    assert counting.counted(lambda: product(out, a, b), CPU).gflop == 2 * 2 * 8 * 16 * 4 / 1e9
+
+
 def test_operations_of_fused_attention():
     q, k = torch.randn(2, 3, 8, 4, requires_grad=True), torch.randn(2, 3, 6, 4)
     attend = torch.nn.functional.scaled_dot_product_attention
