@@ -134,6 +134,18 @@ class SaysThatItReadsWords(ReadsWords):
         return Sound.bias(self, ctx) + words[:, None, None]
 
 
+class FixesPositions(Sound):
+    """Remembers positions as if they belonged to no sentence, which is wrong where padding stands on the left."""
+
+    card = card("fixes_positions", sites=("cross",))
+
+    def bias(self, ctx):
+        if ctx.state is not None:
+            known = ctx.state.get("ids")
+            ctx = ctx.at(keys=Positions(ctx.state.fix("ids", ctx.keys.ids) if known is None else known))
+        return super().bias(ctx)
+
+
 class StaysWhenBeamsMove(RunningSum):
     card = card("stays_when_beams_move", sites=("decoder",))
 

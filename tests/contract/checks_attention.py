@@ -122,22 +122,23 @@ def _to_the_right(x: Tensor, lengths: list) -> Tensor:
 
 
 def check_attention_steps(case: Case) -> None:
-    """Queries that come step by step, with rows reordered between, get what they get at once."""
+    """Queries that come step by step, with rows reordered between, get what they get at once, also beside padding on the left."""
     built = attention(case)
-    x, source = inputs(case)
-    state: dict = {}
-    for step in range(len(x)):
-        new, keys = x[step : step + 1], x[: step + 1]
-        if case.site == "cross":
-            stepped, _ = built(new, source, source, incremental_state=state)
-            forced, _ = built(keys, source, source)
-        else:
-            stepped, _ = built(new, new, new, incremental_state=state)
-            forced, _ = built(keys, keys, keys)
-        close(stepped[0], forced[-1], 1e-9)
-        order = torch.tensor([[2, 0, 1], [1, 1, 0], [0, 2, 2]][step % 3])
-        built.reorder_incremental_state(state, order)
-        x, source = x[:, order], source[:, order]
+    for shorter in ([0, 0, 0], [0, 1, 3]):
+        x, source = inputs(case)
+        mask = torch.arange(max(len(x), len(source))) < torch.tensor(shorter).unsqueeze(1)  # [B, S], True at padding
+        state: dict = {}
+        for step in range(len(x)):
+            new, seen = x[step : step + 1], x[: step + 1]
+            keys = (source, source) if case.site == "cross" else (new, seen)
+            hidden = mask[:, : len(keys[1])] if any(shorter) else None
+            stepped, _ = built(new, keys[0], keys[0], key_padding_mask=hidden, incremental_state=state)
+            forced, _ = built(seen, keys[1], keys[1], key_padding_mask=hidden)
+            real = slice(None) if case.site == "cross" else ~mask[:, step]  # what stands at padding is nobody's
+            close(stepped[0, real], forced[-1, real], 1e-9)
+            order = torch.tensor([[2, 0, 1], [1, 1, 0], [0, 2, 2]][step % 3])
+            built.reorder_incremental_state(state, order)
+            x, source, mask = x[:, order], source[:, order], mask[order]
 
 
 def check_scores(case: Case) -> None:

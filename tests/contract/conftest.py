@@ -9,7 +9,7 @@ pytest.register_assert_rewrite(
 )
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True, scope="module")
 def short_blocks():
     """The few words that the checks decode cross a border between the words for which a bias is made at a time."""
     with pytest.MonkeyPatch.context() as patch:

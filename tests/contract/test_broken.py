@@ -84,6 +84,7 @@ AIMED = [
     (attention.check_weights, broken.ChangesWeights, "encoder"),
     (attention.check_weights, broken.MaskOfInfinities, "encoder"),
     (attention.check_blind, broken.MaskOfInfinities, "encoder"),
+    (attention.check_attention_steps, broken.FixesPositions, "cross"),
 ]
 
 

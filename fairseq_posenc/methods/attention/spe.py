@@ -47,7 +47,7 @@ class _Spe(PositionMethod):
         least = 1e-3 * self.dims.head_dim**0.25  # phi of queries and keys divided by their scales, which cancel
         q, k, values = F.relu(widen(q)) + least, F.relu(widen(k)) + least, widen(v)
         if ctx.key_padding is not None:
-            k = k.masked_fill(ctx.key_padding[:, None, :, None], 0.0)
+            k = k.masked_fill(ctx.key_padding[:, None, -k.size(2) :, None], 0.0)  # decoding step by step, of the new ones
         values = torch.cat([values, torch.ones_like(values[..., :1])], -1)  # the last column sums the weights
         summed = self._causal(q, k, values, ctx) if ctx.causal else q @ (k.transpose(-1, -2) @ values)
         found, weight = summed.split([v.size(-1), 1], -1)

@@ -80,13 +80,14 @@ class TupeAbsolute(PositionMethod):
         return widen(scores)
 
     def _keys(self, ctx: AttentionContext) -> Tensor:
-        """[B or 1, H, S, D]; while decoding, the keys of earlier steps are remembered, for they belong to no sentence."""
+        """[B or 1, H, S, D]; those of a source whose positions no sentence has for itself are made once for all steps."""
+        once = ctx.state is not None and self.site == "cross" and ctx.keys.start is not None
+        known = ctx.state.get("tupe") if once else None
+        if known is not None:
+            return known
         table = self.key_positions if self.site == "cross" else self.query_positions
-        known = None if ctx.state is None else ctx.state.get("tupe")
-        ids = ctx.keys.ids if known is None else ctx.keys.ids[:, known.size(2) :]
-        keys = self._heads(self.key_proj(table(ids + 1)))
-        keys = keys if known is None else torch.cat([known, keys], 2)
-        return keys if ctx.state is None else ctx.state.fix("tupe", keys)
+        keys = self._heads(self.key_proj(table(ctx.keys.ids + 1)))
+        return ctx.state.fix("tupe", keys) if once else keys
 
     def _heads(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.dims.num_heads, -1)).transpose(1, 2)  # [B, T, C] -> [B, H, T, D]
