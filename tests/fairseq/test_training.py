@@ -237,11 +237,13 @@ def test_torch_shares_every_gradient(fairseq, arch):
     given = [str(fairseq.data), "--arch", arch, *fairseq.tiny, "--source-lang=fw", "--target-lang=bw"]
     args = fairseq_options.parse_args_and_arch(fairseq_options.get_training_parser(), given)
     task = tasks.setup_task(convert_namespace_to_omegaconf(args).task)
+    model = task.build_model(args)
     torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
     try:
-        model = torch.nn.parallel.DistributedDataParallel(task.build_model(args))
+        shared = torch.nn.parallel.DistributedDataParallel(model)
         for _ in range(2):
-            model(*SENTENCES)[0].logsumexp(-1).sum().backward()
+            shared(*SENTENCES)[0].logsumexp(-1).sum().backward()
+        del shared  # if it ends the group, it holds Python's lock while it waits for a thread that may wait for the lock
     finally:
         torch.distributed.destroy_process_group()
     assert all(parameter.grad is not None for parameter in model.parameters())
