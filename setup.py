@@ -8,6 +8,7 @@ setup(
     description="Position encodings for machine translation, as a fairseq plugin",
     license="MIT",
     packages=find_packages(include=["fairseq_posenc", "fairseq_posenc.*"]),
+    package_data={"fairseq_posenc": ["references.bib"]},
     python_requires=">=3.9",
     # Lower bounds only; the versions that were tested together are in constraints.txt.
     install_requires=[
@@ -16,6 +17,7 @@ setup(
         "sacrebleu>=2.0",
         "sentencepiece",
         "subword-nmt>=0.3.8",
+        "pydantic>=2.5",  # the schema of score.json
         "tensorboard",
         "tabulate",
         "matplotlib>=3.7",

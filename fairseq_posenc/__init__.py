@@ -1,9 +1,28 @@
-"""Position encodings for machine translation with fairseq; `--user-dir` imports this."""
+"""Position encodings for machine translation with fairseq."""
 
-from . import compat  # noqa: F401  (first: it readies fairseq for today's Python and torch)
-from .api import build_attention, card, names
-from .contract import Dims, MethodCard, PositionError, PositionMethod
-from .transformer import architectures  # noqa: F401  (registers model and architectures with fairseq)
+import importlib
+import sys
+
 from .version import __version__
 
+#: name -> the module that has it, imported when it is first asked for
+_PUBLIC = {
+    "Dims": "core",
+    "MethodCard": "core",
+    "PositionError": "core",
+    "PositionMethod": "core",
+    "build_attention": "attention",
+    "card": "registry",
+    "names": "registry",
+}
 __all__ = ["Dims", "MethodCard", "PositionError", "PositionMethod", "__version__", "build_attention", "card", "names"]
+
+
+def __getattr__(name: str):
+    if name not in _PUBLIC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f".{_PUBLIC[name]}", __name__), name)
+
+
+if "fairseq" in sys.modules:  # as when fairseq imports its --user-dir
+    from . import plugin  # noqa: F401

@@ -1,81 +1,31 @@
-"""Tables and pages of the methods, generated from their cards and docstrings."""
+"""Tables and pages of the methods, made from their cards and docstrings (no torch)."""
 
 from __future__ import annotations
 
-import inspect
+import dataclasses
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tabulate import tabulate
 
 from . import registry
-from .contract import Dims, MethodCard
+from .bibliography import bibtex
+from .core import Dims, MethodCard, PositionError
+from .core.formula import pretty
+from .spec import option_rows, parse
+
+COLUMNS = (
+    "method", "family", "reference", "injection", "learnable", "recurring", "unbound", "number", "parameters", "survey", "sites",
+    "evidence",
+)  # fmt: skip
+#: those of `posenc list`, which fit a terminal of 80 columns
+SHORT = ("method", "family", "reference", "injection", "unbound", "number", "evidence")
 
 _FLAGS = ("learnable", "recurring", "unbound")
-_MARK = re.compile(r"(?<=<!-- methods: made by posenc docs -->\n).*?(?=<!-- end of methods -->)", re.DOTALL)
-
-
-def row(card: MethodCard, dims: Dims) -> dict[str, str]:
-    """One method in the columns of the survey's Table 1, and what its authors and we define."""
-    cls = registry.method_class(card.name)
-    count = card.count(cls.Options(), dims, card.all_sites[0])
-    ours = [f"({site})" for site in card.our_sites]
-    return {
-        "method": card.name,
-        "reference": card.reference,
-        "injection": card.injection,
-        **{flag: "yes" if getattr(card, flag) else "no" for flag in _FLAGS},
-        "parameters": card.parameters,
-        "number": f"{count:,}",
-        "survey": card.survey_parameters or "-",
-        "sites": " ".join([*card.sites, *ours]),
-        "evidence": card.evidence,
-    }
-
-
-def table(dims: Dims, style: str, **wanted: Any) -> str:
-    """All methods whose cards agree with `wanted` (a site, a reference point, a flag ...), as a table."""
-    rows = [row(card, dims) for card in map(registry.card, registry.names()) if _agrees(card, wanted)]
-    return tabulate(rows, headers="keys", tablefmt=style) if rows else "no method agrees with these filters"
-
-
-def page(name: str, level: str = "#") -> str:
-    """All that is known of one method, as Markdown that reads well in a terminal too."""
-    card, cls = registry.card(name), registry.method_class(name)
-    options = [(f"`{option}`", allowed, default, help) for option, allowed, default, help in registry.option_rows(name)]
-    deviations = "".join(f"- {deviation}\n" for deviation in card.deviations) or "- none\n"
-    sites = f"{', '.join(card.sites)} (the authors)" + (f"; {', '.join(card.our_sites)} (ours)" if card.our_sites else "")
-    return (
-        f"{level} {card.name}: {card.title}\n\n{_described(cls)}\n"
-        f"- Sites: {sites}. Beyond the trained range it {_BEYOND[card.beyond]}.\n"
-        f"- Parameters: {card.parameters}" + (f" (survey: {card.survey_parameters})" if card.survey_parameters else "") + "\n"
-        f"- Evidence: {_EVIDENCE[card.evidence]}.\n\n"
-        f"Deviations:\n\n{deviations}\n"
-        f"{tabulate(options, headers=('option', 'allowed', 'default', 'meaning'), tablefmt='github')}\n\n"
-        f"```bibtex\n{card.citation}\n```\n"
-    )
-
-
-def write_docs(readme: Path, pages: Path) -> None:
-    """Renews the table in the README and the pages of all methods."""
-    dims = Dims(512, 8, 6)
-    header = f"{len(registry.names())} methods; number of parameters of one stack at d=512, h=8, L=6, n=1024.\n\n"
-    generated = header + table(dims, "github") + "\n"
-    readme.write_text(_MARK.sub(lambda _: generated, readme.read_text(encoding="utf-8")), encoding="utf-8")
-    intro = "# Methods\n\nMade by `posenc docs` from the cards; edits here are lost. Sites in brackets are our extension.\n\n"
-    body = "\n".join(page(name, "##") for name in registry.names())
-    pages.write_text(f"{intro}{generated}\n{body}", encoding="utf-8")
-
-
-def _described(cls: type) -> str:
-    """The docstring as a sentence and a list; deviations stand in the card."""
-    sentence, _, labelled = inspect.cleandoc(cls.__doc__ or "").partition("\n\n")
-    items = re.sub(r"\n\s+", " ", labelled).splitlines()
-    return sentence + "\n\n" + "\n".join(f"- {item}" for item in items if not item.startswith("Deviations:"))
-
-
-_BEYOND = {"runs": "runs on", "clips": "clips: far positions tie", "error": "stops with an error"}
+_EXTRAPOLATION = {"runs": "runs on", "clips": "clips: far positions tie", "error": "stops with an error"}
 _EVIDENCE = {
     "peer": "equal to a public implementation in a test",
     "paper": "written from the paper's equation",
@@ -83,13 +33,105 @@ _EVIDENCE = {
 }
 
 
-def _agrees(card: MethodCard, wanted: dict[str, Any | None]) -> bool:
+@dataclass(frozen=True)
+class Description:
+    """The docstring of a method: its first sentence, and what stands behind Equation, Shapes, Source and so on."""
+
+    summary: str
+    sections: Mapping[str, str]
+
+
+def describe(name: str) -> Description:
+    """What the docstring of a method says."""
+    summary, _, labelled = registry.declaration(name).docstring.partition("\n\n")
+    items = re.sub(r"\n\s+", " ", labelled).splitlines()
+    return Description(" ".join(summary.split()), dict(item.split(": ", 1) for item in items))
+
+
+def number(card: MethodCard, dims: Dims) -> int:
+    """The parameters of one stack of `posenc_<name>`, at the first site that its authors have."""
+    site = card.sites[0]
+    total = 0
+    for method in parse(card.specs[site], site).methods:
+        layers = method.options.layers
+        own = dims if layers is None else dataclasses.replace(dims, num_layers=len(layers))
+        total += registry.card(method.name).count(method.options, own.at(site))
+    return total
+
+
+def row(card: MethodCard, dims: Dims) -> dict[str, Any]:
+    """One method in the columns of the survey's Table 1, with what its authors and we define."""
+    ours = [f"({site})" for site in card.extended_sites]
+    return {
+        "method": card.name,
+        "family": registry.declaration(card.name).family,
+        "reference": card.reference,
+        "injection": card.injection,
+        **{flag: "yes" if getattr(card, flag) else "no" for flag in _FLAGS},
+        "number": number(card, dims),
+        "parameters": pretty(card.parameters),
+        "survey": card.survey_parameters or "-",
+        "sites": " ".join([*card.sites, *ours]),
+        "evidence": card.evidence,
+    }
+
+
+def table(dims: Dims, style: str, columns: Sequence[str] = COLUMNS, **wanted: Any) -> str:
+    """All methods whose cards agree with `wanted` (a site, a reference point, a flag ...), as a table."""
+    unknown = [column for column in columns if column not in COLUMNS]
+    if unknown:
+        raise PositionError(
+            f"column {unknown[0]!r} is unknown{registry.nearest(unknown[0], list(COLUMNS))}; columns are {', '.join(COLUMNS)}"
+        )
+    cards = [card for card in map(registry.card, registry.names()) if _agrees(card, wanted)]
+    if not cards:
+        return "no method agrees with these filters"
+    rows = [{column: row(card, dims)[column] for column in columns} for card in cards]
+    if style == "tsv":  # for programs: plain numbers, nothing padded
+        return "\n".join("\t".join(map(str, cells)) for cells in [columns, *(found.values() for found in rows)])
+    return tabulate(rows, headers="keys", tablefmt=style, intfmt=",")
+
+
+def page(name: str, level: str = "#") -> str:
+    """All that is known of one method, as Markdown that reads well in a terminal too."""
+    card, description = registry.card(name), describe(name)
+    options = [(f"`{option}`", allowed, default, help) for option, allowed, default, help in option_rows(name)]
+    ours = f"; {', '.join(card.extended_sites)} (ours)" if card.extended_sites else ""
+    survey = f" (survey: {card.survey_parameters})" if card.survey_parameters else ""
+    facts = {
+        **description.sections,
+        "Sites": f"{', '.join(card.sites)} (the authors){ours}",
+        "Past the trained range": f"it {_EXTRAPOLATION[card.extrapolation]}",
+        "Parameters": f"`{pretty(card.parameters)}`{survey}",
+        "Evidence": _EVIDENCE[card.evidence],
+    }
+    listed = "\n".join(f"- {label}: {text.rstrip('.')}." for label, text in facts.items())
+    choices = tabulate(options, headers=("option", "allowed", "default", "meaning"), tablefmt="github")
+    return (
+        f"{level} {card.name}: {card.title}\n\n{description.summary}\n\n{listed}\n\n{choices}\n\n"
+        f"```bibtex\n{bibtex(card.citations)}\n```\n"
+    )
+
+
+def write_docs(pages: Path) -> None:
+    """Writes docs/methods.md: the table and the pages of all methods."""
+    intro = (
+        "# Methods\n\nMade by `posenc docs` from cards and docstrings; edits here are lost.\n\n"
+        f"{len(registry.names())} methods. `number` counts the parameters of one stack of `posenc_<method>`, at its first site, "
+        "for d=512, h=8, L=6, n=1024.\nLetters of `parameters`: d width, h heads, d_h width of a head, L layers, n positions of "
+        "queries, m of keys,\n`tables` what the option `share` leaves of h L tables. Sites in brackets are our extension.\n"
+    )
+    body = "\n".join(page(name, "##") for name in registry.names())
+    pages.write_text(f"{intro}\n{table(Dims(512, 8, 6), 'github')}\n\n{body}", encoding="utf-8")
+
+
+def _agrees(card: MethodCard, wanted: Mapping[str, Any]) -> bool:
     for claim, value in wanted.items():
         if value is not None and (value not in card.all_sites if claim == "site" else getattr(card, claim) != value):
             return False
     return True
 
 
-def cite(names: list[str]) -> str:
+def cite(names: Sequence[str]) -> str:
     """The BibTeX entries of some methods, each once."""
-    return "\n\n".join(dict.fromkeys(registry.card(name).citation for name in names))
+    return bibtex(key for name in names for key in registry.card(name).citations)

@@ -1,6 +1,44 @@
-"""The order of the tests: files with slow ones first, so that at the end no core waits for the other."""
+"""Two tiers of tests, the order of the tests, and the list of what is skipped."""
+
+from pathlib import Path
+
+import pytest
+
+#: every test that is skipped; one that is not listed fails, and so does one that is listed and runs
+SKIPPED = frozenset(Path(__file__).with_name("skipped.txt").read_text(encoding="utf-8").split("\n"))
+
+#: folders of tests that run fairseq's commands and recipes
+WHOLE_COMMANDS = {"fairseq", "recipes", "bench"}
+#: marks of other tests that belong to the full tier alone
+FULL = ("slow", "variant")
 
 
-def pytest_collection_modifyitems(items):
+def pytest_addoption(parser):
+    parser.addoption("--tier", choices=("quick", "full"), default="full", help="quick: no whole commands, slow tests or variants")
+
+
+def pytest_ignore_collect(collection_path, config):
+    """The quick tier does not even read the tests of whole commands."""
+    quick = config.getoption("--tier") == "quick"
+    return True if quick and collection_path.name in WHOLE_COMMANDS and collection_path.is_dir() else None
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leaves out what the tier does not have, and puts files with slow tests first: at the end no core waits for the other."""
+    if config.getoption("--tier") == "quick":
+        left_out = {item for item in items if any(map(item.get_closest_marker, FULL))}
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    listed = item.nodeid in SKIPPED
+    if report.skipped and not listed:
+        report.outcome, report.longrepr = "failed", f"{item.nodeid} is skipped and not listed in tests/skipped.txt"
+    elif report.when == "call" and report.passed and listed:
+        report.outcome, report.longrepr = "failed", f"{item.nodeid} is listed in tests/skipped.txt and was not skipped"
+    return report

@@ -1,1 +1,1 @@
-"""posenc bench: what every method costs beside stock fairseq's Transformer, measured in one process and in turns."""
+"""posenc bench: the cost of every method beside stock fairseq's Transformer or beside its public peer."""

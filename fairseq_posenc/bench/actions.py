@@ -1,4 +1,4 @@
-"""What is measured: a training step, a forward pass, decoding, and one attention alone."""
+"""The actions that are measured: a training step, a forward pass, decoding, and one attention alone."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from fairseq.modules import MultiheadAttention
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor, nn
 
-from ..api import build_attention
+from ..attention.positional import build_attention
 from .models import WORDS, Variant, dictionary
 
 Action = Callable[[], Any]
-#: sentences and words of the source that is decoded
+#: sentences and words of the source of decoding
 DECODED = (8, 24)
 _PAD, _FIRST = 1, 4
 
 
 def sentences(batch: int, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Source and target, [B, T] each; half of the sources are a fifth shorter and padded on the left, as fairseq pads them."""
+    """Source and target, [B, T] each; half of the sources are a fifth shorter and left-padded, as in fairseq."""
     generator = torch.Generator().manual_seed(1)
     source, target = (torch.randint(_FIRST, WORDS, (batch, length), generator=generator) for _ in range(2))
     source[: batch // 2, : length // 5] = _PAD
@@ -28,8 +28,8 @@ def sentences(batch: int, length: int, device: torch.device) -> tuple[Tensor, Te
 
 
 def training(model: nn.Module, source: Tensor, target: Tensor) -> Action:
-    """Forward, loss, backward and the optimiser's step."""
-    optimiser = torch.optim.Adam(model.parameters(), lr=1e-6, eps=1e-4)  # float16 rounds a smaller one to 0 and divides by it
+    """A training step: forward, loss, backward, and the optimiser's step."""
+    optimiser = torch.optim.Adam(model.parameters(), lr=1e-6, eps=1e-4)  # float16 rounds a smaller eps to 0
 
     def step() -> None:
         model.train()
@@ -42,6 +42,8 @@ def training(model: nn.Module, source: Tensor, target: Tensor) -> Action:
 
 
 def inference(model: nn.Module, source: Tensor, target: Tensor) -> Action:
+    """A forward pass in evaluation."""
+
     @torch.no_grad()
     def forward() -> None:
         model.eval()
@@ -51,7 +53,7 @@ def inference(model: nn.Module, source: Tensor, target: Tensor) -> Action:
 
 
 def decoding(model: nn.Module, source: Tensor, steps: int, beam: int = 4) -> Action:
-    """Beam search of a fixed number of steps, as fairseq-generate prepares it; the model cannot be trained any more."""
+    """Beam search of a fixed number of steps, prepared as by fairseq-generate; the model cannot be trained afterwards."""
     model.make_generation_fast_(need_attn=False)
     generator = SequenceGenerator([model], dictionary(), beam_size=beam, max_len_a=0, max_len_b=steps, min_len=steps - 2)
     sample = {"net_input": {"src_tokens": source, "src_lengths": source.ne(_PAD).sum(1)}}
@@ -64,7 +66,7 @@ def decoding(model: nn.Module, source: Tensor, steps: int, beam: int = 4) -> Act
 
 
 def attention(variant: Variant, width: int, heads: int, length: int, device: torch.device, dtype: torch.dtype) -> Action:
-    """Self-attention of an encoder alone, over one sentence, forwards and backwards."""
+    """One self-attention of an encoder over one sentence, forwards and backwards."""
     torch.manual_seed(1)
     if variant.specs is None:
         module: nn.Module = MultiheadAttention(width, heads, self_attention=True)

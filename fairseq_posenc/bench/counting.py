@@ -1,4 +1,4 @@
-"""What one run of an action takes: memory, operations and bytes, the same in every run, and the operators that take its time."""
+"""Counts of one run of an action that do not change between runs (memory, operations, bytes), and the time of its operators."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
-#: runs under the profiler
-_PROFILED = 3
+#: runs under the profiler, and the operators that are kept of them
+_PROFILED, _SHOWN = 3, 8
 
 
 @dataclass(frozen=True)
 class Counts:
-    """The most memory of tensors that are there at a time, operations of products of matrices, bytes read and written."""
+    """Peak memory of tensors, operations of matrix products, and bytes read and written by all operators."""
 
     mib: float
     gflop: float
@@ -26,7 +26,7 @@ class Counts:
 
 
 def counted(action: Callable[[], Any], device: torch.device) -> Counts:
-    """Of a run that is not the first, for what is made once, such as the state of an optimiser, is not the run's own."""
+    """Count one run. Call the action before: what is made only once, such as the state of an optimiser, does not count."""
     if device.type == "cuda":
         torch.cuda.synchronize()
         before = torch.cuda.memory_allocated()
@@ -41,7 +41,7 @@ def counted(action: Callable[[], Any], device: torch.device) -> Counts:
 
 
 def operators(action: Callable[[], Any], device: torch.device) -> dict[str, float]:
-    """Milliseconds of every operator in one run, without those of the operators that it calls."""
+    """Milliseconds of every operator in one run, without the operators that it calls."""
     on_device = device.type == "cuda"
     with profile(activities=[ProfilerActivity.CUDA if on_device else ProfilerActivity.CPU]) as found:
         for _ in range(_PROFILED):
@@ -50,8 +50,14 @@ def operators(action: Callable[[], Any], device: torch.device) -> dict[str, floa
     return {event.key: getattr(event, taken) / 1e3 / _PROFILED for event in found.key_averages()}
 
 
+def differences(own: dict[str, float], stock: dict[str, float]) -> dict[str, list[float]]:
+    """The operators whose time differs most, with their own and stock's milliseconds."""
+    both = {name: [own.get(name, 0.0), stock.get(name, 0.0)] for name in own.keys() | stock.keys()}
+    return dict(sorted(both.items(), key=lambda item: -abs(item[1][0] - item[1][1]))[:_SHOWN])
+
+
 class _Counter(TorchDispatchMode):
-    """Counts the storages that operations return, from their first sight to their end, and what operations do and move."""
+    """Tracks the storages that operators return until they are freed, and sums operations and bytes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -101,7 +107,7 @@ def _attention_backward(grad: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v:
     return sdpa_backward_flop_count(grad.shape, q.shape, k.shape, v.shape)
 
 
-#: torch's own formulas, and those it lacks: of products in place, and of the CPU's fused attention, what a causal one skips too
+#: torch's own formulas, and those it lacks: products in place, and the CPU's fused attention (causal: counted in full)
 _FORMULAS = {
     **flop_registry,
     torch.ops.aten.addmm_: flop_registry[torch.ops.aten.addmm],

@@ -1,4 +1,4 @@
-"""Stock fairseq's Transformer and ours with one method each, of the same size and over the same words."""
+"""The models that are measured: stock fairseq's Transformer, and ours with one method, of the same size and vocabulary."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from torch import nn
 
 from .. import registry
-from ..transformer.architectures import SIZES, stacks
+from ..architectures import SIZES
+from ..core import Dims
+from ..core.hooks import OUTSIDE_ATTENTION
+from ..spec import build as build_methods
+from ..spec import parse
 
 STOCK = "stock"
 WORDS = 1000
@@ -21,24 +25,31 @@ WORDS = 1000
 
 @dataclass(frozen=True)
 class Variant:
-    """What a row measures: `specs` of the three sites, or None for stock fairseq."""
+    """A model of one row: `specs` for the three sites, or None for stock fairseq."""
 
     name: str
     specs: dict[str, str] | None
 
     @classmethod
     def of(cls, spec: str, site: str) -> Variant:
-        """The method as its architecture has it, or at one site beside sinusoids."""
-        name = registry.parse(spec).parts[0].name
+        """The method as in its architecture, or at one site of a model with sinusoids."""
+        name = parse(spec).methods[0].name
         if site == "model":
-            specs = stacks(registry.card(name)) if spec == name else {"encoder": spec, "decoder": spec, "cross": "none"}
+            specs = registry.card(name).specs if spec == name else {"encoder": spec, "decoder": spec, "cross": "none"}
         else:
             specs = {"encoder": "sinusoidal", "decoder": "sinusoidal", "cross": "none", site: spec}
         return cls(spec, specs)
 
     @property
     def tied(self) -> bool:
-        return self.specs is not None and registry.card(registry.parse(self.specs["encoder"]).parts[0].name).tied_layers
+        return self.specs is not None and registry.card(parse(self.specs["encoder"]).methods[0].name).tied_layers
+
+    def stands_alone(self, width: int, heads: int) -> bool:
+        """Whether one attention alone shows what the encoder's methods cost: none of them acts on hidden states outside of it."""
+        if self.specs is None:
+            return True
+        methods = build_methods(self.specs["encoder"], Dims(width, heads), "encoder")
+        return any(method.hooks for method in methods) and not any(method.hooks & OUTSIDE_ATTENTION for method in methods)
 
 
 def dictionary() -> Dictionary:
@@ -50,10 +61,11 @@ def dictionary() -> Dictionary:
 
 def build(variant: Variant, size: str, positions: int, device: torch.device, dtype: torch.dtype) -> nn.Module:
     """A new model in training mode."""
-    layers, width, heads, inner, _ = SIZES[size]
+    chosen = SIZES[size]
     arch = "transformer" if variant.specs is None else "posenc_transformer"
     args = Namespace(dropout=0.1, share_all_embeddings=True, max_source_positions=positions, max_target_positions=positions)
-    sizes = {"layers": layers, "embed_dim": width, "attention_heads": heads, "ffn_embed_dim": inner}
+    sizes = {"layers": chosen.layers, "embed_dim": chosen.embed_dim}
+    sizes |= {"attention_heads": chosen.heads, "ffn_embed_dim": chosen.ffn_embed_dim}
     vars(args).update({f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()})
     for site, spec in (variant.specs or {}).items():
         setattr(args, f"{site}_position", spec)

@@ -12,7 +12,7 @@ import torch
 
 @dataclass(frozen=True)
 class Ratio:
-    """The median over all rounds, and the middle half of them."""
+    """The median over all rounds, and the quartiles."""
 
     median: float
     low: float
@@ -22,7 +22,7 @@ class Ratio:
 def interleaved(
     actions: dict[str, Callable[[], Any]], rounds: int, device: torch.device, progress: Callable[[str], None]
 ) -> dict[str, list[float]]:
-    """Seconds of every action in every round; each begins one place later, so that no action always follows the same one."""
+    """Seconds of every action in every round; each round starts one action later, so that the order does not favour one."""
     clock = _clock(device)
     names = list(actions)
     for name in names:
@@ -40,7 +40,7 @@ def interleaved(
 
 
 def ratios(seconds: dict[str, list[float]], base: str) -> dict[str, Ratio]:
-    """To the base in the same round."""
+    """Ratios of seconds to those of `base` in the same round."""
     found = {}
     for name, own in seconds.items():
         shares = sorted(a / b for a, b in zip(own, seconds[base]))
@@ -50,7 +50,7 @@ def ratios(seconds: dict[str, list[float]], base: str) -> dict[str, Ratio]:
 
 
 def _clock(device: torch.device) -> Callable[[], float]:
-    """One thread's own time, which other work on the machine does not lengthen; else the time that passes."""
+    """CPU time of one thread, which other work on the machine does not lengthen; wall-clock time elsewhere."""
     if device.type == "cuda":
 
         def synchronised() -> float:

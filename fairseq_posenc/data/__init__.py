@@ -1,1 +1,1 @@
-"""What a model is trained on: the artificial language of the quickstart."""
+"""What a model is trained on."""

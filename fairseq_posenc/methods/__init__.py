@@ -1,1 +1,1 @@
-"""One file per method; the registry finds every subclass of PositionMethod that carries a card."""
+"""One file per paper; the registry finds every subclass of PositionMethod that carries a card."""

@@ -1,4 +1,4 @@
-"""Matrices over queries and keys that depend on their distance alone."""
+"""Distances of keys from queries, and matrices [T, S] that depend on the distance alone."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from typing import Callable
 import torch
 from torch import Tensor
 
-from ..contract import PositionError, Positions
-
-#: rows of a matrix whose diagonals are summed at a time
-_ROWS = 64
+from ..core import PositionError, Positions
+from .kernels.toeplitz import Toeplitz
 
 
 def distances(queries: Positions, keys: Positions) -> Tensor:
@@ -19,9 +17,9 @@ def distances(queries: Positions, keys: Positions) -> Tensor:
 
 
 def diagonals(queries: Positions, keys: Positions) -> Tensor | None:
-    """The T + S - 1 distances that occur, ascending, where both sides are counted; None where they are not.
+    """The T + S - 1 distances that occur, ascending, or None unless both sides are counted.
 
-    Distance s - t of column s and row t stands at index s - t + T - 1.
+    The distance of row t and column s is at index s - t + T - 1.
     """
     if queries.start is None or keys.start is None:
         return None
@@ -31,67 +29,42 @@ def diagonals(queries: Positions, keys: Positions) -> Tensor | None:
 
 
 def table_row(distance: Tensor, limit: int) -> Tensor:
-    """The row of a distance in a table of 2 * limit + 1 rows, clipped; raises PositionError for fractions."""
-    return whole(distance).clamp(-limit, limit) + limit
+    """The row of a clipped distance in a table of the distances -limit to limit; raises PositionError for fractions."""
+    return require_integer(distance).clamp(-limit, limit) + limit
 
 
-def whole(positions: Tensor) -> Tensor:
-    """The positions or distances as they are; raises PositionError for fractions, which no table has rows for."""
+def require_integer(positions: Tensor) -> Tensor:
+    """Returns positions or distances as they are; raises PositionError for fractions, for which tables have no rows."""
     if positions.is_floating_point():
-        raise PositionError("a table of positions needs whole ones, and another method of the spec makes fractions of them")
+        raise PositionError(
+            "a table has rows for integer positions only, and another method of the spec makes fractions of them; "
+            "leave one of the two out"
+        )
     return positions
 
 
 def toeplitz(values: Tensor, columns: int) -> Tensor:
-    """[..., T + S - 1] along ascending distances -> [..., T, S], without an index tensor or a scatter in its gradient."""
-    return _Toeplitz.apply(values, columns)
+    """The matrix of values at ascending distances, [..., T + S - 1] -> [..., T, S].
 
-
-class _Toeplitz(torch.autograd.Function):
-    """Its gradient is `_Diagonals`, on a CPU many times faster than torch's of `unfold`."""
-
-    @staticmethod
-    def forward(ctx, values: Tensor, columns: int) -> Tensor:
-        return values.unfold(-1, columns, 1).flip(-2)
-
-    @staticmethod
-    def backward(ctx, grad: Tensor):
-        return _Diagonals.apply(grad), None
-
-
-class _Diagonals(torch.autograd.Function):
-    """Sums along the diagonals: [..., T, S] -> [..., T + S - 1], in blocks of rows that fit a core's cache."""
-
-    @staticmethod
-    def forward(ctx, matrix: Tensor) -> Tensor:
-        *leading, rows, columns = matrix.shape
-        ctx.columns = columns
-        sums = matrix.new_zeros(*leading, rows + columns - 1)
-        height = min(_ROWS, rows)
-        # what is written as rows and read as rows that are one longer begins one further to the left in every row
-        skewed = matrix.new_zeros(*leading, height, columns + height)
-        block = skewed.flatten(-2)[..., height - 1 : -1].unflatten(-1, (height, -1))[..., :columns]
-        for start in range(0, rows, height):
-            count = min(height, rows - start)
-            block[..., : height - count, :] = 0
-            block[..., height - count :, :] = matrix[..., start : start + count, :]
-            first, width = rows - start - count, columns + count - 1
-            sums[..., first : first + width] += skewed.sum(-2)[..., :width]
-        return sums
-
-    @staticmethod
-    def backward(ctx, grad: Tensor):
-        return _Toeplitz.apply(grad, ctx.columns)
+    There is no index tensor, and its gradient needs no scatter.
+    """
+    return Toeplitz.apply(values, columns)
 
 
 def by_distance(queries: Positions, keys: Positions, values: Callable[[Tensor], Tensor]) -> Tensor:
-    """`values` maps distances [...] to [H or 1, ...]; the result is [B or 1, H or 1, T, S]."""
-    along = diagonals(queries, keys)
-    if along is not None:
-        return toeplitz(values(along), keys.ids.size(1)).unsqueeze(0)
+    """The matrix of a function of the distance: `values` maps distances [...] to [H or 1, ...]; -> [B or 1, H or 1, T, S].
+
+    Where positions are counted, it is computed once for each distance.
+    """
+    ascending = diagonals(queries, keys)
+    if ascending is not None:
+        return toeplitz(values(ascending), keys.ids.size(1)).unsqueeze(0)
     return values(distances(queries, keys)).transpose(0, 1)  # [H, B, T, S] -> [B, H, T, S]
 
 
 def from_table(table: Tensor, queries: Positions, keys: Positions) -> Tensor:
-    """A table [H or 1, 2 * limit + 1] of the distances -limit to limit, its ends used beyond -> [B or 1, H or 1, T, S]."""
+    """The matrix of a table of the distances -limit to limit, [H or 1, 2 * limit + 1] -> [B or 1, H or 1, T, S].
+
+    Distances beyond the limit are clipped to it.
+    """
     return by_distance(queries, keys, lambda distance: table[:, table_row(distance, table.size(1) // 2)])

@@ -1,9 +1,9 @@
-"""Where half precision is not enough."""
+"""Precision of computations that half precision would spoil."""
 
 import torch
 from torch import Tensor
 
 
-def widen(x: Tensor) -> Tensor:
-    """At least float32."""
+def at_least_float32(x: Tensor) -> Tensor:
+    """The tensor in float32, or as it is where its type is wider."""
     return x.to(torch.promote_types(x.dtype, torch.float32))

@@ -1,142 +1,114 @@
-"""Products with vectors of distances, without a tensor [T, S, D]."""
+"""Products with vectors of distances; a tensor [T, S, D] is made only where it is smaller than the queries or keys."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Callable
+from typing import Callable, Literal, Optional
 
 import torch
 from torch import Tensor
 
-from ..contract import AttentionContext, Positions
-from .distances import diagonals, distances, table_row
+from ..core import AttentionContext, Positions
+from .distances import diagonals, distances, toeplitz
+from .kernels.clipped_distances import CollectClipped, SpreadClipped
+from .kernels.distance_products import DistanceScores, DistanceSums, Layout, rows_per_block
 
 Vectors = Callable[[Tensor], Tensor]
-#: queries whose near keys are told from the others together
-_ROWS = 64
+#: the columns that a causal context needs of each row
+Needed = Optional[Literal["before", "after"]]
+#: columns up to which all distances are computed, also in a causal context
+_SHORT = 64
 
 
 def query_products(q: Tensor, ctx: AttentionContext, vectors: Vectors, limit: int | None = None) -> Tensor:
-    """q_t . r[s - t]: [B, H, T, D] -> [B, H, T, S]; in a causal context, numbers for keys after their query mean nothing.
+    """q_t . r[s - t]: [B, H, T, D] -> [B, H, T, S]; in a causal context, values for keys after their query are undefined.
 
-    `vectors` maps distances [W] to [H or 1, W, D]; those beyond +-limit are never asked for, they use its ends.
+    `vectors` maps distances [W] to [H or 1, W, D]; with `limit`, distances beyond it use the vectors of -limit and limit.
     """
-    some = slice(0, ctx.queries.ids.size(1) + 1) if ctx.causal else None
-    return _products(q, ctx.queries, ctx.keys, vectors, limit, some)
+    return _products(q, ctx.queries, ctx.keys, vectors, limit, "before" if ctx.causal else None)
 
 
 def key_products(k: Tensor, ctx: AttentionContext, vectors: Vectors, limit: int | None = None) -> Tensor:
-    """k_s . r[s - t]: [B, H, S, D] -> [B, H, T, S]; the rest as in `query_products`."""
-    some = slice(max(ctx.keys.ids.size(1) - 2, 0), None) if ctx.causal else None
-    return _products(k, ctx.keys, ctx.queries, lambda turned: vectors(-turned), limit, some).transpose(-1, -2)
+    """k_s . r[s - t]: [B, H, S, D] -> [B, H, T, S]; otherwise as `query_products`."""
+    needed: Needed = "after" if ctx.causal else None
+    return _products(k, ctx.keys, ctx.queries, lambda distance: vectors(-distance), limit, needed).transpose(-1, -2)
 
 
-def _products(x: Tensor, rows: Positions, columns: Positions, vectors: Vectors, limit: int | None, some: slice | None) -> Tensor:
-    """[B, H, rows, D] -> [B, H, rows, columns]; where both are the same positions, `some` of their distances are enough."""
-    along = diagonals(rows, columns)
-    if limit is not None and (along is None or 2 * limit + 1 < len(along)):
-        known = torch.arange(-limit, limit + 1, device=x.device)
-        return spread_clipped(x @ vectors(known).transpose(-1, -2), rows, columns, limit)
-    if along is None:
-        known, index = distances(rows, columns).unique(return_inverse=True)
-        return spread(x @ vectors(known).transpose(-1, -2), index)
-    length, first = rows.ids.size(1), 0
-    if some is not None and rows.start == columns.start and length == columns.ids.size(1):
-        along, first = along[some], some.start
-    along = along if limit is None else along.clamp(-limit, limit)
-    return skew(x @ vectors(along).transpose(-1, -2), columns.ids.size(1), length - 1 - first)
+def value_products(weights: Tensor, ctx: AttentionContext, vectors: Vectors, limit: int) -> Tensor:
+    """sum_s w_ts r[s - t]: attention weights [B, H, T, S] -> [B, H, T, D]; `vectors` and `limit` as in `query_products`."""
+    if _few_vectors(ctx.queries, ctx.keys, limit):
+        table = vectors(torch.arange(-limit, limit + 1, device=weights.device)).to(weights.dtype)
+        return _table_product(collect_clipped(weights, ctx.queries, ctx.keys, limit), table)
+    along, layout = _occurring(ctx.queries, ctx.keys, limit, "before" if ctx.causal else None)
+    table = vectors(along).to(weights.dtype)
+    if _is_short(weights.shape, table):
+        return torch.einsum("bhts,gdts->bhtd" if len(table) == 1 else "bhts,hdts->bhtd", weights, _by_pair(table, ctx.keys))
+    return DistanceSums.apply(weights, table, layout)
 
 
-def skew(along: Tensor, columns: int, offset: int) -> Tensor:
-    """[..., T, W], column s - t + offset of row t for key s, -> [..., T, S]; a view."""
-    rows, width = along.shape[-2:]
-    if rows == 1:
-        return along
-    # what row t needs begins one number earlier than in the row before: rows of width - 1 line them up
-    return along.flatten(-2)[..., offset : offset + rows * (width - 1)].unflatten(-1, (rows, width - 1))[..., :columns]
+def _products(x: Tensor, rows: Positions, columns: Positions, vectors: Vectors, limit: int | None, needed: Needed) -> Tensor:
+    """[B, H, rows, D] -> [B, H, rows, columns], by whichever way has the fewest products."""
+    if limit is not None and _few_vectors(rows, columns, limit):
+        table = vectors(torch.arange(-limit, limit + 1, device=x.device)).to(x.dtype)
+        return spread_clipped(_table_product(x, table.transpose(-1, -2)), rows, columns, limit)
+    if rows.start is None or columns.start is None:
+        found, index = distances(rows, columns).unique(return_inverse=True)
+        return spread(_table_product(x, vectors(found).to(x.dtype).transpose(-1, -2)), index)
+    along, layout = _occurring(rows, columns, limit, needed)
+    table, shape = vectors(along).to(x.dtype), (*x.shape[:3], columns.ids.size(1))
+    if _is_short(shape, table):
+        return torch.einsum("bhtd,gdts->bhts" if len(table) == 1 else "bhtd,hdts->bhts", x, _by_pair(table, columns))
+    return DistanceScores.apply(x, table, shape[3], layout)
 
 
-def clipped(queries: Positions, keys: Positions, limit: int) -> Tensor:
-    """The row of a table of 2 * limit + 1 distances for every query and key: [B or 1, T, S]."""
-    return table_row(distances(queries, keys), limit)
+def _is_short(shape: tuple[int, ...], table: Tensor) -> bool:
+    """Whether many short sentences share a table, so that a tensor [T, S, D] is small beside [B, H, T, D]."""
+    batch, heads, _, columns = shape
+    return columns <= _SHORT and batch * heads // len(table) >= 2 * columns
 
 
-def spread(logits: Tensor, rows: Tensor) -> Tensor:
-    """[B, H, T, W] at rows [B or 1, T, S] of its last axis -> [B, H, T, S]."""
-    index = rows.unsqueeze(1).expand(logits.size(0), logits.size(1), -1, -1)
-    return logits.gather(-1, index)
+def _by_pair(table: Tensor, columns: Positions) -> Tensor:
+    """[H or 1, T + S - 1, D] by ascending distance -> [H or 1, D, T, S]."""
+    return toeplitz(table.transpose(-1, -2), columns.ids.size(1))
 
 
-def spread_clipped(logits: Tensor, queries: Positions, keys: Positions, limit: int) -> Tensor:
+def _few_vectors(rows: Positions, columns: Positions, limit: int) -> bool:
+    """Whether products with all vectors of a clipped table are fewer than those with the distances that occur."""
+    counted = rows.start is not None and columns.start is not None
+    return not counted or 2 * limit + 1 < rows.ids.size(1) + columns.ids.size(1) - 1
+
+
+def _same_positions(rows: Positions, columns: Positions) -> bool:
+    return rows.start == columns.start and rows.ids.size(1) == columns.ids.size(1)
+
+
+def _occurring(rows: Positions, columns: Positions, limit: int | None, needed: Needed) -> tuple[Tensor, Layout]:
+    """The distances of counted positions, clipped and ascending, and how they are numbered; in a causal context those needed."""
+    along, offset = diagonals(rows, columns), rows.ids.size(1) - 1
+    if not _same_positions(rows, columns) or columns.ids.size(1) <= _SHORT:  # nothing to leave out, or little
+        needed = None
+    beyond = rows_per_block(rows.ids.size(1), along.device) - 1  # distances of pairs in a block that are not needed
+    if needed == "before":
+        along = along[: offset + 1 + beyond]
+    elif needed == "after":
+        along, offset = along[offset - beyond :], beyond
+    return along if limit is None else along.clamp(-limit, limit), Layout(offset, needed)
+
+
+def _table_product(x: Tensor, table: Tensor) -> Tensor:
+    """[B, H, T, N] @ [H or 1, N, M] -> [B, H, T, M]; one product for all heads that share the table."""
+    return x @ (table[0] if table.size(0) == 1 else table)
+
+
+def spread(columns: Tensor, index: Tensor) -> Tensor:
+    """Column `index` [B or 1, T, S] of every row: [B, H, T, W] -> [B, H, T, S]."""
+    return columns.gather(-1, index.unsqueeze(1).expand(*columns.shape[:2], -1, -1))
+
+
+def spread_clipped(columns: Tensor, queries: Positions, keys: Positions, limit: int) -> Tensor:
     """[B, H, T, 2 * limit + 1], a column for every clipped distance, -> [B, H, T, S]."""
-    return _Spread.apply(logits, queries, keys, limit)
+    return SpreadClipped.apply(columns, queries, keys, limit)
 
 
-def collect_clipped(probs: Tensor, queries: Positions, keys: Positions, limit: int) -> Tensor:
-    """The transpose: sums [B, H, T, S] over keys of one clipped distance, in float32 -> [B, H, T, 2 * limit + 1]."""
-    return _Collect.apply(probs, queries, keys, limit)
-
-
-class _Spread(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, logits: Tensor, queries: Positions, keys: Positions, limit: int) -> Tensor:
-        ctx.at = queries, keys, limit
-        if not _alone(queries, keys):
-            return spread(logits, clipped(queries, keys, limit))
-        ((_, near),) = _near(queries, keys, limit)
-        before, after = near.start, keys.ids.size(1) - near.stop
-        ends = logits[..., :1].expand(-1, -1, -1, before), logits[..., -1:].expand(-1, -1, -1, after)
-        return torch.cat([ends[0], logits[..., _columns(near, queries, keys, limit)], ends[1]], -1)
-
-    @staticmethod
-    def backward(ctx, grad: Tensor):
-        return collect_clipped(grad, *ctx.at), None, None, None
-
-
-class _Collect(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, probs: Tensor, queries: Positions, keys: Positions, limit: int) -> Tensor:
-        ctx.at = queries, keys, limit
-        alone, wide = _alone(queries, keys), torch.promote_types(probs.dtype, torch.float32)
-        index = None if alone else clipped(queries, keys, limit)
-        out = probs.new_zeros(*probs.shape[:-1], 2 * limit + 1, dtype=wide)
-        for rows, near in _near(queries, keys, limit):
-            some, own = out[:, :, rows], probs[:, :, rows]
-            if alone:
-                some[..., _columns(near, queries, keys, limit)] = own[..., near]
-            else:
-                columns = index[:, None, rows, near].expand(*probs.shape[:2], -1, -1)
-                some.scatter_add_(-1, columns, own[..., near].to(wide))
-            if near.start > 0:
-                some[..., 0] += own[..., : near.start].sum(-1, dtype=wide)
-            if near.stop < own.size(-1):
-                some[..., -1] += own[..., near.stop :].sum(-1, dtype=wide)
-        return out.to(probs.dtype)
-
-    @staticmethod
-    def backward(ctx, grad: Tensor):
-        return spread_clipped(grad, *ctx.at), None, None, None
-
-
-def _alone(queries: Positions, keys: Positions) -> bool:
-    """Whether there is one counted query, as in decoding, whose near keys have columns in a row."""
-    return queries.start is not None and keys.start is not None and queries.ids.size(1) == 1
-
-
-def _columns(near: slice, queries: Positions, keys: Positions, limit: int) -> slice:
-    """Those of the near keys of one counted query."""
-    first = near.start + keys.start - queries.start + limit
-    return slice(first, first + near.stop - near.start)
-
-
-def _near(queries: Positions, keys: Positions, limit: int) -> Iterator[tuple[slice, slice]]:
-    """Blocks of queries, and keys beyond which all are clipped; a plain sum of these is faster than a scatter of them."""
-    rows, columns = queries.ids.size(1), keys.ids.size(1)
-    if queries.start is None or keys.start is None:
-        yield slice(0, rows), slice(0, columns)
-        return
-    ahead = queries.start - keys.start
-    for row in range(0, rows, _ROWS):
-        last = min(row + _ROWS, rows)
-        first, end = (min(max(edge + ahead, 0), columns) for edge in (row - limit, last + limit))
-        yield slice(row, last), slice(first, end)
+def collect_clipped(weights: Tensor, queries: Positions, keys: Positions, limit: int) -> Tensor:
+    """The transpose of `spread_clipped`: sums over keys of one clipped distance, [B, H, T, S] -> [B, H, T, 2 * limit + 1]."""
+    return CollectClipped.apply(weights, queries, keys, limit)

@@ -1,23 +1,20 @@
-"""Pairs of channels turned by angles."""
+"""Rotation of pairs of channels."""
 
 from __future__ import annotations
-
-from typing import Any, Callable
 
 import torch
 from torch import Tensor
 
-from ..contract import AttentionContext
-from .precision import widen
+from .precision import at_least_float32
 
-#: cosines, and sines with the sign of the channel that they belong to, [..., T, D] each
+#: for every channel the cosine of its pair's angle, and the sine with the sign of the channel in the rotation, [..., T, D] each
 Waves = tuple[Tensor, Tensor]
 
 
 def every_channel(sin: Tensor, cos: Tensor, layout: str, width: int) -> Waves:
-    """Sines and cosines of pairs, [..., T, pairs], for all channels; those beyond the pairs are not turned.
+    """Repeats sines and cosines of pairs, [..., T, pairs], for both channels of each; channels beyond the pairs stay as they are.
 
-    layout "halves": pairs (i, i + pairs); "interleaved": pairs (2i, 2i + 1).
+    layout: "halves" pairs channel i with i + pairs, "interleaved" pairs channel 2i with 2i + 1.
     """
     rest = width - 2 * sin.size(-1)
     if layout == "halves":
@@ -29,27 +26,19 @@ def every_channel(sin: Tensor, cos: Tensor, layout: str, width: int) -> Waves:
 
 
 def rotate(x: Tensor, waves: Waves, pairs: int, layout: str) -> Tensor:
-    """[..., T, D] -> same, its first pairs of channels turned; products are at least float32, waves get no gradient."""
-    turn = _Rotation.apply if torch.is_grad_enabled() else _turned
-    return turn(widen(x), *waves, pairs, layout).to(x.dtype)
-
-
-def once(ctx: AttentionContext, method: Any, key: Any, waves: Callable[[], Waves]) -> Waves:
-    """The waves of this key, such as the id of positions, made once a forward for all layers of a method that draws a dict."""
-    made = ctx.drawn.get(method, {})
-    if key not in made:
-        made[key] = waves()
-    return made[key]
+    """[..., T, D] -> same, with its first pairs of channels rotated in float32 or wider; the waves get no gradient."""
+    rotation = _Rotation.apply if torch.is_grad_enabled() else _rotated
+    return rotation(at_least_float32(x), *waves, pairs, layout).to(x.dtype)
 
 
 class _Rotation(torch.autograd.Function):
-    """Keeps nothing but the waves: the gradient is turned back by them."""
+    """A rotation that keeps the waves alone for its gradient, which is the rotation by the opposite angles."""
 
     @staticmethod
     def forward(ctx, x: Tensor, cos: Tensor, sin: Tensor, pairs: int, layout: str) -> Tensor:
         ctx.save_for_backward(cos, sin)
         ctx.form = pairs, layout
-        return _turned(x, cos, sin, pairs, layout)
+        return _rotated(x, cos, sin, pairs, layout)
 
     @staticmethod
     def backward(ctx, grad: Tensor):
@@ -57,11 +46,10 @@ class _Rotation(torch.autograd.Function):
         return _Rotation.apply(grad, cos, -sin, *ctx.form), None, None, None, None
 
 
-def _turned(x: Tensor, cos: Tensor, sin: Tensor, pairs: int, layout: str) -> Tensor:
-    """Every channel by its cosine, and the other one of its pair by the sine."""
+def _rotated(x: Tensor, cos: Tensor, sin: Tensor, pairs: int, layout: str) -> Tensor:
+    """Every channel times its cosine, plus the other channel of its pair times its sine."""
     if layout == "halves":
         swapped = torch.cat([x[..., pairs : 2 * pairs], x[..., :pairs], x[..., 2 * pairs :]], -1)
     else:
-        turned = x[..., : 2 * pairs].unflatten(-1, (pairs, 2)).flip(-1).flatten(-2)
-        swapped = torch.cat([turned, x[..., 2 * pairs :]], -1)
+        swapped = torch.cat([x[..., : 2 * pairs].unflatten(-1, (pairs, 2)).flip(-1).flatten(-2), x[..., 2 * pairs :]], -1)
     return torch.addcmul(x * cos, swapped, sin)

@@ -1,4 +1,4 @@
-"""Sinusoids of positions, computed in float64 and rounded once."""
+"""Sinusoids of positions, computed in float64 and rounded to float32."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import math
 import torch
 from torch import Tensor, nn
 
-from ..contract import Positions
+from ..core import Positions
 
 
 def frequencies(count: int, width: int, grid: str, base: float = 10000.0) -> Tensor:
-    """The first `count` angular frequencies of a sinusoid of `width` channels, float64.
+    """The first `count` angular frequencies of sinusoids of `width` channels, in float64.
 
-    grid "paper": base^(-2k/width), Vaswani et al. (2017); grid "fairseq": base^(-k/(width//2 - 1)), whose last is exactly 1/base.
+    grid: "paper" is base^(-2k/width), Vaswani et al. (2017); "fairseq" is base^(-k/(width//2 - 1)), whose last is 1/base.
     """
     k = torch.arange(count, dtype=torch.float64)
     exponent = 2 * k / width if grid == "paper" else k / max(width // 2 - 1, 1)
@@ -21,7 +21,10 @@ def frequencies(count: int, width: int, grid: str, base: float = 10000.0) -> Ten
 
 
 def sinusoid(positions: Tensor, width: int, layout: str, grid: str, base: float = 10000.0) -> Tensor:
-    """[...] -> [..., width] in float32: sine and cosine "interleaved" or in "halves"; an odd last channel is zero."""
+    """Sines and cosines of positions, [...] -> [..., width] in float32; the last channel of an odd width is zero.
+
+    layout: "interleaved" is each sine beside its cosine, "halves" all sines before all cosines.
+    """
     half = width // 2
     angles = positions.double().unsqueeze(-1) * frequencies(half, width, grid, base).to(positions.device)
     pair = (angles.sin(), angles.cos())
@@ -30,7 +33,10 @@ def sinusoid(positions: Tensor, width: int, layout: str, grid: str, base: float 
 
 
 class SinusoidTable(nn.Module):
-    """The first rows of a sinusoid, kept as bits so that `.half()` cannot round them; further rows are computed."""
+    """Sinusoids of positions, of which the first `rows` are kept; others are computed.
+
+    The table is stored as integers of the same bits, so that `.half()` cannot round it. `origin` is added to all positions.
+    """
 
     def __init__(self, rows: int, width: int, layout: str, grid: str, base: float = 10000.0, origin: int = 0):
         super().__init__()

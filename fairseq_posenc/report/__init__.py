@@ -1,1 +1,1 @@
-"""Scores of trained models: one score.json a run, and tables made from these files alone."""
+"""Tables and plots of many runs, made from their score.json alone."""

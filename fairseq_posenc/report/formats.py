@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from tabulate import tabulate
-
-from .blocks import NOT_RUN, Block, added_parameters, final_loss, peak_memory
-from .sentences import METRICS, bucket_names
-from .summary import Row, Summary, Values
+from ..scoring.sentences import METRICS
+from .rows import Row, Values
+from .source_length import bucket_names
+from .summary import Summary
+from .tables import NOT_RUN, Table
 
 _CAPTIONS = {
     "scores": "Scores of every method; with several seeds, lines are one standard deviation and small circles single seeds.",
@@ -22,23 +22,25 @@ _CAPTIONS = {
 }
 
 
-def markdown(blocks: Sequence[Block], notes: Sequence[str], figures: Sequence[str] = ()) -> str:
-    """Blocks get titles where there are several."""
+def markdown(tables: Sequence[Table], notes: Sequence[str], figures: Sequence[str] = ()) -> str:
+    """Tables get titles where there are several."""
+    from tabulate import tabulate
+
     text = []
-    for block in blocks:
-        title = f"## {block.title}\n\n" if len(blocks) > 1 else ""
-        align = ["left"] + ["right"] * (len(block.head) - 1)
-        body = [[cell.replace("|", "\\|") for cell in cells] for cells in block.body]
-        text.append(title + tabulate(body, headers=block.head, tablefmt="pipe", colalign=align, disable_numparse=True) + "\n\n")
-        if block.figure in figures:
-            text.append(f"![{_CAPTIONS[block.figure]}]({block.figure}.svg)\n\n")
+    for table in tables:
+        title = f"## {table.title}\n\n" if len(tables) > 1 else ""
+        align = ["left"] + ["right"] * (len(table.head) - 1)
+        body = [[cell.replace("|", "\\|") for cell in cells] for cells in table.body]
+        text.append(title + tabulate(body, headers=table.head, tablefmt="pipe", colalign=align, disable_numparse=True) + "\n\n")
+        if table.figure in figures:
+            text.append(f"![{_CAPTIONS[table.figure]}]({table.figure}.svg)\n\n")
     return "".join(text) + "".join(f"* {note}\n" for note in notes)
 
 
 _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "|": r"\textbar{}", "<": r"$<$", ">": r"$>$",
-    "±": r"$\pm$",
+    "±": r"$\pm$", "†": r"$\dagger$",
 }  # fmt: skip
 
 
@@ -47,18 +49,18 @@ def _latex(text: str) -> str:
     return re.sub(r"^-(?=\d)", "$-$", escaped)  # a minus, no hyphen
 
 
-def latex(blocks: Sequence[Block], notes: Sequence[str]) -> str:
+def latex(tables: Sequence[Table], notes: Sequence[str]) -> str:
     lines = [r"% needs \usepackage{booktabs}", ""]
-    for block in blocks:
+    for table in tables:
         lines += [
             r"\begin{table}",
             r"\centering",
-            rf"\caption{{{_latex(block.title)}}}",
-            rf"\begin{{tabular}}{{l{'r' * (len(block.head) - 1)}}}",
+            rf"\caption{{{_latex(table.title)}}}",
+            rf"\begin{{tabular}}{{l{'r' * (len(table.head) - 1)}}}",
             r"\toprule",
-            *_latex_rows([block.head]),
+            *_latex_rows([table.head]),
             r"\midrule",
-            *_latex_rows(block.body),
+            *_latex_rows(table.body),
             r"\bottomrule",
             r"\end{tabular}",
             r"\end{table}",
@@ -87,33 +89,33 @@ figure { margin: 1.2rem 0; } figure svg { max-width: 100%; height: auto; } figca
 """
 
 
-def html(blocks: Sequence[Block], notes: Sequence[str], figures: Mapping[str, str]) -> str:
+def html(tables: Sequence[Table], notes: Sequence[str], figures: Mapping[str, str]) -> str:
     """One page that needs nothing else; `figures` are SVG texts by name."""
     body = []
-    for block in blocks:
-        body += [f"<h2>{escape(block.title)}</h2>", _html_table(block)]
-        if block.figure in figures:
-            body.append(f"<figure>{_inline(figures[block.figure])}<figcaption>{_CAPTIONS[block.figure]}</figcaption></figure>")
-    tables, below = "\n".join(body), "".join(f"<li>{escape(note)}</li>\n" for note in notes)
+    for table in tables:
+        body += [f"<h2>{escape(table.title)}</h2>", _html_table(table)]
+        if table.figure in figures:
+            body.append(f"<figure>{_inline(figures[table.figure])}<figcaption>{_CAPTIONS[table.figure]}</figcaption></figure>")
+    content, below = "\n".join(body), "".join(f"<li>{escape(note)}</li>\n" for note in notes)
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>Report</title>\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<style>{_STYLE}</style>\n</head>\n<body>\n<h1>Report</h1>\n{tables}\n"
+        f"<style>{_STYLE}</style>\n</head>\n<body>\n<h1>Report</h1>\n{content}\n"
         f"<h2>How these numbers were made</h2>\n<ul>\n{below}</ul>\n</body>\n</html>\n"
     )
 
 
-def _html_table(block: Block) -> str:
-    published = [name.startswith("published ") for name in block.head]
+def _html_table(table: Table) -> str:
+    published = [name.startswith("published ") for name in table.head]
 
     def row(tag: str, cells: Sequence[str]) -> str:
         classes = ["published" if mark else "none" if cell == NOT_RUN else "" for cell, mark in zip(cells, published)]
         marked = (f' class="{name}"' if name else "" for name in classes)
         return "<tr>" + "".join(f"<{tag}{mark}>{escape(cell)}</{tag}>" for cell, mark in zip(cells, marked)) + "</tr>"
 
-    rows = "\n".join(row("td", cells) for cells in block.body)
-    table = f"<table>\n<thead>{row('th', block.head)}</thead>\n<tbody>\n{rows}\n</tbody>\n</table>"
-    return f'<div class="wide">{table}</div>'
+    rows = "\n".join(row("td", cells) for cells in table.body)
+    head = row("th", table.head)
+    return f'<div class="wide"><table>\n<thead>{head}</thead>\n<tbody>\n{rows}\n</tbody>\n</table></div>'
 
 
 def _inline(svg: str) -> str:
@@ -133,7 +135,11 @@ def csv_table(summary: Summary) -> str:
 
 def _numbers(summary: Summary, row: Row) -> dict[str, Any]:
     runs = row.runs
-    found: dict[str, Any] = {"method": row.name, "seeds": " ".join(str(run["seed"]) for run in runs) or NOT_RUN}
+    found: dict[str, Any] = {
+        "method": row.name,
+        "reconstruction": "yes" if row.reconstruction else "no",
+        "seeds": " ".join(str(run.seed) for run in runs) or NOT_RUN,
+    }
     for part in summary.parts:
         for metric in METRICS:
             key = f"{part}_{metric}"
@@ -144,12 +150,13 @@ def _numbers(summary: Summary, row: Row) -> dict[str, Any]:
             published = summary.published
             if published and (published.part, published.metric) == (part, metric):
                 found[f"published_{key}"] = published.figures.get(row.name, "")
-    first, added = (runs[0] if runs else {}), added_parameters(summary, row)
-    found["parameters"], found["parameters_added"] = first.get("parameters", ""), "" if added is None else added
+    added = summary.added_parameters(row)
+    found["parameters"] = runs[0].parameters if runs else ""
+    found["parameters_added"] = "" if added is None else added
     for key in ("tokens_per_second", "training_seconds"):
-        found.update(_spread(key, row.values(lambda run, key=key: run.get(key))))
-    found["peak_memory_gib"] = "" if peak_memory(row) is None else peak_memory(row)
-    found.update(_spread("validation_loss", row.values(final_loss)))
+        found.update(_spread(key, row.values(lambda run, key=key: getattr(run, key))))
+    found["peak_memory_gib"] = "" if row.peak_memory is None else row.peak_memory
+    found.update(_spread("validation_loss", row.final_loss))
     for part, lengths in summary.lengths.items():
         for i in lengths.shown:
             found.update(_spread(f"{part}_bleu_{bucket_names()[i].replace('-', '_')}_words", lengths.rows[row.name][i]))

@@ -2,52 +2,26 @@
 
 from __future__ import annotations
 
-import statistics
 from dataclasses import dataclass, field
-from typing import Callable
 
-from ..contract import PositionError
-from .records import Published, Record, label
-from .sentences import BUCKETS, METRICS, Sentences, by_length, paired
+from ..core import PositionError
+from ..messages import join, shorten
+from ..scoring.record import Record
+from ..scoring.sentences import METRICS, SentenceStatistics
+from .published import Published
+from .records import label
+from .rows import Row, Values, find_row, make_rows
+from .significance import paired_test
+from .source_length import BUCKETS, bleu_by_length
 
 #: BLEU of fewer sentences is not shown
-FEWEST = 50
-
-
-@dataclass(frozen=True)
-class Values:
-    """One number of one method by seed."""
-
-    by_seed: dict[int, float]
-
-    @property
-    def n(self) -> int:
-        return len(self.by_seed)
-
-    @property
-    def mean(self) -> float:
-        return statistics.fmean(self.by_seed.values())
-
-    @property
-    def sd(self) -> float | None:
-        return statistics.stdev(self.by_seed.values()) if self.n > 1 else None
-
-
-@dataclass(frozen=True)
-class Row:
-    name: str
-    runs: list[Record]  # by seed; none for a method that was not run
-
-    def values(self, get: Callable[[Record], float | None]) -> Values | None:
-        found = {run["seed"]: value for run in self.runs if (value := get(run)) is not None}
-        return Values(found) if found else None
-
-    def score(self, part: str, metric: str) -> Values | None:
-        return self.values(lambda run: run["parts"].get(part, {}).get(metric))
+MIN_SENTENCES = 50
 
 
 @dataclass(frozen=True)
 class Difference:
+    """One score of a row less that of the baseline."""
+
     values: Values  # over the seeds that both have
     p: dict[int, float]  # by seed, where the statistics of the sentences are there
 
@@ -68,6 +42,8 @@ class Lengths:
 
 @dataclass(frozen=True)
 class Summary:
+    """All that the tables, plots and notes of a report are made from."""
+
     rows: list[Row]
     parts: list[str]
     published: Published | None = None
@@ -86,104 +62,10 @@ class Summary:
         """Of the method with most of them."""
         return max(len(row.runs) for row in self.rows)
 
-    @property
-    def reference(self) -> Row | None:
-        """The row without any position, from which added parameters count."""
-        return next((row for row in self.rows if row.name == "none" and row.runs), None)
-
-
-def rows(records: list[Record], expected: list[str]) -> list[Row]:
-    """Expected methods first and in their order, all others by name."""
-    by_label: dict[str, list[Record]] = {name: [] for name in expected}
-    for record in sorted(records, key=lambda record: (label(record), record["seed"])):
-        by_label.setdefault(label(record), []).append(record)
-    return [Row(name, runs) for name, runs in by_label.items()]
-
-
-def parts(records: list[Record]) -> list[str]:
-    return list(dict.fromkeys(part for record in records for part in record["parts"]))
-
-
-def choose_baseline(rows: list[Row], wanted: str | None) -> str:
-    names = [row.name for row in rows if row.runs]
-    if wanted is None:
-        return "sinusoidal" if "sinusoidal" in names else names[0]
-    if wanted not in names:
-        raise PositionError(f"there is no run of the baseline {wanted}; the runs are of {', '.join(names)}")
-    return wanted
-
-
-def require_part(published: Published, parts: list[str]) -> None:
-    if published.part not in parts:
-        raise PositionError(f"the published figures are of part {published.part}; the runs have {', '.join(parts)}")
-
-
-def statistics_of(run: Record, part: str) -> Sentences | None:
-    text = run["parts"].get(part, {}).get("statistics")
-    if text is None:
-        return None
-    try:
-        return Sentences.unpack(text)
-    except Exception:  # a damaged text can fail in any of four steps
-        name = f"{label(run)}, seed {run['seed']}"
-        raise PositionError(f"the sentence statistics of {name}, part {part} are damaged; score the run again") from None
-
-
-def differences(
-    rows: list[Row], parts: list[str], baseline: str, test: str, samples: int
-) -> dict[tuple[str, str, str], Difference]:
-    """Every row against the baseline, seed by seed."""
-    found = {}
-    for part in parts:
-        tested = _tests(rows, part, baseline, test, samples)
-        for metric in METRICS:
-            base = next(row for row in rows if row.name == baseline).score(part, metric)
-            for row in rows:
-                ours = row.score(part, metric)
-                seeds = ours.by_seed.keys() & base.by_seed.keys() if ours and base and row.name != baseline else ()
-                if seeds:
-                    values = Values({seed: ours.by_seed[seed] - base.by_seed[seed] for seed in sorted(seeds)})
-                    p = {seed: tested[seed, row.name][metric] for seed in sorted(seeds) if (seed, row.name) in tested}
-                    found[row.name, part, metric] = Difference(values, p)
-    return found
-
-
-def _tests(rows: list[Row], part: str, baseline: str, test: str, samples: int) -> dict[tuple[int, str], dict[str, float]]:
-    by_seed: dict[int, dict[str, Sentences]] = {}
-    for row in rows:
-        for run in row.runs:
-            counted = statistics_of(run, part)
-            if counted is not None:
-                by_seed.setdefault(run["seed"], {})[row.name] = counted
-    found = {}
-    for seed, systems in by_seed.items():
-        base = systems.pop(baseline, None)
-        if base is not None and systems:
-            found.update({(seed, name): p for name, p in paired(base, systems, test, samples).items()})
-    return found
-
-
-def lengths(rows: list[Row], part: str) -> Lengths | None:
-    """None where no run keeps the lengths of its sources."""
-    found: dict[str, dict[int, list[tuple[int, float | None]]]] = {}
-    for row in rows:
-        for run in row.runs:
-            counted = statistics_of(run, part)
-            if counted is not None and counted.source_words:
-                found.setdefault(row.name, {})[run["seed"]] = by_length(counted)
-    if not found:
-        return None
-    numbers = [number for number, _ in next(iter(next(iter(found.values())).values()))]
-    scores = {
-        row.name: [
-            Values({seed: buckets[i][1] for seed, buckets in found[row.name].items()})
-            if row.name in found and numbers[i] >= FEWEST
-            else None
-            for i in range(len(BUCKETS))
-        ]
-        for row in rows
-    }
-    return Lengths(numbers, scores)
+    def added_parameters(self, row: Row) -> int | None:
+        """Over those of the row without any position."""
+        plain = next((row for row in self.rows if row.name == "none" and row.runs), None)
+        return row.runs[0].parameters - plain.runs[0].parameters if plain and row.runs else None
 
 
 def summarise(
@@ -196,11 +78,88 @@ def summarise(
     samples: int = 0,
 ) -> Summary:
     """Without `compare`, the scores alone: the tests take a while."""
-    table, names = rows(records, expected), parts(records)
-    if published:
-        require_part(published, names)
+    rows = make_rows(records, expected)
+    parts = list(dict.fromkeys(part for record in records for part in record.parts))
+    if published and published.part not in parts:
+        raise PositionError(f"the published figures are of part {shorten(published.part)}; the runs have {join(parts, 8)}")
     if not compare:
-        return Summary(table, names, published)
-    chosen = choose_baseline(table, baseline)
-    by_part = {part: found for part in names if (found := lengths(table, part))}
-    return Summary(table, names, published, chosen, test, samples, differences(table, names, chosen, test, samples), by_part)
+        return Summary(rows, parts, published)
+    chosen = _baseline(rows, baseline)
+    lengths = {part: found for part in parts if (found := _lengths(rows, part))}
+    return Summary(rows, parts, published, chosen.name, test, samples, _differences(rows, parts, chosen, test, samples), lengths)
+
+
+def _baseline(rows: list[Row], wanted: str | None) -> Row:
+    if wanted is not None:
+        return find_row(rows, wanted)
+    run = [row for row in rows if row.runs]
+    return next((row for row in run if row.name == "sinusoidal"), run[0])
+
+
+def _statistics(run: Record, part: str) -> SentenceStatistics | None:
+    """Of the sentences of a part; None where the run was scored without them or lacks the part."""
+    scores = run.parts.get(part)
+    if scores is None or scores.statistics is None:
+        return None
+    try:
+        found = SentenceStatistics.unpack(scores.statistics)
+        if len(found.bleu) != scores.sentences:
+            raise ValueError("statistics of another number of sentences")
+        return found
+    except Exception:  # a damaged text can fail in any of four steps
+        name = f"{shorten(label(run))}, seed {run.seed}, part {shorten(part)}"
+        raise PositionError(f"the sentence statistics of {name} are damaged; score the run again") from None
+
+
+def _differences(
+    rows: list[Row], parts: list[str], baseline: Row, test: str, samples: int
+) -> dict[tuple[str, str, str], Difference]:
+    """Every row against the baseline, seed by seed."""
+    found = {}
+    for part in parts:
+        tested = _tests(rows, part, baseline, test, samples)
+        for metric in METRICS:
+            base = baseline.score(part, metric)
+            for row in rows:
+                ours = row.score(part, metric)
+                seeds = ours.by_seed.keys() & base.by_seed.keys() if ours and base and row is not baseline else ()
+                if seeds:
+                    values = Values({seed: ours.by_seed[seed] - base.by_seed[seed] for seed in sorted(seeds)})
+                    p = {seed: tested[seed, row.name][metric] for seed in sorted(seeds) if (seed, row.name) in tested}
+                    found[row.name, part, metric] = Difference(values, p)
+    return found
+
+
+def _tests(rows: list[Row], part: str, baseline: Row, test: str, samples: int) -> dict[tuple[int, str], dict[str, float]]:
+    """The p-values by seed and row, where a row and the baseline have statistics of the same seed."""
+    by_seed: dict[int, dict[str, SentenceStatistics]] = {}
+    for row in rows:
+        for run in row.runs:
+            counted = _statistics(run, part)
+            if counted is not None:
+                by_seed.setdefault(run.seed, {})[row.name] = counted
+    found = {}
+    for seed, systems in by_seed.items():
+        base = systems.pop(baseline.name, None)
+        if base is not None and systems:
+            found.update({(seed, name): p for name, p in paired_test(base, systems, test, samples).items()})
+    return found
+
+
+def _lengths(rows: list[Row], part: str) -> Lengths | None:
+    """None where no run keeps the lengths of its sources."""
+    found: dict[str, dict[int, list[tuple[int, float | None]]]] = {}
+    for row in rows:
+        for run in row.runs:
+            counted = _statistics(run, part)
+            if counted is not None and counted.source_words:
+                found.setdefault(row.name, {})[run.seed] = bleu_by_length(counted)
+    if not found:
+        return None
+    numbers = [number for number, _ in next(iter(next(iter(found.values())).values()))]
+
+    def values(row: Row, i: int) -> Values | None:
+        by_seed = {seed: buckets[i][1] for seed, buckets in found.get(row.name, {}).items() if buckets[i][1] is not None}
+        return Values(by_seed) if by_seed and numbers[i] >= MIN_SENTENCES else None
+
+    return Lengths(numbers, {row.name: [values(row, i) for i in range(len(BUCKETS))] for row in rows})

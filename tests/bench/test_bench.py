@@ -3,13 +3,15 @@
 import argparse
 import csv
 import json
+import subprocess
+import sys
 import weakref
 
 import pytest
 import torch
 
 from fairseq_posenc import cli
-from fairseq_posenc.bench import actions, command, counting, models, output, timing
+from fairseq_posenc.bench import actions, benchmark, command, comparison, counting, models, peers, settings, tables, timing
 
 CPU = torch.device("cpu")
 
@@ -85,7 +87,7 @@ def test_a_profile_shows_what_differs():
     x = torch.randn(64, 64)
     own, stock = (counting.operators(action, CPU) for action in (lambda: (x @ x).exp(), lambda: x @ x))
     assert own["aten::exp"] > 0 and "aten::exp" not in stock
-    assert output.differences({"a": 1.0, "b": 5.0, "c": 2.0}, {"a": 1.5, "c": 9.0, "d": 6.0}) == {
+    assert counting.differences({"a": 1.0, "b": 5.0, "c": 2.0}, {"a": 1.5, "c": 9.0, "d": 6.0}) == {
         "c": [2.0, 9.0], "d": [0.0, 6.0], "b": [5.0, 0.0], "a": [1.0, 1.5]
     }  # fmt: skip
 
@@ -130,7 +132,7 @@ def test_the_method_stands_where_it_is_measured(site):
     placed = {
         "encoder": model.encoder.position, "decoder": model.decoder.position, "cross": model.decoder.cross_position
     }  # fmt: skip
-    have = {name for name, placement in placed.items() if any(part.card.name == "shaw" for part in placement.parts)}
+    have = {name for name, placement in placed.items() if any(part.card.name == "shaw" for part in placement.methods)}
     assert have == ({"encoder", "decoder"} if site == "model" else {site})
 
 
@@ -140,8 +142,9 @@ def test_a_small_benchmark_and_its_files(tmp_path, capsys):
     options = "--size tiny --rounds 2 --shapes 2x8 --lengths 8 16 --steps 4 --sites model cross --profile".split()
     assert cli.main(["bench", "t5", "xpos", "learned", *options, "--output", str(folder)]) == 0
     shown = capsys.readouterr().out
-    assert shown in (folder / "bench.md").read_text()
+    assert max(map(len, shown.splitlines()[:-2])) <= 80 and "training" in shown and "attention" in shown
     results = json.loads((folder / "bench.json").read_text())
+    assert tables.markdown(results) in (folder / "bench.md").read_text()
     rows = [(row["method"], row["site"]) for row in results["rows"]]
     assert rows == [("t5", "model"), ("xpos", "model"), ("learned", "model"), ("t5", "cross")]
     row = results["rows"][0]
@@ -165,7 +168,7 @@ def test_a_benchmark_goes_on_where_it_was_interrupted(tmp_path, monkeypatch, cap
         if "rope" in measured:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(command, "_measure", measure)
+    monkeypatch.setattr(benchmark, "_measure", measure)
     options = ["--shapes", "2x8", "--output", str(tmp_path)]
     assert cli.main(["bench", "t5", *options]) == 0
     with pytest.raises(KeyboardInterrupt):
@@ -192,9 +195,9 @@ def command_line(arguments):
 
 
 def test_decoding_is_shown_as_speed_and_one_attention_with_its_memory():
-    assert output._cell("decoding", {"median": 2.0, "low": 1.0, "high": 4.0}) == "0.50 (0.25-1.00)"
-    assert output._cell("training 2x8", {"median": 2.0, "low": 1.0, "high": 4.0}) == "2.00 (1.00-4.00)"
-    assert output._cell("attention 8", {"median": 2.0, "low": 1.0, "high": 4.0, "memory": 3.0}) == "2.00 (1.00-4.00) / 3.00"
+    assert tables._cell("decoding", {"median": 2.0, "low": 1.0, "high": 4.0}) == "0.50 (0.25-1.00)"
+    assert tables._cell("training 2x8", {"median": 2.0, "low": 1.0, "high": 4.0}) == "2.00 (1.00-4.00)"
+    assert tables._cell("attention 8", {"median": 2.0, "low": 1.0, "high": 4.0, "memory": 3.0}) == "2.00 (1.00-4.00) / 3.00"
 
 
 @pytest.mark.parametrize(
@@ -203,6 +206,11 @@ def test_decoding_is_shown_as_speed_and_one_attention_with_its_memory():
         (["shw"], "did you mean 'shaw'"),
         (["shaw:max_distnce=3", "t6"], "did you mean 't5'"),
         (["t5", "--shapes", "32"], "such as 32x32"),
+        (["t5", "--lengths", "32,x"], "--lengths 'x' is no number of words"),
+        (["t5", "--lengths", "t5", "32"], "--lengths 't5' is no number of words"),
+        (["t5", "--sites", "encode"], "--sites 'encode' is no site"),
+        (["t5", "--size", "huge"], "--size huge is not known; choose one of base, tiny, small, big"),
+        (["--peers", "alibi"], "--peers has no peer of alibi; choose from shaw"),
         (["xpos", "--sites", "encoder"], "none of these methods stands at encoder: xpos"),
         (["t5", "--rounds", "0"], "at least 1"),
         (["t5", "--device", "cuda"], "leave it out to measure on the CPU"),
@@ -214,3 +222,63 @@ def test_mistakes_are_one_line(arguments, wanted, capsys, monkeypatch):
     assert cli.main(["bench", *arguments]) == 2
     error = capsys.readouterr().err
     assert wanted in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("given", [["--lengths", "512", "64", "t5"], ["--lengths", "512,64", "t5"], ["t5", "--lengths=512,64"]])
+def test_values_of_an_option_end_where_methods_begin(given):
+    parsed = command_line([*given, "--sites", "encoder", "cross", "shaw:max_distance=3"])
+    found = settings.Settings.of(command.with_defaults(parsed))
+    assert found.lengths == [512, 64] and found.sites == ["encoder", "cross"]
+    assert sorted(found.specs) == ["shaw:max_distance=3", "t5"]
+
+
+def test_tables_are_no_wider_than_the_terminal():
+    head, body = ["method", "site", *(f"measure {n}" for n in range(9))], [["t5", "model", *(f"{n}.00" for n in range(9))]]
+    for width in (30, 60, 200):
+        shown = tables._fitted(head, body, width, 2)
+        assert max(map(len, shown.splitlines())) <= width
+        assert all(shown.count(f"measure {n}") == 1 for n in range(9))
+    assert shown.count("method") == 1
+
+
+def test_the_parser_imports_neither_torch_nor_fairseq():
+    code = "import argparse, sys; from fairseq_posenc.bench import command; command.configure(argparse.ArgumentParser()); "
+    code += "print(*{'torch', 'fairseq', 'matplotlib'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "\n"
+
+
+# --- beside peers ---
+
+
+def test_a_comparison_with_peers(tmp_path, capsys):
+    options = f"--peers --size tiny --rounds 1 --shapes 2x8,1x16 --output {tmp_path}".split()
+    assert cli.main(["bench", *options]) == 0
+    shown = capsys.readouterr().out
+    rows = json.loads((tmp_path / "peers.json").read_text())["rows"]
+    assert [row["method"] for row in rows] == [pair.method for pair in peers.PAIRS]
+    assert all(set(row["2x8"]) == set(row["1x16"]) == {"median", "low", "high"} and row["peer"] in shown for row in rows)
+    with open(tmp_path / "peers.csv", encoding="utf-8") as file:
+        assert len(list(csv.DictReader(file))) == 2 * 3 * len(rows)
+
+
+@pytest.mark.parametrize("pair", peers.PAIRS, ids=lambda pair: pair.method)
+def test_a_peer_reaches_all_its_parameters(pair):
+    """What is timed is the whole attention: every parameter gets a gradient, and the output is as wide as the input."""
+    sizes = peers.Sizes(32, 4, 9)
+    peer, x = pair.build(sizes), torch.randn(2, 9, 32)
+    out = peer(x)
+    assert out.shape == x.shape
+    out.square().sum().backward()
+    assert [name for name, p in peer.named_parameters() if p.grad is None] == []
+
+
+def test_a_missing_peer_is_one_line(monkeypatch, capsys):
+    monkeypatch.setattr(peers.importlib.util, "find_spec", lambda name: None if name == "x_transformers" else True)
+    assert [pair.method for pair in comparison.installed(["rope", "cope", "forgetting"])] == ["rope"]
+    error = capsys.readouterr().err
+    assert error == (
+        "x_transformers is not installed, so these are left out: cope, forgetting; pip install 'fairseq_posenc[test]'\n"
+    )
+    assert cli.main(["bench", "--peers", "cope"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "no peer of cope is installed: pip install" in error

@@ -1,12 +1,13 @@
 """The posenc command, in this process: what it prints, and what it says to wrong input."""
 
-import shutil
 from pathlib import Path
 
 import pytest
 
 import fairseq_posenc as posenc
-from fairseq_posenc import catalog, registry
+from fairseq_posenc import catalog
+from fairseq_posenc import spec as parsing
+from fairseq_posenc.bibliography import bibtex
 from fairseq_posenc.cli import main
 
 ROOT = Path(__file__).parents[2]
@@ -17,13 +18,36 @@ def test_path_is_the_folder_for_user_dir(capsys):
     assert Path(capsys.readouterr().out.strip()) == ROOT / "fairseq_posenc"
 
 
+def table(out: str) -> list[dict]:
+    head, *rows = (line.split("\t") for line in out.splitlines())
+    return [dict(zip(head, row)) for row in rows]
+
+
 def test_list_has_every_method_with_its_number_of_parameters(capsys):
-    assert main(["list", "--format", "tsv", "--embed-dim", "256", "--heads", "4", "--layers", "2", "--max-positions", "100"]) == 0
-    head, *rows = (line.split("\t") for line in capsys.readouterr().out.splitlines())
-    head = [cell.strip() for cell in head]
-    numbers = {row[0].strip(): row[head.index("number")].strip() for row in rows}
+    sizes = ["--embed-dim", "256", "--heads", "4", "--layers", "2", "--max-positions", "100"]
+    assert main(["list", "--format", "tsv", *sizes]) == 0
+    numbers = {row["method"]: row["number"] for row in table(capsys.readouterr().out)}
     assert list(numbers) == posenc.names()
-    assert numbers["learned"] == f"{102 * 256:,}" and numbers["shaw"] == f"{2 * 33 * 64 * 2:,}" and numbers["rope"] == "0"
+    assert numbers["learned"] == str(102 * 256) and numbers["shaw"] == str(2 * 33 * 64 * 2) and numbers["rope"] == "0"
+    # what posenc_<method> has at the first site of the authors: the first layer alone, a causal decoder, learned positions too
+    assert (
+        numbers["dufter_abs"] == str(4 * 100 * 100)
+        and numbers["cope"] == str(2 * 64 * 64)
+        and numbers["window"] == str(102 * 256)
+    )
+
+
+def test_list_fits_a_terminal(capsys):
+    main(["list"])
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 100
+
+
+def test_list_shows_the_columns_that_are_asked_for(capsys):
+    main(["list", "--format", "tsv", "--columns", "method,parameters"])
+    found = {row["method"]: row["parameters"] for row in table(capsys.readouterr().out)}
+    assert found["t5"] == "tables buckets" and found["rope"] == "0"
+    main(["list", "--format", "tsv", "--columns", "all"])
+    assert set(table(capsys.readouterr().out)[0]) == set(catalog.COLUMNS)
 
 
 @pytest.mark.parametrize(
@@ -46,11 +70,10 @@ def test_list_filters(capsys, filters, agrees):
 def test_show_says_everything(capsys, name):
     assert main(["show", name]) == 0
     page, card = capsys.readouterr().out, posenc.card(name)
-    for wanted in (card.title, card.citation, *card.deviations, *(row[3] for row in registry.option_rows(name))):
+    for wanted in (card.title, bibtex(card.citations), *(row[3] for row in parsing.option_rows(name))):
         assert wanted in page
-    for label in ("Equation:", "Shapes:", "Source:", "Cost:"):
-        assert f"- {label}" in page, f"the docstring of {name} lacks {label}"
-    assert "Deviations:" in (registry.method_class(name).__doc__ or "")
+    for label, text in catalog.describe(name).sections.items():
+        assert f"- {label}: {text}" in page
 
 
 def test_show_bibtex_has_each_citation_once(capsys):
@@ -64,6 +87,8 @@ def test_show_bibtex_has_each_citation_once(capsys):
     [
         (["show", "shw"], "did you mean 'shaw'"),
         (["list", "--heads", "7"], "must be divisible"),
+        (["list", "--columns", "method,evidenc"], "did you mean 'evidence'"),
+        (["docs", "nowhere"], "posenc docs ."),
     ],
 )
 def test_wrong_input_is_one_line(capsys, arguments, says):
@@ -78,10 +103,14 @@ def test_unknown_command_is_refused(capsys):
     assert stopped.value.code == 2 and "list" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("given", ["-1", "0", "two", "1_000"])
+def test_counts_are_positive_whole_numbers(capsys, given):
+    with pytest.raises(SystemExit) as stopped:
+        main(["list", "--layers", given])
+    assert stopped.value.code == 2 and "positive whole number" in capsys.readouterr().err
+
+
 def test_docs_are_those_of_the_code(tmp_path):
     """Renew with: posenc docs ."""
-    shutil.copy(ROOT / "README.md", tmp_path)
-    (tmp_path / "docs").mkdir()
-    catalog.write_docs(tmp_path / "README.md", tmp_path / "docs" / "methods.md")
-    for file in ("README.md", "docs/methods.md"):
-        assert (tmp_path / file).read_text(encoding="utf-8") == (ROOT / file).read_text(encoding="utf-8"), file
+    catalog.write_docs(tmp_path / "methods.md")
+    assert (tmp_path / "methods.md").read_text(encoding="utf-8") == (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")

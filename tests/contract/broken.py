@@ -8,15 +8,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.contract import AttentionContext, MethodCard, Options, PositionMethod, Positions, option
+from fairseq_posenc.core import AttentionContext, MethodCard, Options, PositionMethod, Positions, option
+from fairseq_posenc.methods.rotary.rope import Rope
 
 
 def card(name: str, **changes) -> MethodCard:
     """A card that is true of `Sound`, with what a broken method claims instead."""
     true = MethodCard(
-        name=name, title=name, citation="", equation="", survey="", reference="relative", injection="MAM", learnable=True,
-        recurring=True, beyond="runs", evidence="reconstruction", sites=("encoder", "decoder", "cross"),
-        count=lambda options, dims, site: 2 * dims.num_heads,
+        name=name, title=name, citations=(), survey="", reference="relative", injection="MAM", learnable=True,
+        recurring=True, extrapolation="runs", evidence="reconstruction", sites=("encoder", "decoder", "cross"),
+        parameters="2 * h",
     )  # fmt: skip
     return dataclasses.replace(true, **changes)
 
@@ -26,8 +27,8 @@ class Sound(PositionMethod):
 
     card = card("sound")
 
-    def __init__(self, options, dims, site):
-        super().__init__(options, dims, site)
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
         self.slopes = nn.Parameter(torch.arange(1.0, 2 * dims.num_heads + 1).view(2, -1, 1, 1) / 4)
 
     def bias(self, ctx: AttentionContext) -> Tensor:
@@ -63,7 +64,7 @@ class LeaksFuture(Sound):
 class OwnKernel(PositionMethod):
     """A sound kernel of its own, from which the next three differ."""
 
-    card = card("own_kernel", learnable=False, count=lambda options, dims, site: 0)
+    card = card("own_kernel", learnable=False, parameters="0")
 
     def attend(self, q, k, v, ctx):
         delta = ctx.keys.ids.unsqueeze(-2) - ctx.queries.ids.unsqueeze(-1)
@@ -76,17 +77,17 @@ class OwnKernel(PositionMethod):
 
 
 class ForgetsCausality(OwnKernel):
-    card = card("forgets_causality", learnable=False, count=lambda options, dims, site: 0)
+    card = card("forgets_causality", learnable=False, parameters="0")
 
     def hidden(self, delta, ctx):
-        return super().hidden(delta, ctx.at(causal=False))
+        return super().hidden(delta, ctx.replace(causal=False))
 
 
 class ForgetsPadding(OwnKernel):
-    card = card("forgets_padding", learnable=False, count=lambda options, dims, site: 0)
+    card = card("forgets_padding", learnable=False, parameters="0")
 
     def hidden(self, delta, ctx):
-        return super().hidden(delta, ctx.at(key_padding=None))
+        return super().hidden(delta, ctx.replace(key_padding=None))
 
 
 class MixesSentences(Sound):
@@ -109,28 +110,28 @@ class RunningSum(Sound):
         return x + total / 8
 
     def remember(self, state, total):
-        state.keep("sum", total)
+        state.store_per_row("sum", total)
 
 
-class ReadsWords(Sound):
+class ReadsContent(Sound):
     """A bias of words that does not say so, which decoding would make ahead of them."""
 
-    card = card("reads_words", sites=("decoder",))
+    card = card("reads_content", sites=("decoder",))
     per_layer = True
 
     def bias(self, ctx):
         return super().bias(ctx) + ctx.inputs[1].mean(-1)[:, None, None]
 
 
-class SaysThatItReadsWords(ReadsWords):
-    card = card("says_that_it_reads_words", sites=("decoder",))
-    reads_words = True
+class SaysThatItReadsContent(ReadsContent):
+    card = card("says_that_it_reads_content", sites=("decoder",))
+    content_dependent = True
 
     def bias(self, ctx):
         words = ctx.inputs[1].mean(-1)
         if ctx.state is not None:
             known = ctx.state.get("words")
-            words = ctx.state.keep("words", words if known is None else torch.cat([known, words], 1))
+            words = ctx.state.store_per_row("words", words if known is None else torch.cat([known, words], 1))
         return Sound.bias(self, ctx) + words[:, None, None]
 
 
@@ -142,7 +143,7 @@ class FixesPositions(Sound):
     def bias(self, ctx):
         if ctx.state is not None:
             known = ctx.state.get("ids")
-            ctx = ctx.at(keys=Positions(ctx.state.fix("ids", ctx.keys.ids) if known is None else known))
+            ctx = ctx.replace(keys=Positions(ctx.state.store_shared("ids", ctx.keys.ids) if known is None else known))
         return super().bias(ctx)
 
 
@@ -150,7 +151,7 @@ class StaysWhenBeamsMove(RunningSum):
     card = card("stays_when_beams_move", sites=("decoder",))
 
     def remember(self, state, total):
-        state.fix("sum", total)
+        state.store_shared("sum", total)
 
 
 class ForgetsItsState(RunningSum):
@@ -161,15 +162,15 @@ class ForgetsItsState(RunningSum):
 
 
 class UnusedParameter(Sound):
-    card = card("unused_parameter", count=lambda options, dims, site: 2 * dims.num_heads + 1)
+    card = card("unused_parameter", parameters="2 * h + 1")
 
-    def __init__(self, options, dims, site):
-        super().__init__(options, dims, site)
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
         self.idle = nn.Parameter(torch.ones(1))
 
 
 class MultipliedByZero(UnusedParameter):
-    card = card("multiplied_by_zero", count=lambda options, dims, site: 2 * dims.num_heads + 1)
+    card = card("multiplied_by_zero", parameters="2 * h + 1")
 
     def bias(self, ctx):
         return super().bias(ctx) + 0 * self.idle
@@ -194,8 +195,8 @@ class ChangesItself(Sound):
 class ChangesItsBuffer(Sound):
     card = card("changes_its_buffer")
 
-    def __init__(self, options, dims, site):
-        super().__init__(options, dims, site)
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
         self.register_buffer("calls", torch.zeros(()), persistent=False)
 
     def bias(self, ctx):
@@ -229,7 +230,7 @@ class RandomScores(Sound):
 
 
 class WrongCount(Sound):
-    card = card("wrong_count", count=lambda options, dims, site: 2 * dims.num_heads * dims.num_layers)
+    card = card("wrong_count", parameters="2 * h * L")
 
 
 class NotLearnable(Sound):
@@ -261,12 +262,12 @@ class NotUnbound(Sound):
 
 
 class NotLimited(Sound):
-    card = card("not_limited", beyond="error")
+    card = card("not_limited", extrapolation="error")
     limit = key_limit = None
 
 
 class LimitedTooEarly(Sound):
-    card = card("limited_too_early", beyond="error")
+    card = card("limited_too_early", extrapolation="error")
     limit = property(lambda self: self.dims.max_positions - 1)
 
 
@@ -278,7 +279,7 @@ class DependsOnTheLimit(Sound):
 
 
 class NotClipped(Sound):
-    card = card("not_clipped", beyond="clips")
+    card = card("not_clipped", extrapolation="clips")
 
 
 class Clipped(Sound):
@@ -286,18 +287,18 @@ class Clipped(Sound):
 
     def bias(self, ctx):
         far = Positions(ctx.keys.ids.clamp(min=ctx.queries.last - 7))
-        return super().bias(ctx.at(keys=far)).clamp(min=-7)
+        return super().bias(ctx.replace(keys=far)).clamp(min=-7)
 
 
-class BlindToDirection(Sound):
-    card = card("blind", learnable=False, count=lambda options, dims, site: 0)
+class TellsNoDirection(Sound):
+    card = card("no_direction", learnable=False, parameters="0")
 
     def bias(self, ctx):
         return -(ctx.keys.ids.unsqueeze(-2) - ctx.queries.ids.unsqueeze(-1)).abs().unsqueeze(1).float()
 
 
 class NoEffect(PositionMethod):
-    card = card("no_effect", learnable=False, count=lambda options, dims, site: 0)
+    card = card("no_effect", learnable=False, parameters="0")
 
 
 class CountedOnly(Sound):
@@ -305,7 +306,7 @@ class CountedOnly(Sound):
 
     def bias(self, ctx):
         at = [Positions.counted(at.start or 0, at.ids.size(1)) for at in (ctx.queries, ctx.keys)]
-        return super().bias(ctx.at(queries=at[0], keys=at[1])) * (1 if ctx.keys.start is not None else 2)
+        return super().bias(ctx.replace(queries=at[0], keys=at[1])) * (1 if ctx.keys.start is not None else 2)
 
 
 class HalfPositions(Sound):
@@ -313,7 +314,7 @@ class HalfPositions(Sound):
 
     def bias(self, ctx):
         at = [Positions(at.ids.to(self.slopes.dtype)) for at in (ctx.queries, ctx.keys)]
-        return super().bias(ctx.at(queries=at[0], keys=at[1]))
+        return super().bias(ctx.replace(queries=at[0], keys=at[1]))
 
 
 class WidensEverything(Sound):
@@ -344,8 +345,8 @@ class ChangesWeights(Sound):
 class SavesItsTable(Sound):
     card = card("saves_its_table")
 
-    def __init__(self, options, dims, site):
-        super().__init__(options, dims, site)
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
         self.register_buffer("table", torch.zeros(3))
 
 
@@ -355,3 +356,40 @@ class IgnoresAnOption(Sound):
         strong: bool = option(False, "a stronger bias")
 
     card = card("ignores_an_option")
+
+
+class ClaimsNoDirection(Sound):
+    card = card("claims_no_direction", directional=False)
+
+
+class RotaryClaimsAbsolute(Rope):
+    card = dataclasses.replace(Rope.card, name="rotary_claims_absolute", reference="absolute")
+
+
+class RotaryClaimsClipping(Rope):
+    card = dataclasses.replace(Rope.card, name="rotary_claims_clipping", extrapolation="clips")
+
+
+class NotStochastic(Sound):
+    card = card("not_stochastic")
+
+    def draw(self, ctx):
+        return torch.rand(1)
+
+
+class ClaimsNoise(Sound):
+    card = card("claims_noise", stochastic=True)
+
+
+class ClaimsNothing(Sound):
+    card = card("claims_nothing", reference="none")
+
+
+class MasksForNothing(Sound):
+    """Says that all keys may be seen where its positions are asked for, and lets none be seen where they are used."""
+
+    card = card("masks_for_nothing")
+
+    def mask(self, ctx):
+        used = ctx.inputs is not None
+        return torch.full((1, 1, ctx.queries.ids.size(1), ctx.keys.ids.size(1)), not used)

@@ -12,15 +12,20 @@ import typing
 from collections.abc import Iterator
 from typing import Callable, Optional
 
+import pytest
+
 from fairseq_posenc import registry
-from fairseq_posenc.contract import Dims, PositionError, PositionMethod
+from fairseq_posenc import spec as parsing
+from fairseq_posenc.core import Dims, PositionError, PositionMethod
+from fairseq_posenc.core.hooks import OUTSIDE_ATTENTION
+from fairseq_posenc.declarations import Declaration, declarations
 
 SMALL = Dims(embed_dim=16, num_heads=4, num_layers=2, max_positions=64, max_key_positions=64, vocab_size=20)
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A spec at one site; `side` makes the side information of a batch of source tokens, where a method reads any."""
+    """A spec at one site; `side` makes the side inputs of one source sentence, where a method reads any."""
 
     spec: str
     site: str
@@ -31,19 +36,19 @@ class Case:
 
     @property
     def name(self) -> str:
-        return registry.parse(self.spec).parts[0].name
+        return parsing.parse(self.spec).methods[0].name
 
     @property
     def card(self):
         return registry.card(self.name)
 
     def method(self, dims: Dims = SMALL) -> PositionMethod:
-        return registry.build(self.spec, dims, self.site)[0]
+        return parsing.build(self.spec, dims.at(self.site), self.site)[0]
 
 
 def builds(spec: str, site: str) -> bool:
     try:
-        registry.build(spec, SMALL, site)
+        parsing.build(spec, SMALL.at(site), site)
     except PositionError:
         return False
     return True
@@ -63,10 +68,10 @@ def specs(name: str, site: str) -> list[str]:
 
 def _flips(name: str) -> list[str]:
     """option=value for every other choice, every other truth value, and every integer near its minimum."""
-    cls = registry.method_class(name)
-    hints = typing.get_type_hints(cls.Options)
+    options = registry.declaration(name).options
+    hints = typing.get_type_hints(options)
     found = []
-    for field in dataclasses.fields(cls.Options):
+    for field in dataclasses.fields(options):
         if field.name != "layers":
             found += [f"{field.name}={value}" for value in _others(hints[field.name], field)]
     return found
@@ -82,23 +87,45 @@ def _others(hint: typing.Any, field: dataclasses.Field) -> list[str]:
     return []
 
 
+@functools.cache
 def defaults() -> list[Case]:
     """Every method as it is, at every site of its card."""
     return [Case(name, site) for name in registry.names() for site in registry.card(name).all_sites]
 
 
+@functools.cache
 def all_cases() -> list[Case]:
     """Every method with every option flipped, at every site of its card."""
     return [Case(spec, case.site) for case in defaults() for spec in specs(case.name, case.site)]
 
 
+def marked(cases: list[Case]) -> list:
+    """The cases as parameters of a test; those with options changed belong to the full tier alone."""
+    return [pytest.param(case, id=str(case), marks=[pytest.mark.variant] * (case.spec != case.name)) for case in cases]
+
+
+def standalone(case: Case) -> bool:
+    """Whether an attention alone can serve it: nothing of it acts on hidden states outside of attention."""
+    return not any(method.hooks & OUTSIDE_ATTENTION for method in parsing.build(case.spec, SMALL.at(case.site), case.site))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Registered(Declaration):
+    """The declaration of a class of these tests."""
+
+    cls: type = None
+
+    def load(self) -> type:
+        return self.cls
+
+
 @contextlib.contextmanager
 def registered(*classes: type) -> Iterator[None]:
     """Puts classes of these tests into the registry for a while, as if they stood in methods/."""
-    table = registry._classes()
+    table = declarations()
     names = [cls.card.name for cls in classes]
     assert not set(names) & set(table), names
-    table.update(zip(names, classes))
+    table.update({cls.card.name: _Registered(cls.card, cls.Options, cls.__doc__ or "", "tests", "", "", cls) for cls in classes})
     try:
         yield
     finally:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
 import fairseq_posenc as posenc
+from fairseq_posenc import spec as parsing
+from fairseq_posenc.core import AttentionContext, PositionError, Positions
 
 from .cases import SMALL, Case
 from .models import close
@@ -39,15 +42,17 @@ def padding(keys: int, side: str) -> Tensor:
 def check_kernels(case: Case) -> None:
     """The fused and the explicit path give the same output and the same gradients, with and without padding and a mask."""
     built = attention(case)
-    own_kernel = built.placement.uses("attend", 0)
+    own_kernel = built.positions.uses("attend", 0)
     for side in (None, "right", "left"):
         for limited in (False, True):
             x, source = inputs(case)
             given = {"key_padding_mask": None if side is None else padding(len(source), side)}
-            if limited and own_kernel:
-                continue  # build_attention refuses this with its reason
             if limited:
                 given["attn_mask"] = torch.randn(len(x), len(source), dtype=torch.float64)
+            if limited and own_kernel:
+                with pytest.raises(PositionError, match="attn_mask"):
+                    built(x, source, source, **given)
+                continue
             found = [_run(built, x, source, need_weights=asked, **given) for asked in (False, True)]
             close(found[0], found[1], 1e-9)
 
@@ -69,25 +74,38 @@ def check_weights(case: Case) -> None:
         hidden = padding(len(source), side)
         out, weights = built(x, source, source, key_padding_mask=hidden)
         assert out.isfinite().all()
-        if built.placement.uses("attend", 0):
+        if built.positions.uses("attend", 0):
             assert weights is None
             continue
         close(weights.masked_select(hidden.unsqueeze(1)), torch.zeros(()).double().expand(int(hidden.sum()) * len(x)))
-        total = weights.sum(-1)
-        blind = torch.zeros_like(total)
-        if case.site == "decoder" and side == "left":  # nothing but padding up to here
-            blind = hidden.to(total.dtype)
-        if built.placement.uses("mask", 0):  # any number of heads may be blind
-            blind = (1 - total).mul(SMALL.num_heads).round().div(SMALL.num_heads)
-        close(total + blind, torch.ones_like(total))
+        total, expected = weights.sum(-1), _share_of_heads_that_see(case, hidden, len(x))
+        if case.site == "cross":
+            close(total, expected)
+        else:
+            close(total[~hidden], expected[~hidden])  # what stands at padding is nobody's
 
 
-def check_blind(case: Case) -> None:
+def _share_of_heads_that_see(case: Case, hidden: Tensor, queries: int) -> Tensor:
+    """How many of the heads may look at any key, from the methods' masks, padding and causality alone: [B, T]."""
+    keys = hidden.size(1)
+    seen = ~hidden[:, None, None].expand(-1, SMALL.num_heads, queries, -1)
+    if case.site == "decoder":
+        seen = seen & torch.ones(queries, keys, dtype=torch.bool).tril()
+    real = (~hidden).cumsum(1).sub(1).clamp(min=0)  # positions without padding
+    at = Positions(torch.arange(queries)[None]) if case.site == "cross" else Positions(real)
+    ctx = AttentionContext(at, Positions(real), causal=case.site == "decoder", cross=case.site == "cross")
+    for method in parsing.build(case.spec, SMALL.at(case.site), case.site):
+        if "mask" in method.hooks:
+            seen = seen & method.mask(ctx)
+    return seen.any(-1).double().mean(1)
+
+
+def check_fully_masked(case: Case) -> None:
     """Queries that may look nowhere give zeros, without NaN in output or gradient: in lone words, and behind masks."""
     built = attention(case)
     causal, diagonal = torch.ones(5, 5, dtype=torch.bool).triu(1), torch.eye(5, dtype=torch.bool)
     for keys, mask in ((1, None), (3, None), (5, causal), (5, diagonal)):
-        if mask is not None and built.placement.uses("attend", 0):
+        if mask is not None and built.positions.uses("attend", 0):
             continue  # build_attention refuses it
         x = torch.randn(keys, 2, SMALL.embed_dim, dtype=torch.float64, requires_grad=True)
         for asked in (False, True):
@@ -144,12 +162,14 @@ def check_attention_steps(case: Case) -> None:
 def check_scores(case: Case) -> None:
     """`scores` are the logits behind the weights, and some of the queries have the same scores as among all of them."""
     built = attention(case)
-    if built.placement.uses("attend", 0):
-        return
     x, source = inputs(case)
     keys = x if case.site != "cross" else source
+    if built.positions.uses("attend", 0):
+        with pytest.raises(PositionError, match="kernel of its own"):
+            built.scores(x, keys)
+        return
     scores = built.scores(x, keys)
-    if not built.placement.uses("mask", 0):
+    if not built.positions.uses("mask", 0):
         causal = torch.ones(len(x), len(keys), dtype=torch.bool).triu(1) & (case.site == "decoder")
         weights = scores.masked_fill(causal, float("-inf")).softmax(-1).mean(1)
         close(built(x, keys, keys)[1], weights, 1e-9)

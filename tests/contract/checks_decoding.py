@@ -7,7 +7,7 @@ from typing import Any, Optional
 import torch
 from torch import Tensor
 
-from fairseq_posenc.contract import AttentionContext, PositionMethod, Positions
+from fairseq_posenc.core import AttentionContext, PositionMethod, Positions
 
 from .cases import Case
 from .models import FIRST, LAST, batch, build_for, close, differ, encode, fixed, logits, sentences
@@ -117,7 +117,7 @@ def _looks_back(method: PositionMethod, length: int) -> bool:
     """Whether the method's own mask hides the last word from the first."""
     at = Positions.counted(0, length)
     masks = "mask" in type(method)._overridden
-    return masks and not bool(method.mask(AttentionContext("decoder", at, at))[..., 0, -1].any())
+    return masks and not bool(method.mask(AttentionContext(at, at))[..., 0, -1].any())
 
 
 def _other_words(words: Tensor) -> Tensor:

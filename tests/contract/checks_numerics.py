@@ -9,7 +9,7 @@ from torch import nn
 
 from .cases import Case
 from .checks_decoding import run
-from .models import build_for, close, logits, sentences, side_information
+from .models import build_for, close, logits, sentences, side_inputs
 
 #: the largest difference to float32 in units of the output's size, a few roundings of each type
 HALF = {torch.float16: 0.02, torch.bfloat16: 0.12}
@@ -71,7 +71,7 @@ def check_checkpointing(case: Case) -> None:
                 module.dropout = 0.3
         source, target = torch.stack(sentences(38, 7, 7)), torch.stack(sentences(39, 6, 6))
         torch.manual_seed(40)
-        model(source, None, target, structure=side_information(model, source))[0].square().sum().backward()
+        model(source, None, target, side_inputs=side_inputs(model, source))[0].square().sum().backward()
         found.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
     assert found[0].keys() == found[1].keys() and any(name.startswith("encoder.layers") for name in found[0])
     for name, grad in found[0].items():

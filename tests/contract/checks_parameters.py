@@ -8,8 +8,9 @@ import torch
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
 from torch import Tensor, nn
 
-from fairseq_posenc import registry
-from fairseq_posenc.contract import PositionError
+from fairseq_posenc import spec as parsing
+from fairseq_posenc.core import PositionError
+from fairseq_posenc.core.hooks import BEFORE_LAYERS, IN_MATRIX
 
 from .cases import SMALL, Case
 from .checks_attention import attention, inputs
@@ -21,16 +22,11 @@ from .models import (
     close,
     differ,
     logits,
-    placements,
     position_parameters,
+    positions_by_site,
     sentences,
-    side_information,
+    side_inputs,
 )  # fmt: skip
-
-#: hooks that act in the attention matrix; the others change vectors
-MATRIX = frozenset(
-    {"rotate_query", "rotate_key", "bias", "content_scores", "rescale", "mask", "content_values", "attend", "scale"}
-)
 
 
 def check_count(case: Case) -> None:
@@ -43,20 +39,21 @@ def check_count(case: Case) -> None:
     for dims in shapes:
         for spec in (case.spec, _with(case.spec, "layers=0")):
             try:
-                method = registry.build(spec, dims, case.site)[0]
+                method = parsing.build(spec, dims.at(case.site), case.site)[0]
             except PositionError:
                 assert "layers" in spec  # check_layers decides where this is right
                 continue
             found = sum(p.numel() for p in method.parameters() if p.requires_grad)
-            assert found == case.card.count(method.options, method.dims, case.site), (spec, dims)
+            assert found == case.card.count(method.options, method.dims), (spec, dims)
 
 
 def check_flags(case: Case) -> None:
     """learnable, recurring and injection say what the hooks and the parameters say."""
     method, card = case.method(), case.card
     assert card.learnable == any(p.requires_grad for p in method.parameters()), "learnable"
-    assert card.recurring == bool(method.hooks - {"positions", "draw", "embed"}), "recurring"
-    inside = bool(method.hooks & MATRIX)
+    assert card.recurring == bool(method.hooks - BEFORE_LAYERS), "recurring"
+    assert card.stochastic == ("draw" in type(method)._overridden), "stochastic"
+    inside = bool(method.hooks & IN_MATRIX)
     expected = {"none": not method.hooks, "MAM": inside, "APE": bool(method.hooks) and not inside, "other": bool(method.hooks)}
     assert expected[card.injection], f"injection={card.injection} with hooks {sorted(method.hooks)}"
 
@@ -88,8 +85,8 @@ def _cancels(case: Case, name: str) -> bool:
     if name.endswith("k_proj.bias"):
         return True
     built = attention(case)
-    own = [parameter for key, parameter in built.position.named_parameters() if name.endswith(f"parts.0.{key}")]
-    if not own or built.placement.uses("attend", 0):
+    own = [parameter for key, parameter in built.position.named_parameters() if name.endswith(f"methods.0.{key}")]
+    if not own or built.positions.uses("attend", 0):
         return False
     x, source = inputs(case)
     before = built.scores(x, source)
@@ -102,7 +99,7 @@ def _cancels(case: Case, name: str) -> bool:
 def _loss(model) -> Tensor:
     torch.manual_seed(23)  # the same draws in every call
     source, target = batch(sentences(24, 14, 5), "left"), batch(sentences(25, 14, 4))
-    found = model(source, None, target[:, :-1], structure=side_information(model, source))[0].log_softmax(-1)
+    found = model(source, None, target[:, :-1], side_inputs=side_inputs(model, source))[0].log_softmax(-1)
     return label_smoothed_nll_loss(found.flatten(0, 1), target[:, 1:].reshape(-1, 1), 0.1, ignore_index=PAD)[0].sum()
 
 
@@ -122,8 +119,8 @@ def _slope(model, ways: list, step: float = 1e-6) -> Tensor:
 def check_state_dict(case: Case) -> None:
     """Parameters and nothing else are saved; another model takes them over and gives the same bits."""
     model, other = build_for(case), build_for(case, seed=1)
-    for placement in placements(model).values():
-        assert set(placement.state_dict()) == {name for name, _ in placement.named_parameters()}
+    for positions in positions_by_site(model).values():
+        assert set(positions.state_dict()) == {name for name, _ in positions.named_parameters()}
     other.load_state_dict(model.state_dict(), strict=True)
     source, target = torch.stack(sentences(26, 6, 6)), torch.stack(sentences(27, 5, 5))
     close(logits(other.eval(), source, target), logits(model, source, target), 0)
@@ -138,6 +135,8 @@ def check_effect(case: Case) -> None:
     before = logits(model, source, target)
     assert before.isfinite().all()
     if case.card.reference == "none":
+        assert _same_plain_parts(model, without)
+        close(logits(without, source, target), before, 0)
         return
     if _same_plain_parts(model, without):
         differ(logits(without, source, target), before, "the model does not use the method")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairseq_posenc.transformer import placement
+from fairseq_posenc.attention import site_positions
 
 pytest.register_assert_rewrite(
     *(f"tests.contract.checks_{name}" for name in ("attention", "decoding", "geometry", "numerics", "parameters"))
@@ -13,5 +13,5 @@ pytest.register_assert_rewrite(
 def short_blocks():
     """The few words that the checks decode cross a border between the words for which a bias is made at a time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(placement, "_AHEAD", 4)
+        patch.setattr(site_positions, "_WORDS_AHEAD", 4)
         yield

@@ -14,14 +14,16 @@ from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from torch import Tensor, nn
 
-from fairseq_posenc.contract import Positions
-from fairseq_posenc.transformer.model import PositionTransformer
+import fairseq_posenc.plugin  # noqa: F401  registers the architectures
+from fairseq_posenc.core import Positions
+from fairseq_posenc.models.transformer.model import PositionTransformer
 
 from .cases import SMALL, Case
 
 PAD = SMALL.padding_idx
 FIRST, LAST = 4, SMALL.vocab_size  # the real words of the dictionary
 END = 2
+TARGET_ROOM = 40  # words of the target that have side inputs
 
 
 def build(
@@ -66,15 +68,15 @@ def _task() -> SimpleNamespace:
     return SimpleNamespace(source_dictionary=words, target_dictionary=words, cfg=Namespace(left_pad_target=False))
 
 
-def placements(model: PositionTransformer) -> dict[str, nn.Module]:
+def positions_by_site(model: PositionTransformer) -> dict[str, nn.Module]:
     return {"encoder": model.encoder.position, "decoder": model.decoder.position, "cross": model.decoder.cross_position}
 
 
 def position_parameters(model: PositionTransformer) -> dict[str, nn.Parameter]:
     """The trainable parameters of all position methods, by name."""
     found = {}
-    for site, placement in placements(model).items():
-        found.update({f"{site}.{name}": p for name, p in placement.named_parameters() if p.requires_grad})
+    for site, positions in positions_by_site(model).items():
+        found.update({f"{site}.{name}": p for name, p in positions.named_parameters() if p.requires_grad})
     return found
 
 
@@ -103,32 +105,40 @@ def batch(rows: list[Tensor], side: str = "right", extra: int = 0) -> Tensor:
 
 
 def encode(model: PositionTransformer, source: Tensor) -> dict[str, list[Tensor]]:
-    return model.encoder(source, structure=side_information(model, source))
+    return model.encoder(source, side_inputs=side_inputs(model, source))
 
 
 def logits(model: PositionTransformer, source: Tensor, target: Tensor) -> Tensor:
-    return model(source, None, target, structure=side_information(model, source))[0]
+    return model(source, None, target, side_inputs=side_inputs(model, source))[0]
 
 
-def side_information(model: PositionTransformer, source: Tensor) -> Optional[dict]:
-    """What `side` makes of the sentences, right-padded to the width of the batch as the encoder wants it."""
-    side, rows = getattr(model, "side", None), [row[row.ne(PAD)] for row in source]
-    return None if side is None else side(batch(rows, extra=source.size(1) - max(map(len, rows))))
+def side_inputs(model: PositionTransformer, source: Tensor) -> Optional[dict]:
+    """What the case makes of every sentence, collated as a dataset does it: padded on the side of the tokens."""
+    if getattr(model, "side", None) is None:
+        return None
+    left_pad = bool(source[:, 0].eq(PAD).any())
+    made = [model.side(row[row.ne(PAD)]) for row in source]
+    declared = {**model.encoder.side_inputs}
+    lengths = {name: source.size(1) if side.of == "source" else TARGET_ROOM for name, side in declared.items()}
+    left = {name: left_pad and side.of == "source" for name, side in declared.items()}
+    return {name: side.collate([row[name] for row in made], lengths[name], left[name]) for name, side in declared.items()}
 
 
 @contextlib.contextmanager
-def moved(placement: nn.Module, queries: int = 0, keys: int = 0, counted: bool = True) -> Iterator[None]:
-    """Shifts the position ids that all methods of a placement see; `counted` as the host gives them, else as any ids."""
-    begin = placement.begin
+def moved(positions: nn.Module, queries: int = 0, keys: int = 0, counted: bool = True) -> Iterator[None]:
+    """Shifts the position ids that all methods of a site see; `counted` as the host gives them, else as any ids."""
+    begin = positions.begin
 
     def shift(at: Positions, offset: int) -> Positions:
         return Positions.counted(at.start + offset, at.ids.size(1)) if counted else Positions(at.ids + offset)
 
-    placement.begin = lambda ctx, rows=1: begin(ctx.at(queries=shift(ctx.queries, queries), keys=shift(ctx.keys, keys)), rows)
+    positions.begin = lambda ctx, rows=1: begin(
+        ctx.replace(queries=shift(ctx.queries, queries), keys=shift(ctx.keys, keys)), rows
+    )
     try:
         yield
     finally:
-        del placement.begin
+        del positions.begin
 
 
 def close(actual: Any, expected: Any, tolerance: float = 1e-5) -> None:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.contract import AttentionContext, PositionMethod, Positions
+from fairseq_posenc.core import AttentionContext, PositionMethod, Positions, SideInput
 from fairseq_posenc.ops.sinusoids import sinusoid
 
 from .broken import card
-from .models import PAD
+from .models import TARGET_ROOM
 
 
 class Shifted(PositionMethod):
     """As SHAPE: all positions of a batch moved by one random number in training."""
 
     card = card(
-        "shifted", learnable=False, count=lambda options, dims, site: 0, reference="absolute", injection="APE",
+        "shifted", learnable=False, parameters="0", reference="absolute", injection="APE",
         recurring=False, sites=("encoder", "decoder"),
     )  # fmt: skip
 
@@ -27,61 +27,139 @@ class Shifted(PositionMethod):
         return x + sinusoid(ctx.queries.ids, x.size(-1), "halves", "paper").to(x.dtype)
 
 
-class JustShifted(Shifted):
+class JustShifted(PositionMethod):
     """The shift alone, to be composed."""
 
-    card = card("just_shifted", learnable=False, count=lambda options, dims, site: 0, sites=("encoder", "decoder"))
+    card = card("just_shifted", learnable=False, parameters="0", sites=("encoder", "decoder"))
 
-    def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
-        return x
+    positions = Shifted.positions
 
 
 class Graph(PositionMethod):
-    """As Graformer: a bias for every kind of edge between two words of the source."""
+    """[B, S, S] of the source, as Graformer: a bias for every kind of edge between two words."""
 
-    card = card("graph", sites=("encoder",), count=lambda options, dims, site: 5 * dims.num_heads)
+    card = card("graph", sites=("encoder",), parameters="5 * h", side_inputs=(SideInput("edges", "B S S"),))
 
-    def __init__(self, options, dims, site):
-        super().__init__(options, dims, site)
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
         self.table = nn.Parameter(torch.randn(5, dims.num_heads))
 
     def bias(self, ctx: AttentionContext) -> Tensor:
-        return self.table[ctx.structure["graph"]].permute(0, 3, 1, 2)  # [B, S, S] -> [B, H, S, S]
+        return self.table[ctx.side["edges"]].permute(0, 3, 1, 2)  # [B, S, S] -> [B, H, S, S]
 
 
-def graph(tokens: Tensor) -> dict:
+def edges(tokens: Tensor) -> dict:
     """A kind of edge for every two words, from the words and their distance."""
-    at = torch.arange(tokens.size(1))
-    return {"graph": (tokens.unsqueeze(1) + 2 * tokens.unsqueeze(2) + at - at.unsqueeze(1)) % 5}
+    at = torch.arange(len(tokens))
+    return {"edges": (tokens.unsqueeze(0) + 2 * tokens.unsqueeze(1) + at - at.unsqueeze(1)) % 5}
 
 
-class Countdown(PositionMethod):
-    """As length-difference encodings: sinusoids of the words that are left, from a length given for every sentence."""
+class TargetGraph(Graph):
+    """[B, S, S] of the target: the same for words of the decoder, as far as they are there."""
+
+    card = card("target_graph", sites=("decoder",), parameters="5 * h", side_inputs=(SideInput("pairs", "B S S", "target"),))
+    content_dependent = True
+
+    def bias(self, ctx: AttentionContext) -> Tensor:
+        return self.table[ctx.side["pairs"][:, ctx.queries.start :]].permute(0, 3, 1, 2)  # [B, T, S] -> [B, H, T, S]
+
+
+def pairs(tokens: Tensor) -> dict:
+    at = torch.arange(TARGET_ROOM)
+    return {"pairs": (int(tokens.sum()) + 2 * at + 3 * at.unsqueeze(1)) % 5}
+
+
+class Depth(PositionMethod):
+    """[B, S] of the source: a vector for the depth of every word in a tree."""
 
     card = card(
-        "countdown", learnable=False, count=lambda options, dims, site: 0, reference="absolute", injection="APE",
-        recurring=False, sites=("decoder",),
+        "depth", sites=("encoder",), parameters="5 * d", injection="APE", recurring=False,
+        side_inputs=(SideInput("depth", "B S", padding=4),),
+    )  # fmt: skip
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        self.table = nn.Parameter(torch.randn(5, dims.embed_dim))
+
+    def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
+        return x + self.table[ctx.side["depth"]]
+
+
+def depth(tokens: Tensor) -> dict:
+    return {"depth": (tokens + torch.arange(len(tokens))) % 5}
+
+
+class DepthOfKeys(PositionMethod):
+    """[B, S] of the source in the attention to the source, whose keys beams share."""
+
+    card = card("depth_of_keys", sites=("cross",), parameters="5 * h", side_inputs=(SideInput("depth", "B S", padding=4),))
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        self.table = nn.Parameter(torch.randn(5, dims.num_heads))
+
+    def bias(self, ctx: AttentionContext) -> Tensor:
+        return self.table[ctx.side["depth"]].permute(0, 2, 1).unsqueeze(2)  # [B, S] -> [B, H, 1, S]
+
+
+class DepthOfTarget(Depth):
+    """[B, S] of the target: the decoder reads it as far as words are there."""
+
+    card = card(
+        "depth_of_target", sites=("decoder",), parameters="5 * d", injection="APE", recurring=False,
+        side_inputs=(SideInput("plan", "B S", "target"),),
     )  # fmt: skip
 
     def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
-        left = ctx.structure["length"].unsqueeze(1) - ctx.queries.ids  # [B, T]
+        return x + self.table[ctx.side["plan"][:, ctx.queries.start :]]
+
+
+def plan(tokens: Tensor) -> dict:
+    return {"plan": (int(tokens.sum()) + torch.arange(TARGET_ROOM)) % 5}
+
+
+class Countdown(PositionMethod):
+    """[B] of the target, as length-difference encodings: sinusoids of the words that are left of a length."""
+
+    card = card(
+        "countdown", learnable=False, parameters="0", reference="absolute", injection="APE",
+        recurring=False, sites=("decoder",), side_inputs=(SideInput("length", "B", "target"),),
+    )  # fmt: skip
+
+    def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
+        left = ctx.side["length"].unsqueeze(1) - ctx.queries.ids  # [B, T]
         return x + sinusoid(left, x.size(-1), "interleaved", "paper").to(x.dtype)
 
 
 def length(tokens: Tensor) -> dict:
-    return {"length": tokens.ne(PAD).sum(1) + 2}
+    return {"length": torch.tensor(len(tokens) + 2)}
 
 
 class CountdownCross(Countdown):
-    """The same as queries of the attention to the source: side information beside keys that beams share."""
+    """[B] of the target in queries of the attention to the source: beside keys that beams share."""
 
     card = card(
-        "countdown_cross", learnable=False, count=lambda options, dims, site: 0, reference="absolute", injection="APE",
-        sites=("cross",),
+        "countdown_cross", learnable=False, parameters="0", reference="absolute", injection="APE",
+        sites=("cross",), side_inputs=(SideInput("length", "B", "target"),),
     )  # fmt: skip
 
     embed = PositionMethod.embed
 
     def query_input(self, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        left = ctx.structure["length"].unsqueeze(1) - at.ids
+        left = ctx.side["length"].unsqueeze(1) - at.ids
         return x + sinusoid(left, x.size(-1), "interleaved", "paper").to(x.dtype)
+
+
+class Halting(PositionMethod):
+    """A loss beside the cross-entropy, as the ponder cost of adaptive halting: the squared length of the words' vectors."""
+
+    card = card("halting", sites=("encoder", "decoder"), parameters="d", injection="APE", reference="none", recurring=False)
+    adds_losses = True
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        self.weight = nn.Parameter(torch.ones(dims.embed_dim))
+
+    def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
+        ctx.add_loss("ponder", (x * self.weight).square().sum((1, 2)) / 100)
+        return x * self.weight

@@ -7,7 +7,7 @@ import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY
 
 import fairseq_posenc as posenc
-from fairseq_posenc.contract import PositionError
+from fairseq_posenc.core import PositionError
 from tests.contract.cases import all_cases
 from tests.contract.checks_attention import attention, inputs
 from tests.contract.models import close
@@ -93,3 +93,40 @@ def test_retained_dropout_acts_in_evaluation(need_weights):
     assert attention(x, x, x, need_weights=need_weights)[0].equal(out[0])
     attention.make_generation_fast_(name="any", retain_dropout=True)
     assert not attention(x, x, x, need_weights=need_weights)[0].equal(out[0])
+
+
+@pytest.mark.parametrize("spec", ["sinusoidal", "learned", "universal", "rnn", "rr", "sinusoidal+shaw", "segments:place=input"])
+def test_what_acts_outside_of_attention_is_refused(spec):
+    """An attention alone cannot add to the embeddings, and leaving that out without a word would be another model."""
+    with pytest.raises(PositionError, match=r"enters (with the embeddings|before every layer)") as error:
+        posenc.build_attention(spec, 16, 4)
+    assert spec.split("+")[0].split(":")[0] in str(error.value) and "\n" not in str(error.value)
+
+
+def test_modules_saved_by_earlier_versions_load():
+    """They called the positions of a module `placement` and its methods `parts`."""
+    built = posenc.build_attention("shaw+alibi_learned", 16, 4)
+    saved = {
+        name.replace("positions.methods.", "placement.parts."): torch.randn_like(x) for name, x in built.state_dict().items()
+    }
+    assert any("placement.parts.1." in name for name in saved)
+    built.load_state_dict(saved)
+    for name, value in built.state_dict().items():
+        assert torch.equal(value, saved[name.replace("positions.methods.", "placement.parts.")])
+
+
+@pytest.mark.parametrize("case", [case for case in all_cases() if "attend" in case.method().hooks], ids=str)
+def test_dropout_of_attention_reaches_a_kernel_of_its_own(case):
+    """It drops weights in training, or is refused where there are none to drop; in evaluation it does nothing."""
+    built = posenc.build_attention(case.spec, 16, 4, site=case.site, max_positions=32, dropout=0.5).double()
+    (x, source), asked = inputs(case), {"need_weights": False}
+    torch.manual_seed(81)
+    try:
+        found = [built.train()(x, source, source, **asked)[0] for _ in range(2)]
+    except PositionError as error:
+        assert "--attention-dropout 0" in str(error)
+        return
+    assert not torch.equal(*found), "two steps of training drop the same weights"
+    torch.manual_seed(82)
+    first = built.eval()(x, source, source, **asked)[0]
+    close(built(x, source, source, **asked)[0], first, 0)

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 import fairseq_posenc as posenc
-from fairseq_posenc.ops import biased
+from fairseq_posenc.ops.kernels import blocked_bias
 from tests.contract.cases import defaults
 from tests.contract.models import batch, build_for, close, logits, sentences
 
@@ -13,13 +13,13 @@ from tests.contract.models import batch, build_for, close, logits, sentences
 @pytest.mark.parametrize("held", [15, 60, 2**19], ids=["some queries", "some sentences", "all"])
 @pytest.mark.parametrize("shape", [(1, 1), (1, 4), (3, 1), (3, 4)], ids=str)
 def test_gradients_of_every_block_size(monkeypatch, held, shape):
-    monkeypatch.setattr(biased, "_SCORES", held)
+    monkeypatch.setattr(blocked_bias, "_BLOCK_SCORES", held)
     torch.manual_seed(80)
     q, k, v = (torch.randn(3, 4, n, 6, dtype=torch.float64, requires_grad=True) for n in (5, 7, 7))
     logits = torch.randn(*shape, 5, 7, dtype=torch.float64)
     logits[..., 0, 3] = float("-inf")
     logits.requires_grad_()
-    out = biased.BiasedAttention.apply(q, k, v, logits, None, logits.detach(), False, 0.3)
+    out = blocked_bias.BiasedAttention.apply(q, k, v, logits, None, logits.detach(), False, 0.3)
     expected = F.scaled_dot_product_attention(q, k, v, attn_mask=logits, scale=0.3)
     close(out, expected, 1e-12)
     grad = torch.randn_like(out)
@@ -31,15 +31,15 @@ def test_gradients_of_every_block_size(monkeypatch, held, shape):
 @pytest.mark.parametrize("shape", [(1, 1, 1), (3, 1, 1), (1, 1, 5), (3, 4, 5)], ids=str)
 def test_masks_beside_the_bias(monkeypatch, held, shape):
     """The same as a bias of -inf there."""
-    monkeypatch.setattr(biased, "_SCORES", held)
+    monkeypatch.setattr(blocked_bias, "_BLOCK_SCORES", held)
     torch.manual_seed(84)
     q, k, v = (torch.randn(3, 4, n, 6, dtype=torch.float64, requires_grad=True) for n in (5, 7, 7))
     bias = torch.randn(1, 4, 5, 7, dtype=torch.float64, requires_grad=True)
     allowed = torch.rand(*shape, 7) < 0.7
     allowed[..., 2] = True
     inputs, grad, found = (q, k, v, bias), torch.randn(3, 4, 5, 6, dtype=torch.float64), []
-    for given in ((bias, allowed), (biased.merged(bias, allowed), None)):
-        out = biased.BiasedAttention.apply(q, k, v, *given, biased.merged(*given).detach(), False, 0.3)
+    for given in ((bias, allowed), (blocked_bias.merged(bias, allowed), None)):
+        out = blocked_bias.BiasedAttention.apply(q, k, v, *given, blocked_bias.merged(*given).detach(), False, 0.3)
         found.append((out, *torch.autograd.grad(out, inputs, grad)))
     close(*found, 1e-12)
 
@@ -48,19 +48,19 @@ def test_masks_beside_the_bias(monkeypatch, held, shape):
 @pytest.mark.parametrize("shape", [(1, 1), (3, 4)], ids=str)
 def test_keys_after_a_block_are_left_out(monkeypatch, held, shape):
     """They add nothing: the same numbers and gradients where causality is not told; keys that nobody may see are not read."""
-    monkeypatch.setattr(biased, "_SCORES", held)
+    monkeypatch.setattr(blocked_bias, "_BLOCK_SCORES", held)
     torch.manual_seed(82)
     q, k, v = (torch.randn(3, 4, 9, 6, dtype=torch.float64, requires_grad=True) for _ in range(3))
     hidden = torch.ones(9, 9, dtype=torch.bool).triu(1)
     logits = torch.randn(*shape, 9, 9, dtype=torch.float64).masked_fill(hidden, float("-inf")).requires_grad_()
     inputs, grad, found = (q, k, v, logits), torch.randn(3, 4, 9, 6, dtype=torch.float64), []
     for causal in (True, False):
-        out = biased.BiasedAttention.apply(*inputs, None, logits.detach(), causal, 0.3)
+        out = blocked_bias.BiasedAttention.apply(*inputs, None, logits.detach(), causal, 0.3)
         found.append((out, *torch.autograd.grad(out, inputs, grad)))
     close(*found, 1e-12)
     with torch.no_grad():
         v[:, :, -1] = float("nan")
-    assert biased.BiasedAttention.apply(*inputs, None, logits.detach(), True, 0.3)[:, :, :6].isfinite().all()
+    assert blocked_bias.BiasedAttention.apply(*inputs, None, logits.detach(), True, 0.3)[:, :, :6].isfinite().all()
 
 
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-5), (torch.bfloat16, 0.05)])
@@ -73,10 +73,10 @@ def test_long_sentences_take_it_to_the_same_numbers(monkeypatch, spec, site, dty
     padding = torch.zeros(2, 520, dtype=torch.bool)
     padding[0, :100] = True
     used, found = [], []
-    take = biased.BiasedAttention.apply
-    monkeypatch.setattr(biased.BiasedAttention, "apply", lambda *args: used.append(1) or take(*args))
-    for worthwhile in (2**18, 2**30):
-        monkeypatch.setattr(biased, "_WORTHWHILE", worthwhile)
+    take = blocked_bias.BiasedAttention.apply
+    monkeypatch.setattr(blocked_bias.BiasedAttention, "apply", lambda *args: used.append(1) or take(*args))
+    for least in (2**18, 2**30):
+        monkeypatch.setattr(blocked_bias, "_PREFER_FROM_SCORES", least)
         attention.zero_grad()
         out, _ = attention(x, x, x, key_padding_mask=padding, need_weights=False)
         out.float().square().sum().backward()
@@ -97,10 +97,10 @@ def taken(case) -> bool:
 def test_every_method_takes_it_to_the_same_numbers(monkeypatch, case, padded):
     """As if its short sentences were long, with padding and without, in training and in evaluation."""
     found, used = [], []
-    take = biased.BiasedAttention.apply
-    monkeypatch.setattr(biased.BiasedAttention, "apply", lambda *args: used.append(1) or take(*args))
-    for worthwhile in (0, 2**30):
-        monkeypatch.setattr(biased, "_WORTHWHILE", worthwhile)
+    take = blocked_bias.BiasedAttention.apply
+    monkeypatch.setattr(blocked_bias.BiasedAttention, "apply", lambda *args: used.append(1) or take(*args))
+    for least in (0, 2**30):
+        monkeypatch.setattr(blocked_bias, "_PREFER_FROM_SCORES", least)
         model = build_for(case).double()
         source = batch(sentences(85, 9, 6 if padded else 9), "left")
         target = batch(sentences(86, 8, 5 if padded else 8), "right")

@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from fairseq_posenc import registry
-from fairseq_posenc.contract import PositionError
-from fairseq_posenc.transformer.placement import Placement
+from fairseq_posenc import spec as parsing
+from fairseq_posenc.attention.site_positions import SitePositions
+from fairseq_posenc.core import PositionError
 from tests.contract import checks_attention, checks_decoding
-from tests.contract.cases import SMALL, Case, all_cases, specs
+from tests.contract.cases import SMALL, Case, all_cases, specs, standalone
 from tests.contract.models import build, close, differ, encode, logits, sentences
 
 
@@ -26,7 +27,8 @@ def pairs(text_of=lambda name, site: [name]) -> list:
 def refusal(case: Case):
     """None where the pair builds, else the message."""
     try:
-        Placement(registry.build(case.spec, SMALL, case.site), SMALL, case.site)
+        dims = SMALL.at(case.site)
+        SitePositions(parsing.build(case.spec, dims, case.site), dims, case.site)
     except PositionError as error:
         return str(error)
     return None
@@ -44,11 +46,12 @@ def test_every_pair_builds_or_says_why():
     refused = {case: message for case in pairs() + sample(pairs(specs), 2000) if (message := refusal(case)) is not None}
     assert refused and PAIRS
     for case, message in refused.items():
-        names = {part.name for part in registry.parse(case.spec).parts}
+        names = {part.name for part in parsing.parse(case.spec).methods}
         assert all(name in message for name in names) and len(message.split()) > 8, f"{case}: {message}"
 
 
-@pytest.mark.parametrize("case", sample(PAIRS, 250), ids=str)
+@pytest.mark.variant
+@pytest.mark.parametrize("case", sample([case for case in PAIRS if standalone(case)], 250), ids=str)
 def test_pair_in_an_attention(case):
     """Right under padding and step by step, and the same in the other order of the spec."""
     checks_attention.check_attention_padding(case)
@@ -56,8 +59,8 @@ def test_pair_in_an_attention(case):
         checks_attention.check_attention_steps(case)
     first, second = case.spec.split("+")
     one, other = (checks_attention.attention(found) for found in (case, Case(f"{second}+{first}", case.site)))
-    swapped = {"parts.0.": "parts.1.", "parts.1.": "parts.0."}
-    given = {re.sub(r"parts\.[01]\.", lambda found: swapped[found[0]], name): x for name, x in one.state_dict().items()}
+    swapped = {"methods.0.": "methods.1.", "methods.1.": "methods.0."}
+    given = {re.sub(r"methods\.[01]\.", lambda found: swapped[found[0]], name): x for name, x in one.state_dict().items()}
     other.load_state_dict(given)
     x, source = checks_attention.inputs(case)
     close(other(x, source, source)[0], one(x, source, source)[0], 1e-9)
@@ -69,6 +72,7 @@ def test_pair_in_a_model(case):
     checks_decoding.check_incremental(case)
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize("name", [name for name in registry.names() if "decoder" in registry.card(name).all_sites])
 def test_a_method_beside_itself_keeps_its_own_state(name):
     """Two of one class in a stack, at the same layers, or with other options at others, share nothing that decoding remembers."""
@@ -81,6 +85,7 @@ def test_a_method_beside_itself_keeps_its_own_state(name):
     assert built or all(name in refusal(case) for case in (both, *apart))
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize("case", sample(PAIRS, 40), ids=str)
 def test_every_part_has_an_effect(case):
     """A method that another one overrides must be refused, not left without effect."""
@@ -94,6 +99,7 @@ def test_every_part_has_an_effect(case):
     assert encode(whole, source)["encoder_out"][0].isfinite().all()
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize("case", [case for case in all_cases() if "attend" in case.method().hooks], ids=str)
 def test_nothing_is_lost_beside_a_kernel(case):
     """A kernel of its own may leave projections out; what acts on them is then refused, and no parameter is idle."""
@@ -115,9 +121,9 @@ def test_nothing_is_lost_beside_a_kernel(case):
 def _like(whole, site: str, spec: str, part: int):
     """A model of one part of `whole`, with its weights."""
     alone = build(**{site: spec})
-    given = {name.replace(f".parts.{part}.", ".parts.0."): x for name, x in whole.state_dict().items() if ".parts." in name}
+    given = {name.replace(f".methods.{part}.", ".methods.0."): x for name, x in whole.state_dict().items() if ".methods." in name}
     own = alone.state_dict()
-    plain = {name: x for name, x in whole.state_dict().items() if ".parts." not in name and name in own}
+    plain = {name: x for name, x in whole.state_dict().items() if ".methods." not in name and name in own}
     mine = {name: x for name, x in given.items() if name in own and own[name].shape == x.shape}
     torch.nn.Module.load_state_dict(alone, {**plain, **mine, "positions_version": own["positions_version"]}, strict=False)
     return alone

@@ -3,15 +3,16 @@
 import pytest
 import torch
 
-from fairseq_posenc import registry
-from fairseq_posenc.contract import AttentionContext, PositionError, Positions
-from fairseq_posenc.transformer.placement import Placement
+from fairseq_posenc import spec as parsing
+from fairseq_posenc.attention.site_positions import SitePositions
+from fairseq_posenc.core import AttentionContext, PositionError, PositionMethod, Positions
+from fairseq_posenc.core.hooks import BEFORE_LAYERS
 from tests.contract import checks_decoding
-from tests.contract.cases import SMALL, Case, all_cases, defaults
-from tests.contract.models import batch, build, build_for, close, differ, fixed, logits, placements, sentences
+from tests.contract.broken import card
+from tests.contract.cases import SMALL, Case, all_cases, defaults, marked, registered
+from tests.contract.models import batch, build, build_for, close, differ, fixed, logits, positions_by_site, sentences
 
-BEFORE = {"positions", "draw", "embed"}
-LATER = [case for case in all_cases() if case.method().hooks - BEFORE]
+LATER = [case for case in all_cases() if case.method().hooks - BEFORE_LAYERS]
 #: the defaults, and variants that act in other places or need other projections
 DISTINCT = list(
     {(case.name, case.site, case.method().hooks, case.method().projections): case for case in reversed(LATER)}.values()
@@ -26,7 +27,7 @@ def _inputs():
     return torch.stack(sentences(47, 9, 9)), torch.stack(sentences(48, 8, 8))
 
 
-@pytest.mark.parametrize("case", LATER, ids=str)
+@pytest.mark.parametrize("case", marked(LATER))
 def test_all_layers_listed_is_the_method(case):
     whole, listed = fixed(case), build_for(limited(case, "0-1"))
     text = listed.state_dict()["positions_version"]
@@ -35,7 +36,7 @@ def test_all_layers_listed_is_the_method(case):
 
 
 @pytest.mark.parametrize("layer", (0, 1))
-@pytest.mark.parametrize("case", DISTINCT, ids=str)
+@pytest.mark.parametrize("case", marked(DISTINCT))
 def test_other_layers_are_plain(case, layer):
     """The layer that is left out computes what it computes without any method, from parameters of the same names."""
     model, plain = build_for(limited(case, str(layer))), build()
@@ -46,8 +47,8 @@ def test_other_layers_are_plain(case, layer):
     theirs.load_state_dict(ours.state_dict())
     found = [_layer_output(m, stack, other) for m in (model, plain)]
     close(found[0], found[1])
-    placement = placements(model)[case.site]
-    assert not any(placement.uses(hook, other) for hook in placement.parts[0].hooks - BEFORE)
+    positions = positions_by_site(model)[case.site]
+    assert not any(positions.uses(hook, other) for hook in positions.methods[0].hooks - BEFORE_LAYERS)
 
 
 def _layer_output(model, stack: str, layer: int) -> torch.Tensor:
@@ -55,17 +56,17 @@ def _layer_output(model, stack: str, layer: int) -> torch.Tensor:
     x = torch.randn(2, 7, SMALL.embed_dim)
     at = Positions.counted(0, 7)
     if stack == "encoder":
-        placement = model.encoder.position
-        ctx = placement.begin(AttentionContext("encoder", at, at)).at(layer=layer)
-        return model.encoder.layers[layer](x, placement, ctx, placement.prepare(ctx)[layer])
+        positions = model.encoder.position
+        ctx = positions.at_layer(positions.begin(AttentionContext(at, at)), layer)
+        return model.encoder.layers[layer](x, positions, ctx, positions.masks(ctx)[layer])
     both = (model.decoder.position, model.decoder.cross_position)
-    contexts = (AttentionContext("decoder", at, at, causal=True), AttentionContext("cross", at, at))
-    contexts = tuple(placement.begin(ctx).at(layer=layer) for placement, ctx in zip(both, contexts))
-    additives = tuple(placement.prepare(ctx)[layer] for placement, ctx in zip(both, contexts))
-    return model.decoder.layers[layer](x, x.flip(1), both, contexts, additives)[0]
+    contexts = (AttentionContext(at, at, causal=True), AttentionContext(at, at, cross=True))
+    contexts = tuple(positions.at_layer(positions.begin(ctx), layer) for positions, ctx in zip(both, contexts))
+    masks = tuple(positions.masks(ctx)[layer] for positions, ctx in zip(both, contexts))
+    return model.decoder.layers[layer](x, x.flip(1), both, contexts, masks)[0]
 
 
-@pytest.mark.parametrize("case", DISTINCT, ids=str)
+@pytest.mark.parametrize("case", marked(DISTINCT))
 def test_one_layer_runs_like_any(case):
     checks_decoding.check_incremental(limited(case, "1"))
     checks_decoding.check_padding(limited(case, "1"))
@@ -74,23 +75,39 @@ def test_one_layer_runs_like_any(case):
 @pytest.mark.parametrize("case", [case for case in defaults() if case not in LATER], ids=str)
 def test_refused_before_the_layers(case):
     with pytest.raises(PositionError, match=f"{case.name} enters with the embeddings|{case.name} .*layers") as error:
-        registry.build(f"{case.name}:layers=0", SMALL, case.site)
+        parsing.build(f"{case.name}:layers=0", SMALL.at(case.site), case.site)
     assert "layers" in str(error.value)
 
 
 @pytest.mark.parametrize("case", defaults(), ids=str)
 def test_missing_layer(case):
     with pytest.raises(PositionError) as error:
-        registry.build(f"{case.name}:layers=1/2/5", SMALL, case.site)
+        parsing.build(f"{case.name}:layers=1/2/5", SMALL.at(case.site), case.site)
     assert "layer 2 does not exist; layers are 0 to 1" in str(error.value)
 
 
 def test_two_methods_in_turns():
     """Methods that contradict each other may take different layers."""
     spec = "rope:layers=0+spe_sine:layers=1"
-    placement = Placement(registry.build(spec, SMALL, "encoder"), SMALL, "encoder")
-    assert placement.uses("rotate_query", 0) and placement.uses("rotate_query", 1)
+    positions = SitePositions(parsing.build(spec, SMALL, "encoder"), SMALL, "encoder")
+    assert positions.uses("rotate_query", 0) and positions.uses("rotate_query", 1)
     model, source = build(encoder=spec), batch(sentences(50, 5, 8), "left")
     target = torch.stack(sentences(51, 6, 6))
     differ(logits(model, source, target), logits(build(encoder="rope:layers=0"), source, target), "spe_sine is not used")
     close(logits(model, source[:1, 3:], target[:1]), logits(model, source, target)[:1])
+
+
+def test_refused_for_what_only_draws_and_embeds():
+    """Noise that a method draws for its embeddings is not used by any layer, so a choice of layers would mean nothing."""
+
+    class DrawsAndEmbeds(PositionMethod):
+        card = card("draws_and_embeds", learnable=False, parameters="0", recurring=False, injection="APE", stochastic=True)
+
+        def draw(self, ctx):
+            return torch.rand(())
+
+        def embed(self, x, tokens, ctx):
+            return x + ctx.noise[self]
+
+    with registered(DrawsAndEmbeds), pytest.raises(PositionError, match="layers= means nothing"):
+        parsing.build("draws_and_embeds:layers=0", SMALL.at("encoder"), "encoder")

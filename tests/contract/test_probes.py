@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fairseq_posenc.contract import PositionMethod
+from fairseq_posenc.core.hooks import HOOKS
 from tests.contract import checks_attention as attention
 from tests.contract import checks_decoding as decoding
 from tests.contract import checks_geometry as geometry
@@ -27,17 +27,19 @@ MODEL = [
     numerics.check_checkpointing,
 ]
 PLACES = [geometry.check_shift, geometry.check_uncounted, geometry.check_length]
+#: what the transport of side inputs could break
+SIDE = [*decoding.RUNNING, decoding.check_beams, parameters.check_count, parameters.check_effect, geometry.check_length]
 ALONE = [attention.check_attention_padding, attention.check_kernels, attention.check_weights]
 PROBES = [
-    *((probes.Shifted, site, None, MODEL + PLACES + ALONE) for site in ("encoder", "decoder")),
-    (probes.Graph, "encoder", probes.graph, MODEL + PLACES),
+    *((probes.Shifted, site, None, MODEL + PLACES) for site in ("encoder", "decoder")),
+    *((probes.JustShifted, site, None, ALONE) for site in ("encoder", "decoder")),
+    (probes.Graph, "encoder", probes.edges, MODEL + PLACES),
+    (probes.TargetGraph, "decoder", probes.pairs, SIDE),
+    (probes.Depth, "encoder", probes.depth, MODEL + PLACES),
+    (probes.DepthOfKeys, "cross", probes.depth, SIDE),
+    (probes.DepthOfTarget, "decoder", probes.plan, SIDE),
     (probes.Countdown, "decoder", probes.length, MODEL + PLACES),
-    (
-        probes.CountdownCross,
-        "cross",
-        probes.length,
-        [*decoding.RUNNING, decoding.check_beams, parameters.check_effect, geometry.check_length],
-    ),
+    (probes.CountdownCross, "cross", probes.length, SIDE),
 ]
 
 
@@ -111,4 +113,4 @@ def test_every_hook_is_used_somewhere():
 
     classes = [registry.method_class(name) for name in registry.names()] + [row[0] for row in PROBES]
     used = frozenset().union(*(cls._overridden for cls in classes))
-    assert used == frozenset(PositionMethod.HOOKS)
+    assert used == frozenset(HOOKS)

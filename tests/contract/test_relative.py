@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from fairseq_posenc.contract import Positions
+from fairseq_posenc.core import AttentionContext, Positions
 from fairseq_posenc.ops import relative
+from fairseq_posenc.ops.kernels import clipped_distances, distance_products
 from tests.contract.models import close
 
 COUNTED = [(0, 9, 0, 9), (0, 9, 0, 13), (6, 3, 0, 9), (8, 1, 0, 9), (0, 4, 20, 5), (20, 5, 0, 4)]
@@ -14,7 +15,7 @@ COUNTED = [(0, 9, 0, 9), (0, 9, 0, 13), (6, 3, 0, 9), (8, 1, 0, 9), (0, 4, 20, 5
 @pytest.mark.parametrize("rows", [1, 4, 64])
 @pytest.mark.parametrize("at", COUNTED, ids=str)
 def test_counted_positions_give_what_others_give(monkeypatch, at, rows, limit):
-    monkeypatch.setattr(relative, "_ROWS", rows)
+    monkeypatch.setattr(clipped_distances, "_ROWS", rows)
     torch.manual_seed(83)
     counted = Positions.counted(*at[:2]), Positions.counted(*at[2:])
     (T, S), given = (len(p.ids[0]) for p in counted), [Positions(p.ids) for p in counted]
@@ -27,7 +28,7 @@ def test_counted_positions_give_what_others_give(monkeypatch, at, rows, limit):
 
 
 def test_gradients(monkeypatch):
-    monkeypatch.setattr(relative, "_ROWS", 3)
+    monkeypatch.setattr(clipped_distances, "_ROWS", 3)
     at = Positions.counted(2, 5), Positions.counted(0, 7), 1
     logits, probs = (torch.randn(1, 2, 5, n, dtype=torch.float64, requires_grad=True) for n in (3, 7))
     torch.autograd.gradcheck(lambda x: relative.spread_clipped(x, *at), logits)
@@ -38,3 +39,62 @@ def test_sums_of_half_precision_are_not_rounded_on_the_way():
     probs = torch.full((1, 1, 1, 3000), 0.001, dtype=torch.bfloat16)
     found = relative.collect_clipped(probs, Positions.counted(2999, 1), Positions.counted(0, 3000), 2)
     close(found[0, 0, 0, 0].float(), probs.float()[0, 0, 0, :2998].sum(), 4e-3)
+
+
+@pytest.mark.parametrize("limit", [None, 2, 30])
+@pytest.mark.parametrize("tables", [1, 3], ids=["shared", "per head"])
+@pytest.mark.parametrize("blocks", [(1, 1), (3, 2), (8, 8), None], ids=str)
+@pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
+@pytest.mark.parametrize("at", COUNTED, ids=str)
+def test_products_with_vectors_of_distances(monkeypatch, at, causal, blocks, tables, limit):
+    """Values and gradients beside those of a tensor [T, S, D]; a causal context compares what its mask leaves."""
+    if blocks is None:  # a tensor [T, S, D] after all, as for many short sentences
+        monkeypatch.setattr(relative, "_is_short", lambda shape, table: True)
+    else:
+        monkeypatch.setattr(relative, "_SHORT", 0)
+        monkeypatch.setattr(distance_products, "_BLOCKS", blocks[0])
+        monkeypatch.setattr(distance_products, "_FEWEST_ROWS", blocks[1])
+    torch.manual_seed(84)
+    queries, keys = Positions.counted(*at[:2]), Positions.counted(*at[2:])
+    T, S, reach = len(queries.ids[0]), len(keys.ids[0]), 30 if limit is None else limit
+    q, k = (torch.randn(2, n, 3, 5, dtype=torch.float64, requires_grad=True) for n in (T, S))
+    probs, table = (torch.randn(*n, dtype=torch.float64, requires_grad=True) for n in ((2, 3, T, S), (tables, 2 * reach + 1, 5)))
+    delta = keys.ids[0] - queries.ids[0].unsqueeze(1)
+    pairs = table[:, delta.clamp(-reach, reach) + reach].expand(3, -1, -1, -1)  # [H, T, S, D]
+    allowed = delta <= 0 if causal and at[:2] == at[2:] else torch.ones_like(delta, dtype=torch.bool)
+    ctx = AttentionContext(queries, keys, causal=causal)
+
+    def vectors(distance):
+        return table[:, distance.clamp(-reach, reach) + reach]
+
+    def compare(found, expected, *inputs):
+        close(found, expected, 1e-12)
+        grad = torch.randn_like(expected)
+        close(*(torch.autograd.grad(out, inputs, grad, retain_graph=True) for out in (found, expected)), 1e-12)
+
+    asked = torch.where(allowed, torch.einsum("bthd,htsd->bhts", q, pairs), 0)
+    compare(relative.query_products(q.transpose(1, 2), ctx, vectors, limit).masked_fill(~allowed, 0), asked, q, table)
+    seen = torch.where(allowed, torch.einsum("bshd,htsd->bhts", k, pairs), 0)
+    compare(relative.key_products(k.transpose(1, 2), ctx, vectors, limit).masked_fill(~allowed, 0), seen, k, table)
+    if limit is not None:
+        weights = probs * allowed
+        given = torch.einsum("bhts,htsd->bhtd", weights, pairs)
+        compare(relative.value_products(weights, ctx, vectors, limit), given, probs, table)
+
+
+def test_no_vector_is_asked_for_that_does_not_occur(monkeypatch):
+    """A table wider than the sentence is read where the sentence needs it; pairs in a block of a causal context have one more."""
+    monkeypatch.setattr(relative, "_SHORT", 0)
+    monkeypatch.setattr(distance_products, "_FEWEST_ROWS", 2)
+    at, asked = Positions.counted(0, 9), []
+
+    def vectors(distance):
+        asked.append((int(distance.min()), int(distance.max())))
+        return torch.zeros(1, len(distance), 4)
+
+    for causal in (False, True):
+        ctx = AttentionContext(at, at, causal=causal)
+        relative.query_products(torch.zeros(1, 2, 9, 4), ctx, vectors, 500)
+        relative.key_products(torch.zeros(1, 2, 9, 4), ctx, vectors, 500)
+        relative.value_products(torch.zeros(1, 2, 9, 9), ctx, vectors, 500)
+    assert asked == [(-8, 8)] * 3 + [(-8, 1)] * 3

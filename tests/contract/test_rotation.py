@@ -3,8 +3,11 @@
 import pytest
 import torch
 
-from fairseq_posenc.contract import AttentionContext, Positions
-from fairseq_posenc.ops.rotation import every_channel, once, rotate
+from fairseq_posenc import spec as parsing
+from fairseq_posenc.attention.site_positions import SitePositions
+from fairseq_posenc.core import AttentionContext, Positions
+from fairseq_posenc.ops.rotation import every_channel, rotate
+from tests.contract.cases import SMALL
 from tests.contract.models import close
 
 LAYOUTS = ["halves", "interleaved"]
@@ -42,13 +45,14 @@ def test_half_precision_is_rounded_once(layout):
     assert torch.equal(rotate(x, at, 4, layout), rotate(x.float(), at, 4, layout).bfloat16())
 
 
-def test_waves_are_made_once_a_forward():
-    method, at, asked = object(), Positions.counted(0, 3), []
-
-    def waves(key):
-        return once(ctx, method, key, lambda: (asked.append(key), torch.ones(1))[::-1])
-
+def test_what_layers_share_is_made_once_a_forward():
+    asked = []
+    dims = SMALL.at("encoder")
+    positions = SitePositions(parsing.build("rope", dims, "encoder"), dims, "encoder")
+    at = Positions.counted(0, 3)
     for forward in (1, 2):
-        ctx = AttentionContext("encoder", at, at, drawn={method: {}})
-        assert all(waves("q") is waves("q") and waves("k") is not waves("q") for _ in range(3))
+        ctx = positions.begin(AttentionContext(at, at))
+        layers = [positions.at_layer(ctx, layer) for layer in range(2)]
+        found = [layer.once(key, lambda key=key: asked.append(key) or object()) for layer in layers for key in ("q", "k")]
+        assert found[0] is found[2] and found[1] is found[3] and found[0] is not found[1]
         assert asked == ["q", "k"] * forward

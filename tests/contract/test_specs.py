@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairseq_posenc import registry
-from fairseq_posenc.contract import SITES, PositionError
-from tests.contract.cases import all_cases
+from fairseq_posenc import spec as parsing
+from fairseq_posenc.core import SITES, PositionError
+from tests.contract.cases import SMALL, all_cases
 
 
 def texts() -> list:
@@ -18,25 +19,25 @@ def texts() -> list:
 
 def problem(text: str, site=None) -> str:
     with pytest.raises(PositionError) as found:
-        registry.parse(text, site)
+        parsing.parse(text, site)
     return str(found.value)
 
 
 @pytest.mark.parametrize("text", texts())
 def test_round_trip(text):
-    spec = registry.parse(text)
-    assert registry.parse(str(spec)) == spec
-    assert registry.parse(spec.signature) == spec
+    spec = parsing.parse(text)
+    assert parsing.parse(str(spec)) == spec
+    assert parsing.parse(spec.signature) == spec
 
 
 @pytest.mark.parametrize("name", registry.names())
 def test_signature_tells_every_option(name):
-    plain = registry.parse(name).signature
+    plain = parsing.parse(name).signature
     found = {plain}
     for text in [text for text in texts() if text.split(":")[0] == name] + [f"{name}:layers=0", f"{name}:layers=0-2"]:
-        found.add(registry.parse(text).signature)
+        found.add(parsing.parse(text).signature)
     assert len(found) == len({text for text in texts() if text.split(":")[0] == name}) + 2
-    fields = dataclasses.fields(registry.method_class(name).Options)
+    fields = dataclasses.fields(registry.declaration(name).options)
     assert all(f"{field.name}=" in plain for field in fields)
 
 
@@ -52,37 +53,39 @@ def values(hint, metadata) -> st.SearchStrategy:
     if hint is bool:
         return st.booleans()
     if hint is int:
-        return st.integers(int(low or 0), 10**6)
+        return st.integers(int(low or 0), int(high or 10**6))
+    if hint is str:
+        return st.text("abc</>_", min_size=1, max_size=5)
     return st.floats(low, high, allow_nan=False, allow_infinity=False)
 
 
 @st.composite
-def specs(draw) -> registry.Spec:
+def specs(draw) -> parsing.Spec:
     parts = []
     for name in draw(st.lists(st.sampled_from(registry.names()), min_size=1, max_size=3)):
-        options = registry.method_class(name).Options
+        options = registry.declaration(name).options
         hints = typing.get_type_hints(options)
         given_ = {f.name: draw(values(hints[f.name], f.metadata)) for f in dataclasses.fields(options) if draw(st.booleans())}
         try:
-            parts.append(registry.Part(name, options(**given_)))
+            parts.append(parsing.MethodSpec(name, options(**given_)))
         except PositionError:
-            parts.append(registry.Part(name, options()))
-    return registry.Spec(tuple(parts))
+            parts.append(parsing.MethodSpec(name, options()))
+    return parsing.Spec(tuple(parts))
 
 
 @settings(max_examples=150, deadline=None, database=None, derandomize=True)
 @given(specs())
 def test_every_spec_round_trips(spec):
-    assert registry.parse(str(spec)) == spec
-    assert registry.parse(spec.signature) == spec
-    assert registry.parse(str(spec)).signature == spec.signature
+    assert parsing.parse(str(spec)) == spec
+    assert parsing.parse(spec.signature) == spec
+    assert parsing.parse(str(spec)).signature == spec.signature
 
 
 @pytest.mark.parametrize("name", registry.names())
 def test_misspelt_names_and_options(name):
     message = problem(name + "x")
     assert f"'{name}x'" in message and f"did you mean '{name}'?" in message
-    for option, allowed, default, words in registry.option_rows(name):
+    for option, allowed, default, words in parsing.option_rows(name):
         message = problem(f"{name}:{option}x=1")
         assert f"'{option}x'" in message and f"did you mean '{option}'?" in message
         assert allowed and default and words
@@ -121,3 +124,31 @@ def test_site_that_the_card_does_not_allow(name):
         assert f"{name} is not defined at {site}" in message
         assert all(allowed in message for allowed in registry.card(name).all_sites)
     assert len(refused) + len(registry.card(name).all_sites) == len(SITES)
+
+
+@pytest.mark.parametrize(
+    "text, wanted",
+    [
+        ("t5:layers=0-99999999", "layers='0-99999999'"),
+        ("shaw:max_distance=1000000000000", "max_distance='1000000000000'"),
+        ("shaw:max_distance=1_6", "max_distance='1_6'"),
+        ("shaw:max_distance=\u0661\u0666", "max_distance="),  # Arabic digits, which Python reads as 16
+        ("rope:base=1_0.5", "base='1_0.5'"),
+        ("+".join(["sinusoidal"] * 500), "500 methods"),
+        ("+".join(["shww"] * 12), "and 6 more"),
+    ],
+)
+def test_bombs_are_one_short_line(text, wanted):
+    message = problem(text)
+    assert wanted in message and "\n" not in message and len(message) < 1000
+
+
+def test_tables_that_no_machine_holds_are_refused_before_they_are_made():
+    huge = dataclasses.replace(SMALL, num_heads=16, num_layers=6, max_positions=65536, max_key_positions=65536)
+    with pytest.raises(PositionError, match=r"shaw_abs.* asks for .* GiB"):
+        parsing.build("shaw_abs", huge, "encoder")
+
+
+@pytest.mark.parametrize("text", ["rope:base=1e4", "rope:base=10000", "rope:base=1e-0", "rope:base=10000.", "rope:base=2.5E3"])
+def test_numbers_are_written_as_usual(text):
+    assert parsing.parse(text)

@@ -1,6 +1,8 @@
 """A server on this machine that can break off, fail, change its files and lie about them."""
 
+import contextlib
 import hashlib
+import resource
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -8,11 +10,12 @@ import pytest
 
 
 class Server(ThreadingHTTPServer):
-    """`files` by name; `failures` and `cuts` are used up, one a request."""
+    """`files` by name; `failures`, `cuts` and `lengths` (of the header) are used up, one a request."""
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.files, self.failures, self.cuts, self.requests, self.ranges = {}, [], [], [], True
+        self.files, self.failures, self.cuts, self.lengths = {}, [], [], []
+        self.requests, self.ranges = [], True
         self.address = f"http://127.0.0.1:{self.server_port}/some/where"
 
 
@@ -35,7 +38,7 @@ class Handler(BaseHTTPRequestHandler):
                 return self.send_error(416)
         self.send_response(206 if begin else 200)
         self.send_header("ETag", tag)
-        self.send_header("Content-Length", str(len(body) - begin))
+        self.send_header("Content-Length", server.lengths.pop(0) if server.lengths else str(len(body) - begin))
         self.end_headers()
         rest = body[begin:]
         self.wfile.write(rest[: server.cuts.pop(0)] if server.cuts else rest)
@@ -49,3 +52,19 @@ def server():
         yield found
         found.shutdown()
         thread.join()
+
+
+@pytest.fixture
+def full_disk():
+    """A context in which no file can grow beyond a size in bytes."""
+
+    @contextlib.contextmanager
+    def no_file_over(size):
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    return no_file_over

@@ -1,13 +1,11 @@
 """Downloads that break off, fail, or bring something else than before."""
 
-import contextlib
 import hashlib
-import resource
 
 import pytest
 
-from fairseq_posenc.contract import PositionError
-from fairseq_posenc.data.fetch import TRIES, Source
+from fairseq_posenc.core import PositionError
+from fairseq_posenc.data.download import TRIES, Source
 
 BODY = bytes(range(256)) * 4000  # of many reads
 
@@ -23,7 +21,9 @@ def asked(server, name="a.bin"):
 
 
 def test_a_file_comes_whole_and_is_recorded(server, source, capsys):
-    assert source().get("a.bin").read_bytes() == BODY
+    found = source()
+    assert found.get("a.bin").read_bytes() == BODY and not found.record.exists()
+    found.record_downloads()
     total = hashlib.sha256(BODY).hexdigest()
     assert source().record.read_text() == f"{total}  {server.address}/a.bin\n"
     printed = capsys.readouterr().out
@@ -31,7 +31,9 @@ def test_a_file_comes_whole_and_is_recorded(server, source, capsys):
 
 
 def test_it_comes_once(server, source, capsys):
-    source().get("a.bin")
+    found = source()
+    assert found.get("a.bin") == found.get("a.bin")
+    found.record_downloads()
     capsys.readouterr()
     assert source().get("a.bin").read_bytes() == BODY
     assert len(asked(server)) == 1 and capsys.readouterr().out == ""
@@ -50,7 +52,7 @@ def test_a_broken_download_goes_on_where_it_ended(server, source, capsys):
 
 def test_so_does_one_of_an_earlier_start(server, source):
     server.cuts = [1000, *[0] * (TRIES - 1)]
-    with pytest.raises(PositionError, match="started again, it goes on"):
+    with pytest.raises(PositionError, match="run the command again"):
         source().get("a.bin")
     assert source().get("a.bin").read_bytes() == BODY
     assert asked(server)[-1] == "bytes=1000-"
@@ -77,6 +79,23 @@ def test_a_begun_file_that_is_too_long_is_thrown_away(server, source):
     assert source().get("a.bin").read_bytes() == BODY
 
 
+@pytest.mark.parametrize("length", ["many", "", "-7", "1,024"])
+def test_a_length_that_is_no_number_says_nothing(server, source, length):
+    server.lengths = [length] * 2
+    assert source().get("a.bin").read_bytes() == BODY
+
+
+def test_a_list_of_checksums_that_is_no_text(server, source, tmp_path):
+    server.files["SHA256SUMS"] = "привіт".encode("cp1251")
+    with pytest.raises(PositionError, match=rf"{server.address}/SHA256SUMS is not UTF-8 text, from byte 0"):
+        source().get("a.bin")
+    source().record.parent.mkdir()
+    source().record.write_bytes(b"\xff")
+    del server.files["SHA256SUMS"]
+    with pytest.raises(PositionError, match=r"record/sums is not UTF-8 text, from byte 0"):
+        source().get("a.bin")
+
+
 @pytest.mark.parametrize("status", [500, 503, 429])
 def test_failures_that_may_pass_are_tried_again(server, source, status):
     server.failures = [status] * (TRIES - 1)
@@ -85,7 +104,7 @@ def test_failures_that_may_pass_are_tried_again(server, source, status):
 
 def test_but_not_for_ever(server, source):
     server.failures = [503] * 100
-    with pytest.raises(PositionError, match=r"/a\.bin cannot be fetched: 503 Service Unavailable; started again"):
+    with pytest.raises(PositionError, match=r"/a\.bin cannot be fetched: 503 Service Unavailable; run the command again"):
         source().get("a.bin")
     assert len(asked(server)) == TRIES
 
@@ -105,15 +124,19 @@ def test_nobody_listens(tmp_path):
 @pytest.mark.parametrize("form", ["{}  a.bin\n", "{} *a.bin\n", "{}  ./a.bin\n", "0  b.bin\n{}  a.bin\n"])
 def test_a_mirror_can_list_checksums(server, source, form):
     server.files["SHA256SUMS"] = form.format(hashlib.sha256(BODY).hexdigest()).encode()
-    assert source().get("a.bin").read_bytes() == BODY
-    assert not source().record.exists()
+    found = source()
+    assert found.get("a.bin").read_bytes() == BODY
+    found.record_downloads()
+    assert not found.record.exists()
     server.files["SHA256SUMS"] = form.format("1" * 64).encode()
     with pytest.raises(PositionError, match=rf"not as expected: its sha256 is \w+, and {server.address}/SHA256SUMS says 1111"):
         source().get("a.bin")
 
 
 def test_what_was_trusted_once_must_come_again(server, source):
-    path = source().get("a.bin")
+    found = source()
+    path = found.get("a.bin")
+    found.record_downloads()
     path.unlink()
     server.files["a.bin"] = BODY[:-1]
     with pytest.raises(PositionError, match=r"not as expected: .*record/sums, from an earlier download, says"):
@@ -121,23 +144,15 @@ def test_what_was_trusted_once_must_come_again(server, source):
 
 
 def test_a_download_that_was_damaged_here_comes_again(server, source):
-    source().get("a.bin").write_bytes(b"damaged")
+    found = source()
+    path = found.get("a.bin")
+    found.record_downloads()
+    path.write_bytes(b"damaged")
     assert source().get("a.bin").read_bytes() == BODY
 
 
-@contextlib.contextmanager
-def no_file_over(size):
-    """As on a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-def test_a_full_disk_is_said_at_once(server, source):
-    with no_file_over(100_000), pytest.raises(PositionError, match=r"a\.bin cannot be written: File too large"):
+def test_a_full_disk_is_said_at_once(server, source, full_disk):
+    with full_disk(100_000), pytest.raises(PositionError, match=r"a\.bin cannot be written: File too large"):
         source().get("a.bin")
     assert len(asked(server)) == 1
     assert source().get("a.bin").read_bytes() == BODY

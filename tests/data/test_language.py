@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from fairseq_posenc.data import language
-from fairseq_posenc.data.language import LONG, NORMAL, Sentence
+from fairseq_posenc.data.corpora import language
+from fairseq_posenc.data.corpora.language import LONG, NORMAL, Sentence
 
 SEED = 7
 SIZES = {"train": 2000, "valid": 50, "test": 80, "test_long": 60}
@@ -199,3 +199,20 @@ def test_the_command_writes_and_tells(tmp_path, capsys):
     assert "train          30 sentences" in printed and "for example: " in printed
     assert len((tmp_path / "text" / "train.svo").read_text().splitlines()) == 30
     assert (tmp_path / "text" / "test_long.sov").read_text() == ""
+
+
+def test_a_full_disk_is_one_line(tmp_path, capsys, full_disk):
+    from fairseq_posenc.cli import main
+
+    with full_disk(1000):
+        assert main(["language", str(tmp_path / "text"), "--train", "300"]) == 2
+    error = capsys.readouterr().err
+    assert f"{tmp_path / 'text'} cannot be written: File too large" in error and error.count("\n") == 1
+
+
+def test_a_size_below_zero_is_one_line(tmp_path, capsys):
+    from fairseq_posenc.cli import main
+
+    assert main(["language", str(tmp_path), "--test", "-1"]) == 2
+    error = capsys.readouterr().err
+    assert "--test -1" in error and error.count("\n") == 1

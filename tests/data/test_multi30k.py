@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from fairseq_posenc import cli
-from fairseq_posenc.data import multi30k
+from fairseq_posenc.data.corpora import multi30k
 
 SIZES = {"train": 30, "val": 5, "test_2016_flickr": 7}
 
@@ -182,7 +182,40 @@ def test_a_wrong_checksum(folder, take):
     assert "train.uk.gz is not as expected: its sha256 is" in take(folder)
 
 
-@pytest.mark.parametrize("line", ['{"en": "A dog."}', "[1, 2]", "A dog.", ""])
+@pytest.mark.parametrize("form", ["folder", "json_folder"])
+def test_a_page_in_place_of_the_data_is_not_trusted(request, server, take, tmp_path, form):
+    """As a network answers before one has signed in; when the data comes, it is not refused."""
+    folder = request.getfixturevalue(form)
+    names = [path.name for path in folder.iterdir()] + ["train.json"]
+    page = "<html>\n<p>Bitte anmelden: für das Netz\n</html>\n".encode("latin-1")
+    record = ["--downloads", str(tmp_path / "kept"), "--record", str(tmp_path / "sums")]
+    server.files = dict.fromkeys(names, page)
+    assert "train.json" in take(server.address, *record)
+    server.files = dict.fromkeys([name.removesuffix(".gz") for name in names if name != "train.json"], page)
+    assert take(server.address, *record)
+    assert not (tmp_path / "sums").exists()
+    server.files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert isinstance(take(server.address, *record), dict)
+    assert len((tmp_path / "sums").read_text().splitlines()) == len(server.files)
+
+
+def test_parts_that_do_not_agree_are_not_trusted(folder, server, take, tmp_path):
+    """One file of the page, the others of the data: each can be read, and only together they are wrong."""
+    record = ["--downloads", str(tmp_path / "kept"), "--record", str(tmp_path / "sums")]
+    server.files = {path.stem: gzip.decompress(path.read_bytes()) for path in folder.iterdir()}
+    good, server.files["train.uk"] = server.files["train.uk"], b"<html>\n</html>\n"
+    assert "is not aligned" in take(server.address, *record)
+    server.files["train.uk"] = good
+    assert take(server.address, *record)["train.uk"] == lines("train", "uk")
+
+
+def test_one_language_twice(folder, take):
+    assert "--source and --target are both uk" in take(folder, "--source", "uk")
+
+
+@pytest.mark.parametrize(
+    "line", ['{"en": "A dog.", "uk": null}', '{"en": "A dog.", "uk": 7}', '{"en": "A dog."}', "[1, 2]", "A dog.", ""]
+)
 def test_json_that_is_no_pair(json_folder, take, line):
     path = json_folder / "train.json"
     path.write_text(line + "\n" + path.read_text())

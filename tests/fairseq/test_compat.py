@@ -1,12 +1,14 @@
 """Loading, resuming and decoding with fairseq 0.12 on today's torch and numpy, and what must not be loaded."""
 
 import argparse
+import functools
 import importlib.util
 import os
 import re
 import socket
 import subprocess
 import sys
+import tarfile
 import warnings
 import zipfile
 from pathlib import Path
@@ -14,14 +16,15 @@ from pathlib import Path
 import numpy
 import pytest
 import torch
-from fairseq import checkpoint_utils, utils
+from fairseq import checkpoint_utils
 from fairseq.data import data_utils
 from fairseq.modules import MultiheadAttention
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 
+import fairseq_posenc
 from fairseq_posenc import compat
 
-USER_DIR = Path(compat.__file__).parent
+USER_DIR = Path(fairseq_posenc.__file__).parent
 TINY = (  # a stock model on a task that makes its data up
     "--arch transformer --encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 8 --decoder-embed-dim 8 "
     "--encoder-ffn-embed-dim 8 --decoder-ffn-embed-dim 8 --encoder-attention-heads 2 --decoder-attention-heads 2 "
@@ -97,7 +100,7 @@ def test_attention_of_a_padded_batch_gives_no_warning():
     x, padding = torch.zeros(3, 2, 4), torch.tensor([[False, False, True], [False, False, False]])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        compat.silence_warnings()
+        compat.warnings.apply()
         attention(x, x, x, key_padding_mask=padding, attn_mask=torch.zeros(3, 3))
 
 
@@ -182,29 +185,16 @@ def test_loading_refuses_foreign_code(state, tmp_path, function):
 def test_a_loader_that_asks_for_arbitrary_pickle_gets_the_safe_one(state, tmp_path):
     marker = tmp_path / "it-ran"
     path = save({**state, "foreign": Foreign(os.system, f"touch {marker}")}, tmp_path / "foreign.pt")
-    load = compat._safely(lambda path: torch.load(path, weights_only=False))  # as in fairseq's main branch
+    load = compat.checkpoints.with_safe_loader(lambda path: torch.load(path, weights_only=False))  # as in fairseq's main branch
     with pytest.raises(SystemExit, match="was refused"):
         load(path)
     assert not marker.exists()
-    assert not isinstance(torch.load, compat.functools.partial)
+    assert not isinstance(torch.load, functools.partial)
 
 
 def test_numpy_objects_are_no_numbers(state, tmp_path):
     state["extra_state"]["meters"] = numpy.array([Foreign(print, "it ran")], dtype=object)
     assert "it ran" not in refused(save(state, tmp_path / "objects.pt"))
-
-
-def test_options_of_a_checkpoint_are_no_code(tmp_path):
-    marker = tmp_path / "it-ran"
-    assert utils.eval_str_list(" [(1 + 1) * 3] * 2", type=int) == [6, 6]
-    with pytest.raises(SystemExit, match="holds code to run"):
-        utils.eval_str_list(f"[open({str(marker)!r}, 'w')]")
-    with pytest.raises(SystemExit, match="holds code to run"):
-        utils.eval_bool("().__class__")
-    assert not marker.exists()
-    from fairseq.models import fconv
-
-    assert fconv.eval is compat._evaluate
 
 
 def damage(kind: str, whole: bytes) -> bytes:
@@ -231,6 +221,46 @@ def test_another_kind_of_file_is_no_checkpoint(tmp_path, other):
     assert "it holds no fairseq model" in refused(save(other, tmp_path / "other.pt"))
 
 
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ({"cfg": None}, "cfg"),
+        ({"cfg": [1]}, "cfg"),
+        ({"cfg": None, "args": {"arch": "transformer"}}, "args"),
+        ({"model": None}, "model"),
+        ({"model": {"weight": "text"}}, "model"),
+        ({"model": {1: torch.ones(1)}}, "model"),
+        ({"extra_state": None}, "extra_state"),
+        ({"extra_state": {"train_iterator": 7}}, "train_iterator"),
+        ({"optimizer_history": []}, "optimizer_history"),
+        ({"optimizer_history": None}, "optimizer_history"),
+        ({"optimizer_history": [7]}, "optimizer_history"),
+        ({"optimizer_history": [{}]}, "num_updates"),
+        ({"optimizer_history": [{"num_updates": "many"}]}, "num_updates"),
+        ({"model": {"positions_version": torch.tensor(1)}}, "positions_version"),
+        ({"model": {"positions_version": torch.ones(2, 2)}}, "positions_version"),
+        ({"model": {"positions_version": torch.tensor([-1, 300])}}, "positions_version"),
+        ({"model": {"positions_version": torch.tensor([0xFF, 0xFE])}}, "positions_version"),
+        ({"model": {"positions_version": torch.tensor([65, 66])}}, "positions_version"),
+        ({"model": {"positions_version": torch.tensor([], dtype=torch.long)}}, "positions_version"),
+    ],
+    ids=str,
+)
+def test_a_crafted_checkpoint_is_refused_in_one_line(state, tmp_path, changes, words):
+    message = refused(save({**state, **changes}, tmp_path / "crafted.pt"))
+    assert words in message
+
+
+def test_other_kinds_of_archive_are_refused_without_advice_to_run_them(tmp_path):
+    """torch advises weights_only=False, which would run whatever the file holds."""
+    torch.jit.script(torch.nn.Linear(2, 2)).save(tmp_path / "script.pt")
+    with tarfile.open(tmp_path / "old.pt", "w") as archive:
+        archive.add(__file__, "storages")
+    save({"model": {}, "foreign": Foreign(print, "it ran")}, tmp_path / "foreign.pt")
+    for path in tmp_path.iterdir():
+        assert "weights_only" not in refused(path)
+
+
 def test_a_folder_is_no_checkpoint(tmp_path):
     assert "cannot be opened" in refused(tmp_path)
 
@@ -253,9 +283,9 @@ class FusedEncoderLayer:
 
 
 def test_a_fused_encoder_is_refused_in_one_line():
-    compat.require_usable(TransformerEncoderLayerBase)
+    compat.environment.require_usable(TransformerEncoderLayerBase)
     with pytest.raises(SystemExit) as stop:
-        compat.require_usable(FusedEncoderLayer)
+        compat.environment.require_usable(FusedEncoderLayer)
     assert "pip install fairseq-fixed" in stop.value.code and "\n" not in stop.value.code
 
 
@@ -263,6 +293,11 @@ def test_a_missing_fairseq_is_one_line():
     code = "import sys; sys.modules['fairseq'] = None; import fairseq_posenc"
     line = refusal(start([sys.executable, "-c", code], USER_DIR.parent))
     assert line.startswith("fairseq_posenc: fairseq cannot be imported") and "pip install fairseq-fixed" in line
+
+
+def test_importing_the_plugin_leaves_logging_alone():
+    code = "import logging, fairseq_posenc.plugin; root = logging.getLogger(); print(root.level, root.handlers)"
+    assert finish(start([sys.executable, "-c", code], USER_DIR.parent)).splitlines()[-1] == "30 []"
 
 
 def test_importing_it_again_changes_nothing():

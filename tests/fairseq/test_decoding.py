@@ -6,7 +6,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
-import fairseq_posenc  # noqa: F401
+from fairseq_posenc.models.transformer.model import PositionTransformer
 
 
 @pytest.fixture(scope="module")
@@ -166,3 +166,14 @@ def test_a_checkpoint_loads_as_a_python_object(fairseq, shaw):
     best = generator.generate([models[0].eval()], sample)[0][0]
     assert best["tokens"][-1] == task.target_dictionary.eos()
     assert best["attention"].size(0) == source.size(1)
+
+
+@pytest.mark.parametrize("kind", ["hard", "soft"])
+def test_the_hub_aligns_when_it_is_asked_to(fairseq, shaw, kind):
+    """After sentences without alignments, for which the attention has left its weights out."""
+    hub = PositionTransformer.from_pretrained(str(shaw.parent), shaw.name, data_name_or_path=str(fairseq.data))
+    sentence = "a b c"
+    expected = hub.translate([sentence], beam=2)
+    assert hub.translate([sentence], beam=2, print_alignment=kind) == expected
+    best = hub.generate([hub.encode(sentence)], beam=2, print_alignment=kind)[0][0]
+    assert len(best["alignment"]) > 0

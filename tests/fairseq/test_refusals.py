@@ -7,7 +7,8 @@ import pytest
 import torch
 
 import fairseq_posenc
-from fairseq_posenc.transformer.model import _REFUSED, PositionTransformer
+import fairseq_posenc.plugin
+from fairseq_posenc.models.transformer.model import _REFUSED, PositionTransformer
 
 #: option of the command line -> how to give it; the rest of _REFUSED is listed below
 FLAGS = {
@@ -48,9 +49,16 @@ def test_options_without_effect_are_refused(fairseq, tmp_path, option):
     [
         (["--left-pad-target"], ["--left-pad-target", "leave it out"]),
         (["--encoder-attention-heads", "3"], ["--encoder-embed-dim 16", "--encoder-attention-heads 3"]),
+        (["--encoder-attention-heads", "0"], ["--encoder-attention-heads 0", "at least 1"]),
+        (["--decoder-attention-heads", "-2"], ["--decoder-attention-heads -2", "at least 1"]),
+        (["--decoder-embed-dim", "0"], ["--decoder-embed-dim 0", "at least 1"]),
+        (["--encoder-ffn-embed-dim", "-1"], ["--encoder-ffn-embed-dim -1", "at least 1"]),
+        (["--decoder-layers", "-1"], ["--decoder-layers -1", "0 to 1000"]),
+        (["--encoder-layers", "1000000000"], ["--encoder-layers 1000000000", "0 to 1000"]),
+        (["--encoder-ffn-embed-dim", "100000000000000"], ["memory", "sizes"]),
         (["--encoder-position", "show"], ["'show' is unknown", "did you mean 'shaw'"]),
         (["--encoder-position", "shaw:max_distanc=3"], ["'max_distanc'", "did you mean 'max_distance'"]),
-        (["--encoder-position", "shaw:max_distance=-1"], ["max_distance='-1'", "at least 0"]),
+        (["--encoder-position", "shaw:max_distance=-1"], ["max_distance='-1'", "an integer from 0"]),
         (["--encoder-position", "shaw:max_distance=many"], ["max_distance='many'", "an integer"]),
         (["--encoder-position", "shaw:keys=perhaps"], ["keys='perhaps'", "true or false"]),
         (["--encoder-position", "shaw:share=all"], ["share='all'", "heads, none, layers"]),
@@ -108,6 +116,14 @@ def test_a_checkpoint_of_another_model_is_refused(fairseq, t5, tmp_path, arch, o
         options = [*options, "--restore-file", t5]
     line = fairseq.train(arch, tmp_path, *options, "--max-update", 3).refusal()
     assert all(word in line for word in words), line
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_a_checkpoint_of_too_many_layers_is_refused(fairseq, t5, tmp_path, side):
+    state = fairseq.state(t5)
+    setattr(state["cfg"]["model"], f"{side}_layers", 10**9)
+    torch.save(state, tmp_path / "checkpoint.pt")
+    assert f"--{side}-layers 1000000000 must be 0 to 1000" in fairseq.generate(tmp_path / "checkpoint.pt").refusal()
 
 
 def test_a_checkpoint_of_stock_fairseq_is_refused_by_other_positions(fairseq, tmp_path):

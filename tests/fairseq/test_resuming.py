@@ -7,7 +7,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils, file_io
 
-import fairseq_posenc  # noqa: F401
+import fairseq_posenc.plugin  # noqa: F401  registers the architectures
 
 #: 48 sentences are 3 updates an epoch, from batches whose members the seed draws
 EPOCHS = ["--max-update", 100, "--batch-size", 8, "--update-freq", 2, "--save-interval-updates", 1, "--clip-norm", 1]
@@ -77,7 +77,31 @@ def test_room_that_comes_in_time_is_used(full_disk, pauses, tmp_path):
     assert (tmp_path / "checkpoint_last.pt").stat().st_size < 2 * 4 * 300_000  # nothing of the first try is in it
 
 
-def test_a_copy_that_cannot_be_written_leaves_the_one_before(tmp_path, full_disk):
+@pytest.mark.parametrize("before", [True, False])
+def test_the_message_says_where_the_next_training_begins(full_disk, pauses, tmp_path, before):
+    if before:
+        (tmp_path / "checkpoint_last.pt").write_bytes(b"the one before")
+    with pytest.raises(SystemExit) as error:
+        checkpoint_utils.torch_persistent_save(STATE, str(tmp_path / "checkpoint2.pt"))
+    expected = (
+        "training goes on from checkpoint_last.pt" if before else "training begins anew, for there is no checkpoint_last.pt"
+    )
+    assert expected in str(error.value)
+
+
+def test_a_copy_needs_no_room(tmp_path, full_disk, caplog):
+    """The disk is full after the first checkpoint: its copies are links, so that the next training begins there."""
+    full_disk()
+    source, target = tmp_path / "checkpoint1.pt", tmp_path / "checkpoint_last.pt"
+    source.write_bytes(bytes(200_000))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+    assert file_io.PathManager.copy(str(source), str(target), overwrite=True)
+    assert target.read_bytes() == source.read_bytes() and len(list(tmp_path.iterdir())) == 2
+    assert "File too large" in caplog.text and "checkpoint1.pt" in caplog.text
+
+
+def test_a_copy_that_cannot_be_written_leaves_the_one_before(tmp_path, full_disk, monkeypatch):
+    monkeypatch.delattr("os.link")  # as on a file system without links
     full_disk()  # room for the first
     source, target = tmp_path / "checkpoint_best.pt", tmp_path / "checkpoint_last.pt"
     source.write_bytes(bytes(200_000))
@@ -89,3 +113,13 @@ def test_a_copy_that_cannot_be_written_leaves_the_one_before(tmp_path, full_disk
     full_disk()
     assert file_io.PathManager.copy(str(source), str(target), overwrite=True)
     assert target.read_bytes() == source.read_bytes()
+
+
+# --- a folder that cannot be written ---
+
+
+@pytest.mark.parametrize("name", ["a-file", "a-file/below", "/proc/fairseq_posenc"])
+def test_a_folder_that_cannot_be_written_is_one_line(fairseq, tmp_path, name):
+    (tmp_path / "a-file").write_text("")
+    line = fairseq.train("posenc_t5_tiny", tmp_path / name).refusal()
+    assert line.startswith(f"fairseq_posenc: --save-dir {tmp_path / name} cannot be written")

@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-import fairseq_posenc as posenc
+from fairseq_posenc import spec as parsing
+from fairseq_posenc.attention.positional import PositionalAttention
+from fairseq_posenc.attention.site_positions import SitePositions
+from fairseq_posenc.core import Dims
 
 from .reference import Oracle, Place
 
@@ -26,7 +29,9 @@ def spec_of(name: str, options: dict) -> str:
 def cases(wanted) -> list:
     """(oracle, options, site) of every oracle that is wanted, named by spec and site."""
     return [
-        pytest.param(oracle, options, site, id=f"{spec_of(oracle.name, options)}-{site}")
+        pytest.param(
+            oracle, options, site, id=f"{spec_of(oracle.name, options)}-{site}", marks=[pytest.mark.variant] * bool(options)
+        )
         for oracle in ORACLES
         if wanted(oracle)
         for options, sites in oracle.cases
@@ -42,16 +47,18 @@ def randomise(module: torch.nn.Module) -> torch.nn.Module:
             parameter.copy_(torch.randn_like(parameter))
             if name.split(".")[-2:-1] in (["q_proj"], ["k_proj"], ["v_proj"], ["out_proj"], ["query_proj"], ["key_proj"]):
                 parameter.div_(WIDTH**0.5)  # a softmax that is saturated would hide mistakes
-            if name.split(".")[-1] == "largest":
-                parameter.mul_(20)  # Adaptive-T5's largest distance: from 1 to some 40 more than its exact range
     return module
 
 
 def attention_of(oracle: Oracle, options: dict, site: str, seed: int = 0):
-    """-> an attention with random parameters, its place and its projections in numpy."""
+    """-> an attention with random parameters, its place and its projections in numpy.
+
+    `build_attention` refuses methods that act outside of attention too; here their part in attention is compared.
+    """
     torch.manual_seed(seed)
-    attn = posenc.build_attention(spec_of(oracle.name, options), WIDTH, HEADS, site=site, max_positions=MAX_POSITIONS)
-    randomise(attn)
+    dims = Dims(WIDTH, HEADS, 1, MAX_POSITIONS, MAX_POSITIONS).at(site)
+    methods = parsing.build(spec_of(oracle.name, options), dims, site)
+    attn = randomise(PositionalAttention(SitePositions(methods, dims, site), dropout=0.0))
     return attn, place_of(attn.position, oracle, options, site), projections_of(attn)
 
 

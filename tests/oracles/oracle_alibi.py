@@ -35,8 +35,9 @@ def one_way(t, s, at):
 def score_learned(q, k, t, s, at):
     if at.site == "decoder" and s > t:
         return math.nan
-    slope = at.parameters["left" if s <= t else "right"][at.head]
-    return product(q, k, t, s, at) - math.exp(slope) * abs(s - t)
+    x = at.parameters["left" if s <= t else "right"][at.head]
+    slope = math.exp(x) if at["slope"] == "exponential" else 1 / (1 + math.exp(-x))
+    return product(q, k, t, s, at) - slope * abs(s - t)
 
 
 ORACLES = [
@@ -49,5 +50,11 @@ ORACLES = [
     ),
     Oracle("alibi_symmetric", score=score_symmetric, cases=[({}, "encoder cross")], real=True),
     Oracle("alibi_nonsymmetric", score=score_nonsymmetric, allowed=one_way, cases=[({}, "encoder")], real=True),
-    Oracle("alibi_learned", score=score_learned, cases=[({}, "encoder decoder cross")], real=True),
+    Oracle(
+        "alibi_learned",
+        score=score_learned,
+        defaults={"slope": "exponential"},
+        cases=[({}, "encoder decoder cross"), ({"slope": "sigmoid"}, "encoder decoder cross")],
+        real=True,
+    ),
 ]

@@ -5,10 +5,10 @@ import math
 from .reference import Oracle, product
 
 
-def place_in_table(a: int, x: float, y: float, buckets: int) -> float:
+def place_in_table(a: int, x: float, y: float, buckets: int, max_distance: float) -> float:
     """beta, a real number of a bucket; x and y are the unconstrained exact range and largest distance."""
     alpha = 1 + (buckets - 2) / (1 + math.exp(-x))
-    gamma = alpha + 1 + math.log1p(math.exp(y))
+    gamma = alpha + 1 + (max_distance - buckets / 2 - 1) * math.exp(y)
     beta = a if a < alpha else alpha + (buckets - alpha) * math.log(a / alpha) / math.log(gamma / alpha)
     return min(max(beta, 0), buckets - 1)
 
@@ -18,7 +18,8 @@ def score(q, k, t, s, at):
     if at.site == "decoder" and side == 1:
         return math.nan
     table = at.own("weight")[side]
-    beta = place_in_table(abs(s - t), at.own("exact")[side], at.own("largest")[side], at["buckets"])
+    x, y = at.own("exact")[side], at.own("largest")[side, 0]
+    beta = place_in_table(abs(s - t), x, y, at["buckets"], at["max_distance"])
     low = math.floor(beta)
     part = beta - low if at["interpolate"] else 0
     return product(q, k, t, s, at) + (1 - part) * table[low] + part * table[math.ceil(beta)]
@@ -33,7 +34,7 @@ ORACLES = [
             ({}, "encoder decoder cross"),
             ({"buckets": 3}, "encoder decoder cross"),
             ({"buckets": 5, "borders": "heads"}, "encoder decoder"),
-            ({"buckets": 5, "borders": "heads", "share": "none"}, "encoder"),
+            ({"buckets": 5, "max_distance": 6.0, "borders": "heads", "share": "none"}, "encoder"),
             ({"buckets": 4, "share": "heads"}, "encoder decoder"),
             ({"buckets": 4, "max_distance": 9.0, "interpolate": False}, "encoder decoder cross"),
         ],

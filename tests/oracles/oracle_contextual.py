@@ -21,12 +21,13 @@ def row_cope(q, k, column, seen, at):
     """Contextual positions (Golovneva et al. 2024): a key is as far away as there are open gates on the way to it."""
     content = {row: product(q[column], k[row], None, None, at) for row in seen}
     gates = {row: 1 / (1 + math.exp(-logit)) for row, logit in content.items()}
+    size = 1 if at["scale"] == "paper" else 1 / math.sqrt(len(q[column]))
     end = max(seen) if at.site == "cross" else column  # a query among other words counts from their last one
     out = []
     for s in seen:
         p = sum(gates[j] for j in seen if min(s, end) <= j <= max(s, end))
         table = at.own("table" if s <= end else "right_table")
-        out.append(content[s] + between(table @ q[column], min(p, at["largest"] - 1)))
+        out.append(content[s] + size * between(table @ q[column], min(p, at["largest"] - 1)))
     return out
 
 
@@ -68,14 +69,20 @@ ORACLES = [
     Oracle(
         "cope",
         row=row_cope,
-        defaults={"largest": 64, "share": "heads"},
+        defaults={"largest": 64, "scale": "paper", "share": "heads"},
         cases=[
             ({}, "encoder decoder cross"),
             ({"largest": 2}, "encoder decoder cross"),
             ({"largest": 3, "share": "none"}, "encoder decoder cross"),
             ({"largest": 4, "share": "layers"}, "encoder"),
+            ({"largest": 3, "scale": "code"}, "encoder decoder cross"),
         ],
     ),
     Oracle("cable", row=row_cable, **GATED),
-    Oracle("forgetting", row=row_forgetting, **GATED),
+    Oracle(
+        "forgetting",
+        row=row_forgetting,
+        defaults={**GATED["defaults"], "start": 5.0},
+        cases=[*GATED["cases"], ({"start": 0.0}, "encoder decoder")],
+    ),
 ]

@@ -34,20 +34,23 @@ def score_kerple_power(q, k, t, s, at):
 
 def score_sandwich(q, k, t, s, at):
     """The product of two sinusoidal embeddings, less its largest value, with the slope of ALiBi's kind by head."""
-    half = at["width"] // 2
-    total = sum(math.cos((s - t) / 10000 ** (j / half)) for j in range(1, half + 1))
+    half, first = at["width"] // 2, at["first"]
+    total = sum(math.cos((s - t) / 10000 ** (j / half)) for j in range(first, first + half))
     return product(q, k, t, s, at) + (total - half) / (8 * (at.head + 1) / at.heads)
 
 
 def score_fire(q, k, t, s, at):
     """The MLP reads a distance relative to the query's position, as soon as that exceeds a threshold."""
 
-    def psi(x):
-        return math.log(abs(at.parameters["slope"] * x) + 1)
+    def own(name):
+        return at.parameters[name] if at["share"] == "layers" else at.parameters[name][at.layer]
 
-    threshold = abs(at.parameters["multiplier"] * at["threshold"])
+    def psi(x):
+        return math.log(abs(own("slope") * x) + 1)
+
+    threshold = abs(own("multiplier") * at["threshold"])
     ratio = psi(abs(s - t)) / (psi(max(t, threshold)) + 1e-6)
-    first, second = ((at.parameters[f"mlp.{i}.weight"], at.parameters[f"mlp.{i}.bias"]) for i in (0, 2))
+    first, second = ((own(f"mlp.{i}.weight"), own(f"mlp.{i}.bias")) for i in (0, 2))
     return product(q, k, t, s, at) + linear(np.maximum(linear(np.array([ratio]), *first), 0), *second)[at.head]
 
 
@@ -59,10 +62,10 @@ def score_dynamic_bias(q, k, t, s, at):
         if at["norm"]:
             hidden = (hidden - hidden.mean()) / math.sqrt(hidden.var() + 1e-5)
             hidden = hidden * at.parameters[f"norms.{i}.weight"] + at.parameters[f"norms.{i}.bias"]
-        hidden = hidden * sigmoid(hidden)
+        hidden = np.maximum(hidden, 0) if at["activation"] == "relu" else hidden * sigmoid(hidden)
     last = at["depth"]
-    biases = linear(hidden, at.parameters[f"layers.{last}.weight"], at.parameters[f"layers.{last}.bias"])
-    return product(q, k, t, s, at) + biases[at.head]
+    bias = linear(hidden, at.parameters[f"layers.{last}.weight"], at.parameters[f"layers.{last}.bias"])[at.head]
+    return product(q, k, t, s, at) + (16 * sigmoid(bias) if at["bounded"] else bias)
 
 
 KERPLE = {
@@ -83,31 +86,34 @@ ORACLES = [
     Oracle(
         "sandwich",
         score=score_sandwich,
-        defaults={"width": 128},
-        cases=[({}, "encoder decoder cross"), ({"width": 6}, "encoder cross")],
+        defaults={"width": 128, "first": 1},
+        cases=[({}, "encoder decoder cross"), ({"width": 6}, "encoder cross"), ({"first": 0}, "encoder decoder cross")],
         real=True,
         atol=1e-5,  # rounded to float32
     ),
     Oracle(
         "fire",
         score=score_fire,
-        defaults={"hidden": 32, "threshold": 512.0},
+        defaults={"hidden": 32, "threshold": 512.0, "share": "layers"},
         cases=[
             ({}, "encoder decoder cross"),
             ({"threshold": 2.0}, "encoder decoder cross"),  # exceeded even by short sentences
             ({"hidden": 9, "threshold": 20.0}, "encoder decoder"),
+            ({"share": "none"}, "encoder decoder cross"),
         ],
         real=True,
     ),
     Oracle(
         "dynamic_bias",
         score=score_dynamic_bias,
-        defaults={"hidden": 64, "depth": 2, "log": True, "norm": False},
+        defaults={"hidden": 64, "depth": 2, "log": True, "norm": False, "activation": "silu", "bounded": False},
         cases=[
             ({}, "encoder decoder cross"),
             ({"log": False, "hidden": 4, "depth": 1}, "encoder decoder"),
             ({"norm": True}, "encoder cross"),
             ({"hidden": 9, "depth": 3, "norm": True, "log": False}, "encoder decoder"),
+            ({"hidden": 9, "depth": 3, "norm": True, "log": False, "activation": "relu"}, "encoder decoder"),
+            ({"hidden": 9, "depth": 1, "activation": "relu", "bounded": True}, "encoder cross"),
         ],
         real=True,
     ),

@@ -1,5 +1,6 @@
 """Exact values of the newer methods of attention, and identities that make one method of another."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -7,11 +8,16 @@ import pytest
 import torch
 from torch import nn
 
+import fairseq_posenc as posenc
 from fairseq_posenc import registry
-from fairseq_posenc.contract import AttentionContext, Dims, Positions
-from fairseq_posenc.methods.attention.huang import GatedProduct
+from fairseq_posenc import spec as parsing
+from fairseq_posenc.core import AttentionContext, Dims, PositionError, Positions
+from fairseq_posenc.methods.relative import cope
+from fairseq_posenc.methods.relative.huang import GatedProduct
 
 from ..contract import models
+from ..contract.cases import SMALL
+from .cases import randomise
 from .test_values import SLOPES, C, H, attention, biases, close, fill, method
 
 N = 12  # the positions that tables of `attention` hold
@@ -31,7 +37,7 @@ def equal(ours, theirs, atol=1e-9):
     """Outputs of the full length, by the fused kernel and step by step."""
     torch.manual_seed(2)
     x, source = (torch.randn(N, 2, theirs.out_proj.in_features).double() for _ in range(2))
-    y = source if theirs.placement.site == "cross" else x
+    y = source if theirs.positions.site == "cross" else x
     for need_weights in (True, False):
         outputs = [module(x, y, y, need_weights=need_weights)[0].detach() for module in (ours, theirs)]
         close(*outputs, atol=atol)
@@ -150,6 +156,7 @@ COUNTS = [
     (LARGE, "kerple_log", "decoder", 16),
     (LARGE, "kerple_power:share=none", "decoder", 96),
     (LARGE, "fire", "decoder", 330),
+    (LARGE, "fire:share=none", "decoder", 6 * 330),
     (LARGE, "cope", "decoder", 24_576),
     (LARGE, "cable", "decoder", 24_624),
     (LARGE, "forgetting", "decoder", 24_624),
@@ -159,8 +166,18 @@ COUNTS = [
 @pytest.mark.parametrize("dims, spec, site, expected", COUNTS)
 def test_counts(dims, spec, site, expected):
     # of the cards, which the contract compares with the parameters
-    part = registry.parse(spec, site).parts[0]
-    assert registry.card(part.name).count(part.options, dims, site) == expected
+    part = parsing.parse(spec, site).methods[0]
+    assert registry.card(part.name).count(part.options, dims.at(site)) == expected
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["shaw:max_distance", "chang:max_distance", "huang1:max_distance", "deberta:max_distance", "deberta:buckets", "cope:largest"],
+)
+def test_tables_of_these_methods_are_bounded(option):
+    parsing.parse(f"{option}=65536")
+    with pytest.raises(PositionError, match="65536"):
+        parsing.parse(f"{option}=65537")
 
 
 # -- tables of distances and of pairs ------------------------------------------------------------------------------------
@@ -188,7 +205,7 @@ def test_diet_rel_is_dufter_rel_with_another_share(share):
     fill(dufter.table, diet.table.detach())
     at = Positions.counted(0, N)
     for layer in range(3):
-        ctx = AttentionContext("encoder", at, at, layer)
+        ctx = AttentionContext(at, at, layer)
         assert torch.equal(diet.bias(ctx).expand(1, H, N, N), dufter.bias(ctx))
 
 
@@ -232,8 +249,8 @@ def test_xl_in_closed_form(clamp, site):
     fill(attn.position.content_bias, 0.0)
     fill(attn.position.position_bias, torch.tensor([1.0, 0, 0, 0]))
     deltas = np.array([-7, -1, 0, 2])
-    away = -deltas if clamp is None else -deltas.clip(-clamp, clamp)
-    waves = [np.sin(away), np.sin(0.01 * away), np.cos(away), np.cos(0.01 * away)]
+    distance = -deltas if clamp is None else -deltas.clip(-clamp, clamp)
+    waves = [np.sin(distance), np.sin(0.01 * distance), np.cos(distance), np.cos(0.01 * distance)]
     close(biases(attn, deltas.tolist()), np.array(waves) / 2)
 
 
@@ -282,7 +299,7 @@ def test_tener_without_a_projection_of_keys(site):
 # -- DeBERTa -------------------------------------------------------------------------------------------------------------
 
 
-def rows_of_deberta(spec, side, terms, away):
+def rows_of_deberta(spec, side, terms, distance):
     """Rows of the table that queries, or keys, meet at distances t - s, read off the logits."""
     attn = attention(spec)
     first, zero = [1.0, 0, 0, 0], [0.0] * 4
@@ -293,7 +310,7 @@ def rows_of_deberta(spec, side, terms, away):
     with torch.no_grad():
         table[:, 0] = torch.arange(len(table))  # of which the first channel of each head is made
         fill(attn.position.get_parameter(side), torch.eye(4)[0].repeat(H).unsqueeze(1) * torch.eye(C)[0])
-    return along(attn, [-x for x in away]) * math.sqrt((1 + terms) * 4)
+    return along(attn, [-x for x in distance]) * math.sqrt((1 + terms) * 4)
 
 
 @pytest.mark.parametrize(
@@ -313,7 +330,7 @@ BUCKETS = {0: 0, 1: 1, 128: 128, 131: 131, 135: 133, 150: 143, 200: 169, 256: 19
 @pytest.mark.parametrize("sign", [1, -1])
 def test_deberta_buckets(sign):
     # 256 rows on each side of 0; beyond the last distance, the first row has one number more than the last
-    given = rows_of_deberta("deberta:max_distance=512,buckets=256", "key_weight", 2, [sign * away for away in BUCKETS])
+    given = rows_of_deberta("deberta:max_distance=512,buckets=256", "key_weight", 2, [sign * distance for distance in BUCKETS])
     expected = [sign * bucket for bucket in BUCKETS.values()]
     close(given[:, :-1], [np.add(expected, 256)[:-1]] * H)
     assert given[:, -1] == pytest.approx(511 if sign == 1 else 0), given[0, -1]
@@ -336,6 +353,23 @@ def test_deberta_emd_adds_positions_to_queries(site):
     x = torch.randn(N, 2, C).double()
     expected = theirs.scores(x + ours.position.absolute.unsqueeze(1), x)
     close(ours.scores(x, x).detach(), expected.detach(), atol=1e-9)
+
+
+@pytest.mark.parametrize("spec", ["deberta:share_key=true", "deberta:share_key=true,terms=c2p", "tener:key=identity"])
+def test_keys_of_another_width_are_refused_at_building(spec):
+    given = dataclasses.replace(SMALL, key_embed_dim=24).at("cross")
+    with pytest.raises(PositionError, match=r"24.*16"):
+        parsing.build(spec, given, "cross")
+    with pytest.raises(SystemExit, match=r"24.*16"):
+        models.build(cross=spec, encoder_embed_dim=24)
+    parsing.build(spec, dataclasses.replace(given, key_embed_dim=16), "cross")
+
+
+@pytest.mark.parametrize("spec", ["deberta", "deberta:share_key=true,terms=p2c", "tener"])
+def test_keys_of_another_width_that_no_position_reads(spec):
+    model = models.build(cross=spec, encoder_embed_dim=24)
+    source, target = torch.stack(models.sentences(1, 5)), torch.stack(models.sentences(2, 4))
+    assert models.logits(model, source, target).isfinite().all()
 
 
 # -- products with positions: Huang et al. and DA-Transformer ------------------------------------------------------------
@@ -509,14 +543,33 @@ def test_gaussian_masses_of_the_decoder():
 def test_gaussian_densities(ratio, deviation):
     # of a single key at 0, seen from means at ratio * t - 1 and ratio * t + 1
     mass = moment(f"gaussian:deviation={deviation},ratio={ratio}", "cross", 0, N, 1)
-    away = (ratio * np.arange(N)[:, None] + [-1, 1, -1, 1]) / deviation
-    close(mass, np.exp(-(away**2) / 2) / (deviation * math.sqrt(2 * math.pi)))
+    distance = (ratio * np.arange(N)[:, None] + [-1, 1, -1, 1]) / deviation
+    close(mass, np.exp(-(distance**2) / 2) / (deviation * math.sqrt(2 * math.pi)))
 
 
 @pytest.mark.parametrize("site", ["encoder", "cross"])
 def test_gaussian_means(site):
     mean, t = moment("gaussian", site, 1), np.arange(5, 6)
     close(mean[t], t[:, None] + [-1, 1, -1, 1], atol=1e-3)
+
+
+@pytest.mark.parametrize("site", ["encoder", "decoder", "cross"])
+def test_gaussian_drops_weights(site):
+    attn = randomise(posenc.build_attention("gaussian", C, H, site=site, dropout=0.3))
+    torch.manual_seed(0)
+    x = torch.randn(N, 1, C).double()
+    whole, drawn = attn(x, x, x)[0].detach(), torch.stack([attn.train()(x, x, x)[0].detach() for _ in range(400)])
+    assert not drawn[0].equal(drawn[1])
+    close(drawn.mean(0), whole, atol=6 * drawn.std(0).max().item() / 20)
+    close(attn.eval()(x, x, x)[0].detach(), whole, atol=0)
+
+
+@pytest.mark.parametrize("spec", ["spe_sine:attention=linear,exact=false", "spe_conv:attention=linear"])
+def test_linear_attention_refuses_dropout_of_weights(spec):
+    attn, x = posenc.build_attention(spec, C, H, dropout=0.3), torch.randn(N, 1, C)
+    with pytest.raises(PositionError, match=r"attention=linear.*--attention-dropout 0"):
+        attn.train()(x, x, x)
+    assert attn.eval()(x, x, x)[0].isfinite().all()
 
 
 @pytest.mark.parametrize("site", ["encoder", "decoder"])
@@ -526,8 +579,40 @@ def test_window_is_the_receptive_field(options, reached, site):
     out = attn(x, x, x, need_weights=False)[0]
     for t in range(9):
         felt = torch.autograd.grad(out[t].sum(), x, retain_graph=True)[0][:, 0].abs().sum(-1) > 0
-        near = {t - away for away in reached} | {t + away for away in reached if site == "encoder"}
+        near = {t - distance for distance in reached} | {t + distance for distance in reached if site == "encoder"}
         assert felt.nonzero().flatten().tolist() == sorted(near & set(range(9)))
+
+
+DISAN = "disan:multi_dimensional=true"
+
+
+@pytest.mark.parametrize("site", ["encoder", "decoder"])
+def test_disan_drops_weights_of_channels(site):
+    torch.manual_seed(0)
+    attn = posenc.build_attention(DISAN, C, H, site=site, dropout=0.3)
+    randomise(attn)
+    fill(attn.position.gate_of_sum, 0.0)  # so that the output is linear in what is summed
+    x = torch.randn(N, 1, C).double()
+    whole, drawn = attn(x, x, x)[0].detach(), [attn.train()(x, x, x)[0].detach() for _ in range(400)]
+    assert not drawn[0].equal(drawn[1])
+    close(torch.stack(drawn).mean(0), whole, atol=6 * max(torch.stack(drawn).std(0).max().item() / 20, 1e-3))
+    close(attn.eval()(x, x, x)[0].detach(), whole, atol=0)
+
+
+def test_disan_recomputes_with_the_weights_that_it_dropped():
+    torch.manual_seed(0)
+    attn = randomise(posenc.build_attention(DISAN, C, H, dropout=0.3)).train()
+    x, way = (torch.randn(N, 1, C).double() for _ in range(2))
+
+    def loss(step=0.0):
+        torch.manual_seed(1)
+        moved = (x + step * way).requires_grad_()
+        return moved, attn(moved, moved, moved)[0].square().sum()
+
+    moved, value = loss()
+    value.backward()
+    slope = (loss(1e-5)[1] - loss(-1e-5)[1]).detach() / 2e-5
+    close((moved.grad * way).sum(), slope, atol=1e-5 * slope.abs().item())
 
 
 # -- synthesizers --------------------------------------------------------------------------------------------------------
@@ -593,18 +678,18 @@ def test_kerple_with_power_one_is_alibi():
 
 
 def test_kerple_in_closed_form():
-    away = np.array([0, 1, 2, 40])
+    distance = np.array([0, 1, 2, 40])
     for power, rate, expected in (
-        (unsoftplus(1.99), unsoftplus(0.49), 2 * np.log(1 + 0.5 * away)),
-        (-100, -100, 0.01 * np.log(1 + 0.01 * away)),  # the least of both
+        (unsoftplus(1.99), unsoftplus(0.49), 2 * np.log(1 + 0.5 * distance)),
+        (-100, -100, 0.01 * np.log(1 + 0.01 * distance)),  # the least of both
     ):
         attn = attention("kerple_log", "decoder")
         fill(attn.position.power, power), fill(attn.position.rate, rate)
-        close(biases(attn, (-away).tolist()), [-expected] * H)
+        close(biases(attn, (-distance).tolist()), [-expected] * H)
     attn = attention("kerple_power", "decoder")
     for power, exponent in ((100, 2), (-100, 0.01)):
         fill(attn.position.power, power), fill(attn.position.rate, -100)
-        close(biases(attn, (-away).tolist()), [[-0.01 * x**exponent if x else 0 for x in away]] * H)
+        close(biases(attn, (-distance).tolist()), [[-0.01 * x**exponent if x else 0 for x in distance]] * H)
 
 
 @pytest.mark.parametrize("spec", ["kerple_log", "kerple_power"])
@@ -614,7 +699,7 @@ def test_kerple_falls_on_each_side_by_its_own_scalars(spec):
         same = attention(spec)
         for own, parameter in zip(same.position.parameters(), apart.position.parameters()):
             fill(own, parameter.detach()[..., side : side + 1])
-        given = biases(apart, [sign * away for away in range(30)])
+        given = biases(apart, [sign * distance for distance in range(30)])
         close(given, biases(same, list(range(30))), atol=1e-12)
         assert (np.diff(given) < 0).all() and (given[:, 0] == 0).all()
 
@@ -681,12 +766,26 @@ def test_dynamic_bias_of_one_unit():
 
 
 def test_xpos_sizes():
-    # At position 512 a query's pair i has shrunk to zeta_i, and a key's has grown by as much.
-    xpos, at = method("xpos", "decoder", 8 * H).double(), Positions(torch.full((1, 4), 512))
-    x, ctx = torch.eye(8).double()[None, None, ::2].expand(1, H, 4, 8), AttentionContext("decoder", at, at)
+    # 512 positions after the middle a query's pair i has shrunk to zeta_i, and a key's has grown by as much.
+    xpos, at = method("xpos", "decoder", 8 * H).double(), Positions(torch.full((1, 4), N // 2 + 512))
+    x, ctx = torch.eye(8).double()[None, None, ::2].expand(1, H, 4, 8), AttentionContext(at, at)
     zeta = np.array([[0.2857, 0.4643, 0.6429, 0.8214]] * H)
     close(xpos.rotate_query(x, at, ctx).norm(dim=-1)[0], zeta, atol=1e-4)
     close(1 / xpos.rotate_key(x, at, ctx).norm(dim=-1)[0], zeta, atol=1e-4)
+
+
+@pytest.mark.parametrize("room, last", [(1024, 4000), (6000, 5999), (10**7, 5999)])
+def test_xpos_in_half_precision(room, last):
+    # near keys of the first and of the last queries
+    xpos = parsing.build("xpos", Dims(8 * H, H, 1, room, room).at("decoder"), "decoder")[0]
+    at, before = (Positions(torch.tensor([[0, 7, 2999, last]]).sub(n).clamp(min=0)) for n in (0, 5))
+    ctx, x = AttentionContext(at, before), torch.randn(2, 1, H, 4, 8)
+    found = []
+    for given in (x.half(), x.half().double()):
+        q, k = xpos.rotate_query(given[0], at, ctx), xpos.rotate_key(given[1], before, ctx)
+        found.append((q.double() * k.double()).sum(-1))
+        ctx = AttentionContext(at, before)  # without the waves of the other precision
+    close(*found, atol=0.03)
 
 
 def test_xpos_in_closed_form():
@@ -715,7 +814,7 @@ def slowed(spec, length=2):
     """What is left of the angular frequencies of 32 pairs, in a sentence of this length, and the size of the pairs."""
     rope, at = method(f"rope_scaled:{spec}", width=64, heads=1).double(), Positions.counted(0, length)
     x = torch.cat([torch.ones(1, 1, length, 32), torch.zeros(1, 1, length, 32)], -1).double()
-    a, b = rope.rotate_query(x, at, AttentionContext("encoder", at, at))[0, 0, 1].chunk(2)
+    a, b = rope.rotate_query(x, at, AttentionContext(at, at))[0, 0, 1].chunk(2)
     return torch.atan2(b, a).numpy() * 10000 ** (np.arange(32) / 32), torch.hypot(a, b).numpy()
 
 
@@ -769,6 +868,39 @@ def test_cope_counts_half_a_word_where_gates_are_half_open(site):
     close(given, np.broadcast_to(expected, given.shape), atol=1e-9)
 
 
+@EVERYWHERE
+@pytest.mark.parametrize("padded", [False, True])
+def test_cope_in_blocks(site, padded, monkeypatch):
+    """The same outputs and gradients from one block and from single queries."""
+    attn = attention("cope:largest=3", site)
+    inputs = [torch.randn(7, 2, C).double().requires_grad_() for _ in range(2)]
+    x, source = (inputs[0], inputs[1] if site == "cross" else inputs[0])
+    mask = torch.tensor([[False] * 7, [False] * 5 + [True] * 2]) if padded else None
+    found = []
+    for size in (2**18, 1):
+        monkeypatch.setattr(cope, "_GATES_ON_CPU", size)
+        out = attn(x, source, source, key_padding_mask=mask)[0]
+        way = torch.linspace(-1, 1, out.numel()).double().view_as(out)
+        found.append((out, *torch.autograd.grad((out * way).sum(), [x, *attn.parameters()], retain_graph=True)))
+    for whole, single in zip(*found):
+        close(single.detach(), whole.detach(), atol=1e-10)
+
+
+@EVERYWHERE
+def test_gradients_of_cope(site):
+    attn = attention("cope:largest=3,scale=code", site)
+    x = torch.randn(5, 1, C).double().requires_grad_()
+    source = torch.randn(5, 1, C).double() if site == "cross" else None
+    tables = [table.detach().clone().requires_grad_() for table in attn.position.parameters()]
+
+    def output(x, *tables):
+        given = {f"positions.methods.0.{name}": own for (name, _), own in zip(attn.position.named_parameters(), tables)}
+        keys = x if source is None else source
+        return torch.func.functional_call(attn, given, (x, keys, keys))[0]
+
+    assert torch.autograd.gradcheck(output, (x, *tables))
+
+
 @pytest.mark.parametrize("spec, sign", [("cable", 1), ("forgetting", -1)])
 @pytest.mark.parametrize("site, alibi", [("decoder", "alibi"), ("encoder", "alibi_symmetric")])
 def test_equal_increments_are_alibi(site, alibi, spec, sign):
@@ -807,5 +939,5 @@ def test_rr_is_rnn_with_shaw():
 def test_rr_counts_add_up():
     count = {}
     for name in ("rr", "rnn", "shaw"):
-        count[name] = registry.card(name).count(registry.parse(name).parts[0].options, LARGE, "encoder")
+        count[name] = registry.card(name).count(parsing.parse(name).methods[0].options, LARGE)
     assert count["rr"] == count["rnn"] + count["shaw"]

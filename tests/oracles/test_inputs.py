@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_posenc import registry
-from fairseq_posenc.contract import AttentionContext, Dims, Positions
+from fairseq_posenc import spec as parsing
+from fairseq_posenc.core import AttentionContext, Dims, Positions
 
 from . import reference
 from .cases import HEADS, MAX_POSITIONS, WIDTH, assert_close, cases, padding_mask, place_of, randomise, spec_of
@@ -21,7 +21,7 @@ def by_id(oracle) -> bool:
 def build(oracle, options, site, padding_idx=1):
     torch.manual_seed(3)
     dims = Dims(WIDTH, HEADS, LAYERS, MAX_POSITIONS, MAX_POSITIONS, padding_idx)
-    return randomise(registry.build(spec_of(oracle.name, options), dims, site)[0])
+    return randomise(parsing.build(spec_of(oracle.name, options), dims.at(site), site)[0])
 
 
 def tokens_of(padding: torch.Tensor, padding_idx: int) -> torch.Tensor:
@@ -53,9 +53,7 @@ def compare_embed(oracle, options, site, padding, padding_idx=1):
     ids = torch.tensor([reference.count(row) for row in mask])
     x = torch.randn(*mask.shape, WIDTH, dtype=torch.double)
     at = Positions(ids, 0) if padding == "right" else Positions(ids)
-    out = method.embed(
-        x, tokens_of(mask, padding_idx), AttentionContext(site, at, at, causal=site == "decoder", key_padding=mask)
-    )
+    out = method.embed(x, tokens_of(mask, padding_idx), AttentionContext(at, at, causal=site == "decoder", key_padding=mask))
     place = place_of(method, oracle, options, site, padding_idx=padding_idx)
     assert_close(out, expected(oracle.embed, x.numpy(), ids.numpy(), mask.numpy(), place), oracle.atol)
 
@@ -68,7 +66,7 @@ def test_before_layer(oracle, options, site):
     for at in (Positions.counted(0, 6), Positions(torch.tensor([[0, 2, 5, 9, 300, 1], [3, 1, 4, 1, 5, 9]]))):
         ids = np.broadcast_to(at.ids.numpy(), (2, 6))
         for layer in range(LAYERS):
-            out = method.before_layer(x, AttentionContext(site, at, at, layer=layer, causal=site == "decoder"))
+            out = method.before_layer(x, AttentionContext(at, at, layer=layer, causal=site == "decoder"))
             place = place_of(method, oracle, options, site, layer=layer)
             assert_close(out, expected(oracle.before_layer, x.numpy(), ids, none, place), oracle.atol)
 
@@ -80,7 +78,7 @@ def test_embed_at_given_positions(oracle, options, site):
     x = torch.randn(2, 6, WIDTH, dtype=torch.double)
     for ids in (torch.tensor([[0, 2, 5, 9, far, 1], [3, 1, 4, 1, 5, 9]]), torch.tensor([[7, 8, 9, 10, 11, 3]])):
         at = Positions(ids)
-        out = method.embed(x, tokens, AttentionContext(site, at, at, causal=site == "decoder"))
+        out = method.embed(x, tokens, AttentionContext(at, at, causal=site == "decoder"))
         none, ids = np.zeros((2, 6), bool), np.broadcast_to(ids.numpy(), (2, 6))
         place = place_of(method, oracle, options, site)
         assert_close(out, expected(oracle.embed, x.numpy(), ids, none, place), oracle.atol)

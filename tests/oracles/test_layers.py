@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_posenc import registry
-from fairseq_posenc.contract import AttentionContext, Dims, Positions
+from fairseq_posenc import spec as parsing
+from fairseq_posenc.core import AttentionContext, Dims, Positions
 
 from . import reference
 from .cases import HEADS, MAX_POSITIONS, WIDTH, assert_close, cases, place_of, randomise, spec_of
@@ -24,13 +24,16 @@ def in_hooks(oracle) -> bool:
 @pytest.mark.parametrize("oracle, options, site", cases(in_hooks))
 def test_layers(oracle, options, site):
     torch.manual_seed(2)
-    method = registry.build(spec_of(oracle.name, options), Dims(WIDTH, HEADS, LAYERS, MAX_POSITIONS, MAX_POSITIONS), site)[0]
+    method = parsing.build(
+        spec_of(oracle.name, options), Dims(WIDTH, HEADS, LAYERS, MAX_POSITIONS, MAX_POSITIONS).at(site), site
+    )[0]
     randomise(method)
     keys = T if site != "cross" else S
     inputs = [torch.randn(2, n, WIDTH).double() for n in (T, keys)]
     projections = {name: (torch.randn(WIDTH, WIDTH).double() / WIDTH**0.5, torch.randn(WIDTH).double()) for name in ("q", "k")}
     ctx = AttentionContext(
-        site, Positions.counted(0, T), Positions.counted(0, keys), causal=site == "decoder", inputs=tuple(inputs),
+        Positions.counted(0, T), Positions.counted(0, keys), causal=site == "decoder", cross=site == "cross",
+        scale=method.scale(WIDTH // HEADS), inputs=tuple(inputs),
         project=lambda which, x: by_heads(torch.nn.functional.linear(x, *projections[which[0]])),
     )  # fmt: skip
     q, k, v = (torch.randn(2, HEADS, n, WIDTH // HEADS).double() for n in (T, keys, keys))
@@ -43,13 +46,13 @@ def test_layers(oracle, options, site):
             real=range(keys),
             projections={name: tuple(x.numpy() for x in pair) for name, pair in projections.items()},
         )
-        here = ctx.at(layer=layer)
+        here = ctx.replace(layer=layer)
         if oracle.head is not None:
             assert_close(method.attend(q, k, v, here), heads(oracle, at, v), oracle.atol)
             continue
         if method.hooks & IN_SCORES:  # inputs of queries and keys are the same in every layer: test_attention.py has seen them
             expected = scores(oracle, at, q, k, inputs)
-            assert_close(hooked_scores(method, q, k, here.at(causal=False)), expected, oracle.atol)
+            assert_close(hooked_scores(method, q, k, here.replace(causal=False)), expected, oracle.atol)
             # where causality hides a key, hooks may leave what they like
             hidden = np.triu(np.full((T, keys), site == "decoder"), 1)
             assert_close(hooked_scores(method, q, k, here), np.where(hidden, np.nan, expected), oracle.atol)
@@ -67,7 +70,7 @@ def hooked_scores(method, q, k, ctx):
     used = method.hooks
     if "rotate_query" in used:
         q, k = method.rotate_query(q, ctx.queries, ctx), method.rotate_key(k, ctx.keys, ctx)
-    out = q @ k.transpose(2, 3) * method.scale(WIDTH // HEADS)
+    out = q @ k.transpose(2, 3) * ctx.scale
     if "rescale" in used:
         out = method.rescale(out, q, k, ctx)
     if "content_scores" in used:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_posenc import registry
-from fairseq_posenc.contract import AttentionContext, Dims, PositionError, Positions
+from fairseq_posenc import spec as parsing
+from fairseq_posenc.core import AttentionContext, Dims, PositionError, Positions
 
 from . import oracle_segments
 from .cases import HEADS, MAX_POSITIONS, WIDTH, assert_close, cases, place_of, randomise, spec_of
@@ -26,14 +26,14 @@ ONE_SEGMENT = ["a b a </s>".split(), "b </s>".split(), "a".split()]  # what a tr
 def build(options, words=WORDS):
     torch.manual_seed(4)
     dims = Dims(WIDTH, HEADS, LAYERS, MAX_POSITIONS, MAX_POSITIONS, WORDS["<pad>"], words=words)
-    return randomise(registry.build(spec_of("segments", options), dims, "encoder")[0])
+    return randomise(parsing.build(spec_of("segments", options), dims.at("encoder"), "encoder")[0])
 
 
 def context(sentences):
     rows = [torch.tensor([WORDS[word] for word in sentence]) for sentence in sentences]
     tokens = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=WORDS["<pad>"])
     at = Positions.counted(0, tokens.size(1))
-    return AttentionContext("encoder", at, at, key_padding=tokens.eq(WORDS["<pad>"]), tokens=tokens)
+    return AttentionContext(at, at, key_padding=tokens.eq(WORDS["<pad>"]), tokens=tokens)
 
 
 def biases(method, oracle, options, site, layer, sentences):
@@ -50,7 +50,7 @@ def biases(method, oracle, options, site, layer, sentences):
 def test_bias(oracle, options, site):
     method, ctx = build(options), context(SENTENCES)
     for layer in range(LAYERS):
-        assert_close(method.bias(ctx.at(layer=layer)), biases(method, oracle, options, site, layer, SENTENCES), oracle.atol)
+        assert_close(method.bias(ctx.replace(layer=layer)), biases(method, oracle, options, site, layer, SENTENCES), oracle.atol)
 
 
 @pytest.mark.parametrize("oracle, options, site", cases(lambda oracle: oracle is AT_INPUT))
@@ -72,12 +72,12 @@ def test_one_segment_has_no_bias_in_evaluation():
     assert method.bias(context(SENTENCES[:1] + ONE_SEGMENT)) is not None
     for layer in range(LAYERS):
         expected = biases(method, PER_HEAD, {}, "encoder", layer, ONE_SEGMENT)
-        assert_close(method.train().bias(ctx.at(layer=layer)), expected, PER_HEAD.atol)
+        assert_close(method.train().bias(ctx.replace(layer=layer)), expected, PER_HEAD.atol)
 
 
 def test_no_tokens_no_bias():
     method = build({})
-    assert method.bias(context(SENTENCES).at(tokens=None)) is None
+    assert method.bias(context(SENTENCES).replace(tokens=None)) is None
 
 
 @pytest.mark.parametrize("place", ["heads", "input"])

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_posenc import registry
-from fairseq_posenc.contract import AttentionContext, Dims, Positions
-from fairseq_posenc.methods.attention import spe
+from fairseq_posenc import spec as parsing
+from fairseq_posenc.core import AttentionContext, Dims, Positions
+from fairseq_posenc.methods.kernel import spe
 
 from . import reference
 from .cases import HEADS, WIDTH, attention_of, cases, padding_mask
@@ -44,8 +44,8 @@ def test_linear_attention(oracle, options, site, padding):
     query, value = (torch.randn(len(mask), 4, WIDTH).double(), torch.randn_like(key)) if site == "cross" else (key, key)
     key_ids = torch.tensor([reference.count(row) for row in mask])
     query_ids = torch.arange(4).expand(len(mask), -1) if site == "cross" else key_ids
-    ctx = AttentionContext(site, Positions(query_ids), Positions(key_ids), causal=site == "decoder", key_padding=mask)
-    ctx = ctx.at(drawn={method: method.draw(ctx)})  # always the same codes in evaluation
+    ctx = AttentionContext(Positions(query_ids), Positions(key_ids), causal=site == "decoder", key_padding=mask)
+    ctx = ctx.replace(noise={method: method.draw(ctx)})  # always the same codes in evaluation
     q, k, v = (_heads(x, *projections[name]) for name, x in (("q", query), ("k", key), ("v", value)))
     q, k = method.rotate_query(q, ctx.queries, ctx), method.rotate_key(k, ctx.keys, ctx)
     width = WIDTH // HEADS
@@ -79,12 +79,12 @@ def _phi(features, width):
 @pytest.mark.parametrize("size", [1, 3, 4, 256])
 @pytest.mark.parametrize("start", [0, 5])
 def test_codes_of_blocks_are_those_of_single_positions(monkeypatch, size, start):
-    """Positions that count go by blocks, whose first one turns the noise; others are taken as they are."""
-    monkeypatch.setattr(spe, "_TURNED", size)
-    method = registry.build("spe_sine:exact=false", Dims(WIDTH, HEADS), "encoder")[0].double().eval()
+    """Counted positions are computed in blocks, with noise rotated by the first of each; others as they are."""
+    monkeypatch.setattr(spe, "_WAVE_BLOCK", size)
+    method = parsing.build("spe_sine:exact=false", Dims(WIDTH, HEADS), "encoder")[0].double().eval()
     at = Positions.counted(start, 10)
-    ctx = AttentionContext("encoder", at, at)
-    ctx = ctx.at(drawn={method: method.draw(ctx)})
+    ctx = AttentionContext(at, at)
+    ctx = ctx.replace(noise={method: method.draw(ctx)})
     x, direction = torch.randn(2, HEADS, 10, WIDTH // HEADS, dtype=torch.double, requires_grad=True), torch.randn(10, 64).double()
     found = []
     for given in (at, Positions(at.ids), Positions(at.ids.expand(2, -1))):
@@ -108,12 +108,12 @@ def test_gradients_of_codes(ids, first):
 
 
 def test_codes_have_no_second_derivative():
-    """It would be wrong without a word."""
-    method = registry.build("spe_sine:exact=false", Dims(WIDTH, HEADS), "encoder")[0]
+    """It would be wrong without an error."""
+    method = parsing.build("spe_sine:exact=false", Dims(WIDTH, HEADS), "encoder")[0]
     at = Positions.counted(0, 3)
-    ctx = AttentionContext("encoder", at, at)
+    ctx = AttentionContext(at, at)
     x = torch.randn(1, HEADS, 3, WIDTH // HEADS, requires_grad=True)
-    codes = method.rotate_query(x, at, ctx.at(drawn={method: method.draw(ctx)}))
+    codes = method.rotate_query(x, at, ctx.replace(noise={method: method.draw(ctx)}))
     (gradient,) = torch.autograd.grad(codes.square().sum(), x, create_graph=True)
     with pytest.raises(RuntimeError, match="differentiate twice"):
         gradient.sum().backward()

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 import fairseq_posenc as posenc
-from fairseq_posenc import registry
-from fairseq_posenc.contract import AttentionContext, Dims, Positions
+from fairseq_posenc import spec as parsing
+from fairseq_posenc.core import AttentionContext, Dims, Positions
 
 from .cases import randomise
 from .oracle_alibi import slopes
@@ -20,14 +20,14 @@ C, H = 16, 4
 
 
 def method(spec, site="encoder", width=C, heads=H, layers=1):
-    return registry.build(spec, Dims(width, heads, layers, 12, 12), site)[0]
+    return parsing.build(spec, Dims(width, heads, layers, 12, 12).at(site), site)[0]
 
 
 def embedded(spec, ids, width, heads=1):
     """What an input-level method adds to zeros at these positions."""
     at = Positions(torch.tensor([ids]))
     x, tokens = torch.zeros(1, len(ids), width, dtype=torch.double), torch.full((1, len(ids)), 7)
-    return method(spec, width=width, heads=heads).double().embed(x, tokens, AttentionContext("encoder", at, at))[0].numpy()
+    return method(spec, width=width, heads=heads).double().embed(x, tokens, AttentionContext(at, at))[0].numpy()
 
 
 def attention(spec, site="encoder", heads=H, width=C, seed=0):
@@ -86,7 +86,7 @@ def test_sinusoid_products():
     for t in (0, 7, 25):
         for r, expected in ((0, 2.0), (1, 1.5402523), (2, 0.5836532), (10, 0.1559326)):
             assert table[t] @ table[t + r] == pytest.approx(expected, abs=1e-6)
-    assert table[20] @ table[26] == pytest.approx(table[20] @ table[14], abs=1e-6)  # blind to direction
+    assert table[20] @ table[26] == pytest.approx(table[20] @ table[14], abs=1e-6)  # the same in both directions
     close(np.linalg.norm(embedded("sinusoidal", [0, 3, 500], 512, 8), axis=1), 16, atol=1e-5)
 
 
@@ -100,7 +100,7 @@ def test_sinusoids_shift_linearly(spec):
 def test_learned_positions_can_be_sinusoids():
     learned, sinusoidal = method("learned"), method("sinusoidal")
     at = Positions.counted(0, 9)
-    ctx, tokens = AttentionContext("encoder", at, at), torch.full((1, 9), 7)
+    ctx, tokens = AttentionContext(at, at), torch.full((1, 9), 7)
     fill(learned.weight[2:11], sinusoidal.embed(torch.zeros(1, 9, C), tokens, ctx)[0])
     x = torch.randn(1, 9, C)
     assert torch.equal(learned.embed(x, tokens, ctx), sinusoidal.embed(x, tokens, ctx))
@@ -110,8 +110,8 @@ def test_learned_positions_can_be_sinusoids():
 
 def test_universal_is_symmetric_in_position_and_step():
     universal, at = method("universal:first_step=0", layers=5).double(), Positions.counted(0, 5)
-    ctx, zeros = AttentionContext("encoder", at, at), torch.zeros(1, 5, C, dtype=torch.double)
-    added = torch.stack([universal.before_layer(zeros, ctx.at(layer=layer))[0] for layer in range(5)])
+    ctx, zeros = AttentionContext(at, at), torch.zeros(1, 5, C, dtype=torch.double)
+    added = torch.stack([universal.before_layer(zeros, ctx.replace(layer=layer))[0] for layer in range(5)])
     close(added, added.transpose(0, 1))
 
 
@@ -123,7 +123,7 @@ def test_gru_equals_torch():
     theirs = nn.GRU(C, C, batch_first=True).double()
     theirs.load_state_dict({name.removeprefix("gru."): p for name, p in ours.named_parameters()})
     x, at = torch.randn(2, 7, C).double(), Positions.counted(0, 7)
-    out = ours.embed(x, torch.full((2, 7), 7), AttentionContext("encoder", at, at))
+    out = ours.embed(x, torch.full((2, 7), 7), AttentionContext(at, at))
     close(out.detach(), theirs(x)[0].detach(), atol=1e-12)
 
 
@@ -134,7 +134,7 @@ def test_gru_in_closed_form():
         fill(parameter, 0.0)
         if "bias" in name:
             fill(parameter[2 * C :], 0.6 if "ih" in name else 0.8)
-    out = gru.embed(torch.randn(1, 6, C).double(), torch.full((1, 6), 7), AttentionContext("encoder", at, at))
+    out = gru.embed(torch.randn(1, 6, C).double(), torch.full((1, 6), 7), AttentionContext(at, at))
     expected = [(1 - 2.0**-t) * math.tanh(0.6 + 0.8 / 2) for t in range(1, 7)]
     close(out[0, :, 0].detach(), expected, atol=1e-12)
 
@@ -224,20 +224,95 @@ def test_at5_without_interpolation_starts_as_t5(site, buckets, largest):
     close(biases(at5, deltas), biases(t5, deltas), atol=1e-12)
 
 
-def test_at5_starts_with_half_the_buckets_exact():
-    at5 = method("at5")
-    alpha = 1 + 14 * torch.sigmoid(at5.exact)
-    close(alpha.detach(), torch.full_like(alpha, 8.0).detach())
-    close((alpha + 1 + nn.functional.softplus(at5.largest)).detach(), torch.full_like(alpha, 128.0).detach(), atol=1e-4)
+def borders(at5):
+    """alpha and gamma."""
+    at = Positions.counted(0, 1)
+    return [border.flatten() for border in at5.borders(AttentionContext(at, at))]
+
+
+@pytest.mark.parametrize("options", ["", "max_distance=2000", "buckets=32,max_distance=17.5", "borders=heads"])
+def test_at5_starts_with_half_the_buckets_exact(options):
+    at5 = method(f"at5:{options}")
+    alpha, gamma = borders(at5)
+    close(alpha.detach(), torch.full_like(alpha, at5.options.buckets / 2).detach())
+    close((gamma / at5.options.max_distance).detach(), torch.ones_like(gamma).detach())
+
+
+@pytest.mark.parametrize("known", [40, 300])
+def test_at5_learns_a_known_border(known):
+    """From 128 at a rate of 0.03: borders learned in positions would move by 9 in these steps."""
+    at, target, at5 = Positions.counted(0, 2 * known), method(f"at5:max_distance={known}"), method("at5")
+    for each in (target, at5):
+        fill(each.weight, -torch.arange(16.0))
+    ctx, optimizer = AttentionContext(at, at), torch.optim.Adam([at5.exact, at5.largest], lr=0.03)
+    wanted = target.bias(ctx).detach()
+    for _ in range(300):
+        optimizer.zero_grad()
+        nn.functional.mse_loss(at5.bias(ctx), wanted).backward()
+        optimizer.step()
+    for found, expected in zip(borders(at5), (8, known)):
+        assert found.tolist() == pytest.approx([expected] * 2, rel=0.01)
 
 
 def test_at5_is_continuous_and_monotone():
-    beta = [place_in_table(a, 0.3, 15.0, 16) for a in range(200)]
+    beta = [place_in_table(a, 0.3, -2.0, 16, 128.0) for a in range(200)]
     assert beta == sorted(beta) and beta[0] == 0 and beta[-1] == 15
     attn = attention("at5:borders=shared")
-    fill(attn.position.exact, 0.3), fill(attn.position.largest, 15.0), fill(attn.position.weight, torch.arange(16.0))
+    fill(attn.position.exact, 0.3), fill(attn.position.largest, -2.0), fill(attn.position.weight, torch.arange(16.0))
     close(biases(attn, [-a for a in range(200)]), [beta] * H, atol=1e-9)
     close(biases(attn, list(range(200))), [beta] * H, atol=1e-9)
+
+
+@pytest.mark.parametrize("spec", ["at5", "at5:borders=heads", "at5:interpolate=false", "at5:max_distance=300"])
+def test_at5_reads_checkpoints_with_borders_in_positions(spec):
+    """Those of the first version, where gamma was alpha + 1 + softplus(largest)."""
+    at5, old = method(spec), dict(method(spec).state_dict())
+    assert old["exact"].dim() == 3
+    old["largest"] = torch.linspace(0.5, 130, 2 * old["exact"].size(1)).view_as(old["exact"])
+    at5.load_state_dict(old)
+    alpha, gamma = borders(at5)
+    close((gamma - alpha - 1).detach(), nn.functional.softplus(old["largest"]).flatten(), atol=1e-3)
+    again = method(spec)
+    again.load_state_dict(at5.state_dict())
+    assert torch.equal(again.largest, at5.largest)
+
+
+# -- where authors differ -------------------------------------------------------------------------------------------------
+
+
+def test_gates_start_where_the_option_says():
+    for spec, start in (("forgetting", 5.0), ("forgetting:start=0", 0.0)):
+        gates = method(spec)
+        assert set(torch.cat([gates.offset.flatten(), gates.right_offset.flatten()]).tolist()) == {start}
+
+
+def test_sandwich_from_zero_has_a_cosine_of_frequency_one():
+    bias = biases(attention("sandwich:width=2,first=0"), [-3, 0, 2])
+    close(bias, [(np.cos([3, 0, 2]) - 1) / (8 * head / H) for head in range(1, H + 1)])
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "t5:max_distance=1000000000000",
+        "at5:buckets=100000000",
+        "diet_abs:rank=100000000",
+        "diet_linformer:rank=100000000",
+        "dynamic_bias:depth=1000000",
+        "fire:hidden=100000000",
+        "sandwich:width=100000000",
+        "segments:segments=100000",
+    ],
+)
+def test_sizes_are_bounded(spec):
+    with pytest.raises(posenc.PositionError, match=" from "):
+        parsing.parse(spec)
+
+
+@pytest.mark.parametrize("width", [1, 33])
+def test_odd_windows_are_refused(width):
+    with pytest.raises(posenc.PositionError, match=f"width={width} must be even.*{width + 1}"):
+        parsing.parse(f"window:width={width}")
 
 
 # -- TUPE ----------------------------------------------------------------------------------------------------------------
@@ -252,6 +327,20 @@ def test_tupe_unties_the_first(spec, site):
     close(scores[:, 0], scores[:, 0, :1].expand(-1, 7), atol=1e-12)
     close(scores[:, 1:, 0], scores[:, 1:2, 0].expand(-1, 6), atol=1e-12)
     assert (scores[:, 0, 0] - scores[:, 1, 0]).abs().min() > 1e-6
+
+
+@pytest.mark.parametrize("untie_first", ["true", "false"])
+@pytest.mark.parametrize("site", ["encoder", "decoder"])
+def test_what_tupe_cannot_learn(site, untie_first):
+    """What adds the same number to all scores of a query: theta 1 always, the bias of keys and theta 2 unless it is untied."""
+    attn = attention(f"tupe_rel:untie_first={untie_first}", site)
+    x = torch.randn(12, 1, C, dtype=torch.double)
+    attn(x, x, x)[0].square().sum().backward()
+    tupe = attn.position
+    never = [tupe.query_positions.embedding.weight.grad[0]] + [tupe.bucket_bias.grad[:, 16]] * (site == "encoder")
+    assert all(grad.abs().max() < 1e-12 for grad in never)
+    for grad in (tupe.key_proj.bias.grad, tupe.bucket_bias.grad[:, 32]):
+        assert (grad.abs().max() > 1e-6) == (untie_first == "true")
 
 
 # -- slopes --------------------------------------------------------------------------------------------------------------
@@ -281,7 +370,21 @@ def test_learned_slopes_start_as_fixed_ones():
     close(decoder.left.exp().detach(), SLOPES[H])
     for side in (encoder.left, encoder.right):
         close(sorted(side.exp().tolist(), reverse=True), SLOPES[H])
-    assert not torch.equal(encoder.left, encoder.right)  # equal slopes would be blind to direction
+    assert not torch.equal(encoder.left, encoder.right)  # equal slopes would not tell directions apart
+
+
+def test_learned_slopes_of_the_authors_start_at_random():
+    torch.manual_seed(0)
+    start = torch.cat([*method("alibi_learned:slope=sigmoid", width=400, heads=400).parameters()])
+    assert start.mean().item() == pytest.approx(-2, abs=0.2) and start.std().item() == pytest.approx(1, abs=0.1)
+
+
+def test_nonsymmetric_alibi_of_four_heads():
+    """Slopes of two heads for each half, as in the authors' issue 5."""
+    attn, at = attention("alibi_nonsymmetric"), Positions.counted(0, 5)
+    heads = attn.position.mask(AttentionContext(at, at))[0].int()
+    assert torch.equal(heads[:2], torch.ones(2, 5, 5).tril().int()) and torch.equal(heads[2:], torch.ones(2, 5, 5).triu().int())
+    close(biases(attn, [-2, 1]), -np.outer([2**-4, 2**-8] * 2, [2, 1]), atol=1e-7)
 
 
 # -- directions ----------------------------------------------------------------------------------------------------------
@@ -317,7 +420,7 @@ def test_disan_sees_nothing(spec, n):
 
 def rotate(spec, x, start):
     rope, at = method(spec, width=8 * H).double(), Positions.counted(start, x.size(2))
-    return rope.rotate_query(x, at, AttentionContext("encoder", at, at))
+    return rope.rotate_query(x, at, AttentionContext(at, at))
 
 
 @pytest.mark.parametrize("spec", ["rope", "rope:layout=interleaved", "rope:fraction=0.5"])

@@ -47,7 +47,7 @@ def same(ours: torch.Tensor, theirs: torch.Tensor) -> None:
 
 def matters(ours, x: torch.Tensor, without: str = "none") -> None:
     """Fails where the attention is nearly that of another spec: a wrong position would not show."""
-    plain = build(without, ours.placement.site)
+    plain = build(without, ours.positions.site)
     plain.load_state_dict(ours.state_dict(), strict=False)
     assert (attend(ours, x)[1] - attend(plain, x)[1]).abs().max() > 0.05
 

@@ -15,7 +15,7 @@ from fairseq.modules.espnet_multihead_attention import RelPositionMultiHeadedAtt
 from fairseq.modules.positional_encoding import RelPositionalEncoding
 from fairseq.tasks.translation import TranslationTask
 
-import fairseq_posenc  # noqa: F401  registers the architectures
+import fairseq_posenc.plugin  # noqa: F401  registers the architectures
 
 from . import attentions
 
@@ -109,7 +109,7 @@ def close(ours: torch.Tensor, stock: torch.Tensor) -> None:
 
 
 def stock_name(name: str) -> str:
-    return name.replace("position.parts.0.weight", "embed_positions.weight")
+    return name.replace("position.methods.0.weight", "embed_positions.weight")
 
 
 def logits_agree(models) -> None:

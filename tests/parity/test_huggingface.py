@@ -31,8 +31,8 @@ from transformers.models.t5.modeling_t5 import T5Attention
 from transformers.models.wav2vec2_bert.modeling_wav2vec2_bert import Wav2Vec2BertSelfAttention
 
 import fairseq_posenc as posenc
-from fairseq_posenc.contract import AttentionContext, Positions
-from fairseq_posenc.methods.attention.alibi import slopes
+from fairseq_posenc.core import AttentionContext, Positions
+from fairseq_posenc.methods.bias.alibi import slopes
 from fairseq_posenc.ops.buckets import log_buckets
 
 from .attentions import BATCH, HEAD, HEADS, LENGTH, WIDTH, attend, build, copy, directed, future, hidden, matters, same
@@ -185,10 +185,10 @@ def test_deberta_attention(reach, terms, site, x, padding):
 
 @pytest.mark.parametrize("buckets, furthest", [(256, 512), (32, 128), (8, 20), (4, 9), (10, 1000)])
 def test_deberta_buckets(buckets, furthest):
-    away = torch.arange(-1100, 1101)
+    distance = torch.arange(-1100, 1101)
     method = posenc.build_attention(f"deberta:buckets={buckets},max_distance={furthest}", WIDTH, HEADS).position
-    theirs = make_log_bucket_position(away, buckets, furthest).long()
-    assert torch.equal(method.row(away), (theirs + buckets).clamp(0, 2 * buckets - 1))
+    theirs = make_log_bucket_position(distance, buckets, furthest).long()
+    assert torch.equal(method.row(distance), (theirs + buckets).clamp(0, 2 * buckets - 1))
 
 
 @pytest.mark.parametrize("norm", [False, True])
@@ -311,7 +311,7 @@ def test_rope_far_from_the_start(layout):
     parts = [turned.real, turned.imag]
     expected = torch.cat(parts, -1) if layout == "halves" else torch.stack(parts, -1).flatten(-2)
     at = Positions(far)
-    same(method.rotate_query(q, at, AttentionContext("encoder", at, at)), expected.float())
+    same(method.rotate_query(q, at, AttentionContext(at, at)), expected.float())
 
 
 # --- rotary, stretched ---
@@ -350,7 +350,7 @@ def test_rope_scaled_frequencies(scaling, factor, base, trained, length, fractio
     pairs = len(frequencies)
     units = torch.zeros(1, 1, 1, width)
     units[..., :pairs] = 1.0
-    ctx = AttentionContext("encoder", one, Positions.counted(0, length))
+    ctx = AttentionContext(one, Positions.counted(0, length))
     real, imaginary, rest = method.rotate_query(units, one, ctx).flatten().split([pairs, pairs, width - 2 * pairs])
     torch.testing.assert_close(torch.atan2(imaginary, real), frequencies, rtol=1e-5, atol=0)
     torch.testing.assert_close(torch.hypot(real, imaginary), torch.full((pairs,), size))

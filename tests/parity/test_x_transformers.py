@@ -67,7 +67,7 @@ def test_dynamic_bias_attention(depth, log, norm, site, x, padding):
 def test_xpos_attention(scale_base, x, padding):
     """Their powers count from the middle of the sentence, which no score can tell."""
     ours, theirs = pair(f"xpos:scale_base={scale_base}", "decoder")
-    if scale_base < LENGTH:  # at 512 these sentences are too short for a visible fall
+    if scale_base < LENGTH:  # at 512 these sentences are too short for a visible decay
         matters(ours, x, "rope:layout=interleaved")
     directed(ours, x)
     agree(ours, theirs, x, padding, rotary_pos_emb=RotaryEmbedding(HEAD, True, scale_base).forward_from_seq_len(LENGTH))

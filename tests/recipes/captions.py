@@ -1,28 +1,22 @@
 """A corpus of a few hundred short sentences in the format of Multi30K, and the recipe multi30k_uk run on it."""
 
-import fcntl
 import gzip
-import os
 import random
 import shlex
 import shutil
-import signal
 import subprocess
-import sys
-import time
 from pathlib import Path
 
 import torch
 
-import fairseq_posenc  # noqa: F401  what its checkpoints hold
+import fairseq_posenc.plugin  # noqa: F401  registers the architectures
+from tests.recipes.process import ROOT, Process, environment
 
-ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "recipes" / "multi30k_uk" / "run"
-BIN = Path(sys.executable).parent
 PARTS = {"train": 300, "val": 24, "test_2016_flickr": 16}
 MICRO = {
     "VOCABULARY": "60", "BATCH": "256", "UNITS": "2", "EPOCHS": "3", "WARMUP": "10", "BEAM": "2", "SAVE_UPDATES": "4",
-    "TRAIN_OPTIONS": "--encoder-layers 1 --decoder-layers 1 --log-interval 1", "POSENC_BIN": str(BIN),
+    "TRAIN_OPTIONS": "--encoder-layers 1 --decoder-layers 1 --log-interval 1",
 }  # fmt: skip
 
 
@@ -40,10 +34,6 @@ def write_corpus(folder: Path, languages=("en", "uk")) -> None:
             (folder / f"{part}.{language}.gz").write_bytes(gzip.compress(lines.encode()))
 
 
-def environment(**options):
-    return {**os.environ, "OMP_NUM_THREADS": "1", **options}
-
-
 def commands(*stages, **options):
     """What the recipe would run, every command a list of words."""
     environ = environment(DRY_RUN="1", **{"POSENC_BIN": "/opt/bin", "OUT": "runs/x", **options})
@@ -59,47 +49,15 @@ def value(words, option):
     return words[words.index(option) + 1]
 
 
-class Recipe:
-    """The recipe in one output folder, in a process group of its own."""
+class Recipe(Process):
+    """The recipe multi30k_uk with a corpus."""
 
     def __init__(self, corpus, out, **options):
-        self.corpus, self.out, self.options = corpus, out, {**MICRO, **options}
-        self.process = None
+        super().__init__(RECIPE, out, **{**MICRO, **options})
+        self.corpus = corpus
 
     def start(self, *stages, limit=None, **options):
-        environ = environment(OUT=str(self.out), DATA_FROM=str(self.corpus), **{**self.options, **options})
-        command = [str(word) for word in (RECIPE, *stages)]
-        if limit:  # of every file, in kilobytes
-            command = ["bash", "-c", f'ulimit -f {limit}; exec "$@"', "bash", *command]
-        self.process = subprocess.Popen(
-            command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-        )
-        return self
-
-    def finish(self, status=0):
-        printed = self.process.communicate(timeout=600)[0]
-        assert self.process.returncode == status, printed
-        return printed
-
-    def run(self, *stages, **options):
-        return self.start(*stages, **options).finish()
-
-    def fails(self, *stages, **options):
-        """With one line that says why, the last one, and no traceback."""
-        printed = self.start(*stages, **options).finish(status=1)
-        assert "Traceback" not in printed, printed
-        return printed.splitlines()[-1]
-
-    def wait_until(self, reached):
-        while not reached():
-            assert self.process.poll() is None, self.process.communicate()[0]
-            time.sleep(0.01)
-
-    def kill(self):
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.communicate(timeout=60)
-        with (self.out / ".lock").open() as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # its commands are gone as well
+        return super().start(*stages, limit=limit, **{"DATA_FROM": str(self.corpus), **options})
 
     def log(self, method="none", seed=1):
         path = self.out / method / f"seed{seed}" / "train.log"

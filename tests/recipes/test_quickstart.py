@@ -1,28 +1,19 @@
 """The quickstart: what it would run, and that it survives being killed."""
 
-import functools
-import json
 import os
 import re
 import shlex
 import signal
 import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from fairseq_posenc import registry
+from tests.recipes.process import BIN, ROOT, Process, environment
 
-ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "recipes" / "quickstart"
-BIN = Path(sys.executable).parent
-MICRO = {"SENTENCES": "400", "UPDATES": "60", "SAVE_EVERY": "20", "TEST": "12", "TEST_LONG": "9", "POSENC_BIN": str(BIN)}
-
-
-def environment(**options):
-    return {**os.environ, "OMP_NUM_THREADS": "1", **options}
+MICRO = {"SENTENCES": "400", "UPDATES": "60", "SAVE_EVERY": "20", "TEST": "12", "TEST_LONG": "9"}
 
 
 def commands(**options):
@@ -79,7 +70,7 @@ def test_setup_runs_first_unless_an_installation_is_named(shown):
     assert shown[0] == ["recipes/setup"]
     named = commands(POSENC_BIN="/opt/posenc/bin")
     assert ["recipes/setup"] not in named
-    assert all(words[0].startswith("/opt/posenc/bin/") for words in named if words[0] != "mkdir")
+    assert all(words[0].startswith("/opt/posenc/bin/") for words in named if words[0] not in ("mkdir", "rm"))
 
 
 def test_options_reach_the_commands():
@@ -99,42 +90,20 @@ def test_a_wrong_installation_is_one_line(tmp_path):
     assert done.returncode == 1 and done.stderr.count("\n") == 1 and "holds no fairseq-train" in done.stderr
 
 
-def start(out, **options):
-    """The quickstart with two small runs, in a process group of its own."""
-    options = environment(OUT=str(out), METHODS="none t5", **{**MICRO, **options})
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    interruptible = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # also where the tests run in the background
-    return subprocess.Popen([RECIPE], env=options, start_new_session=True, preexec_fn=interruptible, **pipes)
-
-
-def finish(process):
-    printed = process.communicate(timeout=900)[0]
-    assert process.returncode == 0, printed
-    return printed
-
-
-def wait_for(path, process):
-    while not list(path.parent.glob(path.name)):
-        assert process.poll() is None, process.communicate()[0]
-        time.sleep(0.1)
+def quickstart(out, **options):
+    """With two small runs."""
+    return Process(RECIPE, out, **{"METHODS": "none t5", **MICRO, **options})
 
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory):
-    out = tmp_path_factory.mktemp("quickstart") / "out"
-    return out, finish(start(out))
-
-
-def scores(out):
-    """What every run scored and hangs on, without what a clock or the machine says."""
-    measured = {"tokens_per_second", "training_seconds", "peak_memory"}
-    read = {path.parent.relative_to(out): json.loads(path.read_text()) for path in out.rglob("score.json")}
-    return {run: {key: value for key, value in record.items() if key not in measured} for run, record in read.items()}
+    recipe = quickstart(tmp_path_factory.mktemp("quickstart") / "out")
+    return recipe, recipe.run()
 
 
 @pytest.mark.slow
 def test_it_ends_with_the_table_and_shows_its_progress(uninterrupted):
-    out, printed = uninterrupted
+    recipe, printed = uninterrupted
     lines = printed.splitlines()
     table = [line for line in lines if line.startswith("|")]
     assert [line.split("|")[1].strip() for line in table] == [
@@ -144,35 +113,64 @@ def test_it_ends_with_the_table_and_shows_its_progress(uninterrupted):
         "t5",
     ]
     assert "not run" not in printed and re.search(r"\[ ?\d+:\d\d\]   update 50, loss ", printed)
-    assert {record["updates"] for record in scores(out).values()} == {60}
+    assert {record["updates"] for record in recipe.scores().values()} == {60}
+
+
+@pytest.mark.slow
+def test_tensorboard_gets_the_curves(uninterrupted):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    recipe, _ = uninterrupted
+    for curve, tag in (("train_inner", "loss"), ("valid", "loss")):
+        events = EventAccumulator(str(recipe.out / "t5" / "seed1" / "tensorboard" / curve)).Reload()
+        assert events.Scalars(tag)
 
 
 @pytest.mark.slow
 def test_started_again_it_does_nothing_twice(uninterrupted):
-    out, printed = uninterrupted
-    before = {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()}
-    again = finish(start(out))
-    assert before == {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()}
+    recipe, printed = uninterrupted
+    before = recipe.files()
+    again = recipe.run()
+    assert before == recipe.files()
     assert again.count("done before") == 11 and again.splitlines()[-6:] == printed.splitlines()[-6:]
 
 
 @pytest.mark.slow
 def test_stopped_again_and_again_it_goes_on_to_the_same_numbers(uninterrupted, tmp_path):
-    out = tmp_path / "out"
+    recipe = quickstart(tmp_path / "out")
     stops = ("none", 20, signal.SIGINT), ("none", 40, signal.SIGTERM), ("t5", 20, signal.SIGKILL)
     for nth, (method, updates, how) in enumerate(stops):
-        process = start(out)
-        wait_for(out / method / "seed1" / f"checkpoint_*_{updates}.pt", process)
+        folder = recipe.out / method / "seed1"
+        recipe.start().wait_until(lambda: list(folder.glob(f"checkpoint_*_{updates}.pt")))  # noqa: B023
         if how == signal.SIGKILL:
-            os.killpg(process.pid, how)
-            (out / method / "seed1" / "checkpoint_last.pt").write_bytes(b"half a copy")
+            os.killpg(recipe.process.pid, how)
+            (folder / "checkpoint_last.pt").write_bytes(b"half a copy")
         else:
-            process.send_signal(how)  # to the recipe alone, which must end its command
-        printed = process.communicate(timeout=60)[0]
-        assert process.returncode != 0 and "|" not in printed.splitlines()[-1]
-        assert ("of 60 updates are there" in printed) == (nth > 0)
-    assert "of 60 updates are there" in finish(start(out))
-    assert scores(out) == scores(uninterrupted[0])
+            recipe.process.send_signal(how)  # to the recipe alone, which must end its command
+        printed = recipe.process.communicate(timeout=60)[0]
+        assert recipe.process.returncode != 0 and "|" not in printed.splitlines()[-1]
+        assert [number >= 20 for number in recipe.resumed(printed)] == [True] * (nth > 0)
+    assert [number >= 20 for number in recipe.resumed(recipe.run())] == [True]
+    assert recipe.scores() == uninterrupted[0].scores()
+
+
+@pytest.mark.slow
+def test_killed_in_every_stage_and_before_its_stamp_it_ends_the_same(uninterrupted, tmp_path):
+    recipe = quickstart(tmp_path / "out", METHODS="none")
+    stages = [("text", "language"), ("text", "subwords"), ("data", "preprocess")]
+    stages += [("none/seed1", name) for name in ("train", "decode-test", "decode-test_long", "score")]
+    recipe.kill_in_every_stage(stages)
+    recipe.run()
+    (run, scored), *_ = recipe.scores().items()
+    assert scored == uninterrupted[0].scores()[run]
+
+
+@pytest.mark.slow
+def test_a_few_updates_are_enough(uninterrupted, tmp_path):
+    """Fewer than lie between two lines of a usual log."""
+    recipe = quickstart(tmp_path / "out", METHODS="none", UPDATES="3", SAVE_EVERY="2")
+    printed = recipe.run()
+    assert "update 3, loss" in printed and [record["updates"] for record in recipe.scores().values()] == [3]
 
 
 def test_architectures_and_all_of_them():
@@ -190,21 +188,53 @@ def test_architectures_and_all_of_them():
     ]
 
 
+@pytest.mark.parametrize(
+    "options, line",
+    [
+        ({"UPDATES": "abc"}, "UPDATES=abc must be a whole number from 1 to 999999999"),
+        ({"UPDATES": "0"}, "UPDATES=0 must be a whole number from 1 to 999999999"),
+        ({"TEST": "0"}, "TEST=0 must be a whole number from 1 to 999999999"),
+        ({"SEED": "one"}, "SEED=one must be a whole number from 0 to 999999999"),
+        ({"METHODS": "t5 shw"}, "position method 'shw' is unknown; did you mean 'shaw'?"),
+        ({"METHODS": "t5 posenc_t5_tiny"}, "architecture 'posenc_t5_tiny': position method 't5_tiny' is unknown"),
+        ({"METHODS": "t5:layers=2"}, "layer 2 does not exist; layers are 0 to 1"),
+        ({"stage": "fetch"}, "there is no stage 'fetch'; the stages are prepare train decode score table"),
+    ],
+    ids=str,
+)
+def test_wrong_options_are_one_line_before_anything_is_made(options, line, tmp_path):
+    stages = [options["stage"]] if "stage" in options else []
+    environ = environment(POSENC_BIN=str(BIN), OUT=str(tmp_path / "out"), **options)
+    done = subprocess.run([RECIPE, *stages], env=environ, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr.count("\n") == 1 and line in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_other_options_have_another_folder():
+    """So that a run with the defaults does not stand in the way of one with 1500 updates."""
+
+    def folder(**options):
+        return commands(METHODS="none", **options)[-1][-3]
+
+    assert folder() == folder(SEED="2", SAVE_EVERY="10") == "runs/quickstart"
+    assert folder(UPDATES="1500") == "runs/quickstart_UPDATES=1500"
+    assert folder(UPDATES="1500", TRAIN_OPTIONS="--bf16") == "runs/quickstart_UPDATES=1500_TRAIN_OPTIONS=--bf16"
+    assert folder(UPDATES="1500", OUT="runs/x") == "runs/x"
+
+
 @pytest.mark.slow
 def test_other_settings_are_refused_and_named(uninterrupted):
-    out, _ = uninterrupted
-    process = start(out, SENTENCES="500")
-    printed = process.communicate(timeout=60)[0]
-    assert process.returncode == 1
-    assert "made with other settings" in printed and "< SENTENCES=400\n> SENTENCES=500" in printed and "UPDATES" not in printed
+    recipe, _ = uninterrupted
+    line = recipe.fails(SENTENCES="500")
+    assert f"{recipe.out}/text was made with other settings (SENTENCES=400, now 500); give OUT another folder" in line
+    line = recipe.fails(UPDATES="80")  # the text does not depend on it
+    assert f"{recipe.out}/none/seed1 was made with other settings (UPDATES=60, now 80)" in line
 
 
 @pytest.mark.slow
 def test_two_at_once_in_one_folder_are_refused(tmp_path):
-    first = start(tmp_path / "out")
-    wait_for(tmp_path / "out" / "settings", first)
-    second = start(tmp_path / "out")
-    printed = second.communicate(timeout=60)[0]
-    os.killpg(first.pid, signal.SIGKILL)
-    first.communicate()
-    assert second.returncode == 1 and "is in use" in printed
+    first, second = quickstart(tmp_path / "out"), quickstart(tmp_path / "out")
+    first.start().wait_until((tmp_path / "out" / "text").exists)
+    assert "is in use" in second.fails()
+    first.kill()

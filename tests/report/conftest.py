@@ -1,4 +1,6 @@
+import contextlib
 import json
+import resource
 
 import pytest
 
@@ -28,3 +30,19 @@ def write(tmp_path):
         return tmp_path / "runs"
 
     return write_runs
+
+
+@pytest.fixture
+def small_files():
+    """A disk that is full: files that are written within end after so many bytes."""
+
+    @contextlib.contextmanager
+    def limit(size):
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    return limit

@@ -7,7 +7,9 @@ import pytest
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 
-from fairseq_posenc.report.sentences import Sentences, by_length, count, paired
+from fairseq_posenc.report.significance import paired_test
+from fairseq_posenc.report.source_length import bleu_by_length
+from fairseq_posenc.scoring.sentences import SentenceStatistics, count
 from tests.report import runs
 
 PUBLISHED = {"source": "A paper", "metric": "bleu", "part": "test", "figures": {"none": 18.59, "t5": 36.3}}
@@ -24,8 +26,8 @@ def two():
 def test_p_values_are_those_of_sacrebleu_on_the_text(two, test, samples):
     references, one, other = two
     _, results = PairedTest([("a", one), ("b", other)], {"b": BLEU(), "c": CHRF()}, [references], test, samples)()
-    stored = [Sentences.unpack(count(system, references).pack()) for system in (one, other)]
-    found = paired(stored[0], {"b": stored[1]}, test, samples)["b"]
+    stored = [SentenceStatistics.unpack(count(system, references).pack()) for system in (one, other)]
+    found = paired_test(stored[0], {"b": stored[1]}, test, samples)["b"]
     assert found == {"bleu": results["BLEU"][1].p_value, "chrf": results["chrF2"][1].p_value}
     assert 0.002 < found["bleu"] < 1
 
@@ -33,7 +35,7 @@ def test_p_values_are_those_of_sacrebleu_on_the_text(two, test, samples):
 def test_stored_statistics_hold_no_words_and_come_back_as_they_were(two):
     references, one, _ = two
     counted = count(one, references, [len(line.split()) for line in references])
-    assert Sentences.unpack(counted.pack()) == counted
+    assert SentenceStatistics.unpack(counted.pack()) == counted
     assert all(isinstance(number, int) for row in counted.bleu + counted.chrf for number in row)
 
 
@@ -42,10 +44,10 @@ def test_bleu_by_length_is_sacrebleus_of_these_sentences(two):
     words = [len(line.split()) for line in references]
     inside = [i for i, number in enumerate(words) if 10 <= number <= 19]
     expected = BLEU(force=True).corpus_score([one[i] for i in inside], [[references[i] for i in inside]]).score
-    buckets = by_length(count(one, references, words))
+    buckets = bleu_by_length(count(one, references, words))
     assert buckets[1] == (len(inside), pytest.approx(expected, abs=1e-9))
     assert sum(number for number, _ in buckets) == len(references) and buckets[-1] == (0, None)
-    assert by_length(count(one, references)) == []
+    assert bleu_by_length(count(one, references)) == []
 
 
 def full(posenc, folder, *options):
@@ -161,8 +163,23 @@ def test_every_error_is_one_line(posenc, write, tmp_path, spoil, options, messag
     assert error.startswith("posenc: ") and error.count("\n") == 1 and re.search(message, error)
 
 
-def test_a_damaged_score_json_is_one_line(posenc, write):
+def test_a_wrong_seed_of_sacrebleu_is_one_line(posenc, write, monkeypatch):
+    monkeypatch.setenv("SACREBLEU_SEED", "abc")
+    status, _, error = posenc("report", write(runs.run("none"), runs.run("t5")), "--full")
+    assert (status, error) == (2, "posenc: SACREBLEU_SEED='abc' is no seed; set it to a number of at least 0 or to none\n")
+
+
+def test_messages_have_a_readable_length(posenc, write):
+    plain, specs = runs.run("none"), [f"t5:buckets={number}" for number in range(2, 60)]
+    folder = write(*({**plain, "method": {"encoder": spec, "decoder": spec, "cross": "none"}} for spec in specs))
+    for options in (["--baseline", "rope"], ["--baseline", "x" * 3000]):
+        status, _, error = posenc("report", folder, *options)
+        assert status == 2 and len(error) < 400 and "more" in error and error.count("\n") == 1
+
+
+def test_a_full_disk_is_one_line_and_leaves_no_partial_file(posenc, write, tmp_path, small_files):
     folder = write(runs.run("none"))
-    (folder / "0" / "score.json").write_text('{"arch": ')
-    status, _, error = posenc("report", folder)
-    assert status == 2 and "score.json is damaged" in error and error.count("\n") == 1
+    with small_files(10):
+        status, _, error = posenc("report", folder, "--output", tmp_path / "out", "--samples", "10")
+    assert status == 2 and "cannot be written: File too large" in error and error.count("\n") == 1
+    assert not list((tmp_path / "out").iterdir())

@@ -9,6 +9,7 @@ import pytest
 
 from fairseq_posenc.cli import main
 from fairseq_posenc.report.formats import latex, markdown
+from fairseq_posenc.report.tables import Table
 from tests.report import runs
 
 
@@ -61,9 +62,7 @@ def test_latex_reads_back_as_the_markdown(written):
 
 
 def test_special_characters_are_escaped():
-    from fairseq_posenc.report.blocks import Block
-
-    block = Block("50% & more", ["method"], [["a_b|c"], ["-1.0"]])
+    block = Table("50% & more", ["method"], [["a_b|c"], ["-1.0"]])
     assert r"\caption{50\% \& more}" in latex([block], []) and r"a\_b\textbar{}c \\" in latex([block], [])
     assert r"a_b\|c" in markdown([block], [])
 

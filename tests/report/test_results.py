@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fairseq_posenc import cli
-from fairseq_posenc.bench import output
+from fairseq_posenc.bench import files
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = sorted(ROOT.glob("results/**/command"))
@@ -32,6 +32,6 @@ def test_committed_report(command, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("measured", BENCHMARKS, ids=lambda path: str(path.parent.relative_to(ROOT)))
 def test_committed_benchmark(measured, tmp_path):
-    output.write(json.loads(measured.read_text(encoding="utf-8")), tmp_path)
+    files.write(json.loads(measured.read_text(encoding="utf-8")), tmp_path)
     for name in ("bench.md", "bench.csv"):
         assert (tmp_path / name).read_text(encoding="utf-8") == (measured.parent / name).read_text(encoding="utf-8"), name

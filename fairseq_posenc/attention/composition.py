@@ -1,0 +1,93 @@
+"""Which methods may stand in one layer: what the table of hooks does not allow is refused with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..core import Dims, PositionError, PositionMethod
+from ..core.hooks import HOOKS, REPLACED_BY_KERNEL, Kind, hooks_where
+
+#: hook -> the methods of one layer that use it, in the order of the spec
+Users = Mapping[str, Sequence[PositionMethod]]
+
+_APART = "give them different layers (layers=...) or leave one out"
+_EXCLUSIVE = hooks_where(lambda hook: hook.kind == Kind.EXCLUSIVE) - {"attend"}
+
+
+def refuse_contradictions(users: Users, dims: Dims, projections: frozenset[str]) -> None:
+    """Raises PositionError with the reason where methods of one layer cannot be combined."""
+    _refuse_beside_kernel(users)
+    _refuse_missing_projections(users, projections)
+    _refuse_two_scales(users, dims)
+    _refuse_order_dependence(users)
+    _refuse_mixed_keys(users)
+    _refuse_two_rotations(users)
+    _refuse_content_beside_rotation(users)
+
+
+def _refuse_beside_kernel(users: Users) -> None:
+    kernels = users.get("attend", ())
+    if not kernels:
+        return
+    others = {m.card.name for hook in REPLACED_BY_KERNEL | {"attend"} for m in users.get(hook, ()) if m is not kernels[0]}
+    if others:
+        raise PositionError(
+            f"{kernels[0].card.name} replaces the whole attention kernel, so {', '.join(sorted(others))} "
+            "would have no effect beside it; use it alone or with methods that act on the embeddings"
+        )
+
+
+def _refuse_missing_projections(users: Users, projections: frozenset[str]) -> None:
+    for side in PositionMethod.projections - projections:
+        reading = hooks_where(lambda hook, side=side: side in hook.projections)
+        unread = [method for hook in HOOKS if hook in reading for method in users.get(hook, ()) if side in method.projections]
+        if unread:
+            without = next(method for found in users.values() for method in found if side not in method.projections)
+            raise PositionError(
+                f"{unread[0].card.name} needs the {side} projection, which {without.card.name} does without; {_APART}"
+            )
+
+
+def _refuse_two_scales(users: Users, dims: Dims) -> None:
+    scales = {method.card.name: method.scale(dims.head_dim) for method in users.get("scale", ())}
+    if len(set(scales.values())) > 1:
+        listed = ", ".join(f"{name} by {value:.4g}" for name, value in scales.items())
+        raise PositionError(f"methods scale the product of queries and keys differently ({listed}); choose one of them")
+
+
+def _refuse_order_dependence(users: Users) -> None:
+    """Factors of positions may come in any order; what reads scores or content may not."""
+    rescaling = sorted(users.get("rescale", ()), key=lambda method: method.rescale_reads == "positions")
+    if len(rescaling) > 1 and rescaling[0].rescale_reads != "positions":
+        raise PositionError(
+            f"{rescaling[0].card.name} does not only multiply the scores, so it matters whether {rescaling[1].card.name} "
+            f"comes before or after it; {_APART}"
+        )
+
+
+def _refuse_mixed_keys(users: Users) -> None:
+    changing = [method for hook in ("key_input", "value_input", "rotate_key") for method in users.get(hook, ())]
+    for mixing in (method for method in changing if method.mixes_keys):
+        for other in (method for method in changing if method is not mixing):
+            raise PositionError(
+                f"{mixing.card.name} mixes the keys of all positions, so {other.card.name} finds none to act on; {_APART}"
+            )
+
+
+def _refuse_two_rotations(users: Users) -> None:
+    for hook in sorted(_EXCLUSIVE):
+        names = [method.card.name for method in users.get(hook, ())]
+        if len(names) > 1:
+            raise PositionError(f"{names[0]} and {names[1]} both replace queries and keys; {_APART}")
+
+
+def _refuse_content_beside_rotation(users: Users) -> None:
+    rotating = [method.card.name for method in users.get("rotate_query", ())]
+    content = [method for method in users.get("rescale", ()) if method.rescale_reads == "content"]
+    readers = [method.card.name for method in [*users.get("content_scores", ()), *content]]
+    reading = [name for name in readers if name not in rotating]
+    if rotating and reading:
+        raise PositionError(
+            f"{reading[0]} has a term of the queries that {rotating[0]} rotates, so its relative term would depend on the "
+            "absolute position; give one of them other layers (layers=...) or leave it out"
+        )

@@ -1,0 +1,45 @@
+"""What an attention adds to its scores, and which keys each query may see."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..ops.kernels.blocked_bias import merged
+
+
+@dataclass(frozen=True)
+class AttentionMask:
+    """A bias and a boolean mask, kept apart and merged; the same for every layer that agrees on them.
+
+    Fully masked rows attend everywhere so that softmax stays finite; their output is then zeroed. `logits` is the bias with -inf
+    where `allowed` is false, or `allowed` itself without a bias, or None with neither.
+    """
+
+    bias: Tensor | None = None  # [B or 1, H or 1, T, S]
+    allowed: Tensor | None = None  # bool [B or 1, H or 1, T or 1, S]
+    fully_masked: Tensor | None = None  # bool [B or 1, H or 1, T, 1], True for queries that may see no key
+    logits: Tensor | None = None
+    causal: bool = False  # causality is the only mask and there is no bias
+
+    @classmethod
+    def of(cls, bias: Tensor | None, allowed: Tensor | None, may_mask_fully: bool) -> AttentionMask:
+        fully_masked = None
+        if may_mask_fully:
+            fully_masked = ~allowed.any(-1, keepdim=True)
+            allowed = allowed | fully_masked
+        return cls(bias, allowed, fully_masked, allowed if bias is None else merged(bias, allowed))
+
+    def merged_with(self, mask: Tensor) -> AttentionMask:
+        """With a further mask [T, S]: bool, True where a query may not look, or numbers to add."""
+        mask = mask[None, None]
+        bias, allowed = self.bias, torch.ones_like(mask, dtype=torch.bool).tril() if self.causal else self.allowed
+        if self.fully_masked is not None:
+            allowed = allowed & ~self.fully_masked
+        further = ~mask if mask.dtype == torch.bool else mask > float("-inf")
+        if mask.dtype != torch.bool:
+            finite = mask.masked_fill(~further, 0.0)
+            bias = finite if bias is None else bias + finite
+        return AttentionMask.of(bias, further if allowed is None else allowed & further, may_mask_fully=True)

@@ -1,0 +1,158 @@
+"""Multi-head attention with positions: one path for training, evaluation and decoding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..core import AttentionContext
+from ..core.hooks import NEEDS_SCORES
+from ..ops.kernels.blocked_bias import BiasedAttention, lacks_fused_gradient, merged, plain_attention, prefer_blocked
+from ..ops.precision import at_least_float32
+from .mask import AttentionMask
+from .site_positions import SitePositions
+
+
+class Attention(nn.Module):
+    """Projections of a multi-head attention, named and initialised as fairseq's; positions come with each call.
+
+    Shapes: query [B, T, C], key [B, S, C'] -> output [B, T, C] and, where asked for, weights [B, H, T, S].
+    Cost: no tensor larger than [B, H, T, S], and not even that one while nothing but a bias is added to the scores.
+    """
+
+    def __init__(
+        self, embed_dim: int, num_heads: int, projections: frozenset[str], key_dim: int | None = None, dropout: float = 0.0
+    ):
+        super().__init__()
+        if embed_dim % num_heads:
+            raise ValueError(f"embed_dim {embed_dim} must be divisible by num_heads {num_heads}")
+        self.num_heads, self.dropout, self.retains_dropout = num_heads, dropout, False
+        key_dim = embed_dim if key_dim is None else key_dim
+        # made and initialised in fairseq's order: optimizer states go by it, and so do the random numbers of a seed
+        for name, width in {"key": key_dim, "value": key_dim, "query": embed_dim}.items():
+            self.register_module(f"{name[0]}_proj", nn.Linear(width, embed_dim) if name in projections else None)
+        self.out_proj = nn.Linear(embed_dim, embed_dim)
+        for projection in (self.k_proj, self.v_proj, self.q_proj):
+            if projection is not None:  # fairseq's choice for projections of equal width, and for others
+                nn.init.xavier_uniform_(projection.weight, gain=2**-0.5 if key_dim == embed_dim else 1.0)
+        nn.init.xavier_uniform_(self.out_proj.weight)
+        nn.init.zeros_(self.out_proj.bias)
+
+    def forward(
+        self,
+        positions: SitePositions,
+        ctx: AttentionContext,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor | None = None,
+        mask: AttentionMask | None = None,
+        need_weights: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attends; values are made from the keys unless given, and `mask` is what `positions.masks` made for this layer.
+
+        Methods with a kernel of their own have no weights.
+        """
+        dropout = self.dropout if self.training or self.retains_dropout else 0.0
+        ctx = ctx.replace(inputs=(query, key), project=self.project_one, dropout=dropout)
+        q, k, v = self.project(positions, ctx, query, key, key if value is None else value)
+        if positions.uses("attend", ctx.layer):
+            ((method, here),) = positions.using("attend", ctx)
+            out, weights = method.attend(q, k, v, here), None
+        else:
+            mask = positions.mask(ctx) if mask is None else mask
+            explicit = need_weights or any(positions.uses(hook, ctx.layer) for hook in NEEDS_SCORES)
+            kernel = self.explicit if explicit else self.fused
+            out, weights = kernel(positions, ctx, q, k, v, mask)
+            if mask.fully_masked is not None:
+                out = out.masked_fill(mask.fully_masked, 0.0)
+        # [B, H, T, D] -> [B, T, C]
+        return self.out_proj(out.transpose(1, 2).flatten(2)), weights
+
+    def project(
+        self, positions: SitePositions, ctx: AttentionContext, query: Tensor, key: Tensor, value: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, and keys and values of all steps so far, after their hooks: [B, H, T, D], [B, H, S, D] twice."""
+        x = positions.apply_chain("query_input", query, ctx.queries, ctx=ctx)
+        q = self._heads(self.q_proj, x)
+        q = positions.apply_chain("rotate_query", q, ctx.queries, ctx=ctx)
+        state = ctx.state
+        if state is not None and ctx.cross and state.get("key") is not None:
+            return q, state.get("key"), state.get("value")
+        at = ctx.queries if state is not None and not ctx.cross else ctx.keys  # of the keys that are new
+        k = self._heads(self.k_proj, positions.apply_chain("key_input", key, at, ctx=ctx))
+        k = positions.apply_chain("rotate_key", k, at, ctx=ctx)
+        v = self._heads(self.v_proj, positions.apply_chain("value_input", value, at, ctx=ctx))
+        if state is not None and (ctx.cross or positions.caches_keys(ctx.layer)):
+            if not ctx.cross and state.get("key") is not None:
+                k = torch.cat([state.get("key"), k], dim=2)
+                v = torch.cat([state.get("value"), v], dim=2)
+            state.store_per_row("key", k)
+            state.store_per_row("value", v)
+        return q, k, v
+
+    def project_one(self, which: str, x: Tensor) -> Tensor:
+        """[..., T, C] -> [..., H, T, D] by the projection of queries or keys, for vectors that are neither."""
+        return self._heads({"query": self.q_proj, "key": self.k_proj}[which], x)
+
+    def _heads(self, projection: nn.Linear | None, x: Tensor) -> Tensor:
+        x = x if projection is None else projection(x)
+        return x.unflatten(-1, (self.num_heads, -1)).transpose(-3, -2)  # [B, T, C] -> [B, H, T, D]
+
+    def fused(
+        self, positions: SitePositions, ctx: AttentionContext, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask
+    ) -> tuple[Tensor, None]:
+        """torch's scaled_dot_product_attention, with everything that is added merged into its mask."""
+        bias, allowed = mask.bias, mask.allowed
+        content = positions.sum_terms("content_scores", q, k, ctx=ctx)
+        if content is not None:
+            bias = content if bias is None else content + bias
+            allowed = torch.ones_like(content[:1, :1], dtype=torch.bool).tril() if mask.causal else allowed
+        logits = mask.logits if content is None else merged(bias, allowed)
+        if logits is not None and logits.dtype not in (torch.bool, q.dtype):
+            logits = logits.to(q.dtype)
+        causal, scale, dropout = ctx.causal and q.size(2) == k.size(2), ctx.scale, ctx.dropout
+        if bias is not None and not dropout and prefer_blocked(q, k, bias, causal):
+            return BiasedAttention.apply(q, k, v, bias.to(q.dtype), allowed, logits.detach(), causal, scale), None
+        if bias is not None and lacks_fused_gradient(q, bias):
+            return plain_attention(q, k, v, logits, dropout, scale), None
+        causal = causal and logits is None
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=logits, dropout_p=dropout, is_causal=causal, scale=scale)
+        return out, None
+
+    def explicit(
+        self, positions: SitePositions, ctx: AttentionContext, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask
+    ) -> tuple[Tensor, Tensor]:
+        """The same step by step, for methods that change scores or values and for callers that want the weights."""
+        scores = self.logits(positions, ctx, q, k, mask.bias)
+        allowed = mask.allowed
+        if mask.causal:
+            allowed = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+        if allowed is not None:
+            scores = scores.where(allowed, float("-inf"))
+        weights = scores.softmax(-1)
+        if mask.fully_masked is not None:
+            weights = weights.masked_fill(mask.fully_masked, 0.0)
+        probs = F.dropout(weights.to(v.dtype), ctx.dropout)
+        out = probs @ v  # [B, H, T, S], [B, H, S, D] -> [B, H, T, D]
+        values = positions.sum_terms("content_values", probs, v, ctx=ctx)
+        return (out if values is None else out + values), weights
+
+    def make_generation_fast_(
+        self, retain_dropout: bool = False, retain_dropout_modules: list[str] | None = None, **kwargs: Any
+    ) -> None:
+        """fairseq's --retain-dropout and --retain-dropout-modules."""
+        self.retains_dropout = retain_dropout and (retain_dropout_modules is None or "Attention" in retain_dropout_modules)
+
+    @staticmethod
+    def logits(positions: SitePositions, ctx: AttentionContext, q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
+        """Logits after scaling and before any mask, in float32 or wider: [B, H, T, S]."""
+        scores = (q * ctx.scale) @ k.transpose(-1, -2)
+        scores = positions.apply_chain("rescale", scores, q, k, ctx=ctx)
+        content = positions.sum_terms("content_scores", q, k, ctx=ctx)
+        if content is not None:
+            scores = scores + content
+        scores = at_least_float32(scores)
+        return scores if bias is None else scores + bias

@@ -1,0 +1,138 @@
+"""An attention module with positions for any Transformer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .. import spec as specs
+from ..core import AttentionContext, Dims, PositionError, Positions, State
+from ..core.hooks import OUTSIDE_ATTENTION
+from .mask import AttentionMask
+from .multihead import Attention
+from .site_positions import SitePositions
+
+
+class PositionalAttention(Attention):
+    """A multi-head attention with positions, time first as in fairseq.
+
+    Shapes: query [T, B, C], key and value [S, B, C] -> output [T, B, C] and weights [B, T, S] or None.
+    `key_padding_mask` is bool [B, S], True at padding on either side; `attn_mask` is [T, S], True where a query may not look,
+    or added to the scores. With site="decoder" it is causal by itself; with an incremental state, queries are the newest steps.
+    Errors: PositionError for a wrong spec, a sentence too long, or a mask that the method's own kernel cannot use.
+    """
+
+    def __init__(self, positions: SitePositions, dropout: float):
+        super().__init__(positions.dims.embed_dim, positions.dims.num_heads, positions.projections(), dropout=dropout)
+        self.positions = positions
+
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
+        """Also loads what earlier versions saved, which called the positions `placement`."""
+        for name in [name for name in state_dict if name.startswith(f"{prefix}placement.")]:
+            state_dict[f"{prefix}positions.{name.removeprefix(f'{prefix}placement.')}"] = state_dict.pop(name)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+    @property
+    def position(self) -> nn.Module:
+        """The method, or all of them where the spec composes several."""
+        return self.positions.methods[0] if len(self.positions.methods) == 1 else self.positions
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        attn_mask: Tensor | None = None,
+        incremental_state: dict | None = None,
+        need_weights: bool = True,
+    ) -> tuple[Tensor, Tensor | None]:
+        query, key, value = (x.transpose(0, 1) for x in (query, key, value))  # [T, B, C] -> [B, T, C]
+        state = None if incremental_state is None else self._state(incremental_state)
+        ctx = self.positions.begin(self._context(query, key, key_padding_mask, state), query.size(0))
+        mask = _with_mask(self.positions.mask(ctx), attn_mask, self.positions)
+        out, weights = super().forward(self.positions, ctx, query, key, value, mask, need_weights)
+        return out.transpose(0, 1), None if weights is None or not need_weights else weights.mean(1)
+
+    def scores(
+        self,
+        query: Tensor,
+        key: Tensor,
+        query_positions: Tensor | None = None,
+        key_positions: Tensor | None = None,
+    ) -> Tensor:
+        """Logits after scaling and before any mask: [T, B, C], [S, B, C] and positions [T], [S] or [B, .] -> [B, H, T, S]."""
+        query, key = query.transpose(0, 1), key.transpose(0, 1)
+        sides = [
+            Positions.counted(0, x.size(1), x.device) if ids is None else Positions(ids.reshape(-1, x.size(1)))
+            for x, ids in ((query, query_positions), (key, key_positions))
+        ]
+        dims = self.positions.dims
+        ctx = AttentionContext(*sides, causal=dims.causal, cross=dims.cross, inputs=(query, key), project=self.project_one)
+        ctx = self.positions.begin(ctx, len(query))
+        if self.positions.uses("attend", 0):
+            raise PositionError("the method has a kernel of its own and no scores")
+        q, k, _ = self.project(self.positions, ctx, query, key, key)
+        ctx = ctx.replace(causal=False)  # else methods leave out what a mask will hide
+        return self.logits(self.positions, ctx, q, k, self.positions.sum_terms("bias", ctx=ctx))
+
+    def reorder_incremental_state(self, incremental_state: dict, new_order: Tensor) -> None:
+        self._state(incremental_state).reorder(new_order)
+
+    def _state(self, incremental_state: dict) -> State:
+        return State(incremental_state, f"{id(self)}.")
+
+    def _context(self, query: Tensor, key: Tensor, padding: Tensor | None, state: State | None) -> AttentionContext:
+        """Counts positions without padding; queries follow the steps that the state remembers."""
+        dims, device, seen = self.positions.dims, query.device, 0
+        if state is not None:
+            known = state.get("steps")
+            seen = 0 if known is None else int(known)
+            state.store_shared("steps", torch.tensor(seen + query.size(1)))
+        if dims.cross:
+            queries, keys = Positions.counted(seen, query.size(1), device), _pad_free(key.size(1), padding, device)
+        else:
+            keys = _pad_free(seen + query.size(1), padding, device)
+            queries = Positions(keys.ids[:, seen:], None if keys.start is None else seen)
+        return AttentionContext(
+            queries, keys, causal=dims.causal, cross=dims.cross, key_padding=padding, inputs=(query, key), state=state
+        )
+
+
+def build_attention(
+    spec: str, embed_dim: int, num_heads: int, *, site: str = "encoder", max_positions: int = 1024, dropout: float = 0.0
+) -> PositionalAttention:
+    """Builds an attention with the positions of a spec; raises PositionError where the spec cannot serve it.
+
+    `need_weights=True`, the default of a call, makes all scores; need_weights=False is faster and smaller.
+    """
+    dims = Dims(embed_dim, num_heads, 1, max_positions, max_positions).at(site)
+    methods = specs.build(spec, dims, site)
+    for method in methods:
+        if method.hooks & OUTSIDE_ATTENTION:
+            where = "with the embeddings" if "embed" in method.hooks else "before every layer"
+            raise PositionError(
+                f"{method.card.name} enters {where}, which an attention alone does not see; leave it out of {spec!r}, "
+                "or use a whole model: --arch posenc_transformer"
+            )
+    return PositionalAttention(SitePositions(methods, dims, site), dropout)
+
+
+def _pad_free(length: int, padding: Tensor | None, device: torch.device) -> Positions:
+    """Positions that count real tokens from 0; padding repeats a neighbour's, which its mask hides."""
+    counted = Positions.counted(0, length, device)
+    if padding is None:
+        return counted
+    ids = ((~padding).cumsum(1) - 1).clamp(min=0)
+    return counted if bool(((ids == counted.ids) | padding).all()) else Positions(ids)
+
+
+def _with_mask(mask: AttentionMask, further: Tensor | None, positions: SitePositions) -> AttentionMask:
+    """Joins fairseq's attn_mask to what the methods mask and add."""
+    if further is None:
+        return mask
+    if positions.uses("attend", 0):
+        raise PositionError("attn_mask cannot reach a method with a kernel of its own; site='decoder' is causal by itself")
+    return mask.merged_with(further)

@@ -1,0 +1,223 @@
+"""The position methods at one site of one stack, ready for its attention."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..core import AttentionContext, Dims, PositionError, PositionMethod, Positions, SideInput
+from ..core.hooks import BEFORE_LAYERS
+from ..core.method import default_scale
+from ..core.side import declared_by
+from .composition import refuse_contradictions
+from .mask import AttentionMask
+
+#: words for which decoding makes a bias at a time
+_WORDS_AHEAD = 32
+#: what queries and keys are at each site
+_SIDES = {"encoder": ("source", "source"), "decoder": ("target", "target"), "cross": ("target", "source")}
+
+
+class SitePositions(nn.Module):
+    """The methods of one site: vectors pass through all in the order of the spec, scores and values add up, masks intersect.
+
+    Raises PositionError where two methods contradict each other.
+    """
+
+    def __init__(self, methods: list[PositionMethod], dims: Dims, site: str):
+        super().__init__()
+        self.dims, self.site = dims, site
+        self.methods = nn.ModuleList(methods)
+        self._users = [self._users_at(layer) for layer in range(dims.num_layers)]
+        self._before_layers = {hook: [method for method in methods if hook in method.hooks] for hook in BEFORE_LAYERS}
+        for layer, users in enumerate(self._users):
+            plain = {hook: [method for method, _ in found] for hook, found in users.items()}
+            refuse_contradictions(plain, dims, self.projections(layer))
+        self._scales = [
+            next((method.scale(dims.head_dim) for method, _ in users.get("scale", ())), default_scale(dims.head_dim))
+            for users in self._users
+        ]
+
+    def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
+        """Renames what earlier versions saved, which called the methods `parts`; fairseq calls it before it loads."""
+        old = f"{name}.parts."
+        for key in [key for key in state_dict if key.startswith(old)]:
+            state_dict[f"{name}.methods.{key.removeprefix(old)}"] = state_dict.pop(key)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
+        self.upgrade_state_dict_named(state_dict, prefix.removesuffix("."))
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+    # -- what the methods need ---------------------------------------------------------------------------------------
+
+    def _users_at(self, layer: int) -> dict[str, list[tuple[PositionMethod, int]]]:
+        """hook -> the methods that use it at this layer, each with the layer as the method counts them."""
+        users: dict = {}
+        for method in self._serving(layer):
+            layers = method.options.layers
+            for hook in method.hooks:
+                users.setdefault(hook, []).append((method, layer if layers is None else layers.index(layer)))
+        return users
+
+    def _serving(self, layer: int) -> list[PositionMethod]:
+        return [method for method in self.methods if method.options.layers is None or layer in method.options.layers]
+
+    def projections(self, layer: int | None = None) -> frozenset[str]:
+        """The projections that the attention of a layer needs, or one that stands for all layers."""
+        if layer is None:
+            return frozenset().union(*(self.projections(layer) for layer in range(self.dims.num_layers)))
+        return PositionMethod.projections.intersection(*(method.projections for method in self._serving(layer)))
+
+    def uses(self, hook: str, layer: int) -> bool:
+        return hook in self._users[layer]
+
+    def scale(self, layer: int) -> float:
+        return self._scales[layer]
+
+    def caches_keys(self, layer: int) -> bool:
+        return all(method.caches_keys for method, _ in self._users[layer].get("attend", ()))
+
+    @property
+    def side_inputs(self) -> dict[str, SideInput]:
+        """The side inputs that the methods declare, by name."""
+        return declared_by([method.card for method in self.methods])
+
+    @property
+    def limit(self) -> float:
+        """The number of query positions beyond which some method cannot serve."""
+        return min((method.limit for method in self.methods if method.limit is not None), default=math.inf)
+
+    @property
+    def key_limit(self) -> float:
+        """The same for key positions."""
+        return min((method.key_limit for method in self.methods if method.key_limit is not None), default=math.inf)
+
+    def check_length(self, ctx: AttentionContext) -> None:
+        """Raises PositionError where a method cannot serve positions as large as these."""
+        own, other = _SIDES[self.site]
+        for method in self.methods:
+            for side, at, limit in ((own, ctx.queries, method.limit), (other, ctx.keys, method.key_limit)):
+                if limit is not None and at.last >= limit:
+                    raise PositionError(
+                        f"{method.card.name} ({self.site}): a {side} sentence of {at.last + 1} positions exceeds its {limit}; "
+                        f"leave out longer sentences, or train with a larger --max-{side}-positions"
+                    )
+
+    # -- calling hooks -----------------------------------------------------------------------------------------------
+
+    def using(self, hook: str, ctx: AttentionContext) -> list[tuple[PositionMethod, AttentionContext]]:
+        """The methods with this hook at this layer, each with the context as it sees it."""
+        return [(method, self._seen_by(method, ctx, layer)) for method, layer in self._users[ctx.layer].get(hook, ())]
+
+    def _seen_by(self, method: PositionMethod, ctx: AttentionContext, layer: int) -> AttentionContext:
+        """The context with the layer as the method counts it, and where methods are several, with a state of its own."""
+        if ctx.state is not None and len(self.methods) > 1:
+            index = next(index for index, other in enumerate(self.methods) if other is method)
+            return ctx.replace(layer=layer, state=ctx.state.within(f"method{index}"))
+        return ctx if layer == ctx.layer else ctx.replace(layer=layer)
+
+    def apply_chain(self, hook: str, x: Tensor, *args: Any, ctx: AttentionContext) -> Tensor:
+        """Passes x through this hook of every method."""
+        for method, here in self.using(hook, ctx):
+            x = getattr(method, hook)(x, *args, here)
+        return x
+
+    def sum_terms(self, hook: str, *args: Any, ctx: AttentionContext) -> Tensor | None:
+        """The sum of what this hook of every method gives, or None where none gives anything."""
+        total = None
+        for method, here in self.using(hook, ctx):
+            term = getattr(method, hook)(*args, here)
+            if term is not None:
+                total = term if total is None else total + term
+        return total
+
+    # -- one forward -------------------------------------------------------------------------------------------------
+
+    def begin(self, ctx: AttentionContext, rows: int = 1) -> AttentionContext:
+        """The context of one forward of this many sentences: lengths and side inputs checked, positions and noise drawn."""
+        self.check_length(ctx)
+        for method in self.methods:
+            if method.card.side_inputs:
+                ctx.side.require(method.card.side_inputs, f"{method.card.name} ({self.site})")
+        if self._before_layers["positions"]:
+            keys = self.positions(ctx.keys, rows)
+            if ctx.cross or keys is ctx.keys:
+                queries = self.positions(ctx.queries, rows)
+            else:  # of the same tokens as the last keys
+                queries = Positions(keys.ids[:, keys.ids.size(1) - ctx.queries.ids.size(1) :])
+            ctx = ctx.replace(queries=queries, keys=keys)
+        ctx = self.at_layer(ctx, ctx.layer).replace(cache={})
+        drawing = self._before_layers["draw"]
+        return ctx.replace(noise={method: method.draw(self._seen_by(method, ctx, ctx.layer)) for method in drawing})
+
+    def positions(self, at: Positions, rows: int) -> Positions:
+        """The ids that the methods see: drawn for each sentence in training, the same as given in evaluation."""
+        given = ids = at.ids.expand(rows, -1) if self.training else at.ids
+        for method in self._before_layers["positions"]:
+            ids = method.positions(ids)
+        return at if ids is given else Positions(ids)
+
+    def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
+        for method in self._before_layers["embed"]:
+            x = method.embed(x, tokens, self._seen_by(method, ctx, ctx.layer))
+        return x
+
+    def at_layer(self, ctx: AttentionContext, layer: int) -> AttentionContext:
+        """The context of one layer, with the scale of its scores."""
+        return ctx.replace(layer=layer, scale=self._scales[layer])
+
+    def masks(self, ctx: AttentionContext) -> list[AttentionMask | None]:
+        """For every layer, what it adds to its scores, made once where layers agree; None where a layer must make its own."""
+        made: dict = {}
+        masks: list[AttentionMask | None] = []
+        for layer, users in enumerate(self._users):
+            methods = [method for hook in ("bias", "mask") for method, _ in users.get(hook, ())]
+            if any(method.per_layer for method in methods):
+                masks.append(None)
+                continue
+            key = (tuple(map(id, methods)), self._scales[layer])
+            if key not in made:
+                made[key] = self.mask(self.at_layer(ctx, layer))
+            masks.append(made[key])
+        return masks
+
+    def mask(self, ctx: AttentionContext) -> AttentionMask:
+        """Bias, methods' masks, padding and causality of one layer, merged."""
+        bias = self._bias(ctx)
+        queries, keys = ctx.queries.ids.size(1), ctx.keys.ids.size(1)
+        allowed = None if ctx.key_padding is None else ~ctx.key_padding[:, None, None, :]  # [B, 1, 1, S]
+        masks = [method.mask(here) for method, here in self.using("mask", ctx)]
+        causal = ctx.causal and queries > 1
+        if causal and bias is None and allowed is None and not masks and queries == keys:
+            return AttentionMask(causal=True)
+        if causal:  # the last query stands at the last key, also after cached steps
+            masks.append(torch.ones(1, 1, queries, keys, dtype=torch.bool, device=ctx.keys.ids.device).tril(keys - queries))
+        for mask in masks:
+            allowed = mask if allowed is None else allowed & mask
+        # the first queries of a left-padded sentence see only padding
+        may_mask_fully = self.uses("mask", ctx.layer) or (causal and ctx.key_padding is not None)
+        return AttentionMask.of(bias, allowed, may_mask_fully)
+
+    def _bias(self, ctx: AttentionContext) -> Tensor | None:
+        """The sum of the biases. Decoding word by word makes it for some words ahead, which no method can tell."""
+        methods = [method for method, _ in self._users[ctx.layer].get("bias", ())]
+        at, keys = ctx.queries.start, ctx.keys
+        one_word = ctx.state is not None and at is not None and ctx.queries.ids.size(1) == 1 and keys.start == 0
+        content_dependent = any(method.content_dependent for method in methods)
+        if not (methods and one_word and ctx.causal) or self.training or content_dependent:
+            return self.sum_terms("bias", ctx=ctx)
+        first = at - at % _WORDS_AHEAD
+        end = min(first + _WORDS_AHEAD, self.limit, self.key_limit)
+        known = ctx.state.get(f"bias{ctx.layer}")  # [1, H or 1, end - first, end]
+        if known is None or known.size(3) != end:
+            device = keys.ids.device
+            ahead = ctx.replace(
+                queries=Positions.counted(first, end - first, device),
+                keys=Positions.counted(0, end, device),
+                inputs=None, tokens=None, project=None, key_padding=None, state=None,
+            )  # fmt: skip
+            known = ctx.state.store_shared(f"bias{ctx.layer}", self.sum_terms("bias", ctx=ahead))
+        return known[:, :, at - first, None, : at + 1]

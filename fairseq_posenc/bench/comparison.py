@@ -1,0 +1,82 @@
+"""Times one attention beside its public peer: both see the same sentences, forwards and backwards, in turns."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+
+import torch
+from torch import Tensor, nn
+
+from ..attention.positional import build_attention
+from ..core import PositionError
+from . import files, tables
+from .actions import Action
+from .peers import PAIRS, Pair, Sizes
+from .progress import Progress
+from .settings import Settings
+from .timing import interleaved, ratios
+
+_OURS, _PEER = "ours", "peer"
+_INSTALL = "pip install 'fairseq_posenc[test]'"
+
+
+def run(settings: Settings) -> int:
+    """Measure the pairs whose peers are installed, and print their ratios."""
+    pairs, progress, rows = installed(settings.specs), Progress(), []
+    for pair in pairs:
+        row = {"method": pair.method, "site": pair.site, "peer": pair.peer}
+        for batch, length in settings.shapes:
+            made = actions(pair, batch, Sizes(settings.width, settings.heads, length), settings)
+            progress.show(f"{pair.method} {batch}x{length}")
+            seconds = interleaved(made, settings.rounds, settings.device, lambda turn: None)
+            row[f"{batch}x{length}"] = vars(ratios(seconds, _PEER)[_OURS])
+        rows.append(row)
+    progress.end()
+    results = {"settings": settings.record(), "rows": rows}
+    print(tables.peers(results, shutil.get_terminal_size().columns), end="")
+    if settings.output:
+        files.make_folder(settings.output)
+        files.write_peers(results, settings.output)
+    return 0
+
+
+def installed(methods: list[str]) -> list[Pair]:
+    """The pairs of these methods, or all; says which are left out because their peer is not installed."""
+    known = {pair.method: pair for pair in PAIRS}
+    unknown = [method for method in methods if method not in known]
+    if unknown:
+        raise PositionError(f"--peers has no peer of {', '.join(unknown)}; choose from {', '.join(known)}")
+    chosen = [known[method] for method in methods] or list(PAIRS)
+    found = [pair for pair in chosen if pair.installed]
+    if not found:
+        raise PositionError(f"no peer of {', '.join(pair.method for pair in chosen)} is installed: {_INSTALL}")
+    for package in dict.fromkeys(pair.package for pair in chosen if pair not in found):
+        without = ", ".join(pair.method for pair in chosen if pair.package == package)
+        print(f"{package} is not installed, so these are left out: {without}; {_INSTALL}", file=sys.stderr)
+    return found
+
+
+def actions(pair: Pair, batch: int, sizes: Sizes, settings: Settings) -> dict[str, Action]:
+    """One pass forwards and backwards of either attention, over the same sentences."""
+    torch.manual_seed(1)
+    spec = pair.spec_for(sizes)
+    ours = build_attention(spec, sizes.width, sizes.heads, site=pair.site, max_positions=sizes.positions)
+    x = torch.randn(batch, sizes.length, sizes.width, device=settings.device, dtype=settings.dtype, requires_grad=True)
+
+    def attend(x: Tensor) -> Tensor:
+        x = x.transpose(0, 1)  # ours takes [T, B, C]
+        return ours(x, x, x, need_weights=False)[0].transpose(0, 1)
+
+    peer = pair.build(sizes).to(settings.device, settings.dtype)
+    ours.to(settings.device, settings.dtype)
+    return {_OURS: _both_passes(ours, attend, x), _PEER: _both_passes(peer, peer, x)}
+
+
+def _both_passes(module: nn.Module, attend: nn.Module | Action, x: Tensor) -> Action:
+    def run() -> None:
+        attend(x).float().square().mean().backward()
+        module.zero_grad()
+        x.grad = None
+
+    return run

@@ -1,0 +1,76 @@
+"""The files of a benchmark: JSON and CSV with every number, Markdown, and the plot of growth."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..core import PositionError
+from . import growth, tables
+
+
+def make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PositionError(f"the benchmark cannot be written into {folder}: {error.strerror}") from None
+
+
+def finished(folder: Path, settings: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows of an earlier run into this folder; raises PositionError where its settings differ."""
+    path = folder / "bench.json"
+    try:
+        earlier = json.loads(path.read_text(encoding="utf-8"))
+        given, rows = earlier["settings"], [row for row in earlier["rows"] if row["method"] and row["site"]]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise PositionError(f"{path} is no benchmark's ({error!r}); remove it or choose another folder") from None
+    different = [f"{key} {given.get(key)} and {value}" for key, value in settings.items() if given.get(key) != value]
+    if different:
+        raise PositionError(f"{path} was measured otherwise ({', '.join(different)}); remove it or choose another folder")
+    return rows
+
+
+def write(results: dict[str, Any], folder: Path) -> None:
+    """Write bench.json, bench.csv, bench.md and growth.{svg,png}."""
+    plot = growth.draw(results)
+    contents: dict[str, str | bytes] = {
+        "bench.json": json.dumps(results, indent=1) + "\n",
+        "bench.csv": _csv(results["rows"]),
+        "bench.md": "# What positions cost\n\n" + tables.markdown(results) + ("\n![](growth.svg)\n" if plot else ""),
+    }
+    if plot:
+        contents.update({"growth.svg": plot.svg, "growth.png": plot.png})
+    _write(contents, folder)
+
+
+def write_peers(results: dict[str, Any], folder: Path) -> None:
+    """Write peers.json and peers.csv."""
+    _write({"peers.json": json.dumps(results, indent=1) + "\n", "peers.csv": _csv(results["rows"])}, folder)
+
+
+def _write(contents: dict[str, str | bytes], folder: Path) -> None:
+    try:
+        for name, content in contents.items():
+            part = folder / f"{name}.part"  # an interruption leaves the earlier file whole
+            part.write_bytes(content if isinstance(content, bytes) else content.encode())
+            part.replace(folder / name)
+    except OSError as error:
+        raise PositionError(f"the benchmark cannot be written into {folder}: {error.strerror}") from None
+
+
+def _csv(rows: Sequence[dict[str, Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["method", "site", "measure", "quantity", "value"])
+    for row in rows:
+        for measure in tables.measures([row]):
+            for quantity, value in row[measure].items():
+                if quantity != "operators":
+                    writer.writerow([row["method"], row["site"], measure, quantity, value])
+    return text.getvalue()

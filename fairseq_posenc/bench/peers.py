@@ -1,0 +1,180 @@
+"""Attentions of other libraries, each the public peer of one of our methods."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from typing import Callable
+
+import torch
+from torch import Tensor, nn
+
+Attend = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of one attention; `positions` is the longest sentence that tables of positions serve."""
+
+    width: int
+    heads: int
+    length: int
+
+    @property
+    def head_width(self) -> int:
+        return self.width // self.heads
+
+    @property
+    def positions(self) -> int:
+        return max(self.length, 512)  # the usual table, wider than most sentences
+
+
+class PeerAttention(nn.Module):
+    """An attention of another library: [B, T, C] -> [B, T, C], with an output projection even where theirs stands elsewhere."""
+
+    def __init__(self, module: nn.Module, attend: Attend, projection: nn.Linear | None = None):
+        super().__init__()
+        self.module, self.attend, self.projection = module, attend, projection
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.attend(x)
+        return out if self.projection is None else self.projection(out)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One of our specs and the peer that computes the same; `{reach}` in a spec is the largest distance of its tables."""
+
+    spec: str
+    site: str
+    package: str
+    peer: str
+    build: Callable[[Sizes], PeerAttention]
+
+    @property
+    def method(self) -> str:
+        return self.spec.partition(":")[0]
+
+    def spec_for(self, sizes: Sizes) -> str:
+        return self.spec.format(reach=sizes.positions - 1)
+
+    @property
+    def installed(self) -> bool:
+        return importlib.util.find_spec(self.package) is not None
+
+
+def _bert(sizes: Sizes, kind: str) -> PeerAttention:
+    from transformers import BertConfig
+    from transformers.models.bert.modeling_bert import BertSelfAttention
+
+    config = BertConfig(
+        hidden_size=sizes.width, num_attention_heads=sizes.heads, max_position_embeddings=sizes.positions,
+        attention_probs_dropout_prob=0.0, position_embedding_type=kind,
+    )  # fmt: skip
+    module = BertSelfAttention(config)
+    return PeerAttention(module, lambda x: module(x)[0], nn.Linear(sizes.width, sizes.width))
+
+
+def _bert_key(sizes: Sizes) -> PeerAttention:
+    return _bert(sizes, "relative_key")
+
+
+def _bert_key_query(sizes: Sizes) -> PeerAttention:
+    return _bert(sizes, "relative_key_query")
+
+
+def _t5(sizes: Sizes) -> PeerAttention:
+    from transformers import T5Config
+    from transformers.models.t5.modeling_t5 import T5Attention
+
+    config = T5Config(d_model=sizes.width, d_kv=sizes.head_width, num_heads=sizes.heads, dropout_rate=0.0)
+    module = T5Attention(config, has_relative_attention_bias=True)
+    return PeerAttention(module, lambda x: module(x, query_length=x.size(1))[0])
+
+
+def _deberta(sizes: Sizes) -> PeerAttention:
+    from transformers import DebertaConfig
+    from transformers.models.deberta.modeling_deberta import DisentangledSelfAttention
+
+    config = DebertaConfig(
+        hidden_size=sizes.width, num_attention_heads=sizes.heads, attention_probs_dropout_prob=0.0, relative_attention=True,
+        max_relative_positions=sizes.positions, pos_att_type=["c2p", "p2c"],
+    )  # fmt: skip
+    module = DisentangledSelfAttention(config)
+    module.table = nn.Parameter(torch.randn(2 * sizes.positions, sizes.width))
+    mask = torch.ones(1, 1, sizes.length, sizes.length, dtype=torch.bool)
+
+    def attend(x: Tensor) -> Tensor:
+        return module(x, mask.to(x.device).expand(len(x), -1, -1, -1), rel_embeddings=module.table)
+
+    return PeerAttention(module, attend, nn.Linear(sizes.width, sizes.width))
+
+
+def _espnet(sizes: Sizes) -> PeerAttention:
+    from fairseq.modules.espnet_multihead_attention import RelPositionMultiHeadedAttention
+    from fairseq.modules.positional_encoding import RelPositionalEncoding
+
+    module = RelPositionMultiHeadedAttention(sizes.width, sizes.heads, dropout=0.0)
+    waves = RelPositionalEncoding(sizes.positions, sizes.width)
+
+    def attend(x: Tensor) -> Tensor:
+        x = x.transpose(0, 1)
+        return module(x, x, x, waves(x))[0].transpose(0, 1)
+
+    return PeerAttention(module, attend)
+
+
+def _gpt_neox(sizes: Sizes) -> PeerAttention:
+    from transformers import GPTNeoXConfig
+    from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXSdpaAttention
+
+    config = GPTNeoXConfig(
+        hidden_size=sizes.width, num_attention_heads=sizes.heads, rotary_pct=1.0, max_position_embeddings=sizes.positions,
+        attention_dropout=0.0, hidden_dropout=0.0,
+    )  # fmt: skip
+    module = GPTNeoXSdpaAttention(config, layer_idx=0)
+
+    def attend(x: Tensor) -> Tensor:
+        at = torch.arange(x.size(1), device=x.device).unsqueeze(0)
+        return module(x, None, at, position_embeddings=module.rotary_emb(x, at))[0]
+
+    return PeerAttention(module, attend)
+
+
+def _x_transformers(sizes: Sizes, causal: bool, **options: object) -> PeerAttention:
+    from x_transformers.x_transformers import Attention
+
+    module = Attention(sizes.width, dim_head=sizes.head_width, heads=sizes.heads, causal=causal, **options)
+    return PeerAttention(module, lambda x: module(x))
+
+
+def _x_cope(sizes: Sizes) -> PeerAttention:
+    return _x_transformers(sizes, causal=True, use_cope=True, cope_max_pos=64)
+
+
+def _x_forgetting(sizes: Sizes) -> PeerAttention:
+    return _x_transformers(sizes, causal=True, data_dependent_alibi=True)
+
+
+def _x_dynamic_bias(sizes: Sizes) -> PeerAttention:
+    from x_transformers.x_transformers import DynamicPositionBias
+
+    peer = _x_transformers(sizes, causal=False)
+    module = peer.module
+    module.dynamic_bias = DynamicPositionBias(64, heads=sizes.heads, depth=2, log_distance=True)
+    peer.attend = lambda x: module(x, rel_pos=module.dynamic_bias)
+    return peer
+
+
+_HF, _X = "transformers", "x_transformers"
+PAIRS = (
+    Pair("shaw:values=false,max_distance={reach}", "encoder", _HF, "Hugging Face BERT, relative_key", _bert_key),
+    Pair("huang4:share=heads,max_distance={reach}", "encoder", _HF, "Hugging Face BERT, relative_key_query", _bert_key_query),
+    Pair("t5", "encoder", _HF, "Hugging Face T5", _t5),
+    Pair("deberta:max_distance={reach}", "encoder", _HF, "Hugging Face DeBERTa", _deberta),
+    Pair("xl", "encoder", "fairseq", "fairseq's ESPnet relative attention", _espnet),
+    Pair("rope", "decoder", _HF, "Hugging Face GPT-NeoX", _gpt_neox),
+    Pair("cope", "decoder", _X, "x-transformers", _x_cope),
+    Pair("forgetting", "decoder", _X, "x-transformers", _x_forgetting),
+    Pair("dynamic_bias", "encoder", _X, "x-transformers", _x_dynamic_bias),
+)

@@ -1,0 +1,30 @@
+"""Progress of a long measurement on standard error."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+#: seconds between two lines where no terminal shows them
+_PAUSE = 20.0
+
+
+class Progress:
+    """On a terminal one line that is overwritten; elsewhere a line every 20 seconds."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+        self._last = -_PAUSE
+
+    def show(self, text: str) -> None:
+        seconds = time.monotonic() - self._start
+        stamped = f"[{int(seconds // 60):2d}:{int(seconds % 60):02d}] {text}"
+        if sys.stderr.isatty():
+            print(f"\r\033[K{stamped}", end="", file=sys.stderr, flush=True)
+        elif seconds - self._last >= _PAUSE:
+            self._last = seconds
+            print(stamped, file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        if sys.stderr.isatty():
+            print("\r\033[K", end="", file=sys.stderr, flush=True)

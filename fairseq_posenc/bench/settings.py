@@ -1,0 +1,130 @@
+"""The settings of one benchmark, checked."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable
+
+import torch
+
+from .. import registry
+from ..architectures import SIZES
+from ..core import SITES, PositionError
+from ..scoring.versions import versions
+
+_SIZES = {size.lstrip("_") or "base": size for size in SIZES}
+
+
+@dataclass(frozen=True)
+class Settings:
+    specs: list[str]
+    sites: list[str]
+    shapes: list[tuple[int, int]]
+    lengths: list[int]
+    steps: int
+    rounds: int
+    size: str
+    device: torch.device
+    dtype: torch.dtype
+    threads: int
+    profile: bool
+    output: Path | None
+
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> Settings:
+        """The settings of a command line; raises PositionError for what cannot be measured, and sets torch's threads."""
+        specs = list(args.specs)
+        if args.size not in _SIZES:
+            raise PositionError(f"--size {args.size} is not known; choose one of {', '.join(_SIZES)}")
+        if args.device == "cuda" and not torch.cuda.is_available():
+            raise PositionError("--device cuda: torch sees no GPU here; leave it out to measure on the CPU")
+        if args.rounds < 1 or args.threads < 1 or args.steps < 3:
+            raise PositionError("--rounds and --threads are at least 1, and --steps at least 3")
+        settings = cls(
+            sites=_values("sites", args.sites, specs, _site),
+            shapes=_values("shapes", args.shapes, specs, _shape),
+            lengths=_values("lengths", args.lengths, specs, _length),
+            specs=specs,
+            steps=args.steps,
+            rounds=args.rounds,
+            size=_SIZES[args.size],
+            device=torch.device(args.device),
+            dtype=getattr(torch, args.dtype),
+            threads=args.threads,
+            profile=args.profile,
+            output=args.output,
+        )
+        torch.set_num_threads(args.threads)
+        return settings
+
+    @property
+    def width(self) -> int:
+        return SIZES[self.size].embed_dim
+
+    @property
+    def heads(self) -> int:
+        return SIZES[self.size].heads
+
+    def record(self) -> dict[str, Any]:
+        """What must agree before rows of two runs stand in one table."""
+        device = torch.cuda.get_device_name() if self.device.type == "cuda" else _processor()
+        return {
+            "device": device,
+            "size": self.size.lstrip("_") or "base",
+            "dtype": str(self.dtype).removeprefix("torch."),
+            "threads": self.threads,
+            "rounds": self.rounds,
+            "steps": self.steps,
+            "shapes": [f"{batch}x{length}" for batch, length in self.shapes],
+            "lengths": self.lengths,
+            "profile": self.profile,
+            "versions": versions(),
+        }
+
+
+def _values(option: str, given: list[str], specs: list[str], read: Callable[[str], Any]) -> list[Any]:
+    """The values of an option, between commas or blanks; method specs that follow them are added to `specs`."""
+    values: list[Any] = []
+    for number, text in enumerate(given):
+        if values and _is_spec(text):
+            specs += given[number:]
+            break
+        values += [read(part) for part in text.split(",") if part]
+    if not values:
+        raise PositionError(f"--{option} has no value")
+    return values
+
+
+def _is_spec(text: str) -> bool:
+    return text.partition(":")[0].partition("+")[0] in registry.names()
+
+
+def _site(text: str) -> str:
+    if text not in ("model", *SITES):
+        raise PositionError(f"--sites {text!r} is no site; choose from model, {', '.join(SITES)}")
+    return text
+
+
+def _shape(text: str) -> tuple[int, int]:
+    batch, cross, length = text.partition("x")
+    if not (cross and batch.isdecimal() and length.isdecimal() and int(batch) and int(length) > 5):
+        raise PositionError(f"--shapes {text!r} is no shape; give sentences x words, such as 32x32, with more than 5 words")
+    return int(batch), int(length)
+
+
+def _length(text: str) -> int:
+    if not (text.isdecimal() and int(text)):
+        raise PositionError(
+            f"--lengths {text!r} is no number of words; give numbers such as 128,512, and methods before the option"
+        )
+    return int(text)
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return "CPU"
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "CPU")

@@ -1,0 +1,142 @@
+"""The tables of a benchmark: narrow ones for the terminal, and the whole one in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tabulate import tabulate
+
+#: Chen et al. (2021), Table 1: more time than BERT without the method, on TPU v2, for its small and base sizes
+PUBLISHED = {
+    "shaw": ("+13 % to +24 %", "+33 % to +65 %"),
+    "tupe_rel": ("+1 % to +4 %", "+19 % to +27 %"),
+    "diet_abs": ("+0 %", "+0 % to +1 %"),
+    "diet_rel": ("+0 %", "+0 %"),
+}
+_SOURCE = "published: Chen et al. (2021), Table 1, BERT of two sizes on TPU v2; another model on another device"
+_NAMES = ("method", "site")
+
+
+def measures(rows: Sequence[dict[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(key for row in rows for key, value in row.items() if isinstance(value, dict)))
+
+
+def terminal(results: dict[str, Any], width: int) -> str:
+    """Medians of time, and the memory of training, in tables that are no wider than the terminal."""
+    rows = results["rows"]
+    alone = [key for key in measures(rows) if key.startswith("attention ")]
+    whole = [key for key in measures(rows) if key not in alone]
+    blocks = ["Ratios to stock; of decoding, tokens a second:\n", _narrow(rows, whole, width)]
+    if alone:
+        serving = [row for row in rows if row.get(alone[0])]
+        blocks += ["One self-attention, forwards and backwards:\n", _narrow(serving, alone, width)]
+    return "\n".join(blocks) + "\n" + _listed(_notes(results)[:1]) + "* --output FOLDER writes all numbers\n"
+
+
+def peers(results: dict[str, Any], width: int) -> str:
+    """The ratios of `posenc bench --peers`."""
+    rows, shapes = results["rows"], measures(results["rows"])
+    body = [[row["method"], row["peer"], *(f"{row[shape]['median']:.2f}" for shape in shapes)] for row in rows]
+    first = "Time of one attention, forwards and backwards, as ratios to the peer's (below 1: ours is faster):\n\n"
+    return first + _fitted(["method", "peer", *shapes], body, width, 2) + "\n" + _listed(_notes(results)[:1])
+
+
+def markdown(results: dict[str, Any]) -> str:
+    """All rows with their ratios, then growth with length, then how it was measured."""
+    rows = results["rows"]
+    lengths = [key for key in measures(rows) if key.startswith("attention ")]
+    blocks = [_table(rows, [key for key in measures(rows) if key not in lengths])]
+    if lengths:
+        blocks.append("One self-attention, forwards and backwards: time / memory, as ratios to stock's:\n")
+        blocks.append(_table([row for row in rows if row.get(lengths[0])], lengths))
+    blocks.append("Operations of products of matrices / bytes read and written by all operators, as ratios to stock's:\n")
+    blocks.append(_table(rows, [key for key in measures(rows) if not key.startswith("memory ")], _counts))
+    if results["settings"]["profile"]:
+        blocks.append("The operators whose time differs most from stock's, in milliseconds of one run (stock's):\n")
+        blocks += [f"* {row['method']}, {row['site']}, {key}: {_operators(row[key])}" for row in rows for key in _profiled(row)]
+        blocks.append("")
+    return "\n".join(blocks) + "\n" + _listed([*_notes(results), _SOURCE])
+
+
+def _narrow(rows: Sequence[dict[str, Any]], keys: Sequence[str], width: int) -> str:
+    head = [*_NAMES, *(key.replace(" ", "\n") for key in keys)]
+    body = [[row["method"], row["site"], *(_median(key, row.get(key)) for key in keys)] for row in rows]
+    return _fitted(head, body, width, 2)
+
+
+def _fitted(head: list[str], body: list[list[str]], width: int, names: int) -> str:
+    """One table, or several where it is too wide: each has the first `names` columns and as many others as fit."""
+    blocks, shown = [], list(range(names))
+
+    def table(columns: list[int]) -> str:
+        align = ["left"] * names + ["right"] * (len(columns) - names)
+        rows = [[row[column] for column in columns] for row in body]
+        return tabulate(rows, [head[column] for column in columns], "simple", colalign=align, disable_numparse=True) + "\n"
+
+    for column in range(names, len(head)):
+        if len(shown) > names and max(map(len, table([*shown, column]).splitlines())) > width:
+            blocks.append(table(shown))
+            shown = list(range(names))
+        shown.append(column)
+    return "\n".join([*blocks, table(shown)])
+
+
+def _table(rows: Sequence[dict[str, Any]], keys: Sequence[str], cell: Callable | None = None) -> str:
+    whole = cell is None and any(key.startswith("training") for key in keys)
+    cell = cell or _cell
+    head = [*_NAMES, *keys, *(["published training", "published inference"] if whole else [])]
+    body = []
+    for row in rows:
+        published = list(PUBLISHED.get(row["method"], ("", ""))) if whole else []
+        body.append([row["method"], row["site"], *(cell(key, row.get(key)) for key in keys), *published])
+    align = ["left", "left"] + ["right"] * (len(head) - 2)
+    return tabulate(body, headers=head, tablefmt="pipe", colalign=align, disable_numparse=True) + "\n"
+
+
+def _median(key: str, value: dict[str, float] | None) -> str:
+    if value is None:
+        return ""
+    if "median" not in value:
+        return f"{value['ratio']:.2f}"
+    return f"{1 / value['median'] if key == 'decoding' else value['median']:.2f}"
+
+
+def _cell(key: str, value: dict[str, float] | None) -> str:
+    """A ratio with the middle half of its rounds; of decoding, that of tokens a second; of one attention, memory too."""
+    if value is None or "median" not in value:
+        return _median(key, value)
+    numbers = [value[name] for name in ("median", "low", "high")]
+    if key == "decoding":
+        numbers = [1 / numbers[0], 1 / numbers[2], 1 / numbers[1]]
+    time = "{:.2f} ({:.2f}-{:.2f})".format(*numbers)
+    return f"{time} / {value['memory']:.2f}" if key.startswith("attention ") else time
+
+
+def _counts(key: str, value: dict[str, float] | None) -> str:
+    return "" if value is None else f"{value['operations']:.2f} / {value['bytes']:.2f}"
+
+
+def _profiled(row: dict[str, Any]) -> list[str]:
+    """The measures of a row that have operators."""
+    return [key for key in measures([row]) if "operators" in row[key]]
+
+
+def _operators(value: dict[str, Any]) -> str:
+    return ", ".join(
+        f"{name.removeprefix('aten::')} {own:.2f} ({stock:.2f})" for name, (own, stock) in value["operators"].items()
+    )
+
+
+def _notes(results: dict[str, Any]) -> list[str]:
+    settings = results["settings"]
+    versions = ", ".join(f"{name} {version}" for name, version in settings["versions"].items())
+    return [
+        f"{settings['device']}, {settings['dtype']}, {settings['threads']} thread(s); size {settings['size']}; {versions}",
+        f"ratios to stock fairseq's transformer: medians of {settings['rounds']} rounds in turns (middle half of them)",
+        f"decoding: tokens a second, beam 4, {settings['steps']} steps, more is faster; memory: of tensors in a training step",
+    ]
+
+
+def _listed(notes: Sequence[str]) -> str:
+    return "".join(f"* {note}\n" for note in notes)

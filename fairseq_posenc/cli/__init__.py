@@ -1,0 +1,57 @@
+"""The `posenc` command. A subcommand's module is imported when it is called."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+
+from ..core import PositionError
+from ..version import __version__
+
+#: command -> its module, which has configure(parser) and run(args), and its help
+COMMANDS = {
+    "list": ("cli.list", "all methods, or those that agree with the filters"),
+    "show": ("cli.show", "one method: equation, options, citation"),
+    "path": ("cli.path", "the folder to give to fairseq's --user-dir"),
+    "language": ("data.corpora.language", "write the artificial language pair of the quickstart"),
+    "multi30k": ("data.corpora.multi30k", "fetch Multi30k-uk or Multi30K as raw text"),
+    "score": ("scoring.score", "score what fairseq-generate printed, into score.json"),
+    "report": ("report.command", "show all runs side by side, from their score.json"),
+    "plot": ("cli.plot", "draw what methods do to attention"),
+    "bench": ("bench.command", "what methods cost beside stock fairseq"),
+    "average": ("checkpoints.average", "average the parameters of checkpoints"),
+    "check": ("cli.check", "whether methods can be built, and the spec at every site"),
+    "docs": ("cli.docs", "renew docs/methods.md"),
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs one command; wrong input is one line on standard error and exit code 2."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    parser = argparse.ArgumentParser(prog="posenc", description="Position methods for fairseq's Transformer.")
+    parser.add_argument("--version", action="version", version=f"posenc {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    called = next((argument for argument in arguments if not argument.startswith("-")), None)
+    for name, (module, help) in COMMANDS.items():
+        command = commands.add_parser(name, help=help)
+        if name == called:
+            found = importlib.import_module(f"fairseq_posenc.{module}")
+            found.configure(command)
+            command.set_defaults(run=found.run)
+    args = parser.parse_args(arguments)
+    try:
+        return args.run(args) or 0
+    except PositionError as error:
+        print(f"posenc: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # posenc list | head
+        sys.stderr.close()
+        return 0
+
+
+def positive(text: str) -> int:
+    """The type of options that count something."""
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
+    return int(text)

@@ -1,0 +1,7 @@
+"""python -m fairseq_posenc.cli"""
+
+import sys
+
+from . import main
+
+sys.exit(main())

@@ -1,0 +1,20 @@
+"""posenc docs"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from .. import catalog
+from ..core import PositionError
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("root", type=Path, help="the checkout")
+
+
+def run(args: argparse.Namespace) -> None:
+    folder = args.root / "docs"
+    if not folder.is_dir():
+        raise PositionError(f"{folder} is no folder; give the checkout, as in: posenc docs .")
+    catalog.write_docs(folder / "methods.md")

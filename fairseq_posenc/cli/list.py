@@ -1,0 +1,38 @@
+"""posenc list"""
+
+from __future__ import annotations
+
+import argparse
+
+from .. import catalog
+from ..core import SITES, Dims, PositionError
+from . import positive
+
+_FLAGS = ("learnable", "recurring", "unbound")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--site", choices=SITES)
+    parser.add_argument("--reference", choices=("absolute", "relative", "both", "none"))
+    parser.add_argument("--injection", choices=("APE", "MAM", "other", "none"))
+    for flag in _FLAGS:
+        parser.add_argument(f"--{flag}", choices=("yes", "no"))
+    parser.add_argument("--evidence", choices=("peer", "paper", "reconstruction"))
+    for option, default in (("--embed-dim", 512), ("--heads", 8), ("--layers", 6), ("--max-positions", 1024)):
+        parser.add_argument(option, type=positive, default=default, help="for the number of parameters (default: %(default)s)")
+    parser.add_argument(
+        "--columns",
+        default=",".join(catalog.SHORT),
+        help="all, or a list such as %(default)s; columns: " + ", ".join(catalog.COLUMNS),
+    )
+    parser.add_argument("--format", default="simple", choices=("simple", "github", "latex", "tsv"))
+
+
+def run(args: argparse.Namespace) -> None:
+    if args.embed_dim % args.heads:
+        raise PositionError(f"--embed-dim {args.embed_dim} must be divisible by --heads {args.heads}")
+    dims = Dims(args.embed_dim, args.heads, args.layers, args.max_positions, args.max_positions)
+    flags = {flag: {"yes": True, "no": False}.get(getattr(args, flag)) for flag in _FLAGS}
+    wanted = {"site": args.site, "reference": args.reference, "injection": args.injection, "evidence": args.evidence, **flags}
+    columns = catalog.COLUMNS if args.columns == "all" else tuple(args.columns.split(","))
+    print(catalog.table(dims, args.format, columns, **wanted))

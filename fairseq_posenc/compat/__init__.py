@@ -1,0 +1,23 @@
+"""All that fairseq 0.12 needs to load, resume and decode on today's Python, torch and numpy: one module a concern.
+
+Imported before everything else of the plugin. It acts in memory, on the fairseq that is installed; no file changes.
+"""
+
+import functools
+
+from . import environment  # says in one line what is wrong with fairseq, so it comes first
+
+# isort: split
+from . import batches, checkpoints, distributed, evaluation, generation, optimizer_state, precision, saving, warnings
+
+_CONCERNS = (environment, checkpoints, evaluation, optimizer_state, saving, batches, generation, distributed, precision, warnings)
+
+
+@functools.cache
+def apply() -> None:
+    """Do all of it, once."""
+    for concern in _CONCERNS:
+        concern.apply()
+
+
+apply()

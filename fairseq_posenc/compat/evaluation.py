@@ -1,0 +1,139 @@
+"""Text that fairseq evaluates as Python: literals and small arithmetic instead of code.
+
+Options such as --adam-betas "(0.9, 0.98)" are evaluated with `eval`, in models, optimizers, criterions and datasets, and when a
+model is loaded they come from its checkpoint. A call hidden in such text passes the safe loader.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.abc
+import importlib.machinery
+import operator
+import sys
+from types import ModuleType
+from typing import Any
+
+#: fairseq, and its examples as it calls them from a checkout
+_PACKAGES = ("fairseq", "examples")
+
+_LONGEST_TEXT = 20_000
+_LARGEST_INTEGER = 2**63
+_MOST_ITEMS = 10_000  # of a list, with those of the lists in it and the characters of strings
+
+_UNARY = {ast.UAdd: operator.pos, ast.USub: operator.neg, ast.Not: operator.not_}
+_BINARY = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+}
+
+
+def evaluate(text: str) -> Any:
+    """Evaluates literals, lists, tuples and dictionaries of them, arithmetic on small numbers, and `[(512, 3)] * 20`.
+
+    Raises SystemExit for everything else, and TypeError, as `eval` does, for what is no text.
+    """
+    if not isinstance(text, str):
+        raise TypeError(f"an option must be text, not {type(text).__name__}")
+    try:
+        if len(text) > _LONGEST_TEXT:
+            raise _Refused("is too long")
+        return _value(ast.parse(text.strip(), mode="eval").body)
+    except _Refused as error:
+        reason = str(error)
+    except ArithmeticError as error:
+        reason = f"cannot be computed ({error})"
+    except (SyntaxError, TypeError, ValueError, RecursionError, MemoryError):
+        reason = "is no Python literal"
+    shown = repr(text if len(text) <= 80 else text[:80] + "...")
+    raise SystemExit(
+        f"fairseq_posenc: an option was refused, for it {reason}: {shown}; "
+        "use numbers, strings, lists of them and small arithmetic, as in '[(512, 3)] * 20'"
+    )
+
+
+class _Refused(Exception):
+    pass
+
+
+def _value(node: ast.expr) -> Any:
+    if isinstance(node, ast.Constant) and isinstance(node.value, (bool, int, float, str, type(None))):
+        return _bounded(node.value)
+    if isinstance(node, ast.List):
+        return _bounded([_value(item) for item in node.elts])
+    if isinstance(node, ast.Tuple):
+        return _bounded(tuple(_value(item) for item in node.elts))
+    if isinstance(node, ast.Dict) and None not in node.keys:  # {**other}
+        return _bounded({_value(key): _value(value) for key, value in zip(node.keys, node.values)})
+    if isinstance(node, ast.UnaryOp) and type(node.op) in _UNARY:
+        operand = _value(node.operand)
+        if isinstance(node.op, ast.Not) or _is_number(operand):
+            return _UNARY[type(node.op)](operand)
+    if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
+        left, right = _value(node.left), _value(node.right)
+        if _is_number(left) and _is_number(right):
+            if isinstance(node.op, ast.Pow) and abs(right) > 64:
+                raise _Refused("is too large")
+            return _bounded(_BINARY[type(node.op)](left, right))
+        if isinstance(node.op, ast.Add) and type(left) is type(right) and isinstance(left, (list, tuple, str)):
+            return _bounded(left + right)
+        if isinstance(node.op, ast.Mult) and isinstance(left, (list, tuple, str)) and isinstance(right, int):
+            if _size(left) * right > _MOST_ITEMS:
+                raise _Refused("is too large")
+            return left * right
+    raise _Refused("holds code to run")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float))
+
+
+def _bounded(value: Any) -> Any:
+    """The value; a number of many digits or a list of many items would fill the memory at the next operation."""
+    if isinstance(value, complex):
+        raise _Refused("is no real number")
+    if (isinstance(value, int) and abs(value) > _LARGEST_INTEGER) or _size(value) > _MOST_ITEMS:
+        raise _Refused("is too large")
+    return value
+
+
+def _size(value: Any) -> int:
+    """At least 1, so that a list of empty lists has a size as well."""
+    if isinstance(value, str):
+        return 1 + len(value)
+    if isinstance(value, dict):
+        return 1 + sum(map(_size, (*value, *value.values())))
+    return 1 + sum(map(_size, value)) if isinstance(value, (list, tuple)) else 1
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds fairseq's modules as Python does, and gives them our `eval` before their code runs."""
+
+    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None):
+        if name.partition(".")[0] not in _PACKAGES:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.loader is not None:
+            spec.loader.exec_module = _with_our_eval(spec.loader.exec_module)
+        return spec
+
+
+def _with_our_eval(exec_module: Any) -> Any:
+    def execute(module: ModuleType) -> None:
+        module.eval = evaluate
+        exec_module(module)
+
+    return execute
+
+
+def apply() -> None:
+    """Replaces `eval` in the modules of fairseq that are loaded, and in those that will be."""
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] in _PACKAGES:
+            module.eval = evaluate
+    sys.meta_path.insert(0, _Finder())

@@ -1,0 +1,99 @@
+"""Optimizer states of checkpoints whose model had the same parameters in another order.
+
+An optimizer keeps its state by the number of a parameter, or with --fp16 in one tensor of all parameters, so fairseq would give
+a parameter the state of another. The order of names in a checkpoint's model is the order of its optimizer state. Up to version
+0.1.0 our models had queries before keys, and the feed-forward network before the attention to the source.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from fairseq import checkpoint_utils
+from fairseq.trainer import Trainer
+from torch import Tensor, nn
+
+
+def _with_present_order(load_checkpoint):
+    """Trainer.load_checkpoint, made to reorder what it reads before it hands it to model, average and optimizer."""
+
+    @functools.wraps(load_checkpoint)
+    def load(self, filename, reset_optimizer=False, *args, **kwargs):
+        read = checkpoint_utils.load_checkpoint_to_cpu
+
+        def read_in_present_order(*args, **kwargs) -> dict:
+            state = read(*args, **kwargs)
+            model = self.get_model()
+            if "ema_fp32_params" in state["extra_state"]:  # fairseq upgrades the names of all other copies of the model
+                model.upgrade_state_dict(state["extra_state"]["ema_fp32_params"])
+            if not reset_optimizer and state.get("last_optimizer_state") is not None:
+                reorder(state["last_optimizer_state"], saved_order(state["model"], model), model)
+            return state
+
+        checkpoint_utils.load_checkpoint_to_cpu = read_in_present_order
+        try:
+            return load_checkpoint(self, filename, reset_optimizer, *args, **kwargs)
+        finally:
+            checkpoint_utils.load_checkpoint_to_cpu = read
+
+    return load
+
+
+def _trainable(model: nn.Module) -> list[nn.Parameter]:
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+
+def saved_order(tensors: Mapping[str, Tensor], model: nn.Module) -> list[int]:
+    """The numbers that parameters have in `model`, in the order in which a checkpoint's model has them."""
+    upgraded = dict(tensors)
+    model.upgrade_state_dict(upgraded)  # keeps tensors, but not their order
+    names = {id(tensor): name for name, tensor in upgraded.items()}
+    numbers = {id(parameter): number for number, parameter in enumerate(_trainable(model))}
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    found = (numbers.get(id(parameters.get(names.get(id(tensor))))) for tensor in tensors.values())
+    return list(dict.fromkeys(number for number in found if number is not None))  # a shared one counts where it comes first
+
+
+def reorder(optimizer: dict[str, Any], order: list[int], model: nn.Module) -> None:
+    """Moves the state of a model's parameters, saved in this order, to where they are in `model`.
+
+    Raises SystemExit for a state that is neither kept by parameter nor as one tensor of all parameters.
+    """
+    sizes = [parameter.numel() for parameter in _trainable(model)]
+    if order == sorted(order) or len(order) < len(sizes):  # of another model, which will not load
+        return
+    states, groups = optimizer["state"], optimizer["param_groups"]
+    count = sum(len(group["params"]) for group in groups)
+    if len(groups) == 1 and count >= len(sizes):  # any further parameters are those of the criterion
+        present = dict(enumerate(order))
+        optimizer["state"] = {present.get(number, number): state for number, state in states.items()}
+    elif count == 1 and all(_is_flat(value, sizes) for value in states[0].values() if _is_moment(value)):
+        for name, value in states[0].items():
+            if _is_moment(value):
+                states[0][name] = _reorder_flat(value, order, sizes)
+    else:
+        raise SystemExit(
+            "fairseq_posenc: the checkpoint has its parameters in another order, and its optimizer state cannot be brought "
+            "into this one; add --reset-optimizer, or go on with the version of fairseq_posenc that wrote it"
+        )
+
+
+def _is_moment(value: Any) -> bool:
+    return torch.is_tensor(value) and value.dim() > 0
+
+
+def _is_flat(value: Tensor, sizes: list[int]) -> bool:
+    return value.dim() == 1 and value.numel() >= sum(sizes)
+
+
+def _reorder_flat(value: Tensor, order: list[int], sizes: list[int]) -> Tensor:
+    rest = value.numel() - sum(sizes)
+    pieces = value.split([*(sizes[number] for number in order), rest])
+    return torch.cat([*(pieces[order.index(number)] for number in range(len(sizes))), pieces[-1]])
+
+
+def apply() -> None:
+    Trainer.load_checkpoint = _with_present_order(Trainer.load_checkpoint)

@@ -1,0 +1,121 @@
+"""Saving checkpoints on a full disk, or in a folder that cannot be written: one line, and the earlier ones stay whole."""
+
+import contextlib
+import functools
+import logging
+import os
+import time
+from pathlib import Path
+
+import torch
+from fairseq import checkpoint_utils, file_io
+
+from .errors import first_line
+
+logger = logging.getLogger(__name__)
+
+
+def write(state, file) -> None:
+    """Writes a checkpoint, and after a failure twice more.
+
+    fairseq retries as well, but appends to the partial file, so that an unreadable checkpoint counts as saved.
+    """
+    for pause in (2.5, 2.5, None):
+        try:
+            return torch.save(state, file)
+        except Exception:
+            if pause is None:
+                raise
+            time.sleep(pause)
+            file.seek(0)
+            file.truncate()
+
+
+def with_one_line(save):
+    """fairseq's torch_persistent_save, whose error becomes one line and leaves no partial file behind."""
+
+    @functools.wraps(save)
+    def save_or_stop(state, filename, *args, **kwargs):
+        try:
+            return save(state, filename, *args, **kwargs)
+        except (OSError, RuntimeError) as error:
+            raise SystemExit(_unwritten(filename, error)) from None
+
+    return save_or_stop
+
+
+def atomic(copy):
+    """fairseq's PathManager.copy, made atomic.
+
+    By itself it writes straight over the best or the last checkpoint, and a failure would lose the old one. On a full disk the
+    copy becomes a link: fairseq replaces checkpoints and never changes them, and the next training begins from this one.
+    """
+
+    @functools.wraps(copy)
+    def copy_atomically(source, target, overwrite=False):
+        if file_io.PathManager.path_requires_pathmanager(target):
+            return copy(source, target, overwrite)
+        try:
+            copied = copy(source, f"{target}.tmp", overwrite)
+            os.replace(f"{target}.tmp", target)
+        except OSError as error:
+            _remove_partial(target)
+            if not overwrite or not _link(source, target):
+                raise SystemExit(_unwritten(target, error)) from None
+            logger.warning(
+                f"{target} could not be copied ({error.strerror}); it is a link to {source} now, make room on the disk"
+            )
+            return True
+        return copied
+
+    return copy_atomically
+
+
+def _link(source, target) -> bool:
+    """Makes target another name of source; False where the file system has no links."""
+    try:
+        os.link(source, f"{target}.tmp")
+        os.replace(f"{target}.tmp", target)
+    except (AttributeError, OSError):
+        return False
+    return True
+
+
+def _remove_partial(path) -> None:
+    with contextlib.suppress(OSError):
+        os.remove(f"{path}.tmp")
+
+
+def _unwritten(path, error: BaseException) -> str:
+    _remove_partial(path)
+    while error.__context__ is not None and not isinstance(error, OSError):  # torch's own error hides that of the disk
+        error = error.__context__
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else first_line(error)
+    goes_on = Path(path).with_name("checkpoint_last.pt").exists()
+    then = "goes on from checkpoint_last.pt" if goes_on else "begins anew, for there is no checkpoint_last.pt"
+    return (
+        f"fairseq_posenc: {path} could not be written ({reason}). The checkpoints before it are whole: "
+        f"make room on the disk and give the same command again, and training {then}."
+    )
+
+
+def with_one_line_about_the_folder(verify):
+    """fairseq's verify_checkpoint_directory, whose error comes without a traceback."""
+
+    @functools.wraps(verify)
+    def verify_or_stop(save_dir):
+        try:
+            return verify(save_dir)
+        except OSError as error:
+            raise SystemExit(
+                f"fairseq_posenc: --save-dir {save_dir} cannot be written ({error.strerror or error}); name another folder"
+            ) from None
+
+    return verify_or_stop
+
+
+def apply() -> None:
+    checkpoint_utils._torch_persistent_save = write
+    checkpoint_utils.torch_persistent_save = with_one_line(checkpoint_utils.torch_persistent_save)
+    checkpoint_utils.verify_checkpoint_directory = with_one_line_about_the_folder(checkpoint_utils.verify_checkpoint_directory)
+    file_io.PathManager.copy = staticmethod(atomic(file_io.PathManager.copy))

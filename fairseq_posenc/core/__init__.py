@@ -1,0 +1,37 @@
+"""The contract between a position method and the Transformer that hosts it.
+
+Letters used in every shape: B sentences, T queries, S keys, H heads, D channels of a head, C = H * D model width, L layers.
+A distance is always key position minus query position. What needs torch is imported when it is first asked for.
+"""
+
+import importlib
+
+from .card import SITES, MethodCard, Options, option
+from .dims import Dims
+from .errors import PositionError
+from .formula import shared_by_layers
+from .side import SideInput, SideInputs
+
+_WITH_TORCH = {"AttentionContext": "context", "Positions": "context", "PositionMethod": "method", "State": "state"}
+
+__all__ = [
+    "SITES",
+    "AttentionContext",
+    "Dims",
+    "MethodCard",
+    "Options",
+    "PositionError",
+    "PositionMethod",
+    "Positions",
+    "SideInput",
+    "SideInputs",
+    "State",
+    "option",
+    "shared_by_layers",
+]
+
+
+def __getattr__(name: str):
+    if name not in _WITH_TORCH:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f".{_WITH_TORCH[name]}", __name__), name)

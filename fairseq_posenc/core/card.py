@@ -1,0 +1,83 @@
+"""What is known about a method: its card and its options (no torch)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Optional
+
+from .dims import Dims
+from .formula import evaluate
+from .side import SideInput
+
+#: where a method can stand: in the encoder, in the decoder, in the decoder's attention to the source
+SITES = ("encoder", "decoder", "cross")
+
+
+def option(default: Any, help: str, *, minimum: float | None = None, maximum: float | None = None) -> Any:
+    """Declares one option of a method: its default, its help and its range, here and nowhere else."""
+    return dataclasses.field(default=default, metadata={"help": help, "minimum": minimum, "maximum": maximum})
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options that every method takes."""
+
+    layers: Optional[tuple[int, ...]] = option(  # Optional: read at run time, also by Python 3.9
+        None, "layers that use the method, from 0, as in layers=0 or layers=0/2 or layers=0-3"
+    )
+
+
+@dataclass(frozen=True)
+class MethodCard:
+    """What is known about a method, as plain data: every claim is tested, and all tables are made from it.
+
+    The equation, and how ours deviates from it, stand in the docstring of the class.
+
+    parameters: the number of trainable scalars of one stack, in the letters of `core.formula`.
+    extrapolation: past the trained or tabulated range, the method "runs", it "clips" (far positions tie), or it is an "error".
+    directional: false where a sentence read backwards gives the same scores, unless the attention is causal.
+    stochastic: scores may be drawn at random, and equal their equation on average.
+    default_specs: the specs of the architecture `posenc_<name>` where they are not the method at its self-attention sites.
+    tied_layers: in `posenc_<name>`, all layers of the encoder are one, and all of the decoder.
+    """
+
+    name: str
+    title: str
+    citations: tuple[str, ...]  # keys of references.bib
+    survey: str  # the section of the survey of Dufter, Schmitt and Schütze (2022)
+    reference: Literal["absolute", "relative", "both", "none"]
+    injection: Literal["APE", "MAM", "other", "none"]  # with the embeddings, or in the attention matrix
+    learnable: bool
+    recurring: bool
+    extrapolation: Literal["runs", "clips", "error"]
+    evidence: Literal["peer", "paper", "reconstruction"]
+    sites: tuple[str, ...]
+    extended_sites: tuple[str, ...] = ()  # where we define the method and its authors do not
+    parameters: str = "0"
+    survey_parameters: str = ""
+    directional: bool = True
+    stochastic: bool = False
+    side_inputs: tuple[SideInput, ...] = ()
+    default_specs: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    tied_layers: bool = False
+
+    @property
+    def unbound(self) -> bool:
+        """Whether positions of any length stay distinct (the survey's column; clipping counts as bounded)."""
+        return self.extrapolation == "runs"
+
+    @property
+    def all_sites(self) -> tuple[str, ...]:
+        return tuple(site for site in SITES if site in self.sites + self.extended_sites)
+
+    @property
+    def specs(self) -> dict[str, str]:
+        """The spec of every site in posenc_<name>: the method at both self-attentions where it can serve."""
+        chosen = {site: self.name if site in self.all_sites else "none" for site in ("encoder", "decoder")}
+        return {**chosen, "cross": "none", **self.default_specs}
+
+    def count(self, options: Any, dims: Dims) -> int:
+        """The number of trainable scalars of one stack with these options."""
+        return evaluate(self.parameters, options, dims)

@@ -1,0 +1,46 @@
+"""The sizes of the attention that a method serves (no torch)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Dims:
+    """The sizes of the attention that a method serves, in all layers of one stack, and which keys it may see.
+
+    `causal`: each query sees the keys up to itself alone. `cross`: keys belong to another sequence than queries, whose hidden
+    states may have another width, `key_embed_dim` (0: that of the queries).
+    """
+
+    embed_dim: int
+    num_heads: int
+    num_layers: int = 1
+    max_positions: int = 1024
+    max_key_positions: int = 1024
+    padding_idx: int = 1
+    vocab_size: int = 0
+    words: Mapping[str, int] = dataclasses.field(default_factory=dict, repr=False, compare=False)  # the dictionary, if any
+    causal: bool = False
+    cross: bool = False
+    key_embed_dim: int = 0
+
+    @property
+    def head_dim(self) -> int:
+        return self.embed_dim // self.num_heads
+
+    @property
+    def key_width(self) -> int:
+        """The width of the hidden states of keys."""
+        return self.key_embed_dim or self.embed_dim
+
+    @property
+    def max_distance(self) -> int:
+        """The largest distance between two positions."""
+        return max(self.max_positions, self.max_key_positions) - 1
+
+    def at(self, site: str) -> Dims:
+        """The same sizes at a site of the usual encoder-decoder, whose decoder is causal."""
+        return dataclasses.replace(self, causal=site == "decoder", cross=site == "cross")

@@ -1,0 +1,148 @@
+"""The class that a position method extends: hooks, and helpers for parameters."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from .card import MethodCard, Options
+from .context import AttentionContext, Positions
+from .dims import Dims
+from .formula import owners
+from .hooks import HOOKS
+
+
+def default_scale(head_dim: int) -> float:
+    """The factor of the product of queries and keys where no method sets another."""
+    return head_dim**-0.5
+
+
+class PositionMethod(nn.Module):
+    """A position method of one attention in all layers of a stack; subclasses are leaves and override what their paper changes.
+
+    One instance serves all layers of its stack: what the layers share is one tensor, what they do not share carries a leading
+    layer axis and is read with `of_layer`. A hook that is not overridden costs nothing; `hooks.py` says when each acts and how
+    those of several methods come together.
+    """
+
+    card: ClassVar[MethodCard]
+    Options: ClassVar[type] = Options
+    #: projections of the attention that the method uses; others are not built
+    projections: frozenset[str] = frozenset({"query", "key", "value"})
+    #: whether `bias` and `mask` differ between layers; where they do not, they are made once per forward
+    per_layer: bool = False
+    #: whether `bias` reads more than positions (ctx.inputs, ctx.tokens, ctx.side), so that decoding cannot make it ahead
+    content_dependent: bool = False
+    #: what `rescale` reads: positions alone (it multiplies by a factor), the scores, or queries and keys ("content")
+    rescale_reads: Literal["positions", "scores", "content"] = "positions"
+    #: whether `key_input` gives other keys than one for every position
+    mixes_keys: bool = False
+    #: whether decoding keeps projected keys and values; a method whose `attend` keeps sums of its own needs none
+    caches_keys: bool = True
+
+    #: whether the method calls ctx.add_loss, so that training needs a criterion that reads it
+    adds_losses: bool = False
+
+    _overridden: ClassVar[frozenset[str]] = frozenset()
+
+    def __init_subclass__(cls) -> None:
+        cls._overridden = frozenset(hook for hook in HOOKS if getattr(cls, hook) is not getattr(PositionMethod, hook))
+
+    def __init__(self, options: Any, dims: Dims):
+        super().__init__()
+        self.options, self.dims = options, dims
+
+    # -- what the host asks ------------------------------------------------------------------------------------------
+
+    @property
+    def hooks(self) -> frozenset[str]:
+        """The hooks in use, read off the class; a method whose options switch one off narrows this."""
+        return self._overridden
+
+    @property
+    def limit(self) -> int | None:
+        """The number of query positions that the method can tell apart, where more is an error."""
+        return self.dims.max_positions if self.card.extrapolation == "error" else None
+
+    @property
+    def key_limit(self) -> int | None:
+        """The same for key positions; differs in cross-attention alone."""
+        return self.dims.max_key_positions if self.card.extrapolation == "error" else None
+
+    # -- hooks, in the order of a forward ----------------------------------------------------------------------------
+
+    def positions(self, ids: Tensor) -> Tensor:
+        """[B, T] -> same, may become float; drawn once per batch in training, the identity in evaluation (of [1, T])."""
+        return ids
+
+    def draw(self, ctx: AttentionContext) -> Any:
+        """-> noise that the hooks of this forward share; once, before the layers; read as ctx.noise[self]."""
+        raise NotImplementedError
+
+    def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
+        """[B, T, C], [B, T] -> [B, T, C]; once, where tokens become vectors; sentences start in the first column."""
+        return x
+
+    def before_layer(self, x: Tensor, ctx: AttentionContext) -> Tensor:
+        """[B, T, C] -> [B, T, C]; before every layer."""
+        return x
+
+    def query_input(self, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        """[B, T, C] -> [B, T, C]; before the query projection."""
+        return x
+
+    def key_input(self, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        """[B, S, C] -> [B, S', C]; before the key projection, once per key (the result is cached while decoding)."""
+        return x
+
+    def value_input(self, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        """[B, S, C] -> [B, S', C]; before the value projection, once per key."""
+        return x
+
+    def rotate_query(self, q: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        """[B, H, T, D] -> [B, H, T, D']."""
+        return q
+
+    def rotate_key(self, k: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        """[B, H, S, D] -> [B, H, S, D']; once per key."""
+        return k
+
+    def scale(self, head_dim: int) -> float:
+        """The factor of the product of queries and keys, which other methods of the spec read as ctx.scale."""
+        return default_scale(head_dim)
+
+    def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
+        """[B, H, T, S] -> [B, H, T, S]; changes the scaled product of queries and keys before anything is added to it."""
+        return scores
+
+    def content_scores(self, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
+        """-> [B, H, T, S], added to the scaled product; may depend on queries and keys."""
+        raise NotImplementedError
+
+    def bias(self, ctx: AttentionContext) -> Tensor | None:
+        """-> [B or 1, H or 1, T, S] in float32, added to the scaled product, or None for nothing; see `content_dependent`."""
+        raise NotImplementedError
+
+    def mask(self, ctx: AttentionContext) -> Tensor:
+        """-> bool [1, H or 1, T, S], True where a query may look; a query that may look nowhere gets zeros."""
+        raise NotImplementedError
+
+    def content_values(self, probs: Tensor, v: Tensor, ctx: AttentionContext) -> Tensor:
+        """[B, H, T, S], [B, H, S, D] -> [B, H, T, D], added to the heads' outputs."""
+        raise NotImplementedError
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, ctx: AttentionContext) -> Tensor:
+        """-> [B, H, T, D]; replaces the whole kernel: scale, scores, masks, softmax and values."""
+        raise NotImplementedError
+
+    # -- helpers of methods with parameters --------------------------------------------------------------------------
+
+    def parameter_table(self, *shape: int, share: str) -> nn.Parameter:
+        """A zero parameter [L or 1, H or 1, *shape]; `share` names what has one table in common: none, heads, layers, all."""
+        return nn.Parameter(torch.zeros(*owners(share, self.dims), *shape))
+
+    def of_layer(self, parameter: Tensor, ctx: AttentionContext) -> Tensor:
+        """[L or 1, ...] -> [...]: the part of a parameter that this layer uses."""
+        return parameter[ctx.layer if parameter.size(0) > 1 else 0]

@@ -1,0 +1,106 @@
+"""Side inputs: tensors that a method reads beside the words, declared on its card (the declaration needs no torch)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from .errors import PositionError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class SideInput:
+    """One tensor beside the words of the source or of the target.
+
+    `axes` is "B" (a number for every sentence), "B S" (one for every word) or "B S S" (one for every two words); further axes of
+    fixed size may follow. The host moves it with the tokens: it rolls away padding on the left, follows beams, and folds them.
+    """
+
+    name: str
+    axes: Literal["B", "B S", "B S S"]
+    of: Literal["source", "target"] = "source"
+    padding: float = 0  # what stands at padding
+
+    @property
+    def words(self) -> int:
+        """How many axes run over words."""
+        return self.axes.count("S")
+
+    def collate(self, rows: Sequence[Tensor], length: int, left_pad: bool = False) -> Tensor:
+        """Tensors of sentences, without the axis B, -> one of the batch, padded to `length` on the side of the tokens."""
+        first = rows[0]
+        shape = (len(rows), *[length] * self.words, *first.shape[self.words :])
+        batch = first.new_full(shape, self.padding)
+        for target, row in zip(batch, rows):
+            words = row.size(0) if self.words else 0
+            start = length - words if left_pad else 0
+            target[(slice(start, start + words),) * self.words] = row
+        return batch
+
+
+class SideInputs(Mapping):
+    """The side inputs of a batch by name, [B, ...] each, in the order of the tokens without padding on the left."""
+
+    def __init__(self, tensors: Mapping[str, Tensor] | None = None, declared: Mapping[str, SideInput] | None = None):
+        self._declared = declared or {}
+        self._tensors = {name: tensor for name, tensor in (tensors or {}).items() if name in self._declared}
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._tensors[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    def require(self, inputs: Sequence[SideInput], who: str) -> None:
+        """Raises PositionError where one of these is missing."""
+        for wanted in inputs:
+            if wanted.name not in self:
+                raise PositionError(
+                    f"{who} needs the side input {wanted.name!r} [{wanted.axes}] of the {wanted.of}, and the batch has "
+                    f"{', '.join(map(repr, self)) or 'none'}; give it to the model as side_inputs"
+                )
+
+    def rolled(self, shift: Tensor) -> SideInputs:
+        """What belongs to the source, with padding moved from the left to the right by `shift` [B, 1], as its tokens are."""
+        return self._each(lambda side, x: _roll(x, side.words, shift) if side.of == "source" else x)
+
+    def up_to(self, length: int) -> SideInputs:
+        """What belongs to the target, for its first words: [B, T, ...] -> [B, length, ...]."""
+        return self._each(lambda side, x: x[(slice(None), *(slice(length),) * side.words)] if side.of == "target" else x)
+
+    def every(self, beam: int) -> SideInputs:
+        """One row for every `beam` rows, where the beams of a sentence are its queries."""
+        return self if beam == 1 else self._each(lambda side, x: x[::beam])
+
+    def _each(self, change) -> SideInputs:
+        return SideInputs({name: change(self._declared[name], x) for name, x in self.items()}, self._declared)
+
+
+def declared_by(cards: Sequence) -> dict[str, SideInput]:
+    """The side inputs that these cards declare, by name; raises PositionError where two declare one differently."""
+    found: dict[str, SideInput] = {}
+    for card in cards:
+        for wanted in card.side_inputs:
+            if found.setdefault(wanted.name, wanted) != wanted:
+                raise PositionError(
+                    f"{card.name} reads the side input {wanted.name!r} as [{wanted.axes}] of the {wanted.of}, another method "
+                    f"as [{found[wanted.name].axes}] of the {found[wanted.name].of}; use one of them"
+                )
+    return found
+
+
+def _roll(x: Tensor, axes: int, shift: Tensor) -> Tensor:
+    """[B, S, ...] or [B, S, S, ...]: every row moved to the left by its shift [B, 1], along `axes` axes of words."""
+    for axis in range(1, 1 + axes):
+        columns = shift.new_ones(x.size(axis)).cumsum(0) - 1  # 0, 1, ...
+        index = (columns + shift) % x.size(axis)  # [B, S]
+        index = index.view(-1, *[1] * (axis - 1), x.size(axis), *[1] * (x.dim() - axis - 1))
+        x = x.gather(axis, index.expand_as(x))
+    return x

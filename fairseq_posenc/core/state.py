@@ -1,0 +1,52 @@
+"""What decoding remembers between steps."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+class State:
+    """A view of fairseq's incremental_state.
+
+    `store_per_row` is for tensors of the rows of the batch, batch first: they follow every reordering of beams. `store_shared` is
+    for tensors that belong to no sentence. A view `per_source` keeps one row for all beams of a source sentence; cross-attention
+    has this one.
+    """
+
+    def __init__(self, store: dict, scope: str = "", kind: str = "rows"):
+        self._store, self._scope, self._kind = store, scope, kind
+
+    def within(self, scope: str) -> State:
+        return State(self._store, f"{self._scope}{scope}.", self._kind)
+
+    def per_source(self) -> State:
+        return State(self._store, self._scope, "sources")
+
+    def get(self, name: str) -> Tensor | None:
+        stored = self._tensors(self._kind).get(self._scope + name)
+        return stored if stored is not None else self._tensors("shared").get(self._scope + name)
+
+    def store_per_row(self, name: str, tensor: Tensor) -> Tensor:
+        self._tensors(self._kind)[self._scope + name] = tensor
+        return tensor
+
+    def store_shared(self, name: str, tensor: Tensor) -> Tensor:
+        self._tensors("shared")[self._scope + name] = tensor
+        return tensor
+
+    def reorder(self, order: Tensor, beam: int = 1) -> None:
+        """Selects rows, and for tensors of the source the sentence that each group of `beam` rows belongs to."""
+        self._select("rows", order)
+        self._select("sources", order if beam == 1 else order.view(-1, beam)[:, 0] // beam)
+
+    def _select(self, kind: str, order: Tensor) -> None:
+        stored = self._tensors(kind)
+        names = [name for name in stored if name.startswith(self._scope)]
+        unchanged = torch.equal(order, torch.arange(len(order), device=order.device))
+        if not unchanged or any(stored[name].size(0) != len(order) for name in names):
+            for name in names:  # one at a time: the next one takes the memory that the last one leaves
+                stored[name] = stored[name].index_select(0, order)
+
+    def _tensors(self, kind: str) -> dict:
+        return self._store.setdefault(f"posenc.{kind}", {})

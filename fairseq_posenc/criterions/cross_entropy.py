@@ -1,0 +1,50 @@
+"""Label-smoothed cross-entropy and what position methods add to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairseq.criterions import register_criterion
+from fairseq.criterions.label_smoothed_cross_entropy import (
+    LabelSmoothedCrossEntropyCriterion,
+    LabelSmoothedCrossEntropyCriterionConfig,
+)
+from fairseq.logging import metrics
+from torch import Tensor
+
+from . import CRITERION
+
+_PREFIX = "loss_of_"
+
+
+@register_criterion(CRITERION, dataclass=LabelSmoothedCrossEntropyCriterionConfig)
+class CrossEntropyWithLosses(LabelSmoothedCrossEntropyCriterion):
+    """fairseq's label_smoothed_cross_entropy plus the losses that methods add with `ctx.add_loss`, each logged by its name."""
+
+    def forward(self, model: Any, sample: dict, reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
+        """-> the loss to minimise, the size that it is divided by, and what is logged."""
+        net_output = model(**sample["net_input"])
+        loss, nll_loss = self.compute_loss(model, net_output, sample, reduce=reduce)
+        added = {name: value.sum() for name, value in net_output[1].get("losses", {}).items()}
+        loss = loss + sum(added.values())
+        sample_size = sample["target"].size(0) if self.sentence_avg else sample["ntokens"]
+        logged = {
+            "loss": loss.data,
+            "nll_loss": nll_loss.data,
+            "ntokens": sample["ntokens"],
+            "nsentences": sample["target"].size(0),
+            "sample_size": sample_size,
+            **{_PREFIX + name: value.data for name, value in added.items()},
+        }
+        if self.report_accuracy:
+            correct, total = self.compute_accuracy(model, net_output, sample)
+            logged.update(n_correct=int(correct), total=int(total))
+        return loss, sample_size, logged
+
+    @classmethod
+    def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
+        super().reduce_metrics(logging_outputs)
+        size = sum(logged.get("sample_size", 0) for logged in logging_outputs)
+        for name in sorted({name for logged in logging_outputs for name in logged if name.startswith(_PREFIX)}):
+            total = sum(logged.get(name, 0) for logged in logging_outputs)
+            metrics.log_scalar(name.removeprefix(_PREFIX), total / size, size, round=3)

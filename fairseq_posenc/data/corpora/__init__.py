@@ -1,0 +1,1 @@
+"""Corpora: the artificial language of the quickstart, and Multi30K."""

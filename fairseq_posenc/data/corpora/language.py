@@ -1,0 +1,280 @@
+"""A small artificial language pair, generated from a seed, in which meaning depends on word order.
+
+The quickstart learns to translate it. Both sides express the same meaning tree, the source in verb-second and the target in
+verb-final order:
+
+    source (svo)                                         target (sov)
+    sentence    clause {CONJ clause}                     clause {CONJ clause}
+    clause      NP VERB NP [PARTICLE] [PREP NP]          NP [PARTICLE] [NP POST] NP VERB+agr
+                NP SAY COMP clause                       NP clause COMP SAY+agr
+    NP          [THE | A] {ADJ} NOUN[+pl] [relative]     [THE+agr] NOUN[+pl] {ADJ+agr} [relative]
+    relative    THAT VERB NP                             WHO+agr NP VERB+agr      both agree with the head noun
+                THAT NP VERB                             WHOM+agr NP VERB+agr     with the head, and with this NP
+
+What this asks of a model:
+
+* Word order alone tells subject from object: neither side marks case, and any noun can fill any role.
+* `agr` is one of six endings, three genders (a property of the noun that its form does not show) by two numbers. A final verb
+  agrees with its subject across the particle, the adverbial, the object and every relative clause between them; SAY agrees
+  across a whole embedded clause.
+* The source particle ends its verb phrase, after an object of any length; the target particle precedes that object.
+* `A` has no counterpart, so the two sides differ in length.
+
+Relative clauses modify subjects and objects of a clause, are not nested, and contain neither particle nor adverbial; embedded
+clauses contain no further ones. So every source sentence has one reading, and its target is a function of it.
+
+All draws use `random.Random(text).random()` alone, whose sequence Python guarantees: one seed gives the same bytes everywhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import cycle, islice
+from pathlib import Path
+from random import Random
+from typing import TypeVar
+
+from ...core import PositionError
+
+SOURCE, TARGET = "svo", "sov"
+NORMAL = (4, 40)  # words of a sentence, on both sides, in train, valid and test
+LONG = (41, 60)  # the same of test_long
+CLAUSES = {NORMAL: (1,) * 9 + (2, 2, 3, 4), LONG: (4, 5, 6)}  # numbers of clauses to draw from; then the length decides
+SIZES = {"train": 20000, "valid": 200, "test": 300, "test_long": 150}
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Word:
+    source: str
+    target: str
+    gender: int = 0  # of nouns
+
+
+@dataclass(frozen=True)
+class Lexicon:
+    nouns: Sequence[Word]
+    verbs: Sequence[Word]
+    sayings: Sequence[Word]
+    adjectives: Sequence[Word]
+    prepositions: Sequence[Word]
+    particles: Sequence[Word]
+    conjunctions: Sequence[Word]
+    definite: Word
+    complementizer: Word
+    who: Word  # the source side of `who` and `whom` is one word: order tells them apart
+    whom: Word
+    indefinite: str
+    plural: Word  # endings of nouns
+    endings: Sequence[str]  # agreement: endings[2 * gender + plural]
+
+
+@dataclass(frozen=True)
+class NounPhrase:
+    noun: Word
+    plural: bool
+    definite: bool
+    adjectives: Sequence[Word] = ()
+    relative: Relative | None = None
+
+    @property
+    def agreement(self) -> int:
+        return 2 * self.noun.gender + self.plural
+
+
+@dataclass(frozen=True)
+class Relative:
+    verb: Word
+    other: NounPhrase
+    head_is_subject: bool
+
+
+@dataclass(frozen=True)
+class Clause:
+    subject: NounPhrase
+    verb: Word
+    object: NounPhrase | None = None
+    particle: Word | None = None
+    preposition: Word | None = None
+    place: NounPhrase | None = None
+    said: Clause | None = None  # instead of the four above
+
+
+@dataclass(frozen=True)
+class Sentence:
+    clauses: Sequence[Clause]
+    conjunctions: Sequence[Word]  # one fewer
+
+
+# --- the two sides ----------------------------------------------------------------------------------------------------
+
+
+def source(sentence: Sentence, lexicon: Lexicon) -> list[str]:
+    def phrase(np: NounPhrase) -> list[str]:
+        article = [lexicon.definite.source] if np.definite else [] if np.plural else [lexicon.indefinite]
+        words = article + [a.source for a in np.adjectives] + [np.noun.source + (lexicon.plural.source if np.plural else "")]
+        if np.relative:
+            verb, other = [np.relative.verb.source], phrase(np.relative.other)
+            words += [lexicon.who.source] + (verb + other if np.relative.head_is_subject else other + verb)
+        return words
+
+    def clause(c: Clause) -> list[str]:
+        words = [*phrase(c.subject), c.verb.source]
+        if c.said:
+            return [*words, lexicon.complementizer.source, *clause(c.said)]
+        words += phrase(c.object) + ([c.particle.source] if c.particle else [])
+        return words + ([c.preposition.source, *phrase(c.place)] if c.place else [])
+
+    return _join([clause(c) for c in sentence.clauses], [w.source for w in sentence.conjunctions])
+
+
+def target(sentence: Sentence, lexicon: Lexicon) -> list[str]:
+    def agree(word: Word, np: NounPhrase) -> str:
+        return word.target + lexicon.endings[np.agreement]
+
+    def phrase(np: NounPhrase) -> list[str]:
+        words = [agree(lexicon.definite, np)] if np.definite else []
+        words += [np.noun.target + (lexicon.plural.target if np.plural else "")] + [agree(a, np) for a in np.adjectives]
+        if np.relative:
+            head_is_subject = np.relative.head_is_subject
+            relative, subject = (lexicon.who, np) if head_is_subject else (lexicon.whom, np.relative.other)
+            words += [agree(relative, np), *phrase(np.relative.other), agree(np.relative.verb, subject)]
+        return words
+
+    def clause(c: Clause) -> list[str]:
+        words, verb = phrase(c.subject), agree(c.verb, c.subject)
+        if c.said:
+            return words + clause(c.said) + [lexicon.complementizer.target, verb]
+        words += [c.particle.target] if c.particle else []
+        words += [*phrase(c.place), c.preposition.target] if c.place else []
+        return words + phrase(c.object) + [verb]
+
+    return _join([clause(c) for c in sentence.clauses], [w.target for w in sentence.conjunctions])
+
+
+def _join(clauses: Sequence[list[str]], conjunctions: Sequence[str]) -> list[str]:
+    words = list(clauses[0])
+    for conjunction, clause in zip(conjunctions, clauses[1:]):
+        words += [conjunction, *clause]
+    return words
+
+
+# --- drawing ----------------------------------------------------------------------------------------------------------
+
+
+def _pick(rng: Random, items: Sequence[T]) -> T:
+    return items[int(rng.random() * len(items))]
+
+
+def make_lexicon(seed: int) -> Lexicon:
+    """Draw the words. Function words begin with a vowel and content words with a consonant, and no two words share a form."""
+    rng, taken = Random(f"lexicon {seed}"), set()
+
+    def form(shape: str) -> str:
+        while True:
+            word = "".join(_pick(rng, "aeiou" if letter == "v" else "bdfgklmnprtz") for letter in shape)
+            if word not in taken:
+                taken.add(word)
+                return word
+
+    def function(count: int) -> list[Word]:
+        return [Word(form("vc"), form("vc")) for _ in range(count)]
+
+    def content(count: int) -> list[Word]:
+        genders = cycle(range(3))
+        return [Word(form("cvcv"), form("cvcv"), next(genders)) for _ in range(count)]
+
+    definite, complementizer, who = function(3)
+    return Lexicon(
+        nouns=content(24), verbs=content(12), sayings=content(3), adjectives=content(6),
+        prepositions=function(5), particles=function(4), conjunctions=function(4),
+        definite=definite, complementizer=complementizer, who=who, whom=Word(who.source, form("vc")), indefinite=form("vc"),
+        plural=Word("s", form("cv")), endings=[form("cv") for _ in range(6)],
+    )  # fmt: skip
+
+
+def draw_sentence(rng: Random, lexicon: Lexicon, clauses: int) -> Sentence:
+    def chance(probability: float) -> bool:
+        return rng.random() < probability
+
+    def phrase(relative: float) -> NounPhrase:
+        adjectives = tuple(_pick(rng, lexicon.adjectives) for _ in range(_pick(rng, (0, 0, 0, 1, 1, 2))))
+        inner = Relative(_pick(rng, lexicon.verbs), phrase(relative=0), chance(0.5)) if chance(relative) else None
+        return NounPhrase(_pick(rng, lexicon.nouns), chance(0.4), chance(0.5), adjectives, inner)
+
+    def clause(saying: float) -> Clause:
+        if chance(saying):
+            return Clause(phrase(relative=0.2), _pick(rng, lexicon.sayings), said=clause(saying=0))
+        subject, verb, thing = phrase(relative=0.2), _pick(rng, lexicon.verbs), phrase(relative=0.2)
+        particle = _pick(rng, lexicon.particles) if chance(0.3) else None
+        preposition, place = (_pick(rng, lexicon.prepositions), phrase(relative=0)) if chance(0.25) else (None, None)
+        return Clause(subject, verb, thing, particle, preposition, place)
+
+    return Sentence(
+        tuple(clause(saying=0.1) for _ in range(clauses)), tuple(_pick(rng, lexicon.conjunctions) for _ in range(clauses - 1))
+    )
+
+
+def pairs(seed: int, part: str) -> Iterator[tuple[str, str]]:
+    """An endless stream of (source, target) whose numbers of words both lie within the part's range."""
+    low, high = lengths = LONG if part == "test_long" else NORMAL
+    rng, lexicon = Random(f"{part} {seed}"), make_lexicon(seed)
+    while True:
+        sentence = draw_sentence(rng, lexicon, _pick(rng, CLAUSES[lengths]))
+        sides = source(sentence, lexicon), target(sentence, lexicon)
+        if all(low <= len(side) <= high for side in sides):
+            yield " ".join(sides[0]), " ".join(sides[1])
+
+
+def splits(seed: int, sizes: dict[str, int] = SIZES) -> dict[str, list[tuple[str, str]]]:
+    """All parts; no source sentence occurs twice, in one or in two of them."""
+    seen: set[str] = set()
+    parts: dict[str, list[tuple[str, str]]] = {}
+    for part in sorted(sizes, key="train".__eq__):  # train is drawn last, so its size changes no other part
+        fresh = (pair for pair in pairs(seed, part) if pair[0] not in seen and not seen.add(pair[0]))
+        parts[part] = list(islice(fresh, sizes[part]))
+    return parts
+
+
+def write(folder: Path, seed: int, sizes: dict[str, int] = SIZES) -> dict[str, list[tuple[str, str]]]:
+    """Write FOLDER/<part>.svo and FOLDER/<part>.sov, one sentence a line, and return the parts."""
+    parts = splits(seed, sizes)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, part in parts.items():
+        for side, language in enumerate((SOURCE, TARGET)):
+            (folder / f"{name}.{language}").write_text("".join(pair[side] + "\n" for pair in part), encoding="utf-8")
+    return parts
+
+
+# --- posenc language --------------------------------------------------------------------------------------------------
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Write the artificial language pair of the quickstart: svo (verb-second) to sov (verb-final)."
+    parser.add_argument("folder", type=Path, help="where <part>.svo and <part>.sov are written")
+    parser.add_argument("--seed", type=int, default=1, help="of the words and of the sentences (default: %(default)s)")
+    for name, size in SIZES.items():
+        parser.add_argument(
+            f"--{name.replace('_', '-')}", type=int, default=size, metavar="N", help=f"sentences in {name} (default: {size})"
+        )
+
+
+def run(args: argparse.Namespace) -> int:
+    sizes = {name: getattr(args, name) for name in SIZES}
+    for name, size in sizes.items():
+        if size < 0:
+            raise PositionError(f"--{name.replace('_', '-')} {size}: give a number of sentences, 0 or more")
+    try:
+        parts = write(args.folder, args.seed, sizes)
+    except OSError as error:
+        raise PositionError(f"{args.folder} cannot be written: {error.strerror}") from None
+    for name, part in parts.items():
+        lengths = [len(side.split()) for pair in part for side in pair] or [0]
+        print(f"{name:<10}{len(part):>7} sentences of {min(lengths)} to {max(lengths)} words")
+    if parts["test"]:
+        shortest = min(parts["test"], key=lambda pair: len(pair[0]))
+        print(f"for example: {shortest[0]}  ->  {shortest[1]}")
+    return 0

@@ -1,0 +1,184 @@
+"""Multi30K as raw text, one sentence a line, from its public home, a mirror or a folder.
+
+Two formats are read: that of Multi30k-uk, train.json and test_2016_flickr.json with an object {"en": ..., "uk": ...} a line and
+no validation part, and that of Multi30K, {train,val,test_2016_flickr}.LANGUAGE, with or without .gz.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import random
+import zlib
+from pathlib import Path
+
+from ...core import PositionError
+from ..download import Source, sha256
+
+#: part, as fairseq calls it -> as the files do
+PARTS = {"train": "train", "valid": "val", "test": "test_2016_flickr"}
+VALID_SIZE = 1014  # as many as the other languages have
+HUB = "https://huggingface.co/datasets/turuta/Multi30k-uk/resolve/main"
+REPOSITORY = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
+
+#: file -> the sha256 of its text -> the corpus that has it
+KNOWN = {
+    "train.en": {"460a15fbd157e34a7a9957ee388c1ca247fe47af3ef25fb50442af6c274e0fc6": "Multi30K"},
+    "val.en": {"1f2a23d992769b5b3d209b0a10dd0b77c08cceb1f20dfb97ed0aafa49d107227": "Multi30K"},
+    "test_2016_flickr.en": {"399a4382932c1aadd3ceb9bef1008d388a64c76d4ae4e9d4728c6f4301cac182": "Multi30K"},
+    "train.de": {"2c2b73fd2b548fbcde3a875e0a78d6ee94d498bfdee6bd3eae3945779e9ddf72": "Multi30K"},
+    "val.de": {"660e09eb7e1da2f856ea13ee5ad3cf6d36b3d5b0b733c857e94c5747a3dfc660": "Multi30K"},
+    "test_2016_flickr.de": {"4be6b5b3236b79c25475c6bb829800a7ce559e9ba7a1f6c2394fe4d40be46d16": "Multi30K"},
+    "train.cs": {"2be68b38c8d586ff4f54eb13cc6e1baaaa053695b3f070d3038303a47f2268da": "Multi30K"},
+    "val.cs": {"d53827e469b0a1ca8d57e9e26b2b64c4bc4b33f5479c7b03ae87ae5c882c3e33": "Multi30K"},
+    "test_2016_flickr.cs": {"45adb85f688de8407fddcbe1b36dca15d12aab868149b337e2576f2d6d2ff8d8": "Multi30K"},
+    "train.uk": {"ddc94a1d581fe9397d5bc41797617a6229ce351ab8eba9165bd4f6179481657a": "MultiScript30k"},
+    "val.uk": {"02e94b1dc2e8c96cb828fddedf0606739ccdb65f66bd5d178a2731d18ff7df61": "MultiScript30k"},
+    "test_2016_flickr.uk": {"aeddaefc167aaba40ff3d44d338eaf993f097c411f6e01891d30fbe7868d1aa7": "MultiScript30k"},
+}
+
+Text = dict[str, list[str]]  # language -> lines
+
+
+def read(source: Source, languages: tuple[str, str]) -> dict[str, Text]:
+    """Every part as stored; Multi30k-uk has no validation part."""
+    if source.get("train.json"):
+        return {part: _read_json(source, f"{PARTS[part]}.json", languages) for part in ("train", "test")}
+    return {part: {lang: _read_lines(source, f"{PARTS[part]}.{lang}") for lang in languages} for part in PARTS}
+
+
+def _read_json(source: Source, name: str, languages: tuple[str, str]) -> Text:
+    path, address = source.get(name), source.address(name)
+    if path is None:
+        raise _missing(source, name)
+    text: Text = {language: [] for language in languages}
+    for number, line in enumerate(_lines(_decoded(path, address)), 1):
+        try:
+            pair = json.loads(line)
+            sides = [pair[language] for language in languages]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            sides = []
+        if not (sides and all(isinstance(side, str) for side in sides)):
+            raise PositionError(f"{address}, line {number}: no JSON object with {' and '.join(languages)} as strings")
+        for language, side in zip(languages, sides):
+            text[language].append(side)
+    return text
+
+
+def _read_lines(source: Source, name: str) -> list[str]:
+    for candidate in (f"{name}.gz", name):
+        path = source.get(candidate)
+        if path is not None:
+            return _lines(_decoded(path, source.address(candidate)))
+    raise _missing(source, f"{name}.gz")
+
+
+def _missing(source: Source, name: str) -> PositionError:
+    wanted = f"{{{','.join(PARTS.values())}}}.LANGUAGE.gz, or train.json and {PARTS['test']}.json"
+    return PositionError(f"{source.origin} holds no {name}; a source has {wanted}")
+
+
+def _decoded(path: Path, name: str) -> str:
+    try:
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        return data.decode("utf-8")
+    except (EOFError, gzip.BadGzipFile, zlib.error):
+        raise PositionError(f"{name} is damaged: it does not decompress") from None
+    except UnicodeDecodeError as error:
+        raise PositionError(f"{name} is no UTF-8 text, from byte {error.start}") from None
+
+
+def _lines(text: str) -> list[str]:
+    """Split at line feeds only; text may contain other characters that str.splitlines takes for line ends."""
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+def hold_out(train: Text, seed: int) -> dict[str, Text]:
+    """The training part without the pairs that this seed draws, and those pairs."""
+    size = min(map(len, train.values()))
+    if size <= VALID_SIZE:
+        raise PositionError(f"the training part has {size} pairs, and {VALID_SIZE} of them are to be held out for validation")
+    draw = random.Random(seed)
+    held = set(sorted(range(size), key=[draw.random() for _ in range(size)].__getitem__)[:VALID_SIZE])  # the same on every Python
+    return {
+        part: {language: [line for i, line in enumerate(lines) if (i in held) == inside] for language, lines in train.items()}
+        for part, inside in (("train", False), ("valid", True))
+    }
+
+
+def clean(part: str, text: Text, drop_empty: bool = False) -> Text:
+    """Normalise white space; raises PositionError for text that is not aligned, or has an empty line."""
+    counts = {language: len(lines) for language, lines in text.items()}
+    if len(set(counts.values())) > 1:
+        listed = " and ".join(f"{count:,} in {language}" for language, count in counts.items())
+        raise PositionError(f"the {part} part is not aligned: it has {listed} lines")
+    text = {language: [" ".join(line.split()) for line in lines] for language, lines in text.items()}
+    empty = {i for lines in text.values() for i, line in enumerate(lines) if not line}
+    if empty and not (drop_empty and part == "train"):
+        first = min(empty)
+        sides = " and ".join(language for language, lines in text.items() if not lines[first])
+        hint = "; --drop-empty leaves such pairs out" if part == "train" else ""
+        raise PositionError(f"the {part} part has empty lines ({len(empty)}), the first is line {first + 1} in {sides}{hint}")
+    text = {language: [line for i, line in enumerate(lines) if i not in empty] for language, lines in text.items()}
+    if not all(text.values()):
+        raise PositionError(f"the {part} part is empty")
+    return text
+
+
+def title(parts: dict[str, Text], origin: str) -> str:
+    """The name of the corpus, by the sha256 of its content; Multi30k-uk only where it comes from its public home."""
+    corpora = set()
+    for part, text in parts.items():
+        for language, lines in text.items():
+            total = sha256("".join(f"{line}\n" for line in lines).encode())
+            corpora.add(KNOWN.get(f"{PARTS[part]}.{language}", {}).get(total))
+    pair = "-".join(parts["train"])
+    if None in corpora:
+        return f"Multi30k-uk {pair}" if origin == HUB else f"unknown data {pair} of {origin}"
+    return f"{'Multi30K' if corpora == {'Multi30K'} else 'MultiScript30k (machine-translated)'} {pair}"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Multi30K or Multi30k-uk as raw text: FOLDER/{train,valid,test}.LANGUAGE, its name in FOLDER/corpus.txt."
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--source", default="en", metavar="LANGUAGE", help="(default: %(default)s)")
+    parser.add_argument("--target", default="uk", metavar="LANGUAGE", help="uk, de or cs (default: %(default)s)")
+    parser.add_argument("--from", dest="origin", default="", metavar="PLACE", help="a folder or mirror, not the public home")
+    parser.add_argument("--downloads", type=Path, help="where downloads are kept (default: FOLDER/downloads)")
+    parser.add_argument("--record", type=Path, help="the sha256 of earlier downloads (default: DOWNLOADS/trusted.sha256)")
+    parser.add_argument("--valid-seed", type=int, default=1, help="draws a missing validation part (default: %(default)s)")
+    parser.add_argument("--drop-empty", action="store_true", help="leave out training pairs of which a side is empty")
+
+
+def run(args: argparse.Namespace) -> int:
+    languages = (args.source, args.target)
+    if args.source == args.target:
+        raise PositionError(f"--source and --target are both {args.source}; give two languages of the corpus, such as en and uk")
+    origin = args.origin or (HUB if "uk" in languages else REPOSITORY)
+    downloads = args.downloads or args.folder / "downloads"
+    source = Source(origin, downloads, args.record or downloads / "trusted.sha256")
+    parts = read(source, languages)
+    name = title(parts, origin)
+    if origin == REPOSITORY and not name.startswith("Multi30K "):
+        raise PositionError(f"{origin} has other text than the Multi30K that this version knows; give the files with --from")
+    parts = {part: clean(part, text, args.drop_empty) for part, text in parts.items()}
+    if "valid" not in parts:
+        parts.update(hold_out(parts["train"], args.valid_seed))
+    source.record_downloads()
+    try:
+        write(args.folder, parts, name)
+    except OSError as error:
+        raise PositionError(f"{args.folder} cannot be written: {error.strerror}") from None
+    return 0
+
+
+def write(folder: Path, parts: dict[str, Text], name: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for part, text in parts.items():
+        for language, lines in text.items():
+            with (folder / f"{part}.{language}").open("w", encoding="utf-8", newline="\n") as file:
+                file.writelines(f"{line}\n" for line in lines)
+    (folder / "corpus.txt").write_text(f"{name}\n", encoding="utf-8")
+    sizes = ", ".join(f"{part} {len(next(iter(parts[part].values()))):,}" for part in PARTS)
+    print(f"{folder}: {name}: {sizes} sentence pairs")

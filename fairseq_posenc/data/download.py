@@ -1,0 +1,179 @@
+"""Get files from a folder or over the network: downloads resume, retry, and are checked against a sha256.
+
+The sha256 of a file is looked up in a SHA256SUMS beside it, then among the downloads that were recorded before. A file that is
+in neither is trusted on first use: the caller reads it and then calls `record_downloads`, and every later download of the same
+address must have the same sha256. A page that a network sends in place of the data is not readable, so it is not recorded.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import hashlib
+import http.client
+import os
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..core import PositionError
+
+SUMS = "SHA256SUMS"
+TRIES = 5
+TIMEOUT = 60.0  # seconds without a byte
+CHUNK = 1 << 16
+_ABSENT = (404, 410)
+_FINAL = (400, 401, 403, 405, 451)  # trying again would give the same
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EISDIR)
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+@dataclass(frozen=True)
+class Source:
+    """A source of files: a folder, or an address to which file names are appended."""
+
+    origin: str
+    downloads: Path  # folder of the downloads
+    record: Path  # file of their addresses and sha256, in the format of sha256sum
+    pause: float = 1.0  # seconds before the first retry; it doubles
+
+    @functools.cached_property
+    def folder(self) -> Path | None:
+        """The folder, or None where files are downloaded."""
+        scheme, _, path, *_ = urllib.parse.urlsplit(self.origin)
+        if scheme in ("http", "https"):
+            return None
+        folder = Path(urllib.request.url2pathname(path) if scheme == "file" else self.origin)
+        if not folder.is_dir():
+            raise PositionError(f"{self.origin} is no folder; name one, or an address with http:// or https://")
+        return folder
+
+    def get(self, name: str) -> Path | None:
+        """The path of a file, checked against its sha256; None where the source does not have it."""
+        path = (self.folder or self.downloads) / name
+        if self.folder is None and not (path.is_file() and sha256(path.read_bytes()) == self._known(name)):
+            if not self._download(name):
+                return None
+        elif not path.is_file():
+            return None
+        self._check(path, name)
+        return path
+
+    def address(self, name: str) -> str:
+        return str(self.folder / name) if self.folder else f"{self.origin.rstrip('/')}/{urllib.parse.quote(name)}"
+
+    # --- checksums ---
+
+    @functools.cached_property
+    def _sums(self) -> dict[str, str]:
+        if self.folder is not None:
+            path = self.folder / SUMS
+        else:
+            path = self.downloads / SUMS
+            if not self._download(SUMS):
+                return {}
+        return _read_sums(path, self.address(SUMS))
+
+    @functools.cached_property
+    def _unrecorded(self) -> dict[str, str]:
+        """File name -> sha256 of the downloads that `record_downloads` will record."""
+        return {}
+
+    def _known(self, name: str) -> str | None:
+        listed = self._sums.get(name) or self._unrecorded.get(name)
+        return listed or (None if self.folder else _read_sums(self.record, str(self.record)).get(self.address(name)))
+
+    def _check(self, path: Path, name: str) -> None:
+        found, expected = sha256(path.read_bytes()), self._known(name)
+        if expected is None and self.folder is None:
+            self._unrecorded[name] = found
+        elif expected not in (None, found):
+            where = self.address(SUMS) if name in self._sums else f"{self.record}, from an earlier download,"
+            raise PositionError(f"{self.address(name)} is not as expected: its sha256 is {found}, and {where} says {expected}")
+
+    def record_downloads(self) -> None:
+        """Record the sha256 of every new download that no SHA256SUMS lists; call this once their content has been read."""
+        for name, found in self._unrecorded.items():
+            try:
+                self.record.parent.mkdir(parents=True, exist_ok=True)
+                with self.record.open("a", encoding="utf-8") as record:
+                    record.write(f"{found}  {self.address(name)}\n")
+            except OSError as error:
+                raise PositionError(f"{self.record} cannot be written: {error.strerror}") from None
+            print(f"{self.address(name)}: no sha256 was known; taken on trust, {found} is now in {self.record}", flush=True)
+        self._unrecorded.clear()
+
+    # --- the network ---
+
+    def _download(self, name: str) -> bool:
+        """Download the file with retries; returns whether the source has it."""
+        address, wait = self.address(name), self.pause
+        for attempt in range(1, TRIES + 1):
+            try:
+                return self._attempt(name)
+            except (OSError, http.client.HTTPException) as error:
+                status = getattr(error, "code", None)
+                if status in _ABSENT:
+                    return False
+                if getattr(error, "errno", None) in _DISK:
+                    raise PositionError(f"{self.downloads / name} cannot be written: {error.strerror}") from None
+                reason = (
+                    f"{status} {error.reason}" if status else str(getattr(error, "reason", "") or error or type(error).__name__)
+                )
+            if status in _FINAL or attempt == TRIES:
+                raise PositionError(f"{address} cannot be fetched: {reason}; run the command again to continue the download")
+            print(f"{address}: {reason}; trying again in {wait:g} s", file=sys.stderr, flush=True)
+            time.sleep(wait)
+            wait *= 2
+        raise AssertionError
+
+    def _attempt(self, name: str) -> bool:
+        """One request for the missing bytes; a partial file is continued only if the server still has the same file."""
+        self.downloads.mkdir(parents=True, exist_ok=True)
+        part, tag = self.downloads / f"{name}.part", self.downloads / f"{name}.part.tag"
+        begun = part.stat().st_size if part.is_file() and tag.is_file() else 0
+        headers = {"Range": f"bytes={begun}-", "If-Range": tag.read_text(encoding="utf-8")} if begun else {}
+        request = urllib.request.Request(self.address(name), headers=headers)
+        try:
+            response = urllib.request.urlopen(request, timeout=TIMEOUT)
+        except urllib.error.HTTPError as error:
+            if error.code == 416:  # the partial file is at least as long as the whole one
+                part.unlink()
+                raise ConnectionError("the file has changed meanwhile") from None
+            raise
+        with response:
+            resumed = response.status == 206
+            validator = response.headers["ETag"] or response.headers["Last-Modified"] or ""
+            if validator and not validator.startswith("W/"):
+                tag.write_text(validator, encoding="utf-8")
+            else:
+                tag.unlink(missing_ok=True)
+            with part.open("ab" if resumed else "wb") as file:
+                length = response.length  # None also where the header is no number
+                expected = None if length is None else length + (begun if resumed else 0)
+                while chunk := response.read(CHUNK):
+                    file.write(chunk)
+        if expected is not None and part.stat().st_size != expected:
+            raise ConnectionError(f"the connection ended after {part.stat().st_size} of {expected} bytes")
+        os.replace(part, self.downloads / name)
+        tag.unlink(missing_ok=True)
+        return True
+
+
+def _read_sums(path: Path, name: str) -> dict[str, str]:
+    """File name -> sha256, of lines as sha256sum writes them: sum, two blanks or a blank and a star, name."""
+    if not path.is_file():
+        return {}
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise PositionError(f"{name} is not UTF-8 text, from byte {error.start}; lines of sha256sum are expected") from None
+    parts = (line.partition(" ") for line in lines)
+    return {file.lstrip(" *").removeprefix("./"): total.lower() for total, _, file in parts if file}

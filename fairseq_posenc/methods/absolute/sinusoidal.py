@@ -1,0 +1,54 @@
+"""Sinusoids added to the embeddings."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from ...core import AttentionContext, MethodCard, Options, PositionMethod, option
+from ...ops.sinusoids import SinusoidTable
+
+
+class Sinusoidal(PositionMethod):
+    """Sines and cosines of the position, added to the embeddings.
+
+    Equation: P[t, 2k] = sin(t w_k), P[t, 2k+1] = cos(t w_k), w_k = 10000^(-2k/d); Vaswani et al. (2017), section 3.5.
+    Shapes: embed [B, T, C] -> [B, T, C].
+    Source: Vaswani et al. (2017); fairseq's SinusoidalPositionalEmbedding.
+    Deviations: the defaults are fairseq's, so that its checkpoints load: sines before cosines, w_k = 10000^(-k/(d/2-1)), and
+        padding_idx + 1 as the first position; layout=interleaved,grid=paper,origin=zero is the equation.
+    Cost: no parameters; a table of n rows, further rows when a sentence is longer.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        layout: Literal["halves", "interleaved"] = option(
+            "halves", "all sines before all cosines, or each sine beside its cosine"
+        )
+        grid: Literal["fairseq", "paper"] = option("fairseq", "frequencies of fairseq and tensor2tensor, or of the paper")
+        origin: Literal["fairseq", "zero"] = option(
+            "fairseq", "number of the first position: padding_idx + 1 as in fairseq, or 0"
+        )
+        base: float = option(10000.0, "wavelengths run from 2 pi to 2 pi times this base", minimum=1.0)
+
+    card = MethodCard(
+        name="sinusoidal",
+        title="Sinusoidal absolute positions",
+        citations=("vaswani-etal-2017-attention",),
+        survey="4.2",
+        reference="absolute",
+        injection="APE",
+        learnable=False,
+        recurring=False,
+        extrapolation="runs",
+        evidence="peer",
+        sites=("encoder", "decoder"),
+    )
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        origin = dims.padding_idx + 1 if options.origin == "fairseq" else 0
+        self.table = SinusoidTable(dims.max_positions, dims.embed_dim, options.layout, options.grid, options.base, origin)
+
+    def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
+        return x + self.table(ctx.queries).to(x.dtype)

@@ -1,1 +1,0 @@
-"""Methods that enter in the scores, the masks or the values of attention."""

@@ -1,0 +1,1 @@
+"""Terms of positions added to the scores, and masks."""

@@ -1,0 +1,206 @@
+"""Linear biases on distances, in the form of the paper and in forms for encoders."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, option
+from ...ops.distances import by_distance, distances
+from ...ops.precision import at_least_float32
+
+
+def slopes(heads: int) -> list[float]:
+    """The paper's slopes: 2^(-8i/h) for powers of two, else those of the power below and every second of the power above."""
+    below = 2 ** (heads.bit_length() - 1)
+    of_power = [2 ** (-8 * i / below) for i in range(1, below + 1)]
+    return of_power + [2 ** (-8 * i / (2 * below)) for i in range(1, 2 * (heads - below), 2)]
+
+
+def penalty(ctx: AttentionContext, slopes: list[float]) -> Tensor:
+    """- m_h |s - t|: [B or 1, H, T, S]."""
+    per_head = torch.tensor(slopes, device=ctx.keys.ids.device)
+    return by_distance(ctx.queries, ctx.keys, lambda delta: -torch.tensordot(per_head, delta.abs().float(), 0))
+
+
+class Alibi(PositionMethod):
+    """A penalty that grows with the distance to earlier keys, with a fixed slope for each head.
+
+    Equation: A_ts = q_t . k_s / sqrt(d_h) - m_h (t - s), m_h = 2^(-8h/H); Press et al. (2022), section 3.
+    Shapes: bias -> [1, H, T, S].
+    Source: Press, Smith and Lewis (2022); ofirpress/attention_with_linear_biases.
+    Deviations: the authors' forms for encoders are methods of their own: alibi_symmetric, alibi_nonsymmetric and
+        alibi_learned; cross-attention is our extension, - m_h |s - ratio t|, which is relative for ratio=1 only.
+    Cost: no parameters; one vector of T + S - 1 values a forward.
+    Errors: PositionError for a ratio other than 1 outside of cross-attention.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        ratio: float = option(1.0, "number of source tokens for one target token; in cross-attention only", minimum=0.0)
+
+    card = MethodCard(
+        name="alibi",
+        title="ALiBi (causal)",
+        citations=("press-etal-2022-train",),
+        survey="not in the survey",
+        reference="relative",
+        injection="MAM",
+        learnable=False,
+        recurring=True,
+        extrapolation="runs",
+        evidence="peer",
+        sites=("decoder",),
+        extended_sites=("cross",),
+        default_specs={"encoder": "alibi_symmetric", "decoder": "alibi"},
+    )
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        if not dims.cross and options.ratio != 1.0:
+            raise PositionError("alibi: ratio is an option of cross-attention only")
+        self.slopes = slopes(dims.num_heads)
+
+    def bias(self, ctx: AttentionContext) -> Tensor:
+        if self.options.ratio == 1.0:
+            return penalty(ctx, self.slopes)
+        distance = (ctx.keys.ids.unsqueeze(-2) - self.options.ratio * ctx.queries.ids.unsqueeze(-1)).abs()
+        per_head = torch.tensor(self.slopes, device=distance.device)
+        return -per_head[:, None, None] * distance.unsqueeze(1)  # [H, 1, 1] * [B, 1, T, S]
+
+
+class AlibiSymmetric(PositionMethod):
+    """ALiBi's penalty on both sides alike: it tells near keys from far ones, but not left from right.
+
+    Equation: A_ts = q_t . k_s / sqrt(d_h) - m_h |s - t|; the first form for encoders in the authors' issue 5.
+    Shapes: bias -> [1, H, T, S].
+    Source: ofirpress/attention_with_linear_biases, issue 5; fairseq, examples/data2vec.
+    Deviations: the paper itself has the causal form alone; cross-attention, where the source position is compared with the
+        target position, is our extension.
+    Cost: as alibi.
+    """
+
+    card = MethodCard(
+        name="alibi_symmetric",
+        title="ALiBi, symmetric",
+        citations=("press-etal-2022-train",),
+        survey="not in the survey",
+        reference="relative",
+        injection="MAM",
+        learnable=False,
+        recurring=True,
+        extrapolation="runs",
+        evidence="paper",
+        sites=("encoder",),
+        extended_sites=("cross",),
+        directional=False,
+        default_specs={"encoder": "alibi_symmetric", "decoder": "alibi"},
+    )
+
+    def bias(self, ctx: AttentionContext) -> Tensor:
+        return penalty(ctx, slopes(self.dims.num_heads))
+
+
+class AlibiNonsymmetric(PositionMethod):
+    """ALiBi for encoders: half of the heads attend to the left only, the other half to the right only.
+
+    Equation: A_ts = q_t . k_s / sqrt(d_h) - m_h |s - t|, heads h < H/2 for s <= t only and the others for s >= t only,
+        with the slopes of H/2 heads in each half; the second form for encoders in the authors' issue 5.
+    Shapes: bias -> [1, H, T, S]; mask -> bool [1, H, T, S].
+    Source: ofirpress/attention_with_linear_biases, issue 5.
+    Deviations: the paper itself has the causal form alone.
+    Cost: as alibi.
+    Errors: PositionError for an odd number of heads.
+    """
+
+    card = MethodCard(
+        name="alibi_nonsymmetric",
+        title="ALiBi, nonsymmetric",
+        citations=("press-etal-2022-train",),
+        survey="not in the survey",
+        reference="relative",
+        injection="MAM",
+        learnable=False,
+        recurring=True,
+        extrapolation="runs",
+        evidence="paper",
+        sites=("encoder",),
+        default_specs={"encoder": "alibi_nonsymmetric", "decoder": "alibi"},
+    )
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        if dims.num_heads % 2:
+            raise PositionError(
+                f"alibi_nonsymmetric: {dims.num_heads} heads cannot be halved; take an even number of heads, or alibi_symmetric"
+            )
+        self.slopes = 2 * slopes(dims.num_heads // 2)
+
+    def bias(self, ctx: AttentionContext) -> Tensor:
+        return penalty(ctx, self.slopes)
+
+    def mask(self, ctx: AttentionContext) -> Tensor:
+        delta = distances(ctx.queries, ctx.keys).unsqueeze(1)  # [B or 1, 1, T, S]
+        half = self.dims.num_heads // 2
+        return torch.cat([(delta <= 0).expand(-1, half, -1, -1), (delta >= 0).expand(-1, half, -1, -1)], 1)
+
+
+class AlibiLearned(PositionMethod):
+    """ALiBi with learned slopes, one for each head and side.
+
+    Equation: A_ts = q_t . k_s / sqrt(d_h) - f(l_h) max(t - s, 0) - f(r_h) max(s - t, 0), f the exponential, or the sigmoid as
+        in the third form for encoders in the authors' issue 5.
+    Shapes: bias -> [1, H, T, S].
+    Source: ofirpress/attention_with_linear_biases, issue 5.
+    Deviations: the authors' form is slope=sigmoid, where l and r start normal with mean -2 and deviation 1; by default slopes
+        are exponentials that start at the paper's fixed slopes, on the right in reversed order of the heads, so that each head
+        tells directions apart from the start; slopes are shared by all layers, which the issue leaves open; decoder and
+        cross-attention are our extension.
+    Cost: 2 h parameters a stack, h in a causal decoder.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        slope: Literal["exponential", "sigmoid"] = option(
+            "exponential", "function that makes a slope of a parameter: exponential starts at the fixed slopes, sigmoid at random"
+        )
+
+    card = MethodCard(
+        name="alibi_learned",
+        title="ALiBi, learned slopes",
+        citations=("press-etal-2022-train",),
+        survey="not in the survey",
+        reference="relative",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        extrapolation="runs",
+        evidence="paper",
+        sites=("encoder",),
+        extended_sites=("decoder", "cross"),
+        parameters="h if causal else 2 * h",
+    )
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        fixed = torch.tensor(slopes(dims.num_heads)).log()
+        self.left = nn.Parameter(fixed.clone())
+        self.right = nn.Parameter(fixed.flip(0).clone()) if not dims.causal else None
+        if options.slope == "sigmoid":
+            for side in self.parameters():
+                nn.init.normal_(side, mean=-2.0)
+
+    def bias(self, ctx: AttentionContext) -> Tensor:
+        left = self._slopes(self.left)
+        right = left if self.right is None else self._slopes(self.right)
+
+        def values(delta: Tensor) -> Tensor:
+            distance = delta.to(left.dtype)
+            return -torch.tensordot(left, (-distance).clamp(min=0), 0) - torch.tensordot(right, distance.clamp(min=0), 0)
+
+        return by_distance(ctx.queries, ctx.keys, values)
+
+    def _slopes(self, parameter: Tensor) -> Tensor:
+        parameter = at_least_float32(parameter)
+        return parameter.sigmoid() if self.options.slope == "sigmoid" else parameter.exp()

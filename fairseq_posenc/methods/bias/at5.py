@@ -1,0 +1,127 @@
+"""T5's bias with learned bucket borders (a reconstruction)."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, option
+from ...ops.distances import by_distance
+from ...ops.precision import at_least_float32
+
+
+class AdaptiveT5(PositionMethod):
+    """T5's bias with learned borders of the buckets on each side; a reconstruction from the abstract of the paper.
+
+    Equation: A_ts = q_t . k_s / sqrt(d_h) + (1-f) w[floor beta] + f w[floor beta + 1], f = beta - floor beta,
+        beta(a) = a below alpha, else alpha + (B - alpha) ln(a/alpha) / ln(gamma/alpha), at most B - 1, a = |s-t|;
+        alpha = 1 + (B-2) sigmoid(x), gamma = alpha + 1 + (max_distance - B/2 - 1) exp(y); x, y and w of the side of the key,
+        x and y from 0. Reconstructed after Wu et al. (2021).
+    Shapes: bias -> [1, H, T, S].
+    Source: Wu, Zhang, Mao and Chen (2021), abstract; its equations could not be read.
+    Deviations: reconstructed: the paper says that buckets are learned, and we could not read how, so the whole form is ours and
+        published scores are no evidence for it; cross-attention is our extension; gamma is learned on a logarithmic scale, where
+        earlier versions of this form learned it in positions: their checkpoints load to the same scores, and their trainings
+        continue with --reset-optimizer.
+    Cost: sides * (B h + 2 g) parameters a stack, g = 1 or h; one vector of T + S - 1 values a forward.
+    Errors: PositionError where max_distance does not exceed buckets/2 + 1, for an odd number of buckets with
+        interpolate=false, and for borders=heads with share=heads.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        buckets: int = option(16, "number B of buckets on each side", minimum=3, maximum=65536)
+        max_distance: float = option(128.0, "largest distance gamma at the start", minimum=2.0, maximum=65536.0)
+        borders: Literal["shared", "heads"] = option("shared", "one alpha and gamma for all heads, or one for each head")
+        interpolate: bool = option(True, "interpolate between neighbouring buckets; false is T5's bias with fixed borders")
+        share: Literal["layers", "none", "heads"] = option("layers", "share one table across heads, layers or both")
+
+        def __post_init__(self):
+            if self.max_distance <= self.buckets / 2 + 1:
+                raise PositionError(f"max_distance={self.max_distance} must be more than buckets/2 + 1 = {self.buckets / 2 + 1}")
+            if not self.interpolate and self.buckets % 2:
+                raise PositionError(f"interpolate=false needs an even number of buckets, not {self.buckets}")
+            if self.share == "heads" and self.borders == "heads":
+                raise PositionError("borders=heads contradicts share=heads; leave one of them out")
+
+    card = MethodCard(
+        name="at5",
+        title="Adaptive T5 bias (reconstruction)",
+        citations=("wu-etal-2021-scalar",),
+        survey="4.1.2",
+        reference="relative",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        extrapolation="clips",
+        evidence="reconstruction",
+        sites=("encoder", "decoder"),
+        extended_sites=("cross",),
+        parameters="(1 if causal else 2)"
+        " * (tables * buckets + interpolate * 2 * (tables if borders == 'heads' else 1 if shared_by_layers else L))",
+    )
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        self.sides = 1 if dims.causal else 2
+        self.per_layer = options.share != "layers"
+        self.weight = self.parameter_table(self.sides, options.buckets, share=options.share)
+        nn.init.normal_(self.weight, std=dims.embed_dim**-0.5)
+        # at 0, alpha is B/2 and gamma is max_distance
+        self.exact = self.parameter_table(self.sides, share=_border_share(options)).requires_grad_(options.interpolate)
+        self.largest = self.parameter_table(self.sides, 1, share=_border_share(options)).requires_grad_(options.interpolate)
+        self.initial_range = options.max_distance - options.buckets / 2 - 1
+
+    def borders(self, ctx: AttentionContext) -> tuple[Tensor, Tensor]:
+        """alpha and gamma: [H or 1, sides] each."""
+        alpha = 1 + (self.options.buckets - 2) * at_least_float32(self.of_layer(self.exact, ctx)).sigmoid()
+        growth = at_least_float32(self.of_layer(self.largest, ctx)).squeeze(-1).exp()
+        return alpha, alpha + 1 + self.initial_range * growth
+
+    def bias(self, ctx: AttentionContext) -> Tensor:
+        weight = at_least_float32(self.of_layer(self.weight, ctx))  # [H or 1, sides, B]
+        alphas, gammas = self.borders(ctx)
+
+        def values(delta: Tensor) -> Tensor:
+            shape = (-1,) + (1,) * delta.dim()
+            distances = [(-delta).clamp(min=0), delta.clamp(min=0)][: weight.size(1)]
+            biases = [
+                self._side(distance, weight[:, side], alphas[:, side].view(shape), gammas[:, side].view(shape))
+                for side, distance in enumerate(distances)
+            ]
+            return biases[0] if len(biases) == 1 else torch.where(delta > 0, biases[1], biases[0])
+
+        return by_distance(ctx.queries, ctx.keys, values)
+
+    def _side(self, distance: Tensor, weight: Tensor, alpha: Tensor, gamma: Tensor) -> Tensor:
+        """[...] distances, [H or 1, B], [H or 1, ...] borders -> [H, ...]."""
+        buckets = self.options.buckets
+        distance = distance.to(alpha.dtype).unsqueeze(0)
+        ratio = torch.log(torch.maximum(distance, alpha) / alpha) / torch.log(gamma / alpha)
+        beta = torch.where(distance < alpha, distance, alpha + (buckets - alpha) * ratio).clamp(max=buckets - 1)
+        low = beta.detach().floor().long()
+        heads = max(weight.size(0), low.size(0))
+        index = low.expand(heads, *low.shape[1:]).flatten(1)
+        rows = weight.expand(heads, -1)
+        below = rows.gather(1, index).view(heads, *low.shape[1:])
+        if not self.options.interpolate:
+            return below
+        above = rows.gather(1, (index + 1).clamp(max=buckets - 1)).view_as(below)
+        return torch.lerp(below, above, (beta - low).expand_as(below))
+
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
+        """Reads earlier checkpoints too: their `largest` is [L, H, sides], and gamma alpha + 1 + softplus(largest)."""
+        name = f"{prefix}largest"
+        given = state_dict.get(name)
+        if given is not None and given.dim() == 3:
+            growth = F.softplus(at_least_float32(given)) / self.initial_range
+            state_dict[name] = growth.log().to(given.dtype).unsqueeze(-1)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def _border_share(options) -> str:
+    """Who has alpha and gamma in common."""
+    shared = {"none": "heads", "heads": "heads", "layers": "all", "all": "all"}
+    return options.share if options.borders == "heads" else shared[options.share]

@@ -1,0 +1,98 @@
+"""Penalties that are sums over the words between query and key."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ...core import AttentionContext, MethodCard, Options, PositionMethod, option
+from ...ops.precision import at_least_float32
+
+
+@dataclass(frozen=True)
+class RunningSumOptions(Options):
+    """The options of both methods."""
+
+    share: Literal["none", "heads", "layers", "all"] = option("none", "share one table across heads, layers or both")
+
+
+class RunningSum(PositionMethod):
+    """What cable and forgetting have in common: an increment of each word, and its running sum, which decoding continues."""
+
+    Options = RunningSumOptions
+    per_layer = content_dependent = True
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        self.weight = self.parameter_table(dims.embed_dim, share=options.share)
+        self.offset = self.parameter_table(share=options.share)
+
+    def increments(self, x: Tensor, weight: Tensor, bias: Tensor, ctx: AttentionContext) -> Tensor:
+        """x_t W + b: [B, T, C] -> [B, H or 1, T]."""
+        return (
+            at_least_float32(x) @ at_least_float32(self.of_layer(weight, ctx)).mT + at_least_float32(self.of_layer(bias, ctx))
+        ).transpose(-1, -2)
+
+    def running(self, steps: Tensor, ctx: AttentionContext) -> Tensor:
+        """Sums up to each key: [B, H or 1, new keys] -> [B, H or 1, S]; padding adds nothing."""
+        if ctx.key_padding is not None:
+            steps = steps.masked_fill(ctx.key_padding.unsqueeze(1)[..., -steps.size(-1) :], 0.0)
+        if ctx.state is None:
+            return steps.cumsum(-1)
+        known = ctx.state.get("sum")
+        sums = steps.cumsum(-1)
+        if known is not None:
+            sums = torch.cat([known, known[..., -1:] + sums], -1)
+        return ctx.state.store_per_row("sum", sums)
+
+    @staticmethod
+    def differences(sums: Tensor, ctx: AttentionContext) -> Tensor:
+        """Sum at the key minus sum at the query: [B, H or 1, S] -> [B, H or 1, T, S]."""
+        if ctx.queries.start is not None and ctx.keys.start is not None:
+            first = ctx.queries.start - ctx.keys.start
+            own = sums[..., first : first + ctx.queries.ids.size(1)]
+        else:  # the last key of the same position, for padding on the left repeats the first position
+            same = ctx.queries.ids.unsqueeze(-1) == ctx.keys.ids.unsqueeze(-2)  # [B or 1, T, S]
+            columns = (same * torch.arange(1, same.size(-1) + 1, device=same.device)).argmax(-1)
+            own = sums.gather(-1, columns.unsqueeze(1).expand(sums.size(0), sums.size(1), -1))
+        return sums.unsqueeze(-2) - own.unsqueeze(-1)
+
+
+class Cable(RunningSum):
+    """Penalise each key by the sum of learned increments of the words from after the key up to the query.
+
+    Equation: A_ts = q_t . k_s / sqrt(d_h) - sum_(j=s+1..t) softplus(w . x_j + b); Veisi et al. (2025).
+    Shapes: bias -> [B, H, T, S].
+    Source: Veisi, Amirzadeh and Mansourian (2025); axiomlab/Cable.
+    Deviations: the product keeps 1/sqrt(d_h), which the authors' code leaves out in effect; the encoder's symmetric form,
+        minus the sum over the words between query and key in either order, is our extension and unverified, though the
+        authors report an encoder.
+    Cost: L (d h + h) parameters a stack; running sums [B, H, S].
+    """
+
+    card = MethodCard(
+        name="cable",
+        title="CABLE, context-aware biases",
+        citations=("veisi-etal-2025-context",),
+        survey="not in the survey",
+        reference="relative",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        extrapolation="runs",
+        evidence="paper",
+        sites=("decoder",),
+        extended_sites=("encoder",),
+        parameters="tables * (d + 1)",
+    )
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        nn.init.normal_(self.weight, std=dims.embed_dim**-0.5)
+
+    def bias(self, ctx: AttentionContext) -> Tensor:
+        sums = self.running(-F.softplus(self.increments(ctx.inputs[1], self.weight, self.offset, ctx)), ctx)
+        bias = -self.differences(sums, ctx)
+        return bias if self.dims.causal else -bias.abs()

@@ -1,0 +1,76 @@
+"""A small network over the signed distance."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ...core import AttentionContext, MethodCard, Options, PositionMethod, option
+from ...ops.distances import by_distance
+from ...ops.precision import at_least_float32
+
+
+class DynamicPositionBias(PositionMethod):
+    """Map the distance, or its signed logarithm, to a bias for each head by a small network.
+
+    Equation: b_ts = MLP(sign(s-t) ln(1 + |s-t|)), or MLP(s-t) with log=false, or 16 sigmoid(MLP) with bounded=true; Wang et
+        al. (2022); Liu et al. (2022).
+    Shapes: bias -> [1, H, T, S].
+    Source: Wang et al. (2022), dynamic position bias, cheerss/CrossFormer; Liu et al. (2022), log-spaced continuous position
+        bias of Swin Transformer V2; x-transformers.
+    Deviations: the defaults are those of x-transformers; Wang et al. have raw distances, norms and ReLU (log=false,
+        norm=true, activation=relu, depth=3), Liu et al. logarithms, ReLU and a bounded output (activation=relu, bounded=true,
+        depth=1, hidden=512); their logarithms are scaled by the size of the window, which sentences do not have, and their
+        cosine attention is left out; a sequence in place of an image; one network for all layers, where both have one for
+        each; decoder and cross-attention are our extension.
+    Cost: a network on T + S - 1 values a forward.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        hidden: int = option(64, "width of the network", minimum=1, maximum=4096)
+        depth: int = option(2, "number of its hidden layers", minimum=1, maximum=64)
+        log: bool = option(True, "give the network signed logarithms of distances, not the distances")
+        norm: bool = option(False, "a layer norm in each hidden layer")
+        activation: Literal["silu", "relu"] = option("silu", "activation of the hidden layers: relu in both papers")
+        bounded: bool = option(False, "16 times the sigmoid of the output, as Liu et al. (2022)")
+
+    card = MethodCard(
+        name="dynamic_bias",
+        title="Dynamic position bias",
+        citations=("wang-etal-2022-crossformer",),
+        survey="not in the survey",
+        reference="relative",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        extrapolation="runs",
+        evidence="peer",
+        sites=("encoder",),
+        extended_sites=("decoder", "cross"),
+        parameters="hidden * (2 + (depth - 1) * (hidden + 1) + h + 2 * norm * depth) + h",
+    )
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        widths = [1, *[options.hidden] * options.depth, dims.num_heads]
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in zip(widths, widths[1:]))
+        self.norms = nn.ModuleList(nn.LayerNorm(options.hidden) for _ in range(options.depth * options.norm))
+
+    def bias(self, ctx: AttentionContext) -> Tensor:
+        return by_distance(ctx.queries, ctx.keys, self._network)
+
+    def _network(self, delta: Tensor) -> Tensor:
+        """[...] -> [H, ...]."""
+        x = delta.to(at_least_float32(self.layers[0].weight).dtype)
+        x = (x.sign() * x.abs().log1p() if self.options.log else x).unsqueeze(-1)
+        for number, layer in enumerate(self.layers[:-1]):
+            x = F.linear(x, at_least_float32(layer.weight), at_least_float32(layer.bias))
+            if self.norms:
+                norm = self.norms[number]
+                x = F.layer_norm(x, norm.normalized_shape, at_least_float32(norm.weight), at_least_float32(norm.bias), norm.eps)
+            x = F.relu(x) if self.options.activation == "relu" else F.silu(x)
+        last = self.layers[-1]
+        x = F.linear(x, at_least_float32(last.weight), at_least_float32(last.bias)).movedim(-1, 0)
+        return 16 * x.sigmoid() if self.options.bounded else x

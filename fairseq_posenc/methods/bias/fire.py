@@ -1,0 +1,90 @@
+"""A small network over the distance in proportion to the position of the query."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from ...core import AttentionContext, MethodCard, Options, PositionMethod, option
+from ...ops.distances import by_distance, distances
+from ...ops.precision import at_least_float32
+
+_EPSILON = 1e-6
+
+
+class Fire(PositionMethod):
+    """Map the logarithm of the distance, in proportion to that of the query's position, to a bias for each head by a network.
+
+    Equation: b_ts = MLP(psi(|s-t|) / psi(max(t, T))), psi(x) = ln(|c x| + 1), T = |m L_0|; Li et al. (2024).
+    Shapes: bias -> [B or 1, H, T, S].
+    Source: Li et al. (2024); public copies of the appendix' code.
+    Deviations: layers share one network by default, which is the paper's variant FIRE-S (FIRE is share=none); 1e-6 is added
+        to the denominator, as in some copies of the code; scores are relative below the threshold only, and beyond it the
+        position of the query counts; encoder and cross-attention, where |s-t| does not tell left from right, are our extension.
+    Cost: w (h + 2) + h + 2 parameters a network; it runs on T + S - 1 values while no query stands beyond T, else on T S.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        hidden: int = option(32, "width w of the network", minimum=8, maximum=65536)
+        threshold: float = option(512.0, "position L_0 below which queries are treated alike", minimum=1.0)
+        share: Literal["layers", "none"] = option("layers", "one network for all layers (FIRE-S), or one for each (FIRE)")
+
+    card = MethodCard(
+        name="fire",
+        title="FIRE",
+        citations=("li-etal-2024-functional",),
+        survey="not in the survey",
+        reference="relative",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        extrapolation="runs",
+        evidence="paper",
+        sites=("decoder",),
+        extended_sites=("encoder", "cross"),
+        parameters="(1 if shared_by_layers else L) * (hidden * (h + 2) + h + 2)",
+        directional=False,
+    )
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        self.per_layer = options.share == "none"
+        layers = (dims.num_layers,) if self.per_layer else ()
+        self.mlp = nn.Sequential(_Linear(layers, 1, options.hidden), nn.ReLU(), _Linear(layers, options.hidden, dims.num_heads))
+        self.slope = nn.Parameter(torch.full(layers, 0.1))
+        self.multiplier = nn.Parameter(torch.full(layers, 1.0))
+
+    def bias(self, ctx: AttentionContext) -> Tensor:
+        threshold = (self._own(self.multiplier, ctx) * self.options.threshold).abs()
+        if ctx.queries.start is not None and ctx.queries.last <= threshold:
+            return by_distance(ctx.queries, ctx.keys, lambda delta: self._network(delta, threshold, ctx))
+        limits = torch.maximum(ctx.queries.ids.to(threshold.dtype), threshold).unsqueeze(-1)  # [B or 1, T, 1]
+        return self._network(distances(ctx.queries, ctx.keys), limits, ctx).transpose(0, 1)  # [H, B, T, S] -> [B, H, T, S]
+
+    def _network(self, delta: Tensor, limits: Tensor, ctx: AttentionContext) -> Tensor:
+        """[...] -> [H, ...]."""
+        slope = self._own(self.slope, ctx)
+        ratio = _psi(slope * delta.to(limits.dtype)) / (_psi(slope * limits) + _EPSILON)
+        first, last = ([self._own(parameter, ctx) for parameter in (self.mlp[i].weight, self.mlp[i].bias)] for i in (0, 2))
+        hidden = torch.relu(ratio.unsqueeze(-1) * first[0][:, 0] + first[1])
+        return (hidden @ last[0].mT + last[1]).movedim(-1, 0)
+
+    def _own(self, parameter: Tensor, ctx: AttentionContext) -> Tensor:
+        """The part of a parameter that this layer uses."""
+        return at_least_float32(parameter[ctx.layer] if self.per_layer else parameter)
+
+
+class _Linear(nn.Module):
+    """The parameters of a linear map, or of one for each layer, with the initial values of nn.Linear."""
+
+    def __init__(self, layers: tuple[int, ...], inputs: int, outputs: int):
+        super().__init__()
+        bound = inputs**-0.5
+        self.weight = nn.Parameter(torch.empty(*layers, outputs, inputs).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(*layers, outputs).uniform_(-bound, bound))
+
+
+def _psi(x: Tensor) -> Tensor:
+    return torch.log1p(x.abs())

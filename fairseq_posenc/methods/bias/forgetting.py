@@ -1,0 +1,64 @@
+"""Forget gates of words, as a bias on the scores."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ...core import AttentionContext, MethodCard, option
+from ...ops.distances import distances
+from .cable import RunningSum, RunningSumOptions
+
+
+class Forgetting(RunningSum):
+    """Weigh each key by the product of the forget gates of the words from after the key up to the query.
+
+    Equation: A_ts = q_t . k_s / sqrt(d_h) + sum_(j=s+1..t) ln sigmoid(w . x_j + b); Lin et al. (2025).
+    Shapes: bias -> [B, H, T, S].
+    Source: Lin et al. (2025); x-transformers (data-dependent ALiBi).
+    Deviations: gates start open, at b = 5, as in x-transformers; the authors' start at b = 0 (start=0); the
+        encoder, where keys to the right have a second set of gates as in x-transformers, is our extension.
+    Cost: L (d h + h) parameters a stack, twice as many in the encoder; running sums [B, H, S].
+    """
+
+    @dataclass(frozen=True)
+    class Options(RunningSumOptions):
+        start: float = option(5.0, "initial bias b of the gates: 0 as the authors, 5 as x-transformers")
+
+    card = MethodCard(
+        name="forgetting",
+        title="Forgetting Transformer",
+        citations=("lin-etal-2025-forgetting",),
+        survey="not in the survey",
+        reference="relative",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        extrapolation="runs",
+        evidence="peer",
+        sites=("decoder",),
+        extended_sites=("encoder",),
+        parameters="tables * (d + 1) * (1 if causal else 2)",
+    )
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        both = not dims.causal
+        self.right_weight = self.parameter_table(dims.embed_dim, share=options.share) if both else None
+        self.right_offset = self.parameter_table(share=options.share) if both else None
+        for weight, offset in ((self.weight, self.offset), (self.right_weight, self.right_offset)):
+            if weight is not None:
+                nn.init.normal_(weight, std=dims.embed_dim**-0.5)
+                nn.init.constant_(offset, options.start)
+
+    def bias(self, ctx: AttentionContext) -> Tensor:
+        left = -self._log_gates(self.weight, self.offset, ctx)
+        if self.right_weight is None:
+            return left
+        right = self._log_gates(self.right_weight, self.right_offset, ctx)
+        return torch.where(distances(ctx.queries, ctx.keys).unsqueeze(1) <= 0, left, right)
+
+    def _log_gates(self, weight: Tensor, offset: Tensor, ctx: AttentionContext) -> Tensor:
+        """The sum of the logarithms of the gates up to the key minus that up to the query."""
+        return self.differences(self.running(F.logsigmoid(self.increments(ctx.inputs[1], weight, offset, ctx)), ctx), ctx)

@@ -1,0 +1,136 @@
+"""Learned penalties that grow with the logarithm or a power of the distance."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, option, shared_by_layers
+from ...ops.distances import by_distance
+from ...ops.precision import at_least_float32
+
+_LEAST = 0.01
+
+
+@dataclass(frozen=True)
+class _Options(Options):
+    sides: Literal["same", "apart"] = option("same", "one penalty for both directions, or one for each (not in a causal decoder)")
+    share: Literal["layers", "none", "heads", "all"] = option("layers", "share one table across heads, layers or both")
+
+
+class _Kerple(PositionMethod):
+    """What both forms have in common: two positive scalars for each head and side."""
+
+    Options = _Options
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        if options.sides == "apart" and dims.causal:
+            raise PositionError(f"{self.card.name}: a causal decoder has keys on one side only; leave sides=apart out")
+        sides = 2 if options.sides == "apart" else 1
+        self.per_layer = not shared_by_layers(options.share)
+        self.power = self.parameter_table(sides, share=options.share)
+        self.rate = self.parameter_table(sides, share=options.share)
+        with torch.no_grad():  # so that p is uniform in (0, 2) and a in (0, 1), as the authors' are
+            self.power.copy_(self.raw_power(_LEAST + 1.98 * torch.rand_like(self.power)))
+            self.rate.copy_(_softplus_inverse(0.99 * torch.rand_like(self.rate)))
+
+    def raw_power(self, power: Tensor) -> Tensor:
+        """The parameter that stands for a power p."""
+        return _softplus_inverse(power - _LEAST)
+
+    def penalty(self, distance: Tensor, power: Tensor, rate: Tensor) -> Tensor:
+        """The penalty at distances of at least 0."""
+        raise NotImplementedError
+
+    def bias(self, ctx: AttentionContext) -> Tensor:
+        power, rate = (at_least_float32(self.of_layer(x, ctx)) for x in (self.power, self.rate))  # [H or 1, sides] each
+
+        def values(delta: Tensor) -> Tensor:
+            distance = delta.abs().to(power.dtype)
+            shape = (-1, *[1] * delta.dim())
+            sides = [self.penalty(distance, p.view(shape), a.view(shape)) for p, a in zip(power.unbind(-1), rate.unbind(-1))]
+            return -sides[0] if len(sides) == 1 else -torch.where(delta <= 0, *sides)
+
+        return by_distance(ctx.queries, ctx.keys, values)
+
+
+class KerpleLog(_Kerple):
+    """A penalty that grows with the logarithm of the distance, its size and its scale learned for each head.
+
+    Equation: A_ts = q_t . k_s / sqrt(d_h) - p ln(1 + a |s-t|); Chi et al. (2022), the logarithmic kernel.
+    Shapes: bias -> [1, H, T, S].
+    Source: Chi, Fan, Ramadge and Rudnicky (2022); chijames/KERPLE.
+    Deviations: p and a are kept above 0.01 by a softplus, where the code clamps them; encoder and cross-attention, where
+        left and right are told apart with sides=apart alone, are our extension.
+    Cost: 2 h parameters a stack (4 h with sides=apart); one vector of T + S - 1 values a forward.
+    Errors: PositionError for sides=apart in a causal decoder.
+    """
+
+    card = MethodCard(
+        name="kerple_log",
+        title="KERPLE, logarithmic",
+        citations=("chi-etal-2022-kerple",),
+        survey="not in the survey",
+        reference="relative",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        extrapolation="runs",
+        evidence="paper",
+        sites=("decoder",),
+        extended_sites=("encoder", "cross"),
+        parameters="2 * tables * (2 if sides == 'apart' else 1)",
+        directional=False,
+        default_specs={"encoder": "kerple_log:sides=apart"},
+    )
+
+    def penalty(self, distance: Tensor, power: Tensor, rate: Tensor) -> Tensor:
+        return (_LEAST + F.softplus(power)) * torch.log1p((_LEAST + F.softplus(rate)) * distance)
+
+
+class KerplePower(_Kerple):
+    """A penalty that grows with a power of the distance, its exponent and its size learned for each head.
+
+    Equation: A_ts = q_t . k_s / sqrt(d_h) - a |s-t|^p, 0 < p <= 2; Chi et al. (2022), the power kernel.
+    Shapes: bias -> [1, H, T, S].
+    Source: Chi, Fan, Ramadge and Rudnicky (2022); chijames/KERPLE.
+    Deviations: a is kept above 0.01 by a softplus and p between 0.01 and 2 by a sigmoid, where the code clamps them; encoder
+        and cross-attention, where left and right are told apart with sides=apart alone, are our extension.
+    Cost: as kerple_log.
+    Errors: as kerple_log.
+    """
+
+    card = MethodCard(
+        name="kerple_power",
+        title="KERPLE, power",
+        citations=("chi-etal-2022-kerple",),
+        survey="not in the survey",
+        reference="relative",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        extrapolation="runs",
+        evidence="paper",
+        sites=("decoder",),
+        extended_sites=("encoder", "cross"),
+        parameters="2 * tables * (2 if sides == 'apart' else 1)",
+        directional=False,
+        default_specs={"encoder": "kerple_power:sides=apart"},
+    )
+
+    def raw_power(self, power: Tensor) -> Tensor:
+        return torch.logit((power - _LEAST) / (2 - _LEAST))
+
+    def penalty(self, distance: Tensor, power: Tensor, rate: Tensor) -> Tensor:
+        exponent = _LEAST + (2 - _LEAST) * power.sigmoid()
+        # 0^p is 0, and ln 0 would make the gradient NaN
+        raised = torch.where(distance > 0, torch.exp(exponent * distance.clamp(min=1e-30).log()), 0.0)
+        return (_LEAST + F.softplus(rate)) * raised
+
+
+def _softplus_inverse(x: Tensor) -> Tensor:
+    return x + torch.log(-torch.expm1(-x.clamp(min=math.exp(-12))))

@@ -1,0 +1,57 @@
+"""A fixed penalty from the products of sinusoids."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ...core import AttentionContext, MethodCard, Options, PositionMethod, option
+from ...ops.distances import by_distance
+
+
+class Sandwich(PositionMethod):
+    """The product of the sinusoids of two positions, which decreases with their distance, with a slope for each head.
+
+    Equation: A_ts = q_t . k_s / sqrt(d_h) + (sum_j cos((s-t) / 10000^(2j/D)) - D/2) / (8 i/h), j = 1 .. D/2, or 0 .. D/2 - 1 with
+        first=0, head i = 1 .. h; Chi et al. (2023).
+    Shapes: bias -> [1, H, T, S].
+    Source: Chi, Fan, Rudnicky and Ramadge (2023); NVIDIA/NeMo.
+    Deviations: the width of 128 is unverified, and NeMo has the width of a head; public codes differ in the first j; encoder
+        and cross-attention, where nothing tells left from right, are our extension.
+    Cost: no parameters; one vector of T + S - 1 sums a forward.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        width: int = option(128, "width D of the sinusoids", minimum=2, maximum=65536)
+        first: Literal[1, 0] = option(1, "first j of the sum; with 0, one of the cosines has frequency 1")
+
+    card = MethodCard(
+        name="sandwich",
+        title="Sandwich",
+        citations=("chi-etal-2023-dissecting",),
+        survey="not in the survey",
+        reference="relative",
+        injection="MAM",
+        learnable=False,
+        recurring=True,
+        extrapolation="runs",
+        evidence="paper",
+        sites=("decoder",),
+        extended_sites=("encoder", "cross"),
+        directional=False,
+    )
+
+    def bias(self, ctx: AttentionContext) -> Tensor:
+        half, heads, device = self.options.width // 2, self.dims.num_heads, ctx.keys.ids.device
+        steps = torch.arange(half, dtype=torch.float64, device=device) + self.options.first
+        frequencies = torch.exp(-2 * math.log(10000.0) / self.options.width * steps)
+        slopes = torch.arange(1, heads + 1, dtype=torch.float64, device=device) * (8 / heads)
+
+        def values(delta: Tensor) -> Tensor:
+            product = (delta.double().unsqueeze(-1) * frequencies).cos().sum(-1)
+            return torch.tensordot(1 / slopes, product - half, 0).float()
+
+        return by_distance(ctx.queries, ctx.keys, values)

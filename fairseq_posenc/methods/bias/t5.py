@@ -1,0 +1,73 @@
+"""A learned scalar for each bucket of distances."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor, nn
+
+from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, option
+from ...ops.buckets import log_buckets
+from ...ops.distances import by_distance
+from ...ops.precision import at_least_float32
+
+
+class T5(PositionMethod):
+    """A learned scalar for each head and bucket of distances, added to the scores.
+
+    Equation: A_ts = q_t . k_s / sqrt(d_h) + w[bucket(s-t)]; Raffel et al. (2020), section 2.1.
+    Shapes: bias -> [1, H, T, S].
+    Source: Raffel et al. (2020); mesh-tensorflow and Hugging Face T5.
+    Deviations: the product keeps 1/sqrt(d_h), which T5 folds into the initial weights; the survey counts a scalar for each
+        distance, not for each bucket; cross-attention, with a table of its own and bidirectional buckets where T5 has none, is
+        our extension.
+    Cost: buckets * h parameters a stack; one vector of T + S - 1 values a forward.
+    Errors: PositionError for an odd number of buckets outside of a causal decoder, and where max_distance is not beyond the
+        distances that have a bucket of their own.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        buckets: int = option(32, "number of buckets, both directions together", minimum=4, maximum=65536)
+        max_distance: int = option(
+            128, "distance at which the logarithmic buckets end; the last bucket begins nearer (at 91)", minimum=2, maximum=65536
+        )
+        share: Literal["layers", "none", "heads"] = option("layers", "share one table across heads, layers or both")
+
+    card = MethodCard(
+        name="t5",
+        title="T5 relative position bias",
+        citations=("raffel-etal-2020-exploring",),
+        survey="4.1.2",
+        reference="relative",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        extrapolation="clips",
+        evidence="peer",
+        sites=("encoder", "decoder"),
+        extended_sites=("cross",),
+        parameters="tables * buckets",
+        survey_parameters="(2n-1) h",
+    )
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        self.both_ways = not dims.causal
+        if self.both_ways and options.buckets % 2:
+            raise PositionError(f"t5: buckets={options.buckets} must be even: each side of the query has half of them")
+        exact = options.buckets // (4 if self.both_ways else 2)
+        if options.max_distance <= exact:
+            raise PositionError(
+                f"t5: max_distance={options.max_distance} must exceed {exact}, up to where a bucket is one distance"
+            )
+        self.per_layer = options.share != "layers"
+        self.weight = self.parameter_table(options.buckets, share=options.share)
+        nn.init.normal_(self.weight, std=dims.embed_dim**-0.5)
+
+    def bias(self, ctx: AttentionContext) -> Tensor:
+        weight = at_least_float32(self.of_layer(self.weight, ctx))  # [H or 1, buckets]
+
+        def values(delta: Tensor) -> Tensor:
+            return weight[:, log_buckets(delta, self.options.buckets, self.options.max_distance, self.both_ways)]
+
+        return by_distance(ctx.queries, ctx.keys, values)

@@ -1,0 +1,167 @@
+"""Untied products of positions, shared by all layers."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, option
+from ...ops.buckets import log_buckets
+from ...ops.distances import by_distance, require_integer
+from ...ops.precision import at_least_float32
+
+_BUCKETS, _MAX_DISTANCE = 32, 128
+
+
+class TupeAbsolute(PositionMethod):
+    """Products of position vectors, which have projections of their own, added to the scores of all layers.
+
+    Equation: A_ts = q_t . k_s / sqrt(2 d_h) + (LN(p_t) U_Q) . (LN(p_s) U_K) / sqrt(2 d_h); Ke et al. (2021), equation 7.
+        With untie_first, row 0 becomes theta_1 = u_0 . u_0 and column 0 theta_2 = u_1 . u_1 of the projected table; equation 11.
+    Shapes: bias -> [1, H, T, S].
+    Source: Ke, He and Liu (2021); guolinke/TUPE.
+    Deviations: the first position is not untied by default, for a translation source has no [CLS] (untie_first=true does it);
+        as in the authors' code, theta_1 is the same for all keys of its query, so row 0 of the table never gets a gradient, nor
+        does the bias of the key projection without untie_first; the survey counts neither the biases nor the layer norm, and
+        adds the term in the first layer alone, where the code adds it in all; its figure of 2 d^2 + n (d+2) is that of
+        tupe_rel, of which 2 n is the relative bias; decoder and cross-attention, where keys have a table and a norm of their
+        own, are our extension.
+    Cost: (n + 1) d + 2 (d^2 + d) + 2 d parameters a stack; one product of positions a forward.
+    Errors: PositionError for untie_first in cross-attention, for positions past the table and for fractions of positions.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        untie_first: bool = option(
+            False, "give the first position scores of its own, as the paper does for [CLS]; not in cross-attention"
+        )
+
+    card = MethodCard(
+        name="tupe_abs",
+        title="TUPE, absolute",
+        citations=("ke-etal-2021-rethinking",),
+        survey="4.1.2",
+        reference="absolute",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        extrapolation="error",
+        evidence="paper",
+        sites=("encoder",),
+        extended_sites=("decoder", "cross"),
+        parameters="(n + 1) * d + 2 * (d**2 + d) + 2 * d + cross * ((m + 1) * d + 2 * d)",
+        survey_parameters="2 d^2 + n d",
+    )
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        if options.untie_first and dims.cross:
+            raise PositionError(f"{self.card.name}: untie_first belongs to self-attention; leave it out in cross-attention")
+        self.query_positions = _PositionTable(dims.max_positions, dims.embed_dim)
+        self.key_positions = _PositionTable(dims.max_key_positions, dims.embed_dim) if dims.cross else None
+        self.query_proj = nn.Linear(dims.embed_dim, dims.embed_dim)
+        self.key_proj = nn.Linear(dims.embed_dim, dims.embed_dim)
+        for projection in (self.query_proj, self.key_proj):
+            nn.init.xavier_uniform_(projection.weight, gain=2**-0.5)
+            nn.init.zeros_(projection.bias)
+
+    def scale(self, head_dim: int) -> float:
+        return (2 * head_dim) ** -0.5
+
+    def bias(self, ctx: AttentionContext) -> Tensor:
+        q = ctx.scale * self._heads(self.query_proj(self.query_positions(ctx.queries.ids + 1)))
+        scores = q @ self._keys(ctx).transpose(-1, -2)
+        if self.options.untie_first:
+            scores = self._untie(scores, ctx)
+        return at_least_float32(scores)
+
+    def _keys(self, ctx: AttentionContext) -> Tensor:
+        """[B or 1, H, S, D]; where all sentences have the same source positions, they are made once for all steps."""
+        once = ctx.state is not None and self.dims.cross and ctx.keys.start is not None
+        known = ctx.state.get("tupe") if once else None
+        if known is not None:
+            return known
+        table = self.key_positions if self.dims.cross else self.query_positions
+        keys = self._heads(self.key_proj(table(ctx.keys.ids + 1)))
+        return ctx.state.store_shared("tupe", keys) if once else keys
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.dims.num_heads, -1)).transpose(1, 2)  # [B, T, C] -> [B, H, T, D]
+
+    def _untie(self, scores: Tensor, ctx: AttentionContext) -> Tensor:
+        ends = self.query_positions(torch.arange(2, device=scores.device).unsqueeze(0))
+        q, k = self._heads(self.query_proj(ends)), self._heads(self.key_proj(ends))
+        from_first, to_first = (ctx.scale * (q * k).sum(-1)).unbind(-1)  # [1, H] each
+        first_row, first_column = _first(ctx)
+        scores = torch.where(first_column, to_first[..., None, None], scores)
+        return torch.where(first_row, from_first[..., None, None], scores)  # row 0 after column 0, as in the authors' code
+
+
+class TupeRelative(TupeAbsolute):
+    """TUPE's absolute term and a T5 bias over the same layers.
+
+    Equation: tupe_abs + b[bucket(s-t)]; Ke et al. (2021), equation 9. With untie_first, column 0 has bucket 32, row 0 bucket 16.
+    Shapes: bias -> [1, H, T, S].
+    Source: Ke, He and Liu (2021); guolinke/TUPE.
+    Deviations: those of tupe_abs; the survey counts a relative bias for each distance without heads, not for each bucket and
+        head; bucket 32 gets no gradient without untie_first, and 16 none outside of a causal decoder; a causal decoder has
+        unidirectional buckets.
+    Cost: 33 h parameters a stack more than tupe_abs.
+    Errors: as tupe_abs.
+    """
+
+    card = MethodCard(
+        name="tupe_rel",
+        title="TUPE, absolute and relative",
+        citations=("ke-etal-2021-rethinking",),
+        survey="4.1.2",
+        reference="both",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        extrapolation="error",
+        evidence="paper",
+        sites=("encoder",),
+        extended_sites=("decoder", "cross"),
+        parameters="(n + 1) * d + 2 * (d**2 + d) + 2 * d + cross * ((m + 1) * d + 2 * d) + 33 * h",
+        survey_parameters="2 d^2 + n (d+2)",
+    )
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        self.bucket_bias = nn.Parameter(torch.zeros(dims.num_heads, _BUCKETS + 1))
+        nn.init.normal_(self.bucket_bias, std=dims.embed_dim**-0.5)
+
+    def bias(self, ctx: AttentionContext) -> Tensor:
+        absolute = super().bias(ctx)
+        weight = self.bucket_bias.to(absolute.dtype)
+
+        def values(delta: Tensor) -> Tensor:
+            return weight[:, log_buckets(delta, _BUCKETS, _MAX_DISTANCE, not self.dims.causal)]
+
+        relative = by_distance(ctx.queries, ctx.keys, values)
+        if self.options.untie_first:
+            first_row, first_column = _first(ctx)
+            relative = torch.where(first_column, weight[:, _BUCKETS, None, None], relative)
+            relative = torch.where(first_row, weight[:, _BUCKETS // 2, None, None], relative)
+        return absolute.add_(relative)
+
+
+class _PositionTable(nn.Module):
+    """Learned vectors of positions, normalised; row 0 belongs to the untied first position."""
+
+    def __init__(self, positions: int, width: int):
+        super().__init__()
+        self.embedding = nn.Embedding(positions + 1, width)
+        nn.init.normal_(self.embedding.weight, std=width**-0.5)
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.norm(self.embedding(require_integer(rows)))
+
+
+def _first(ctx: AttentionContext):
+    """Where the query, and where the key, is the first position: [B or 1, 1, T, S] each."""
+    first_row = (ctx.queries.ids == 0)[:, None, :, None]
+    first_column = (ctx.keys.ids == 0)[:, None, None, :]
+    return first_row, first_column

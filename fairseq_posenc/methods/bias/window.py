@@ -1,0 +1,53 @@
+"""Attention to a window around each query."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, option
+from ...ops.distances import distances
+
+
+class Window(PositionMethod):
+    """Restrict each query to the keys within a window; positions within it must come from another method.
+
+    Equation: M_ts = 0 if |s-t| <= g w/2 and g divides s - t, else -inf; Beltagy et al. (2020).
+    Shapes: mask -> bool [B or 1, 1, T, S].
+    Source: Beltagy, Peters and Cohan (2020); Hugging Face's Longformer.
+    Deviations: no global tokens, which have projections of their own; in the decoder the left half of the window remains; the
+        window does not tell left from right, so posenc_window has learned positions beside it, as Longformer; a window of
+        32, where Longformer's 512 would cover whole sentences.
+    Cost: no parameters; time and memory of full attention, for the whole product is computed.
+    Errors: PositionError for an odd width.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        width: int = option(32, "even width w of the window: the number of keys on both sides together", minimum=0, maximum=65536)
+        dilation: int = option(1, "gap g between the keys of the window", minimum=1, maximum=65536)
+
+        def __post_init__(self):
+            if self.width % 2:
+                raise PositionError(
+                    f"width={self.width} must be even, half of it for each side; take {self.width - 1} or {self.width + 1}"
+                )
+
+    card = MethodCard(
+        name="window",
+        title="Sliding window (Longformer)",
+        citations=("beltagy-etal-2020-longformer",),
+        survey="not in its Table 1",
+        reference="relative",
+        injection="MAM",
+        learnable=False,
+        recurring=True,
+        extrapolation="runs",
+        evidence="paper",
+        sites=("encoder", "decoder"),
+        directional=False,
+        default_specs={"encoder": "learned+window", "decoder": "learned+window"},
+    )
+
+    def mask(self, ctx: AttentionContext) -> Tensor:
+        distance = distances(ctx.queries, ctx.keys).abs().unsqueeze(1)  # [B or 1, 1, T, S]
+        return (distance <= self.options.width // 2 * self.options.dilation) & (distance % self.options.dilation == 0)

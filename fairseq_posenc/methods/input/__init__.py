@@ -1,1 +1,0 @@
-"""Methods that enter with the embeddings or before the layers."""

@@ -1,0 +1,1 @@
+"""Attention that replaces the scaled product of queries and keys, or the softmax."""

@@ -1,0 +1,77 @@
+"""Attention with fixed Gaussian weights around a neighbouring word."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, option
+from ...ops.precision import at_least_float32
+
+
+class Gaussian(PositionMethod):
+    """Fixed weights: the density of a normal distribution around the previous word, the next one, or the word itself.
+
+    Equation: alpha_ts = N(s; gamma t + o_h, sigma), without softmax; o_h is -1 in even heads, and in odd ones 1, or 0 where
+        attention is causal; gamma is 1 in self-attention; You et al. (2020).
+    Shapes: attend -> [B, H, T, D].
+    Source: You, Sun and Iyyer (2020); fallcat/stupidNMT.
+    Deviations: projections keep fairseq's biases; --attention-dropout drops weights, where the authors' code never does; the
+        threshold of their code, below which a weight is zero, is left out; as in their best recipe, the architecture
+        posenc_gaussian keeps learned attention to the source and sinusoids.
+    Cost: no parameters; no projections of queries and keys, 2 d^2 + 2 d fewer parameters a layer; one product of weights and
+        values.
+    Errors: PositionError for ratio outside of cross-attention.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        deviation: float = option(1.0, "standard deviation sigma of the weights, in words", minimum=1e-3)
+        ratio: float = option(1.0, "cross-attention only: gamma, the number of source tokens for one target token", minimum=0.0)
+        normalise: bool = option(False, "divide weights by their sum, which is less than 1 near the ends of a sentence")
+
+    card = MethodCard(
+        name="gaussian",
+        title="Hard-coded Gaussian attention",
+        citations=("you-etal-2020-hard",),
+        survey="not in its Table 1",
+        reference="relative",
+        injection="MAM",
+        learnable=False,
+        recurring=True,
+        extrapolation="runs",
+        evidence="paper",
+        sites=("encoder", "decoder", "cross"),
+        default_specs={"encoder": "sinusoidal+gaussian", "decoder": "sinusoidal+gaussian"},
+    )
+    projections = frozenset({"value"})
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        if not dims.cross and options.ratio != 1.0:
+            raise PositionError(
+                f"gaussian: ratio={options.ratio} maps target to source positions, in cross-attention only; leave it out"
+            )
+        other = 0.0 if dims.causal else 1.0
+        self.offsets = [-1.0 if head % 2 == 0 else other for head in range(dims.num_heads)]
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, ctx: AttentionContext) -> Tensor:
+        weights = self.weights(ctx, at_least_float32(v).dtype)
+        if ctx.key_padding is not None:
+            weights = weights.masked_fill(ctx.key_padding[:, None, None, :], 0.0)
+        if ctx.causal:
+            weights = weights.tril(weights.size(-1) - weights.size(-2))
+        if self.options.normalise:
+            weights = weights / weights.sum(-1, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)
+        if ctx.dropout:
+            weights = F.dropout(weights.expand(v.size(0), -1, -1, -1), ctx.dropout)  # every sentence drops other weights
+        return weights.to(v.dtype) @ v
+
+    def weights(self, ctx: AttentionContext, dtype: torch.dtype) -> Tensor:
+        """Densities before any mask: [B or 1, H, T, S]."""
+        offsets = torch.tensor(self.offsets, device=ctx.keys.ids.device, dtype=dtype).unsqueeze(-1)
+        means = self.options.ratio * ctx.queries.ids.to(dtype).unsqueeze(1) + offsets  # [B or 1, H, T]
+        distances = (ctx.keys.ids[:, None, None, :] - means.unsqueeze(-1)) / self.options.deviation
+        return torch.exp(-0.5 * distances**2) / (self.options.deviation * math.sqrt(2 * math.pi))

@@ -1,0 +1,380 @@
+"""Stochastic positional encoding, with sines and with filtered noise: relative positions for linear attention too."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, Optional
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, Positions, option
+from ...ops.distances import require_integer
+from ...ops.precision import at_least_float32
+
+_EVALUATION_SEED = 1_000_003
+#: how many positions are computed at a time: of linear attention, of noise drawn, and of waves of the same rotated noise
+_CHUNK, _NOISE_BLOCK, _WAVE_BLOCK = 64, 128, 256
+
+#: angular frequencies, offsets and gains, [H, K, D] each, and the factor of the plain product, [H, D]
+Sines = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+class _Spe(PositionMethod):
+    """What both forms have in common: the gates of channels, noise from fixed seeds in evaluation, and linear attention."""
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        self.caches_keys = options.attention == "softmax"
+        gate = torch.randn(dims.num_layers, dims.num_heads, dims.head_dim)
+        self.gates = nn.Parameter(gate) if options.gated else None
+
+    def generator(self, number: int, device: torch.device) -> Optional[torch.Generator]:
+        """The generator of the noise of this number: in evaluation of a fixed seed, so that results repeat; None in training."""
+        return None if self.training else torch.Generator(device).manual_seed(_EVALUATION_SEED + number)
+
+    def gate(self, ctx: AttentionContext) -> Tensor:
+        """The share of the plain product in each channel: [H, 1, D, 1]."""
+        return at_least_float32(self.gates[ctx.layer]).sigmoid()[:, None, :, None]
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, ctx: AttentionContext) -> Tensor:
+        if ctx.dropout:
+            raise PositionError("attention=linear makes no weights that could be dropped; train with --attention-dropout 0")
+        # the authors' queries and keys are smaller by this fourth root; phi of theirs is ours times a factor that cancels
+        least = 1e-3 * self.dims.head_dim**0.25
+        q, k, values = F.relu(at_least_float32(q)) + least, F.relu(at_least_float32(k)) + least, at_least_float32(v)
+        if ctx.key_padding is not None:
+            k = k.masked_fill(ctx.key_padding[:, None, -k.size(2) :, None], 0.0)  # in step-by-step decoding, of the new keys
+        values = torch.cat([values, torch.ones_like(values[..., :1])], -1)  # the last column adds up the weights
+        summed = self._causal(q, k, values, ctx) if ctx.causal else q @ (k.transpose(-1, -2) @ values)
+        out, weight = summed.split([v.size(-1), 1], -1)
+        return (out * weight.clamp(min=1e-30).reciprocal()).to(v.dtype)  # zero where all keys are masked
+
+    def _causal(self, q: Tensor, k: Tensor, values: Tensor, ctx: AttentionContext) -> Tensor:
+        """Sums over the keys up to each query: of all earlier chunks, and inside a chunk a masked product."""
+        past = None if ctx.state is None else ctx.state.get("spe")
+        if past is None:
+            past = q.new_zeros(q.size(0), q.size(1), k.size(-1), values.size(-1))
+        outputs = []
+        for queries, keys, own in zip(q.split(_CHUNK, 2), k.split(_CHUNK, 2), values.split(_CHUNK, 2)):
+            inside = (queries @ keys.transpose(-1, -2)).tril() @ own
+            outputs.append(queries @ past + inside)
+            past = past + keys.transpose(-1, -2) @ own
+        if ctx.state is not None:
+            ctx.state.store_per_row("spe", past)
+        return torch.cat(outputs, 2)
+
+
+class SineSpe(_Spe):
+    """Weights every channel of the product of queries and keys by a learned sum of cosines of the distance.
+
+    Equation: A_ts = sum_i q_ti k_si P'_i(t-s) / sqrt(d_h), P_i(x) = 1/(2K) sum_k g_ik^2 cos(2 pi f_ik x + theta_ik),
+        P' = (1 - gate) P + gate; Liutkus et al. (2021), equations 17 to 19. With exact=false, P is the expectation of the product
+        of R random codes of queries and keys. With attention=linear, o_t = phi(q_t) M_t / (phi(q_t) . Z_t), where M_t and Z_t are
+        the sums of phi(k_s) v_s and phi(k_s) over the keys and phi = ReLU + 0.001.
+    Shapes: rotate_query, rotate_key [B, H, T, D] -> [B, H, T, (2K + 1) D] exact, [B, H, T, R] with codes; attend ->
+        [B, H, T, D].
+    Source: Liutkus et al. (2021); aliutkus/spe (PyTorch).
+    Deviations: softmax attention with the expectation itself is the default, where the authors draw random codes; codes carry
+        the factor 1/sqrt(R), so that attention keeps 1/sqrt(d_h), where the authors' codes need 1/sqrt(R); in evaluation the
+        noise comes from a fixed seed, so that results repeat; the gate is that of the authors' PyTorch code, and their JAX code
+        has gate and 1 - gate exchanged; K is 5 and R is 64 as in the authors' music experiments, where their code has 1 and 256
+        by default; attention=linear has the ReLU features of their experiments on long sequences, not the random features of
+        those on music; the survey counts 3 K d for every head, the authors' code for all heads together; the survey calls the
+        method bounded, and sines reach any length; cross-attention is our extension.
+    Cost: 3 K d parameters a stack and gates of d a layer; exact: products of width (2K + 1) d_h; with codes O(T (2K + 1) d_h R)
+        in time and O(T (2K + 1) d_h) in memory, and with attention=linear no tensor of T S entries.
+    Errors: PositionError for attention=linear with exact=true or with dropout of weights, which it does not make, and for
+        realizations with exact=true.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        sines: int = option(5, "number K of cosines in the sum of each channel", minimum=1, maximum=65536)
+        attention: Literal["softmax", "linear"] = option("softmax", "attention of the encoded queries and keys")
+        exact: bool = option(True, "use the expectation itself instead of random codes; with attention=softmax only")
+        realizations: int = option(64, "number R of random codes; with exact=false only", minimum=1, maximum=65536)
+        gated: bool = option(True, "learn for every channel and layer how much of the plain product to mix in")
+
+        def __post_init__(self):
+            if self.exact and self.attention == "linear":
+                raise PositionError("attention=linear needs random codes; add exact=false")
+            if self.exact and self.realizations != type(self).realizations:
+                raise PositionError(f"realizations={self.realizations} counts random codes; add exact=false")
+
+    card = MethodCard(
+        name="spe_sine",
+        title="Stochastic positional encoding, sines",
+        citations=("liutkus-etal-2021-relative",),
+        survey="4.1.2",
+        reference="relative",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        extrapolation="runs",
+        evidence="paper",
+        sites=("encoder", "decoder"),
+        extended_sites=("cross",),
+        parameters="3 * sines * d + gated * L * d",
+        survey_parameters="3 K d h + d L",
+        stochastic=True,
+    )
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        shape = (dims.num_heads, dims.head_dim, options.sines)
+        self.frequencies = nn.Parameter(torch.randn(shape) - 4)
+        self.offsets = nn.Parameter(torch.randn(shape))
+        gains = torch.randn(shape)
+        self.gains = nn.Parameter(2 * gains / gains.norm(dim=-1, keepdim=True).sqrt())
+
+    @property
+    def hooks(self):
+        return super().hooks - {hook for hook, unused in self._unused() if unused}
+
+    def _unused(self):
+        return ("attend", self.options.attention == "softmax"), ("draw", self.options.exact)
+
+    def draw(self, ctx: AttentionContext) -> Tensor:
+        """Standard normal noise [H, D, 2K + 1, R]: of K cosines, of K sines and of the plain product."""
+        device = self.gains.device
+        shape = (self.dims.num_heads, self.dims.head_dim, 2 * self.options.sines + 1, self.options.realizations)
+        return torch.randn(shape, generator=self.generator(0, device), device=device)
+
+    def rotate_query(self, q: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        return self._encode(q, at, at_least_float32(self.offsets), ctx)
+
+    def rotate_key(self, k: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        return self._encode(k, at, torch.zeros_like(at_least_float32(self.offsets)), ctx)
+
+    def _encode(self, x: Tensor, at: Positions, offsets: Tensor, ctx: AttentionContext) -> Tensor:
+        """Queries or keys [B, H, T, D] -> [B, H, T, D'], whose products are sum_i q_i k_i P'_i, on average with random codes."""
+        frequencies = math.pi * at_least_float32(self.frequencies).sigmoid()  # [H, D, K]
+        gains = F.softplus(at_least_float32(self.gains)) / (2 * self.options.sines) ** 0.5
+        plain = gains.new_zeros(gains.shape[:2]) if self.gates is None else self.gate(ctx)[:, 0, :, 0]  # [H, D]
+        gains = gains * (1 - plain).sqrt().unsqueeze(-1)
+        sines = frequencies.mT, offsets.mT, gains.mT, plain.sqrt()
+        encode = self._features if self.options.exact else self._codes
+        return encode(at_least_float32(x), at, sines, ctx).to(x.dtype)
+
+    def _features(self, x: Tensor, at: Positions, sines: Sines, ctx: AttentionContext) -> Tensor:
+        """Multiplies every channel by the waves of its sum: [B, H, T, D] -> [B, H, T, (2K + 1) D]."""
+        frequencies, offsets, gains, plain = sines
+        angles = _angles(at.ids, frequencies) + offsets[:, None, None]
+        waves = _waves(angles.cos(), angles.sin(), gains, plain)  # [H, B or 1, T, M, D]
+        return (x.unsqueeze(-2) * waves.transpose(0, 1)).flatten(-2)
+
+    def _codes(self, x: Tensor, at: Positions, sines: Sines, ctx: AttentionContext) -> Tensor:
+        """The same, projected onto random noise: [B, H, T, R]; blocks of counted positions use the same waves."""
+        noise = ctx.noise[self].to(x.dtype).movedim(1, 2) * self.options.realizations**-0.5  # [H, M, D, R]
+        counted = at.start is not None
+        ids = at.ids[:, :_WAVE_BLOCK] - at.start if counted else at.ids
+        starts = range(at.start, at.start + x.size(2), _WAVE_BLOCK) if counted else range(1)
+        return _Codes.apply(x, *sines, noise, ids, starts)
+
+
+class _Codes(torch.autograd.Function):
+    """sum_md x_d wave_md noise_md at every position, M = 2K + 1: [B, H, T, D] -> [B, H, T, R].
+
+    Positions are computed in blocks as long as `ids` [B or 1, t], which count from the start of a block. All blocks have the
+    same waves; instead the noise [H, M, D, R] is rotated by the angles of the position that a block begins at, one of `starts`.
+    The products of x and waves, M times as large as x, are computed again for the gradient. The noise has no gradient.
+    """
+
+    @staticmethod
+    def forward(
+        ctx,
+        x: Tensor,
+        frequencies: Tensor,
+        offsets: Tensor,
+        gains: Tensor,
+        plain: Tensor,
+        noise: Tensor,
+        ids: Tensor,
+        starts: range,
+    ) -> Tensor:
+        angles = _angles(ids, frequencies)
+        waves = _waves(angles.cos(), angles.sin(), gains, plain)
+        rotated = [_rotated(noise, frequencies * start + offsets) for start in starts]
+        ctx.save_for_backward(x, angles, gains, waves, ids, *rotated)
+        ctx.starts = starts
+        out, memory = x.new_empty(*x.shape[:3], noise.size(-1)), _memory(x, waves)
+        for block_noise, rows in zip(rotated, _blocks(x, waves)):
+            own, wave = _within(x, waves, rows)
+            products = torch.mul(own, wave, out=_shaped(memory, own, wave)).flatten(-2)  # [H, B, t, M D]
+            codes = products.flatten(1, 2) @ block_noise  # [H, B t, R]
+            out[:, :, rows] = codes.unflatten(1, products.shape[1:3]).transpose(0, 1)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor):
+        x, angles, gains, waves, ids, *rotated = ctx.saved_tensors
+        cosine, sine = angles.cos(), angles.sin()
+        # the gradient of a frequency weighs that of the waves by the position, which is the start of the block plus `ids`
+        grad_x, grad_waves, by_start = torch.empty_like(x), torch.zeros_like(waves), torch.zeros_like(waves)
+        memory, other = _memory(x, waves), _memory(x, waves)
+        for start, block_noise, rows in zip(ctx.starts, rotated, _blocks(x, waves)):
+            own, wave = _within(x, waves, rows)
+            grad_products = _shaped(memory, own, wave)  # [H, B, t, M, D]
+            grad_codes = grad[:, :, rows].transpose(0, 1).flatten(1, 2)  # [H, B t, R]
+            torch.bmm(grad_codes, block_noise.mT, out=grad_products.flatten(-2).flatten(1, 2))
+            grad_x[:, :, rows] = torch.mul(grad_products, wave, out=_shaped(other, own, wave)).sum(-2).transpose(0, 1)
+            grad_wave = grad_products.mul_(own).sum_to_size(wave.shape)
+            grad_waves[:, :, : grad_wave.size(2)] += grad_wave
+            by_start[:, :, : grad_wave.size(2)].add_(grad_wave, alpha=start)
+        by_position = by_start.addcmul_(grad_waves, ids[..., None, None])[..., :-1, :]
+        grad_waves, grad_plain = grad_waves.split([2 * gains.size(1), 1], -2)
+        wave, slope = torch.cat([cosine, sine], -2), torch.cat([-sine, cosine], -2)
+
+        def along(direction: Tensor, gradient: Tensor) -> Tensor:
+            """[H, B or 1, t, 2K, D] twice -> [H, K, D]."""
+            return (direction * gradient).sum((1, 2)).unflatten(1, (2, -1)).sum(1)
+
+        grad_frequencies, grad_offsets = gains * along(slope, by_position), gains * along(slope, grad_waves)
+        grad_gains, grad_plain = along(wave, grad_waves), grad_plain.sum((1, 2, 3))
+        return grad_x, grad_frequencies, grad_offsets, grad_gains, grad_plain, None, None, None
+
+
+def _angles(ids: Tensor, frequencies: Tensor) -> Tensor:
+    """Positions [B or 1, T], [H, K, D] -> [H, B or 1, T, K, D]."""
+    return frequencies[:, None, None] * ids[..., None, None].to(frequencies.dtype)
+
+
+def _waves(cosine: Tensor, sine: Tensor, gains: Tensor, plain: Tensor) -> Tensor:
+    """[H, B or 1, T, K, D] twice, [H, K, D], [H, D] -> [H, B or 1, T, M, D], the last of M for the plain product."""
+    gains, plain = gains[:, None, None], plain[:, None, None, None].expand_as(cosine[..., :1, :])
+    return torch.cat([gains * cosine, gains * sine, plain], -2)
+
+
+def _rotated(noise: Tensor, angles: Tensor) -> Tensor:
+    """Noise of cosines and sines, [H, M, D, R], rotated by [H, K, D], and that of the plain product as it is: [H, M D, R]."""
+    cosine, sine = angles.cos().unsqueeze(-1), angles.sin().unsqueeze(-1)
+    rotated = noise.clone()
+    (of_cosines, of_sines), (first, second) = (x[:, :-1].chunk(2, 1) for x in (noise, rotated))
+    first.mul_(cosine).addcmul_(of_sines, sine)
+    second.mul_(cosine).addcmul_(of_cosines, sine, value=-1)
+    return rotated.flatten(1, 2)
+
+
+def _blocks(x: Tensor, waves: Tensor) -> list[slice]:
+    return [slice(row, row + waves.size(2)) for row in range(0, x.size(2), waves.size(2))]
+
+
+def _within(x: Tensor, waves: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
+    """The vectors and the waves of one block: [H, B, t, 1, D] and [H, B or 1, t, M, D]."""
+    own = x[:, :, rows].transpose(0, 1).unsqueeze(-2)
+    return own, waves[:, :, : own.size(2)]
+
+
+def _memory(x: Tensor, waves: Tensor) -> Tensor:
+    """Memory that the products of all blocks use in turn: on a CPU, allocating it for each costs more than the products."""
+    return x.new_empty(waves[:, 0].numel() * x.size(0))
+
+
+def _shaped(memory: Tensor, *factors: Tensor) -> Tensor:
+    """The part of the memory that the product of these factors needs, in its shape."""
+    shape = torch.broadcast_shapes(*(factor.shape for factor in factors))
+    return memory[: math.prod(shape)].view(shape)
+
+
+class ConvolutionalSpe(_Spe):
+    """Weights every channel of the product of queries and keys by the overlap of two learned filters.
+
+    Equation: E[A_ts] = sum_i q_ti k_si P'_i(t-s) / sqrt(d_h), P_i(x) = sum_p wk_ip wq_i(p+x), P' = (1 - gate) P + gate;
+        Liutkus et al. (2021), convolutional SPE. P is the expectation of the product of R random codes: the same white noise,
+        filtered by wq for queries and by wk for keys. attention=linear is that of spe_sine.
+    Shapes: rotate_query, rotate_key [B, H, T, D] -> [B, H, T, R]; attend -> [B, H, T, D].
+    Source: Liutkus et al. (2021); aliutkus/spe (PyTorch).
+    Deviations: softmax attention is the default; codes carry the factor 1/sqrt(R), so that attention keeps 1/sqrt(d_h), where the
+        authors' codes need 1/sqrt(R); in evaluation the noise comes from fixed seeds, so that results repeat; the gate is that
+        of the authors' PyTorch code, and their JAX code has gate and 1 - gate exchanged; P is 128 and R is 64 as in the authors'
+        music experiments, where their code has 200 and 256 by default; attention=linear has the ReLU features of their
+        experiments on long sequences, not the random features of those on music; the survey's formula is that of the sines;
+        cross-attention is our extension.
+    Cost: 2 P d parameters a stack and gates of d a layer; a convolution of O(T P d R) for queries and keys of every layer.
+    Errors: PositionError for attention=linear with dropout of weights, which it does not make, and for positions that are not
+        integers.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        length: int = option(128, "length P of the filters; the weight is zero from this distance on", minimum=1, maximum=65536)
+        attention: Literal["softmax", "linear"] = option("softmax", "attention of the encoded queries and keys")
+        realizations: int = option(64, "number R of random codes", minimum=1, maximum=65536)
+        gated: bool = option(True, "learn for every channel and layer how much of the plain product to mix in")
+
+    card = MethodCard(
+        name="spe_conv",
+        title="Stochastic positional encoding, convolutional",
+        citations=("liutkus-etal-2021-relative",),
+        survey="4.1.2",
+        reference="relative",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        extrapolation="clips",
+        evidence="paper",
+        sites=("encoder", "decoder"),
+        extended_sites=("cross",),
+        parameters="2 * length * d + gated * L * d",
+        survey_parameters="3 K d h + d L",
+        stochastic=True,
+    )
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        shape = (dims.num_heads, dims.head_dim, options.length)
+        self.query_filter = nn.Parameter(torch.rand(shape) * (2 / options.length) ** 0.5)
+        self.key_filter = nn.Parameter(torch.rand(shape) * (2 / options.length) ** 0.5)
+
+    @property
+    def hooks(self):
+        return super().hooks - ({"attend"} if self.options.attention == "softmax" else set())
+
+    def draw(self, ctx: AttentionContext) -> Tensor:
+        """Standard normal noise [R, d, 1 + P - 1 + n]: a column for the plain product, and one for P - 1 + n positions."""
+        columns = max(ctx.queries.last, ctx.keys.last) + 1 + self.options.length
+        known = None if ctx.state is None else ctx.state.get("spe_noise")
+        drawn = [] if known is None else [known]
+        for block in range(0 if known is None else known.size(-1) // _NOISE_BLOCK, -(-columns // _NOISE_BLOCK)):
+            shape, device = (self.options.realizations, self.dims.embed_dim, _NOISE_BLOCK), self.query_filter.device
+            drawn.append(torch.randn(shape, generator=self.generator(block, device), device=device))
+        noise = torch.cat(drawn, -1)
+        return noise if ctx.state is None else ctx.state.store_shared("spe_noise", noise)
+
+    def rotate_query(self, q: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        return self._encode(q, self.query_filter, at, ctx)
+
+    def rotate_key(self, k: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        return self._encode(k, self.key_filter, at, ctx)
+
+    def _encode(self, x: Tensor, taps: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        """Queries or keys [B, H, T, D] -> [B, H, T, R], whose products are sum_i q_i k_i P'_i on average."""
+        taps, ids = at_least_float32(taps), require_integer(at.ids)
+        noise = ctx.noise[self].to(taps.dtype)
+        first = int(ids.min()) if at.start is None else at.start
+        span = noise[..., 1 + first : 1 + at.last + self.options.length]
+        codes = filtered(span, taps.flatten(0, 1))  # [R, d, positions]
+        codes = codes[..., ids - first].unflatten(1, (self.dims.num_heads, -1)).permute(3, 1, 4, 2, 0)  # [B or 1, H, T, D, R]
+        if self.gates is not None:
+            gate = self.gate(ctx)
+            plain = noise[..., 0].unflatten(1, (self.dims.num_heads, -1)).permute(1, 2, 0).unsqueeze(1)  # [H, 1, D, R]
+            codes = codes * (1 - gate).sqrt() + plain * gate.sqrt()
+        codes = codes * self.options.realizations**-0.5
+        rows = "htdr" if codes.size(0) == 1 else "bhtdr"  # one product for all sentences of the same positions
+        return torch.einsum(f"bhtd,{rows}->bhtr", at_least_float32(x), codes.reshape(codes.shape[-len(rows) :])).to(x.dtype)
+
+
+def filtered(x: Tensor, taps: Tensor) -> Tensor:
+    """Convolves along the last axis, sum_p taps_p x_(t-p), without padding: [R, d, N + P - 1], [d, P] -> [R, d, N].
+
+    Blocks are multiplied by one Toeplitz matrix, for the gradient of torch's depthwise convolution is slow on a CPU.
+    """
+    count = x.size(-1) - taps.size(-1) + 1
+    block = min(count, _CHUNK)
+    width = block + taps.size(-1) - 1
+    matrix = F.pad(taps.flip(-1), (block - 1, block - 1)).unfold(-1, width, 1).flip(-2)  # [d, block, width]
+    windows = F.pad(x, (0, -count % block)).unfold(-1, width, block)  # [R, d, blocks, width]
+    return torch.einsum("dtw,rdnw->rdnt", matrix, windows).flatten(-2)[..., :count]

@@ -1,0 +1,212 @@
+"""Attention scores that are learned for positions, or computed from the query alone, in place of products with keys."""
+
+from dataclasses import dataclass
+from typing import Literal, Optional
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, option, shared_by_layers
+from ...ops.distances import require_integer
+from ...ops.pairs import pairs, rows
+from ...ops.precision import at_least_float32
+from ...ops.relative import spread
+
+_MIX = "synthetic scores alone, added to the product of queries and keys, or weighted against it by a learned sigmoid(alpha)"
+_SHARE = "share one table across heads, layers or both"
+
+
+class _Synthesizer(PositionMethod):
+    """What the three have in common: the mixture with the product of queries and keys."""
+
+    def __init__(self, options, dims, share: str):
+        super().__init__(options, dims)
+        mixed = options.mix == "plus_alpha"
+        self.alpha = self.parameter_table(share="all" if shared_by_layers(share) else "heads") if mixed else None
+        if options.mix == "none":
+            self.projections = self.alone
+
+    #: projections that are used without a mixture
+    alone = frozenset({"value"})
+
+    @property
+    def hooks(self):
+        return super().hooks - (set() if self.options.mix == "plus_alpha" else {"rescale"})
+
+    def scale(self, head_dim: int) -> float:
+        return 0.0 if self.options.mix == "none" else head_dim**-0.5
+
+    def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
+        return scores * (1 - self._balance(ctx))
+
+    def _balance(self, ctx: AttentionContext):
+        return 1.0 if self.alpha is None else at_least_float32(self.of_layer(self.alpha, ctx)).sigmoid()
+
+
+class SynthesizerRandom(_Synthesizer):
+    """A learned score for every head, query position and key position, independent of the words.
+
+    Equation: A_ts = R[t,s], random in Tay et al. (2021); with mix=plus, A_ts = q_t . k_s / sqrt(d_h) + R[t,s], and with
+        mix=plus_alpha, A_ts = (1 - sigmoid(a)) q_t . k_s / sqrt(d_h) + sigmoid(a) R[t,s].
+    Shapes: bias -> [1, H, T, S]; rescale [B, H, T, S] -> same.
+    Source: Tay et al. (2021); mesh-tensorflow.
+    Deviations: in a mixture the product is scaled by 1/sqrt(d_h), which mesh-tensorflow has in the start values of the query
+        projection instead; the table has n rows and columns, where mesh-tensorflow's mixtures have 512; attention to the
+        source keeps its products, for mesh-tensorflow defines the method for self-attention.
+    Cost: L h n^2 parameters a stack; mix=none has no projections of queries and keys, 2 d^2 + 2 d fewer parameters a layer.
+    Errors: PositionError for a sentence of more than n positions, and for positions that are not integers.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        mix: Literal["none", "plus", "plus_alpha"] = option("none", _MIX)
+        share: Literal["none", "heads", "layers", "all"] = option("none", _SHARE)
+
+    card = MethodCard(
+        name="synthesizer_random",
+        title="Synthesizer, random",
+        citations=("tay-etal-2021-synthesizer",),
+        survey="not in its Table 1",
+        reference="absolute",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        extrapolation="error",
+        evidence="paper",
+        sites=("encoder", "decoder"),
+        parameters="tables * n**2 + (mix == 'plus_alpha') * (1 if shared_by_layers else L)",
+    )
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims, options.share)
+        self.per_layer = not shared_by_layers(options.share)
+        self.table = self.parameter_table(dims.max_positions, dims.max_positions, share=options.share)
+        nn.init.normal_(self.table, std=0.02)
+
+    def bias(self, ctx: AttentionContext) -> Tensor:
+        return at_least_float32(pairs(self.of_layer(self.table, ctx), ctx.queries, ctx.keys)) * self._balance(ctx)
+
+
+class SynthesizerFactorised(_Synthesizer):
+    """A learned score for every head, query position and key position, from two factors of low rank.
+
+    Equation: A_ts = R_1[t] . R_2[s], factorised random in Tay et al. (2021); mixtures as in synthesizer_random.
+    Shapes: bias -> [1, H, T, S]; rescale [B, H, T, S] -> same.
+    Source: Tay et al. (2021); mesh-tensorflow.
+    Deviations: rank 8 is the paper's by accounts of others, which we could not verify, and mesh-tensorflow's is 16; in a
+        mixture the product is scaled by 1/sqrt(d_h), and mesh-tensorflow mixes products with full tables alone; attention to
+        the source keeps its products, for mesh-tensorflow defines the method for self-attention.
+    Cost: 2 L h n rank parameters a stack; mix=none has no projections of queries and keys, 2 d^2 + 2 d fewer parameters a
+        layer.
+    Errors: PositionError for a sentence of more than n positions, and for positions that are not integers.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        rank: int = option(8, "width of the two factors of a table", minimum=1, maximum=65536)
+        mix: Literal["none", "plus", "plus_alpha"] = option("none", _MIX)
+        share: Literal["none", "heads", "layers", "all"] = option("none", _SHARE)
+
+    card = MethodCard(
+        name="synthesizer_factorised",
+        title="Synthesizer, factorised random",
+        citations=("tay-etal-2021-synthesizer",),
+        survey="not in its Table 1",
+        reference="absolute",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        extrapolation="error",
+        evidence="paper",
+        sites=("encoder", "decoder"),
+        parameters="2 * tables * n * rank + (mix == 'plus_alpha') * (1 if shared_by_layers else L)",
+    )
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims, options.share)
+        self.per_layer = not shared_by_layers(options.share)
+        self.query_factor = self.parameter_table(dims.max_positions, options.rank, share=options.share)
+        self.key_factor = self.parameter_table(dims.max_positions, options.rank, share=options.share)
+        for factor in (self.query_factor, self.key_factor):
+            nn.init.normal_(factor, std=options.rank**-0.25 * 0.3)
+
+    def bias(self, ctx: AttentionContext) -> Tensor:
+        queries = rows(self.of_layer(self.query_factor, ctx), ctx.queries)
+        keys = rows(self.of_layer(self.key_factor, ctx), ctx.keys)
+        return at_least_float32(queries @ keys.transpose(-1, -2)) * self._balance(ctx)  # [B or 1, H or 1, T, S]
+
+
+class SynthesizerDense(_Synthesizer):
+    """Scores of all key positions, computed from each query alone by a small network.
+
+    Equation: A_t = W_2 ReLU(W_1 x_t + b_1) + b_2 in R^n, dense in Tay et al. (2021); with form=minus, A_t = W^T ReLU(q_t)
+        with one W in R^(d_h x n) for all heads; mixtures as in synthesizer_random.
+    Shapes: content_scores -> [B, H, T, S]; rescale [B, H, T, S] -> same.
+    Source: Tay et al. (2021); mesh-tensorflow (dense_minus).
+    Deviations: every head has a network of its own, whose hidden width is d_h by default; in a mixture the product is scaled
+        by 1/sqrt(d_h), which mesh-tensorflow has in the start values of the query projection instead; attention to the source
+        keeps its products, for mesh-tensorflow defines the method for self-attention.
+    Cost: L h (hidden (d + 1) + (hidden + 1) n) parameters a stack, form=minus L d_h n; scores of all n positions for every
+        query; mix=none has no projection of keys, and form=paper none of queries, d^2 + d fewer parameters a layer for each.
+    Errors: PositionError for hidden with form=minus, for a sentence of more than n positions, and for positions that are not
+        integers.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        form: Literal["paper", "minus"] = option(
+            "paper", "two layers over the input of the attention, or mesh-tensorflow's one layer over the query"
+        )
+        hidden: Optional[int] = option(None, "with form=paper, width of the hidden layer (none: d_h)", minimum=1, maximum=65536)
+        mix: Literal["none", "plus", "plus_alpha"] = option("none", _MIX)
+
+        def __post_init__(self):
+            if self.form == "minus" and self.hidden is not None:
+                raise PositionError(f"hidden={self.hidden} is the width of a layer that form=minus does not have; leave it out")
+
+    card = MethodCard(
+        name="synthesizer_dense",
+        title="Synthesizer, dense",
+        citations=("tay-etal-2021-synthesizer",),
+        survey="not in its Table 1",
+        reference="absolute",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        extrapolation="error",
+        evidence="paper",
+        sites=("encoder", "decoder"),
+        parameters="L * (h * ((hidden or d_h) * (d + 1) + ((hidden or d_h) + 1) * n) if form == 'paper' else d_h * n)"
+        " + (mix == 'plus_alpha') * L",
+    )
+
+    def __init__(self, options, dims):
+        self.alone = frozenset({"value"} if options.form == "paper" else {"query", "value"})
+        super().__init__(options, dims, "none")
+        if options.form == "minus":
+            self.table = self.parameter_table(dims.head_dim, dims.max_positions, share="heads")
+            nn.init.normal_(self.table, std=dims.head_dim**-0.5)
+            return
+        hidden = options.hidden or dims.head_dim
+        self.hidden_weight = self.parameter_table(hidden, dims.embed_dim, share="none")
+        self.hidden_bias = self.parameter_table(hidden, share="none")
+        self.out_weight = self.parameter_table(dims.max_positions, hidden, share="none")
+        self.out_bias = self.parameter_table(dims.max_positions, share="none")
+        nn.init.normal_(self.hidden_weight, std=dims.embed_dim**-0.5)
+        nn.init.normal_(self.out_weight, std=hidden**-0.5)
+
+    def content_scores(self, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
+        if self.options.form == "minus":
+            logits = F.relu(q) @ self.of_layer(self.table, ctx)  # [B, H, T, n]
+        else:
+            x = F.relu(self._layer(ctx.inputs[0].unsqueeze(1), "hidden", ctx))  # [B, H, T, hidden]
+            logits = self._layer(x, "out", ctx)  # [B, H, T, n]
+        if ctx.keys.start is not None:
+            scores = logits[..., ctx.keys.start : ctx.keys.start + ctx.keys.ids.size(1)]
+        else:
+            scores = spread(logits, require_integer(ctx.keys.ids).unsqueeze(1).expand(-1, logits.size(2), -1))
+        return scores * self._balance(ctx)
+
+    def _layer(self, x: Tensor, name: str, ctx: AttentionContext) -> Tensor:
+        weight, bias = (self.of_layer(getattr(self, f"{name}_{part}"), ctx) for part in ("weight", "bias"))
+        return x @ weight.mT + bias.unsqueeze(1)

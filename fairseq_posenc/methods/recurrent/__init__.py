@@ -1,0 +1,1 @@
+"""Recurrent networks in place of positions."""

@@ -1,0 +1,111 @@
+"""Convolutions written as attention: lightweight, dynamic and depthwise."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, option
+from ...ops.distances import distances, from_table, table_row
+from ...ops.precision import at_least_float32
+from ...ops.relative import key_products, query_products
+
+
+class CompositeAttention(PositionMethod):
+    """Add a learned scalar of the clipped distance (a fixed convolution) and the product of the query with a learned vector of it
+    (a dynamic convolution).
+
+    Equation: A_ts = (q_t . k_s + q_t . w[clip(s-t)]) / sqrt(d_h) + beta[clip(s-t)]; Chang et al. (2021).
+        key_term adds k_s . c[clip(t-s)] / sqrt(d_h); depthwise adds sum_|s-t|<=k K[s-t] * v_s + b to each head's output.
+    Shapes: content_scores -> [B, H, T, S], bias -> [1, H, T, S], content_values -> [B, H, T, D].
+    Source: Chang, Xu, Xu and Tu (2021); mlpc-ucsd/BERT_Convolutions.
+    Deviations: the kernel's width of 17 (max_distance=8) is unverified, the code takes it as an argument; the depthwise
+        convolution has no learned factor; decoder and cross-attention are our extension, the latter without the depthwise
+        convolution.
+    Cost: (2k + 1) (h + d_h) parameters a layer, depthwise (2k + 1) d + d more; memory O(B H T (T + S)).
+    Errors: PositionError for depthwise=true in cross-attention.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        max_distance: int = option(
+            8, "distance k at which tables are clipped; the kernel is 2k + 1 wide", minimum=0, maximum=65536
+        )
+        key_term: bool = option(False, "also add products of keys with learned vectors of the distance")
+        depthwise: bool = option(False, "add a depthwise convolution of the values to the output of every head; not in cross")
+
+    card = MethodCard(
+        name="chang",
+        title="Composite attention (convolutions in self-attention)",
+        citations=("chang-etal-2021-convolutions",),
+        survey="not in its Table 1",
+        reference="relative",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        extrapolation="clips",
+        evidence="paper",
+        sites=("encoder",),
+        extended_sites=("decoder", "cross"),
+        parameters="L * ((2 * max_distance + 1) * ((1 + key_term) * d_h + h + depthwise * d) + depthwise * d)",
+    )
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        if options.depthwise and dims.cross:
+            raise PositionError("chang: depthwise=true is a convolution over one sentence; leave it out of cross")
+        self.per_layer = True
+        rows = 2 * options.max_distance + 1
+        self.query_table = self.parameter_table(rows, dims.head_dim, share="heads")
+        self.bias_table = self.parameter_table(rows, share="none")
+        self.key_table = self.parameter_table(rows, dims.head_dim, share="heads") if options.key_term else None
+        for table in (self.query_table, self.key_table):
+            if table is not None:
+                nn.init.uniform_(table, -(dims.head_dim**-0.5), dims.head_dim**-0.5)
+        self.kernel = self.parameter_table(rows, dims.head_dim, share="none") if options.depthwise else None
+        self.kernel_bias = self.parameter_table(dims.head_dim, share="none") if options.depthwise else None
+        if self.kernel is not None:
+            nn.init.uniform_(self.kernel, -(rows**-0.5), rows**-0.5)
+
+    @property
+    def hooks(self):
+        return super().hooks - (set() if self.options.depthwise else {"content_values"})
+
+    def _rows(self, delta: Tensor) -> Tensor:
+        return table_row(delta, self.options.max_distance)
+
+    def bias(self, ctx: AttentionContext) -> Tensor:
+        return from_table(at_least_float32(self.of_layer(self.bias_table, ctx)), ctx.queries, ctx.keys)
+
+    def content_scores(self, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
+        limit, scale = self.options.max_distance, ctx.scale
+        table = self.of_layer(self.query_table, ctx).to(q.dtype)  # [1, 2k + 1, D]
+        scores = query_products(q * scale, ctx, lambda delta: table[:, self._rows(delta)], limit)
+        if self.key_table is not None:
+            keys = self.of_layer(self.key_table, ctx).to(q.dtype)
+            scores = scores + key_products(k * scale, ctx, lambda delta: keys[:, self._rows(-delta)], limit)
+        return scores
+
+    def content_values(self, probs: Tensor, v: Tensor, ctx: AttentionContext) -> Tensor:
+        reach, kernel = self.options.max_distance, self.of_layer(self.kernel, ctx).to(v.dtype)  # [H, 2k + 1, D]
+        if ctx.key_padding is not None:
+            v = v.masked_fill(ctx.key_padding[:, None, :, None], 0.0)
+        bias = self.of_layer(self.kernel_bias, ctx).to(v.dtype).unsqueeze(1)  # [H, 1, D]
+        if ctx.queries.start is None or ctx.keys.start is None:
+            return self._scattered(v, kernel, ctx) + bias
+        # columns around every query, zeros beyond both ends: [B, H, S + 2k, D] -> [B, H, T, D, 2k + 1]
+        first = ctx.queries.start - ctx.keys.start
+        after = 0 if ctx.causal else reach
+        around = F.pad(v, (0, 0, reach, reach))[:, :, first : first + ctx.queries.ids.size(1) + reach + after]
+        return (around.unfold(2, reach + 1 + after, 1) * kernel[:, : reach + 1 + after].mT.unsqueeze(1)).sum(-1) + bias
+
+    def _scattered(self, v: Tensor, kernel: Tensor, ctx: AttentionContext) -> Tensor:
+        """The same at any positions: one product for every distance within reach."""
+        delta, total = distances(ctx.queries, ctx.keys).unsqueeze(1), 0.0  # [B or 1, 1, T, S]
+        if ctx.causal:
+            hidden = torch.ones(delta.shape[-2:], dtype=torch.bool, device=delta.device).triu(1 + delta.size(-1) - delta.size(-2))
+            delta = delta.masked_fill(hidden, self.options.max_distance + 1)
+        for row, distance in enumerate(range(-self.options.max_distance, self.options.max_distance + 1)):
+            total = total + ((delta == distance).to(v.dtype) @ v) * kernel[:, row].unsqueeze(1)
+        return total

@@ -1,0 +1,67 @@
+"""Rectified scores, weighted by a learned sigmoid of the distance."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ...core import AttentionContext, MethodCard, Options, PositionMethod, option
+from ...ops.distances import by_distance
+from ...ops.precision import at_least_float32
+
+
+class DistanceAware(PositionMethod):
+    """Multiply rectified scores by a learned sigmoid of the distance, so that every head prefers near keys or far ones.
+
+    Equation: A_ts = ReLU(q_t . k_s) c(|s-t|) / sqrt(d_h), c(x) = (1 + exp(v)) / (1 + exp(v - w x)); Wu et al. (2021);
+        survey, equations 16 and 17.
+    Shapes: rescale [B, H, T, S] -> same.
+    Source: Wu, Wu and Huang (2021), abstract; survey.
+    Deviations: reconstructed from the survey, as the paper could not be read: where it scales, how it starts and what layers
+        share is unverified; every layer has its own w and v, which start near 0, where c = 1; scores do not depend on the
+        direction; the survey counts one layer; decoder and cross-attention are our extension.
+    Cost: 2 h parameters a layer; one product of the size of the scores a layer.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        share: Literal["none", "heads", "layers", "all"] = option("none", "share one table across heads, layers or both")
+
+    card = MethodCard(
+        name="da",
+        title="DA-Transformer",
+        citations=("wu-etal-2021-da",),
+        survey="4.1.2",
+        reference="relative",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        extrapolation="runs",
+        evidence="reconstruction",
+        sites=("encoder",),
+        extended_sites=("decoder", "cross"),
+        parameters="2 * tables",
+        survey_parameters="2 h",
+        directional=False,
+    )
+
+    rescale_reads = "scores"
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        self.weight = self.parameter_table(share=options.share)
+        self.offset = self.parameter_table(share=options.share)
+        for scalar in (self.weight, self.offset):
+            nn.init.normal_(scalar, std=0.02)  # so that heads differ
+
+    def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
+        w, v = (at_least_float32(self.of_layer(scalar, ctx)) for scalar in (self.weight, self.offset))  # [H or 1] each
+
+        def values(delta: Tensor) -> Tensor:
+            slope = torch.tensordot(w, delta.abs().to(w.dtype), 0)
+            offset = v.view(-1, *[1] * delta.dim())
+            return torch.exp(F.softplus(offset) - F.softplus(offset - slope))  # no exponential overflows in the ratio
+
+        return F.relu(scores) * by_distance(ctx.queries, ctx.keys, values)

@@ -1,0 +1,173 @@
+"""Disentangled attention: products of content with relative positions, and absolute positions in the last layer."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, Optional
+
+import torch
+from torch import Tensor, nn
+
+from ...core import AttentionContext, Dims, MethodCard, Options, PositionError, PositionMethod, Positions, option
+from ...ops.distances import require_integer
+from ...ops.relative import key_products, query_products
+
+
+class Deberta(PositionMethod):
+    """Add products of queries with projected vectors of the distance, and of keys with other projections of these vectors.
+
+    Equation: A_ts = (q_t . k_s + q_t . K_r[D(t,s)] + k_s . Q_r[D(t,s)]) / sqrt(3 d_h), K_r = P W_K, Q_r = P W_Q,
+        D(t,s) = min(max(t - s + K, 0), 2K - 1); He et al. (2021), equation 4.
+    Shapes: content_scores -> [B, H, T, S].
+    Source: He, Liu, Gao and Chen (2021); microsoft/DeBERTa; Hugging Face's DeBERTa; survey, equation 15.
+    Deviations: the term of the keys has the index D(t,s) of the authors' code, where the paper and the survey print D(s,t)
+        (index=paper); no dropout on the vectors of positions; the survey leaves the projections out of its count and
+        includes the absolute positions of deberta_emd; decoder and cross-attention are our extension.
+    Cost: 2 K d + L (2 d^2 + d) parameters a stack (2 K d with share_key); memory O(B H T (T + S)).
+    Errors: PositionError where half of the buckets already reaches max_distance, for share_key=true where keys are wider or
+        narrower than queries, and for positions that are no integers.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        max_distance: Optional[int] = option(
+            None, "distance K at which the vectors end (none: max_positions)", minimum=1, maximum=65536
+        )
+        buckets: Optional[int] = option(
+            None,
+            "logarithmic buckets on each side, as in versions 2 and 3, which have 256 (none: every distance)",
+            minimum=4,
+            maximum=65536,
+        )
+        index: Literal["code", "paper"] = option(
+            "code", "row for the term of the keys: D(t,s) as in the code, or D(s,t) as in the paper"
+        )
+        terms: Literal["both", "c2p", "p2c"] = option(
+            "both", "products with positions of queries (c2p), of keys (p2c), or of both"
+        )
+        share_key: bool = option(False, "project positions by the projections of words, as in versions 2 and 3")
+        norm: bool = option(False, "a layer norm on the vectors of positions, as in versions 2 and 3")
+
+        def farthest(self, dims: Dims) -> int:
+            return self.max_distance or dims.max_distance + 1
+
+        def reach(self, dims: Dims) -> int:
+            return self.buckets or self.farthest(dims)
+
+    card = MethodCard(
+        name="deberta",
+        title="DeBERTa, disentangled attention",
+        citations=("he-etal-2021-deberta",),
+        survey="4.1.2",
+        reference="relative",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        extrapolation="clips",
+        evidence="peer",
+        sites=("encoder",),
+        extended_sites=("decoder", "cross"),
+        parameters="2 * (buckets or max_distance or max(n, m)) * d + norm * 2 * d"
+        " + L * (0 if share_key else (2 if terms == 'both' else 1) * d**2 + (0 if terms == 'c2p' else d))",
+        survey_parameters="3 n d",
+    )
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        self.reach, self.farthest = options.reach(dims), options.farthest(dims)
+        if options.buckets is not None and options.buckets // 2 >= self.farthest - 1:
+            raise PositionError(
+                f"{self.card.name}: half of buckets={options.buckets} reaches max_distance={self.farthest} as it is; "
+                "leave buckets out"
+            )
+        if options.share_key and options.terms != "p2c" and dims.key_width != dims.embed_dim:
+            raise PositionError(
+                f"{self.card.name}: share_key=true needs keys as wide as queries, and keys are {dims.key_width} wide and queries "
+                f"{dims.embed_dim}; use share_key=false or terms=p2c, or equal widths"
+            )
+        self.table = nn.Parameter(torch.empty(2 * self.reach, dims.embed_dim))
+        nn.init.normal_(self.table, std=0.02)
+        self.norm = nn.LayerNorm(dims.embed_dim, eps=1e-7) if options.norm else None
+        for name, unused in (("key_weight", "p2c"), ("query_weight", "c2p")):
+            used = not options.share_key and options.terms != unused
+            weight = nn.Parameter(torch.empty(dims.num_layers, dims.embed_dim, dims.embed_dim)) if used else None
+            self.register_parameter(name, weight)
+            for matrix in () if weight is None else weight:
+                nn.init.xavier_uniform_(matrix, gain=2**-0.5)
+        self.query_bias = None if self.query_weight is None else nn.Parameter(torch.zeros(dims.num_layers, dims.embed_dim))
+
+    def scale(self, head_dim: int) -> float:
+        return ((3 if self.options.terms == "both" else 2) * head_dim) ** -0.5
+
+    def content_scores(self, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
+        scale, total = ctx.scale, 0.0
+        if self.options.terms != "p2c":
+            total = query_products(q * scale, ctx, lambda delta: self._vectors("key", -delta, ctx).to(q.dtype))
+        if self.options.terms != "c2p":
+            turned = -1 if self.options.index == "code" else 1
+            total = total + key_products(k * scale, ctx, lambda delta: self._vectors("query", turned * delta, ctx).to(k.dtype))
+        return total
+
+    def _vectors(self, which: str, distance: Tensor, ctx: AttentionContext) -> Tensor:
+        """Projected vectors of distances t - s: [W] -> [H, W, D]."""
+        p = self.table[self.row(distance)]
+        p = p if self.norm is None else self.norm(p)
+        if self.options.share_key:
+            return ctx.project(which, p)
+        weight = (self.key_weight if which == "key" else self.query_weight)[ctx.layer]
+        bias = self.query_bias[ctx.layer] if which == "query" else None
+        return nn.functional.linear(p, weight, bias).unflatten(-1, (self.dims.num_heads, -1)).transpose(0, 1)
+
+    def row(self, distance: Tensor) -> Tensor:
+        """The row of the table for distances t - s."""
+        distance = require_integer(distance)
+        distance = distance if self.options.buckets is None else self._bucket(distance)
+        return (distance + self.reach).clamp(0, 2 * self.reach - 1)
+
+    def _bucket(self, distance: Tensor) -> Tensor:
+        """Exact up to half of the buckets, then logarithmic; an odd function."""
+        middle = self.options.buckets // 2
+        far = torch.log(distance.abs().clamp(min=middle).double() / middle) / math.log((self.farthest - 1) / middle)
+        far = (torch.ceil(far * (middle - 1)) + middle).long()
+        return torch.where(distance.abs() <= middle, distance, distance.sign() * far)
+
+
+class DebertaDecoding(Deberta):
+    """Disentangled attention with absolute positions at the end: they are added to the inputs of the queries in the last layer.
+
+    Equation: deberta, and q_t = W_Q (x_t + P_abs[t]) in the last layer; He et al. (2021), section 3.2.
+    Shapes: query_input [B, T, C] -> same; content_scores -> [B, H, T, S].
+    Source: He, Liu, Gao and Chen (2021), the enhanced mask decoder; microsoft/DeBERTa.
+    Deviations: reconstructed for translation: a mask decoder of a language model becomes the last layer of encoder and decoder;
+        that layer runs once, where the code runs it twice with the same weights; P_abs enters the queries alone, where in the
+        code the residual connection of that layer carries x_t + P_abs[t] too, which the paper leaves open; the term of the
+        keys has the index D(t,s) of the authors' code, where the paper and the survey print D(s,t) (index=paper); no dropout
+        on the vectors of positions; the survey leaves the projections out of its count; the decoder is our extension.
+    Cost: n d parameters more than deberta.
+    Errors: PositionError as deberta, and for sentences longer than the table.
+    """
+
+    card = MethodCard(
+        name="deberta_emd",
+        title="DeBERTa, absolute positions at the end",
+        citations=("he-etal-2021-deberta",),
+        survey="4.1.2",
+        reference="both",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        extrapolation="error",
+        evidence="reconstruction",
+        sites=("encoder",),
+        extended_sites=("decoder",),
+        parameters="2 * (buckets or max_distance or max(n, m)) * d + norm * 2 * d"
+        " + L * (0 if share_key else (2 if terms == 'both' else 1) * d**2 + (0 if terms == 'c2p' else d)) + n * d",
+        survey_parameters="3 n d",
+    )
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        self.absolute = nn.Parameter(torch.empty(dims.max_positions, dims.embed_dim))
+        nn.init.normal_(self.absolute, std=0.02)
+
+    def query_input(self, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        return x + self.absolute[require_integer(at.ids)] if ctx.layer == self.dims.num_layers - 1 else x

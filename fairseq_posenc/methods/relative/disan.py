@@ -1,0 +1,119 @@
+"""Directional masks, and attention with a score for every channel."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, option
+from ...ops.distances import distances
+
+
+class Disan(PositionMethod):
+    """Masks that let some heads see the keys before a query alone, others those after it, and none the query's own key.
+
+    Equation: M_ts = 0 for s < t in forward heads and for s > t in backward heads, else -inf; Shen et al. (2018), equation 13.
+        multi_dimensional: f_ts = c tanh((W_1 h_s + W_2 h_t + b) / c) + M_ts, a score for every channel, h = ELU(v);
+        s_t = sum_s softmax_s(f_ts) * h_s; F = sigmoid(W_f1 h_t + W_f2 s_t + b_f); o_t = F * h_t + (1 - F) * s_t; equations 9-16.
+    Shapes: mask -> bool [1, H, T, S]; attend -> [B, H, T, D].
+    Source: Shen et al. (2018); taoshen58/DiSAN.
+    Deviations: scores are the products of queries and keys by default, the authors' are those of multi_dimensional=true;
+        directions belong to heads of one attention, where the authors have two blocks; the multi-dimensional form works on
+        each head's channels, the value projection is its W_h and the output projection joins the directions; attention
+        dropout acts on its weights, where the authors drop inputs of the linear layers; the decoder, where all heads are
+        forward heads, is our extension.
+    Cost: no parameters; multi_dimensional: L h (4 d_h^2 + 2 d_h) a stack in place of the query and key projections, and
+        c tanh on B H T S D numbers, evaluated in blocks of queries that hold at most B H S^2 of them.
+    Errors: PositionError for directions=backward or a mere causal mask in the decoder, and for both directions of an odd number
+        of heads.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        directions: Literal["both", "forward", "backward"] = option(
+            "both",
+            "half of the heads see earlier keys and half later ones, or all see earlier (forward) or later (backward) ones",
+        )
+        diagonal: bool = option(False, "let a token attend to itself")
+        multi_dimensional: bool = option(False, "a score for every channel in place of the product of queries and keys")
+        temperature: float = option(5.0, "c of the multi-dimensional scores", minimum=0.1)
+
+    card = MethodCard(
+        name="disan",
+        title="Directional masks (DiSAN)",
+        citations=("shen-etal-2018-disan",),
+        survey="4.1.2",
+        reference="relative",
+        injection="MAM",
+        learnable=False,
+        recurring=True,
+        extrapolation="runs",
+        evidence="paper",
+        sites=("encoder",),
+        extended_sites=("decoder",),
+        parameters="L * h * (4 * d_h**2 + 2 * d_h) if multi_dimensional else 0",
+        survey_parameters="0",
+    )
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        if dims.causal and options.directions == "backward":
+            raise PositionError("disan: directions=backward would read words that the decoder does not know yet")
+        if not dims.causal and options.directions == "both" and dims.num_heads % 2:
+            raise PositionError(f"disan: directions=both needs an even number of heads, not {dims.num_heads}")
+        if dims.causal and options.diagonal and not options.multi_dimensional:
+            raise PositionError("disan: diagonal=true in the decoder is the causal mask that every decoder has; use none")
+        half = dims.num_heads // 2
+        forward = {"forward": dims.num_heads, "backward": 0, "both": dims.num_heads if dims.causal else half}
+        self.forward_heads = forward[options.directions]
+        if options.multi_dimensional:
+            self.projections = frozenset({"value"})
+            shape = (dims.num_layers, dims.num_heads, dims.head_dim, dims.head_dim)
+            for name in ("of_key", "of_query", "gate_of_input", "gate_of_sum"):
+                weight = nn.Parameter(torch.empty(shape))
+                nn.init.uniform_(weight, -((3 / dims.head_dim) ** 0.5), (3 / dims.head_dim) ** 0.5)
+                self.register_parameter(name, weight)
+            self.score_bias = nn.Parameter(torch.zeros(shape[:3]))
+            self.gate_bias = nn.Parameter(torch.zeros(shape[:3]))
+
+    @property
+    def hooks(self):
+        return super().hooks - {"mask" if self.options.multi_dimensional else "attend"}
+
+    def mask(self, ctx: AttentionContext) -> Tensor:
+        delta = distances(ctx.queries, ctx.keys).unsqueeze(1)  # [B or 1, 1, T, S]
+        before, after = (delta <= 0, delta >= 0) if self.options.diagonal else (delta < 0, delta > 0)
+        backward_heads = self.dims.num_heads - self.forward_heads
+        return torch.cat([before.expand(-1, self.forward_heads, -1, -1), after.expand(-1, backward_heads, -1, -1)], 1)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, ctx: AttentionContext) -> Tensor:
+        """`q` and `k` are not projected in this form; the newest rows of `v` are the queries."""
+        hidden = F.elu(v)  # [B, H, S, D]
+        own = hidden[:, :, -q.size(2) :]
+        layer = ctx.layer
+        keys = hidden @ self.of_key[layer]
+        queries = own @ self.of_query[layer] + self.score_bias[layer].unsqueeze(1)
+        allowed = self.mask(ctx)
+        if ctx.key_padding is not None:
+            allowed = allowed & ~ctx.key_padding[:, None, None, :]
+        summed = self._in_blocks(queries, keys, hidden, allowed.expand(-1, hidden.size(1), -1, -1), ctx.dropout)
+        gate = own @ self.gate_of_input[layer] + summed @ self.gate_of_sum[layer] + self.gate_bias[layer].unsqueeze(1)
+        return torch.lerp(summed, own, gate.sigmoid())
+
+    def _in_blocks(self, queries: Tensor, keys: Tensor, hidden: Tensor, allowed: Tensor, dropout: float) -> Tensor:
+        """Blocks of queries, recomputed in the backward pass, so that no [B, H, T, S, D] is stored."""
+        rows = max(1, hidden.size(2) // hidden.size(3))
+        blocks = zip(queries.split(rows, 2), allowed.split(rows, 2))
+        done = [checkpoint(self._block, query, keys, hidden, seen, dropout, use_reentrant=False) for query, seen in blocks]
+        return torch.cat(done, 2)
+
+    def _block(self, queries: Tensor, keys: Tensor, hidden: Tensor, allowed: Tensor, dropout: float) -> Tensor:
+        c = self.options.temperature
+        scores = c * torch.tanh((queries.unsqueeze(3) + keys.unsqueeze(2)) / c)  # [B, H, rows, S, D]
+        fully_masked = ~allowed.any(-1, keepdim=True)
+        scores = scores.masked_fill(~(allowed | fully_masked).unsqueeze(-1), float("-inf"))
+        summed = (F.dropout(scores.softmax(3), dropout) * hidden.unsqueeze(2)).sum(3)
+        return summed.masked_fill(fully_masked, 0.0)

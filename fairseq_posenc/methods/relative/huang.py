@@ -1,0 +1,256 @@
+"""Learned scalars and vectors of distances, multiplied with the scores or added to them: the four methods of Huang et al."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, Optional
+
+import torch
+from torch import Tensor, nn
+
+from ...core import AttentionContext, Dims, MethodCard, Options, PositionMethod, option
+from ...ops.distances import by_distance, from_table, require_integer, table_row
+from ...ops.kernels.clipped_distances import clipped_columns
+from ...ops.precision import at_least_float32
+from ...ops.relative import key_products, query_products
+
+
+@dataclass(frozen=True)
+class _Options(Options):
+    max_distance: Optional[int] = option(
+        None, "distance at which the table ends (none: max_positions - 1)", minimum=1, maximum=65536
+    )
+    share: Literal["none", "heads", "layers", "all"] = option("none", "share one table across heads, layers or both")
+
+    def reach(self, dims: Dims) -> int:
+        return self.max_distance or dims.max_distance
+
+
+class Huang1(PositionMethod):
+    """Multiply the scores by a learned scalar of the absolute distance.
+
+    Equation: A_ts = (q_t . k_s) r[|s-t|] / sqrt(d_h); Huang et al. (2020), method 1.
+    Shapes: rescale [B, H, T, S] -> same.
+    Source: Huang, Liang, Xu and Xiang (2020); survey, equation 18.
+    Deviations: factors start at 1, which the paper leaves open, as a start near 0 makes attention uniform; distances beyond
+        the table use its last factor; scores do not depend on the direction; the survey's formula is that of methods 3 and 4,
+        where this method has one scalar a distance; decoder and cross-attention are our extension.
+    Cost: L h n parameters a stack; one product of the size of the scores a layer.
+    Errors: PositionError for positions that are no integers.
+    """
+
+    Options = _Options
+    card = MethodCard(
+        name="huang1",
+        title="Huang et al., method 1 (multiplicative, unsigned distance)",
+        citations=("huang-etal-2020-improve",),
+        survey="4.1.2",
+        reference="relative",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        extrapolation="clips",
+        evidence="paper",
+        sites=("encoder",),
+        extended_sites=("decoder", "cross"),
+        parameters="tables * ((max_distance or max(n, m) - 1) + 1)",
+        survey_parameters="d L h (2n-1)",
+        directional=False,
+    )
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        self.reach = options.reach(dims)
+        self.factor = self.parameter_table(self.reach + 1, share=options.share)
+        nn.init.ones_(self.factor)
+
+    def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
+        factor = at_least_float32(self.of_layer(self.factor, ctx))  # [H or 1, reach + 1]
+
+        def values(delta: Tensor) -> Tensor:
+            return factor[:, require_integer(delta).abs().clamp(max=self.reach)]
+
+        return scores * by_distance(ctx.queries, ctx.keys, values)
+
+
+class Huang2(PositionMethod):
+    """Multiply the scores by a learned scalar of the signed distance.
+
+    Equation: A_ts = (q_t . k_s) r[s-t] / sqrt(d_h); Huang et al. (2020), method 2.
+    Shapes: rescale [B, H, T, S] -> same.
+    Source: Huang, Liang, Xu and Xiang (2020); survey, section 4.1.2.
+    Deviations: factors start at 1, which the paper leaves open, as a start near 0 makes attention uniform; distances beyond
+        the table use its ends; the survey's formula is that of methods 3 and 4, where this method has one scalar a distance;
+        decoder and cross-attention are our extension.
+    Cost: L h (2n - 1) parameters a stack; one product of the size of the scores a layer.
+    Errors: PositionError for positions that are no integers.
+    """
+
+    Options = _Options
+    card = MethodCard(
+        name="huang2",
+        title="Huang et al., method 2 (multiplicative)",
+        citations=("huang-etal-2020-improve",),
+        survey="4.1.2",
+        reference="relative",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        extrapolation="clips",
+        evidence="paper",
+        sites=("encoder",),
+        extended_sites=("decoder", "cross"),
+        parameters="tables * (2 * (max_distance or max(n, m) - 1) + 1)",
+        survey_parameters="d L h (2n-1)",
+    )
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        self.reach = options.reach(dims)
+        self.factor = self.parameter_table(2 * self.reach + 1, share=options.share)
+        nn.init.ones_(self.factor)
+
+    def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
+        return scores * from_table(at_least_float32(self.of_layer(self.factor, ctx)), ctx.queries, ctx.keys)
+
+
+class Huang3(PositionMethod):
+    """Multiply every channel of the product of queries and keys by a learned number of the distance.
+
+    Equation: A_ts = sum_i q_ti k_si r[s-t]_i / sqrt(d_h); Huang et al. (2020), method 3.
+    Shapes: rescale [B, H, T, S] -> same.
+    Source: Huang, Liang, Xu and Xiang (2020); survey, equation 19.
+    Deviations: vectors start at 1, which the paper leaves open, so that training starts as without positions; distances
+        beyond the table use its ends; the survey counts h times too many; decoder and cross-attention are our extension.
+    Cost: L (2n - 1) d parameters a stack; B H T S D products a layer in memory O(B H T S): the forward pass works on blocks of
+        queries, and the backward pass computes their products again.
+    Errors: PositionError for positions that are no integers.
+    """
+
+    Options = _Options
+    card = MethodCard(
+        name="huang3",
+        title="Huang et al., method 3 (a factor for every channel)",
+        citations=("huang-etal-2020-improve",),
+        survey="4.1.2",
+        reference="relative",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        extrapolation="clips",
+        evidence="paper",
+        sites=("encoder",),
+        extended_sites=("decoder", "cross"),
+        parameters="tables * (2 * (max_distance or max(n, m) - 1) + 1) * d_h",
+        survey_parameters="d L h (2n-1)",
+    )
+
+    rescale_reads = "content"
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        self.reach = options.reach(dims)
+        self.gate = self.parameter_table(2 * self.reach + 1, dims.head_dim, share=options.share)
+        nn.init.ones_(self.gate)
+
+    def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
+        gate = self.of_layer(self.gate, ctx).to(q.dtype)  # [H or 1, 2 * reach + 1, D]
+        causal = ctx.causal and q.size(2) == k.size(2)
+        return GatedProduct.apply(q * ctx.scale, k, gate, clipped_columns(ctx.queries, ctx.keys, self.reach), causal)
+
+
+class GatedProduct(torch.autograd.Function):
+    """sum_i q_ti k_si gate[rows_ts]_i: q [B, H, T, D], k [B, H, S, D], gate [H or 1, W, D], rows [B or 1, T, S] -> [B, H, T, S].
+
+    Forwards and backwards in blocks of queries, whose products are not kept and share one memory. With `causal`, keys after a
+    block are left out.
+    """
+
+    @staticmethod
+    def forward(ctx, q: Tensor, k: Tensor, gate: Tensor, rows: Tensor, causal: bool) -> Tensor:
+        ctx.causal = causal
+        ctx.save_for_backward(q, k, gate, rows)
+        out = q.new_zeros(*q.shape[:3], k.size(2))
+        for some, seen, product in _blocks(q, k, causal):
+            torch.mul(q[:, :, some].unsqueeze(3), _gates(gate, rows[:, some, seen]), out=product)  # [B, H, c, S, D]
+            out[:, :, some, seen] = product.mul_(k[:, :, seen].unsqueeze(2)).sum(-1)
+        return out
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):
+        q, k, gate, rows = ctx.saved_tensors
+        grad_q, grad_k = torch.empty_like(q), torch.zeros_like(at_least_float32(k))
+        grad_gate = torch.zeros_like(at_least_float32(gate))
+        for some, seen, product in _blocks(q, k, ctx.causal):
+            g, here, at = grad[:, :, some, seen].unsqueeze(-1), q[:, :, some].unsqueeze(3), rows[:, some, seen]
+            keys = k[:, :, seen].unsqueeze(2)
+            torch.mul(g, _gates(gate, at), out=product)
+            for own, query in zip(product.unbind(2), here.unbind(2)):
+                grad_k[:, :, seen].addcmul_(own, query)
+            grad_q[:, :, some] = product.mul_(keys).sum(-2)
+            torch.mul(g, keys, out=product)
+            summed = product.mul_(here).sum_to_size(at.size(0), gate.size(0), *product.shape[2:])
+            grad_gate.index_add_(1, at.flatten(), at_least_float32(summed.transpose(0, 1).flatten(1, 3)))
+        return grad_q, grad_k.to(k.dtype), grad_gate.to(gate.dtype), None, None
+
+
+def _blocks(q: Tensor, k: Tensor, causal: bool) -> Iterator[tuple[slice, slice, Tensor]]:
+    """Queries, the keys that they see, and a buffer for their products of all channels, which on a CPU fits a core's cache."""
+    held = 2**18 if k.device.type == "cpu" else 2**26
+    size = min(max(1, held // k.numel()), q.size(2))
+    buffer = q.new_empty(q.size(0) * q.size(1) * size * k.size(2) * k.size(3))
+    for start in range(0, q.size(2), size):
+        stop = min(start + size, q.size(2))
+        seen = stop if causal else k.size(2)
+        shape = (*q.shape[:2], stop - start, seen, k.size(3))
+        yield slice(start, stop), slice(0, seen), buffer[: math.prod(shape)].view(shape)
+
+
+def _gates(gate: Tensor, rows: Tensor) -> Tensor:
+    return gate[:, rows].transpose(0, 1)  # [H or 1, B or 1, c, S, D] -> [B or 1, H or 1, c, S, D]
+
+
+class Huang4(PositionMethod):
+    """Add the products of a learned vector of the distance with queries and with keys.
+
+    Equation: A_ts = (q_t . k_s + q_t . r[s-t] + k_s . r[s-t]) / sqrt(d_h); Huang et al. (2020), method 4, equations 16 and 17.
+    Shapes: content_scores -> [B, H, T, S].
+    Source: Huang, Liang, Xu and Xiang (2020); survey, equation 20; Hugging Face's relative_key_query, which indexes t - s.
+    Deviations: every head has a table of its own, as in the paper's counts, where Hugging Face shares one (share=heads);
+        distances beyond the table use its ends; the survey counts h times too many; decoder and cross-attention are our
+        extension.
+    Cost: L (2n - 1) d parameters a stack; memory O(B H T (T + S)).
+    Errors: PositionError for positions that are no integers.
+    """
+
+    Options = _Options
+    card = MethodCard(
+        name="huang4",
+        title="Huang et al., method 4",
+        citations=("huang-etal-2020-improve",),
+        survey="4.1.2",
+        reference="relative",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        extrapolation="clips",
+        evidence="peer",
+        sites=("encoder",),
+        extended_sites=("decoder", "cross"),
+        parameters="tables * (2 * (max_distance or max(n, m) - 1) + 1) * d_h",
+        survey_parameters="d L h (2n-1)",
+    )
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        self.reach = options.reach(dims)
+        self.table = self.parameter_table(2 * self.reach + 1, dims.head_dim, share=options.share)
+        nn.init.normal_(self.table, std=0.02)
+
+    def content_scores(self, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
+        table, scale = self.of_layer(self.table, ctx), ctx.scale  # [H or 1, 2 * reach + 1, D]
+
+        def vectors(delta: Tensor) -> Tensor:
+            return table[:, table_row(delta, self.reach)] * scale
+
+        return query_products(q, ctx, vectors, self.reach) + key_products(k, ctx, vectors, self.reach)

@@ -1,0 +1,148 @@
+"""Relative position representations of keys and values."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, option
+from ...ops.distances import table_row
+from ...ops.pairs import pairs
+from ...ops.relative import query_products, value_products
+
+
+class Shaw(PositionMethod):
+    """Add a learned vector of the clipped distance to keys, to values or to both.
+
+    Equation: A_ts = q_t . (k_s + aK[clip(s-t)]) / sqrt(d_h), o_t = sum_s alpha_ts (v_s + aV[clip(s-t)]);
+        Shaw et al. (2018), equations 3 and 4.
+    Shapes: content_scores -> [B, H, T, S], content_values -> [B, H, T, D].
+    Source: Shaw et al. (2018); tensor2tensor; survey, equations 11 and 12.
+    Deviations: heads share tables by default, as in the paper's big model and tensor2tensor, where its base model has one a
+        head (share=none); the survey counts unclipped tables of every head; cross-attention is our extension, as the authors
+        use self-attention alone.
+    Cost: 2 (2k + 1) d_h parameters a layer where heads share; memory O(B H T S), never O(T S D).
+    Errors: PositionError for keys=false with values=false, for tie=true without both, and for positions that are no integers.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        max_distance: int = option(16, "distance k at which tables are clipped", minimum=0, maximum=65536)
+        keys: bool = option(True, "add the vectors to keys")
+        values: bool = option(True, "add the vectors to values")
+        tie: bool = option(False, "one table for keys and values, as in OpenNMT-py")
+        share: Literal["heads", "none", "layers"] = option("heads", "share one table across heads or across layers")
+
+    card = MethodCard(
+        name="shaw",
+        title="Relative position representations (Shaw et al.)",
+        citations=("shaw-etal-2018-self",),
+        survey="4.1.2",
+        reference="relative",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        extrapolation="clips",
+        evidence="peer",
+        sites=("encoder", "decoder"),
+        extended_sites=("cross",),
+        parameters="tables * (1 if tie else keys + values) * (2 * max_distance + 1) * d_h",
+        survey_parameters="2 (2n-1) d L",
+    )
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        if not (options.keys or options.values):
+            raise PositionError("shaw: keys=false and values=false leave nothing; choose one of them or the method none")
+        if options.tie and not (options.keys and options.values):
+            raise PositionError("shaw: tie=true needs keys=true and values=true")
+        rows = 2 * options.max_distance + 1
+        for name in ("key_table", "value_table"):
+            used = options.keys if name == "key_table" else options.values and not options.tie
+            table = self.parameter_table(rows, dims.head_dim, share=options.share) if used else None
+            self.register_parameter(name, table)
+            if table is not None:
+                bound = (6 / (rows + dims.head_dim)) ** 0.5  # Xavier, one table at a time
+                nn.init.uniform_(table, -bound, bound)
+
+    @property
+    def hooks(self):
+        unused = {"content_scores": not self.options.keys, "content_values": not self.options.values}
+        return super().hooks - {hook for hook, left_out in unused.items() if left_out}
+
+    def content_scores(self, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
+        table, scale = self.of_layer(self.key_table, ctx), ctx.scale  # [H or 1, 2k + 1, D]
+        return query_products(q, ctx, lambda delta: self._vectors(table, delta) * scale, self.options.max_distance)
+
+    def content_values(self, probs: Tensor, v: Tensor, ctx: AttentionContext) -> Tensor:
+        table = self.of_layer(self.key_table if self.options.tie else self.value_table, ctx)
+        return value_products(probs, ctx, lambda delta: self._vectors(table, delta), self.options.max_distance)
+
+    def _vectors(self, table: Tensor, delta: Tensor) -> Tensor:
+        return table[:, table_row(delta, self.options.max_distance)]
+
+
+class ShawAbsolute(PositionMethod):
+    """Add a learned vector of every pair of positions to keys, to values or to both.
+
+    Equation: A_ts = q_t . (k_s + aK[t,s]) / sqrt(d_h), o_t = sum_s alpha_ts (v_s + aV[t,s]); survey, equations 9 and 10.
+    Shapes: content_scores -> [B, H, T, S], content_values -> [B, H, T, D].
+    Source: Shaw et al. (2018), equations 3 and 4, with vectors that are not tied by distance; survey.
+    Deviations: heads share tables by default, where the survey counts tables of every head (share=none); decoder and
+        cross-attention are our extension.
+    Cost: 2 n^2 d_h parameters a layer where heads share; products with a table [T, S, D] of which no copy is made.
+    Errors: PositionError for keys=false with values=false, for sentences longer than the tables, and for positions that are no
+        integers.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        keys: bool = option(True, "add the vectors to keys")
+        values: bool = option(True, "add the vectors to values")
+        share: Literal["heads", "none", "layers", "all"] = option("heads", "share one table across heads, layers or both")
+
+    card = MethodCard(
+        name="shaw_abs",
+        title="Pairwise position representations (Shaw et al., absolute)",
+        citations=("shaw-etal-2018-self",),
+        survey="4.1.2",
+        reference="absolute",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        extrapolation="error",
+        evidence="paper",
+        sites=("encoder",),
+        extended_sites=("decoder", "cross"),
+        parameters="tables * (keys + values) * n * m * d_h",
+        survey_parameters="2 n^2 d L",
+    )
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        if not (options.keys or options.values):
+            raise PositionError("shaw_abs: keys=false and values=false leave nothing; choose one of them or the method none")
+        for name, used in (("key_table", options.keys), ("value_table", options.values)):
+            shape = dims.max_positions, dims.max_key_positions, dims.head_dim
+            table = self.parameter_table(*shape, share=options.share) if used else None
+            self.register_parameter(name, table)
+            if table is not None:
+                nn.init.normal_(table, std=dims.head_dim**-0.5)
+
+    @property
+    def hooks(self):
+        unused = {"content_scores": not self.options.keys, "content_values": not self.options.values}
+        return super().hooks - {hook for hook, left_out in unused.items() if left_out}
+
+    def content_scores(self, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
+        table = pairs(self.of_layer(self.key_table, ctx), ctx.queries, ctx.keys).to(q.dtype)  # [B or 1, H or 1, T, S, D]
+        return torch.einsum("bhtd,bhtsd->bhts", q * ctx.scale, self._fit(table, q))
+
+    def content_values(self, probs: Tensor, v: Tensor, ctx: AttentionContext) -> Tensor:
+        table = pairs(self.of_layer(self.value_table, ctx), ctx.queries, ctx.keys).to(probs.dtype)
+        return torch.einsum("bhts,bhtsd->bhtd", probs, self._fit(table, probs))
+
+    @staticmethod
+    def _fit(table: Tensor, x: Tensor) -> Tensor:
+        return table.expand(x.size(0), x.size(1), -1, -1, -1)

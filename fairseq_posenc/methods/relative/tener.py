@@ -1,0 +1,82 @@
+"""Products of queries with unprojected sinusoids of signed distances."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, option
+from ...ops.relative import key_products, query_products
+from ...ops.sinusoids import sinusoid
+
+
+class Tener(PositionMethod):
+    """Add Transformer-XL's terms with sinusoids that are as wide as a head and not projected, which keeps direction apart.
+
+    Equation: A_ts = (q_t + u) . k_s + (q_t + v) . R[t-s]; Yan et al. (2019); survey, equation 22.
+    Shapes: content_scores -> [B, H, T, S].
+    Source: Yan, Deng, Li and Qiu (2019); fastnlp/TENER.
+    Deviations: keys are projected, as in the authors' code, where the paper leaves them as they are (key=identity); the output
+        projection stays, which the code leaves out; other differences of the code are the options key_term, sign and grid;
+        the survey counts h times too many; decoder and cross-attention are our extension.
+    Cost: 2 d L parameters a stack; memory O(B H T (T + S)).
+    Errors: PositionError for key=identity where keys are wider or narrower than queries.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        key: Literal["linear", "identity"] = option("linear", "projected keys as in the code, or none as in the paper")
+        key_term: bool = option(False, "add the products of keys with R[t-s], as in the code")
+        sign: Literal["paper", "code"] = option(
+            "paper", "products of queries with R[t-s] as in the paper, or with R[s-t] as in the code"
+        )
+        grid: Literal["paper", "code"] = option("paper", "wavelengths of Vaswani et al. (2017), or those of tensor2tensor")
+        scaled: bool = option(False, "divide all terms by sqrt(d_h)")
+
+    card = MethodCard(
+        name="tener",
+        title="TENER",
+        citations=("yan-etal-2019-tener",),
+        survey="4.1.2",
+        reference="relative",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        extrapolation="runs",
+        evidence="paper",
+        sites=("encoder",),
+        extended_sites=("decoder", "cross"),
+        parameters="2 * d * L",
+        survey_parameters="2 d L h",
+    )
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        if options.key == "identity":
+            self.projections = frozenset({"query", "value"})
+            if dims.key_width != dims.embed_dim:
+                raise PositionError(
+                    f"tener: key=identity needs keys as wide as queries, and keys are {dims.key_width} wide and queries "
+                    f"{dims.embed_dim}; use key=linear, or equal widths"
+                )
+        self.content_bias = nn.Parameter(torch.empty(dims.num_layers, dims.num_heads, dims.head_dim))
+        self.position_bias = nn.Parameter(torch.empty(dims.num_layers, dims.num_heads, dims.head_dim))
+        for bias in (self.content_bias, self.position_bias):
+            nn.init.xavier_normal_(bias)
+
+    def scale(self, head_dim: int) -> float:
+        return head_dim**-0.5 if self.options.scaled else 1.0
+
+    def content_scores(self, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
+        u, v = (bias[ctx.layer].unsqueeze(-1).to(q.dtype) for bias in (self.content_bias, self.position_bias))  # [H, D, 1]
+        turned = -1 if self.options.sign == "paper" else 1
+
+        def waves(x: Tensor) -> Tensor:
+            grid = "paper" if self.options.grid == "paper" else "fairseq"
+            return sinusoid(x, self.dims.head_dim, "halves", grid).to(q.dtype).unsqueeze(0)
+
+        scores = (k @ u).transpose(-1, -2) + query_products(q + v.transpose(-1, -2), ctx, lambda delta: waves(turned * delta))
+        if self.options.key_term:
+            scores = scores + key_products(k, ctx, lambda delta: waves(-delta))
+        return scores * ctx.scale

@@ -1,0 +1,83 @@
+"""Products of queries with projected sinusoids of distances, and learned biases of content and distance."""
+
+from dataclasses import dataclass
+from typing import Literal, Optional
+
+import torch
+from torch import Tensor, nn
+
+from ...core import AttentionContext, MethodCard, Options, PositionMethod, option
+from ...ops.relative import query_products
+from ...ops.sinusoids import sinusoid
+
+
+class TransformerXL(PositionMethod):
+    """Add products of queries with projected sinusoids of the distance. Two learned vectors are added to all
+    queries: one where they are multiplied with keys, one where with sinusoids.
+
+    Equation: A_ts = ((q_t + u) . k_s + (q_t + v) . W_R R[t-s]) / sqrt(d_h), R[x] = [sin(x w) | cos(x w)], w_i = 10000^(-2i/d);
+        Dai et al. (2019), section 3.3.
+    Shapes: content_scores -> [B, H, T, S].
+    Source: Dai et al. (2019); kimiyoung/transformer-xl; survey, equation 14.
+    Deviations: no dropout on the sinusoids; no memory of earlier segments; the survey counts the projection once a head, which
+        the heads split; encoder and cross-attention are our extension (XLNet has the same form in both directions).
+    Cost: 2 d + L d^2 parameters a stack (L (2 d + d^2) with share=none); memory O(B H T (T + S)); W_R R once a layer and
+        forward, while decoding one row a step.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        share: Literal["layers", "none"] = option("layers", "share u and v across layers, as the authors do, or not")
+        clamp: Optional[int] = option(
+            None, "distance beyond which all distances have the same sinusoid (none: no limit)", minimum=1
+        )
+
+    card = MethodCard(
+        name="xl",
+        title="Transformer-XL",
+        citations=("dai-etal-2019-transformer",),
+        survey="4.1.2",
+        reference="relative",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        extrapolation="runs",
+        evidence="peer",
+        sites=("decoder",),
+        extended_sites=("encoder", "cross"),
+        parameters="2 * d * (1 if share == 'layers' else L) + L * d**2",
+        survey_parameters="2 d + d^2 L h",
+    )
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        layers = 1 if options.share == "layers" else dims.num_layers
+        self.content_bias = nn.Parameter(torch.zeros(layers, dims.num_heads, dims.head_dim))
+        self.position_bias = nn.Parameter(torch.zeros(layers, dims.num_heads, dims.head_dim))
+        for bias in (self.content_bias, self.position_bias):
+            nn.init.normal_(bias, std=0.02)
+        self.projection = nn.Parameter(torch.empty(dims.num_layers, dims.embed_dim, dims.embed_dim))
+        for weight in self.projection:
+            nn.init.xavier_uniform_(weight)
+
+    def content_scores(self, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
+        scale, dtype = ctx.scale, q.dtype
+        content = (k @ (self.of_layer(self.content_bias, ctx) * scale).unsqueeze(-1).to(dtype)).transpose(-1, -2)  # [B, H, 1, S]
+        queries = q + self.of_layer(self.position_bias, ctx).unsqueeze(1).to(dtype)
+        return content + query_products(queries, ctx, lambda delta: self._vectors(delta, ctx).to(dtype) * scale)
+
+    def _vectors(self, delta: Tensor, ctx: AttentionContext) -> Tensor:
+        """W_R R[-delta]: [W] -> [H, W, D]; in counted steps of decoding, those of earlier steps come from the state."""
+        counted = ctx.state is not None and ctx.causal and ctx.keys.start == 0 and ctx.queries.ids.size(1) == 1
+        known = ctx.state.get("xl") if counted else None
+        new = delta if known is None else delta[: len(delta) - known.size(1)]  # the largest distances are the new ones
+        vectors = self._project(new, ctx)
+        if counted:
+            vectors = ctx.state.store_shared("xl", vectors if known is None else torch.cat([vectors, known], 1))
+        return vectors
+
+    def _project(self, delta: Tensor, ctx: AttentionContext) -> Tensor:
+        distance = -delta if self.options.clamp is None else -delta.clamp(-self.options.clamp, self.options.clamp)
+        weight = self.projection[ctx.layer]
+        waves = sinusoid(distance, self.dims.embed_dim, "halves", "paper").to(weight.dtype)
+        return (waves @ weight.transpose(0, 1)).unflatten(-1, (self.dims.num_heads, -1)).transpose(0, 1)

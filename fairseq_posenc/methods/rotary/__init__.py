@@ -1,0 +1,1 @@
+"""Queries and keys rotated by their position."""

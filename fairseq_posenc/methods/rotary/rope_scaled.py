@@ -1,0 +1,140 @@
+"""Rotations scaled to sentences longer than those of the training."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, Optional
+
+import torch
+from torch import Tensor
+
+from ...core import AttentionContext, MethodCard, PositionError, PositionMethod, Positions, option
+from ...ops.precision import at_least_float32
+from ...ops.rotation import Waves, every_channel, rotate
+from ...ops.sinusoids import frequencies
+from .rope import Rope, rotated_width
+
+
+class RopeScaled(PositionMethod):
+    """Rotate queries and keys with lower frequencies: all alike, by the base, by the base and the length, or by wavelength.
+
+    Equation: rope with theta'_i in place of theta_i = base^(-2i/d_r). linear: theta_i / f. ntk: base' = base f^(d_r/(d_r-2)).
+        dynamic: base' = base (f n / L_0 - f + 1)^(d_r/(d_r-2)) for lengths n > L_0. yarn: theta_i ((1 - r_i) + r_i / f), r_i a
+        ramp from wavelengths of L_0/32 to L_0, and sines and cosines times 0.1 ln f + 1.
+    Shapes: rotate_query [B, H, T, D] -> same, rotate_key [B, H, S, D] -> same; dynamic in the decoder: rescale -> [B, H, T, S].
+    Source: Chen et al. (2023), linear; bloc97 (2023), ntk and dynamic; Peng et al. (2024), yarn; Hugging Face's rope utilities.
+    Deviations: yarn's ramp is linear in the index i of the pair between the two pairs of these wavelengths, rounded down and up,
+        as in the authors' code and Hugging Face's, where the paper's is linear in the number of turns within L_0; dynamic
+        counts the length of each source sentence, and in the decoder the words up to the query, so that decoding step by step
+        equals teacher forcing, where the authors leave cached keys rotated as they were; cross-attention is our extension.
+    Cost: as rope; dynamic rotates all keys anew for every query of the decoder that stands beyond L_0.
+    Errors: PositionError where the fraction leaves no pair of channels, or only one for ntk and dynamic, and for trained= with
+        linear or ntk.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Rope.Options):
+        scaling: Literal["linear", "ntk", "dynamic", "yarn"] = option(
+            "linear",
+            "linear lowers all frequencies alike, ntk slow ones more, dynamic as ntk by the length, yarn slow ones alone",
+        )
+        factor: float = option(2.0, "factor f by which sentences may be longer than those of the training", minimum=1.0)
+        trained: int = option(512, "length L_0 of the training, for dynamic and yarn", minimum=1)
+
+        def __post_init__(self):
+            if self.scaling in ("linear", "ntk") and self.trained != type(self).trained:
+                raise PositionError(f"trained has no effect with scaling={self.scaling}; leave it out")
+
+    card = MethodCard(
+        name="rope_scaled",
+        title="Rotary position embedding, stretched (position interpolation, NTK, YaRN)",
+        citations=("peng-etal-2024-yarn",),
+        survey="not in the survey",
+        reference="relative",
+        injection="MAM",
+        learnable=False,
+        recurring=True,
+        extrapolation="runs",
+        evidence="peer",
+        sites=("encoder", "decoder"),
+        extended_sites=("cross",),
+    )
+
+    rescale_reads = "content"
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        self.width = rotated_width(options, dims)
+        self.by_query = options.scaling == "dynamic" and dims.causal
+        if options.scaling in ("ntk", "dynamic") and self.width < 4:
+            raise PositionError(f"rope_scaled: scaling={options.scaling} needs two pairs of channels that are rotated, not one")
+
+    @property
+    def hooks(self):
+        return super().hooks - ({"rotate_query", "rotate_key"} if self.by_query else {"rescale"})
+
+    def rotate_query(self, q: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        return self._rotate(q, at, ctx)
+
+    def rotate_key(self, k: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        return self._rotate(k, at, ctx)
+
+    def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
+        """Rotates all keys anew for each query beyond the trained length, as its frequencies depend on its position."""
+        trained = torch.tensor([[self.options.trained]], device=q.device)
+        q = q * ctx.scale
+        plain = self._rotate_for(q, ctx.queries.ids, trained) @ self._rotate_for(k, ctx.keys.ids, trained).mT
+        rows = []
+        for t in range(q.size(2)):
+            at = ctx.queries.ids[:, t : t + 1]
+            if int(at.max()) < self.options.trained:
+                rows.append(plain[:, :, t : t + 1])
+            else:
+                rows.append(self._rotate_for(q[:, :, t : t + 1], at, at + 1) @ self._rotate_for(k, ctx.keys.ids, at + 1).mT)
+        return torch.cat(rows, 2)
+
+    def _lengths(self, ctx: AttentionContext) -> Optional[Tensor]:
+        """The number of positions of every sentence of keys, [B or 1, 1], for scaling=dynamic."""
+        if self.options.scaling != "dynamic":
+            return None
+        ids = ctx.keys.ids if ctx.key_padding is None else ctx.keys.ids.masked_fill(ctx.key_padding, 0)
+        return ids.amax(-1, keepdim=True) + 1
+
+    def _rotate(self, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        waves = ctx.once((self, at), lambda: self._waves(x, at.ids, self._lengths(ctx)))
+        return rotate(x, waves, self.width // 2, self.options.layout)
+
+    def _rotate_for(self, x: Tensor, ids: Tensor, lengths: Tensor) -> Tensor:
+        """[B, H, T, D] at positions [B or 1, T] of sentences of these lengths."""
+        return rotate(x, self._waves(x, ids, lengths), self.width // 2, self.options.layout)
+
+    def _waves(self, x: Tensor, ids: Tensor, lengths: Optional[Tensor]) -> Waves:
+        """In float64 up to the sines: [B or 1, 1, T, D] each."""
+        angles = ids.double().unsqueeze(-1) * self._frequencies(lengths, ids.device)  # [B or 1, T, pairs]
+        size = 0.1 * math.log(self.options.factor) + 1 if self.options.scaling == "yarn" else 1.0
+        sin, cos = ((size * wave).unsqueeze(1).to(at_least_float32(x).dtype) for wave in (angles.sin(), angles.cos()))
+        return every_channel(sin, cos, self.options.layout, x.size(-1))
+
+    def _frequencies(self, lengths: Optional[Tensor], device: torch.device) -> Tensor:
+        """[pairs], or [B or 1, 1, pairs] for sentences of these lengths, in float64."""
+        width, base, factor = self.width, self.options.base, self.options.factor
+        plain = frequencies(width // 2, width, "paper", base).to(device)
+        if self.options.scaling == "linear":
+            return plain / factor
+        if self.options.scaling == "yarn":
+            ramp = self._ramp().to(device)
+            return plain * (1 - ramp + ramp / factor)
+        grown = torch.tensor(factor, dtype=torch.float64, device=device)
+        if lengths is not None:
+            grown = (factor * lengths.double().unsqueeze(-1) / self.options.trained - (factor - 1)).clamp(min=1.0)
+        # base'^(-2i/d_r) = base^(-2i/d_r) grown^(-2i/(d_r - 2))
+        return plain * grown ** (-2 / (width - 2) * torch.arange(width // 2, dtype=torch.float64, device=device))
+
+    def _ramp(self) -> Tensor:
+        """0 for pairs that turn 32 times within the trained length, 1 for those that do not turn once: [pairs]."""
+
+        def pair(turns: float) -> float:
+            return self.width * math.log(self.options.trained / (turns * 2 * math.pi)) / (2 * math.log(self.options.base))
+
+        low, high = max(math.floor(pair(32)), 0), min(math.ceil(pair(1)), self.width - 1)
+        high = high + 0.001 if low == high else high
+        return ((torch.arange(self.width // 2, dtype=torch.float64) - low) / (high - low)).clamp(0, 1)

@@ -1,0 +1,75 @@
+"""Rotations with sizes that decrease with the distance to earlier keys."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, Positions, option
+from ...ops.precision import at_least_float32
+from ...ops.rotation import Waves, every_channel, rotate
+from ...ops.sinusoids import SinusoidTable
+
+
+class XPos(PositionMethod):
+    """Rotate pairs of channels as rope does, and shrink their products with the distance, those of slow pairs least.
+
+    Equation: A_ts = sum_i zeta_i^((t-s)/512) (R_t q_t)_i . (R_s k_s)_i / sqrt(d_h), zeta_i = (2i + 0.4 d_h) / (1.4 d_h);
+        Sun et al. (2023).
+    Shapes: rotate_query [B, H, T, D] -> same, rotate_key [B, H, S, D] -> same.
+    Source: Sun et al. (2023); torchscale; x-transformers.
+    Deviations: powers count from the middle of max_positions, or from 4 scale_base where that is less, and not from the middle
+        of the current sentence, so that encoded keys stay valid while decoding; this changes nothing but their size, which
+        float16 holds for 4,000 positions past it; posenc_xpos has rope in the encoder, where powers of later keys would grow.
+    Cost: no parameters; keys are encoded once, also while decoding.
+    Errors: PositionError for heads of odd width.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        layout: Literal["interleaved", "halves"] = option("interleaved", "channels of a pair: (2i, 2i + 1) or (i, i + d_h/2)")
+        base: float = option(10000.0, "base of the wavelengths", minimum=1.0)
+        scale_base: float = option(512.0, "distance at which the product of a pair has shrunk to zeta_i", minimum=1.0)
+
+    card = MethodCard(
+        name="xpos",
+        title="xPos",
+        citations=("sun-etal-2023-length",),
+        survey="not in the survey",
+        reference="relative",
+        injection="MAM",
+        learnable=False,
+        recurring=True,
+        extrapolation="runs",
+        evidence="peer",
+        sites=("decoder",),
+        default_specs={"encoder": "rope"},
+    )
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        if dims.head_dim % 2:
+            raise PositionError(f"xpos: heads of {dims.head_dim} channels cannot be rotated in pairs; choose an even width")
+        #: where all sizes are 1; small powers on both sides of it keep float16 from overflowing
+        self.middle = min(dims.max_positions // 2, int(4 * options.scale_base))
+        self.table = SinusoidTable(dims.max_distance + 1, dims.head_dim, "halves", "paper", options.base)
+
+    def rotate_query(self, q: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        return self._encode(q, at, 1, ctx)
+
+    def rotate_key(self, k: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        return self._encode(k, at, -1, ctx)
+
+    def _encode(self, x: Tensor, at: Positions, sign: int, ctx: AttentionContext) -> Tensor:
+        waves = ctx.once((self, at, sign), lambda: self._waves(x, at, sign))
+        return rotate(x, waves, self.dims.head_dim // 2, self.options.layout)
+
+    def _waves(self, x: Tensor, at: Positions, sign: int) -> Waves:
+        """[B or 1, 1, T, D] each."""
+        width = self.dims.head_dim
+        zeta = (torch.arange(0, width, 2, dtype=torch.float64, device=x.device) + 0.4 * width) / (1.4 * width)
+        power = sign / self.options.scale_base * (at.ids.double().unsqueeze(-1) - self.middle)
+        size = (zeta**power).unsqueeze(1)  # [B or 1, 1, T, D/2]
+        sin, cos = ((wave.unsqueeze(1) * size).to(at_least_float32(x).dtype) for wave in self.table(at).chunk(2, -1))
+        return every_channel(sin, cos, self.options.layout, width)

@@ -1,0 +1,102 @@
+"""The encoder: it rolls every sentence to the left edge once, so that column and position are the same for all methods."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from fairseq.models import FairseqEncoder
+from fairseq.modules import LayerNorm
+from torch import Tensor, nn
+
+from ...attention.site_positions import SitePositions
+from ...core import AttentionContext, Positions, SideInputs
+from ..layers.transformer import EncoderLayer, LayerOptions
+from .stack import Stack, reorder
+
+
+def roll(tokens: Tensor, padding_idx: int) -> tuple[Tensor, Tensor]:
+    """Moves left padding to the right: tokens [B, S] -> the same rolled, and how far each row moved, [B, 1]."""
+    shift = (tokens.ne(padding_idx).cumsum(1) == 0).sum(1, keepdim=True)
+    columns = torch.arange(tokens.size(1), device=tokens.device)
+    return tokens.gather(1, (columns + shift) % tokens.size(1)), shift
+
+
+def unroll(weights: Tensor, shift: Tensor) -> Tensor:
+    """Gives the columns of [B, T, S] back the places that they had before `roll`."""
+    columns = torch.arange(weights.size(-1), device=weights.device)
+    index = (columns - shift) % weights.size(-1)  # [B, S]
+    return weights.gather(-1, index.unsqueeze(1).expand_as(weights))
+
+
+def _options(side: Any, layer: int | None) -> LayerOptions:
+    """Those of one layer, or of the one that stands for all (layer None)."""
+    dropped = getattr(side, "drop_residual", None)
+    return LayerOptions(residual=dropped is None or dropped != layer, ffn_kernel=getattr(side, "ffn_kernel", None) or 1)
+
+
+class Encoder(Stack, FairseqEncoder):
+    """A Transformer encoder with positions: tokens [B, S], padded on either side -> fairseq's dictionary of outputs.
+
+    All outputs are right-padded; `source_shift` [B, 1] says how far each sentence moved, for alignments.
+    """
+
+    def __init__(self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding, positions: SitePositions):
+        super().__init__(dictionary)
+        self.build_stack(
+            cfg,
+            cfg.encoder,
+            embed_tokens,
+            positions,
+            lambda layer: EncoderLayer(cfg, positions.projections(layer), _options(cfg.encoder, layer)),
+            cfg.tie_encoder_layers,
+        )
+        self.layer_norm = LayerNorm(cfg.encoder.embed_dim) if cfg.encoder.normalize_before else None
+        self.max_source_positions = cfg.max_source_positions
+        self.side_inputs = positions.side_inputs  # the model adds what its decoder reads
+
+    def forward(
+        self,
+        src_tokens: Tensor,
+        src_lengths: Tensor | None = None,
+        return_all_hiddens: bool = False,
+        side_inputs: Mapping[str, Tensor] | None = None,
+    ) -> dict[str, list[Tensor]]:
+        """`side_inputs` are tensors beside the words, padded as these are; methods find those they declare in their context."""
+        tokens, shift = roll(src_tokens, self.padding_idx)
+        side = SideInputs(side_inputs, self.side_inputs).rolled(shift)
+        padding = tokens.eq(self.padding_idx)
+        padding = padding if padding.any() else None
+        at = Positions.counted(0, tokens.size(1), tokens.device)
+        ctx = self.position.begin(AttentionContext(at, at, key_padding=padding, tokens=tokens, side=side), len(tokens))
+        x, embedded = self.embed(tokens, ctx)
+        if padding is not None:
+            x = x.masked_fill(padding.unsqueeze(-1), 0.0)
+        states = [x] if return_all_hiddens else []
+        masks = self.position.masks(ctx)
+        for index, layer in self.active_layers():
+            here = self.position.at_layer(ctx, index)
+            x = self.position.apply_chain("before_layer", x, ctx=here)
+            x = self.run(layer, x, self.position, here, masks[index])
+            if return_all_hiddens:
+                states.append(x)
+        if self.layer_norm is not None:
+            x = self.layer_norm(x)
+        return {
+            "encoder_out": [x.transpose(0, 1)],  # [B, S, C] -> [S, B, C], fairseq's order
+            "encoder_padding_mask": [] if padding is None else [padding],  # [B, S]
+            "encoder_embedding": [embedded],  # [B, S, C]
+            "encoder_states": [state.transpose(0, 1) for state in states],
+            "src_tokens": [],
+            "src_lengths": [tokens.ne(self.padding_idx).sum(1, keepdim=True, dtype=torch.int32)],
+            "source_shift": [shift],
+            **{f"side.{name}": [tensor] for name, tensor in side.items()},
+            **{f"loss.{name}": [tensor] for name, tensor in ctx.losses.items()},
+        }
+
+    def reorder_encoder_out(self, encoder_out: dict[str, list[Tensor]], new_order: Tensor) -> dict[str, list[Tensor]]:
+        return reorder(encoder_out, new_order, {"encoder_out": 1, "encoder_states": 1})
+
+    def max_positions(self) -> int:
+        return int(min(self.max_source_positions, self.position.limit))

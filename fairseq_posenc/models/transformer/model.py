@@ -1,0 +1,279 @@
+"""The fairseq model: options, refusals, building and loading."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from fairseq import utils
+from fairseq.models import register_model
+from fairseq.models.transformer import TransformerConfig, TransformerModel
+from torch import Tensor, nn
+
+from ...architectures import MODEL
+from ...attention.site_positions import SitePositions
+from ...core import Dims, PositionError
+from ...core.side import declared_by
+from ...criterions import CRITERION
+from ...spec import build, parse
+from .decoder import Decoder
+from .encoder import Encoder
+
+SPEC_OPTIONS = {"encoder": "encoder_position", "decoder": "decoder_position", "cross": "cross_position"}
+
+#: options of stock `transformer` that would have no effect here, and why
+_REFUSED = {
+    "encoder_learned_pos": "positions are chosen by --encoder-position learned",
+    "decoder_learned_pos": "positions are chosen by --decoder-position learned",
+    "no_token_positional_embeddings": "positions are chosen by --encoder-position none --decoder-position none",
+    "encoder_layers_to_keep": "a position method may have parameters of every layer",
+    "decoder_layers_to_keep": "a position method may have parameters of every layer",
+    "encoder_xformers_att_config": "attention is our own",
+    "decoder_xformers_att_config": "attention is our own",
+    "adaptive_input": "embeddings have one width",
+    "adaptive_softmax_cutoff": "the output has one projection",
+    "merge_src_tgt_embed": "use a joined dictionary and --share-all-embeddings",
+    "offload_activations": "use --checkpoint-activations",
+    "no_cross_attention": "the model is an encoder-decoder",
+    "cross_self_attention": "attention to the source has positions of its own",
+    "quant_noise_pq": "projections are plain",
+    "quant_noise_scalar": "projections are plain",
+    "char_inputs": "inputs are tokens",
+    "base_layers": "layers are plain",
+    "export": "the model is not TorchScript",
+}
+
+_MOST_LAYERS = 1000
+
+
+class Refusal(SystemExit):
+    """One clear line on standard error and a non-zero exit, also where fairseq would wrap an exception in another."""
+
+    def __init__(self, message: object):
+        super().__init__(f"fairseq_posenc: {message}")
+
+
+@register_model(MODEL)
+class PositionTransformer(TransformerModel):
+    """A Transformer whose encoder, decoder and attention to the source each take a position spec.
+
+    Raises Refusal for a wrong spec, for options of stock `transformer` that have no effect here, and for a checkpoint of
+    other positions.
+    """
+
+    @classmethod
+    def add_args(cls, parser: argparse.ArgumentParser) -> None:
+        super().add_args(parser)
+        where = {
+            "encoder": "the encoder's input and self-attention",
+            "decoder": "the decoder's input and self-attention",
+            "cross": "the decoder's attention to the source",
+        }
+        for site, option in SPEC_OPTIONS.items():
+            parser.add_argument(
+                f"--{option.replace('_', '-')}", metavar="SPEC", help=f"positions of {where[site]}, e.g. shaw:max_distance=8"
+            )
+        for side in ("encoder", "decoder"):
+            parser.add_argument(
+                f"--tie-{side}-layers", action="store_true", help=f"all {side} layers are one, as in Universal Transformers"
+            )
+            parser.add_argument(
+                f"--{side}-ffn-kernel", type=int, metavar="K",
+                help=f"positions that the feed-forward networks of the {side} see (default: 1, a linear layer)",
+            )  # fmt: skip
+        parser.add_argument(
+            "--encoder-drop-residual", type=int, metavar="LAYER",
+            help="encoder layer, from 0, whose self-attention has no residual connection (default: none)",
+        )  # fmt: skip
+
+    @classmethod
+    def build_model(cls, args: argparse.Namespace, task: Any) -> PositionTransformer:
+        _refuse_options(args, task)
+        try:
+            model = super().build_model(args, task)
+        except PositionError as error:
+            raise Refusal(error) from None
+        except RuntimeError as error:
+            if "allocate memory" not in str(error):
+                raise
+            raise Refusal("there is not enough memory for this model; choose smaller sizes") from None
+        _refuse_criterion(args, model)
+        model.specs = {site: parse(getattr(args, option), site) for site, option in SPEC_OPTIONS.items()}
+        text = "\n".join(f"{site}: {spec.signature}" for site, spec in model.specs.items())
+        # integers and "version" in the name: what averages checkpoints leaves it as it is
+        model.register_buffer("positions_version", torch.tensor(list(text.encode())))
+        return model
+
+    @classmethod
+    def build_encoder(cls, cfg: Any, src_dict: Any, embed_tokens: nn.Embedding) -> Encoder:
+        return Encoder(cfg, src_dict, embed_tokens, _site_positions(cfg, "encoder", cfg.encoder, src_dict))
+
+    @classmethod
+    def build_decoder(cls, cfg: Any, tgt_dict: Any, embed_tokens: nn.Embedding) -> Decoder:
+        positions = (_site_positions(cfg, site, cfg.decoder, tgt_dict) for site in ("decoder", "cross"))
+        return Decoder(cfg, tgt_dict, embed_tokens, *positions)
+
+    def __init__(self, args: Any, encoder: Encoder, decoder: Decoder):
+        super().__init__(args, encoder, decoder)
+        sites = (encoder.position, decoder.position, decoder.cross_position)
+        encoder.side_inputs = declared_by([method.card for at in sites for method in at.methods])
+        encoder.max_source_positions = min(encoder.max_source_positions, decoder.cross_position.key_limit)
+
+    def forward(
+        self,
+        src_tokens: Tensor,
+        src_lengths: Tensor,
+        prev_output_tokens: Tensor,
+        return_all_hiddens: bool = False,
+        features_only: bool = False,
+        alignment_layer: int | None = None,
+        alignment_heads: int | None = None,
+        side_inputs: Mapping[str, Tensor] | None = None,
+    ):
+        encoder_out = self.encoder(src_tokens, src_lengths, return_all_hiddens, side_inputs)
+        return self.decoder(
+            prev_output_tokens,
+            encoder_out,
+            features_only=features_only,
+            alignment_layer=alignment_layer,
+            alignment_heads=alignment_heads,
+        )
+
+    def set_beam_size(self, beam_size: int) -> None:
+        """Called by the generator: rows arrive in groups of `beam_size`, one group a sentence."""
+        self.decoder.set_beam_size(beam_size)
+
+    def load_state_dict(self, state_dict: dict[str, Tensor], strict: bool = True, model_cfg: Any = None, args: Any = None):
+        """Loads our own checkpoints of the same positions, and stock `transformer` checkpoints where positions agree."""
+        given = state_dict.get("positions_version")
+        if given is None:
+            if strict:  # a moving average, which fairseq restores without it, is not strict
+                self._refuse_foreign(state_dict)
+            state_dict = {**state_dict, "positions_version": self.positions_version}
+        else:
+            differences = _differences(given, self.positions_version)
+            if differences:
+                raise Refusal(
+                    f"the checkpoint has other positions than this model ({differences}); "
+                    "train with the checkpoint's positions, or into another --save-dir"
+                )
+            state_dict = {**state_dict, "positions_version": self.positions_version}
+        try:
+            return super().load_state_dict(state_dict, strict, model_cfg, args)
+        except RuntimeError as error:
+            raise Refusal(
+                f"the checkpoint does not fit this model: {_first_problem(error)}; check --arch and its sizes"
+            ) from None
+
+    def _refuse_foreign(self, state_dict: Mapping[str, Tensor]) -> None:
+        """Stock fairseq has learned positions, sinusoids, or none; its checkpoints do not tell the last two apart."""
+        plain = str(self.specs["cross"]) == "none"
+        for site in ("encoder", "decoder"):
+            fitting = ("learned",) if f"{site}.embed_positions.weight" in state_dict else ("sinusoidal", "none")
+            if not plain or str(self.specs[site]) not in fitting:
+                raise Refusal(
+                    f"the checkpoint is not one of ours; one of stock fairseq's transformer with these weights fits "
+                    f"--{site}-position {' or '.join(fitting)} and --cross-position none, "
+                    f"not {self.specs[site]} and {self.specs['cross']}"
+                )
+
+
+def _site_positions(cfg: Any, site: str, side: Any, dictionary: Any) -> SitePositions:
+    own, other = cfg.max_target_positions, cfg.max_source_positions
+    dims = Dims(
+        embed_dim=side.embed_dim,
+        num_heads=side.attention_heads,
+        num_layers=side.layers,
+        max_positions=other if site == "encoder" else own,
+        max_key_positions=own if site == "decoder" else other,
+        padding_idx=dictionary.pad(),
+        vocab_size=len(dictionary),
+        words=dictionary.indices,
+        key_embed_dim=cfg.encoder.embed_dim if site == "cross" else 0,
+    ).at(site)
+    spec = getattr(side if site != "cross" else cfg, "position" if site != "cross" else "cross_position")
+    return SitePositions(build(spec, dims, site), dims, site)
+
+
+def _refuse_options(args: argparse.Namespace, task: Any) -> None:
+    defaults = TransformerConfig()
+    for option, reason in _REFUSED.items():
+        given = getattr(args, option, None)
+        if given and given != getattr(defaults, option, None):
+            raise Refusal(f"--{option.replace('_', '-')} is not supported: {reason}")
+    if utils.eval_bool(str(getattr(task.cfg, "left_pad_target", False))):
+        raise Refusal("--left-pad-target is not supported: decoding counts target positions from the left; leave it out")
+    if getattr(args, "ddp_backend", None) == "fully_sharded":
+        raise Refusal("--ddp-backend fully_sharded is not supported; use legacy_ddp or pytorch_ddp")
+    for side in ("encoder", "decoder"):
+        _refuse_sizes(args, side)
+        width, heads = getattr(args, f"{side}_embed_dim"), getattr(args, f"{side}_attention_heads")
+        if width % heads:
+            raise Refusal(f"--{side}-embed-dim {width} must be divisible by --{side}-attention-heads {heads}")
+    _refuse_layer_options(args)
+    for option in ("decoder_input_dim", "decoder_output_dim"):
+        if getattr(args, option, args.decoder_embed_dim) != args.decoder_embed_dim:
+            raise Refusal(f"--{option.replace('_', '-')} is not supported: it must equal --decoder-embed-dim")
+
+
+def _refuse_criterion(args: argparse.Namespace, model: PositionTransformer) -> None:
+    """Another criterion than ours would leave out what the methods add to the loss."""
+    given = getattr(args, "criterion", CRITERION)
+    at = (model.encoder.position, model.decoder.position, model.decoder.cross_position)
+    adding = [method.card.name for positions in at for method in positions.methods if method.adds_losses]
+    if adding and given != CRITERION:
+        raise Refusal(f"{adding[0]} adds to the training loss, which --criterion {given} leaves out; use --criterion {CRITERION}")
+
+
+def _refuse_layer_options(args: argparse.Namespace) -> None:
+    for side in ("encoder", "decoder"):
+        kernel = getattr(args, f"{side}_ffn_kernel", None)
+        if kernel is not None and (kernel < 1 or (side == "encoder" and kernel % 2 == 0)):
+            raise Refusal(f"--{side}-ffn-kernel {kernel} is not allowed: it is a positive{' odd' * (side == 'encoder')} number")
+    dropped = getattr(args, "encoder_drop_residual", None)
+    if dropped is None:
+        return
+    if not 0 <= dropped < args.encoder_layers:
+        raise Refusal(f"--encoder-drop-residual {dropped}: that layer does not exist; layers are 0 to {args.encoder_layers - 1}")
+    if getattr(args, "tie_encoder_layers", False) or getattr(args, "encoder_layerdrop", 0):
+        raise Refusal(
+            "--encoder-drop-residual changes one layer, and --tie-encoder-layers or --encoder-layerdrop leave none to itself"
+        )
+
+
+def _refuse_sizes(args: argparse.Namespace, side: str) -> None:
+    """Refuses what no model has; a checkpoint may ask for any of it."""
+    layers = getattr(args, f"{side}_layers")
+    if not 0 <= layers <= _MOST_LAYERS:
+        raise Refusal(f"--{side}-layers {layers} must be 0 to {_MOST_LAYERS}")
+    for kind in ("embed_dim", "attention_heads", "ffn_embed_dim"):
+        size = getattr(args, f"{side}_{kind}")
+        if size < 1:
+            raise Refusal(f"--{side}-{kind.replace('_', '-')} {size} must be at least 1")
+
+
+def _differences(given: Tensor, own: Tensor) -> str:
+    """The sites whose specs differ, as 'encoder: t5:... instead of rope:...', or nothing."""
+    lines = ["".join(map(chr, text.tolist())).splitlines() for text in (given, own)]
+    rows = [dict(line.partition(": ")[::2] for line in text) for text in lines]
+    return "; ".join(
+        f"{site}: {rows[0].get(site)} instead of {spec}"
+        for site, spec in rows[1].items()
+        if not _same_spec(rows[0].get(site, ""), spec)
+    )
+
+
+def _same_spec(given: str, own: str) -> bool:
+    """Whether two texts say the same: an older version's lacks options that have come since, and means their defaults."""
+    try:
+        return parse(given) == parse(own)
+    except PositionError:
+        return given == own
+
+
+def _first_problem(error: RuntimeError) -> str:
+    """The first line of torch's list that says what is wrong."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    return next((line.rstrip(".") for line in lines[1:] if line), lines[0])

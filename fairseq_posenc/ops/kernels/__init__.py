@@ -1,0 +1,1 @@
+"""Kernels with backward passes of their own."""

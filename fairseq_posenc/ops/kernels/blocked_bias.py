@@ -1,0 +1,111 @@
+"""Attention with a bias, computed in blocks, for long sentences on a CPU.
+
+There, torch's fused kernel has no gradient for a bias, and its fallback stores several tensors of the size of the scores.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..precision import at_least_float32
+
+#: scores of one block; a few tensors of this size fit a core's cache
+_BLOCK_SCORES = 2**19
+#: scores of one head from which the blocked kernel is no slower than torch's fallback
+_PREFER_FROM_SCORES = 2**18
+#: fewest blocks of a causal attention; each block skips the keys after its last query
+_FEWEST_CAUSAL_BLOCKS = 4
+
+
+def merged(bias: Tensor, allowed: Tensor | None) -> Tensor:
+    """The bias, with -inf where `allowed` is false."""
+    return bias if allowed is None else bias.where(allowed, float("-inf"))
+
+
+def prefer_blocked(q: Tensor, k: Tensor, bias: Tensor, causal: bool) -> bool:
+    """Whether `BiasedAttention` is better than torch's scaled_dot_product_attention with the merged bias."""
+    needs_bias_gradient = torch.is_grad_enabled() and bias.requires_grad
+    skips_keys = causal and not torch.is_grad_enabled()
+    long_enough = q.size(2) * k.size(2) >= _PREFER_FROM_SCORES
+    return (needs_bias_gradient or skips_keys) and q.device.type == "cpu" and long_enough
+
+
+def lacks_fused_gradient(q: Tensor, bias: Tensor) -> bool:
+    """Whether torch has no fused kernel for the gradient of a bias; `plain_attention` is then faster than its fallback."""
+    full_precision = q.dtype in (torch.float32, torch.float64)
+    return q.device.type == "cpu" and full_precision and torch.is_grad_enabled() and bias.requires_grad
+
+
+def plain_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, dropout: float, scale: float) -> Tensor:
+    """softmax(scale q k^T + mask) v, for masks that leave every query a key; torch's fallback looks for those that do not."""
+    weights = ((q * scale) @ k.transpose(-1, -2) + mask).softmax(-1)
+    return F.dropout(weights, dropout) @ v
+
+
+class BiasedAttention(torch.autograd.Function):
+    """Attention with an additive bias; the backward pass recomputes attention weights block by block.
+
+    Equation: softmax(scale q k^T + bias) v, where `allowed`.
+    Shapes: q [B, H, T, D], k and v [B, H, S, D], bias [B or 1, H or 1, T, S], allowed bool [B or 1, H or 1, T or 1, S] or None;
+        -> [B, H, T, D]. `mask` is the bias merged with `allowed` and detached; with `causal`, the mask hides the keys after
+        each query.
+    Cost: no [B, H, T, S] tensor is stored.
+    """
+
+    @staticmethod
+    def forward(
+        ctx, q: Tensor, k: Tensor, v: Tensor, bias: Tensor, allowed: Tensor | None, mask: Tensor, causal: bool, scale: float
+    ) -> Tensor:
+        ctx.causal, ctx.scale = causal, scale
+        out = q.new_empty(*q.shape[:3], v.size(3))
+        for rows, keys in _blocks(q.size(2), q.size(2), k.size(2), causal):
+            out[:, :, rows] = F.scaled_dot_product_attention(  # fused, because the mask has no gradient
+                q[:, :, rows], k[:, :, keys], v[:, :, keys], attn_mask=mask[:, :, rows, keys], scale=scale
+            )
+        # keep what is smaller: the merged mask, or the bias and the mask, which layers may share
+        bias, allowed = (mask, None) if mask.shape == bias.shape else (bias, allowed)
+        ctx.save_for_backward(q, k, v, bias, allowed, out)
+        return out
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):
+        q, k, v, bias, allowed, out = ctx.saved_tensors
+        grad_k, grad_v, grad_bias = (torch.zeros_like(x, dtype=at_least_float32(x).dtype) for x in (k, v, bias))
+        grad_q = torch.empty_like(q)
+        average = at_least_float32(grad * out).sum(-1, keepdim=True)  # of the gradients of a query's weights, [B, H, T, 1]
+        queries = max(1, _BLOCK_SCORES // (q.size(1) * k.size(2)))
+        blocks = list(_blocks(q.size(2), queries, k.size(2), ctx.causal))
+        for b, (rows, keys) in itertools.product(range(q.size(0)), blocks):
+            q_block, k_block, v_block, grad_block = (
+                at_least_float32(x) for x in (q[b, :, rows], k[b, :, keys], v[b, :, keys], grad[b, :, rows])
+            )
+            q_block = q_block * ctx.scale
+            # products, then sums in place: baddbmm_ copies its factors where they are transposed
+            scores = (q_block @ k_block.mT).add_(_block_of(bias, b, rows, keys))  # [H, rows, keys]
+            if allowed is not None:
+                scores.masked_fill_(~_block_of(allowed, b, rows, keys), float("-inf"))
+            weights = scores.softmax(-1)
+            grad_v[b, :, keys] += weights.mT @ grad_block
+            grad_scores = (grad_block @ v_block.mT).sub_(average[b, :, rows]).mul_(weights)
+            grad_bias_block = _block_of(grad_bias, b, rows, keys)
+            grad_bias_block += grad_scores.sum_to_size(grad_bias_block.shape)
+            grad_q[b, :, rows] = (grad_scores @ k_block).mul_(ctx.scale)
+            grad_k[b, :, keys] += grad_scores.mT @ q_block
+        return grad_q, grad_k.to(k.dtype), grad_v.to(v.dtype), grad_bias.to(bias.dtype), None, None, None, None
+
+
+def _block_of(x: Tensor, sentence: int, rows: slice, keys: slice) -> Tensor:
+    """[B or 1, H or 1, T or 1, S] -> one block of one sentence, [H or 1, rows or 1, keys]; a view."""
+    return x[sentence if x.size(0) > 1 else 0, :, rows if x.size(2) > 1 else slice(None), keys]
+
+
+def _blocks(queries: int, size: int, keys: int, causal: bool) -> Iterator[tuple[slice, slice]]:
+    """Blocks of `size` queries, each with the keys that its queries may attend to."""
+    size = min(size, -(-queries // _FEWEST_CAUSAL_BLOCKS)) if causal else size
+    for row in range(0, queries, size):
+        yield slice(row, row + size), slice(0, min(row + size, keys) if causal else keys)

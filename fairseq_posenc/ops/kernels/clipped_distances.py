@@ -1,0 +1,94 @@
+"""Columns of clipped distances spread over keys, and keys summed into such columns: the gradients of each other.
+
+Where positions are counted, only keys near a query are gathered or scattered; all others share one of the two end columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from ...core import Positions
+from ..distances import distances, table_row
+from ..precision import at_least_float32
+
+#: queries that share one range of near keys
+_ROWS = 64
+
+
+class SpreadClipped(torch.autograd.Function):
+    """[B, H, T, 2 * limit + 1] -> [B, H, T, S]: each key gets the column of its clipped distance."""
+
+    @staticmethod
+    def forward(ctx, columns: Tensor, queries: Positions, keys: Positions, limit: int) -> Tensor:
+        ctx.positions = queries, keys, limit
+        if not _is_one_counted_query(queries, keys):
+            index = clipped_columns(queries, keys, limit).unsqueeze(1)
+            return columns.gather(-1, index.expand(*columns.shape[:2], -1, -1))
+        ((_, near),) = _near_keys(queries, keys, limit)
+        before, after = near.start, keys.ids.size(1) - near.stop
+        ends = columns[..., :1].expand(-1, -1, -1, before), columns[..., -1:].expand(-1, -1, -1, after)
+        return torch.cat([ends[0], columns[..., _columns_of(near, queries, keys, limit)], ends[1]], -1)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):
+        return CollectClipped.apply(grad, *ctx.positions), None, None, None
+
+
+class CollectClipped(torch.autograd.Function):
+    """[B, H, T, S] -> [B, H, T, 2 * limit + 1]: sums over the keys of each clipped distance, accumulated in float32."""
+
+    @staticmethod
+    def forward(ctx, weights: Tensor, queries: Positions, keys: Positions, limit: int) -> Tensor:
+        ctx.positions = queries, keys, limit
+        one_query, dtype = _is_one_counted_query(queries, keys), at_least_float32(weights[:0]).dtype
+        index = None if one_query else clipped_columns(queries, keys, limit)
+        out = weights.new_zeros(*weights.shape[:-1], 2 * limit + 1, dtype=dtype)
+        for rows, near in _near_keys(queries, keys, limit):
+            target, block = out[:, :, rows], weights[:, :, rows]
+            if one_query:
+                target[..., _columns_of(near, queries, keys, limit)] = block[..., near]
+            else:
+                columns = index[:, None, rows, near].expand(*weights.shape[:2], -1, -1)
+                target.scatter_add_(-1, columns, block[..., near].to(dtype))
+            # a sum of the keys beyond is faster than a scatter
+            if near.start > 0:
+                target[..., 0] += block[..., : near.start].sum(-1, dtype=dtype)
+            if near.stop < block.size(-1):
+                target[..., -1] += block[..., near.stop :].sum(-1, dtype=dtype)
+        return out.to(weights.dtype)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):
+        return SpreadClipped.apply(grad, *ctx.positions), None, None, None
+
+
+def clipped_columns(queries: Positions, keys: Positions, limit: int) -> Tensor:
+    """The column of every clipped distance: [B or 1, T, S], from 0 to 2 * limit."""
+    return table_row(distances(queries, keys), limit)
+
+
+def _is_one_counted_query(queries: Positions, keys: Positions) -> bool:
+    """Whether there is one counted query, as in decoding: the columns of its near keys are consecutive."""
+    return queries.start is not None and keys.start is not None and queries.ids.size(1) == 1
+
+
+def _columns_of(near: slice, queries: Positions, keys: Positions, limit: int) -> slice:
+    """The columns of the near keys of one counted query."""
+    first = near.start + keys.start - queries.start + limit
+    return slice(first, first + near.stop - near.start)
+
+
+def _near_keys(queries: Positions, keys: Positions, limit: int) -> Iterator[tuple[slice, slice]]:
+    """Blocks of queries, each with the range of keys outside which every distance is clipped."""
+    rows, columns = queries.ids.size(1), keys.ids.size(1)
+    if queries.start is None or keys.start is None:
+        yield slice(0, rows), slice(0, columns)
+        return
+    ahead = queries.start - keys.start
+    for row in range(0, rows, _ROWS):
+        last = min(row + _ROWS, rows)
+        first, end = (min(max(edge + ahead, 0), columns) for edge in (row - limit, last + limit))
+        yield slice(row, last), slice(first, end)

@@ -1,0 +1,129 @@
+"""Products with one vector for every distance, computed in blocks of rows.
+
+Neither a [T, S, D] nor a [T, T + S] tensor is stored, and no product is computed for distances that do not occur in a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple, Optional
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from ..precision import at_least_float32
+
+#: blocks of rows on a CPU, and the fewest rows of one
+_BLOCKS, _FEWEST_ROWS = 8, 8
+
+
+class Layout(NamedTuple):
+    """How distances are numbered: the distance s - t of row t and column s has vector s - t + offset.
+
+    With `needed`, only columns up to their row ("before") or from it on ("after") are needed; the others may hold any number.
+    """
+
+    offset: int
+    needed: Optional[Literal["before", "after"]] = None
+
+    def blocks(self, rows: int, columns: int, device: torch.device) -> Iterator[tuple[slice, slice, slice]]:
+        """Blocks of rows, the columns that these need, and the vectors of the distances between them."""
+        size = rows_per_block(rows, device)
+        for first in range(0, rows, size):
+            end = min(first + size, rows)
+            left, right = first if self.needed == "after" else 0, end if self.needed == "before" else columns
+            lowest, highest = left - (end - 1), right - 1 - first
+            yield slice(first, end), slice(left, right), slice(lowest + self.offset, highest + self.offset + 1)
+
+
+def rows_per_block(rows: int, device: torch.device) -> int:
+    return min(rows, max(_FEWEST_ROWS, -(-rows // _BLOCKS))) if device.type == "cpu" else rows
+
+
+class DistanceScores(torch.autograd.Function):
+    """x_t . r[s - t]: x [B, H, T, D], vectors [H or 1, W, D] -> [B, H, T, columns]."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, vectors: Tensor, columns: int, layout: Layout) -> Tensor:
+        grouped = _grouped(x, vectors).contiguous()
+        ctx.layout, ctx.sizes = layout, x.shape[:2]
+        ctx.save_for_backward(grouped, vectors)
+        return _scores(grouped, vectors, columns, ctx.sizes, layout)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor):
+        x, vectors = ctx.saved_tensors
+        grad_x, grad_vectors = torch.empty_like(x), torch.zeros_like(vectors, dtype=at_least_float32(vectors).dtype)
+        for rows, near, along in _by_distance(grad, vectors, ctx.layout):
+            grad_x[:, rows] = torch.bmm(along, vectors[:, near]).view_as(grad_x[:, rows])
+            grad_vectors[:, near] += torch.bmm(along.mT, x[:, rows].flatten(1, 2))
+        return _ungrouped(grad_x, ctx.sizes), grad_vectors.to(vectors.dtype), None, None
+
+
+class DistanceSums(torch.autograd.Function):
+    """sum_s w_ts r[s - t]: weights [B, H, T, S], vectors [H or 1, W, D] -> [B, H, T, D]."""
+
+    @staticmethod
+    def forward(ctx, weights: Tensor, vectors: Tensor, layout: Layout) -> Tensor:
+        ctx.layout = layout
+        ctx.save_for_backward(weights, vectors)
+        out = weights.new_empty(*_grouped(weights, vectors).shape[:3], vectors.size(2))
+        for rows, near, along in _by_distance(weights, vectors, layout):
+            out[:, rows] = torch.bmm(along, vectors[:, near]).view_as(out[:, rows])
+        return _ungrouped(out, weights.shape[:2])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor):
+        weights, vectors = ctx.saved_tensors
+        grad_vectors = torch.zeros_like(vectors, dtype=at_least_float32(vectors).dtype)
+        grad = _grouped(grad, vectors).contiguous()
+        for rows, near, along in _by_distance(weights, vectors, ctx.layout):
+            grad_vectors[:, near] += torch.bmm(along.mT, grad[:, rows].flatten(1, 2))
+        grad_weights = _scores(grad, vectors, weights.size(3), weights.shape[:2], ctx.layout)
+        return grad_weights, grad_vectors.to(vectors.dtype), None
+
+
+def _scores(x: Tensor, vectors: Tensor, columns: int, sizes: torch.Size, layout: Layout) -> Tensor:
+    """x [G, T, N, D] -> [B, H, T, columns], `sizes` being B and H."""
+    shape = *sizes, x.size(1), columns
+    out = x.new_empty(shape) if layout.needed is None else x.new_zeros(shape)
+    target = _grouped(out, vectors)
+    for rows, keys, near in layout.blocks(x.size(1), columns, x.device):
+        block = x[:, rows]
+        along = torch.bmm(block.flatten(1, 2), vectors[:, near].mT).view(*block.shape[:3], -1)
+        target[:, rows, :, keys] = _by_column(along, keys.stop - keys.start)
+    return out
+
+
+def _by_distance(scores: Tensor, vectors: Tensor, layout: Layout) -> Iterator[tuple[slice, slice, Tensor]]:
+    """Blocks of [B, H, T, S] with distances in place of columns, zero where there is none: rows, vectors, [G, rows * N, W]."""
+    scores = _grouped(scores, vectors)
+    groups, length, size, columns = scores.shape
+    along = None
+    for rows, keys, near in layout.blocks(length, columns, scores.device):
+        shape = (groups, rows.stop - rows.start, size, near.stop - near.start)
+        if along is None or along.shape != shape:  # what one block leaves zero, the next one does
+            along = scores.new_zeros(shape)
+        _by_column(along, keys.stop - keys.start).copy_(scores[:, rows, :, keys])
+        yield rows, near, along.flatten(1, 2)
+
+
+def _by_column(along: Tensor, columns: int) -> Tensor:
+    """[G, rows, N, rows + columns - 1] by distance -> [G, rows, N, columns]; a view."""
+    groups, rows, size, width = along.shape
+    # each row starts one distance before the row above it
+    strides = rows * size * width, size * width - 1, width, 1
+    return along.as_strided((groups, rows, size, columns), strides, along.storage_offset() + rows - 1)
+
+
+def _grouped(x: Tensor, vectors: Tensor) -> Tensor:
+    """[B, H, T, D] -> [G, T, N, D], N rows for each of the G tables of vectors; a view of a contiguous tensor."""
+    return x.permute(2, 0, 1, 3).flatten(1, 2).unsqueeze(0) if vectors.size(0) == 1 else x.permute(1, 2, 0, 3)
+
+
+def _ungrouped(x: Tensor, sizes: torch.Size) -> Tensor:
+    """[G, T, N, D] -> [B, H, T, D], the inverse of `_grouped`; a view."""
+    return x[0].unflatten(1, sizes).permute(1, 2, 0, 3) if x.size(0) == 1 else x.permute(2, 0, 1, 3)

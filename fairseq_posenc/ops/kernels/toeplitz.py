@@ -1,0 +1,49 @@
+"""Matrices that are constant along diagonals, and sums along the diagonals of a matrix: the gradients of each other.
+
+Neither uses an index tensor or a scatter; on a CPU, the sums are many times faster than torch's gradient of `unfold`.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+#: rows whose diagonals are summed at a time; they fit a core's cache
+_ROWS = 64
+
+
+class Toeplitz(torch.autograd.Function):
+    """[..., T + S - 1] by ascending distance s - t -> [..., T, S]."""
+
+    @staticmethod
+    def forward(ctx, values: Tensor, columns: int) -> Tensor:
+        return values.unfold(-1, columns, 1).flip(-2)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):
+        return DiagonalSums.apply(grad), None
+
+
+class DiagonalSums(torch.autograd.Function):
+    """[..., T, S] -> [..., T + S - 1] by ascending distance s - t."""
+
+    @staticmethod
+    def forward(ctx, matrix: Tensor) -> Tensor:
+        *leading, rows, columns = matrix.shape
+        ctx.columns = columns
+        sums = matrix.new_zeros(*leading, rows + columns - 1)
+        height = min(_ROWS, rows)
+        # `block` writes rows of `skewed` that are one element shorter, so each row starts one element before the row above it
+        skewed = matrix.new_zeros(*leading, height, columns + height)
+        block = skewed.flatten(-2)[..., height - 1 : -1].unflatten(-1, (height, -1))[..., :columns]
+        for start in range(0, rows, height):
+            count = min(height, rows - start)
+            block[..., : height - count, :] = 0
+            block[..., height - count :, :] = matrix[..., start : start + count, :]
+            first, width = rows - start - count, columns + count - 1
+            sums[..., first : first + width] += skewed.sum(-2)[..., :width]
+        return sums
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):
+        return Toeplitz.apply(grad, ctx.columns)

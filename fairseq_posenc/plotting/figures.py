@@ -1,0 +1,221 @@
+"""Panels on paper, without a display."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import textwrap
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..core import PositionError
+from .panels import Panel, decay_of, meanings, row_of
+from .scales import is_constant
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FORMATS = (".png", ".svg", ".pdf")
+
+#: below the middle blue, above it red, which colour-blind readers tell apart
+_COLOURS, _MASKED, _LINE, _FAINT = "RdBu_r", "#dcdcdc", "#0072B2", "#555555"
+_STYLE = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib: the same everywhere
+    "font.size": 8,
+    "axes.linewidth": 0.5,
+    "svg.hashsalt": "posenc",  # the same file from the same numbers
+    "svg.fonttype": "none",
+}
+_DRAWN = " *"
+_READING = "Queries down, keys across; every position has the same content. Grey: a query may not look there."
+
+#: width and height of a panel in inches, and how many rows a picture may have
+_PANEL, _MOST_ROWS = (3.1, 3.0), 100
+
+#: of the atlas, in pixels of its PNG: a cell of 32 x 32 positions has whole pixels
+_DPI, _SIDE, _PITCH_X, _PITCH_Y, _COLUMNS, _MARGIN, _TOP = 100, 128, 156, 198, 10, 16, 58
+
+
+def require_writable(path: Path) -> None:
+    """Raises PositionError before anything is computed that could not be saved."""
+    if path.suffix not in FORMATS:
+        raise PositionError(f"--output {path}: a picture is one of {', '.join(FORMATS)}")
+    if not path.parent.is_dir():
+        raise PositionError(f"--output {path}: {path.parent} is no folder; make it first")
+    if path.is_dir():
+        raise PositionError(f"--output {path} is a folder; name a file")
+    if not os.access(path.parent, os.W_OK):
+        raise PositionError(f"--output {path}: {path.parent} cannot be written to; choose another folder")
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Writes the figure in the format of its name; raises PositionError where that fails."""
+    import matplotlib
+
+    metadata: dict[str, Any] = {".png": {"Software": None}, ".pdf": {"CreationDate": None}}.get(path.suffix, {"Date": None})
+    data = io.BytesIO()
+    with matplotlib.rc_context(_STYLE):
+        figure.savefig(data, format=path.suffix[1:], metadata=metadata)
+    try:
+        path.write_bytes(data.getvalue())
+    except OSError as error:
+        raise PositionError(f"--output {path} cannot be written: {error.strerror}") from None
+
+
+def draw(panels: Sequence[Panel], curves: bool = False) -> Figure:
+    """A grid of matrices with their colours, or one row for each, with the row of one query and the decay with distance."""
+    return _styled(_curves if curves else _grid, panels)
+
+
+def draw_atlas(panels: Sequence[Panel]) -> Figure:
+    """All panels side by side in the order of their families, each with its own scale of colours."""
+    return _styled(_atlas, panels)
+
+
+def _styled(plot: Any, panels: Sequence[Panel]) -> Figure:
+    for logger in ("matplotlib", "PIL", "fontTools"):  # fairseq lets the root logger print everything
+        logging.getLogger(logger).setLevel(logging.WARNING)
+    import matplotlib
+
+    with matplotlib.rc_context(_STYLE):
+        return plot(panels)
+
+
+def _figure(rows: int, columns: int, panels: Sequence[Panel]) -> tuple[Figure, list[list[Axes]]]:
+    """Axes in rows and columns, and below them how to read them."""
+    from matplotlib.figure import Figure
+
+    if rows > _MOST_ROWS:
+        raise PositionError(f"{len(panels)} panels do not fit into one picture; draw fewer specs, or one head of each")
+    width = columns * _PANEL[0]
+    lines = textwrap.wrap(" ".join([_READING, *map(_sentence, meanings(panels))]), int(width * 18))
+    below = 0.13 * len(lines) + 0.15
+    height = rows * _PANEL[1] + below + 0.1  # titles reach a little higher than their pad
+    figure = Figure((width, height), dpi=150, layout="constrained")
+    figure.get_layout_engine().set(rect=(0, below / height, 1, 1 - (below + 0.1) / height))
+    figure.text(0.08 / width, 0.05 / height, "\n".join(lines), color=_FAINT, fontsize=7)
+    return figure, figure.subplots(rows, columns, squeeze=False).tolist()
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _grid(panels: Sequence[Panel]) -> Figure:
+    columns = min(4, len(panels))
+    rows = -(-len(panels) // columns)
+    figure, axes = _figure(rows, columns, panels)
+    flat = [axis for line in axes for axis in line]
+    for axis, panel in zip(flat, panels):
+        _matrix(figure, axis, panel)
+    for axis in flat[len(panels) :]:
+        axis.remove()
+    return figure
+
+
+def _curves(panels: Sequence[Panel]) -> Figure:
+    figure, axes = _figure(len(panels), 3, panels)
+    for (matrix, row, decay), panel in zip(axes, panels):
+        _matrix(figure, matrix, panel)
+        query, constant = len(panel.values) // 2, is_constant(panel.values)
+        _line(row, *row_of(panel, query), f"query {query}", "key", query, constant)
+        _line(decay, *decay_of(panel), "mean by distance", "key - query", 0, constant)
+    return figure
+
+
+def _matrix(figure: Figure, axis: Axes, panel: Panel) -> None:
+    bar = figure.colorbar(_image(axis, panel), ax=axis, fraction=0.046, pad=0.03)
+    bar.outline.set_linewidth(0.5)
+    bar.ax.tick_params(labelsize=7, length=2)
+    facts = f"{panel.site}, {panel.quantity}\n" + ", ".join(filter(None, [panel.heads, panel.origin]))
+    axis.set_title(panel.title, fontsize=9, loc="left", pad=25)
+    note = axis.annotate(facts, (0, 1), (0, 22), "axes fraction", "offset points", va="top", fontsize=7, color=_FAINT)
+    note.set_in_layout(False)  # else a long line would make its column wide
+    axis.set_xlabel("key", fontsize=7)
+    axis.set_ylabel("query", fontsize=7)
+    axis.tick_params(labelsize=7, length=2)
+
+
+def _image(axis: Axes, panel: Panel) -> Any:
+    import matplotlib
+    from matplotlib.colors import ListedColormap
+
+    scale = panel.scale
+    steps = [scale.first + (scale.last - scale.first) * step / 255 for step in range(256)]
+    colours = ListedColormap(matplotlib.colormaps[_COLOURS](steps))
+    axis.set_facecolor(_MASKED)
+    return axis.imshow(panel.values.numpy(), cmap=colours, vmin=scale.low, vmax=scale.high, interpolation="nearest")
+
+
+def _line(axis: Axes, x: Sequence[int], y: Sequence[float], title: str, label: str, mark: int, constant: bool) -> None:
+    axis.axvline(mark, color="#cccccc", linewidth=0.8)
+    axis.plot(x, y, color=_LINE, linewidth=1.2, marker="o", markersize=2)
+    axis.set_title(title, fontsize=8, loc="left")
+    axis.set_xlabel(label, fontsize=7)
+    axis.tick_params(labelsize=7, length=2)
+    axis.grid(color="#eeeeee")
+    axis.set_axisbelow(True)
+    if constant and y:  # else the axis would show rounding
+        middle, room = y[0], abs(y[0]) / 2 or 1.0
+        axis.set_ylim(middle - room, middle + room)
+
+
+def _atlas(panels: Sequence[Panel]) -> Figure:
+    from matplotlib.figure import Figure
+
+    rows = -(-len(panels) // _COLUMNS)
+    width = 2 * _MARGIN + _COLUMNS * _PITCH_X - (_PITCH_X - _SIDE)
+    height = _TOP + rows * _PITCH_Y + 8
+    figure = Figure((width / _DPI, height / _DPI), dpi=_DPI)
+
+    def at(column: float, row: float, down: float) -> tuple[float, float]:
+        return (_MARGIN + column * _PITCH_X) / width, 1 - (_TOP + row * _PITCH_Y + down) / height
+
+    figure.text(*at(0, 0, -30), f"What {len(panels)} position methods do to attention", fontsize=13, weight="bold")
+    for number, panel in enumerate(panels):
+        row, column = divmod(number, _COLUMNS)
+        x, y = at(column, row, 54 + _SIDE)
+        axis = figure.add_axes((x, y, _SIDE / width, _SIDE / height), xticks=[], yticks=[])
+        _image(axis, panel)
+        for spine in axis.spines.values():
+            spine.set_color("#999999")
+        figure.text(*at(column, row, 34), f"{panel.title}{_DRAWN * panel.origin.startswith('drawn')}", fontsize=9)
+        figure.text(*at(column, row, 49), _short(panel), fontsize=7.5, color=_FAINT)
+    for row in range(rows):
+        line = list(enumerate(panels[row * _COLUMNS : (row + 1) * _COLUMNS]))
+        for family, members in groupby(line, key=lambda item: item[1].family):
+            columns = [column for column, _ in members]
+            (left, y), right = at(columns[0], row, 18), at(columns[-1], row, 0)[0] + _SIDE / width
+            figure.add_artist(_rule(figure, left, right, y))
+            figure.text(left, y + 4 / height, family, fontsize=10, weight="bold", color="#222222")
+    _legend(figure, panels, at)
+    return figure
+
+
+def _rule(figure: Figure, left: float, right: float, y: float) -> Any:
+    from matplotlib.lines import Line2D
+
+    return Line2D([left, right], [y, y], color="#222222", linewidth=1, transform=figure.transFigure)
+
+
+def _short(panel: Panel) -> str:
+    return f"{panel.site}, {panel.quantity.split(' of position')[0]}"
+
+
+def _legend(figure: Figure, panels: Sequence[Panel], at: Any) -> None:
+    last, column = divmod(len(panels) - 1, _COLUMNS)
+    text = [
+        _READING,
+        f"{len(panels[0].values)} positions, first head of the first site of the authors.",
+        "Each panel has a scale of its own: from blue by white at 0 to red, or where all numbers have one sign, from white.",
+        "Learned parameters have their initial values; those of methods with * would change nothing yet and are drawn at random.",
+        "Of methods that draw noise, the mean of many draws.",
+        *map(_sentence, meanings(panels)),
+    ]
+    room = (_COLUMNS - 1 - column) * _PITCH_X
+    lines = [line for sentence in text for line in textwrap.wrap(sentence, int(room / 7))]
+    figure.text(*at(column + 1, last, 18), "\n".join(lines), fontsize=9, va="top", linespacing=1.4, color="#222222")

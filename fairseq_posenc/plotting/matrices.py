@@ -1,0 +1,175 @@
+"""What the positions of one site do to attention, as numbers: a matrix over queries and keys of constant content."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..attention.multihead import Attention
+from ..attention.site_positions import SitePositions
+from ..core import AttentionContext, Dims, Positions
+from ..core.hooks import IN_MATRIX, Kind, Phase, hooks_where
+
+COSINE = "cosine of position vectors"
+SCORE = "score"
+CHANGE = "change of score"
+WEIGHT = "weight"
+
+#: hooks that change the vectors of which queries and keys are made
+_VECTORS = hooks_where(
+    lambda hook: (
+        hook.phase in (Phase.INPUT, Phase.LAYER)
+        or (hook.phase == Phase.ATTENTION_INPUT and bool(hook.projections & {"query", "key"}))
+    )
+)
+#: hooks that change queries and keys themselves, so that their product cannot be told from what positions add
+_ROTATIONS = hooks_where(lambda hook: hook.phase == Phase.PROJECTED)
+#: hooks that change the product of queries and keys
+_CHANGES = hooks_where(lambda hook: hook.phase == Phase.SCORES and hook.kind in (Kind.CHAIN, Kind.SUM))
+#: one token in so many ends a segment, where the dictionary has the end of a sentence
+_SEGMENT = 8
+#: how many draws of noise have their mean taken, and where they begin
+_DRAWS, _SEED = 32, 1
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A number for every query and key: [H, T, S], or [1, T, S] where heads do not differ; nan where a query may not look."""
+
+    values: Tensor
+    quantity: str
+    draws: int = 1
+
+
+@dataclass(frozen=True)
+class Content:
+    """The word at every position: hidden states of queries and keys, [C] each, and the direction of both once projected, [H, D].
+
+    `project` is what methods call to project vectors as the attention projects words.
+    """
+
+    hidden: tuple[Tensor, Tensor]
+    direction: Tensor
+    project: Callable[[str, Tensor], Tensor]
+
+
+def plain_content(dims: Dims) -> Content:
+    """Ones in every channel, in place of projections their identity."""
+    ones = torch.ones(dims.embed_dim)
+    heads = dims.num_heads
+    return Content((ones, ones), ones.view(heads, -1), lambda _, x: x.unflatten(-1, (heads, -1)).transpose(-3, -2))
+
+
+def matrices(positions: SitePositions, length: int, layer: int = 0, content: Content | None = None) -> list[Matrix]:
+    """What there is to see at one layer: position vectors compared, and scores, or the weights of a kernel of its own.
+
+    Of methods that draw noise it is the mean of many draws, always the same ones. Errors: PositionError where a method cannot
+    serve so many positions.
+    """
+    content = plain_content(positions.dims) if content is None else content
+    was_training = positions.training
+    positions.eval()
+    random = [method for method in positions.methods if "draw" in method.hooks]
+    for method in random:
+        method.train()  # in evaluation its noise would be the same every time
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(_SEED)
+            draws = [_draw(positions, length, layer, content) for _ in range(_DRAWS if random else 1)]
+    finally:
+        positions.train(was_training)
+    return [Matrix(torch.stack([one.values for one in same]).mean(0), same[0].quantity, len(same)) for same in zip(*draws)]
+
+
+def _draw(positions: SitePositions, length: int, layer: int, content: Content) -> list[Matrix]:
+    ctx = _context(positions, length, layer, content)
+    vectors = _cosines(positions, ctx) if _uses(positions, _VECTORS, layer) else None
+    found = [] if vectors is None else [Matrix(vectors, COSINE)]
+    if positions.uses("attend", layer):
+        found.append(Matrix(_weights(positions, ctx, content), WEIGHT))
+    elif vectors is None or _uses(positions, IN_MATRIX, layer):
+        found.append(_scores(positions, ctx, content))
+    return found
+
+
+def _uses(positions: SitePositions, hooks: frozenset[str], layer: int) -> bool:
+    return any(positions.uses(hook, layer) for hook in hooks)
+
+
+def _context(positions: SitePositions, length: int, layer: int, content: Content) -> AttentionContext:
+    dims, at = positions.dims, Positions.counted(0, length)
+    tokens = torch.full((1, length), dims.padding_idx + 1)
+    if "</s>" in dims.words:
+        tokens.fill_(dims.words["</s>"] + 1)[:, _SEGMENT - 1 :: _SEGMENT] = dims.words["</s>"]
+    ctx = AttentionContext(
+        at, at, layer=layer, causal=dims.causal, cross=dims.cross, tokens=tokens, project=content.project,
+        inputs=tuple(x.expand(1, length, -1) for x in content.hidden),
+    )  # fmt: skip
+    return positions.begin(ctx)
+
+
+def _cosines(positions: SitePositions, ctx: AttentionContext) -> Tensor | None:
+    """Of what stands at two positions whose words are vectors of zeros, so that nothing but positions is left: [1, T, S]."""
+    x = torch.zeros(1, ctx.keys.ids.size(1), positions.dims.embed_dim)
+    x = positions.apply_chain("before_layer", positions.embed(x, ctx.tokens, ctx), ctx=ctx)
+    queries = positions.apply_chain("query_input", x, ctx.queries, ctx=ctx)
+    keys = x
+    for method, here in positions.using("key_input", ctx):
+        keys = keys if method.mixes_keys else method.key_input(keys, ctx.keys, here)
+    keys = keys if keys.any() else queries  # positions may join queries alone
+    if not queries.any():
+        return None
+    return torch.cosine_similarity(queries.unsqueeze(2), keys.unsqueeze(1), dim=-1)
+
+
+def _projected(positions: SitePositions, ctx: AttentionContext, content: Content) -> Tensor:
+    """Queries, which are the keys too, whose scaled product is 1: [1, H, T, D]."""
+    direction = content.direction.float()
+    scale = ctx.scale or direction.size(-1) ** -0.5
+    size = direction.norm(dim=-1, keepdim=True).clamp(min=1e-12)
+    return (direction / size * scale**-0.5)[None, :, None].expand(-1, -1, ctx.keys.ids.size(1), -1)
+
+
+def _scores(positions: SitePositions, ctx: AttentionContext, content: Content) -> Matrix:
+    """Scores where no rotation changes queries and keys less the 1 that their content gives, but 1 where only a mask acts."""
+    everywhere = ctx.replace(causal=False)  # else methods leave out what a mask will hide
+    x = _projected(positions, ctx, content)
+    q = positions.apply_chain("rotate_query", x, ctx.queries, ctx=ctx)
+    k = positions.apply_chain("rotate_key", x, ctx.keys, ctx=ctx)
+    scores = Attention.logits(positions, everywhere, q, k, positions.sum_terms("bias", ctx=everywhere))
+    quantity = SCORE
+    if _uses(positions, _CHANGES, ctx.layer) and not _uses(positions, _ROTATIONS, ctx.layer):
+        quantity, scores = CHANGE, scores - (x * ctx.scale) @ x.mT
+    mask = positions.mask(ctx)
+    allowed = torch.ones(1, 1, *scores.shape[2:], dtype=torch.bool)
+    allowed = allowed.tril() if mask.causal else allowed if mask.allowed is None else mask.allowed
+    if mask.fully_masked is not None:
+        allowed = allowed & ~mask.fully_masked
+    return Matrix(torch.where(allowed, scores, torch.nan)[0], quantity)
+
+
+def _weights(positions: SitePositions, ctx: AttentionContext, content: Content) -> Tensor:
+    """How much of every value is in every output of a method's own kernel: the derivative, the mean of its channels: [H, T, S].
+
+    It equals the kernel's weights where the kernel is linear in the values.
+    """
+    x = _projected(positions, ctx, content)
+    heads, length = x.size(1), x.size(2)
+    keys = x.transpose(1, 2).flatten(2)  # [1, S, C]
+    for method, here in positions.using("key_input", ctx):
+        keys = method.key_input(keys, ctx.keys, here) if method.mixes_keys else keys
+    keys = keys.unflatten(-1, (heads, -1)).transpose(1, 2)
+    q = positions.apply_chain("rotate_query", x, ctx.queries, ctx=ctx)
+    k = positions.apply_chain("rotate_key", keys, ctx.keys, ctx=ctx)
+    ((method, here),) = positions.using("attend", ctx)
+    with torch.enable_grad():
+        values = content.hidden[1].float().expand(1, length, -1).clone().requires_grad_()
+        v = positions.apply_chain("value_input", values, ctx.keys, ctx=ctx)
+        out = method.attend(q, k, v.unflatten(-1, (heads, -1)).transpose(1, 2), here)  # [1, H, T, D]
+        rows = [torch.autograd.grad(row.sum(), values, retain_graph=True)[0][0] for row in out.unbind(2)]
+    weights = torch.stack(rows).unflatten(-1, (heads, -1)).mean(-1).permute(2, 0, 1)  # [T, S, C] -> [H, T, S]
+    seen = torch.ones(weights.shape[1:], dtype=torch.bool)
+    return torch.where(seen.tril() if ctx.causal else seen, weights, torch.nan)

@@ -1,0 +1,128 @@
+"""What is drawn: the panels of specs, of trained models, and of the atlas."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from .. import registry
+from ..core import SITES, PositionError
+from .matrices import CHANGE, COSINE, SCORE, WEIGHT, Matrix, matrices
+from .scales import Scale, is_constant, scale_of
+from .sources import first_site, fresh, is_run, load, of_model
+
+#: the seed of what the atlas draws at random
+_ATLAS_SEED = 1
+
+_MEANING = {
+    COSINE: "cosine: how alike the vectors of two positions are",
+    SCORE: "score: of query and key, 1 where positions change nothing",
+    CHANGE: "change of score: what positions add to the score of query and key",
+    WEIGHT: "weight: of the value at the key in the output at the query, for methods without softmax attention of scores",
+}
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One picture: [T, S] numbers, nan where a query may not look, and what they are."""
+
+    title: str
+    values: Tensor
+    quantity: str
+    site: str
+    heads: str  # which ones, or nothing where they are all the same
+    origin: str  # of learned parameters, and of noise
+    scale: Scale
+    family: str = ""
+
+
+def of_sources(
+    sources: Iterable[str],
+    length: int,
+    *,
+    site: str | None = None,
+    layer: int = 0,
+    head: int | None = None,
+    every_head: bool = False,
+    seed: int | None = None,
+    data: str | None = None,
+) -> list[Panel]:
+    """The panels of specs and of runs in this order; the mean over heads unless one or all are asked for."""
+    found = []
+    for source in sources:
+        listed = _of_run(source, length, site, layer, data) if is_run(source) else _of_spec(source, length, site, layer, seed)
+        for title, at, matrix, origin in listed:
+            found += _heads(title, at, matrix, origin, head, every_head)
+    return found
+
+
+def atlas(length: int) -> list[Panel]:
+    """Every method by family and name: the first head at the first site of its authors."""
+    found = []
+    for name in registry.names():
+        *_, drawn = _of_spec(name, length, None, 0, _ATLAS_SEED)
+        (panel,) = _heads(*drawn, 0, False)
+        found.append(dataclasses.replace(panel, family=registry.declaration(name).family))
+    return sorted(found, key=lambda panel: panel.family)
+
+
+def meanings(panels: Iterable[Panel]) -> list[str]:
+    """What the quantities of these panels are, each once."""
+    drawn = {panel.quantity for panel in panels}
+    return [text for quantity, text in _MEANING.items() if quantity in drawn]
+
+
+def _of_spec(spec: str, length: int, site: str | None, layer: int, seed: int | None) -> Iterable[tuple[str, str, Matrix, str]]:
+    at = site or first_site(spec)
+    positions = fresh(spec, at, length, layer)
+    learned = any(True for _ in positions.parameters())
+    for number, matrix in enumerate(matrices(positions, length, layer)):
+        origin = "initial" if learned else ""
+        if learned and is_constant(matrix.values) and seed is not None:
+            drawn = matrices(fresh(spec, at, length, layer, seed), length, layer)[number]
+            if not is_constant(drawn.values):
+                matrix, origin = drawn, f"drawn with seed {seed}"
+        if origin == "initial" and matrix.quantity == CHANGE and is_constant(matrix.values):
+            origin = "initial: no change yet"
+        yield spec, at, matrix, origin
+
+
+def _of_run(path: str, length: int, site: str | None, layer: int, data: str | None) -> Iterable[tuple[str, str, Matrix, str]]:
+    sites = SITES if site is None else (site,)
+    for at, spec, positions, content in of_model(load(Path(path), data), sites, layer):
+        for matrix in matrices(positions, length, layer, content):
+            yield spec, at, matrix, Path(path).resolve().name
+
+
+def _heads(title: str, site: str, matrix: Matrix, origin: str, head: int | None, every_head: bool) -> list[Panel]:
+    values, number = matrix.values, len(matrix.values)
+    if head is not None and head >= number > 1:
+        raise PositionError(f"head {head} of {title} does not exist; heads are 0 to {number - 1}")
+    if number == 1:
+        chosen = {"": values[0]}
+    elif every_head:
+        chosen = {f"head {head}": own for head, own in enumerate(values)}
+    else:
+        chosen = {f"mean of {number} heads": values.nanmean(0)} if head is None else {f"head {head}": values[head]}
+    scale = scale_of(torch.stack(list(chosen.values())))  # heads of one spec are there to be compared
+    notes = ", ".join(filter(None, [origin, f"mean of {matrix.draws} draws" * (matrix.draws > 1)]))
+    return [Panel(title, own, matrix.quantity, site, name, notes, scale) for name, own in chosen.items()]
+
+
+def row_of(panel: Panel, query: int) -> tuple[list[int], list[float]]:
+    """The keys that a query sees, and its numbers for them."""
+    found = {key: value for key, value in enumerate(panel.values[query].tolist()) if value == value}
+    return list(found), list(found.values())
+
+
+def decay_of(panel: Panel) -> tuple[list[int], list[float]]:
+    """Distances, key minus query, and the mean of all numbers at each of them."""
+    queries, keys = panel.values.shape
+    means = {d: torch.nanmean(panel.values.diagonal(d)).item() for d in range(1 - queries, keys)}
+    found = {distance: mean for distance, mean in means.items() if mean == mean}
+    return list(found), list(found.values())

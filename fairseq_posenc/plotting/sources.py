@@ -1,0 +1,107 @@
+"""Where the positions of a picture come from: a spec, built anew, or a trained model."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .. import registry
+from ..attention.site_positions import SitePositions
+from ..core import SITES, Dims, PositionError
+from ..spec import build, parse
+from .matrices import Content
+
+#: sizes of what is built from a spec, with as many layers as it names, and as many positions as are drawn, but not fewer
+_WIDTH, _HEADS, _POSITIONS = 512, 8, 128
+_SEED = 1
+_CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")
+
+
+def is_run(text: str) -> bool:
+    """Whether this names a file or folder and no spec."""
+    name = re.split("[:+]", text)[0].strip()
+    return name not in registry.names() and ("/" in text or text.endswith(".pt") or Path(text).exists())
+
+
+def first_site(spec: str) -> str:
+    """The first site that the authors of the spec's methods have, or else the first that all of them can serve."""
+    cards = [registry.card(method.name) for method in parse(spec).methods]
+    for sites in ([card.sites for card in cards], [card.all_sites for card in cards]):
+        shared = [site for site in SITES if all(site in served for served in sites)]
+        if shared:
+            return shared[0]
+    return "encoder"  # building will say what is wrong
+
+
+def fresh(spec: str, site: str, length: int, layer: int = 0, seed: int | None = None) -> SitePositions:
+    """The positions of a spec as training would start with them, always the same.
+
+    With a seed, parameters that start with one value everywhere are drawn around it, for else there would be nothing to see.
+    """
+    named = [number for method in parse(spec, site).methods for number in method.options.layers or ()]
+    longest = max(length, _POSITIONS)
+    dims = Dims(_WIDTH, _HEADS, max([layer, *named]) + 1, longest, longest, words={"</s>": 2}).at(site)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(_SEED)
+        positions = SitePositions(build(spec, dims, site), dims, site)
+        if seed is not None:
+            torch.manual_seed(seed)
+            for parameter in positions.parameters():
+                if parameter.min() == parameter.max():
+                    parameter += torch.randn_like(parameter)
+    return positions
+
+
+def load(path: Path, data: str | None = None) -> Any:
+    """The model of a run: a folder of checkpoints, of which the best one is taken, or a file."""
+    found = next((path / name for name in _CHECKPOINTS if (path / name).is_file()), path) if path.is_dir() else path
+    if not found.is_file():
+        wanted = f"has neither {' nor '.join(_CHECKPOINTS)}; give a checkpoint file" if path.is_dir() else "is missing"
+        raise PositionError(f"{path} {wanted}")
+    from .. import plugin  # noqa: F401  (first: it readies fairseq, and makes its loader the safe one)
+
+    from fairseq.checkpoint_utils import load_model_ensemble  # isort: skip
+
+    logging.getLogger("fairseq").setLevel(logging.WARNING)
+    try:
+        models, _ = load_model_ensemble([str(found)], arg_overrides={} if data is None else {"data": data})
+    except SystemExit as error:
+        raise PositionError(str(error).removeprefix("fairseq_posenc: ")) from None
+    except (OSError, AssertionError) as error:  # the task reads its dictionaries
+        reason = getattr(error, "filename", None) or error
+        raise PositionError(f"{found}: its dictionaries cannot be read ({reason}); name the data with --data FOLDER") from None
+    model = models[0]
+    if not hasattr(model, "specs"):
+        raise PositionError(f"{found} holds a model of stock fairseq, whose positions are drawn by: posenc plot sinusoidal")
+    return model.float().eval()
+
+
+def of_model(model: Any, sites: Sequence[str], layer: int) -> Iterator[tuple[str, str, SitePositions, Content]]:
+    """Site, spec, positions and the average word of these sites of a model."""
+    encoder, decoder = model.encoder, model.decoder
+    for site in sites:
+        stack = encoder if site == "encoder" else decoder
+        positions = stack.cross_position if site == "cross" else stack.position
+        if layer >= stack.num_layers:
+            raise PositionError(f"layer {layer} of the {site} does not exist; layers are 0 to {stack.num_layers - 1}")
+        block = stack.layers[layer if len(stack.layers) > 1 else 0]
+        kind = "encoder_attn" if site == "cross" else "self_attn"
+        with torch.no_grad():
+            query = block.before(getattr(block, f"{kind}_layer_norm"), _average_word(stack))
+            key = _average_word(encoder) if site == "cross" else query
+            yield site, str(model.specs[site]), positions, _content(getattr(block, kind), query, key)
+
+
+def _average_word(stack: Any) -> torch.Tensor:
+    """What is linear in a query, such as its product with a vector of a distance, is then the mean over the dictionary."""
+    return stack.embed_scale * stack.embed_tokens.weight.mean(0)
+
+
+def _content(attention: Any, query: torch.Tensor, key: torch.Tensor) -> Content:
+    projected = query if attention.q_proj is None else attention.q_proj(query)
+    return Content((query, key), projected.view(attention.num_heads, -1), attention.project_one)

@@ -1,0 +1,100 @@
+"""The style of all plots: figures, lines, labels and legends, saved as SVG and PNG."""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+#: Okabe and Ito's colours, which colour-blind readers tell apart, without their yellow
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_LINES = ("-", "--", ":", "-.")
+_MARKERS = "osD^vP*X"
+
+_WIDEST = 40  # characters of a label; longer names are broken
+_LONGEST = 26  # entries of one column of a legend
+
+_STYLE = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib: the same everywhere
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "grid.color": "#e4e4e4",
+    "lines.linewidth": 1.6,
+    "legend.frameon": False,
+    "svg.hashsalt": "posenc",  # the same file from the same numbers
+}
+
+
+@dataclass(frozen=True)
+class Plot:
+    svg: str
+    png: bytes
+
+
+def render(name: str, plot: Callable[[], Figure | None]) -> Plot | None:
+    """A figure in our style, or None where there is nothing to show."""
+    for logger in ("matplotlib", "PIL"):  # before the import, for fairseq lets the root logger print everything
+        logging.getLogger(logger).setLevel(logging.WARNING)
+    import matplotlib
+
+    with matplotlib.rc_context(_STYLE):
+        figure = plot()
+        return None if figure is None else _saved(figure, name)
+
+
+def _saved(figure: Figure, name: str) -> Plot:
+    import matplotlib
+
+    svg, png = io.StringIO(), io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": f"posenc {name}"}):  # apart, for one page holds them all
+        figure.savefig(svg, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
+    figure.savefig(png, format="png", dpi=160, metadata={"Software": None})
+    return Plot("\n".join(line.rstrip() for line in svg.getvalue().splitlines()) + "\n", png.getvalue())
+
+
+def new_figure(width: float, height: float, rows: int = 1, columns: int = 1, **options: Any) -> tuple[Figure, list[list[Axes]]]:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)  # measures texts
+    return figure, figure.subplots(rows, columns, squeeze=False, **options).tolist()
+
+
+def line_style(index: int) -> dict[str, Any]:
+    """Colour, line and marker of a method: the same in all plots, and of no other method among the first 224."""
+    colours, lines = len(_COLOURS), len(_LINES)
+    marker = _MARKERS[(index + index // (colours * lines)) % len(_MARKERS)]
+    return {"color": _COLOURS[index % colours], "linestyle": _LINES[index // colours % lines], "marker": marker}
+
+
+def label_text(name: str) -> str:
+    """A name as a label of a plot: a long one on several lines, and no character read as mathematics."""
+    lines = [""]
+    for piece in re.findall(rf"[^+, ]{{1,{_WIDEST - 1}}}[+, ]*|[+, ]+", name):
+        if lines[-1] and len((lines[-1] + piece).rstrip()) > _WIDEST:
+            lines.append("")
+        lines[-1] += piece
+    return "\n".join(map(str.rstrip, lines)).replace("$", r"\$")
+
+
+def add_legend(figure: Figure, axis: Axes) -> None:
+    """A legend on the right, for which the figure grows: the panels keep their size, and no entry is cut off."""
+    handles, labels = axis.get_legend_handles_labels()
+    width, height = figure.get_size_inches()
+    columns = 1 + (len(labels) - 1) // _LONGEST
+    legend = figure.legend(handles, labels, loc="outside right upper", ncols=columns, fontsize=8)
+    box = legend.get_window_extent(figure.canvas.get_renderer())
+    figure.set_size_inches(width + box.width / figure.dpi, max(height, box.height / figure.dpi + 0.3))

@@ -1,0 +1,65 @@
+"""What stands below the tables of a report: what all rows share, and how the numbers were made."""
+
+from __future__ import annotations
+
+from ..scoring.record import PartScores, Record
+from ..scoring.sentences import METRICS
+from .significance import SAMPLES, TESTS, random_seed
+from .summary import Summary
+
+
+def notes(summary: Summary, full: bool = False) -> list[str]:
+    """One sentence or list an item; `full` adds decoding, devices and what is meant by time and memory."""
+    runs = summary.runs
+    versions = ", ".join(f"{name} {version}" for name, version in runs[0].versions.items())
+    scored = {part: scores for run in runs for part, scores in run.parts.items()}
+    sizes = ", ".join(f"{part} {scores.sentences} sentences" for part, scores in scored.items())
+    signatures = dict.fromkeys(
+        f"{name} {getattr(scores, f'{metric}_signature')}" for metric, name in METRICS.items() for scores in scored.values()
+    )
+    data = " ".join(filter(None, (runs[0].corpus, runs[0].data)))
+    found = [f"data {data}: {sizes}; {runs[0].updates} updates; {versions}", *signatures]
+    if summary.seeds > 1:
+        found.append(f"mean ± sample standard deviation over seeds {', '.join(map(str, sorted({run.seed for run in runs})))}")
+    if any(row.reconstruction for row in summary.rows):
+        found.append("†: a reconstruction, the exact form of the paper could not be read (posenc show NAME)")
+    if summary.baseline:
+        found.append(_test_note(summary))
+    if summary.published:
+        figures = summary.published
+        source = f"{figures.source.rstrip('.')}. Its data and settings are not ours"
+        found.append(f"published {figures.part} {METRICS[figures.metric]}: {source}, and it enters no computation")
+    return found + (_decoding_notes(scored) + _training_notes(runs) if full else [])
+
+
+def _test_note(summary: Summary) -> str:
+    samples = f"{summary.samples or SAMPLES[summary.test]:,} {'resamples' if summary.test == 'bs' else 'trials'}"
+    over = ", mean over common training seeds, one p each in their order" if summary.seeds > 1 else ""
+    return (
+        f"difference to {summary.baseline}{over}; p: sacreBLEU's {TESTS[summary.test]} (--paired-{summary.test}, {samples}, "
+        f"seed {random_seed()}), * p < 0.05; it covers the choice of the test sentences, not the chance in training"
+    )
+
+
+def _decoding_notes(scored: dict[str, PartScores]) -> list[str]:
+    keys = ("beam", "lenpen", "max_len_a", "max_len_b", "post_process")
+    texts: dict[str, list[str]] = {}
+    for part, scores in scored.items():
+        text = ", ".join(f"{key} {scores.decoding[key]}" for key in keys if scores.decoding.get(key) is not None)
+        texts.setdefault(text or "settings not known", []).append(part)
+    return [f"decoding of {', '.join(names)}: {text}" for text, names in texts.items()]
+
+
+def _training_notes(runs: list[Record]) -> list[str]:
+    devices = sorted({run.device or ("CPU" if run.settings.get("cpu") else "not known") for run in runs})
+    several = "; speed and time of different devices do not compare" if len(devices) > 1 else ""
+    found = [
+        f"device: {', '.join(devices)}{several}",
+        "training tokens/s: of the target, the median of the log",
+        "training time (h:mm:ss): in updates, without validation and saving",
+    ]
+    kinds = {run.peak_memory.of for run in runs if run.peak_memory}
+    meanings = {"GPU": "allocated on the GPU, at the logged updates", "process": "resident in the training process"}
+    if kinds:
+        found.append(f"peak memory: the largest of the seeds; {', '.join(meanings[kind] for kind in sorted(kinds))}")
+    return found

@@ -1,0 +1,58 @@
+# Commands are run, or shown under DRY_RUN=1. They run in the background while the shell waits, so that a signal to the recipe
+# reaches the shell at once and ends the command too.
+# shellcheck shell=bash
+
+DRY_RUN=${DRY_RUN:-}
+
+say() {
+  if [[ -n $DRY_RUN ]]; then echo "# $*"; else printf '[%2d:%02d] %s\n' $((SECONDS / 60)) $((SECONDS % 60)) "$*"; fi
+}
+fail() {
+  echo "recipes/${0##*recipes/}: $*" >&2
+  exit 1
+}
+
+find_tools() { # sets `bin`: POSENC_BIN, or .venv/bin, which recipes/setup fills
+  bin=${POSENC_BIN:-.venv/bin}
+  [[ -n ${POSENC_BIN:-} ]] || run recipes/setup
+  [[ -n $DRY_RUN || -x $bin/fairseq-train ]] || fail "POSENC_BIN=$bin holds no fairseq-train; name the bin folder of an installation, or leave it out"
+}
+
+posenc() { LOGLEVEL=${LOGLEVEL:-WARNING} run "$bin/python" -m fairseq_posenc.cli "$@"; } # without what fairseq logs on import
+
+run() {
+  if [[ -n $DRY_RUN ]]; then show "$@"; else
+    "$@" &
+    wait $!
+  fi
+}
+
+run_to() { # FILE COMMAND...: all that it prints goes into FILE, which appears when the command has succeeded
+  local file=$1
+  shift
+  if [[ -n $DRY_RUN ]]; then show "$@" ">" "$file"; else
+    PYTHONUNBUFFERED=1 "$@" >"$file.part" 2>&1 & # unbuffered: log and output keep their order, no line is inside another
+    wait $! || { tail -n 5 "$file.part" >&2 && fail "${1##*/} failed; its last lines are above, all of them in $file.part"; }
+    mv "$file.part" "$file"
+  fi
+}
+
+show() {
+  local word
+  for word in "$@"; do
+    case $word in ">" | ">>") printf '%s ' "$word" ;; *) printf '%q ' "$word" ;; esac
+  done
+  echo
+}
+
+stop() { # STATUS
+  trap '' INT TERM HUP
+  # shellcheck disable=SC2046 # a list of process ids
+  kill $(jobs -p) 2>/dev/null || true
+  wait
+  say "stopped; the same command continues from here"
+  exit "$1"
+}
+trap 'stop 130' INT
+trap 'stop 143' TERM
+trap 'stop 129' HUP

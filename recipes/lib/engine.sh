@@ -1,0 +1,28 @@
+# The engine of the recipes: one file a job. A recipe changes into the checkout, sources this file and then says
+#   1. its options, their defaults and limits                  options.sh, workers.sh
+#   2. which stages it has, and which of them are wanted       choose_stages in stages.sh
+#   3. what each stage does                                    data.sh, training.sh, decoding.sh, scoring.sh
+#   4. run_recipe FUNCTION, which lists the stages             below
+# Variables that a recipe sets for the engine: OUT, METHODS, SIZE, LENGTH, TRAIN_OPTIONS, GPUS, SOURCE, TARGET, SUBWORDS,
+# VOCABULARY, and `text` and `data`, the folders of the raw and of the binary text.
+# shellcheck shell=bash
+set -euo pipefail
+
+source recipes/lib/options.sh
+source recipes/lib/commands.sh
+source recipes/lib/stages.sh
+source recipes/lib/methods.sh
+source recipes/lib/data.sh
+source recipes/lib/workers.sh
+source recipes/lib/training.sh
+source recipes/lib/decoding.sh
+source recipes/lib/scoring.sh
+
+run_recipe() { # FUNCTION, which calls `stage` for every stage; METHODS are checked before anything is made
+  check_output
+  read_methods
+  find_tools
+  check_methods
+  open_output
+  run_stages "$1"
+}

@@ -1,0 +1,79 @@
+# Stages are done once, in an output folder that one recipe uses at a time.
+#
+# A stage that has succeeded leaves FOLDER/.NAME.done, which lists the settings that it was made with: the values of options.
+# With other settings a recipe is refused, before it runs anything. A stage that failed or was killed binds nobody: it begins
+# again, with any settings. Only a training that has checkpoints continues, and only with its own settings (training.sh).
+# shellcheck shell=bash
+
+check_output() { # OUT
+  [[ $OUT != *[:,]* ]] || fail "OUT=$OUT holds a colon or a comma, which separate paths for fairseq; choose another name"
+}
+
+open_output() { # locks OUT; the first of several machines does
+  if [[ -n $DRY_RUN ]] || ((NODE_RANK > 0)); then return 0; fi
+  mkdir -p "$OUT"
+  if command -v flock >/dev/null; then # every command started here holds the lock too, also one that outlives a killed recipe
+    exec 9>>"$OUT/.lock"
+    flock -w 5 9 || fail "$OUT is in use, by another recipe or by a command that a killed one has left"
+  fi
+}
+
+choose_stages() { # "STAGE..." GIVEN...: the given ones of all, or all
+  local all=$1 name
+  shift
+  wanted="${*:-$all}"
+  for name in "$@"; do
+    [[ " $all " == *" $name "* ]] || fail "there is no stage '$name'; the stages are $all"
+  done
+}
+
+wants() { [[ " $wanted " == *" $1 "* ]]; }
+
+run_stages() { # FUNCTION, which calls `stage` for every stage: first compares the settings of all, then runs those that are wanted
+  comparing=1
+  [[ -n $DRY_RUN ]] || "$1"
+  comparing=
+  "$1"
+}
+
+stage() { # STAGE FOLDER NAME SETTINGS COMMAND...: one step of a stage that can be asked for; SETTINGS are names of options
+  local belongs_to=$1 folder=$2 name=$3 stamp=$2/.$3.done
+  stage_settings=$4
+  shift 4
+  if [[ -n $comparing ]]; then
+    if [[ -e $stamp ]]; then require_settings "$stamp" "$folder"; fi
+  elif ! wants "$belongs_to"; then
+    return 0
+  elif [[ -z $DRY_RUN && -e $stamp ]]; then
+    say "$folder $name: done before"
+  else
+    say "$folder $name"
+    run mkdir -p "$folder"
+    "$@"
+    record_settings "$stamp"
+  fi
+}
+
+need() { # STAGE FILE: an earlier stage makes the file, which may be its stamp
+  [[ -n $DRY_RUN || -e $2 ]] || fail "$2 is missing; the stage before makes it: recipes/${0##*recipes/} $1"
+}
+
+record_settings() { # FILE: gets the settings of the current stage
+  local name
+  [[ -z $DRY_RUN ]] || return 0
+  for name in $stage_settings; do printf '%s\n' "$(setting "$name")"; done >"$1.part"
+  mv "$1.part" "$1"
+}
+
+require_settings() { # FILE FOLDER: what is in FOLDER was made with the settings of the current stage, says FILE
+  local file=$1 name recorded differences=
+  [[ -s $file ]] || file=$OUT/settings # where earlier versions listed those of all stages
+  [[ -e $file ]] || return 0
+  for name in $stage_settings; do
+    recorded=$(grep -m 1 "^$name=" "$file") || continue
+    [[ $recorded == "$(setting "$name")" ]] || differences+="${differences:+; }$recorded, now ${!name}"
+  done
+  [[ -z $differences ]] || fail "$2 was made with other settings ($differences); give OUT another folder, or remove $2"
+}
+
+setting() { printf '%s=%s' "$1" "${!1//$'\n'/ }"; } # NAME: on one line

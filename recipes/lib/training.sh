@@ -1,0 +1,35 @@
+# Training, which continues by itself from the last checkpoint that is whole.
+# shellcheck shell=bash
+
+train() { # FOLDER --max-update|--max-epoch NUMBER OPTION...; those of TRAIN_OPTIONS follow
+  local folder=$1 limit=$2 number=$3 reached=0 more
+  shift 3
+  need prepare "$data/.preprocess.done"
+  read -rd '' -ra more <<<"$TRAIN_OPTIONS" || true
+  if [[ -z $DRY_RUN ]] && ((NODE_RANK == 0)); then
+    if compgen -G "$folder/checkpoint*.pt" >/dev/null; then
+      require_settings "$folder/.train.begun" "$folder"
+      reached=$("$bin/python" -m fairseq_posenc.checkpoints.repair "$folder" 2>>"$folder/train.log") ||
+        fail "the checkpoints in $folder could not be readied; $(tail -n 1 "$folder/train.log")"
+      say "  $reached updates are there"
+    else
+      record_settings "$folder/.train.begun"
+    fi
+  fi
+  # At its last update a training is finished; fairseq-train would add one more.
+  if [[ $limit == --max-update ]] && ((reached >= number)); then return 0; fi
+  launch "$folder/train.log" "$@" "$limit" "$number" "${more[@]}" --save-dir "$folder" --tensorboard-logdir "$folder/tensorboard" \
+    --user-dir fairseq_posenc --no-progress-bar --log-format simple
+}
+
+progress() { # of fairseq's log: the training lines in short, and warnings
+  local line numbers='loss=([^ ,]+).*wps=([^ ,]+).*num_updates=([^ ,]+)'
+  while IFS= read -r line; do
+    if [[ $line =~ $numbers ]]; then # fairseq writes a million as 1e+06
+      LC_ALL=C printf -v line '  update %.0f, loss %s, %.0f tokens/s' "${BASH_REMATCH[3]}" "${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}"
+      say "$line"
+    elif [[ $line == *" | WARNING | "* || $line == *" | ERROR | "* ]]; then
+      echo "$line"
+    fi
+  done
+}

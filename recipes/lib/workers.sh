@@ -1,0 +1,78 @@
+# Workers: the processes of one training, on a CPU or on the GPUs of one or several machines.
+# Options: PROCS, processes on a CPU; GPUS of each machine, 0 for the CPU; NNODES, machines; NODE_RANK, which of them this one
+# is; MASTER_ADDR and MASTER_PORT, where machine 0 listens; SLURM=1, within an allocation.
+# shellcheck shell=bash
+
+check_workers() { # sets WORKERS, the number of all processes
+  defaults PROCS=1 NNODES=1 NODE_RANK=0 MASTER_ADDR= SLURM=
+  flags SLURM
+  at_least 0 GPUS NODE_RANK
+  at_least 1 PROCS NNODES
+  ((GPUS || NNODES == 1)) || fail "several machines train on GPUs; on a CPU use PROCS"
+  ((NODE_RANK < NNODES)) || fail "NODE_RANK=$NODE_RANK must be below NNODES=$NNODES"
+  ((NNODES == 1)) || [[ -n $MASTER_ADDR$SLURM ]] || fail "NNODES=$NNODES needs MASTER_ADDR, the address of machine 0, or SLURM=1"
+  defaults MASTER_PORT=$((NNODES > 1 ? 29500 : 20000 + RANDOM % 20000)) # all machines need the same
+  at_least 1 MASTER_PORT
+  if ((GPUS)); then WORKERS=$((GPUS * NNODES)); else WORKERS=$PROCS; fi
+  # Small models gain nothing from more threads, and threads that spin while they wait are 10 times slower on busy cores.
+  export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((PROCS > 1 ? 1 : 2))} OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-PASSIVE}
+}
+
+launch() { # LOG OPTION...: fairseq-train with all workers of this machine; what it prints is appended to LOG
+  local log=$1
+  shift
+  local measured=("$bin/python" fairseq_posenc/scoring/memory.py "$bin/fairseq-train") # logs the peak memory of the process
+  set -- "$@" --distributed-world-size "$WORKERS"
+  if ((GPUS == 0 && PROCS > 1)); then
+    run_workers "$log" "$PROCS" "${measured[@]}" "$@" --cpu --num-workers 0 --ddp-backend legacy_ddp --distributed-backend gloo \
+      --distributed-no-spawn --distributed-init-method "tcp://127.0.0.1:$MASTER_PORT"
+  elif ((GPUS == 0)); then
+    run_logged "$log" "${measured[@]}" "$@" --cpu --num-workers 0
+  elif [[ -n $SLURM ]]; then
+    run_logged "$log" srun --nodes "$NNODES" --ntasks-per-node "$GPUS" "$bin/fairseq-train" "$@" --distributed-port "$MASTER_PORT"
+  elif ((NNODES > 1)); then
+    run_logged "$log" "$bin/torchrun" --nnodes "$NNODES" --node-rank "$NODE_RANK" --nproc-per-node "$GPUS" \
+      --master-addr "$MASTER_ADDR" --master-port "$MASTER_PORT" "$bin/fairseq-train" "$@"
+  else
+    run_logged "$log" "$bin/fairseq-train" "$@" # starts a process for every GPU by itself
+  fi
+}
+
+run_logged() { # LOG COMMAND...: shows the progress on the screen
+  local log=$1
+  shift
+  if [[ -n $DRY_RUN ]]; then show "$@" ">>" "$log"; else
+    "$@" > >(tee -a "$log" | progress) 2>&1 &
+    wait $! || { tail -n 5 "$log" >&2 && fail "training failed; its last lines are above, all of them in $log"; }
+  fi
+}
+
+run_workers() { # LOG COUNT COMMAND...: as run_logged, with processes that train together; where one fails, the others end too
+  local log=$1 count=$2 rank failed='' workers=()
+  shift 2
+  for ((rank = count - 1; rank >= 0; rank--)); do
+    if [[ -n $DRY_RUN ]]; then
+      show "$@" --distributed-rank "$rank" ">>" "$log"
+    elif ((rank)); then
+      "$@" --distributed-rank "$rank" >>"$log.rank$rank" 2>&1 &
+      workers[rank]=$!
+    else
+      "$@" --distributed-rank 0 > >(tee -a "$log" | progress) 2>&1 &
+      workers[0]=$!
+    fi
+  done
+  while ((${#workers[@]})); do
+    for rank in "${!workers[@]}"; do
+      if kill -0 "${workers[rank]}" 2>/dev/null; then continue; fi
+      wait "${workers[rank]}" || failed+=" $rank"
+      unset "workers[rank]"
+    done
+    if [[ -n $failed ]]; then
+      kill "${workers[@]}" 2>/dev/null || true
+      wait
+      [[ $failed == *" 0"* ]] || tail -n 5 "$log.rank${failed##* }" >&2
+      fail "training failed on worker$failed; all that the workers printed is in $log and $log.rank*"
+    fi
+    sleep 0.5
+  done
+}

@@ -1,0 +1,58 @@
+"""posenc check: what it prints for each method, and what it refuses."""
+
+import pytest
+
+from fairseq_posenc import registry
+from fairseq_posenc.cli import main
+
+
+def lines(capsys, *arguments):
+    assert main(["check", *arguments]) == 0
+    return [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+
+
+def refusal(capsys, *arguments):
+    assert main(["check", *arguments]) == 2
+    out, error = capsys.readouterr()
+    assert out == "" and error.count("\n") == 1
+    return error.strip()
+
+
+def test_a_spec_stands_for_encoder_and_decoder(capsys):
+    assert lines(capsys, "t5:buckets=16") == [["t5:buckets=16", "encoder t5:buckets=16", "decoder t5:buckets=16", "cross none"]]
+
+
+def test_an_architecture_has_its_own_spec_at_every_site(capsys):
+    assert lines(capsys, "none", "posenc_xpos") == [
+        ["none", "encoder none", "decoder none", "cross none"],
+        ["posenc_xpos", "encoder rope", "decoder xpos", "cross none"],
+    ]
+
+
+def test_all_is_every_architecture_once(capsys):
+    """alibi_symmetric is at the decoder what alibi is, so its architecture is that of alibi."""
+    found = [name for name, *_ in lines(capsys, "all", "--size", "tiny", "--length", "64")]
+    assert found == [f"posenc_{name}" for name in registry.names() if name != "alibi_symmetric"]
+
+
+@pytest.mark.parametrize(
+    "methods, problem",
+    [
+        (["shw"], "'shw' is unknown; did you mean 'shaw'?"),
+        (["posenc_shw"], "architecture 'posenc_shw': position method 'shw' is unknown; did you mean 'shaw'?"),
+        (["posenc_t5_tiny"], "give it as posenc_NAME, without a size"),
+        (["t5:layers=2", "--size", "tiny"], "layer 2 does not exist; layers are 0 to 1"),
+        (["t5", "t5"], "t5 is given twice"),
+        (["t5", "t5:buckets=32"], "t5:buckets=32 is the same model as t5; give one of them"),
+        (["posenc_t5", "t5"], "t5 is the same model as posenc_t5; give one of them"),
+        (["shaw+gaussian"], "gaussian replaces the whole attention kernel"),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_is_one_line(capsys, methods, problem):
+    assert problem in refusal(capsys, *methods)
+
+
+def test_all_problems_are_listed(capsys):
+    line = refusal(capsys, "shw", "t5", "ropo")
+    assert "'shaw'" in line and "'rope'" in line

@@ -1,0 +1,63 @@
+"""What is read from a method file without running it is what the file says when it runs."""
+
+import dataclasses
+
+import pytest
+
+import fairseq_posenc as posenc
+from fairseq_posenc.bibliography import entries
+from fairseq_posenc.catalog import describe
+from fairseq_posenc.declarations import declarations
+from fairseq_posenc.registry import declaration
+
+#: the families, as the folders of methods/ and the navigation of the docs
+FAMILIES = {"absolute", "recurrent", "bias", "relative", "rotary", "kernel"}
+
+
+@pytest.mark.parametrize("name", posenc.names())
+def test_declared_as_it_runs(name):
+    found = declaration(name)
+    cls = found.load()
+    assert found.card == cls.card
+    assert found.docstring.split() == (cls.__doc__ or "").split()
+    own, read = (
+        [(field.name, field.default, dict(field.metadata)) for field in dataclasses.fields(options)]
+        for options in (cls.Options, found.options)
+    )
+    assert own == read
+    assert cls.__module__ == found.module and found.family in FAMILIES and f".{found.family}." in found.module
+
+
+def test_every_family_has_methods_and_every_method_a_family():
+    assert {found.family for found in declarations().values()} == FAMILIES
+
+
+def test_every_method_with_a_card_is_declared():
+    """A card that the reader of files overlooks would be a method that nobody can name."""
+    from fairseq_posenc.core import PositionMethod
+
+    for found in declarations().values():
+        found.load()
+    pending, seen = [PositionMethod], set()
+    while pending:
+        cls = pending.pop()
+        pending += cls.__subclasses__()
+        if "card" in vars(cls) and cls.__module__.startswith("fairseq_posenc."):
+            seen.add(cls.card.name)
+    assert seen == set(posenc.names())
+
+
+def test_every_citation_is_an_entry_and_every_entry_is_cited():
+    cited = {key for name in posenc.names() for key in posenc.card(name).citations}
+    assert cited == set(entries())
+
+
+@pytest.mark.parametrize("name", posenc.names())
+def test_docstrings_have_their_sections(name):
+    description = describe(name)
+    labels = list(description.sections)
+    assert labels in (
+        ["Equation", "Shapes", "Source", "Deviations", "Cost"],
+        ["Equation", "Shapes", "Source", "Deviations", "Cost", "Errors"],
+    )
+    assert description.summary.endswith(".") and all(text.strip() for text in description.sections.values())

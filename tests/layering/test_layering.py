@@ -1,0 +1,126 @@
+"""What imports what: no import points upwards, the core is free of fairseq, and what only reads cards is free of torch."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "fairseq_posenc"
+
+#: floors of the house, from the ground up; a file imports its own floor and lower ones alone
+FLOORS = [
+    {"version"},
+    {"core", "messages"},
+    {"files"},
+    {"ops"},
+    {"methods", "declarations", "bibliography"},
+    {"registry"},
+    {"spec", "architectures"},
+    {"attention", "catalog"},
+    {"compat", "criterions"},
+    {"models"},
+    {"plugin"},
+    {"data", "checkpoints", "plotting"},
+    {"scoring"},
+    {"report", "bench"},
+    {"cli"},
+]
+FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+#: rooms that never import fairseq, not even inside a function
+FREE_OF_FAIRSEQ = {
+    "core",
+    "ops",
+    "methods",
+    "declarations",
+    "bibliography",
+    "registry",
+    "spec",
+    "architectures",
+    "attention",
+    "catalog",
+}
+#: rooms whose import brings no torch
+FREE_OF_TORCH = ["core", "declarations", "registry", "spec", "architectures", "catalog", "bibliography", "cli"]
+
+
+def files() -> list[Path]:
+    return sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py" or path.parent != PACKAGE)
+
+
+def room(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> set[tuple[str, str]]:
+    """(top-level package, room of ours or "") of every import of a file, also of those inside functions."""
+    package = ("fairseq_posenc", *path.relative_to(PACKAGE).parts[:-1])
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {(alias.name.split(".")[0], ".".join(alias.name.split(".")[1:2])) for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = list(package[: len(package) - node.level + 1]) if node.level else []
+            full = [*base, *(node.module or "").split(".")] if node.module else base
+            names = [[*full, alias.name] for alias in node.names] if len(full) == 1 else [full]
+            found |= {(name[0], name[1] if len(name) > 1 else "") for name in names}
+    return found
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_no_import_points_upwards(path):
+    own = FLOOR[room(path)]
+    for package, other in imports(path):
+        if package == "fairseq_posenc" and other in FLOOR:
+            assert FLOOR[other] <= own, f"{path.relative_to(PACKAGE)} imports {other}, which stands above it"
+
+
+def test_every_room_has_a_floor():
+    assert {room(path) for path in files()} == set(FLOOR)
+
+
+@pytest.mark.parametrize("path", [path for path in files() if room(path) in FREE_OF_FAIRSEQ], ids=lambda path: path.stem)
+def test_the_core_never_names_fairseq(path):
+    assert "fairseq" not in {package for package, _ in imports(path)}
+
+
+def loaded(code: str) -> set[str]:
+    """The modules of a fresh process after this code."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys\n{code}\nprint(*sys.modules, file=sys.stderr)"],
+        cwd=PACKAGE.parent, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return set(done.stderr.split())
+
+
+@pytest.mark.parametrize("name", ["", *FREE_OF_TORCH])
+def test_import_brings_no_torch(name):
+    found = loaded(f"import fairseq_posenc{'.' * bool(name)}{name}")
+    assert not found & {"torch", "fairseq", "matplotlib", "numpy"}
+
+
+@pytest.mark.parametrize("name", ["attention", "core.method", "ops.kernels.blocked_bias", "methods.bias.t5"])
+def test_import_brings_no_fairseq(name):
+    found = loaded(f"import fairseq_posenc.{name}")
+    assert "torch" in found and "fairseq" not in found
+
+
+@pytest.mark.parametrize("command", [["path"], ["list"], ["show", "t5", "rr"], ["--version"]], ids=lambda command: command[0])
+def test_light_commands_bring_no_torch(command):
+    """`posenc path`, `list` and `show` are to take less than a second of a processor, and torch alone takes more."""
+    code = [
+        "from fairseq_posenc.cli import main",
+        "try:",
+        f" main({command})",
+        "except SystemExit as end:",
+        " assert not end.code",
+    ]
+    assert not loaded("\n".join(code)) & {"torch", "fairseq", "matplotlib", "numpy"}
+
+
+def test_fairseq_loads_the_plugin_with_user_dir():
+    """Imported while fairseq is there, as --user-dir does it, the package registers its model; by itself it does not."""
+    assert "fairseq_posenc.models.transformer.model" in loaded("import fairseq\nimport fairseq_posenc")
+    assert "fairseq" not in loaded("import fairseq_posenc")

@@ -1,0 +1,111 @@
+"""A recipe on small data, as a process that can be watched and killed."""
+
+import fcntl
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+
+
+def environment(**options):
+    return {**os.environ, "OMP_NUM_THREADS": "1", **options}
+
+
+def take_interrupts():
+    """SIGINT ends the process, also where the tests run in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+class Process:
+    """A recipe in one output folder, in a process group of its own."""
+
+    def __init__(self, command, out, **options):
+        self.command, self.out, self.options = command, out, {"POSENC_BIN": str(BIN), **options}
+        self.process = None
+
+    def start(self, *stages, limit=None, **options):
+        environ = environment(OUT=str(self.out), **{**self.options, **options})
+        command = [str(word) for word in (self.command, *stages)]
+        if limit:  # of every file, in kilobytes
+            command = ["bash", "-c", f'ulimit -f {limit}; exec "$@"', "bash", *command]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        self.process = subprocess.Popen(command, env=environ, start_new_session=True, preexec_fn=take_interrupts, **pipes)
+        return self
+
+    def finish(self, status=0):
+        printed = self.process.communicate(timeout=600)[0]
+        assert self.process.returncode == status, printed
+        return printed
+
+    def run(self, *stages, **options):
+        return self.start(*stages, **options).finish()
+
+    def fails(self, *stages, **options):
+        """With one line that says why, the last one, and no traceback."""
+        printed = self.start(*stages, **options).finish(status=1)
+        assert "Traceback" not in printed, printed
+        return printed.splitlines()[-1]
+
+    def wait_until(self, reached):
+        while not reached():
+            assert self.process.poll() is None, self.process.communicate()[0]
+            time.sleep(0.01)
+
+    def kill(self):
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.communicate(timeout=60)
+        with (self.out / ".lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # its commands are gone as well
+
+    def kill_in_every_stage(self, stages):
+        """As soon as the stage changes a file in its folder, and as if its stamp had not been written yet.
+
+        The stages are pairs of a folder and a name, in the order of the recipe.
+        """
+        unstamped = None
+        for name, folder in ((name, self.out / folder) for folder, name in stages):
+            self.start()
+            for line in self.process.stdout:
+                if line.rstrip().endswith(f"{folder} {name}"):
+                    break
+            else:
+                raise AssertionError(f"{folder} {name} was not begun")
+            before = self.files(folder)
+            self.wait_until(lambda: self.files(folder) != before)  # noqa: B023
+            self.kill()
+            if unstamped:
+                unstamped.unlink()
+            unstamped = folder / f".{name}.done"
+            unstamped.unlink(missing_ok=True)  # of a quick stage, which has ended meanwhile
+        self.start().wait_until(unstamped.exists)
+        self.kill()
+        unstamped.unlink()
+
+    @staticmethod
+    def resumed(printed):
+        """The updates of each training that was continued."""
+        return [int(number) for number in re.findall(r"  (\d+) updates are there$", printed, re.MULTILINE)]
+
+    def files(self, folder=None):
+        """When each file was changed."""
+        found = {}
+        for path in (folder or self.out).rglob("*"):
+            try:
+                if path.is_file() and path.name != ".lock":
+                    found[path] = path.stat().st_mtime_ns
+            except FileNotFoundError:  # renamed meanwhile
+                continue
+        return found
+
+    def scores(self):
+        """What every run scored and depends on, without what a clock or the machine says."""
+        measured = {"tokens_per_second", "training_seconds", "peak_memory"}
+        read = {path.parent.relative_to(self.out): json.loads(path.read_text()) for path in self.out.rglob("score.json")}
+        return {run: {key: value for key, value in record.items() if key not in measured} for run, record in read.items()}

@@ -1,0 +1,218 @@
+"""The engine of the recipes, with small shell functions in place of commands that take long."""
+
+import fcntl
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+
+
+def bash(script, arguments=(), **options):
+    command = ["bash", "-c", f"source recipes/lib/engine.sh; {script}", "recipe", *arguments]
+    return subprocess.run(command, cwd=ROOT, env={**os.environ, **options}, capture_output=True, text=True, timeout=60)
+
+
+# --- stages ---
+
+#: two stages, whose commands append to a file what they were run with; `second` fails where FAIL is set
+STAGES = """
+first() { echo "first $COLOUR" >>"$OUT/log"; }
+second() { echo "second $COLOUR $SHAPE" >>"$OUT/log"; [[ -z ${FAIL:-} ]]; }
+stages() {
+  stage one "$OUT/a" first "COLOUR" first
+  stage two "$OUT/a" second "COLOUR SHAPE" second
+}
+NODE_RANK=0
+choose_stages "one two" "$@"
+check_output
+open_output
+run_stages stages
+"""
+
+
+def stages(out, *chosen, **options):
+    return bash(STAGES, chosen, **{"OUT": str(out), "COLOUR": "red", "SHAPE": "round", **options})
+
+
+def log(out):
+    return (out / "log").read_text().splitlines()
+
+
+def test_a_stage_is_done_once(tmp_path):
+    assert stages(tmp_path).returncode == stages(tmp_path).returncode == 0
+    assert log(tmp_path) == ["first red", "second red round"]
+    assert "a second: done before" in stages(tmp_path).stdout
+
+
+def test_its_stamp_lists_its_settings(tmp_path):
+    stages(tmp_path, COLOUR="dark\nred")
+    assert (tmp_path / "a" / ".second.done").read_text() == "COLOUR=dark red\nSHAPE=round\n"
+    assert stages(tmp_path, COLOUR="dark\nred").returncode == 0
+
+
+def test_stages_can_be_chosen(tmp_path):
+    stages(tmp_path, "one")
+    assert log(tmp_path) == ["first red"]
+    refused = stages(tmp_path, "three")
+    assert (refused.returncode, refused.stderr) == (1, "recipes/recipe: there is no stage 'three'; the stages are one two\n")
+
+
+def test_other_settings_are_refused_before_anything_is_run(tmp_path):
+    stages(tmp_path, "two")
+    refused = stages(tmp_path, SHAPE="square")
+    assert refused.returncode == 1 and log(tmp_path) == ["second red round"]
+    assert refused.stderr == (
+        f"recipes/recipe: {tmp_path}/a was made with other settings (SHAPE=round, now square); "
+        f"give OUT another folder, or remove {tmp_path}/a\n"
+    )
+
+
+def test_settings_belong_to_the_stages_that_have_run(tmp_path):
+    stages(tmp_path, "one")
+    assert stages(tmp_path, SHAPE="square").returncode == 0
+    assert log(tmp_path) == ["first red", "second red square"]
+
+
+def test_a_stage_that_failed_takes_other_settings(tmp_path):
+    assert stages(tmp_path, FAIL="1").returncode == 1
+    assert stages(tmp_path, SHAPE="square").returncode == 0
+    assert log(tmp_path) == ["first red", "second red round", "second red square"]
+
+
+def test_an_output_folder_of_an_earlier_version_keeps_its_settings(tmp_path):
+    """Its stamps are empty, and one file lists the settings of all stages."""
+    (tmp_path / "a").mkdir()
+    for name in ("first", "second"):
+        (tmp_path / "a" / f".{name}.done").touch()
+    (tmp_path / "settings").write_text("COLOUR=red\nSHAPE=round\n")
+    assert stages(tmp_path).returncode == 0
+    assert "SHAPE=round, now square" in stages(tmp_path, SHAPE="square").stderr
+    assert not (tmp_path / "log").exists()
+
+
+def test_a_dry_run_writes_nothing(tmp_path):
+    out = tmp_path / "out"
+    script = re.sub(r'\{ echo ("[^"]*") >>"\$OUT/log";', r"{ run echo \1;", STAGES)  # as recipes call commands
+    done = bash(script, OUT=str(out), COLOUR="red", SHAPE="round", DRY_RUN="1")
+    assert done.returncode == 0 and "echo second\\ red\\ round" in done.stdout
+    assert not out.exists()
+
+
+def test_one_recipe_at_a_time(tmp_path):
+    with (tmp_path / ".lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        refused = stages(tmp_path)
+    assert refused.returncode == 1 and f"{tmp_path} is in use" in refused.stderr
+
+
+@pytest.mark.parametrize("name", ["a:b", "a,b"])
+def test_names_that_fairseq_would_split_are_refused(tmp_path, name):
+    refused = stages(tmp_path / name)
+    assert refused.returncode == 1 and refused.stderr.count("\n") == 1 and "choose another name" in refused.stderr
+
+
+# --- options ---
+
+
+@pytest.mark.parametrize("value", ["abc", "-1", "1.5", "1e3", "08", "1 2", "1000000000", "1٢", "x[0]"])
+def test_a_number_is_written_in_decimal_digits(value):
+    done = bash("defaults N=5; at_least 1 N", N=value)
+    assert done.returncode == 1
+    assert done.stderr == f"recipes/recipe: N={value} must be a whole number from 1 to 999999999\n"
+
+
+def test_numbers_have_a_minimum():
+    assert bash("at_least 1 N", N="0").returncode == 1
+    assert bash("at_least 0 N; at_least 7 M", N="0", M="7").returncode == 0
+    assert bash("all_at_least 0 N", N=" 1\n 20 ").returncode == 0
+    assert "N=1 x must list numbers, each a whole" in bash("all_at_least 0 N", N="1 x").stderr
+    assert bash("all_at_least 0 N", N=" ").returncode == 1
+
+
+def test_options_that_differ_from_their_default_name_the_folder():
+    script = 'defaults A=1 B=2 "C=x y"; differing A B C'
+    assert bash(script).stdout == ""
+    assert bash(script, A="1", B="3", C="--lr 1,2").stdout == "_B=3_C=--lr_1_2"
+
+
+# --- training ---
+
+
+@pytest.mark.parametrize(
+    "wps, speed, updates, number", [("1234.5", "1234", "50", "50"), ("1.23457e+06", "1234570", "1e+06", "1000000")]
+)
+@pytest.mark.parametrize("locale", ["C", "de_DE.UTF-8"])
+def test_progress_reads_the_numbers_of_fairseq(wps, speed, updates, number, locale):
+    line = f"2024-01-01 | INFO | train_inner | epoch 001:  1 / 9 loss=5.25, ppl=38, wps={wps}, ups=3, num_updates={updates}, lr=1"
+    shown = bash('progress <<<"$LINE"', LINE=line, LC_ALL=locale).stdout
+    assert shown.endswith(f"  update {number}, loss 5.25, {speed} tokens/s\n")
+
+
+def test_progress_shows_a_loss_that_is_no_number():
+    assert "update 50, loss nan, 10 tokens/s" in bash("progress <<<'loss=nan, wps=10, num_updates=50, lr=1'").stdout
+
+
+#: a training of which a checkpoint is there, begun with COLOUR=red; in place of fairseq-train it prints
+TRAINING = """
+NODE_RANK=0 TRAIN_OPTIONS= bin=$BIN stage_settings=COLOUR data=$OUT/data
+launch() { echo launched; }
+train "$OUT" --max-update 10
+"""
+
+
+@pytest.fixture
+def begun(tmp_path):
+    (tmp_path / "checkpoint_last.pt").touch()
+    (tmp_path / ".train.begun").write_text("COLOUR=red\n")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / ".preprocess.done").touch()
+    return tmp_path
+
+
+def test_a_training_continues_with_its_own_settings_only(begun):
+    refused = bash(TRAINING, OUT=str(begun), COLOUR="blue", BIN=str(BIN))
+    assert refused.returncode == 1 and "(COLOUR=red, now blue)" in refused.stderr and (begun / "checkpoint_last.pt").exists()
+
+
+def test_a_training_without_checkpoints_takes_other_settings(begun):
+    (begun / "checkpoint_last.pt").unlink()
+    done = bash(TRAINING, OUT=str(begun), COLOUR="blue", BIN=str(BIN))
+    assert (done.returncode, done.stdout) == (0, "launched\n")
+    assert (begun / ".train.begun").read_text() == "COLOUR=blue\n"
+
+
+# --- methods ---
+
+
+def test_methods_come_from_the_option_or_a_file(tmp_path):
+    path = tmp_path / "methods.txt"
+    path.write_text("# rows\n\n none \nt5:layers=0 # the first layer\nalibi+learned")
+    script = 'read_methods; printf "%s\n" "${methods[@]}"'
+    assert bash(script, METHODS=str(path)).stdout.split() == ["none", "t5:layers=0", "alibi+learned"]
+    assert bash(script, METHODS=" none\n *  t5").stdout.split() == ["none", "*", "t5"]
+    assert "names no method" in bash(script, METHODS=" ").stderr
+
+
+# --- the language of the recipes ---
+
+
+def test_no_python_inside_bash():
+    scripts = [path for path in (ROOT / "recipes").rglob("*") if path.is_file() and b"bash" in path.read_bytes()[:40]]
+    scripts += (ROOT / "recipes").rglob("*.sh")
+    assert len(scripts) > 9
+    for path in scripts:
+        assert not re.search(r"python\S* (-c|- <<)|-c '", path.read_text()), path
+
+
+def test_every_file_of_the_engine_is_sourced_and_no_name_is_defined_twice():
+    files = [path for path in (ROOT / "recipes" / "lib").glob("*.sh") if path.name != "engine.sh"]
+    sourced = re.findall(r"^source recipes/lib/(\S+)$", (ROOT / "recipes" / "lib" / "engine.sh").read_text(), re.MULTILINE)
+    assert sorted(sourced) == sorted(path.name for path in files)
+    names = [name for path in files for name in re.findall(r"^(\w+)\(\)", path.read_text(), re.MULTILINE)]
+    assert len(names) == len(set(names))

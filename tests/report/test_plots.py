@@ -1,0 +1,97 @@
+"""The plots of a report hold many rows and long names: nothing is cut off, nothing looks the same."""
+
+import io
+import json
+
+import pytest
+
+from fairseq_posenc.plotting import style as plotting
+from fairseq_posenc.report import plots
+from fairseq_posenc.report.rows import Row
+from fairseq_posenc.report.summary import summarise
+from fairseq_posenc.scoring.record import Record
+from tests.report import runs
+
+LONG = "+".join(["deberta:terms=c2p/p2c,max_distance=128"] * 8)
+
+
+def summary_of(*names):
+    references = [" ".join(["word"] * (5 + 10 * (i % 2))) for i in range(120)]
+    plain = runs.run("none", references=references)
+    records = []
+    for name in names:
+        method = {"encoder": name, "decoder": name, "cross": "none"}
+        records.append(Record.model_validate_json(json.dumps({**plain, "method": method})))
+    return summarise(records, [], samples=5)
+
+
+@pytest.fixture
+def figures(monkeypatch):
+    """The figures that are drawn, by name, beside what they become."""
+    kept = {}
+    saved = plotting._saved
+
+    def keep(figure, name):
+        kept[name] = figure
+        return saved(figure, name)
+
+    monkeypatch.setattr(plotting, "_saved", keep)
+    return kept
+
+
+def inside(figure, box):
+    width, height = figure.get_size_inches() * figure.dpi
+    return box.x0 >= -1 and box.y0 >= -1 and box.x1 <= width + 1 and box.y1 <= height + 1
+
+
+def size(figure, axis):
+    """Of a panel, in inches."""
+    place = axis.get_position()
+    return place.width * figure.get_figwidth(), place.height * figure.get_figheight()
+
+
+@pytest.mark.parametrize("number", [2, 60])
+def test_legends_are_whole_and_tell_all_lines_apart(figures, number):
+    plots.draw_plots(summary_of(*(f"t5:buckets={n}" for n in range(2, number + 2))))
+    for name in ("learning", "length"):
+        figure = figures[name]
+        figure.canvas.draw()
+        (legend,) = figure.legends
+        assert len(legend.get_texts()) == number
+        assert inside(figure, legend.get_window_extent())
+        assert all(not axis.get_window_extent().overlaps(legend.get_window_extent()) for axis in figure.axes)
+        lines = [line for line in figure.axes[0].lines if not line.get_label().startswith("_")]
+        assert len({(line.get_color(), line.get_linestyle(), line.get_marker()) for line in lines}) == number
+
+
+def test_a_long_name_does_not_shrink_the_panels(figures):
+    plots.draw_plots(summary_of("none", "t5"))
+    before = {name: [size(figure, axis) for axis in figure.axes] for name, figure in figures.items()}
+    plots.draw_plots(summary_of("none", LONG))
+    for name, figure in figures.items():
+        for (width, height), axis in zip(before[name], figure.axes):
+            assert size(figure, axis)[0] > 0.9 * width and size(figure, axis)[1] > 0.9 * height
+    figures["scores"].canvas.draw()
+    labels = figures["scores"].axes[0].get_yticklabels()
+    assert all(inside(figures["scores"], label.get_window_extent()) for label in labels)
+    assert not labels[0].get_window_extent().overlaps(labels[1].get_window_extent())
+
+
+def test_labels_break_between_options():
+    assert plotting.label_text("encoder rope, decoder t5:buckets=32,max_distance=128+segments") == (
+        "encoder rope, decoder t5:buckets=32,\nmax_distance=128+segments"
+    )
+    assert plotting.label_text("x" * 90).replace("\n", "") == "x" * 90
+    assert plotting.label_text("a $x$") == r"a \$x\$"
+
+
+def test_no_two_methods_look_the_same():
+    styles = [tuple(plotting.line_style(index).values()) for index in range(224)]
+    assert len(set(styles)) == len(styles)
+
+
+def test_svg_is_that_of_the_figure():
+    plot = plotting.render("empty", lambda: plotting.new_figure(2, 2)[0])
+    assert plot.svg.startswith("<?xml") and io.BytesIO(plot.png).read(4) == b"\x89PNG"
+    assert plotting.render("nothing", lambda: None) is None
+    assert Row("t5", []).title == "t5"

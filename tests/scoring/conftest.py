@@ -1,0 +1,1 @@
+from tests.report.conftest import posenc, small_files  # noqa: F401

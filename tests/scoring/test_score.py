@@ -1,0 +1,267 @@
+"""posenc score: what it reads, what it writes, and its errors."""
+
+import json
+import re
+
+import pytest
+import sacrebleu
+
+from fairseq_posenc.checkpoints.read import data_digest
+from fairseq_posenc.cli import main
+from fairseq_posenc.core import PositionError
+from fairseq_posenc.scoring import generated as outputs
+from tests.checkpoints.files import write_checkpoint
+
+REFERENCES = ["the dog sees the cat", "the cat sees the dog", "dogs sleep"]
+HYPOTHESES = ["the dog sees the cat", "the cat sees a dog", "dogs sleep"]
+LOG = """
+2026-01-01 10:00:00 | INFO | fairseq_cli.train | num. shared model params: 968,704 (num. trained: 968,704)
+2026-01-01 10:00:01 | INFO | train_inner | epoch 001: 50 / 99 loss=8, ppl=256, wps=100.4, ups=1, num_updates=50, wall=9
+2026-01-01 10:00:02 | INFO | train_inner | epoch 001: 100 / 99 loss=8, ppl=256, wps=9000, ups=1, num_updates=100, wall=9
+2026-01-01 10:00:03 | INFO | train_inner | epoch 002: 150 / 99 loss=8, ppl=256, wps=7000.2, ups=1, num_updates=150, wall=9
+2026-01-01 10:00:03 | INFO | train | epoch 002 | loss 8 | wps 1 | ups 1 | num_updates 150
+"""
+
+
+def generated(hypotheses, order=(2, 0, 1), config="", targets=REFERENCES):
+    """In the order of fairseq-generate: by length, with the log around it."""
+    lines = [f"INFO:fairseq_cli.generate:{config}"] if config else []
+    for i in order[: len(hypotheses)]:
+        lines += [
+            f"S-{i}\tx",
+            f"T-{i}\t{targets[i]}",
+            f"H-{i}\t-0.5\tpie ces {i}",
+            f"D-{i}\t-0.5\t{hypotheses[i]}",
+            f"P-{i}\t-0.1",
+        ]
+    return "\n".join([*lines, "Generate test with beam=4: BLEU4 = 1.00"]) + "\n"
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """A run as the recipes leave it, its reference, and its output without hypotheses."""
+    run, data = tmp_path / "t5", tmp_path / "data"
+    run.mkdir()
+    data.mkdir()
+    (data / "dict.sov.txt").write_text("dog 3\n")
+    (data / "train.svo-sov.sov.bin").write_bytes(b"123")
+    write_checkpoint(run / "checkpoint_last.pt", data)
+    (run / "train.log").write_text(LOG)
+    (tmp_path / "test.sov").write_text("\n".join(REFERENCES) + "\n")
+    common_eval = {"path": str(run / "checkpoint_last.pt"), "post_process": "sentencepiece"}
+    config = {"_name": None, "common_eval": common_eval, "generation": {"beam": 4, "lenpen": 1.0}}
+    (run / "test.out").write_text(generated(HYPOTHESES, config=config))
+    return run
+
+
+def test_score_json_says_what_was_measured_and_how(trained, capsys):
+    assert main(["score", str(trained), f"test={trained.parent / 'test.sov'}"]) == 0
+    record = json.loads((trained / "score.json").read_text())
+    expected = sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES]).score, sacrebleu.corpus_chrf(HYPOTHESES, [REFERENCES]).score
+    part = record["parts"]["test"]
+    assert (part["bleu"], part["chrf"]) == tuple(round(value, 2) for value in expected)
+    assert "tok:13a" in part["bleu_signature"] and "nc:6" in part["chrf_signature"]
+    assert part["sentences"] == 3 and part["decoding"] == {"beam": 4, "lenpen": 1.0, "post_process": "sentencepiece"}
+    assert (record["parameters"], record["tokens_per_second"]) == (968704, 7000)  # the median, not the mean
+    assert (record["arch"], record["seed"], record["updates"]) == ("posenc_t5_tiny", 3, 150)
+    assert record["method"] == {"encoder": "t5", "decoder": "t5", "cross": "none"}
+    assert record["signature"]["encoder"] == "t5:layers=none"
+    assert record["settings"] == {"dropout": 0.1, "lr": [0.003]}  # neither places nor what the screen shows
+    assert set(record["versions"]) == {"posenc", "fairseq", "torch", "sacrebleu"}
+    assert f"BLEU {part['bleu']:.2f}" in capsys.readouterr().out
+
+
+def test_a_second_part_joins_the_first_and_another_training_replaces_it(trained):
+    reference = trained.parent / "test.sov"
+    (trained / "long.out").write_text((trained / "test.out").read_text())
+    assert main(["score", str(trained), f"test={reference}"]) == 0
+    assert main(["score", str(trained), f"long={reference}"]) == 0
+    assert set(json.loads((trained / "score.json").read_text())["parts"]) == {"test", "long"}
+    write_checkpoint(trained / "checkpoint_last.pt", trained.parent / "data", updates=300)
+    assert main(["score", str(trained), f"long={reference}"]) == 0
+    assert set(json.loads((trained / "score.json").read_text())["parts"]) == {"long"}
+
+
+def test_the_data_hash_follows_the_content(trained):
+    data = trained.parent / "data"
+    before = data_digest(data)
+    (data / "preprocess.log").write_text("a name of this machine")
+    assert data_digest(data) == before
+    (data / "train.svo-sov.sov.bin").write_bytes(b"124")
+    assert data_digest(data) != before
+
+
+def test_hypotheses_come_in_the_order_of_the_references():
+    assert outputs.hypotheses(generated(HYPOTHESES), 3, "out") == HYPOTHESES
+    only_h = "".join(f"H-{i}\t-1\t{text}\n" for i, text in enumerate(HYPOTHESES))
+    assert outputs.hypotheses(only_h, 3, "out") == HYPOTHESES
+    assert outputs.hypotheses("D-0\t-1\tbest\nD-0\t-2\tsecond\nD-1\t-1\t\n", 2, "out") == ["best", ""]
+
+
+@pytest.mark.parametrize(
+    ("text", "references", "message"),
+    [
+        ("", 3, "out holds no hypothesis"),
+        (generated(HYPOTHESES, order=(2, 0)), 3, "out has 2 hypotheses for 3 references, the first missing one is 1"),
+        (generated(HYPOTHESES, order=(2, 0)), 3, "--required-batch-size-multiple 1"),
+        (generated(HYPOTHESES), 2, "out has 3 hypotheses for 2 references$"),
+    ],
+)
+def test_misaligned_output_is_refused(text, references, message):
+    with pytest.raises(PositionError, match=message):
+        outputs.hypotheses(text, references, "out")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda run: (run / "test.out").unlink(), "test.out cannot be read: No such file"),
+        (lambda run: (run / "train.log").unlink(), "train.log cannot be read: No such file"),
+        (lambda run: (run / "train.log").write_text("nothing"), "train.log shows no parameters"),
+        (lambda run: (run / "checkpoint_last.pt").unlink(), "checkpoint_last.pt is missing"),
+        (lambda run: (run / "test.out").write_text(generated(HYPOTHESES)), "does not name the checkpoint"),
+        (lambda run: (run.parent / "test.sov").write_text("one\n"), "test.out has 3 hypotheses for 1 references"),
+        (lambda run: [p.unlink() for p in (run.parent / "data").iterdir()], "data .* is not here"),
+    ],
+)
+def test_every_error_is_one_line(trained, capsys, spoil, message):
+    spoil(trained)
+    assert main(["score", str(trained), f"test={trained.parent / 'test.sov'}"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("posenc: ") and error.count("\n") == 1 and re.search(message, error)
+    assert not (trained / "score.json").exists()
+
+
+def scored(posenc, run, *options, reference="test.sov"):
+    status, _, error = posenc("score", run, f"test={run.parent / reference}", *options)
+    assert error.count("\n") == (status != 0) and len(error) < 500
+    return status, error
+
+
+def config(run, **generation):
+    common_eval = {"path": str(run / "checkpoint_last.pt"), "post_process": "sentencepiece"}
+    return {"_name": None, "common_eval": common_eval, "generation": {"beam": 4, "lenpen": 1.0, **generation}}
+
+
+@pytest.mark.parametrize("kind", ["reference", "output"])
+def test_text_that_is_not_utf8_is_one_line(posenc, trained, kind):
+    path = {"reference": trained.parent / "test.sov", "output": trained / "test.out"}[kind]
+    path.write_bytes(path.read_bytes() + b"\xff\xfe")
+    status, error = scored(posenc, trained)
+    assert status == 2 and f"{path} is not UTF-8 text" in error
+
+
+def test_a_log_with_other_bytes_is_read(posenc, trained):
+    (trained / "train.log").write_bytes(b"\xff" + LOG.encode())
+    assert scored(posenc, trained) == (0, "")
+
+
+def test_a_byte_order_mark_belongs_to_no_text(posenc, trained):
+    assert scored(posenc, trained) == (0, "")
+    before = json.loads((trained / "score.json").read_text())["parts"]
+    for path in (trained.parent / "test.sov", trained / "test.out"):
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert scored(posenc, trained) == (0, "")
+    assert json.loads((trained / "score.json").read_text())["parts"] == before
+
+
+def test_left_over_subwords_are_refused(posenc, trained):
+    pieces = {"sentencepiece": ["▁the ▁dog", "▁the ▁c at", "▁dog s"], "subword_nmt": ["the dog", "the c@@ at", "dogs"]}
+    for kind, hypotheses in pieces.items():
+        for best, targets in ((hypotheses, REFERENCES), (HYPOTHESES, hypotheses)):
+            (trained / "test.out").write_text(generated(best, config=config(trained), targets=targets))
+            status, error = scored(posenc, trained)
+            assert status == 2 and "test.out holds subwords" in error and f"--remove-bpe {kind}" in error
+
+
+def test_scores_of_the_reference_are_no_translations(posenc, trained):
+    (trained / "test.out").write_text(generated(REFERENCES, config=config(trained, score_reference=True)))
+    status, error = scored(posenc, trained)
+    assert status == 2 and "decode without --score-reference" in error
+
+
+@pytest.mark.parametrize(
+    ("lines", "first"),
+    [
+        ([REFERENCES[1], REFERENCES[0], REFERENCES[2]], 1),  # shuffled
+        ([*REFERENCES[:2], "quite another sentence of this file"], 3),
+    ],
+)
+def test_a_reference_of_other_sentences_is_refused(posenc, trained, lines, first):
+    (trained.parent / "test.sov").write_text("\n".join(lines) + "\n")
+    status, error = scored(posenc, trained)
+    assert status == 2 and "test.sov is not the target of" in error and f"first line {first} (" in error
+    assert not (trained / "score.json").exists()
+    assert scored(posenc, trained, "--other-reference") == (0, "")
+
+
+def test_targets_may_be_tokenised_lower_case_or_have_unknown_words(posenc, trained):
+    raw = ["The dog's “sees” a&b.", "The cat sees the dog-house.", "Dogs sleep…"]
+    targets = ["the dog &apos;s &quot; sees &quot; a &amp; b .", "<<unk>> <<unk>> sees <<unk>> dog @-@ house .", "dogs sleep ..."]
+    (trained / "test.out").write_text(generated(HYPOTHESES, config=config(trained), targets=targets))
+    (trained.parent / "test.sov").write_text("\n".join(raw) + "\n")
+    assert scored(posenc, trained) == (0, "")
+
+
+def test_an_output_without_targets_is_scored(posenc, trained):
+    lines = (trained / "test.out").read_text().splitlines()
+    (trained / "test.out").write_text("\n".join(line for line in lines if not line.startswith("T-")) + "\n")
+    assert scored(posenc, trained) == (0, "")
+
+
+def test_names_of_outputs_may_hold_braces(posenc, trained):
+    status, error = scored(posenc, trained, "--generated", "{x}")
+    assert status == 2 and "{x} cannot be read: No such file" in error
+    (trained / "test.out").rename(trained / "{x} test {")
+    assert scored(posenc, trained, "--generated", "{x} {part} {") == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["test={ref}", "test={ref}"], "test part test is given twice"),
+        (["a={ref}", "b={ref}", "--generated", "test.out"], "is one file for 2 parts; write {part}"),
+        (["test"], "'test' is no test part; give PART=REFERENCE"),
+        (["a\nb={ref}", "--generated", "test.out"], "was not written by this posenc score"),
+    ],
+)
+def test_wrong_parts_are_one_line(posenc, trained, arguments, message):
+    status, _, error = posenc("score", trained, *(text.replace("{ref}", str(trained.parent / "test.sov")) for text in arguments))
+    assert status == 2 and message in error and error.count("\n") == 1
+
+
+def test_a_full_disk_is_one_line_and_keeps_the_earlier_scores(posenc, trained, small_files):
+    assert scored(posenc, trained) == (0, "")
+    before = {path.name: path.read_bytes() for path in trained.iterdir()}
+    with small_files(100):
+        status, error = scored(posenc, trained)
+    assert status == 2 and "score.json cannot be written: File too large" in error
+    assert {path.name: path.read_bytes() for path in trained.iterdir()} == before
+
+
+def test_a_damaged_score_json_is_not_overwritten(posenc, trained):
+    (trained / "score.json").write_text('{"parts": ')
+    status, error = scored(posenc, trained)
+    assert status == 2 and "score.json is damaged" in error
+
+
+def test_a_training_of_few_updates_has_scores_but_no_speed(posenc, trained):
+    (trained / "train.log").write_text(LOG.splitlines()[1] + "\n")
+    assert scored(posenc, trained) == (0, "")
+    assert json.loads((trained / "score.json").read_text())["tokens_per_second"] is None
+    status, out, _ = posenc("report", trained, "--full", "--samples", "10")
+    assert status == 0 and "not measured" in out
+
+
+def test_settings_that_are_no_literals_leave_the_checkpoint_to_be_named(posenc, trained):
+    (trained / "test.out").write_text(generated(HYPOTHESES, config="{'_name': None, 'generation': {'lenpen': inf}}"))
+    status, error = scored(posenc, trained)
+    assert status == 2 and "name it with --checkpoint" in error
+    assert scored(posenc, trained, "--checkpoint", trained / "checkpoint_last.pt") == (0, "")
+
+
+def test_help_says_what_the_folder_must_hold(capsys):
+    with pytest.raises(SystemExit):
+        main(["score", "--help"])
+    text = capsys.readouterr().out
+    assert all(word in text for word in ("train.log", "PART.out", "tee -a RUN/train.log", "--remove-bpe"))
