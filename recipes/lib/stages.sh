@@ -59,10 +59,10 @@ need() { # STAGE FILE: an earlier stage makes the file, which may be its stamp
 }
 
 record_settings() { # FILE: gets the settings of the current stage
-  local name
+  local name part=$1.$HOSTNAME.$$.part # machines that share the folder write the same stamp
   [[ -z $DRY_RUN ]] || return 0
-  for name in $stage_settings; do printf '%s\n' "$(setting "$name")"; done >"$1.part"
-  mv "$1.part" "$1"
+  for name in $stage_settings; do printf '%s\n' "$(setting "$name")"; done >"$part"
+  mv "$part" "$1"
 }
 
 require_settings() { # FILE FOLDER: what is in FOLDER was made with the settings of the current stage, says FILE

@@ -56,6 +56,16 @@ def test_its_stamp_lists_its_settings(tmp_path):
     assert stages(tmp_path, COLOUR="dark\nred").returncode == 0
 
 
+def test_machines_that_share_a_folder_stamp_it_together(tmp_path):
+    """Neither takes away what the other is about to rename."""
+    script = 'stage_settings=COLOUR; DRY_RUN=; for i in {1..300}; do record_settings "$1"; done'
+    command = ["bash", "-c", f"source recipes/lib/engine.sh; {script}", "recipe", str(tmp_path / ".done")]
+    options = {**os.environ, "COLOUR": "red"}
+    machines = [subprocess.Popen(command, cwd=ROOT, env=options, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    assert [machine.communicate(timeout=60)[1] for machine in machines] == ["", ""]
+    assert [path.name for path in tmp_path.iterdir()] == [".done"] and (tmp_path / ".done").read_text() == "COLOUR=red\n"
+
+
 def test_stages_can_be_chosen(tmp_path):
     stages(tmp_path, "one")
     assert log(tmp_path) == ["first red"]
