@@ -10,6 +10,7 @@ from .card import SITES, MethodCard, Options, option
 from .dims import Dims
 from .errors import PositionError
 from .formula import shared_by_layers
+from .sentence import Sentence
 from .side import SideInput, SideInputs
 
 _WITH_TORCH = {"AttentionContext": "context", "Positions": "context", "PositionMethod": "method", "State": "state"}
@@ -23,6 +24,7 @@ __all__ = [
     "PositionError",
     "PositionMethod",
     "Positions",
+    "Sentence",
     "SideInput",
     "SideInputs",
     "State",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -12,6 +14,7 @@ from .context import AttentionContext, Positions
 from .dims import Dims
 from .formula import owners
 from .hooks import HOOKS
+from .sentence import Sentence
 
 
 def default_scale(head_dim: int) -> float:
@@ -53,6 +56,13 @@ class PositionMethod(nn.Module):
     def __init__(self, options: Any, dims: Dims):
         super().__init__()
         self.options, self.dims = options, dims
+
+    # -- in the workers that load data, without the module ------------------------------------------------------------
+
+    @classmethod
+    def side_values(cls, sentence: Sentence, options: Any) -> Mapping[str, np.ndarray]:
+        """What the card makes from files, for one sentence and by its tokens: [], [S] or [S, S], with fixed axes after them."""
+        raise NotImplementedError
 
     # -- what the host asks ------------------------------------------------------------------------------------------
 

@@ -18,12 +18,14 @@ class SideInput:
 
     `axes` is "B" (a number for every sentence), "B S" (one for every word) or "B S S" (one for every two words); further axes of
     fixed size may follow. The host moves it with the tokens: it rolls away padding on the left, follows beams, and folds them.
+    `files` are the side files that it is made from.
     """
 
     name: str
     axes: Literal["B", "B S", "B S S"]
     of: Literal["source", "target"] = "source"
     padding: float = 0  # what stands at padding
+    files: tuple[str, ...] = ()
 
     @property
     def words(self) -> int:

@@ -1,0 +1,52 @@
+"""fairseq's dataset of sentence pairs, with side inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from fairseq.data import BaseWrapperDataset, LanguagePairDataset
+from torch import Tensor
+
+from ...core import SideInput
+
+#: (number of the sentence in the dataset, its pair as LanguagePairDataset gives it) -> side inputs by name, without the axis B
+Maker = Callable[[int, Mapping[str, Any]], Mapping[str, Tensor]]
+
+
+class SideInputDataset(BaseWrapperDataset):
+    """A dataset of sentence pairs whose batches hold net_input["side_inputs"]: by name, padded as the tokens are.
+
+    `makers` are called for every sentence in the workers that load data; what they give, `declared` describes.
+    """
+
+    def __init__(self, dataset: LanguagePairDataset, makers: Sequence[Maker], declared: Mapping[str, SideInput]):
+        super().__init__(dataset)
+        self.makers, self.declared = makers, declared
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        pair = self.dataset[index]
+        made = [maker(int(index), pair) for maker in self.makers]
+        return {**pair, "side_inputs": {name: row for rows in made for name, row in rows.items()}}
+
+    def collater(self, samples: Sequence[Mapping[str, Any]], pad_to_length: Any = None) -> dict[str, Any]:
+        batch = self.dataset.collater(samples, pad_to_length=pad_to_length)
+        if batch:  # an empty one stands for a worker that has nothing to do
+            by_id = {int(sample["id"]): sample["side_inputs"] for sample in samples}
+            ordered = [by_id[number] for number in batch["id"].tolist()]
+            batch["net_input"]["side_inputs"] = {
+                name: side.collate([rows[name] for rows in ordered], *self._place(side, batch))
+                for name, side in self.declared.items()
+                if name in ordered[0]
+            }
+        return batch
+
+    def _place(self, side: SideInput, batch: Mapping[str, Any]) -> tuple[int, bool]:
+        """The columns of the batch, and whether its padding is on the left."""
+        if side.of == "source":
+            return batch["net_input"]["src_tokens"].size(1), self.dataset.left_pad_source
+        return batch["target"].size(1) if batch.get("target") is not None else 0, self.dataset.left_pad_target
+
+    def num_tokens_vec(self, indices: np.ndarray) -> np.ndarray:
+        return self.dataset.num_tokens_vec(indices)
