@@ -300,3 +300,32 @@ def test_closeness_of_the_reference_tree(normalise, order, close):
     numbers = values(f"graph_bert:normalise={normalise}", Sentence(np.arange(7), np.append(HEADS, 2)))
     assert numbers[[2, *order], 1].tolist() == list(range(6))
     assert numbers[:6, 2].tolist() == [2, 1, 0, 2, 2, 1] and (numbers[6] == -1).all()
+
+
+# -- Ding et al. ---------------------------------------------------------------------------------------------------------
+
+#: I have a pen . and </s>, in the order of the other language
+ORDER = Sentence(np.arange(6), order=np.array([0, 3, 1, 2, 4, 5]))
+
+
+def test_places_in_the_other_order():
+    assert values("xl_pe", ORDER).tolist() == [0, 2, 3, 1, 4, 5]
+    assert values("xl_pe", Sentence(np.array([0, 1, 2, 3, 3, 4, 5]), order=ORDER.order)).tolist() == [0, 3, 4, 1, 2, 5, 6]
+
+
+def test_a_sentence_in_its_own_order():
+    same, plain = Sentence(np.arange(6), order=np.arange(6)), method("sinusoidal")
+    x = torch.randn(1, 6, 16)
+    wanted = plain.embed(x, x, AttentionContext(Positions.counted(0, 6), Positions.counted(0, 6)))
+    summed, heads = method("xl_pe"), method("xl_pe:fuse=heads")
+    torch.testing.assert_close(summed.embed(x, x, context(summed, same)), 2 * wanted - x)
+    assert torch.equal(heads.embed(x, x, context(heads, same)), wanted)
+    project, q = torch.nn.Linear(16, 16), torch.randn(1, 4, 6, 4)
+    ctx = context(heads, same).replace(project=lambda which, x: project(x).unflatten(-1, (4, 4)).transpose(-3, -2))
+    assert torch.equal(heads.rotate_query(q, ctx.queries, ctx), q)
+
+
+@pytest.mark.parametrize("spec", ["xl_pe:heads=2", "xl_pe:fuse=heads,heads=5"])
+def test_heads_that_there_are_not(spec):
+    with pytest.raises(parsing.PositionError, match=r"heads=\d needs fuse=heads and a model with as many heads; this one has 4"):
+        method(spec)
