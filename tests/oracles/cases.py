@@ -92,9 +92,10 @@ def side_inputs_of(methods, sentences: list, length: int, padding: str = "right"
 
 
 def with_side(ctx: AttentionContext, method, sentences: list, padding: str = "right") -> AttentionContext:
-    """The context with the side inputs that a method reads."""
+    """The context with the side inputs that a method reads, and with what it prepares."""
     given = side_inputs_of([method], sentences, ctx.keys.ids.size(1), padding)
-    return ctx.replace(side=SideInputs(given, declared_by([method.card])))
+    ctx = ctx.replace(side=SideInputs(given, declared_by([method.card])))
+    return ctx.replace(prepared={method: method.prepare(ctx)}) if "prepare" in method.hooks else ctx
 
 
 def padding_mask(lengths: list, side: str) -> torch.Tensor:
