@@ -13,6 +13,8 @@ from . import positive
 ALL = "all"
 PREFIX = "posenc_"
 SELF_ATTENTION = ("encoder", "decoder")
+#: relations between words, for methods that have tables of them: as many as a treebank has
+_RELATIONS = 50
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     size = SIZES["" if args.size == "base" else f"_{args.size}"]
-    dims = Dims(size.embed_dim, size.heads, size.layers, args.length, args.length)
+    dims = Dims(size.embed_dim, size.heads, size.layers, args.length, args.length, relations=_RELATIONS)
     for name, specs in check(args.methods, dims).items():
         print(name, *(f"{site} {spec}" for site, spec in specs.items()), sep="\t")
     return 0
