@@ -27,13 +27,22 @@ def sentences(batch: int, length: int, device: torch.device) -> tuple[Tensor, Te
     return source.to(device), target.to(device)
 
 
+def side_inputs(model: nn.Module, words: Tensor) -> dict[str, Any]:
+    """Those that the positions of a model read, where they do, as an argument of the model."""
+    declared = getattr(model.encoder, "side_inputs", {})
+    made = {name: wanted.example(*words.shape, words.device) for name, wanted in declared.items()}
+    return {"side_inputs": made} if made else {}
+
+
 def training(model: nn.Module, source: Tensor, target: Tensor) -> Action:
     """A training step: forward, loss, backward, and the optimiser's step."""
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-6, eps=1e-4)  # float16 rounds a smaller eps to 0
 
+    side = side_inputs(model, source)
+
     def step() -> None:
         model.train()
-        logits, _ = model(source, None, target)
+        logits, _ = model(source, None, target, **side)
         F.cross_entropy(logits.flatten(0, 1).float(), target.flatten()).backward()
         optimiser.step()
         optimiser.zero_grad()
@@ -44,10 +53,12 @@ def training(model: nn.Module, source: Tensor, target: Tensor) -> Action:
 def inference(model: nn.Module, source: Tensor, target: Tensor) -> Action:
     """A forward pass in evaluation."""
 
+    side = side_inputs(model, source)
+
     @torch.no_grad()
     def forward() -> None:
         model.eval()
-        model(source, None, target)
+        model(source, None, target, **side)
 
     return forward
 
@@ -56,7 +67,7 @@ def decoding(model: nn.Module, source: Tensor, steps: int, beam: int = 4) -> Act
     """Beam search of a fixed number of steps, prepared as by fairseq-generate; the model cannot be trained afterwards."""
     model.make_generation_fast_(need_attn=False)
     generator = SequenceGenerator([model], dictionary(), beam_size=beam, max_len_a=0, max_len_b=steps, min_len=steps - 2)
-    sample = {"net_input": {"src_tokens": source, "src_lengths": source.ne(_PAD).sum(1)}}
+    sample = {"net_input": {"src_tokens": source, "src_lengths": source.ne(_PAD).sum(1), **side_inputs(model, source)}}
 
     def generate() -> None:
         model.eval()

@@ -72,6 +72,8 @@ def build(variant: Variant, size: str, positions: int, device: torch.device, dty
     args.tie_encoder_layers = args.tie_decoder_layers = variant.tied
     ARCH_CONFIG_REGISTRY[arch](args)
     words = dictionary()
-    task: Any = SimpleNamespace(source_dictionary=words, target_dictionary=words, cfg=Namespace(left_pad_target=False))
+    task: Any = SimpleNamespace(
+        source_dictionary=words, target_dictionary=words, cfg=Namespace(left_pad_target=False), side_inputs={}
+    )
     torch.manual_seed(1)
     return ARCH_MODEL_REGISTRY[arch].build_model(args, task).to(device, dtype)

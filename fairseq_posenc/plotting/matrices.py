@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..attention.multihead import Attention
 from ..attention.site_positions import SitePositions
-from ..core import AttentionContext, Dims, Positions
+from ..core import AttentionContext, Dims, Positions, SideInputs
 from ..core.hooks import IN_MATRIX, Kind, Phase, hooks_where
 
 COSINE = "cosine of position vectors"
@@ -104,8 +104,10 @@ def _context(positions: SitePositions, length: int, layer: int, content: Content
     tokens = torch.full((1, length), dims.padding_idx + 1)
     if "</s>" in dims.words:
         tokens.fill_(dims.words["</s>"] + 1)[:, _SEGMENT - 1 :: _SEGMENT] = dims.words["</s>"]
+    declared = positions.side_inputs
     ctx = AttentionContext(
         at, at, layer=layer, causal=dims.causal, cross=dims.cross, tokens=tokens, project=content.project,
+        side=SideInputs({name: wanted.example(1, length) for name, wanted in declared.items()}, declared),
         inputs=tuple(x.expand(1, length, -1) for x in content.hidden),
     )  # fmt: skip
     return positions.begin(ctx)

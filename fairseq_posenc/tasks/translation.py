@@ -8,9 +8,9 @@ from typing import Any
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
+from ..architectures import TASK
 from ..core import SideInput
 from ..data.side.dataset import Maker, SideInputDataset
-from . import TASK
 
 
 @dataclass

@@ -7,7 +7,7 @@ import functools
 from argparse import Namespace
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 import torch
 from fairseq.data import Dictionary
@@ -65,7 +65,7 @@ def _task() -> SimpleNamespace:
     words = Dictionary()
     for number in range(LAST - words.nspecial):
         words.add_symbol(f"w{number}")
-    return SimpleNamespace(source_dictionary=words, target_dictionary=words, cfg=Namespace(left_pad_target=False))
+    return SimpleNamespace(source_dictionary=words, target_dictionary=words, cfg=Namespace(left_pad_target=False), side_inputs={})
 
 
 def positions_by_site(model: PositionTransformer) -> dict[str, nn.Module]:
@@ -112,13 +112,18 @@ def logits(model: PositionTransformer, source: Tensor, target: Tensor) -> Tensor
     return model(source, None, target, side_inputs=side_inputs(model, source))[0]
 
 
+#: the side inputs of methods by name: tokens of a source sentence -> one of it
+SIDES: dict[str, Callable[[Tensor], Tensor]] = {"target_length": lambda tokens: torch.tensor(len(tokens) + 2)}
+
+
 def side_inputs(model: PositionTransformer, source: Tensor) -> Optional[dict]:
-    """What the case makes of every sentence, collated as a dataset does it: padded on the side of the tokens."""
-    if getattr(model, "side", None) is None:
+    """What the case or SIDES makes of every sentence, collated as a dataset does it: padded on the side of the tokens."""
+    declared = {**model.encoder.side_inputs}
+    if not declared:
         return None
     left_pad = bool(source[:, 0].eq(PAD).any())
-    made = [model.side(row[row.ne(PAD)]) for row in source]
-    declared = {**model.encoder.side_inputs}
+    make = getattr(model, "side", None) or (lambda tokens: {name: SIDES[name](tokens) for name in declared})
+    made = [make(row[row.ne(PAD)]) for row in source]
     lengths = {name: source.size(1) if side.of == "source" else TARGET_ROOM for name, side in declared.items()}
     left = {name: left_pad and side.of == "source" for name, side in declared.items()}
     return {name: side.collate([row[name] for row in made], lengths[name], left[name]) for name, side in declared.items()}

@@ -31,6 +31,8 @@ class Place:
     key_ids: Sequence[Any] = ()
     real: Sequence[int] = ()  # the key columns that are no padding
     inputs: tuple = ()  # queries, keys and values of all columns before their projections
+    words: Sequence[str] = ()  # of the sentence, where embeddings are asked for
+    side: dict[str, Any] = dataclasses.field(default_factory=dict)  # side inputs of the sentence
 
     @property
     def causal(self) -> bool:
@@ -61,6 +63,7 @@ class Oracle:
     row(q, k, column, seen, at) gives all logits of a query where they depend on more than one key,
     plus(values, column, seen, at) is added to a head's output, head(values, column, seen, at) replaces it, and
     output(column, seen, at) replaces the projections too.
+    side(b) are the side inputs of sentence b, which embed reads.
     `random` marks what is only equal on average and `real` what is defined between whole positions;
     `reach` is the number of positions that may be asked for, if limited.
     """
@@ -75,6 +78,7 @@ class Oracle:
     key_input: Callable = lambda x, s, at: x
     embed: Callable | None = None
     before_layer: Callable | None = None
+    side: Callable = lambda b: {}
     row: Callable | None = None
     plus: Callable | None = None
     head: Callable | None = None

@@ -12,7 +12,7 @@ from fairseq.models import register_model
 from fairseq.models.transformer import TransformerConfig, TransformerModel
 from torch import Tensor, nn
 
-from ...architectures import MODEL
+from ...architectures import MODEL, TASK
 from ...attention.site_positions import SitePositions
 from ...core import Dims, PositionError
 from ...core.side import declared_by
@@ -99,6 +99,7 @@ class PositionTransformer(TransformerModel):
             if "allocate memory" not in str(error):
                 raise
             raise Refusal("there is not enough memory for this model; choose smaller sizes") from None
+        _refuse_task(task, model)
         _refuse_criterion(args, model)
         model.specs = {site: parse(getattr(args, option), site) for site, option in SPEC_OPTIONS.items()}
         text = "\n".join(f"{site}: {spec.signature}" for site, spec in model.specs.items())
@@ -216,6 +217,16 @@ def _refuse_options(args: argparse.Namespace, task: Any) -> None:
     for option in ("decoder_input_dim", "decoder_output_dim"):
         if getattr(args, option, args.decoder_embed_dim) != args.decoder_embed_dim:
             raise Refusal(f"--{option.replace('_', '-')} is not supported: it must equal --decoder-embed-dim")
+
+
+def _refuse_task(task: Any, model: PositionTransformer) -> None:
+    """Another task than ours would make batches without side inputs."""
+    declared = next(iter(model.encoder.side_inputs.values()), None)
+    if declared is not None and not hasattr(task, "side_inputs"):
+        given = getattr(getattr(task, "cfg", None), "_name", None) or type(task).__name__
+        raise Refusal(
+            f"the positions read {declared.name!r} beside the words, which --task {given} does not give; use --task {TASK}"
+        )
 
 
 def _refuse_criterion(args: argparse.Namespace, model: PositionTransformer) -> None:
