@@ -6,20 +6,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairseq.tasks import register_task
-from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from fairseq.tasks.translation import TranslationConfig
 
 from ..architectures import TASK
 from ..core import SideInput
 from ..data.side.dataset import Maker, SideInputDataset
+from ..generation.options import OutputLengthConfig
+from .lengths import OutputLengthTask
 
 
 @dataclass
-class PositionTranslationConfig(TranslationConfig):
+class PositionTranslationConfig(OutputLengthConfig, TranslationConfig):
     """The options of fairseq's translation, and those of side inputs."""
 
 
 @register_task(TASK, dataclass=PositionTranslationConfig)
-class PositionTranslation(TranslationTask):
+class PositionTranslation(OutputLengthTask):
     """fairseq's translation whose batches carry the side inputs that the models declare.
 
     Models come before datasets in all of fairseq's commands, so the task asks the models what to load.

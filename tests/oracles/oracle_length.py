@@ -21,7 +21,7 @@ def before(column, t, at):
 def difference(x, ids, at):
     rows = []
     for column, t in enumerate(ids):
-        remaining = max(at.side["target_length"] - before(column, t, at), at["min_remaining"])
+        remaining = max(at.side["target_length"] - before(column, t, at), at["min_remaining"] or 0)
         rows.append(x[column] + sinusoid(remaining + at["offset"], x.shape[1], at["layout"], at["grid"]))
     return np.array(rows)
 
@@ -51,7 +51,7 @@ ORACLES = [
         "ldpe",
         embed=difference,
         side=lengths,
-        defaults={**_SHARED, "min_remaining": 0},
+        defaults={**_SHARED, "min_remaining": None},
         cases=[*_CASES, ({"min_remaining": -3}, "decoder"), ({"min_remaining": -3, "unit": "char", "offset": 2}, "decoder")],
         atol=1e-6,  # sinusoids are float32
     ),

@@ -100,11 +100,3 @@ def test_printed_characters():
     assert printed_characters(pieces, 8).tolist() == [0, 0, 0, 5, 4, 2, 1, 0]
     units = {"</s>": 2, "the": 3, "re@@": 4, "@@": 5}
     assert printed_characters(units, 6).tolist() == [0, 0, 0, 4, 2, 0]
-
-
-@pytest.mark.parametrize("spec", ["ldpe", "lrpe", "ldpe:unit=char"])
-def test_lengths_of_whole_sentences(spec):
-    words = {"</s>": 2, "ab": 3, "c@@": 4}
-    method = parsing.build(spec, Dims(8, 2, vocab_size=5, words=words).at("decoder"), "decoder")[0]
-    tokens = torch.tensor([[3, 4, 3, 2], [4, 2, 1, 1], [2, 1, 1, 1]])
-    assert method.count(tokens).tolist() == ([7, 1, 0] if "char" in spec else [3, 1, 0])

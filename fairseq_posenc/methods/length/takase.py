@@ -1,7 +1,7 @@
 """Sinusoids of the length that the output is to have (Takase and Okazaki 2019)."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Optional
 
 from torch import Tensor
 
@@ -17,12 +17,6 @@ class OutputLength(PositionMethod):
         super().__init__(options, dims)
         if options.unit == "char":
             self.register_buffer("characters", printed_characters(dims.words, dims.vocab_size), persistent=False)
-
-    def count(self, tokens: Tensor) -> Tensor:
-        """[B, T] of whole sentences with their </s>, padded -> their lengths [B], without </s>."""
-        if self.options.unit == "char":
-            return self.characters[tokens].sum(1)
-        return tokens.ne(self.dims.padding_idx).sum(1) - 1
 
     def lengths(self, ctx: AttentionContext) -> Tensor:
         """[B, 1]; checked where sentences begin."""
@@ -63,8 +57,8 @@ class LengthDifference(OutputLength):
             "token", "what lengths count: target tokens, or printed characters, each word with one space"
         )
         offset: int = option(0, "added to the remaining length; 2 in the authors' code", minimum=0)
-        min_remaining: int = option(
-            0, "smallest remaining length; --length-noise W sets it to -W where it is not given", maximum=0
+        min_remaining: Optional[int] = option(
+            None, "smallest remaining length (default: 0, or -W in a training with --length-noise W)", maximum=0
         )
         layout: Literal["halves", "interleaved"] = option(
             "halves", "all sines before all cosines, or each sine beside its cosine"
@@ -89,7 +83,8 @@ class LengthDifference(OutputLength):
     )
 
     def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
-        remaining = (self.lengths(ctx) - self.before(tokens, ctx)).clamp(min=self.options.min_remaining)  # [B, T]
+        remaining = self.lengths(ctx) - self.before(tokens, ctx)  # [B, T]
+        remaining = remaining.clamp(min=self.options.min_remaining or 0)
         waves = sinusoid(remaining + self.options.offset, x.size(-1), self.options.layout, self.options.grid)
         return x + waves.to(x.dtype)
 

@@ -88,6 +88,14 @@ class PositionTransformer(TransformerModel):
             help="encoder layer, from 0, whose self-attention has no residual connection (default: none)",
         )  # fmt: skip
 
+        parser.add_argument(
+            "--length-loss-weight", type=float, metavar="W",
+            help="build a predictor of the output's length on the encoder, whose loss is added with this weight (default: none)",
+        )  # fmt: skip
+        parser.add_argument(
+            "--length-stop-gradient", action="store_true", help="the loss of that predictor does not reach the encoder"
+        )
+
     @classmethod
     def build_model(cls, args: argparse.Namespace, task: Any) -> PositionTransformer:
         _refuse_options(args, task)
@@ -134,6 +142,10 @@ class PositionTransformer(TransformerModel):
         side_inputs: Mapping[str, Tensor] | None = None,
     ):
         encoder_out = self.encoder(src_tokens, src_lengths, return_all_hiddens, side_inputs)
+        predictor = self.encoder.length_predictor
+        if predictor is not None:
+            lengths = prev_output_tokens.ne(self.decoder.padding_idx).sum(1) - 1
+            encoder_out["loss.length"] = [predictor.loss(encoder_out, lengths)]
         return self.decoder(
             prev_output_tokens,
             encoder_out,
@@ -234,6 +246,8 @@ def _refuse_criterion(args: argparse.Namespace, model: PositionTransformer) -> N
     given = getattr(args, "criterion", CRITERION)
     at = (model.encoder.position, model.decoder.position, model.decoder.cross_position)
     adding = [method.card.name for positions in at for method in positions.methods if method.adds_losses]
+    if model.encoder.length_predictor is not None:
+        adding.append("--length-loss-weight")
     if adding and given != CRITERION:
         raise Refusal(f"{adding[0]} adds to the training loss, which --criterion {given} leaves out; use --criterion {CRITERION}")
 
@@ -243,6 +257,11 @@ def _refuse_layer_options(args: argparse.Namespace) -> None:
         kernel = getattr(args, f"{side}_ffn_kernel", None)
         if kernel is not None and (kernel < 1 or (side == "encoder" and kernel % 2 == 0)):
             raise Refusal(f"--{side}-ffn-kernel {kernel} is not allowed: it is a positive{' odd' * (side == 'encoder')} number")
+    weight = getattr(args, "length_loss_weight", None) or 0.0
+    if not 0 <= weight < float("inf"):
+        raise Refusal(f"--length-loss-weight {weight} must be 0 or more")
+    if getattr(args, "length_stop_gradient", False) and not weight:
+        raise Refusal("--length-stop-gradient has no effect without a --length-loss-weight above 0; leave it out")
     dropped = getattr(args, "encoder_drop_residual", None)
     if dropped is None:
         return
