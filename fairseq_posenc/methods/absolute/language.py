@@ -87,7 +87,9 @@ class Language(PositionMethod):
         if self.dims.causal:
             told = (named > 0).cumsum(1)[:, -tokens.size(1) :] > 0
             needed = tokens.ne(self.dims.padding_idx) & (ctx.queries.ids > 0)  # a target begins with </s> or with its language
-        if bool((needed & ~told).any()):
+        lacking = needed & ~told
+        # where fairseq forces the first word, other beams than the first hold any words, at a score of minus infinity
+        if bool(lacking.any() if ctx.state is None else lacking.all()):
             side, flag = ("target", "--decoder-langtok") if self.dims.causal else ("source", "--encoder-langtok src")
             raise PositionError(
                 f"language: a {side} sentence has none of the tokens {', '.join(self.tokens)}"
