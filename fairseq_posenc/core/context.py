@@ -62,6 +62,7 @@ class AttentionContext:
     side: SideInputs = dataclasses.field(default_factory=SideInputs)
     noise: Mapping[Any, Any] = dataclasses.field(default_factory=dict)  # method -> what its `draw` gave this forward
     cache: dict = dataclasses.field(default_factory=dict)  # of one forward
+    pair_draws: dict[str, Tensor] = dataclasses.field(default_factory=dict)  # [B, ...], what both sides of a sentence pair share
     losses: dict[str, Tensor] = dataclasses.field(default_factory=dict)  # of one forward; see add_loss
 
     def replace(self, **changes: Any) -> AttentionContext:

@@ -63,6 +63,7 @@ class Oracle:
 
     score(q, k, t, s, at) is a head's logit, or nan where the equation says nothing because the site hides it anyway;
     value(v, t, s, at) what query t reads from a key; allowed(t, s, at) whether it may look there at all.
+    position(t, at) is what evaluation makes of a position.
     query_input and key_input (x, t, at) come before the projections, embed(x [T, C], ids, at) before the layers and
     before_layer before each of them. With `seen`, the key columns that a query may look at,
     row(q, k, column, seen, at) gives all logits of a query where they depend on more than one key,
@@ -81,6 +82,7 @@ class Oracle:
     allowed: Callable = lambda t, s, at: True
     query_input: Callable = lambda x, t, at: x
     key_input: Callable = lambda x, s, at: x
+    position: Callable = lambda t, at: t
     embed: Callable | None = None
     before_layer: Callable | None = None
     side: Callable = lambda b: {}

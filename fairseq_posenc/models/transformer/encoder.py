@@ -102,6 +102,7 @@ class Encoder(Stack, FairseqEncoder):
             "source_shift": [shift],
             **side_outputs(side),
             **{f"loss.{name}": [tensor] for name, tensor in ctx.losses.items()},
+            **{f"pair.{name}": [tensor] for name, tensor in ctx.pair_draws.items()},
         }
 
     def reorder_encoder_out(self, encoder_out: dict[str, list[Tensor]], new_order: Tensor) -> dict[str, list[Tensor]]:
