@@ -9,6 +9,8 @@ from . import registry
 
 #: the name of the fairseq model, and of the architecture whose specs are options
 MODEL = "posenc_transformer"
+#: the name of the fairseq task whose batches carry side inputs
+TASK = "posenc_translation"
 
 
 @dataclass(frozen=True)
