@@ -26,7 +26,7 @@ setup(
     ],
     extras_require={
         # transformers and x-transformers are oracles of the parity tests: pinned ones, whose position code they know
-        "test": ["pytest", "pytest-xdist", "hypothesis", "ruff", "transformers==4.46.3", "x-transformers==2.31.10"],
+        "test": ["pytest", "networkx", "pytest-xdist", "hypothesis", "ruff", "transformers==4.46.3", "x-transformers==2.31.10"],
     },
     entry_points={"console_scripts": ["posenc = fairseq_posenc.cli:main"]},
 )
