@@ -61,6 +61,7 @@ class AttentionContext:
     state: State | None = None
     side: SideInputs = dataclasses.field(default_factory=SideInputs)
     noise: Mapping[Any, Any] = dataclasses.field(default_factory=dict)  # method -> what its `draw` gave this forward
+    prepared: Mapping[Any, Any] = dataclasses.field(default_factory=dict)  # method -> what its `prepare` made for this forward
     cache: dict = dataclasses.field(default_factory=dict)  # of one forward
     losses: dict[str, Tensor] = dataclasses.field(default_factory=dict)  # of one forward; see add_loss
 

@@ -47,8 +47,9 @@ def build(
     model = PositionTransformer.build_model(args, _task())
     with torch.no_grad():
         for name, parameter in position_parameters(model).items():
-            # what sums over all positions would else grow with their number
-            parameter.add_(torch.randn_like(parameter), alpha=0.5 / (parameter.size(-1) ** 0.5 if "mixer" in name else 1))
+            # what sums over all positions, or integrates over them, would else grow with their number
+            large = "mixer" in name or "flow" in name
+            parameter.add_(torch.randn_like(parameter), alpha=0.5 / (parameter.size(-1) ** 0.5 if large else 1))
         for side in (model.encoder, model.decoder):
             side.embed_tokens.weight[PAD].normal_()
     return model.eval()

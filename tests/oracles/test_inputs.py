@@ -24,6 +24,11 @@ def build(oracle, options, site, padding_idx=1):
     return randomise(parsing.build(spec_of(oracle.name, options), dims.at(site), site)[0])
 
 
+def begun(method, ctx):
+    """The context of a forward, with what the method makes before its layers."""
+    return ctx.replace(prepared={method: method.prepare(ctx)}) if "prepare" in method.hooks else ctx
+
+
 def tokens_of(padding: torch.Tensor, padding_idx: int) -> torch.Tensor:
     return torch.full(padding.shape, padding_idx + 5).masked_fill(padding, padding_idx)
 
@@ -53,7 +58,8 @@ def compare_embed(oracle, options, site, padding, padding_idx=1):
     ids = torch.tensor([reference.count(row) for row in mask])
     x = torch.randn(*mask.shape, WIDTH, dtype=torch.double)
     at = Positions(ids, 0) if padding == "right" else Positions(ids)
-    out = method.embed(x, tokens_of(mask, padding_idx), AttentionContext(at, at, causal=site == "decoder", key_padding=mask))
+    ctx = begun(method, AttentionContext(at, at, causal=site == "decoder", key_padding=mask))
+    out = method.embed(x, tokens_of(mask, padding_idx), ctx)
     place = place_of(method, oracle, options, site, padding_idx=padding_idx)
     assert_close(out, expected(oracle.embed, x.numpy(), ids.numpy(), mask.numpy(), place), oracle.atol)
 
@@ -78,7 +84,29 @@ def test_embed_at_given_positions(oracle, options, site):
     x = torch.randn(2, 6, WIDTH, dtype=torch.double)
     for ids in (torch.tensor([[0, 2, 5, 9, far, 1], [3, 1, 4, 1, 5, 9]]), torch.tensor([[7, 8, 9, 10, 11, 3]])):
         at = Positions(ids)
-        out = method.embed(x, tokens, AttentionContext(at, at, causal=site == "decoder"))
+        out = method.embed(x, tokens, begun(method, AttentionContext(at, at, causal=site == "decoder")))
         none, ids = np.zeros((2, 6), bool), np.broadcast_to(ids.numpy(), (2, 6))
         place = place_of(method, oracle, options, site)
         assert_close(out, expected(oracle.embed, x.numpy(), ids, none, place), oracle.atol)
+
+
+PLAIN = reference.Oracle("", [])
+INPUTS = ("query_input", "key_input", "value_input")
+
+
+@pytest.mark.parametrize(
+    "oracle, options, site", cases(lambda o: any(getattr(o, name) is not getattr(PLAIN, name) for name in INPUTS))
+)
+def test_inputs_of_projections_in_every_layer(oracle, options, site):
+    method = build(oracle, options, site)
+    x = torch.randn(2, 6, WIDTH, dtype=torch.double)
+    far = (oracle.reach or 301) - 1
+    for at in (Positions.counted(3, 6), Positions(torch.tensor([[0, 2, 5, 9, far, 1], [3, 1, 4, 1, 5, 9]]))):
+        ids = np.broadcast_to(at.ids.numpy(), (2, 6))
+        ctx = begun(method, AttentionContext(at, at, causal=site == "decoder", cross=site == "cross"))
+        for layer in range(LAYERS):
+            place = place_of(method, oracle, options, site, layer=layer)
+            for name in INPUTS:
+                out = getattr(method, name)(x, at, ctx.replace(layer=layer))
+                each = lambda x, ids, place: np.array([getattr(oracle, name)(*pair, place) for pair in zip(x, ids)])  # noqa: B023, E731
+                assert_close(out, expected(each, x.numpy(), ids, np.zeros((2, 6), bool), place), oracle.atol)
