@@ -20,7 +20,7 @@ def by_id(oracle) -> bool:
 
 def build(oracle, options, site, padding_idx=1):
     torch.manual_seed(3)
-    dims = Dims(WIDTH, HEADS, LAYERS, MAX_POSITIONS, MAX_POSITIONS, padding_idx)
+    dims = Dims(WIDTH, HEADS, LAYERS, MAX_POSITIONS, MAX_POSITIONS, padding_idx, vocab_size=20)
     return randomise(parsing.build(spec_of(oracle.name, options), dims.at(site), site)[0])
 
 
@@ -79,7 +79,7 @@ def test_before_layer(oracle, options, site):
 
 @pytest.mark.parametrize("oracle, options, site", cases(by_id))
 def test_embed_at_given_positions(oracle, options, site):
-    method, tokens = build(oracle, options, site), torch.full((2, 6), 7)
+    method, tokens = build(oracle, options, site), torch.full((2, 6), 6)
     far = (oracle.reach or 301) - 1
     x = torch.randn(2, 6, WIDTH, dtype=torch.double)
     for ids in (torch.tensor([[0, 2, 5, 9, far, 1], [3, 1, 4, 1, 5, 9]]), torch.tensor([[7, 8, 9, 10, 11, 3]])):
