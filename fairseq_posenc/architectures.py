@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from . import registry
 
 #: the name of the fairseq model, and of the architecture whose specs are options
 MODEL = "posenc_transformer"
+#: the same of the Transformer whose hidden states are complex
+COMPLEX_MODEL = "posenc_complex_transformer"
 
 
 @dataclass(frozen=True)
@@ -33,11 +36,21 @@ SIZES = {
 
 @dataclass(frozen=True)
 class Architecture:
-    """The spec of every site, a size, and whether all layers of a stack are one."""
+    """The spec of every site, a size, whether all layers of a stack are one, and the fairseq model."""
 
     specs: Mapping[str, str]
     size: Size
     tied_layers: bool = False
+    model: str = MODEL
+
+
+#: architectures that are more than a method, by name
+_BESIDE_METHODS: dict[str, dict[str, Any]] = {
+    COMPLEX_MODEL: {
+        "specs": {site: "complex:frequencies=dimension,learned=false" for site in ("encoder", "decoder")} | {"cross": "none"},
+        "model": COMPLEX_MODEL,
+    },
+}
 
 
 def architectures() -> Iterator[tuple[str, Architecture]]:
@@ -46,3 +59,5 @@ def architectures() -> Iterator[tuple[str, Architecture]]:
         yield MODEL + suffix, Architecture({"encoder": "sinusoidal", "decoder": "sinusoidal", "cross": "none"}, size)
         for card in map(registry.card, registry.names()):
             yield f"posenc_{card.name}{suffix}", Architecture(card.specs, size, card.tied_layers)
+        for name, changes in _BESIDE_METHODS.items():
+            yield name + suffix, Architecture(size=size, **changes)

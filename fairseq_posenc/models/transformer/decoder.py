@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from fairseq.models import FairseqIncrementalDecoder
-from fairseq.modules import LayerNorm
 from torch import Tensor, nn
 
 from ...attention.site_positions import SitePositions
@@ -23,6 +22,8 @@ class Decoder(Stack, FairseqIncrementalDecoder):
     Shapes: prev_output_tokens [B, T], right-padded -> logits [B, T, V] and fairseq's dictionary.
     """
 
+    layer = DecoderLayer
+
     def __init__(
         self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding, positions: SitePositions, cross_positions: SitePositions
     ):
@@ -33,7 +34,7 @@ class Decoder(Stack, FairseqIncrementalDecoder):
             cfg.decoder,
             embed_tokens,
             positions,
-            lambda layer: DecoderLayer(
+            lambda layer: self.layer(
                 cfg,
                 positions.projections(layer),
                 cross_positions.projections(layer),
@@ -43,7 +44,7 @@ class Decoder(Stack, FairseqIncrementalDecoder):
         )
         self.cross_position = cross_positions
         final_norm = cfg.decoder.normalize_before and not cfg.no_decoder_final_norm
-        self.layer_norm = LayerNorm(cfg.decoder.embed_dim) if final_norm else None
+        self.layer_norm = self.norm(cfg.decoder.embed_dim) if final_norm else None
         self.output_projection = nn.Linear(cfg.decoder.embed_dim, len(dictionary), bias=False)
         if cfg.share_decoder_input_output_embed:
             self.output_projection.weight = self.embed_tokens.weight

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from fairseq.models import FairseqEncoder
-from fairseq.modules import LayerNorm
 from torch import Tensor, nn
 
 from ...attention.site_positions import SitePositions
@@ -42,6 +41,8 @@ class Encoder(Stack, FairseqEncoder):
     All outputs are right-padded; `source_shift` [B, 1] says how far each sentence moved, for alignments.
     """
 
+    layer = EncoderLayer
+
     def __init__(self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding, positions: SitePositions):
         super().__init__(dictionary)
         self.build_stack(
@@ -49,10 +50,10 @@ class Encoder(Stack, FairseqEncoder):
             cfg.encoder,
             embed_tokens,
             positions,
-            lambda layer: EncoderLayer(cfg, positions.projections(layer), _options(cfg.encoder, layer)),
+            lambda layer: self.layer(cfg, positions.projections(layer), _options(cfg.encoder, layer)),
             cfg.tie_encoder_layers,
         )
-        self.layer_norm = LayerNorm(cfg.encoder.embed_dim) if cfg.encoder.normalize_before else None
+        self.layer_norm = self.norm(cfg.encoder.embed_dim) if cfg.encoder.normalize_before else None
         self.max_source_positions = cfg.max_source_positions
         self.side_inputs = positions.side_inputs  # the model adds what its decoder reads
 

@@ -63,6 +63,10 @@ class PositionTransformer(TransformerModel):
     other positions.
     """
 
+    encoder_class, decoder_class = Encoder, Decoder
+    #: numbers of a hidden state for every channel of a projection: two where they are complex
+    parts = 1
+
     @classmethod
     def add_args(cls, parser: argparse.ArgumentParser) -> None:
         super().add_args(parser)
@@ -108,12 +112,13 @@ class PositionTransformer(TransformerModel):
 
     @classmethod
     def build_encoder(cls, cfg: Any, src_dict: Any, embed_tokens: nn.Embedding) -> Encoder:
-        return Encoder(cfg, src_dict, embed_tokens, _site_positions(cfg, "encoder", cfg.encoder, src_dict))
+        positions = _site_positions(cfg, "encoder", cfg.encoder, src_dict, cls.parts)
+        return cls.encoder_class(cfg, src_dict, embed_tokens, positions)
 
     @classmethod
     def build_decoder(cls, cfg: Any, tgt_dict: Any, embed_tokens: nn.Embedding) -> Decoder:
-        positions = (_site_positions(cfg, site, cfg.decoder, tgt_dict) for site in ("decoder", "cross"))
-        return Decoder(cfg, tgt_dict, embed_tokens, *positions)
+        positions = (_site_positions(cfg, site, cfg.decoder, tgt_dict, cls.parts) for site in ("decoder", "cross"))
+        return cls.decoder_class(cfg, tgt_dict, embed_tokens, *positions)
 
     def __init__(self, args: Any, encoder: Encoder, decoder: Decoder):
         super().__init__(args, encoder, decoder)
@@ -180,10 +185,10 @@ class PositionTransformer(TransformerModel):
                 )
 
 
-def _site_positions(cfg: Any, site: str, side: Any, dictionary: Any) -> SitePositions:
+def _site_positions(cfg: Any, site: str, side: Any, dictionary: Any, parts: int) -> SitePositions:
     own, other = cfg.max_target_positions, cfg.max_source_positions
     dims = Dims(
-        embed_dim=side.embed_dim,
+        embed_dim=parts * side.embed_dim,
         num_heads=side.attention_heads,
         num_layers=side.layers,
         max_positions=other if site == "encoder" else own,
@@ -191,7 +196,7 @@ def _site_positions(cfg: Any, site: str, side: Any, dictionary: Any) -> SitePosi
         padding_idx=dictionary.pad(),
         vocab_size=len(dictionary),
         words=dictionary.indices,
-        key_embed_dim=cfg.encoder.embed_dim if site == "cross" else 0,
+        key_embed_dim=parts * cfg.encoder.embed_dim if site == "cross" else 0,
     ).at(site)
     spec = getattr(side if site != "cross" else cfg, "position" if site != "cross" else "cross_position")
     return SitePositions(build(spec, dims, site), dims, site)

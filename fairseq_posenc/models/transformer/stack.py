@@ -17,7 +17,13 @@ from ...core import AttentionContext
 
 
 class Stack(nn.Module):
-    """Mixed into fairseq's encoder and decoder bases: embeddings, the list of layers and the way through them."""
+    """Mixed into fairseq's encoder and decoder bases: embeddings, the list of layers and the way through them.
+
+    Another host replaces the layers and norms that it consists of.
+    """
+
+    layer: type[nn.Module]
+    norm = staticmethod(LayerNorm)
 
     def build_stack(
         self,
@@ -33,7 +39,7 @@ class Stack(nn.Module):
         self.padding_idx = embed_tokens.padding_idx
         self.embed_scale = 1.0 if cfg.no_scale_embedding else math.sqrt(side.embed_dim)
         self.position = positions
-        self.layernorm_embedding = LayerNorm(side.embed_dim) if cfg.layernorm_embedding else None
+        self.layernorm_embedding = self.norm(side.embed_dim) if cfg.layernorm_embedding else None
         self.dropout_module = FairseqDropout(cfg.dropout, module_name=type(self).__name__)
         self.layers = nn.ModuleList(map(build_layer, [None] if tied else range(side.layers)))
         self.num_layers = side.layers
