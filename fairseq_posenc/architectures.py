@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from . import registry
@@ -36,21 +36,24 @@ SIZES = {
 
 @dataclass(frozen=True)
 class Architecture:
-    """The spec of every site, a size, whether all layers of a stack are one, and the fairseq model."""
+    """The spec of every site, a size, whether all layers of a stack are one, the fairseq model, and further options of it."""
 
     specs: Mapping[str, str]
     size: Size
     tied_layers: bool = False
     model: str = MODEL
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
-#: architectures that are more than a method, by name
-_BESIDE_METHODS: dict[str, dict[str, Any]] = {
-    COMPLEX_MODEL: {
-        "specs": {site: "complex:frequencies=dimension,learned=false" for site in ("encoder", "decoder")} | {"cross": "none"},
-        "model": COMPLEX_MODEL,
-    },
-}
+def _beside_methods(size: Size) -> Iterator[tuple[str, Architecture]]:
+    """The architectures that are more than a method."""
+    sites = {site: "complex:frequencies=dimension,learned=false" for site in ("encoder", "decoder")}
+    yield COMPLEX_MODEL, Architecture({**sites, "cross": "none"}, size, model=COMPLEX_MODEL)
+    # tensor2tensor's limit of steps is twice its number of layers
+    steps = {f"{side}_layers": 2 * size.layers for side in ("encoder", "decoder")}
+    halting = {f"{side}_halting": "continue" for side in ("encoder", "decoder")}
+    universal = registry.card("universal")
+    yield "posenc_universal_halting", Architecture(universal.specs, size, universal.tied_layers, options={**steps, **halting})
 
 
 def architectures() -> Iterator[tuple[str, Architecture]]:
@@ -59,5 +62,5 @@ def architectures() -> Iterator[tuple[str, Architecture]]:
         yield MODEL + suffix, Architecture({"encoder": "sinusoidal", "decoder": "sinusoidal", "cross": "none"}, size)
         for card in map(registry.card, registry.names()):
             yield f"posenc_{card.name}{suffix}", Architecture(card.specs, size, card.tied_layers)
-        for name, changes in _BESIDE_METHODS.items():
-            yield name + suffix, Architecture(size=size, **changes)
+        for name, architecture in _beside_methods(size):
+            yield name + suffix, architecture

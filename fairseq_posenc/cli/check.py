@@ -96,4 +96,4 @@ def _expand(methods: list[str]) -> list[tuple[str, bool]]:
 def _beside_specs(name: str) -> tuple:
     """What makes a model beside its specs and its size."""
     architecture = _architecture(name) if name.startswith(PREFIX) else Architecture({}, SIZES[""])
-    return architecture.tied_layers, architecture.model
+    return architecture.tied_layers, architecture.model, *architecture.options.items()

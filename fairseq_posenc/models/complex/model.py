@@ -85,6 +85,8 @@ class ComplexTransformer(PositionTransformer):
         for side in ("encoder", "decoder"):
             if (getattr(args, f"{side}_ffn_kernel", None) or 1) != 1:
                 raise Refusal(f"--{side}-ffn-kernel is not supported by {COMPLEX_MODEL}: its networks are linear; leave it out")
+            if getattr(args, f"{side}_halting", None):
+                raise Refusal(f"--{side}-halting is not supported by {COMPLEX_MODEL}; leave it out")
         return super().build_model(args, task)
 
 

@@ -96,16 +96,24 @@ class Decoder(Stack, FairseqIncrementalDecoder):
         positions = (self.position, self.cross_position)
         masks = [at.masks(ctx) for at, ctx in zip(positions, (own, cross))]
         states, weights = [x.transpose(0, 1)], None
+        pondering = self.ponders(x, tokens.eq(self.padding_idx))
         for index, layer in self.active_layers():
             contexts = tuple(
                 at.at_layer(ctx, index).replace(state=_within(ctx.state, str(index))) for at, ctx in zip(positions, (own, cross))
             )
-            x = self.position.apply_chain("before_layer", x, ctx=contexts[0])
+            given, x = x, self.position.apply_chain("before_layer", x, ctx=contexts[0])
+            x = x if pondering is None else pondering.before_step(given, x)
             here_masks = (masks[0][index], masks[1][index])
             here = wanted and index == alignment_layer
             x, found = self.run(layer, x, source, positions, contexts, here_masks, here)
             weights = found if here else weights
+            x = x if pondering is None else pondering.after_step(x)
             states.append(x.transpose(0, 1))
+            if pondering is not None and self.training and not wanted and pondering.finished():
+                break
+        if pondering is not None:
+            x = pondering.output
+            pondering.report(own, "decoder")
         if self.layer_norm is not None:
             x = self.layer_norm(x)
         if weights is not None:
@@ -114,7 +122,9 @@ class Decoder(Stack, FairseqIncrementalDecoder):
         for name, found in encoder_out.items():
             if name.startswith("loss."):
                 own.add_loss(name.removeprefix("loss."), found[0])
-        return x, {"attn": [weights], "inner_states": states, "losses": own.losses}
+            if name.startswith("mean."):
+                own.means[name.removeprefix("mean.")] = found[0]
+        return x, {"attn": [weights], "inner_states": states, "losses": own.losses, "means": own.means}
 
     def _contexts(
         self, prev_output_tokens: Tensor, encoder_out: dict[str, list[Tensor]], state: State | None, full_context: bool

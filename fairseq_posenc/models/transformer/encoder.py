@@ -75,13 +75,20 @@ class Encoder(Stack, FairseqEncoder):
         if padding is not None:
             x = x.masked_fill(padding.unsqueeze(-1), 0.0)
         states = [x] if return_all_hiddens else []
-        masks = self.position.masks(ctx)
+        masks, pondering = self.position.masks(ctx), self.ponders(x, padding)
         for index, layer in self.active_layers():
             here = self.position.at_layer(ctx, index)
-            x = self.position.apply_chain("before_layer", x, ctx=here)
+            given, x = x, self.position.apply_chain("before_layer", x, ctx=here)
+            x = x if pondering is None else pondering.before_step(given, x)
             x = self.run(layer, x, self.position, here, masks[index])
+            x = x if pondering is None else pondering.after_step(x)
             if return_all_hiddens:
                 states.append(x)
+            if pondering is not None and self.training and pondering.finished():
+                break
+        if pondering is not None:
+            x = pondering.output
+            pondering.report(ctx, "encoder")
         if self.layer_norm is not None:
             x = self.layer_norm(x)
         return {
@@ -94,6 +101,7 @@ class Encoder(Stack, FairseqEncoder):
             "source_shift": [shift],
             **{f"side.{name}": [tensor] for name, tensor in side.items()},
             **{f"loss.{name}": [tensor] for name, tensor in ctx.losses.items()},
+            **{f"mean.{name}": [tensor] for name, tensor in ctx.means.items()},
         }
 
     def reorder_encoder_out(self, encoder_out: dict[str, list[Tensor]], new_order: Tensor) -> dict[str, list[Tensor]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +19,7 @@ from ...core import Dims, PositionError
 from ...core.side import declared_by
 from ...criterions import CRITERION
 from ...spec import build, parse
+from ..layers.halting import HALTING
 from .decoder import Decoder
 from .encoder import Encoder
 
@@ -87,6 +89,19 @@ class PositionTransformer(TransformerModel):
                 f"--{side}-ffn-kernel", type=int, metavar="K",
                 help=f"positions that the feed-forward networks of the {side} see (default: 1, a linear layer)",
             )  # fmt: skip
+            parser.add_argument(
+                f"--{side}-halting", choices=HALTING,
+                help=f"adaptive computation time: each word of the {side} runs its own number of steps, at most --{side}-layers; "
+                "the states of words that have halted continue, or are copied (default: all words run all steps)",
+            )  # fmt: skip
+        parser.add_argument(
+            "--halting-epsilon", type=float, metavar="E",
+            help="words halt when their halting probabilities exceed 1 - E (default: 0.01)",
+        )  # fmt: skip
+        parser.add_argument(
+            "--ponder-weight", type=float, metavar="W",
+            help="factor of the ponder cost, steps and remainder of every word, in the training loss (default: 0.01)",
+        )  # fmt: skip
         parser.add_argument(
             "--encoder-drop-residual", type=int, metavar="LAYER",
             help="encoder layer, from 0, whose self-attention has no residual connection (default: none)",
@@ -227,7 +242,8 @@ def _refuse_criterion(args: argparse.Namespace, model: PositionTransformer) -> N
     """Another criterion than ours would leave out what the methods add to the loss."""
     given = getattr(args, "criterion", CRITERION)
     at = (model.encoder.position, model.decoder.position, model.decoder.cross_position)
-    adding = [method.card.name for positions in at for method in positions.methods if method.adds_losses]
+    adding = [f"--{side}-halting" for side in ("encoder", "decoder") if getattr(model, side).halting is not None]
+    adding += [method.card.name for positions in at for method in positions.methods if method.adds_losses]
     if adding and given != CRITERION:
         raise Refusal(f"{adding[0]} adds to the training loss, which --criterion {given} leaves out; use --criterion {CRITERION}")
 
@@ -237,6 +253,7 @@ def _refuse_layer_options(args: argparse.Namespace) -> None:
         kernel = getattr(args, f"{side}_ffn_kernel", None)
         if kernel is not None and (kernel < 1 or (side == "encoder" and kernel % 2 == 0)):
             raise Refusal(f"--{side}-ffn-kernel {kernel} is not allowed: it is a positive{' odd' * (side == 'encoder')} number")
+        _refuse_halting(args, side)
     dropped = getattr(args, "encoder_drop_residual", None)
     if dropped is None:
         return
@@ -246,6 +263,22 @@ def _refuse_layer_options(args: argparse.Namespace) -> None:
         raise Refusal(
             "--encoder-drop-residual changes one layer, and --tie-encoder-layers or --encoder-layerdrop leave none to itself"
         )
+
+
+def _refuse_halting(args: argparse.Namespace, side: str) -> None:
+    """Fills in the defaults of halting, and refuses it where no number of steps could be chosen."""
+    for option, default, largest in (("halting_epsilon", 0.01, 1.0), ("ponder_weight", 0.01, math.inf)):
+        given = default if getattr(args, option, None) is None else getattr(args, option)
+        if not 0 <= given < largest:
+            limit = "at least 0" if largest == math.inf else "from 0 to less than 1"
+            raise Refusal(f"--{option.replace('_', '-')} {given} is not allowed: it is a finite number {limit}")
+        setattr(args, option, given)
+    if not getattr(args, f"{side}_halting", None):
+        return
+    if not getattr(args, f"tie_{side}_layers", False):
+        raise Refusal(f"--{side}-halting repeats one layer; add --tie-{side}-layers")
+    if getattr(args, f"{side}_layerdrop", 0):
+        raise Refusal(f"--{side}-halting counts steps, and --{side}-layerdrop leaves some out; use one of them")
 
 
 def _refuse_sizes(args: argparse.Namespace, side: str) -> None:
