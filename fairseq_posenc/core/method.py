@@ -96,7 +96,7 @@ class PositionMethod(nn.Module):
         raise NotImplementedError
 
     def prepare(self, ctx: AttentionContext) -> Any:
-        """-> what the layers of this forward share with its gradient; once, before them; read as ctx.prepared[self]."""
+        """-> what all hooks of this forward share and what may hold a gradient; once, before the layers; ctx.prepared[self]."""
         raise NotImplementedError
 
     def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:

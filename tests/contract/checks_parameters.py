@@ -75,7 +75,8 @@ def check_gradients(case: Case) -> None:
     torch.manual_seed(22)
     ways = [(p, torch.randn_like(p)) for p in position_parameters(model).values()]
     if ways:
-        close(_slope(model, ways), sum((p.grad * way).sum() for p, way in ways), 1e-5)
+        exact = 1e-2 if "adjoint=true" in case.spec else 1e-5  # integrated backwards, in steps as large as those forwards
+        close(_slope(model, ways), sum((p.grad * way).sum() for p, way in ways), exact)
 
 
 def _cancels(case: Case, name: str) -> bool:

@@ -45,8 +45,7 @@ def build(oracle, options, site, padding_idx=1):
     torch.manual_seed(3)
     counted = {word: padding_idx + 1 + number for number, word in enumerate(WORDS)}
     words = counted if counts_words(oracle) else {"</s>": 2, "a": padding_idx + 5, "b": padding_idx + 6}
-    size = padding_idx + 1 + len(WORDS)
-    dims = Dims(WIDTH, HEADS, LAYERS, MAX_POSITIONS, MAX_POSITIONS, padding_idx, size, words, relations=RELATIONS)
+    dims = Dims(WIDTH, HEADS, LAYERS, MAX_POSITIONS, MAX_POSITIONS, padding_idx, 20, words, relations=RELATIONS)
     return randomise(parsing.build(spec_of(oracle.name, options), dims.at(site), site)[0])
 
 
@@ -55,6 +54,11 @@ def tokens_of(oracle, padding: torch.Tensor, padding_idx: int) -> torch.Tensor:
         return torch.full(padding.shape, padding_idx + 5).masked_fill(padding, padding_idx)
     ids = (~padding).cumsum(1) - 1  # every word in turn, from the first on that is no padding
     return (padding_idx + 1 + ids % len(WORDS)).masked_fill(padding, padding_idx)
+
+
+def begun(method, ctx):
+    """The context of a forward, with what the method makes before its layers."""
+    return ctx.replace(prepared={method: method.prepare(ctx)}) if "prepare" in method.hooks else ctx
 
 
 def embedded(method, x, tokens, ctx):
@@ -95,7 +99,7 @@ def compare_embed(oracle, options, site, padding, padding_idx=1):
     ctx = with_side(
         AttentionContext(at, at, causal=site == "decoder", key_padding=mask), method, oracle, sentences, padding, len(mask)
     )
-    out = embedded(method, x, tokens_of(oracle, mask, padding_idx), ctx)
+    out = embedded(method, x, tokens_of(oracle, mask, padding_idx), begun(method, ctx))
     place = place_of(method, oracle, options, site, padding_idx=padding_idx, sentences=sentences)
     assert_close(out, expected(oracle, x.numpy(), ids.numpy(), mask.numpy(), place), oracle.atol)
 
@@ -122,7 +126,30 @@ def test_embed_at_given_positions(oracle, options, site):
         at = Positions(ids)
         sentences = sentences_of(oracle, [6, 6])
         ctx = with_side(AttentionContext(at, at, causal=site == "decoder"), method, oracle, sentences)
-        out = embedded(method, x, tokens, ctx)
+        out = embedded(method, x, tokens, begun(method, ctx))
         none, ids = np.zeros((2, 6), bool), np.broadcast_to(ids.numpy(), (2, 6))
         place = place_of(method, oracle, options, site, sentences=sentences)
         assert_close(out, expected(oracle, x.numpy(), ids, none, place), oracle.atol)
+
+
+PLAIN = reference.Oracle("", [])
+INPUTS = ("query_input", "key_input", "value_input")
+
+
+@pytest.mark.parametrize(
+    "oracle, options, site", cases(lambda o: any(getattr(o, name) is not getattr(PLAIN, name) for name in INPUTS))
+)
+def test_inputs_of_projections_in_every_layer(oracle, options, site):
+    method = build(oracle, options, site)
+    x = torch.randn(2, 6, WIDTH, dtype=torch.double)
+    far = (oracle.reach or 301) - 1
+    for at in (Positions.counted(3, 6), Positions(torch.tensor([[0, 2, 5, 9, far, 1], [3, 1, 4, 1, 5, 9]]))):
+        ids = np.broadcast_to(at.ids.numpy(), (2, 6))
+        ctx = begun(method, AttentionContext(at, at, causal=site == "decoder", cross=site == "cross"))
+        for layer in range(LAYERS):
+            place = place_of(method, oracle, options, site, layer=layer)
+            for name in INPUTS:
+                out = getattr(method, name)(x, at, ctx.replace(layer=layer))
+                rows = zip(x.numpy(), ids)
+                wanted = [[getattr(oracle, name)(*pair, place) for pair in zip(*row)] for row in rows]
+                assert_close(out, np.array(wanted), oracle.atol)
