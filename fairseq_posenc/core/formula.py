@@ -41,6 +41,7 @@ def evaluate(formula: str, options: Any, dims: Dims) -> int:
         "tables": layers * heads,
         "shared_by_layers": shared_by_layers(getattr(options, "share", "none")),
         "max": max,
+        "min": min,
     }
     return int(eval(formula, {"__builtins__": {}}, {**letters, **vars(options)}))
 
