@@ -1,9 +1,9 @@
 """The trees of the artificial language: its grammar knows them, in the relations of Universal Dependencies.
 
 The verb is the root of its clause, the noun of its phrase. Further clauses hang off the first as conj, their conjunctions off
-their verbs as cc. `THAT` hangs off the verb of its relative clause; in the enhanced graph it hangs off the noun (ref), and the noun,
-in its place, off that verb as well. The order of the other side has every source word where the target has its counterpart, and
-`A`, which has none, where `THE` would be.
+their verbs as cc. `THAT` hangs off the verb of its relative clause; in the enhanced graph it hangs off the noun (ref), and this
+noun, in its place, off that verb as well. The order of the other side has every source word where the target has its counterpart,
+and `A`, which has none, where `THE` would be.
 """
 
 from __future__ import annotations
