@@ -18,7 +18,7 @@ read_methods() { # sets `methods` to what METHODS lists, or the file that it nam
 # Side files that the recipe can make, of heads, relations, edges and order; a method that reads others is refused.
 side_files=()
 check_options=() # others of posenc check
-declare -A side_of=() # method -> the side files that it reads, or `none` where it reads another thing beside the words
+declare -A side_of=() # method -> the side files that it reads, or `none`
 
 check_methods() { # all of them, before anything is made; `all` becomes the architectures of all methods, also under DRY_RUN
   local checked method rest
@@ -41,10 +41,9 @@ read_side_files() { # whether a method, or one of all, reads side files
   return 1
 }
 
-task_of() { # METHOD: sets `task` to what fairseq-train and fairseq-generate need to give it what it reads beside the words
-  task=()
-  [[ -z ${side_of[$1]:-} ]] || task=(--task posenc_translation)
-  [[ $1 != *@random ]] || task+=(--random-structure 1)
+control_of() { # METHOD: sets `control` to what fairseq-train and fairseq-generate need for METHOD@random
+  control=()
+  [[ $1 != *@random ]] || control=(--random-structure 1)
 }
 
 model_of() { # METHOD: sets `model` to its options for fairseq-train; a spec stands for encoder and decoder
@@ -55,8 +54,8 @@ model_of() { # METHOD: sets `model` to its options for fairseq-train; a spec sta
   else
     model=(--arch "posenc_transformer$size" --encoder-position "$method" --decoder-position "$method")
   fi
-  task_of "$1"
-  model+=("${task[@]}")
+  control_of "$1"
+  model+=(--task posenc_translation "${control[@]}")
 }
 
 run_folder() { # METHOD SEED: prints the folder of this training
