@@ -12,6 +12,8 @@ from . import registry
 MODEL = "posenc_transformer"
 #: the same of the Transformer whose hidden states are complex
 COMPLEX_MODEL = "posenc_complex_transformer"
+#: the name of the fairseq task whose batches carry side inputs
+TASK = "posenc_translation"
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,7 @@ class AttentionContext:
     noise: Mapping[Any, Any] = dataclasses.field(default_factory=dict)  # method -> what its `draw` gave this forward
     prepared: Mapping[Any, Any] = dataclasses.field(default_factory=dict)  # method -> what its `prepare` made for this forward
     cache: dict = dataclasses.field(default_factory=dict)  # of one forward
+    pair_draws: dict[str, Tensor] = dataclasses.field(default_factory=dict)  # [B, ...], what both sides of a sentence pair share
     losses: dict[str, Tensor] = dataclasses.field(default_factory=dict)  # of one forward; see add_loss
     means: dict[str, Tensor] = dataclasses.field(default_factory=dict)  # of one forward; see add_mean
 

@@ -119,11 +119,9 @@ class Decoder(Stack, FairseqIncrementalDecoder):
         if weights is not None:
             weights = weights[:, :alignment_heads].mean(1).view(x.size(0), x.size(1), -1)  # [B, H, T, S] -> [B, T, S]
             weights = unroll(weights, encoder_out["source_shift"][0])
-        for name, found in encoder_out.items():
-            if name.startswith("loss."):
-                own.add_loss(name.removeprefix("loss."), found[0])
-            if name.startswith("mean."):
-                own.means[name.removeprefix("mean.")] = found[0]
+        for name, found in _carried(encoder_out, "loss.").items():
+            own.add_loss(name, found)
+        own.means.update(_carried(encoder_out, "mean."))
         return x, {"attn": [weights], "inner_states": states, "losses": own.losses, "means": own.means}
 
     def _contexts(
@@ -138,12 +136,14 @@ class Decoder(Stack, FairseqIncrementalDecoder):
         beam = self._folded_beam(encoder_out, state)
         if beam > 1:  # the beams of a sentence become its queries: they share keys and values of the source
             source_padding = None if source_padding is None else source_padding[::beam]
-        given = {name.removeprefix("side."): tensors[0] for name, tensors in encoder_out.items() if name.startswith("side.")}
-        side = SideInputs(given, self.side_inputs).up_to(length)
+        side = SideInputs(_carried(encoder_out, "side."), self.side_inputs).up_to(length)
         causal = self.position.dims.causal and not full_context
         # a causal query never sees the padding to its right
         padding = None if causal else prev_output_tokens.eq(self.padding_idx)
-        own = AttentionContext(queries, keys, causal=causal, key_padding=padding, state=_within(state, "self"), side=side)
+        own = AttentionContext(
+            queries, keys, causal=causal, key_padding=padding, tokens=prev_output_tokens, state=_within(state, "self"), side=side,
+            pair_draws=_carried(encoder_out, "pair."),
+        )  # fmt: skip
         cross = AttentionContext(
             queries if beam == 1 else Positions(queries.ids.expand(-1, beam)),
             source,
@@ -193,3 +193,8 @@ class Decoder(Stack, FairseqIncrementalDecoder):
 
 def _within(state: State | None, scope: str) -> State | None:
     return None if state is None else state.within(scope)
+
+
+def _carried(encoder_out: dict[str, list[Tensor]], kind: str) -> dict[str, Tensor]:
+    """The tensors of one kind that the encoder hands on, by name."""
+    return {name.removeprefix(kind): tensors[0] for name, tensors in encoder_out.items() if name.startswith(kind)}

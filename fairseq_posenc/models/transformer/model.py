@@ -13,9 +13,9 @@ from fairseq.models import register_model
 from fairseq.models.transformer import TransformerConfig, TransformerModel
 from torch import Tensor, nn
 
-from ...architectures import MODEL
+from ...architectures import MODEL, TASK
 from ...attention.site_positions import SitePositions
-from ...core import Dims, PositionError
+from ...core import Dims, PositionError, PositionMethod
 from ...core.side import declared_by
 from ...criterions import CRITERION
 from ...spec import build, parse
@@ -114,6 +114,14 @@ class PositionTransformer(TransformerModel):
             help="encoder layer, from 0, whose self-attention has no residual connection (default: none)",
         )  # fmt: skip
 
+        parser.add_argument(
+            "--length-loss-weight", type=float, metavar="W",
+            help="build a predictor of the output's length on the encoder, whose loss is added with this weight (default: none)",
+        )  # fmt: skip
+        parser.add_argument(
+            "--length-stop-gradient", action="store_true", help="the loss of that predictor does not reach the encoder"
+        )
+
     @classmethod
     def build_model(cls, args: argparse.Namespace, task: Any) -> PositionTransformer:
         _refuse_options(args, task)
@@ -125,6 +133,7 @@ class PositionTransformer(TransformerModel):
             if "allocate memory" not in str(error):
                 raise
             raise Refusal("there is not enough memory for this model; choose smaller sizes") from None
+        _refuse_task(task, model)
         _refuse_criterion(args, model)
         _refuse_shuffled_side_inputs(model)
         for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
@@ -148,9 +157,14 @@ class PositionTransformer(TransformerModel):
 
     def __init__(self, args: Any, encoder: Encoder, decoder: Decoder):
         super().__init__(args, encoder, decoder)
-        sites = (encoder.position, decoder.position, decoder.cross_position)
-        encoder.side_inputs = declared_by([method.card for at in sites for method in at.methods])
+        encoder.side_inputs = declared_by([method.card for method in self.position_methods])
         encoder.max_source_positions = min(encoder.max_source_positions, decoder.cross_position.key_limit)
+
+    @property
+    def position_methods(self) -> list[PositionMethod]:
+        """Those of all sites."""
+        sites = (self.encoder.position, self.decoder.position, self.decoder.cross_position)
+        return [method for positions in sites for method in positions.methods]
 
     def forward(
         self,
@@ -164,6 +178,10 @@ class PositionTransformer(TransformerModel):
         side_inputs: Mapping[str, Tensor] | None = None,
     ):
         encoder_out = self.encoder(src_tokens, src_lengths, return_all_hiddens, side_inputs)
+        predictor = self.encoder.length_predictor
+        if predictor is not None:
+            lengths = prev_output_tokens.ne(self.decoder.padding_idx).sum(1) - 1
+            encoder_out["loss.length"] = [predictor.loss(encoder_out, lengths)]
         return self.decoder(
             prev_output_tokens,
             encoder_out,
@@ -222,6 +240,7 @@ def _site_positions(cfg: Any, site: str, side: Any, dictionary: Any, parts: int)
         padding_idx=dictionary.pad(),
         vocab_size=len(dictionary),
         words=dictionary.indices,
+        relations=getattr(cfg, "relations", 0),  # from the task
         key_embed_dim=parts * cfg.encoder.embed_dim if site == "cross" else 0,
     ).at(site)
     spec = getattr(side if site != "cross" else cfg, "position" if site != "cross" else "cross_position")
@@ -249,12 +268,23 @@ def _refuse_options(args: argparse.Namespace, task: Any) -> None:
             raise Refusal(f"--{option.replace('_', '-')} is not supported: it must equal --decoder-embed-dim")
 
 
+def _refuse_task(task: Any, model: PositionTransformer) -> None:
+    """Another task than ours would make batches without side inputs."""
+    declared = next(iter(model.encoder.side_inputs.values()), None)
+    if declared is not None and not hasattr(task, "side_inputs"):
+        given = getattr(getattr(task, "cfg", None), "_name", None) or type(task).__name__
+        raise Refusal(
+            f"the positions read {declared.name!r} beside the words, which --task {given} does not give; use --task {TASK}"
+        )
+
+
 def _refuse_criterion(args: argparse.Namespace, model: PositionTransformer) -> None:
     """Another criterion than ours would leave out what the methods add to the loss."""
     given = getattr(args, "criterion", CRITERION)
-    at = (model.encoder.position, model.decoder.position, model.decoder.cross_position)
     adding = [f"--{side}-halting" for side in ("encoder", "decoder") if getattr(model, side).halting is not None]
-    adding += [method.card.name for positions in at for method in positions.methods if method.adds_losses]
+    adding += [method.card.name for method in model.position_methods if method.adds_losses]
+    if model.encoder.length_predictor is not None:
+        adding.append("--length-loss-weight")
     if adding and given != CRITERION:
         raise Refusal(f"{adding[0]} adds to the training loss, which --criterion {given} leaves out; use --criterion {CRITERION}")
 
@@ -284,6 +314,11 @@ def _refuse_layer_options(args: argparse.Namespace) -> None:
     shuffled = getattr(args, "encoder_shuffle_words", None)
     if shuffled is not None and not 0 <= shuffled <= 1:
         raise Refusal(f"--encoder-shuffle-words {shuffled} is not allowed: it is a probability from 0 to 1")
+    weight = getattr(args, "length_loss_weight", None) or 0.0
+    if not 0 <= weight < float("inf"):
+        raise Refusal(f"--length-loss-weight {weight} must be 0 or more")
+    if getattr(args, "length_stop_gradient", False) and not weight:
+        raise Refusal("--length-stop-gradient has no effect without a --length-loss-weight above 0; leave it out")
     dropped = getattr(args, "encoder_drop_residual", None)
     if dropped is None:
         return
