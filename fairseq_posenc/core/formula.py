@@ -2,7 +2,7 @@
 
 Letters: d width, h heads, d_h width of a head, L layers of the stack that use the method, n and m the largest numbers of
 positions of queries and keys (they differ in cross-attention alone), causal, cross and relations as in `Dims`; `tables`, how many
-tables a stack has by the option `share` (L h for none, L for heads, h for layers, 1 for all); V words of the dictionary; and
+tables a stack has by the option `share` (L h for none, L for heads, h for layers, 1 for all); V, words of the dictionary; and
 every option by its name.
 """
 

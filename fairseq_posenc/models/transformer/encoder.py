@@ -114,8 +114,8 @@ class Encoder(Stack, FairseqEncoder):
             "source_shift": [shift],
             **side_outputs(side),
             **{f"loss.{name}": [tensor] for name, tensor in ctx.losses.items()},
-            **{f"mean.{name}": [tensor] for name, tensor in ctx.means.items()},
             **{f"pair.{name}": [tensor] for name, tensor in ctx.pair_draws.items()},
+            **{f"mean.{name}": [tensor] for name, tensor in ctx.means.items()},
         }
 
     def reorder_encoder_out(self, encoder_out: dict[str, list[Tensor]], new_order: Tensor) -> dict[str, list[Tensor]]:

@@ -282,9 +282,8 @@ def _refuse_criterion(args: argparse.Namespace, model: PositionTransformer) -> N
     """Another criterion than ours would leave out what the methods add to the loss."""
     given = getattr(args, "criterion", CRITERION)
     adding = [f"--{side}-halting" for side in ("encoder", "decoder") if getattr(model, side).halting is not None]
+    adding += ["--length-loss-weight"] * (model.encoder.length_predictor is not None)
     adding += [method.card.name for method in model.position_methods if method.adds_losses]
-    if model.encoder.length_predictor is not None:
-        adding.append("--length-loss-weight")
     if adding and given != CRITERION:
         raise Refusal(f"{adding[0]} adds to the training loss, which --criterion {given} leaves out; use --criterion {CRITERION}")
 
