@@ -90,6 +90,9 @@ class PositionTransformer(TransformerModel):
                 help=f"positions that the feed-forward networks of the {side} see (default: 1, a linear layer)",
             )  # fmt: skip
             parser.add_argument(
+                f"--{side}-freeze-position", action="store_true", help=f"train on without the parameters of --{side}-position"
+            )
+            parser.add_argument(
                 f"--{side}-halting", choices=HALTING,
                 help=f"adaptive computation time: each word of the {side} runs its own number of steps, at most --{side}-layers; "
                 "the states of words that have halted continue, or are copied (default: all words run all steps)",
@@ -101,6 +104,10 @@ class PositionTransformer(TransformerModel):
         parser.add_argument(
             "--ponder-weight", type=float, metavar="W",
             help="factor of the ponder cost, steps and remainder of every word, in the training loss (default: 0.01)",
+        )  # fmt: skip
+        parser.add_argument(
+            "--encoder-shuffle-words", type=float, metavar="P",
+            help="probability with which training shuffles the words of a source sentence (default: 0)",
         )  # fmt: skip
         parser.add_argument(
             "--encoder-drop-residual", type=int, metavar="LAYER",
@@ -128,6 +135,10 @@ class PositionTransformer(TransformerModel):
             raise Refusal("there is not enough memory for this model; choose smaller sizes") from None
         _refuse_task(task, model)
         _refuse_criterion(args, model)
+        _refuse_shuffled_side_inputs(model)
+        for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+            if getattr(args, f"{side}_freeze_position", False):
+                _freeze(stack.position, f"--{side}-freeze-position")
         model.specs = {site: parse(getattr(args, option), site) for site, option in SPEC_OPTIONS.items()}
         text = "\n".join(f"{site}: {spec.signature}" for site, spec in model.specs.items())
         # integers and "version" in the name: what averages checkpoints leaves it as it is
@@ -277,12 +288,31 @@ def _refuse_criterion(args: argparse.Namespace, model: PositionTransformer) -> N
         raise Refusal(f"{adding[0]} adds to the training loss, which --criterion {given} leaves out; use --criterion {CRITERION}")
 
 
+def _refuse_shuffled_side_inputs(model: PositionTransformer) -> None:
+    """Side inputs belong to the words in their order."""
+    side = next((side for side in model.encoder.side_inputs.values() if side.of == "source" and side.words), None)
+    if model.encoder.shuffle is not None and side is not None:
+        raise Refusal(f"--encoder-shuffle-words would part words and their side input {side.name!r}; leave it out")
+
+
+def _freeze(positions: SitePositions, option: str) -> None:
+    """Takes the parameters of these methods out of training, as Liu et al. (2021b) do when they fine-tune."""
+    parameters = list(positions.parameters())
+    if not parameters:
+        raise Refusal(f"{option}: its methods have no parameters; leave it out")
+    for parameter in parameters:
+        parameter.requires_grad_(False)
+
+
 def _refuse_layer_options(args: argparse.Namespace) -> None:
     for side in ("encoder", "decoder"):
         kernel = getattr(args, f"{side}_ffn_kernel", None)
         if kernel is not None and (kernel < 1 or (side == "encoder" and kernel % 2 == 0)):
             raise Refusal(f"--{side}-ffn-kernel {kernel} is not allowed: it is a positive{' odd' * (side == 'encoder')} number")
         _refuse_halting(args, side)
+    shuffled = getattr(args, "encoder_shuffle_words", None)
+    if shuffled is not None and not 0 <= shuffled <= 1:
+        raise Refusal(f"--encoder-shuffle-words {shuffled} is not allowed: it is a probability from 0 to 1")
     weight = getattr(args, "length_loss_weight", None) or 0.0
     if not 0 <= weight < float("inf"):
         raise Refusal(f"--length-loss-weight {weight} must be 0 or more")
