@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Literal
 from .errors import PositionError
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
 
@@ -32,13 +31,6 @@ class SideInput:
     def words(self) -> int:
         """How many axes run over words."""
         return self.axes.count("S")
-
-    def example(self, rows: int, length: int, device: torch.device | None = None) -> Tensor:
-        """One of made-up sentences of this many words, for pictures and measurements: their length, or 0 for every word."""
-        import torch
-
-        shape = (rows, *[length] * self.words)
-        return torch.zeros(shape, dtype=torch.long, device=device) + (0 if self.words else length)
 
     def collate(self, rows: Sequence[Tensor], length: int, left_pad: bool = False) -> Tensor:
         """Tensors of sentences, without the axis B, -> one of the batch, padded to `length` on the side of the tokens."""

@@ -8,10 +8,23 @@ import torch
 
 from fairseq_posenc import registry
 from fairseq_posenc import spec as parsing
-from fairseq_posenc.core import AttentionContext, Dims, Positions, SideInputs
+from fairseq_posenc.core import AttentionContext, Dims, Positions
+from fairseq_posenc.data.side.examples import RELATIONS
 
 from . import reference
-from .cases import HEADS, MAX_POSITIONS, WIDTH, assert_close, cases, padding_mask, place_of, randomise, spec_of
+from .cases import (
+    HEADS,
+    MAX_POSITIONS,
+    WIDTH,
+    assert_close,
+    cases,
+    padding_mask,
+    place_of,
+    randomise,
+    sentences_of,
+    spec_of,
+    with_side,
+)  # fmt: skip
 
 LAYERS, LENGTHS = 3, [6, 4, 1]
 #: of the dictionary, after its padding symbol; </s> begins what the decoder reads
@@ -31,7 +44,8 @@ def counts_words(oracle) -> bool:
 def build(oracle, options, site, padding_idx=1):
     torch.manual_seed(3)
     words = {word: padding_idx + 1 + number for number, word in enumerate(WORDS)} if counts_words(oracle) else {}
-    dims = Dims(WIDTH, HEADS, LAYERS, MAX_POSITIONS, MAX_POSITIONS, padding_idx, padding_idx + 1 + len(WORDS), words)
+    size = padding_idx + 1 + len(WORDS)
+    dims = Dims(WIDTH, HEADS, LAYERS, MAX_POSITIONS, MAX_POSITIONS, padding_idx, size, words, relations=RELATIONS)
     return randomise(parsing.build(spec_of(oracle.name, options), dims.at(site), site)[0])
 
 
@@ -40,19 +54,14 @@ def tokens_of(padding: torch.Tensor, padding_idx: int) -> torch.Tensor:
     return (padding_idx + 1 + ids % len(WORDS)).masked_fill(padding, padding_idx)
 
 
-def side_of(oracle, rows: int) -> SideInputs:
-    made = [oracle.side(b) for b in range(rows)]
-    declared = {wanted.name: wanted for wanted in registry.card(oracle.name).side_inputs}
-    return SideInputs({name: torch.tensor([row[name] for row in made]) for name in declared}, declared)
-
-
 def expected(oracle, x, ids, padding, at):
     """The oracle on the real tokens of each sentence; nan at padding."""
     out = np.full(x.shape, np.nan)
     for b in range(len(x)):
         real = ~padding[b]
         words = [WORDS[column % len(WORDS)] for column in range(real.sum())]
-        out[b, real] = oracle.embed(x[b, real], ids[b, real], dataclasses.replace(at, words=words, side=oracle.side(b)))
+        place = dataclasses.replace(at.of_sentence(b), words=words, side=oracle.side(b))
+        out[b, real] = oracle.embed(x[b, real], ids[b, real], place)
     return out
 
 
@@ -72,9 +81,10 @@ def compare_embed(oracle, options, site, padding, padding_idx=1):
     ids = torch.tensor([reference.count(row) for row in mask])
     x = torch.randn(*mask.shape, WIDTH, dtype=torch.double)
     at = Positions(ids, 0) if padding == "right" else Positions(ids)
-    ctx = AttentionContext(at, at, causal=site == "decoder", key_padding=mask, side=side_of(oracle, len(mask)))
-    out = method.embed(x, tokens_of(mask, padding_idx), ctx)
-    place = place_of(method, oracle, options, site, padding_idx=padding_idx)
+    sentences = sentences_of(oracle, LENGTHS)
+    ctx = AttentionContext(at, at, causal=site == "decoder", key_padding=mask)
+    out = method.embed(x, tokens_of(mask, padding_idx), with_side(ctx, method, oracle, sentences, padding, len(mask)))
+    place = place_of(method, oracle, options, site, padding_idx=padding_idx, sentences=sentences)
     assert_close(out, expected(oracle, x.numpy(), ids.numpy(), mask.numpy(), place), oracle.atol)
 
 
@@ -98,7 +108,9 @@ def test_embed_at_given_positions(oracle, options, site):
     x = torch.randn(2, 6, WIDTH, dtype=torch.double)
     for ids in (torch.tensor([[0, 2, 5, 9, far, 1], [3, 1, 4, 1, 5, 9]]), torch.tensor([[7, 8, 9, 10, 11, 3]])):
         at = Positions(ids)
-        out = method.embed(x, tokens, AttentionContext(at, at, causal=site == "decoder", side=side_of(oracle, 2)))
+        sentences = sentences_of(oracle, [6, 6])
+        ctx = with_side(AttentionContext(at, at, causal=site == "decoder"), method, oracle, sentences)
+        out = method.embed(x, tokens, ctx)
         none, ids = np.zeros((2, 6), bool), np.broadcast_to(ids.numpy(), (2, 6))
-        place = place_of(method, oracle, options, site)
+        place = place_of(method, oracle, options, site, sentences=sentences)
         assert_close(out, expected(oracle, x.numpy(), ids, none, place), oracle.atol)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ...architectures import MODEL, TASK
 from ...attention.site_positions import SitePositions
-from ...core import Dims, PositionError
+from ...core import Dims, PositionError, PositionMethod
 from ...core.side import declared_by
 from ...criterions import CRITERION
 from ...spec import build, parse
@@ -126,9 +126,14 @@ class PositionTransformer(TransformerModel):
 
     def __init__(self, args: Any, encoder: Encoder, decoder: Decoder):
         super().__init__(args, encoder, decoder)
-        sites = (encoder.position, decoder.position, decoder.cross_position)
-        encoder.side_inputs = declared_by([method.card for at in sites for method in at.methods])
+        encoder.side_inputs = declared_by([method.card for method in self.position_methods])
         encoder.max_source_positions = min(encoder.max_source_positions, decoder.cross_position.key_limit)
+
+    @property
+    def position_methods(self) -> list[PositionMethod]:
+        """Those of all sites."""
+        sites = (self.encoder.position, self.decoder.position, self.decoder.cross_position)
+        return [method for positions in sites for method in positions.methods]
 
     def forward(
         self,
@@ -204,6 +209,7 @@ def _site_positions(cfg: Any, site: str, side: Any, dictionary: Any) -> SitePosi
         padding_idx=dictionary.pad(),
         vocab_size=len(dictionary),
         words=dictionary.indices,
+        relations=getattr(cfg, "relations", 0),  # from the task
         key_embed_dim=cfg.encoder.embed_dim if site == "cross" else 0,
     ).at(site)
     spec = getattr(side if site != "cross" else cfg, "position" if site != "cross" else "cross_position")
@@ -244,8 +250,7 @@ def _refuse_task(task: Any, model: PositionTransformer) -> None:
 def _refuse_criterion(args: argparse.Namespace, model: PositionTransformer) -> None:
     """Another criterion than ours would leave out what the methods add to the loss."""
     given = getattr(args, "criterion", CRITERION)
-    at = (model.encoder.position, model.decoder.position, model.decoder.cross_position)
-    adding = [method.card.name for positions in at for method in positions.methods if method.adds_losses]
+    adding = [method.card.name for method in model.position_methods if method.adds_losses]
     if model.encoder.length_predictor is not None:
         adding.append("--length-loss-weight")
     if adding and given != CRITERION:
