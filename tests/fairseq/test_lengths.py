@@ -86,9 +86,7 @@ def test_the_predictor_has_learned_something(fairseq, ldpe):
 
 @pytest.mark.parametrize("options", [[], ["--length-eos", "exact"]], ids=["free", "exact"])
 def test_neighbours_do_not_change_a_sentence(fairseq, ldpe, options):
-    together, alone = (
-        fairseq.rows(generate(fairseq, ldpe, *options, "--batch-size", size).succeeded(), "H") for size in (6, 1)
-    )
+    together, alone = (fairseq.rows(generate(fairseq, ldpe, *options, "--batch-size", size).succeeded(), "H") for size in (6, 1))
     for number, rows in together.items():
         (score, words), (expected, same) = rows[0].split("\t"), alone[number][0].split("\t")
         assert words == same and float(score) == pytest.approx(float(expected), abs=1e-4)
@@ -204,7 +202,11 @@ def test_interactive(fairseq, ldpe, options, wanted):
 
 
 def test_interactive_with_the_predictor(fairseq, ldpe):
-    assert got(fairseq, interactive(fairseq, ldpe, "--length-from", "predictor", "--length-eos", "exact").succeeded()) == [4, 1, 6]
+    assert got(fairseq, interactive(fairseq, ldpe, "--length-from", "predictor", "--length-eos", "exact").succeeded()) == [
+        4,
+        1,
+        6,
+    ]
 
 
 def test_interactive_without_lengths(fairseq, ldpe, file):
