@@ -1,4 +1,4 @@
-"""The architectures: posenc_<method> in four sizes, and posenc_transformer, whose specs are options (no torch)."""
+"""The architectures: posenc_<method> in four sizes, posenc_transformer, whose specs are options, and posenc_pnat (no torch)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from . import registry
 
 #: the name of the fairseq model, and of the architecture whose specs are options
 MODEL = "posenc_transformer"
+#: the same of the non-autoregressive Transformer with learned positions
+PNAT = "posenc_pnat"
 
 
 @dataclass(frozen=True)
@@ -46,3 +48,9 @@ def architectures() -> Iterator[tuple[str, Architecture]]:
         yield MODEL + suffix, Architecture({"encoder": "sinusoidal", "decoder": "sinusoidal", "cross": "none"}, size)
         for card in map(registry.card, registry.names()):
             yield f"posenc_{card.name}{suffix}", Architecture(card.specs, size, card.tied_layers)
+
+
+def pnat_architectures() -> Iterator[tuple[str, Architecture]]:
+    """The architectures of the non-autoregressive Transformer: in its decoder the authors' relative positions."""
+    for suffix, size in SIZES.items():
+        yield PNAT + suffix, Architecture({"encoder": "sinusoidal", "decoder": "shaw:max_distance=4", "cross": "none"}, size)

@@ -21,6 +21,7 @@ FLOORS = [
     {"attention", "catalog"},
     {"compat", "criterions"},
     {"models"},
+    {"generation"},
     {"data"},
     {"tasks"},
     {"plugin"},

@@ -17,7 +17,7 @@ from ...attention.site_positions import SitePositions
 from ...core import Dims, PositionError
 from ...core.side import declared_by
 from ...criterions import CRITERION
-from ...spec import build, parse
+from ...spec import Spec, build, parse
 from .decoder import Decoder
 from .encoder import Encoder
 
@@ -63,6 +63,9 @@ class PositionTransformer(TransformerModel):
     other positions.
     """
 
+    #: the criterion that reads what methods add to the loss
+    criterion = CRITERION
+
     @classmethod
     def add_args(cls, parser: argparse.ArgumentParser) -> None:
         super().add_args(parser)
@@ -100,19 +103,24 @@ class PositionTransformer(TransformerModel):
                 raise
             raise Refusal("there is not enough memory for this model; choose smaller sizes") from None
         _refuse_criterion(args, model)
-        model.specs = {site: parse(getattr(args, option), site) for site, option in SPEC_OPTIONS.items()}
+        model.specs = cls.specs_of(args)
         text = "\n".join(f"{site}: {spec.signature}" for site, spec in model.specs.items())
         # integers and "version" in the name: what averages checkpoints leaves it as it is
         model.register_buffer("positions_version", torch.tensor(list(text.encode())))
         return model
 
     @classmethod
+    def specs_of(cls, args: argparse.Namespace) -> dict[str, Spec]:
+        """The spec of every site."""
+        return {site: parse(getattr(args, option), site) for site, option in SPEC_OPTIONS.items()}
+
+    @classmethod
     def build_encoder(cls, cfg: Any, src_dict: Any, embed_tokens: nn.Embedding) -> Encoder:
-        return Encoder(cfg, src_dict, embed_tokens, _site_positions(cfg, "encoder", cfg.encoder, src_dict))
+        return Encoder(cfg, src_dict, embed_tokens, site_positions(cfg, "encoder", cfg.encoder, src_dict))
 
     @classmethod
     def build_decoder(cls, cfg: Any, tgt_dict: Any, embed_tokens: nn.Embedding) -> Decoder:
-        positions = (_site_positions(cfg, site, cfg.decoder, tgt_dict) for site in ("decoder", "cross"))
+        positions = (site_positions(cfg, site, cfg.decoder, tgt_dict) for site in ("decoder", "cross"))
         return Decoder(cfg, tgt_dict, embed_tokens, *positions)
 
     def __init__(self, args: Any, encoder: Encoder, decoder: Decoder):
@@ -180,9 +188,17 @@ class PositionTransformer(TransformerModel):
                 )
 
 
-def _site_positions(cfg: Any, site: str, side: Any, dictionary: Any) -> SitePositions:
+def site_positions(cfg: Any, site: str, side: Any, dictionary: Any) -> SitePositions:
+    """The methods of one site, with the sizes of its stack."""
+    dims = dims_at(cfg, site, side, dictionary)
+    spec = getattr(side if site != "cross" else cfg, "position" if site != "cross" else "cross_position")
+    return SitePositions(build(spec, dims, site), dims, site)
+
+
+def dims_at(cfg: Any, site: str, side: Any, dictionary: Any) -> Dims:
+    """The sizes of the attention at one site."""
     own, other = cfg.max_target_positions, cfg.max_source_positions
-    dims = Dims(
+    return Dims(
         embed_dim=side.embed_dim,
         num_heads=side.attention_heads,
         num_layers=side.layers,
@@ -193,8 +209,6 @@ def _site_positions(cfg: Any, site: str, side: Any, dictionary: Any) -> SitePosi
         words=dictionary.indices,
         key_embed_dim=cfg.encoder.embed_dim if site == "cross" else 0,
     ).at(site)
-    spec = getattr(side if site != "cross" else cfg, "position" if site != "cross" else "cross_position")
-    return SitePositions(build(spec, dims, site), dims, site)
 
 
 def _refuse_options(args: argparse.Namespace, task: Any) -> None:
@@ -220,11 +234,12 @@ def _refuse_options(args: argparse.Namespace, task: Any) -> None:
 
 def _refuse_criterion(args: argparse.Namespace, model: PositionTransformer) -> None:
     """Another criterion than ours would leave out what the methods add to the loss."""
-    given = getattr(args, "criterion", CRITERION)
+    wanted = model.criterion
+    given = getattr(args, "criterion", wanted)
     at = (model.encoder.position, model.decoder.position, model.decoder.cross_position)
     adding = [method.card.name for positions in at for method in positions.methods if method.adds_losses]
-    if adding and given != CRITERION:
-        raise Refusal(f"{adding[0]} adds to the training loss, which --criterion {given} leaves out; use --criterion {CRITERION}")
+    if adding and given != wanted:
+        raise Refusal(f"{adding[0]} adds to the training loss, which --criterion {given} leaves out; use --criterion {wanted}")
 
 
 def _refuse_layer_options(args: argparse.Namespace) -> None:

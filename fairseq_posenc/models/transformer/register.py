@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Callable
 
 from fairseq.models import register_model_architecture
@@ -39,5 +40,10 @@ def _setter(defaults: dict[str, Any]) -> Callable[[Any], None]:
     return complete
 
 
-for _name, _architecture in architectures():
-    register_model_architecture(MODEL, _name)(_setter(_defaults(_architecture)))
+def register(model_name: str, found: Iterable[tuple[str, Architecture]]) -> None:
+    """Registers these architectures of one fairseq model."""
+    for name, architecture in found:
+        register_model_architecture(model_name, name)(_setter(_defaults(architecture)))
+
+
+register(MODEL, architectures())
