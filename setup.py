@@ -17,6 +17,8 @@ setup(
         "sacrebleu>=2.0",
         "sentencepiece",
         "subword-nmt>=0.3.8",
+        "conllu>=5.0",  # trees for methods that read them
+        "tqdm",
         "pydantic>=2.5",  # the schema of score.json
         "tensorboard",
         "tabulate",

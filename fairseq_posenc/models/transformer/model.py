@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ...architectures import MODEL
 from ...attention.site_positions import SitePositions
-from ...core import Dims, PositionError
+from ...core import Dims, PositionError, PositionMethod
 from ...core.side import declared_by
 from ...criterions import CRITERION
 from ...spec import Spec, build, parse
@@ -125,9 +125,14 @@ class PositionTransformer(TransformerModel):
 
     def __init__(self, args: Any, encoder: Encoder, decoder: Decoder):
         super().__init__(args, encoder, decoder)
-        sites = (encoder.position, decoder.position, decoder.cross_position)
-        encoder.side_inputs = declared_by([method.card for at in sites for method in at.methods])
+        encoder.side_inputs = declared_by([method.card for method in self.position_methods])
         encoder.max_source_positions = min(encoder.max_source_positions, decoder.cross_position.key_limit)
+
+    @property
+    def position_methods(self) -> list[PositionMethod]:
+        """Those of all sites."""
+        sites = (self.encoder.position, self.decoder.position, self.decoder.cross_position)
+        return [method for positions in sites for method in positions.methods]
 
     def forward(
         self,
@@ -207,6 +212,7 @@ def dims_at(cfg: Any, site: str, side: Any, dictionary: Any) -> Dims:
         padding_idx=dictionary.pad(),
         vocab_size=len(dictionary),
         words=dictionary.indices,
+        relations=getattr(cfg, "relations", 0),  # from the task
         key_embed_dim=cfg.encoder.embed_dim if site == "cross" else 0,
     ).at(site)
 
@@ -236,8 +242,7 @@ def _refuse_criterion(args: argparse.Namespace, model: PositionTransformer) -> N
     """Another criterion than ours would leave out what the methods add to the loss."""
     wanted = model.criterion
     given = getattr(args, "criterion", wanted)
-    at = (model.encoder.position, model.decoder.position, model.decoder.cross_position)
-    adding = [method.card.name for positions in at for method in positions.methods if method.adds_losses]
+    adding = [method.card.name for method in model.position_methods if method.adds_losses]
     if adding and given != wanted:
         raise Refusal(f"{adding[0]} adds to the training loss, which --criterion {given} leaves out; use --criterion {wanted}")
 
