@@ -11,6 +11,10 @@ from . import registry
 MODEL = "posenc_transformer"
 #: the same of the non-autoregressive Transformer with learned positions
 PNAT = "posenc_pnat"
+#: the name of the fairseq task whose batches carry side inputs
+TASK = "posenc_translation"
+#: the same of the one for models that write all words at once
+NAT_TASK = "posenc_nat_translation"
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""Generators: how hypotheses are made where fairseq's own generator does not do."""
+"""What decoding asks of a model beside words, and generators where fairseq's own does not do."""

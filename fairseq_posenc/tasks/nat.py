@@ -10,9 +10,9 @@ from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationTask
 from fairseq.tasks.translation_lev import NOISE_CHOICES, TranslationLevenshteinConfig, TranslationLevenshteinTask
 
+from ..architectures import NAT_TASK
 from ..generation.parallel import ParallelGenerator
 from ..models.transformer.model import Refusal
-from . import NAT_TASK
 
 
 @dataclass

@@ -10,17 +10,19 @@ from typing import Any, Optional
 
 from fairseq import utils
 from fairseq.tasks import register_task
-from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from fairseq.tasks.translation import TranslationConfig
 
+from ..architectures import TASK
 from ..core import PositionError, SideInput
 from ..data.side.dataset import Maker, SideInputDataset
 from ..data.side.load import FileInputs
+from ..generation.options import OutputLengthConfig
 from ..models.transformer.model import Refusal
-from . import TASK
+from .lengths import OutputLengthTask
 
 
 @dataclass
-class PositionTranslationConfig(TranslationConfig):
+class PositionTranslationConfig(OutputLengthConfig, TranslationConfig):
     """The options of fairseq's translation, and those of side inputs."""
 
     random_structure: Optional[int] = field(
@@ -32,7 +34,7 @@ class PositionTranslationConfig(TranslationConfig):
 
 
 @register_task(TASK, dataclass=PositionTranslationConfig)
-class PositionTranslation(TranslationTask):
+class PositionTranslation(OutputLengthTask):
     """fairseq's translation whose batches carry the side inputs that the models declare.
 
     Models come before datasets in all of fairseq's commands, so the task asks the models what to load.

@@ -70,7 +70,7 @@ def _task() -> SimpleNamespace:
     words = Dictionary()
     for number in range(LAST - words.nspecial):
         words.add_symbol(f"w{number}")
-    return SimpleNamespace(source_dictionary=words, target_dictionary=words, cfg=Namespace(left_pad_target=False))
+    return SimpleNamespace(source_dictionary=words, target_dictionary=words, cfg=Namespace(left_pad_target=False), side_inputs={})
 
 
 def positions_by_site(model: PositionTransformer) -> dict[str, nn.Module]:
@@ -125,9 +125,10 @@ def logits(model: PositionTransformer, source: Tensor, target: Tensor, describe:
 def side_inputs(model: PositionTransformer, source: Tensor, describe: Describe = describe) -> dict[str, Tensor]:
     """What methods make of the sentences, and a probe of their words, collated as a dataset does: padded beside the tokens."""
     rows, left_pad = [row[row.ne(PAD)] for row in source], bool(source[:, 0].eq(PAD).any())
-    methods = examples.read_from_files([method for at in positions_by_site(model).values() for method in at.methods])
-    found = examples.side_inputs(methods, [describe(row) for row in rows] if methods else [], source.size(1), left_pad)
     made = [] if getattr(model, "side", None) is None else [model.side(row) for row in rows]
+    methods = [] if made else [method for at in positions_by_site(model).values() for method in at.methods]
+    methods = examples.with_side_inputs(methods)
+    found = examples.side_inputs(methods, [describe(row) for row in rows] if methods else [], source.size(1), left_pad)
     for name, side in model.encoder.side_inputs.items() if made else ():
         length = source.size(1) if side.of == "source" else TARGET_ROOM
         found[name] = side.collate([row[name] for row in made], length, left_pad and side.of == "source")

@@ -87,13 +87,15 @@ def sentences_of(oracle: Oracle, lengths: list) -> list[Sentence]:
 
 
 def side_inputs_of(methods, sentences: list, length: int, padding: str = "right") -> dict[str, torch.Tensor]:
-    """What the methods make of these sentences."""
-    return examples.side_inputs(methods if sentences else [], sentences, length, padding == "left")
+    """What the methods read of these sentences, or of one in place of all where the structure of none is read."""
+    return examples.side_inputs(methods, sentences or [examples.random_sentence(range(length))], length, padding == "left")
 
 
-def with_side(ctx: AttentionContext, method, sentences: list, padding: str = "right") -> AttentionContext:
-    """The context with the side inputs that a method reads."""
+def with_side(ctx: AttentionContext, method, oracle: Oracle, sentences: list, padding="right", rows=2) -> AttentionContext:
+    """The context with the side inputs that a method reads: made of the sentences, or those that the oracle says."""
     given = side_inputs_of([method], sentences, ctx.keys.ids.size(1), padding)
+    for name in oracle.side(0):
+        given[name] = torch.tensor([oracle.side(row)[name] for row in range(rows)])
     return ctx.replace(side=SideInputs(given, declared_by([method.card])))
 
 

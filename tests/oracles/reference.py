@@ -33,6 +33,8 @@ class Place:
     inputs: tuple = ()  # queries, keys and values of all columns before their projections
     sentences: Sequence[Any] = ()  # what is known of each sentence beside its tokens: words, heads, relations, order
     sentence: Any = None  # the one that is looked at
+    words: Sequence[str] = ()  # of the sentence, where embeddings are asked for
+    side: dict[str, Any] = dataclasses.field(default_factory=dict)  # side inputs of the sentence
 
     @property
     def causal(self) -> bool:
@@ -66,6 +68,7 @@ class Oracle:
     row(q, k, column, seen, at) gives all logits of a query where they depend on more than one key,
     plus(values, column, seen, at) is added to a head's output, head(values, column, seen, at) replaces it, and
     output(column, seen, at) replaces the projections too.
+    side(b) are the side inputs of sentence b, which embed reads.
     `random` marks what is only equal on average and `real` what is defined between whole positions;
     `reach` is the number of positions that may be asked for, if limited.
     """
@@ -80,6 +83,7 @@ class Oracle:
     key_input: Callable = lambda x, s, at: x
     embed: Callable | None = None
     before_layer: Callable | None = None
+    side: Callable = lambda b: {}
     row: Callable | None = None
     plus: Callable | None = None
     head: Callable | None = None

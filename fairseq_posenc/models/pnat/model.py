@@ -12,7 +12,7 @@ from fairseq.models import register_model
 from fairseq.tasks.translation_lev import TranslationLevenshteinTask
 from torch import Tensor, nn
 
-from ...architectures import PNAT
+from ...architectures import NAT_TASK, PNAT
 from ...attention.site_positions import SitePositions
 from ...criterions import NAT_CRITERION
 from ...spec import Spec, build, parse
@@ -170,7 +170,7 @@ class PNATModel(PositionTransformer):
 
 def _refuse_task(args: argparse.Namespace, task: Any) -> None:
     if not isinstance(task, TranslationLevenshteinTask):
-        raise Refusal(f"{PNAT} needs sentences with a first symbol; use --task posenc_nat_translation")
+        raise Refusal(f"{PNAT} needs sentences with a first symbol; use --task {NAT_TASK}")
     given = getattr(args, "criterion", NAT_CRITERION)
     if given != NAT_CRITERION:
         raise Refusal(f"{PNAT} has losses of its own, which --criterion {given} does not read; use --criterion {NAT_CRITERION}")

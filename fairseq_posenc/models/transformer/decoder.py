@@ -133,7 +133,9 @@ class Decoder(Stack, FairseqIncrementalDecoder):
         causal = self.position.dims.causal and not full_context
         # a causal query never sees the padding to its right
         padding = None if causal else prev_output_tokens.eq(self.padding_idx)
-        own = AttentionContext(queries, keys, causal=causal, key_padding=padding, state=_within(state, "self"), side=side)
+        own = AttentionContext(
+            queries, keys, causal=causal, key_padding=padding, tokens=prev_output_tokens, state=_within(state, "self"), side=side
+        )
         cross = AttentionContext(
             queries if beam == 1 else Positions(queries.ids.expand(-1, beam)),
             source,

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ...attention.site_positions import SitePositions
 from ...core import AttentionContext, Positions, SideInputs
+from ..layers.length_predictor import LengthPredictor
 from ..layers.transformer import EncoderLayer, LayerOptions
 from .stack import Stack, reorder
 
@@ -36,6 +37,11 @@ def _options(side: Any, layer: int | None) -> LayerOptions:
     return LayerOptions(residual=dropped is None or dropped != layer, ffn_kernel=getattr(side, "ffn_kernel", None) or 1)
 
 
+def side_outputs(side_inputs: Mapping[str, Tensor]) -> dict[str, list[Tensor]]:
+    """What the encoder hands on to the decoder beside its states, in the form of fairseq's dictionary."""
+    return {f"side.{name}": [tensor] for name, tensor in side_inputs.items()}
+
+
 class Encoder(Stack, FairseqEncoder):
     """A Transformer encoder with positions: tokens [B, S], padded on either side -> fairseq's dictionary of outputs.
 
@@ -55,6 +61,9 @@ class Encoder(Stack, FairseqEncoder):
         self.layer_norm = LayerNorm(cfg.encoder.embed_dim) if cfg.encoder.normalize_before else None
         self.max_source_positions = cfg.max_source_positions
         self.side_inputs = positions.side_inputs  # the model adds what its decoder reads
+        weight = getattr(cfg, "length_loss_weight", None)
+        stop = bool(getattr(cfg, "length_stop_gradient", False))
+        self.length_predictor = LengthPredictor(cfg.encoder.embed_dim, weight, stop) if weight else None
 
     def forward(
         self,
@@ -91,7 +100,7 @@ class Encoder(Stack, FairseqEncoder):
             "src_tokens": [],
             "src_lengths": [tokens.ne(self.padding_idx).sum(1, keepdim=True, dtype=torch.int32)],
             "source_shift": [shift],
-            **{f"side.{name}": [tensor] for name, tensor in side.items()},
+            **side_outputs(side),
             **{f"loss.{name}": [tensor] for name, tensor in ctx.losses.items()},
         }
 

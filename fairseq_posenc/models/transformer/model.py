@@ -12,7 +12,7 @@ from fairseq.models import register_model
 from fairseq.models.transformer import TransformerConfig, TransformerModel
 from torch import Tensor, nn
 
-from ...architectures import MODEL
+from ...architectures import MODEL, TASK
 from ...attention.site_positions import SitePositions
 from ...core import Dims, PositionError, PositionMethod
 from ...core.side import declared_by
@@ -91,6 +91,14 @@ class PositionTransformer(TransformerModel):
             help="encoder layer, from 0, whose self-attention has no residual connection (default: none)",
         )  # fmt: skip
 
+        parser.add_argument(
+            "--length-loss-weight", type=float, metavar="W",
+            help="build a predictor of the output's length on the encoder, whose loss is added with this weight (default: none)",
+        )  # fmt: skip
+        parser.add_argument(
+            "--length-stop-gradient", action="store_true", help="the loss of that predictor does not reach the encoder"
+        )
+
     @classmethod
     def build_model(cls, args: argparse.Namespace, task: Any) -> PositionTransformer:
         _refuse_options(args, task)
@@ -102,6 +110,7 @@ class PositionTransformer(TransformerModel):
             if "allocate memory" not in str(error):
                 raise
             raise Refusal("there is not enough memory for this model; choose smaller sizes") from None
+        _refuse_task(task, model)
         _refuse_criterion(args, model)
         model.specs = cls.specs_of(args)
         text = "\n".join(f"{site}: {spec.signature}" for site, spec in model.specs.items())
@@ -146,6 +155,10 @@ class PositionTransformer(TransformerModel):
         side_inputs: Mapping[str, Tensor] | None = None,
     ):
         encoder_out = self.encoder(src_tokens, src_lengths, return_all_hiddens, side_inputs)
+        predictor = self.encoder.length_predictor
+        if predictor is not None:
+            lengths = prev_output_tokens.ne(self.decoder.padding_idx).sum(1) - 1
+            encoder_out["loss.length"] = [predictor.loss(encoder_out, lengths)]
         return self.decoder(
             prev_output_tokens,
             encoder_out,
@@ -238,11 +251,23 @@ def _refuse_options(args: argparse.Namespace, task: Any) -> None:
             raise Refusal(f"--{option.replace('_', '-')} is not supported: it must equal --decoder-embed-dim")
 
 
+def _refuse_task(task: Any, model: PositionTransformer) -> None:
+    """Another task than ours would make batches without side inputs."""
+    declared = next(iter(model.encoder.side_inputs.values()), None)
+    if declared is not None and not hasattr(task, "side_inputs"):
+        given = getattr(getattr(task, "cfg", None), "_name", None) or type(task).__name__
+        raise Refusal(
+            f"the positions read {declared.name!r} beside the words, which --task {given} does not give; use --task {TASK}"
+        )
+
+
 def _refuse_criterion(args: argparse.Namespace, model: PositionTransformer) -> None:
     """Another criterion than ours would leave out what the methods add to the loss."""
     wanted = model.criterion
     given = getattr(args, "criterion", wanted)
     adding = [method.card.name for method in model.position_methods if method.adds_losses]
+    if model.encoder.length_predictor is not None:
+        adding.append("--length-loss-weight")
     if adding and given != wanted:
         raise Refusal(f"{adding[0]} adds to the training loss, which --criterion {given} leaves out; use --criterion {wanted}")
 
@@ -252,6 +277,11 @@ def _refuse_layer_options(args: argparse.Namespace) -> None:
         kernel = getattr(args, f"{side}_ffn_kernel", None)
         if kernel is not None and (kernel < 1 or (side == "encoder" and kernel % 2 == 0)):
             raise Refusal(f"--{side}-ffn-kernel {kernel} is not allowed: it is a positive{' odd' * (side == 'encoder')} number")
+    weight = getattr(args, "length_loss_weight", None) or 0.0
+    if not 0 <= weight < float("inf"):
+        raise Refusal(f"--length-loss-weight {weight} must be 0 or more")
+    if getattr(args, "length_stop_gradient", False) and not weight:
+        raise Refusal("--length-stop-gradient has no effect without a --length-loss-weight above 0; leave it out")
     dropped = getattr(args, "encoder_drop_residual", None)
     if dropped is None:
         return
