@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from . import registry
 
@@ -44,6 +44,7 @@ class Architecture:
     specs: Mapping[str, str]
     size: Size
     tied_layers: bool = False
+    options: Mapping[str, object] = field(default_factory=dict)  # further ones of the model
 
 
 def architectures() -> Iterator[tuple[str, Architecture]]:
@@ -57,4 +58,5 @@ def architectures() -> Iterator[tuple[str, Architecture]]:
 def pnat_architectures() -> Iterator[tuple[str, Architecture]]:
     """The architectures of the non-autoregressive Transformer: in its decoder the authors' relative positions."""
     for suffix, size in SIZES.items():
-        yield PNAT + suffix, Architecture({"encoder": "sinusoidal", "decoder": "shaw:max_distance=4", "cross": "none"}, size)
+        specs = {"encoder": "sinusoidal", "decoder": "shaw:max_distance=4", "cross": "none"}
+        yield PNAT + suffix, Architecture(specs, size, options={"length_loss_weight": 0.1})

@@ -16,7 +16,7 @@ TRAIN = (*TASK, "--criterion", "posenc_nat_loss", "--share-all-embeddings")
 def pnat(fairseq, tmp_path_factory):
     """A model that has learned a little, with its log; the validation set has nine sentences."""
     folder = tmp_path_factory.mktemp("pnat")
-    validating = ["--eval-bleu", "--validate-interval-updates", 20, "--search-loss-factor", 1, "--label-smoothing", 0.1]
+    validating = ["--eval-bleu", "--validate-interval-updates", 20, "--search-loss-weight", 1, "--label-smoothing", 0.1]
     command = fairseq.training("posenc_pnat_tiny", folder, *TRAIN, *validating, "--max-update", 40, "--dropout", 0)
     command.remove("--disable-validation")
     (folder / "log").write_text(fairseq.run(*command, "--log-interval", 10, "--log-format", "simple").succeeded())
@@ -88,7 +88,7 @@ def test_interactive_translates(fairseq, pnat):
 
 
 def test_a_resumed_training_goes_on_from_its_checkpoint(fairseq, pnat, tmp_path):
-    more = [*TRAIN, "--search-loss-factor", 1, "--label-smoothing", 0.1, "--dropout", 0, "--max-update", 42]
+    more = [*TRAIN, "--search-loss-weight", 1, "--label-smoothing", 0.1, "--dropout", 0, "--max-update", 42]
     log = fairseq.train("posenc_pnat_tiny", tmp_path, *more, "--restore-file", pnat).succeeded()
     assert "num_updates=42" in log or "num_updates 42" in log
 

@@ -25,7 +25,7 @@ def outputs(model, source, target):
     terms = run(model, source, target)
     rows = []
     for row, length in enumerate(lengths_of(target)):
-        made = {name: terms[name]["out"][row] for name in terms}
+        made = {name: terms[name]["out"][row] for name in terms if "out" in terms[name]}
         made["word_ins"] = made["word_ins"][:length]
         if "position" in terms:
             made["tgt"] = terms["position"]["tgt"][row][terms["position"]["mask"][row]]
@@ -111,10 +111,11 @@ def test_no_gradient_flows_through_the_search_and_all_parameters_have_one():
         model = build(position_predictor=predictor, decoder_position="shaw:max_distance=4").train()
         terms = run(model, batch(sentences(*SOURCES)), batch(sentences(*TARGETS, seed=2)))
         loss = sum(
-            torch.nn.functional.cross_entropy(term["out"][term["mask"]] if "mask" in term else term["out"],
-                                              term["tgt"][term["mask"]] if "mask" in term else term["tgt"])
+            term["loss"]
+            if "loss" in term
+            else torch.nn.functional.cross_entropy(term["out"][term["mask"]], term["tgt"][term["mask"]])
             for term in terms.values()
-        )  # fmt: skip
+        )
         loss.backward()
         without = [name for name, p in model.named_parameters() if p.grad is None]
         assert without == [] and all(p.grad.isfinite().all() for p in model.parameters())
@@ -148,7 +149,7 @@ def test_parameters_beside_those_of_the_plain_model():
     none = build(position_search="none", decoder_position="none")
     count = [sum(p.numel() for p in model.parameters()) for model in (tables, none)]
     assert count[0] - count[1] == 2 * (2 * 4 + 1) * (d // 2) * 2  # 2 (2K + 1) d_h a layer
-    assert none.decoder.embed_length.weight.numel() == 256 * d
+    assert none.encoder.length_predictor.weight.numel() == 256 * d
 
 
 # --- beside fairseq's own model ---
@@ -160,6 +161,7 @@ def stock(ours):
     base_architecture(args)
     model = NATransformerModel.build_model(args, task())
     state = {name: tensor for name, tensor in ours.state_dict().items() if "positions_version" not in name}
+    state["decoder.embed_length.weight"] = state.pop("encoder.length_predictor.weight")
     missing, unexpected = torch.nn.Module.load_state_dict(model, state, strict=False)
     assert not unexpected and all("embed_positions" in name or "_proj" in name or "version" in name for name in missing), missing
     return model.eval()
@@ -175,8 +177,11 @@ def test_the_plain_model_is_fairseqs():
     found, expected = run(ours, source, target), run(theirs, source, target)
     words = target.ne(PAD)
     close(found["word_ins"]["out"][words], expected["word_ins"]["out"][words], 1e-4)
-    close(found["length"]["out"], expected["length"]["out"], 1e-4)
-    assert torch.equal(found["length"]["tgt"], expected["length"]["tgt"])
+    length = torch.nn.functional.cross_entropy(expected["length"]["out"], expected["length"]["tgt"])
+    close(found["length"]["loss"] / found["length"]["factor"], length, 1e-4)
+    lengths = theirs.decoder.forward_length_prediction(expected["length"]["out"], theirs.encoder(source, lengths_of(source)))
+    first = ours.initialize_output_tokens(ours.encoder(source), source)
+    assert torch.equal(lengths_of(first.output_tokens), lengths.clamp(2, 64))
 
 
 # --- lengths ---
@@ -195,24 +200,14 @@ def test_length_beam_has_neighbouring_lengths_of_at_least_two(beam):
     assert beams.output_scores.shape == beams.output_tokens.shape
 
 
-def test_lengths_stay_within_the_classes_and_the_positions():
+def test_lengths_stay_within_the_positions():
     model = build(max_target_positions=20)
-    encoder_out = model.encoder(batch(sentences(10, 3)))
-    lengths = torch.tensor([500, 2])
-    assert model.decoder.length_classes(encoder_out, lengths).tolist() == [255, 128 + 2 - 5]
-    with torch.no_grad():
-        model.decoder.embed_length.weight.zero_()
-        model.decoder.embed_length.weight[255] = encoder_out["encoder_out"][0].mean((0, 1))
-    assert (model.decoder.predicted_lengths(encoder_out) <= 20).all()
-
-
-def test_predicted_length_is_that_of_the_best_class():
-    model = build()
     source = batch(sentences(10, 3))
     encoder_out = model.encoder(source)
-    classes = model.decoder.length_logits(encoder_out).argmax(-1)
-    expected = (classes - 128 + lengths_of(source)).clamp(2, 64)
-    assert torch.equal(model.decoder.predicted_lengths(encoder_out), expected)
+    with torch.no_grad():  # the largest difference is the best class
+        model.encoder.length_predictor.weight.zero_()
+        model.encoder.length_predictor.weight[255] = encoder_out["encoder_out"][0].mean((0, 1))
+    assert lengths_of(model.initialize_output_tokens(encoder_out, source).output_tokens).tolist() == [20, 20]
 
 
 # --- refusals ---
@@ -224,8 +219,9 @@ def test_predicted_length_is_that_of_the_best_class():
         ({"criterion": "nat_loss"}, "--criterion nat_loss does not read; use --criterion posenc_nat_loss"),
         ({"predictor_layers": 0}, "--predictor-layers 0 must be at least 1"),
         ({"relative_classes": 0}, "--relative-classes 0 must be at least 1"),
-        ({"position_loss_factor": -1.0}, "--position-loss-factor -1.0 must be a number of at least 0"),
-        ({"word_loss_factor": float("nan")}, "--word-loss-factor nan must be a number of at least 0"),
+        ({"position_loss_weight": -1.0}, "--position-loss-weight -1.0 must be a number of at least 0"),
+        ({"length_loss_weight": 0.0}, "--length-loss-weight must be above 0"),
+        ({"word_loss_weight": float("nan")}, "--word-loss-weight nan must be a number of at least 0"),
         ({"encoder_embed_dim": 32, "share_all_embeddings": False}, "must be the same"),
         ({"predictor_position": "alibis"}, "alibis"),
         ({"decoder_position": "huang9"}, "huang9"),

@@ -6,7 +6,6 @@ import dataclasses
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...attention.site_positions import SitePositions
@@ -15,9 +14,6 @@ from ..transformer.decoder import Decoder
 from .bridge import BRIDGES
 from .predictor import Matching, Pointer, Reader, RelativeClasses
 from .search import MATCHINGS, inner_words, moved, similarity
-
-#: classes of the difference of lengths, target - source, and the class of none
-LENGTHS, SAME_LENGTH = 256, 128
 
 EncoderOut = dict[str, list[Tensor]]
 
@@ -55,9 +51,6 @@ class ParallelDecoder(Decoder):
         width = cfg.decoder.embed_dim
         self.bridge = BRIDGES[cfg.bridge]
         self.bridge_states = cfg.bridge_states
-        self.detach_length = cfg.sg_length_pred
-        self.embed_length = nn.Embedding(LENGTHS, cfg.encoder.embed_dim)
-        nn.init.normal_(self.embed_length.weight, std=cfg.encoder.embed_dim**-0.5)
         self.search, self.reader, self.head = None, reader, None
         if reader is not None:
             self.search = MATCHINGS[cfg.position_search]
@@ -67,25 +60,6 @@ class ParallelDecoder(Decoder):
                 "relative": lambda: RelativeClasses(width, cfg.relative_classes),
             }
             self.head = heads[cfg.position_predictor]()
-
-    # -- lengths -----------------------------------------------------------------------------------------------------
-
-    def length_logits(self, encoder_out: EncoderOut) -> Tensor:
-        """Logits of the classes of the target's length, from the mean of the encoder's states: [B, 256]."""
-        states = encoder_out["encoder_out"][0].transpose(0, 1)  # [S, B, C] -> [B, S, C]
-        words = _source_words(encoder_out).unsqueeze(-1)
-        mean = (states * words).sum(1) / words.sum(1)
-        return F.linear(mean.detach() if self.detach_length else mean, self.embed_length.weight)
-
-    def length_classes(self, encoder_out: EncoderOut, lengths: Tensor) -> Tensor:
-        """The classes of these target lengths [B]; differences that are too large have the first or the last one."""
-        source = _source_lengths(encoder_out)
-        return (lengths - source + SAME_LENGTH).clamp(0, LENGTHS - 1)
-
-    def predicted_lengths(self, encoder_out: EncoderOut) -> Tensor:
-        """The most probable target lengths [B], both ends of a sentence counted."""
-        lengths = self.length_logits(encoder_out).argmax(-1) - SAME_LENGTH + _source_lengths(encoder_out)
-        return lengths.clamp(2, self.max_positions())
 
     # -- positions ---------------------------------------------------------------------------------------------------
 
@@ -123,12 +97,6 @@ class ParallelDecoder(Decoder):
         if incremental_state is not None:
             raise PositionError("posenc_pnat writes all words at once and cannot decode step by step; use its own task")
         return self.logits_at(self.place(encoder_out, prev_output_tokens), encoder_out, prev_output_tokens)
-
-
-def _source_words(encoder_out: EncoderOut) -> Tensor:
-    """[B, S], true at words; the encoder has moved them to the left."""
-    at = torch.arange(encoder_out["encoder_out"][0].size(0), device=encoder_out["encoder_out"][0].device)
-    return at < encoder_out["src_lengths"][0]
 
 
 def _source_lengths(encoder_out: EncoderOut) -> Tensor:

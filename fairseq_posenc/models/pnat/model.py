@@ -25,13 +25,15 @@ from .search import MATCHINGS, accuracy
 #: what turns the search off: inputs stay where the bridge has put them, and nothing is predicted
 NO_SEARCH = "none"
 PREDICTORS = ("matching", "pointer", "relative")
+#: those that have a weight, beside that of the length
+LOSSES = ("word", "position", "search")
 
 
 @register_model(PNAT)
 class PNATModel(PositionTransformer):
     """A non-autoregressive Transformer that learns the positions of its decoder inputs (Bao et al., 2019).
 
-    Raises Refusal for what PositionTransformer refuses, for a task whose sentences have no first symbol, for another criterion,
+    Raises Refusal for what PositionTransformer refuses, for a task whose sentences have no first symbol, another criterion,
     and for options that contradict each other.
     """
 
@@ -60,12 +62,11 @@ class PNATModel(PositionTransformer):
         add("--predictor-position", default="sinusoidal", metavar="SPEC",
             help="positions of the predictor's inputs, in the order of the source (default: %(default)s)")  # fmt: skip
         for loss, weight, what in (
-            ("word", 1.0, "of the words"), ("length", 0.1, "of the length"), ("position", 1.0, "of the predicted positions"),
+            ("word", 1.0, "of the words"), ("position", 1.0, "of the predicted positions"),
             ("search", 0.0, "that makes the similarities of the search agree with its result"),
         ):  # fmt: skip
-            add(f"--{loss}-loss-factor", type=float, default=weight, metavar="W",
+            add(f"--{loss}-loss-weight", type=float, default=weight, metavar="W",
                 help=f"weight of the loss {what} (default: %(default)s)")  # fmt: skip
-        add("--sg-length-pred", action="store_true", default=False, help="the loss of the length does not reach the encoder")
 
     @classmethod
     def build_model(cls, args: argparse.Namespace, task: Any) -> PNATModel:
@@ -95,7 +96,7 @@ class PNATModel(PositionTransformer):
     def __init__(self, args: Any, encoder: nn.Module, decoder: ParallelDecoder):
         super().__init__(args, encoder, decoder)
         self.pad, self.bos, self.eos, self.unk = (getattr(decoder.dictionary, name)() for name in ("pad", "bos", "eos", "unk"))
-        self.factors = {loss: getattr(args, f"{loss}_loss_factor") for loss in ("word", "length", "position", "search")}
+        self.factors = {loss: getattr(args, f"{loss}_loss_weight") for loss in LOSSES}
 
     # -- training ----------------------------------------------------------------------------------------------------
 
@@ -105,11 +106,12 @@ class PNATModel(PositionTransformer):
         words = tgt_tokens.ne(self.pad)
         placement = self.decoder.place(encoder_out, tgt_tokens, tgt_tokens)
         logits, extra = self.decoder.logits_at(placement, encoder_out, tgt_tokens)
-        wanted = self.decoder.length_classes(encoder_out, words.sum(1))
+        lengths = self.encoder.length_predictor
+        length_loss = lengths.loss(encoder_out, words.sum(1) - 1).mean()  # without the last symbol
         terms = {
             "word_ins": {"out": logits, "tgt": tgt_tokens, "mask": words, "smooth": True, "nll_loss": True,
                          "factor": self.factors["word"]},
-            "length": {"out": self.decoder.length_logits(encoder_out), "tgt": wanted, "factor": self.factors["length"]},
+            "length": {"loss": length_loss, "factor": lengths.loss_weight},
         }  # fmt: skip
         if placement.read is not None:
             terms.update(self._position_terms(placement))
@@ -136,14 +138,15 @@ class PNATModel(PositionTransformer):
         if "reference" in encoder_out:
             lengths = encoder_out["reference"][0].ne(self.pad).sum(1)
         else:
-            lengths = self.decoder.predicted_lengths(encoder_out)
+            predictor = self.encoder.length_predictor
+            lengths = predictor.length(predictor(encoder_out).argmax(-1), encoder_out) + 1  # with the last symbol
         return self._unknown_words(lengths)
 
     def regenerate_length_beam(self, decoder_out: DecoderOut, beam_size: int) -> DecoderOut:
         """For every sentence `beam_size` of neighbouring lengths, at least 2: [B, T] -> [B * beam_size, T']."""
         lengths = decoder_out.output_tokens.ne(self.pad).sum(1, keepdim=True)
         lengths = lengths + torch.arange(beam_size, device=lengths.device) - beam_size // 2
-        return self._unknown_words(lengths.view(-1).clamp(2, self.decoder.max_positions()))
+        return self._unknown_words(lengths.view(-1))
 
     def forward_decoder(self, decoder_out: DecoderOut, encoder_out: dict[str, list[Tensor]], **unused: Any) -> DecoderOut:
         """Writes all words at once."""
@@ -159,7 +162,8 @@ class PNATModel(PositionTransformer):
         return decoder_out._replace(output_tokens=best, output_scores=scores)
 
     def _unknown_words(self, lengths: Tensor) -> DecoderOut:
-        """Sentences of these lengths [B], of a first and a last symbol and unknown words."""
+        """Sentences of these lengths [B], within what is possible: a first and a last symbol, and unknown words."""
+        lengths = lengths.clamp(2, self.decoder.max_positions())
         at = torch.arange(int(lengths.max()), device=lengths.device)
         last = lengths.unsqueeze(1) - 1
         tokens = torch.where(at < last, self.unk, self.pad)
@@ -180,9 +184,11 @@ def _refuse_options(args: argparse.Namespace) -> None:
     for option, least in (("predictor_layers", 1), ("relative_classes", 1)):
         if getattr(args, option) < least:
             raise Refusal(f"--{option.replace('_', '-')} {getattr(args, option)} must be at least {least}")
-    for loss in ("word", "length", "position", "search"):
-        if not 0 <= getattr(args, f"{loss}_loss_factor") < float("inf"):
-            raise Refusal(f"--{loss}-loss-factor {getattr(args, f'{loss}_loss_factor')} must be a number of at least 0")
+    if not args.length_loss_weight:
+        raise Refusal(f"{PNAT} must know how long its output is: --length-loss-weight must be above 0")
+    for loss in LOSSES:
+        if not 0 <= getattr(args, f"{loss}_loss_weight") < float("inf"):
+            raise Refusal(f"--{loss}-loss-weight {getattr(args, f'{loss}_loss_weight')} must be a number of at least 0")
     if args.encoder_embed_dim != args.decoder_embed_dim:
         raise Refusal(
             f"{PNAT} makes decoder inputs of source vectors: --encoder-embed-dim {args.encoder_embed_dim} and "

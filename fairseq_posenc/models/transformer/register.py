@@ -24,7 +24,7 @@ def _defaults(architecture: Architecture) -> dict[str, Any]:
             f"{side}_ffn_embed_dim": size.ffn_embed_dim,
             f"tie_{side}_layers": architecture.tied_layers,
         }
-    return defaults | {f"{site}_position": spec for site, spec in architecture.specs.items()}
+    return defaults | {f"{site}_position": spec for site, spec in architecture.specs.items()} | architecture.options
 
 
 def _setter(defaults: dict[str, Any]) -> Callable[[Any], None]:
