@@ -18,7 +18,7 @@ from ...attention.site_positions import SitePositions
 from ...core import Dims, PositionError, PositionMethod
 from ...core.side import declared_by
 from ...criterions import CRITERION
-from ...spec import build, parse
+from ...spec import Spec, build, parse
 from ..layers.halting import HALTING
 from .decoder import Decoder
 from .encoder import Encoder
@@ -68,6 +68,8 @@ class PositionTransformer(TransformerModel):
     encoder_class, decoder_class = Encoder, Decoder
     #: numbers of a hidden state for every channel of a projection: two where they are complex
     parts = 1
+    #: the criterion that reads what methods add to the loss
+    criterion = CRITERION
 
     @classmethod
     def add_args(cls, parser: argparse.ArgumentParser) -> None:
@@ -139,20 +141,25 @@ class PositionTransformer(TransformerModel):
         for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
             if getattr(args, f"{side}_freeze_position", False):
                 _freeze(stack.position, f"--{side}-freeze-position")
-        model.specs = {site: parse(getattr(args, option), site) for site, option in SPEC_OPTIONS.items()}
+        model.specs = cls.specs_of(args)
         text = "\n".join(f"{site}: {spec.signature}" for site, spec in model.specs.items())
         # integers and "version" in the name: what averages checkpoints leaves it as it is
         model.register_buffer("positions_version", torch.tensor(list(text.encode())))
         return model
 
     @classmethod
+    def specs_of(cls, args: argparse.Namespace) -> dict[str, Spec]:
+        """The spec of every site."""
+        return {site: parse(getattr(args, option), site) for site, option in SPEC_OPTIONS.items()}
+
+    @classmethod
     def build_encoder(cls, cfg: Any, src_dict: Any, embed_tokens: nn.Embedding) -> Encoder:
-        positions = _site_positions(cfg, "encoder", cfg.encoder, src_dict, cls.parts)
+        positions = site_positions(cfg, "encoder", cfg.encoder, src_dict, cls.parts)
         return cls.encoder_class(cfg, src_dict, embed_tokens, positions)
 
     @classmethod
     def build_decoder(cls, cfg: Any, tgt_dict: Any, embed_tokens: nn.Embedding) -> Decoder:
-        positions = (_site_positions(cfg, site, cfg.decoder, tgt_dict, cls.parts) for site in ("decoder", "cross"))
+        positions = (site_positions(cfg, site, cfg.decoder, tgt_dict, cls.parts) for site in ("decoder", "cross"))
         return cls.decoder_class(cfg, tgt_dict, embed_tokens, *positions)
 
     def __init__(self, args: Any, encoder: Encoder, decoder: Decoder):
@@ -229,9 +236,17 @@ class PositionTransformer(TransformerModel):
                 )
 
 
-def _site_positions(cfg: Any, site: str, side: Any, dictionary: Any, parts: int) -> SitePositions:
+def site_positions(cfg: Any, site: str, side: Any, dictionary: Any, parts: int = 1) -> SitePositions:
+    """The methods of one site, with the sizes of its stack."""
+    dims = dims_at(cfg, site, side, dictionary, parts)
+    spec = getattr(side if site != "cross" else cfg, "position" if site != "cross" else "cross_position")
+    return SitePositions(build(spec, dims, site), dims, site)
+
+
+def dims_at(cfg: Any, site: str, side: Any, dictionary: Any, parts: int = 1) -> Dims:
+    """The sizes of the attention at one site."""
     own, other = cfg.max_target_positions, cfg.max_source_positions
-    dims = Dims(
+    return Dims(
         embed_dim=parts * side.embed_dim,
         num_heads=side.attention_heads,
         num_layers=side.layers,
@@ -243,8 +258,6 @@ def _site_positions(cfg: Any, site: str, side: Any, dictionary: Any, parts: int)
         relations=getattr(cfg, "relations", 0),  # from the task
         key_embed_dim=parts * cfg.encoder.embed_dim if site == "cross" else 0,
     ).at(site)
-    spec = getattr(side if site != "cross" else cfg, "position" if site != "cross" else "cross_position")
-    return SitePositions(build(spec, dims, site), dims, site)
 
 
 def _refuse_options(args: argparse.Namespace, task: Any) -> None:
@@ -280,12 +293,13 @@ def _refuse_task(task: Any, model: PositionTransformer) -> None:
 
 def _refuse_criterion(args: argparse.Namespace, model: PositionTransformer) -> None:
     """Another criterion than ours would leave out what the methods add to the loss."""
-    given = getattr(args, "criterion", CRITERION)
+    wanted = model.criterion
+    given = getattr(args, "criterion", wanted)
     adding = [f"--{side}-halting" for side in ("encoder", "decoder") if getattr(model, side).halting is not None]
     adding += ["--length-loss-weight"] * (model.encoder.length_predictor is not None)
     adding += [method.card.name for method in model.position_methods if method.adds_losses]
-    if adding and given != CRITERION:
-        raise Refusal(f"{adding[0]} adds to the training loss, which --criterion {given} leaves out; use --criterion {CRITERION}")
+    if adding and given != wanted:
+        raise Refusal(f"{adding[0]} adds to the training loss, which --criterion {given} leaves out; use --criterion {wanted}")
 
 
 def _refuse_shuffled_side_inputs(model: PositionTransformer) -> None:
