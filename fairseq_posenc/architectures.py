@@ -1,4 +1,4 @@
-"""The architectures: posenc_<method> in four sizes, and posenc_transformer, whose specs are options (no torch)."""
+"""The architectures: posenc_<method> in four sizes, posenc_transformer, whose specs are options, and posenc_pnat (no torch)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ from . import registry
 MODEL = "posenc_transformer"
 #: the same of the Transformer whose hidden states are complex
 COMPLEX_MODEL = "posenc_complex_transformer"
+#: the same of the non-autoregressive Transformer with learned positions
+PNAT = "posenc_pnat"
 #: the name of the fairseq task whose batches carry side inputs
 TASK = "posenc_translation"
+#: the same of the one for models that write all words at once
+NAT_TASK = "posenc_nat_translation"
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,9 @@ def _beside_methods(size: Size) -> Iterator[tuple[str, Architecture]]:
     halting = {f"{side}_halting": "continue" for side in ("encoder", "decoder")}
     universal = registry.card("universal")
     yield "posenc_universal_halting", Architecture(universal.specs, size, universal.tied_layers, options={**steps, **halting})
+    # the authors' positions in the decoder
+    pnat = {"encoder": "sinusoidal", "decoder": "shaw:max_distance=4", "cross": "none"}
+    yield PNAT, Architecture(pnat, size, model=PNAT, options={"length_loss_weight": 0.1})
 
 
 def architectures() -> Iterator[tuple[str, Architecture]]:

@@ -87,6 +87,8 @@ class ComplexTransformer(PositionTransformer):
                 raise Refusal(f"--{side}-ffn-kernel is not supported by {COMPLEX_MODEL}: its networks are linear; leave it out")
             if getattr(args, f"{side}_halting", None):
                 raise Refusal(f"--{side}-halting is not supported by {COMPLEX_MODEL}; leave it out")
+        if getattr(args, "length_loss_weight", None):
+            raise Refusal(f"--length-loss-weight is not supported by {COMPLEX_MODEL}: it reads real states; leave it out")
         return super().build_model(args, task)
 
 

@@ -49,9 +49,9 @@ class Stack(nn.Module):
         self.layerdrop = side.layerdrop
         self.checkpoint_activations = cfg.checkpoint_activations
 
-    def embed(self, tokens: Tensor, ctx: AttentionContext) -> tuple[Tensor, Tensor]:
-        """[B, T] -> the input of the layers and the scaled embeddings alone, [B, T, C] each."""
-        embedded = self.embed_scale * self.embed_tokens(tokens)
+    def embed(self, tokens: Tensor, ctx: AttentionContext, vectors: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """[B, T] -> the input of the layers and the scaled embeddings alone, [B, T, C] each; `vectors` stand for embeddings."""
+        embedded = self.embed_scale * self.embed_tokens(tokens) if vectors is None else vectors
         x = self.position.embed(embedded, tokens, ctx)
         if self.layernorm_embedding is not None:
             x = self.layernorm_embedding(x)
