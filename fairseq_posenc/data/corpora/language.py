@@ -31,7 +31,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import cycle, islice
+from itertools import cycle
 from pathlib import Path
 from random import Random
 from typing import TypeVar
@@ -42,6 +42,7 @@ SOURCE, TARGET = "svo", "sov"
 NORMAL = (4, 40)  # words of a sentence, on both sides, in train, valid and test
 LONG = (41, 60)  # the same of test_long
 CLAUSES = {NORMAL: (1,) * 9 + (2, 2, 3, 4), LONG: (4, 5, 6)}  # numbers of clauses to draw from; then the length decides
+MOST_WORDS, MOST_TRIES = 1000, 50_000  # of a sentence; draws in vain, before a part counts as one that cannot be filled
 SIZES = {"train": 20000, "valid": 200, "test": 300, "test_long": 150}
 
 T = TypeVar("T")
@@ -218,30 +219,55 @@ def draw_sentence(rng: Random, lexicon: Lexicon, clauses: int) -> Sentence:
     )
 
 
-def pairs(seed: int, part: str) -> Iterator[tuple[str, str]]:
-    """An endless stream of (source, target) whose numbers of words both lie within the part's range."""
-    low, high = lengths = LONG if part == "test_long" else NORMAL
-    rng, lexicon = Random(f"{part} {seed}"), make_lexicon(seed)
+def clauses(lengths: tuple[int, int]) -> Sequence[int]:
+    """The numbers of clauses to draw from for sentences of these lengths: a clause has from 3 to some 20 words."""
+    low, high = lengths
+    return CLAUSES.get(lengths) or range(max(1, low // 10), max(1, high // 8) + 1)
+
+
+def draws(seed: int, part: str, lengths: tuple[int, int] | None = None) -> Iterator[tuple[str, str] | None]:
+    """An endless stream of (source, target), or None where a number of words is not within the part's range."""
+    low, high = lengths = lengths or (LONG if part == "test_long" else NORMAL)
+    rng, lexicon, numbers = Random(f"{part} {seed}"), make_lexicon(seed), clauses(lengths)
     while True:
-        sentence = draw_sentence(rng, lexicon, _pick(rng, CLAUSES[lengths]))
+        sentence = draw_sentence(rng, lexicon, _pick(rng, numbers))
         sides = source(sentence, lexicon), target(sentence, lexicon)
-        if all(low <= len(side) <= high for side in sides):
-            yield " ".join(sides[0]), " ".join(sides[1])
+        yield (" ".join(sides[0]), " ".join(sides[1])) if all(low <= len(side) <= high for side in sides) else None
 
 
-def splits(seed: int, sizes: dict[str, int] = SIZES) -> dict[str, list[tuple[str, str]]]:
-    """All parts; no source sentence occurs twice, in one or in two of them."""
+def pairs(seed: int, part: str) -> Iterator[tuple[str, str]]:
+    """An endless stream of (source, target) whose numbers of words both lie within the part's usual range."""
+    return filter(None, draws(seed, part))
+
+
+def splits(
+    seed: int, sizes: dict[str, int] = SIZES, lengths: dict[str, tuple[int, int]] | None = None
+) -> dict[str, list[tuple[str, str]]]:
+    """All parts, of the usual lengths or of those given; no source sentence occurs twice, in one or in two of them."""
     seen: set[str] = set()
     parts: dict[str, list[tuple[str, str]]] = {}
     for part in sorted(sizes, key="train".__eq__):  # train is drawn last, so its size changes no other part
-        fresh = (pair for pair in pairs(seed, part) if pair[0] not in seen and not seen.add(pair[0]))
-        parts[part] = list(islice(fresh, sizes[part]))
+        found, stream, tries = [], draws(seed, part, (lengths or {}).get(part)), 0
+        while len(found) < sizes[part]:
+            pair, tries = next(stream), tries + 1
+            if pair is not None and pair[0] not in seen:
+                seen.add(pair[0])
+                found.append(pair)
+                tries = 0
+            if tries == MOST_TRIES:
+                raise PositionError(
+                    f"{sizes[part]:,} sentences of these lengths for {part}: the language has hardly more than {len(found):,}; "
+                    "allow other lengths (--words, --long-words), or ask for fewer sentences"
+                )
+        parts[part] = found
     return parts
 
 
-def write(folder: Path, seed: int, sizes: dict[str, int] = SIZES) -> dict[str, list[tuple[str, str]]]:
+def write(
+    folder: Path, seed: int, sizes: dict[str, int] = SIZES, lengths: dict[str, tuple[int, int]] | None = None
+) -> dict[str, list[tuple[str, str]]]:
     """Write FOLDER/<part>.svo and FOLDER/<part>.sov, one sentence a line, and return the parts."""
-    parts = splits(seed, sizes)
+    parts = splits(seed, sizes, lengths)
     folder.mkdir(parents=True, exist_ok=True)
     for name, part in parts.items():
         for side, language in enumerate((SOURCE, TARGET)):
@@ -260,6 +286,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             f"--{name.replace('_', '-')}", type=int, default=size, metavar="N", help=f"sentences in {name} (default: {size})"
         )
+    for option, lengths, parts in (("--words", NORMAL, "train, valid and test"), ("--long-words", LONG, "test_long")):
+        parser.add_argument(
+            option, type=int, nargs=2, default=lengths, metavar=("LOW", "HIGH"),
+            help=f"words of a sentence of {parts}, on both sides (default: {lengths[0]} {lengths[1]})",
+        )  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
@@ -267,8 +298,12 @@ def run(args: argparse.Namespace) -> int:
     for name, size in sizes.items():
         if size < 0:
             raise PositionError(f"--{name.replace('_', '-')} {size}: give a number of sentences, 0 or more")
+    lengths = {name: tuple(args.long_words if name == "test_long" else args.words) for name in SIZES}
+    for option, (low, high) in (("--words", args.words), ("--long-words", args.long_words)):
+        if not 1 <= low <= high <= MOST_WORDS:
+            raise PositionError(f"{option} {low} {high}: give the least and the largest number of words, from 1 to {MOST_WORDS}")
     try:
-        parts = write(args.folder, args.seed, sizes)
+        parts = write(args.folder, args.seed, sizes, lengths)
     except OSError as error:
         raise PositionError(f"{args.folder} cannot be written: {error.strerror}") from None
     for name, part in parts.items():
