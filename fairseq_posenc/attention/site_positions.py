@@ -162,8 +162,9 @@ class SitePositions(nn.Module):
                 queries = Positions(keys.ids[:, keys.ids.size(1) - ctx.queries.ids.size(1) :])
             ctx = ctx.replace(queries=queries, keys=keys)
         ctx = self.at_layer(ctx, ctx.layer).replace(cache={})
-        drawing = self._before_layers["draw"]
-        return ctx.replace(noise={method: method.draw(self._seen_by(method, ctx, ctx.layer)) for method in drawing})
+        drawing, preparing = self._before_layers["draw"], self._before_layers["prepare"]
+        ctx = ctx.replace(noise={method: method.draw(self._seen_by(method, ctx, ctx.layer)) for method in drawing})
+        return ctx.replace(prepared={method: method.prepare(self._seen_by(method, ctx, ctx.layer)) for method in preparing})
 
     def positions(self, at: Positions, rows: int, ctx: AttentionContext) -> Positions:
         """The ids that the methods see: drawn for each sentence in training, the same as given in evaluation."""

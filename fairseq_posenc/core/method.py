@@ -95,6 +95,10 @@ class PositionMethod(nn.Module):
         """-> noise that the hooks of this forward share; once, before the layers; read as ctx.noise[self]."""
         raise NotImplementedError
 
+    def prepare(self, ctx: AttentionContext) -> Any:
+        """-> what all hooks of this forward share and what may hold a gradient; once, before the layers; ctx.prepared[self]."""
+        raise NotImplementedError
+
     def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
         """[B, T, C], [B, T] -> [B, T, C]; once, where tokens become vectors; sentences start in the first column."""
         return x

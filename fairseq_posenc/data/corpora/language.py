@@ -46,6 +46,8 @@ MOST_WORDS, MOST_TRIES = 1000, 50_000  # of a sentence; draws in vain, before a 
 SIZES = {"train": 20000, "valid": 200, "test": 300, "test_long": 150}
 
 T = TypeVar("T")
+#: part -> the least and the largest number of words of its sentences
+Lengths = dict[str, tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -225,34 +227,32 @@ def clauses(lengths: tuple[int, int]) -> Sequence[int]:
     return CLAUSES.get(lengths) or range(max(1, low // 10), max(1, high // 8) + 1)
 
 
-def draws(seed: int, part: str, lengths: tuple[int, int] | None = None) -> Iterator[tuple[str, str] | None]:
-    """An endless stream of (source, target), or None where a number of words is not within the part's range."""
+def sentences(seed: int, part: str, lengths: tuple[int, int] | None = None) -> Iterator[tuple[Sentence, str, str] | None]:
+    """An endless stream of sentences with source and target, or None where a number of words is not within the part's range."""
     low, high = lengths = lengths or (LONG if part == "test_long" else NORMAL)
     rng, lexicon, numbers = Random(f"{part} {seed}"), make_lexicon(seed), clauses(lengths)
     while True:
         sentence = draw_sentence(rng, lexicon, _pick(rng, numbers))
         sides = source(sentence, lexicon), target(sentence, lexicon)
-        yield (" ".join(sides[0]), " ".join(sides[1])) if all(low <= len(side) <= high for side in sides) else None
+        fits = all(low <= len(side) <= high for side in sides)
+        yield (sentence, " ".join(sides[0]), " ".join(sides[1])) if fits else None
 
 
 def pairs(seed: int, part: str) -> Iterator[tuple[str, str]]:
-    """An endless stream of (source, target) whose numbers of words both lie within the part's usual range."""
-    return filter(None, draws(seed, part))
+    """An endless stream of source and target whose numbers of words both lie within the part's usual range."""
+    return ((drawn[1], drawn[2]) for drawn in sentences(seed, part) if drawn)
 
 
-def splits(
-    seed: int, sizes: dict[str, int] = SIZES, lengths: dict[str, tuple[int, int]] | None = None
-) -> dict[str, list[tuple[str, str]]]:
-    """All parts, of the usual lengths or of those given; no source sentence occurs twice, in one or in two of them."""
+def _splits(seed: int, sizes: dict[str, int], lengths: Lengths | None) -> dict[str, list[tuple[Sentence, str, str]]]:
     seen: set[str] = set()
-    parts: dict[str, list[tuple[str, str]]] = {}
+    parts: dict[str, list[tuple[Sentence, str, str]]] = {}
     for part in sorted(sizes, key="train".__eq__):  # train is drawn last, so its size changes no other part
-        found, stream, tries = [], draws(seed, part, (lengths or {}).get(part)), 0
+        found, stream, tries = [], sentences(seed, part, (lengths or {}).get(part)), 0
         while len(found) < sizes[part]:
-            pair, tries = next(stream), tries + 1
-            if pair is not None and pair[0] not in seen:
-                seen.add(pair[0])
-                found.append(pair)
+            drawn, tries = next(stream), tries + 1
+            if drawn and drawn[1] not in seen:
+                seen.add(drawn[1])
+                found.append(drawn)
                 tries = 0
             if tries == MOST_TRIES:
                 raise PositionError(
@@ -263,15 +263,28 @@ def splits(
     return parts
 
 
+def splits(seed: int, sizes: dict[str, int] = SIZES, lengths: Lengths | None = None) -> dict[str, list[tuple[str, str]]]:
+    """All parts, of the usual lengths or of those given; no source sentence occurs twice, in one or in two of them."""
+    return {part: [(left, right) for _, left, right in drawn] for part, drawn in _splits(seed, sizes, lengths).items()}
+
+
 def write(
-    folder: Path, seed: int, sizes: dict[str, int] = SIZES, lengths: dict[str, tuple[int, int]] | None = None
+    folder: Path, seed: int, sizes: dict[str, int] = SIZES, structure: bool = False, lengths: Lengths | None = None
 ) -> dict[str, list[tuple[str, str]]]:
-    """Write FOLDER/<part>.svo and FOLDER/<part>.sov, one sentence a line, and return the parts."""
-    parts = splits(seed, sizes, lengths)
+    """Write FOLDER/<part>.svo and FOLDER/<part>.sov, one sentence a line, and return the parts.
+
+    With `structure`, also <part>.svo.conllu, .order and .order.source (language_trees.py).
+    """
+    from . import language_trees
+
+    drawn, lexicon = _splits(seed, sizes, lengths), make_lexicon(seed)
+    parts = {name: [(left, right) for _, left, right in part] for name, part in drawn.items()}
     folder.mkdir(parents=True, exist_ok=True)
     for name, part in parts.items():
         for side, language in enumerate((SOURCE, TARGET)):
             (folder / f"{name}.{language}").write_text("".join(pair[side] + "\n" for pair in part), encoding="utf-8")
+        if structure:
+            language_trees.write(folder / f"{name}.{SOURCE}", [sentence for sentence, _, _ in drawn[name]], lexicon)
     return parts
 
 
@@ -281,6 +294,9 @@ def write(
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = "Write the artificial language pair of the quickstart: svo (verb-second) to sov (verb-final)."
     parser.add_argument("folder", type=Path, help="where <part>.svo and <part>.sov are written")
+    parser.add_argument(
+        "--structure", action="store_true", help="also trees, <part>.svo.conllu, and the order of the target, <part>.svo.order"
+    )
     parser.add_argument("--seed", type=int, default=1, help="of the words and of the sentences (default: %(default)s)")
     for name, size in SIZES.items():
         parser.add_argument(
@@ -298,17 +314,17 @@ def run(args: argparse.Namespace) -> int:
     for name, size in sizes.items():
         if size < 0:
             raise PositionError(f"--{name.replace('_', '-')} {size}: give a number of sentences, 0 or more")
-    lengths = {name: tuple(args.long_words if name == "test_long" else args.words) for name in SIZES}
     for option, (low, high) in (("--words", args.words), ("--long-words", args.long_words)):
         if not 1 <= low <= high <= MOST_WORDS:
             raise PositionError(f"{option} {low} {high}: give the least and the largest number of words, from 1 to {MOST_WORDS}")
+    lengths = {name: tuple(args.long_words if name == "test_long" else args.words) for name in SIZES}
     try:
-        parts = write(args.folder, args.seed, sizes, lengths)
+        parts = write(args.folder, args.seed, sizes, args.structure, lengths)
     except OSError as error:
         raise PositionError(f"{args.folder} cannot be written: {error.strerror}") from None
     for name, part in parts.items():
-        lengths = [len(side.split()) for pair in part for side in pair] or [0]
-        print(f"{name:<10}{len(part):>7} sentences of {min(lengths)} to {max(lengths)} words")
+        words = [len(side.split()) for pair in part for side in pair] or [0]
+        print(f"{name:<10}{len(part):>7} sentences of {min(words)} to {max(words)} words")
     if parts["test"]:
         shortest = min(parts["test"], key=lambda pair: len(pair[0]))
         print(f"for example: {shortest[0]}  ->  {shortest[1]}")
