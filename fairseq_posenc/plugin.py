@@ -2,7 +2,6 @@
 
 from . import compat  # noqa: F401  (first: it readies fairseq for today's Python and torch)
 from .criterions import cross_entropy, nat  # noqa: F401  (registers the criterions)
-from .models.pnat import register as _pnat  # noqa: F401  (the same of the non-autoregressive model)
-from .models.transformer import register  # noqa: F401  (registers model and architectures with fairseq)
+from .models import register  # noqa: F401  (registers models and architectures with fairseq)
 from .tasks import nat as _nat  # noqa: F401  (registers the task)
 from .tasks import translation  # noqa: F401  (registers the task)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Callable
 
 from fairseq.models import register_model_architecture
 from fairseq.models.transformer.transformer_legacy import base_architecture
 
-from ...architectures import MODEL, Architecture, architectures
-from . import model  # noqa: F401  (registers the model)
+from ..architectures import Architecture, architectures
+from .complex import model as _complex  # noqa: F401  (registers the model)
+from .pnat import model as _pnat  # noqa: F401  (registers the model)
+from .transformer import model  # noqa: F401  (registers the model)
 
 
 def _defaults(architecture: Architecture) -> dict[str, Any]:
@@ -24,7 +25,7 @@ def _defaults(architecture: Architecture) -> dict[str, Any]:
             f"{side}_ffn_embed_dim": size.ffn_embed_dim,
             f"tie_{side}_layers": architecture.tied_layers,
         }
-    return defaults | {f"{site}_position": spec for site, spec in architecture.specs.items()} | architecture.options
+    return defaults | {f"{site}_position": spec for site, spec in architecture.specs.items()} | dict(architecture.options)
 
 
 def _setter(defaults: dict[str, Any]) -> Callable[[Any], None]:
@@ -40,10 +41,5 @@ def _setter(defaults: dict[str, Any]) -> Callable[[Any], None]:
     return complete
 
 
-def register(model_name: str, found: Iterable[tuple[str, Architecture]]) -> None:
-    """Registers these architectures of one fairseq model."""
-    for name, architecture in found:
-        register_model_architecture(model_name, name)(_setter(_defaults(architecture)))
-
-
-register(MODEL, architectures())
+for _name, _architecture in architectures():
+    register_model_architecture(_architecture.model, _name)(_setter(_defaults(_architecture)))
