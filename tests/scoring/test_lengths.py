@@ -55,7 +55,7 @@ def test_nothing_was_asked_for():
 
 
 def test_a_sentence_without_an_asked_length():
-    with pytest.raises(PositionError, match="test.out has asked lengths of 3 of 4 sentences; decode it again"):
+    with pytest.raises(PositionError, match=r"test\.out has asked lengths of 3 of 4 sentences; decode it again"):
         lengths.parse(OUTPUT.format(HEADER.format("token")), [*HYPOTHESES, "more"], "test.out")
 
 
