@@ -204,7 +204,7 @@ def _far_scores(case: Case):
 def _far_vectors(case: Case):
     method, at = case.method(), Positions.counted(0, 300)
     ctx = AttentionContext(at, at, side=SideInputs(_of_chain([method], 300), declared_by([method.card])))
-    x = torch.zeros(1, 300, SMALL.embed_dim, dtype=torch.float64)
+    x = torch.ones(1, 300, SMALL.embed_dim, dtype=torch.float64)
     x = method.before_layer(method.embed(x, torch.full((1, 300), 5), ctx), ctx)
     return x[:, -2], x[:, -1]
 

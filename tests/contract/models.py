@@ -11,7 +11,7 @@ from typing import Any, Callable
 
 import torch
 from fairseq.data import Dictionary
-from fairseq.models import ARCH_CONFIG_REGISTRY
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from torch import Tensor, nn
 
 import fairseq_posenc.plugin  # noqa: F401  registers the architectures
@@ -31,7 +31,12 @@ Describe = Callable[[Tensor], Sentence]
 
 
 def build(
-    encoder: str = "none", decoder: str = "none", cross: str = "none", seed: int = 0, **changes: Any
+    encoder: str = "none",
+    decoder: str = "none",
+    cross: str = "none",
+    seed: int = 0,
+    arch: str = "posenc_transformer_tiny",
+    **changes: Any,
 ) -> PositionTransformer:
     """A model of two layers and width 16 without dropout, whose position parameters are not at their start values.
 
@@ -39,7 +44,7 @@ def build(
     hide one that reads padding.
     """
     args = Namespace(encoder_position=encoder, decoder_position=decoder, cross_position=cross)
-    ARCH_CONFIG_REGISTRY["posenc_transformer_tiny"](args)
+    ARCH_CONFIG_REGISTRY[arch](args)
     sizes = {"layers": 2, "embed_dim": SMALL.embed_dim, "attention_heads": SMALL.num_heads, "ffn_embed_dim": 24}
     given = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()}
     given.update(dropout=0.0, max_source_positions=SMALL.max_positions, max_target_positions=SMALL.max_positions)
@@ -49,11 +54,12 @@ def build(
     given.setdefault("decoder_input_dim", given["decoder_embed_dim"])
     vars(args).update(given)
     torch.manual_seed(seed)
-    model = PositionTransformer.build_model(args, _task())
+    model = ARCH_MODEL_REGISTRY[arch].build_model(args, _task())
     with torch.no_grad():
         for name, parameter in position_parameters(model).items():
-            # what sums over all positions would else grow with their number
-            parameter.add_(torch.randn_like(parameter), alpha=0.5 / (parameter.size(-1) ** 0.5 if "mixer" in name else 1))
+            # what sums over all positions, or integrates over them, would else grow with their number
+            large = "mixer" in name or "flow" in name
+            parameter.add_(torch.randn_like(parameter), alpha=0.5 / (parameter.size(-1) ** 0.5 if large else 1))
         for side in (model.encoder, model.decoder):
             side.embed_tokens.weight[PAD].normal_()
     return model.eval()

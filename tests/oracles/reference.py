@@ -63,7 +63,8 @@ class Oracle:
 
     score(q, k, t, s, at) is a head's logit, or nan where the equation says nothing because the site hides it anyway;
     value(v, t, s, at) what query t reads from a key; allowed(t, s, at) whether it may look there at all.
-    query_input and key_input (x, t, at) come before the projections, embed(x [T, C], ids, at) before the layers and
+    position(t, at) is what evaluation makes of a position.
+    query_input, key_input and value_input (x, t, at) come before the projections, embed(x [T, C], ids, at) before the layers and
     before_layer before each of them. With `seen`, the key columns that a query may look at,
     row(q, k, column, seen, at) gives all logits of a query where they depend on more than one key,
     plus(values, column, seen, at) is added to a head's output, head(values, column, seen, at) replaces it, and
@@ -81,6 +82,8 @@ class Oracle:
     allowed: Callable = lambda t, s, at: True
     query_input: Callable = lambda x, t, at: x
     key_input: Callable = lambda x, s, at: x
+    value_input: Callable = lambda x, s, at: x
+    position: Callable = lambda t, at: t
     embed: Callable | None = None
     before_layer: Callable | None = None
     side: Callable = lambda b: {}
@@ -181,7 +184,7 @@ def _here(at: Place, row: int, head: int, projections: dict, query, key, value, 
 
 def projected(which: str, oracle: Oracle, at: Place) -> list:
     """The head's vector of every column: of the input as it is where the attention has no such projection."""
-    change = {"q": oracle.query_input, "k": oracle.key_input, "v": lambda x, s, at: x}[which]
+    change = {"q": oracle.query_input, "k": oracle.key_input, "v": oracle.value_input}[which]
     ids = at.query_ids if which == "q" else at.key_ids
     changed = [change(x, position, at) for x, position in zip(at.inputs["qkv".index(which)], ids)]
     if which in at.projections:

@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 from fairseq.models import FairseqEncoder
-from fairseq.modules import LayerNorm
 from torch import Tensor, nn
 
 from ...attention.site_positions import SitePositions
 from ...core import AttentionContext, Positions, SideInputs
 from ..layers.length_predictor import LengthPredictor
 from ..layers.transformer import EncoderLayer, LayerOptions
+from .shuffle import WordShuffle
 from .stack import Stack, reorder
 
 
@@ -48,6 +48,8 @@ class Encoder(Stack, FairseqEncoder):
     All outputs are right-padded; `source_shift` [B, 1] says how far each sentence moved, for alignments.
     """
 
+    layer = EncoderLayer
+
     def __init__(self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding, positions: SitePositions):
         super().__init__(dictionary)
         self.build_stack(
@@ -55,10 +57,12 @@ class Encoder(Stack, FairseqEncoder):
             cfg.encoder,
             embed_tokens,
             positions,
-            lambda layer: EncoderLayer(cfg, positions.projections(layer), _options(cfg.encoder, layer)),
+            lambda layer: self.layer(cfg, positions.projections(layer), _options(cfg.encoder, layer)),
             cfg.tie_encoder_layers,
         )
-        self.layer_norm = LayerNorm(cfg.encoder.embed_dim) if cfg.encoder.normalize_before else None
+        self.layer_norm = self.norm(cfg.encoder.embed_dim) if cfg.encoder.normalize_before else None
+        shuffled = getattr(cfg.encoder, "shuffle_words", None)
+        self.shuffle = WordShuffle(dictionary, shuffled) if shuffled else None
         self.max_source_positions = cfg.max_source_positions
         self.side_inputs = positions.side_inputs  # the model adds what its decoder reads
         weight = getattr(cfg, "length_loss_weight", None)
@@ -74,6 +78,7 @@ class Encoder(Stack, FairseqEncoder):
     ) -> dict[str, list[Tensor]]:
         """`side_inputs` are tensors beside the words, padded as these are; methods find those they declare in their context."""
         tokens, shift = roll(src_tokens, self.padding_idx)
+        tokens = tokens if self.shuffle is None else self.shuffle(tokens)
         side = SideInputs(side_inputs, self.side_inputs).rolled(shift)
         padding = tokens.eq(self.padding_idx)
         padding = padding if padding.any() else None
@@ -83,13 +88,20 @@ class Encoder(Stack, FairseqEncoder):
         if padding is not None:
             x = x.masked_fill(padding.unsqueeze(-1), 0.0)
         states = [x] if return_all_hiddens else []
-        masks = self.position.masks(ctx)
+        masks, pondering = self.position.masks(ctx), self.ponders(x, padding)
         for index, layer in self.active_layers():
             here = self.position.at_layer(ctx, index)
-            x = self.position.apply_chain("before_layer", x, ctx=here)
+            given, x = x, self.position.apply_chain("before_layer", x, ctx=here)
+            x = x if pondering is None else pondering.before_step(given, x)
             x = self.run(layer, x, self.position, here, masks[index])
+            x = x if pondering is None else pondering.after_step(x)
             if return_all_hiddens:
                 states.append(x)
+            if pondering is not None and self.training and pondering.finished():
+                break
+        if pondering is not None:
+            x = pondering.output
+            pondering.report(ctx, "encoder")
         if self.layer_norm is not None:
             x = self.layer_norm(x)
         return {
@@ -102,6 +114,8 @@ class Encoder(Stack, FairseqEncoder):
             "source_shift": [shift],
             **side_outputs(side),
             **{f"loss.{name}": [tensor] for name, tensor in ctx.losses.items()},
+            **{f"pair.{name}": [tensor] for name, tensor in ctx.pair_draws.items()},
+            **{f"mean.{name}": [tensor] for name, tensor in ctx.means.items()},
         }
 
     def reorder_encoder_out(self, encoder_out: dict[str, list[Tensor]], new_order: Tensor) -> dict[str, list[Tensor]]:
