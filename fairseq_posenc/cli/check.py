@@ -6,9 +6,9 @@ import argparse
 
 from .. import registry
 from ..architectures import SIZES
+from ..arguments import positive
 from ..core import SITES, Dims, PositionError
 from ..spec import build, parse
-from . import positive
 
 ALL = "all"
 PREFIX = "posenc_"

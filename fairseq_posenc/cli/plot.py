@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ..arguments import positive
 from ..core import SITES, PositionError
-from . import positive
 
 #: positions beyond which a picture has no more to show
 _LONGEST = 512
