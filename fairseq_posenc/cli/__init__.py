@@ -23,6 +23,7 @@ COMMANDS = {
     "bench": ("bench.command", "what methods cost beside stock fairseq"),
     "average": ("checkpoints.average", "average the parameters of checkpoints"),
     "check": ("cli.check", "whether methods can be built, and the spec at every site"),
+    "site": ("site.command", "build the documentation as a site"),
     "docs": ("cli.docs", "renew docs/methods.md"),
 }
 

@@ -27,7 +27,7 @@ FLOORS = [
     {"checkpoints", "plotting"},
     {"scoring"},
     {"report", "bench"},
-    {"analysis"},
+    {"analysis", "site"},
     {"cli"},
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
