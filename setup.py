@@ -19,6 +19,8 @@ setup(
         "sacrebleu>=2.0",
         "sentencepiece",
         "subword-nmt>=0.3.8",
+        "conllu>=5.0",  # trees for methods that read them
+        "tqdm",
         "pydantic>=2.5",  # the schema of score.json
         "tensorboard",
         "tabulate",
@@ -27,8 +29,18 @@ setup(
     extras_require={
         # posenc site: MyST reads the Markdown of docs/, Furo is a theme that asks no other host for anything
         "site": SITE,
+        "floater": ["torchdiffeq>=0.2.3"],  # the solver of one method
         # transformers and x-transformers are oracles of the parity tests: pinned ones, whose position code they know
-        "test": ["pytest", "pytest-xdist", "hypothesis", "ruff", "transformers==4.46.3", "x-transformers==2.31.10", *SITE],
+        "test": [
+            "pytest",
+            "pytest-xdist",
+            "hypothesis",
+            "ruff",
+            "torchdiffeq>=0.2.3",
+            "transformers==4.46.3",
+            "x-transformers==2.31.10",
+            *SITE,
+        ],
     },
     entry_points={"console_scripts": ["posenc = fairseq_posenc.cli:main"]},
 )

@@ -13,11 +13,12 @@ import torch
 from .. import registry
 from ..attention.site_positions import SitePositions
 from ..core import SITES, Dims, PositionError
+from ..data.side.examples import RELATIONS
 from ..spec import build, parse
 from .matrices import Content
 
 #: sizes of what is built from a spec, with as many layers as it names, and as many positions as are drawn, but not fewer
-_WIDTH, _HEADS, _POSITIONS = 512, 8, 128
+_WIDTH, _HEADS, _POSITIONS, _WORDS = 512, 8, 128, 8
 _SEED = 1
 _CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")
 
@@ -45,7 +46,8 @@ def fresh(spec: str, site: str, length: int, layer: int = 0, seed: int | None = 
     """
     named = [number for method in parse(spec, site).methods for number in method.options.layers or ()]
     longest = max(length, _POSITIONS)
-    dims = Dims(_WIDTH, _HEADS, max([layer, *named]) + 1, longest, longest, words={"</s>": 2}).at(site)
+    sizes = (_WIDTH, _HEADS, max([layer, *named]) + 1, longest, longest)
+    dims = Dims(*sizes, vocab_size=_WORDS, words={"</s>": 2}, relations=RELATIONS).at(site)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(_SEED)
         positions = SitePositions(build(spec, dims, site), dims, site)
