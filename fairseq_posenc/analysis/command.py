@@ -66,7 +66,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     command = found["lengths"]
     command.add_argument("--parts", nargs="+", metavar="PART", help="test parts of score.json, taken together (default: all)")
     command.add_argument("--seen", type=positive, metavar="WORDS", help="longest training source: compare longer ones with it")
-    command.add_argument("--baseline", metavar="SPEC", help="the run that others are tested against (default: the first)")
+    command.add_argument(
+        "--baseline", metavar="SPEC", help="the run that others are tested against (default: sinusoidal, else the first)"
+    )
 
     command = found["sinusoids"]
     command.add_argument("--width", type=positive, default=512, help="channels (default: %(default)s)")

@@ -82,7 +82,7 @@ def analyse(args: argparse.Namespace) -> Result:
     titles = _titles([record for record, _, _ in loaded], args.runs)
     runs = {title: statistics for title, (_, _, statistics) in zip(titles, loaded)}
     _require_same_sentences(loaded, titles)
-    baseline = args.baseline or titles[0]
+    baseline = args.baseline or ("sinusoidal" if "sinusoidal" in runs else titles[0])
     if baseline not in runs:
         raise PositionError(f"--baseline {shorten(baseline)} is no run here; there are {join(titles, 8)}")
     records, curves, heads = [], {title: {} for title in titles}, {}
