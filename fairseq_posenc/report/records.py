@@ -12,7 +12,7 @@ from ..scoring.record import FILE, Record, read
 
 #: what belongs to a method or to one run of it; the rows of a table agree in all the rest
 _MAY_DIFFER = frozenset({
-    "arch", "method", "signature", "seed", "parameters", "bleu", "chrf", "statistics",
+    "arch", "method", "signature", "seed", "parameters", "bleu", "chrf", "statistics", "lengths",
     "tokens_per_second", "training_seconds", "peak_memory", "learning_curve", "device",
     "tie_encoder_layers", "tie_decoder_layers", "random_structure",  # the name of a row says so
     "task", "relations",  # of methods that read more than words
