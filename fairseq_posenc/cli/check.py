@@ -37,6 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--side-files", nargs="*", choices=KINDS, metavar="KIND",
         help=f"the side files that there are, of {', '.join(KINDS)} (default: all); {ALL} is what needs no others",
     )  # fmt: skip
+    parser.add_argument("--cards-only", action="store_true", help="read cards and build nothing, which is quick")
     parser.add_argument("--only-readers", action="store_true", help=f"{ALL} is all methods that read side files")
     parser.add_argument("--length", type=positive, default=1024, metavar="N", help="positions (default: %(default)s)")
 
@@ -45,20 +46,21 @@ def run(args: argparse.Namespace) -> int:
     size = SIZES["" if args.size == "base" else f"_{args.size}"]
     dims = Dims(size.embed_dim, size.heads, size.layers, args.length, args.length, relations=_RELATIONS)
     kinds = KINDS if args.side_files is None else args.side_files
-    for name, specs in check(args.methods, dims, kinds, args.only_readers).items():
+    for name, specs in check(args.methods, None if args.cards_only else dims, kinds, args.only_readers).items():
         inputs = side_inputs(specs)
         read = [f"side {' '.join(sorted({kind for side in inputs for kind in side.files})) or 'none'}"] if inputs else []
         print(name, *(f"{site} {spec}" for site, spec in specs.items()), *read, sep="\t")
     return 0
 
 
-def check(methods: list[str], dims: Dims, kinds: Sequence[str] = KINDS, only_readers: bool = False) -> dict[str, dict[str, str]]:
+def check(
+    methods: list[str], dims: Dims | None, kinds: Sequence[str] = KINDS, only_readers: bool = False
+) -> dict[str, dict[str, str]]:
     """The spec at every site of each method; raises one PositionError that lists what is wrong with any of them.
 
-    `kinds` are the side files that there are; with `only_readers`, "all" stands for the methods that read one.
+    Nothing is built without `dims`. `kinds` are the side files that there are; with `only_readers`, "all" stands for the
+    methods that read one.
     """
-    from ..attention.site_positions import SitePositions
-
     checked: dict[str, dict[str, str]] = {}
     problems: list[str] = []
     models: dict[tuple, str] = {}  # what makes a model -> the method that has it
@@ -77,8 +79,8 @@ def check(methods: list[str], dims: Dims, kinds: Sequence[str] = KINDS, only_rea
                 if not from_all:
                     problems.append(f"{plain} reads no structure of sentences, so {name} means nothing; leave out {RANDOM}")
                 continue
-            for site, spec in specs.items():
-                SitePositions(build(spec, dims.at(site), site), dims.at(site), site)
+            if dims is not None:
+                _build(specs, dims)
         except PositionError as error:
             problems.append(str(error))
             continue
@@ -93,6 +95,13 @@ def check(methods: list[str], dims: Dims, kinds: Sequence[str] = KINDS, only_rea
     if problems:
         raise PositionError("; ".join(dict.fromkeys(problems)))
     return checked
+
+
+def _build(specs: dict[str, str], dims: Dims) -> None:
+    from ..attention.site_positions import SitePositions
+
+    for site, spec in specs.items():
+        SitePositions(build(spec, dims.at(site), site), dims.at(site), site)
 
 
 def side_inputs(specs: dict[str, str]) -> list[SideInput]:
