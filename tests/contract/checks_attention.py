@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 import fairseq_posenc as posenc
 from fairseq_posenc import spec as parsing
+from fairseq_posenc.attention import multihead
 from fairseq_posenc.core import AttentionContext, PositionError, Positions
 
 from .cases import SMALL, Case
@@ -55,6 +57,19 @@ def check_kernels(case: Case) -> None:
                 continue
             found = [_run(built, x, source, need_weights=asked, **given) for asked in (False, True)]
             close(found[0], found[1], 1e-9)
+
+
+def check_blocks(case: Case) -> None:
+    """Some queries at a time, as for long sentences, get what all get at once, with the same gradients."""
+    built = attention(case)
+    for side in (None, "right", "left"):
+        x, source = inputs(case)
+        given = {"key_padding_mask": None if side is None else padding(len(source), side), "need_weights": False}
+        whole = _run(built, x, source, **given)
+        for queries in (1, 3):
+            block = queries * 3 * SMALL.num_heads * len(source)
+            with mock.patch.multiple(multihead, _BLOCK_ON_CPU=block, _FEWEST_BLOCKS=0, _LONG=0):
+                close(_run(built, x, source, **given), whole, 1e-9)
 
 
 def _run(built: nn.Module, x: Tensor, source: Tensor, **given: Any) -> tuple[Tensor, ...]:

@@ -28,6 +28,7 @@ CHECKS = [
     numerics.check_checkpointing,
     attention.check_weights,
     attention.check_kernels,
+    attention.check_blocks,
     attention.check_attention_padding,
 ]
 AIMED = [
@@ -89,6 +90,7 @@ AIMED = [
     (numerics.check_repeatable, broken.RandomScores, "cross"),
     (numerics.check_checkpointing, broken.CountsCalls, "encoder"),
     (attention.check_kernels, broken.RandomScores, "encoder"),
+    (attention.check_blocks, broken.ValuesOfColumns, "encoder"),
     (attention.check_weights, broken.ChangesWeights, "encoder"),
     (attention.check_weights, broken.MaskOfInfinities, "encoder"),
     (attention.check_fully_masked, broken.MaskOfInfinities, "encoder"),

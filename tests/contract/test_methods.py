@@ -2,6 +2,7 @@
 
 import pytest
 
+from fairseq_posenc.core.hooks import NEEDS_SCORES
 from tests.contract import checks_attention, checks_decoding, checks_geometry, checks_numerics, checks_parameters
 from tests.contract.cases import all_cases, defaults, marked, standalone
 
@@ -81,6 +82,11 @@ def test_options(case):
 @pytest.mark.parametrize("case", marked([case for case in ALONE if case.method().hooks & {"mask", "attend"}]))
 def test_fully_masked(case):
     checks_attention.check_fully_masked(case)
+
+
+@pytest.mark.parametrize("case", marked([case for case in ALONE if case.method().hooks & NEEDS_SCORES]))
+def test_blocks(case):
+    checks_attention.check_blocks(case)
 
 
 @pytest.mark.parametrize("case", defaults(), ids=str)
