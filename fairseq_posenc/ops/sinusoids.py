@@ -51,6 +51,12 @@ class SinusoidTable(nn.Module):
             return sinusoid(at.ids + self.origin, *self.form)
         return self.rows[at.start : at.start + at.ids.size(1)].unsqueeze(0)
 
+    def of_words(self, numbers: Tensor) -> Tensor:
+        """Sinusoids of numbers [B, S] that are at most those of words, such as depths: [B, S, width] in float32."""
+        if numbers.size(1) > self.bits.size(0):
+            return sinusoid(numbers + self.origin, *self.form)
+        return self.rows[numbers]
+
     @property
     def rows(self) -> Tensor:
         """[rows, width] in float32."""

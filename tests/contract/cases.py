@@ -18,14 +18,15 @@ from fairseq_posenc import registry
 from fairseq_posenc import spec as parsing
 from fairseq_posenc.core import Dims, PositionError, PositionMethod
 from fairseq_posenc.core.hooks import OUTSIDE_ATTENTION
+from fairseq_posenc.data.side.examples import RELATIONS
 from fairseq_posenc.declarations import Declaration, declarations
 
-SMALL = Dims(embed_dim=16, num_heads=4, num_layers=2, max_positions=64, max_key_positions=64, vocab_size=20)
+SMALL = Dims(embed_dim=16, num_heads=4, num_layers=2, max_positions=64, max_key_positions=64, vocab_size=20, relations=RELATIONS)
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A spec at one site; `side` makes the side inputs of one source sentence, where a method reads any."""
+    """A spec at one site; `side` makes the side inputs of one source sentence, where a probe reads any that are of no file."""
 
     spec: str
     site: str

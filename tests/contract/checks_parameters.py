@@ -14,6 +14,7 @@ from fairseq_posenc.core.hooks import BEFORE_LAYERS, IN_MATRIX
 
 from .cases import SMALL, Case
 from .checks_attention import attention, inputs
+from .checks_attention import side_inputs as of_attention
 from .models import (
     PAD,
     batch,
@@ -89,10 +90,11 @@ def _cancels(case: Case, name: str) -> bool:
     if not own or built.positions.uses("attend", 0):
         return False
     x, source = inputs(case)
-    before = built.scores(x, source)
+    given = of_attention(built, torch.zeros(x.size(1), len(source), dtype=torch.bool))
+    before = built.scores(x, source, side_inputs=given)
     with torch.no_grad():  # a small step, within one linear piece of a network
         own[0].add_(1.0 + torch.randn_like(own[0]).abs(), alpha=1e-5)
-    change = built.scores(x, source) - before
+    change = built.scores(x, source, side_inputs=given) - before
     return bool(change.abs().max() > 1e-8) and bool((change - change[..., :1]).abs().max() < 1e-12)
 
 

@@ -7,7 +7,7 @@ import functools
 from argparse import Namespace
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any, Optional
+from typing import Any, Callable
 
 import torch
 from fairseq.data import Dictionary
@@ -15,7 +15,8 @@ from fairseq.models import ARCH_CONFIG_REGISTRY
 from torch import Tensor, nn
 
 import fairseq_posenc.plugin  # noqa: F401  registers the architectures
-from fairseq_posenc.core import Positions
+from fairseq_posenc.core import Positions, Sentence
+from fairseq_posenc.data.side import examples
 from fairseq_posenc.models.transformer.model import PositionTransformer
 
 from .cases import SMALL, Case
@@ -24,6 +25,9 @@ PAD = SMALL.padding_idx
 FIRST, LAST = 4, SMALL.vocab_size  # the real words of the dictionary
 END = 2
 TARGET_ROOM = 40  # words of the target that have side inputs
+
+#: what stands in the side files beside the words [S] of a source sentence
+Describe = Callable[[Tensor], Sentence]
 
 
 def build(
@@ -39,6 +43,7 @@ def build(
     sizes = {"layers": 2, "embed_dim": SMALL.embed_dim, "attention_heads": SMALL.num_heads, "ffn_embed_dim": 24}
     given = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()}
     given.update(dropout=0.0, max_source_positions=SMALL.max_positions, max_target_positions=SMALL.max_positions)
+    given.update(relations=SMALL.relations)
     given.update(changes)
     given.setdefault("decoder_output_dim", given["decoder_embed_dim"])
     given.setdefault("decoder_input_dim", given["decoder_embed_dim"])
@@ -104,24 +109,29 @@ def batch(rows: list[Tensor], side: str = "right", extra: int = 0) -> Tensor:
 # --- running ---
 
 
-def encode(model: PositionTransformer, source: Tensor) -> dict[str, list[Tensor]]:
-    return model.encoder(source, side_inputs=side_inputs(model, source))
+def describe(words: Tensor) -> Sentence:
+    """A random tree over the words, always the same for the same words."""
+    return examples.random_sentence(words.tolist())
 
 
-def logits(model: PositionTransformer, source: Tensor, target: Tensor) -> Tensor:
-    return model(source, None, target, side_inputs=side_inputs(model, source))[0]
+def encode(model: PositionTransformer, source: Tensor, describe: Describe = describe) -> dict[str, list[Tensor]]:
+    return model.encoder(source, side_inputs=side_inputs(model, source, describe))
 
 
-def side_inputs(model: PositionTransformer, source: Tensor) -> Optional[dict]:
-    """What the case makes of every sentence, collated as a dataset does it: padded on the side of the tokens."""
-    if getattr(model, "side", None) is None:
-        return None
-    left_pad = bool(source[:, 0].eq(PAD).any())
-    made = [model.side(row[row.ne(PAD)]) for row in source]
-    declared = {**model.encoder.side_inputs}
-    lengths = {name: source.size(1) if side.of == "source" else TARGET_ROOM for name, side in declared.items()}
-    left = {name: left_pad and side.of == "source" for name, side in declared.items()}
-    return {name: side.collate([row[name] for row in made], lengths[name], left[name]) for name, side in declared.items()}
+def logits(model: PositionTransformer, source: Tensor, target: Tensor, describe: Describe = describe) -> Tensor:
+    return model(source, None, target, side_inputs=side_inputs(model, source, describe))[0]
+
+
+def side_inputs(model: PositionTransformer, source: Tensor, describe: Describe = describe) -> dict[str, Tensor]:
+    """What methods make of the sentences, and a probe of their words, collated as a dataset does: padded beside the tokens."""
+    rows, left_pad = [row[row.ne(PAD)] for row in source], bool(source[:, 0].eq(PAD).any())
+    methods = examples.read_from_files([method for at in positions_by_site(model).values() for method in at.methods])
+    found = examples.side_inputs(methods, [describe(row) for row in rows] if methods else [], source.size(1), left_pad)
+    made = [] if getattr(model, "side", None) is None else [model.side(row) for row in rows]
+    for name, side in model.encoder.side_inputs.items() if made else ():
+        length = source.size(1) if side.of == "source" else TARGET_ROOM
+        found[name] = side.collate([row[name] for row in made], length, left_pad and side.of == "source")
+    return found
 
 
 @contextlib.contextmanager

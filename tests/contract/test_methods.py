@@ -60,9 +60,20 @@ def test_default(check, case):
     check(case)
 
 
-@pytest.mark.parametrize("case", marked(all_cases()))
+#: an absolute place in a tree is no number that can be moved
+PLACED = [
+    case for case in all_cases() if not (checks_geometry.reads_sentences(case) and case.card.reference in ("absolute", "both"))
+]
+
+
+@pytest.mark.parametrize("case", marked(PLACED))
 def test_shift(case):
     checks_geometry.check_shift(case)
+
+
+@pytest.mark.parametrize("case", marked([case for case in all_cases() if checks_geometry.reads_sentences(case)]))
+def test_structure(case):
+    checks_geometry.check_structure(case)
 
 
 @pytest.mark.parametrize("case", [case for case in defaults() if case.site == "encoder"], ids=str)

@@ -31,10 +31,15 @@ class Place:
     key_ids: Sequence[Any] = ()
     real: Sequence[int] = ()  # the key columns that are no padding
     inputs: tuple = ()  # queries, keys and values of all columns before their projections
+    sentences: Sequence[Any] = ()  # what is known of each sentence beside its tokens: words, heads, relations, order
+    sentence: Any = None  # the one that is looked at
 
     @property
     def causal(self) -> bool:
         return self.site == "decoder"
+
+    def of_sentence(self, row: int) -> Place:
+        return dataclasses.replace(self, sentence=self.sentences[row] if self.sentences else None)
 
     def __getitem__(self, option: str) -> Any:
         return self.options[option]
@@ -120,7 +125,7 @@ def scores(oracle: Oracle, at: Place, projections: dict, query, key, query_ids, 
     out = np.full((len(query), at.heads, query.shape[1], key.shape[1]), np.nan)
     for b, head in np.ndindex(out.shape[:2]):
         columns = list(range(key.shape[1]))
-        here = _here(at, head, projections, query[b], key[b], key[b], query_ids[b], key_ids[b], columns)
+        here = _here(at, b, head, projections, query[b], key[b], key[b], query_ids[b], key_ids[b], columns)
         q, k = projected("q", oracle, here), projected("k", oracle, here)
         for column in range(query.shape[1]):
             # bare scores know no mask, but a whole row may only be made of what causality lets a query see
@@ -140,7 +145,7 @@ def attention(oracle: Oracle, at: Place, projections: dict, query, key, value, p
         key_ids = count(padding[b])
         query_ids = list(range(length)) if at.site == "cross" else key_ids
         real = [row for row in range(len(key_ids)) if not padding[b, row]]
-        here = _here(at, head, projections, query[b], key[b], value[b], query_ids, key_ids, real)
+        here = _here(at, b, head, projections, query[b], key[b], value[b], query_ids, key_ids, real)
         q, k, v = (projected(which, oracle, here) for which in "qkv")
         for column, t in enumerate(query_ids):
             if not (at.site == "cross" or column in real):
@@ -163,10 +168,11 @@ def attention(oracle: Oracle, at: Place, projections: dict, query, key, value, p
     return outputs, weights
 
 
-def _here(at: Place, head: int, projections: dict, query, key, value, query_ids, key_ids, real) -> Place:
+def _here(at: Place, row: int, head: int, projections: dict, query, key, value, query_ids, key_ids, real) -> Place:
     return dataclasses.replace(
-        at, head=head, projections=projections, query_ids=query_ids, key_ids=key_ids, real=real, inputs=(query, key, value)
-    )
+        at.of_sentence(row),
+        head=head, projections=projections, query_ids=query_ids, key_ids=key_ids, real=real, inputs=(query, key, value),
+    )  # fmt: skip
 
 
 def projected(which: str, oracle: Oracle, at: Place) -> list:

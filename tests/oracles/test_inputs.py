@@ -6,9 +6,22 @@ import torch
 
 from fairseq_posenc import spec as parsing
 from fairseq_posenc.core import AttentionContext, Dims, Positions
+from fairseq_posenc.data.side.examples import RELATIONS
 
 from . import reference
-from .cases import HEADS, MAX_POSITIONS, WIDTH, assert_close, cases, padding_mask, place_of, randomise, spec_of
+from .cases import (
+    HEADS,
+    MAX_POSITIONS,
+    WIDTH,
+    assert_close,
+    cases,
+    padding_mask,
+    place_of,
+    randomise,
+    sentences_of,
+    spec_of,
+    with_side,
+)  # fmt: skip
 
 LAYERS, LENGTHS = 3, [6, 4, 1]
 
@@ -20,7 +33,7 @@ def by_id(oracle) -> bool:
 
 def build(oracle, options, site, padding_idx=1):
     torch.manual_seed(3)
-    dims = Dims(WIDTH, HEADS, LAYERS, MAX_POSITIONS, MAX_POSITIONS, padding_idx)
+    dims = Dims(WIDTH, HEADS, LAYERS, MAX_POSITIONS, MAX_POSITIONS, padding_idx, relations=RELATIONS)
     return randomise(parsing.build(spec_of(oracle.name, options), dims.at(site), site)[0])
 
 
@@ -33,7 +46,7 @@ def expected(function, x, ids, padding, at):
     out = np.full(x.shape, np.nan)
     for b in range(len(x)):
         real = ~padding[b]
-        out[b, real] = function(x[b, real], ids[b, real], at)
+        out[b, real] = function(x[b, real], ids[b, real], at.of_sentence(b))
     return out
 
 
@@ -53,8 +66,10 @@ def compare_embed(oracle, options, site, padding, padding_idx=1):
     ids = torch.tensor([reference.count(row) for row in mask])
     x = torch.randn(*mask.shape, WIDTH, dtype=torch.double)
     at = Positions(ids, 0) if padding == "right" else Positions(ids)
-    out = method.embed(x, tokens_of(mask, padding_idx), AttentionContext(at, at, causal=site == "decoder", key_padding=mask))
-    place = place_of(method, oracle, options, site, padding_idx=padding_idx)
+    sentences = sentences_of(oracle, LENGTHS)
+    ctx = with_side(AttentionContext(at, at, causal=site == "decoder", key_padding=mask), method, sentences, padding)
+    out = method.embed(x, tokens_of(mask, padding_idx), ctx)
+    place = place_of(method, oracle, options, site, padding_idx=padding_idx, sentences=sentences)
     assert_close(out, expected(oracle.embed, x.numpy(), ids.numpy(), mask.numpy(), place), oracle.atol)
 
 
@@ -78,7 +93,8 @@ def test_embed_at_given_positions(oracle, options, site):
     x = torch.randn(2, 6, WIDTH, dtype=torch.double)
     for ids in (torch.tensor([[0, 2, 5, 9, far, 1], [3, 1, 4, 1, 5, 9]]), torch.tensor([[7, 8, 9, 10, 11, 3]])):
         at = Positions(ids)
-        out = method.embed(x, tokens, AttentionContext(at, at, causal=site == "decoder"))
+        sentences = sentences_of(oracle, [6, 6])
+        out = method.embed(x, tokens, with_side(AttentionContext(at, at, causal=site == "decoder"), method, sentences))
         none, ids = np.zeros((2, 6), bool), np.broadcast_to(ids.numpy(), (2, 6))
-        place = place_of(method, oracle, options, site)
+        place = place_of(method, oracle, options, site, sentences=sentences)
         assert_close(out, expected(oracle.embed, x.numpy(), ids, none, place), oracle.atol)

@@ -191,6 +191,7 @@ def _site_positions(cfg: Any, site: str, side: Any, dictionary: Any) -> SitePosi
         padding_idx=dictionary.pad(),
         vocab_size=len(dictionary),
         words=dictionary.indices,
+        relations=getattr(cfg, "relations", 0),  # from the task
         key_embed_dim=cfg.encoder.embed_dim if site == "cross" else 0,
     ).at(site)
     spec = getattr(side if site != "cross" else cfg, "position" if site != "cross" else "cross_position")
