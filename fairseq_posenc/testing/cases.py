@@ -1,27 +1,26 @@
 """Which specs the contract is tested on: every method at every site of its card, and with every option flipped.
 
-A new file in fairseq_posenc/methods is tested by this enumeration alone.
+A new method is tested by this enumeration alone.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import typing
-from collections.abc import Iterator
 from typing import Callable, Optional
 
-import pytest
-
-from fairseq_posenc import registry
-from fairseq_posenc import spec as parsing
-from fairseq_posenc.core import Dims, PositionError, PositionMethod
-from fairseq_posenc.core.hooks import OUTSIDE_ATTENTION
-from fairseq_posenc.data.side.examples import RELATIONS
-from fairseq_posenc.declarations import Declaration, declarations
+from .. import registry
+from .. import spec as parsing
+from ..core import Dims, PositionError, PositionMethod
+from ..core.hooks import OUTSIDE_ATTENTION
+from ..data.side.examples import RELATIONS
 
 SMALL = Dims(embed_dim=16, num_heads=4, num_layers=2, max_positions=64, max_key_positions=64, vocab_size=20, relations=RELATIONS)
+
+
+class NotApplicable(Exception):
+    """Says why a check has nothing to say about a case."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,35 +99,6 @@ def all_cases() -> list[Case]:
     return [Case(spec, case.site) for case in defaults() for spec in specs(case.name, case.site)]
 
 
-def marked(cases: list[Case]) -> list:
-    """The cases as parameters of a test; those with options changed belong to the full tier alone."""
-    return [pytest.param(case, id=str(case), marks=[pytest.mark.variant] * (case.spec != case.name)) for case in cases]
-
-
 def standalone(case: Case) -> bool:
     """Whether an attention alone can serve it: nothing of it acts on hidden states outside of attention."""
     return not any(method.hooks & OUTSIDE_ATTENTION for method in parsing.build(case.spec, SMALL.at(case.site), case.site))
-
-
-@dataclasses.dataclass(frozen=True)
-class _Registered(Declaration):
-    """The declaration of a class of these tests."""
-
-    cls: type = None
-
-    def load(self) -> type:
-        return self.cls
-
-
-@contextlib.contextmanager
-def registered(*classes: type) -> Iterator[None]:
-    """Puts classes of these tests into the registry for a while, as if they stood in methods/."""
-    table = declarations()
-    names = [cls.card.name for cls in classes]
-    assert not set(names) & set(table), names
-    table.update({cls.card.name: _Registered(cls.card, cls.Options, cls.__doc__ or "", "tests", "", "", cls) for cls in classes})
-    try:
-        yield
-    finally:
-        for name in names:
-            del table[name]

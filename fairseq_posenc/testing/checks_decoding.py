@@ -7,8 +7,7 @@ from typing import Any, Optional
 import torch
 from torch import Tensor
 
-from fairseq_posenc.core import AttentionContext, PositionMethod, Positions
-
+from ..core import AttentionContext, PositionMethod, Positions
 from .cases import Case
 from .models import FIRST, LAST, batch, build_for, close, differ, encode, fixed, logits, sentences
 

@@ -2,14 +2,14 @@
 
 import pytest
 
+from fairseq_posenc.testing import checks_attention as attention
+from fairseq_posenc.testing import checks_decoding as decoding
+from fairseq_posenc.testing import checks_geometry as geometry
+from fairseq_posenc.testing import checks_numerics as numerics
+from fairseq_posenc.testing import checks_parameters as parameters
+from fairseq_posenc.testing.models import fixed
 from tests.contract import broken
-from tests.contract import checks_attention as attention
-from tests.contract import checks_decoding as decoding
-from tests.contract import checks_geometry as geometry
-from tests.contract import checks_numerics as numerics
-from tests.contract import checks_parameters as parameters
 from tests.contract.cases import Case, registered, standalone
-from tests.contract.models import fixed
 
 CHECKS = [
     *decoding.RUNNING,

@@ -3,7 +3,7 @@
 import pytest
 
 from fairseq_posenc.core.hooks import NEEDS_SCORES
-from tests.contract import checks_attention, checks_decoding, checks_geometry, checks_numerics, checks_parameters
+from fairseq_posenc.testing import checks_attention, checks_decoding, checks_geometry, checks_numerics, checks_parameters
 from tests.contract.cases import all_cases, defaults, marked, standalone
 
 EVERY = [

@@ -24,7 +24,7 @@ FLOORS = [
     {"data"},
     {"tasks"},
     {"plugin"},
-    {"checkpoints", "plotting"},
+    {"checkpoints", "plotting", "testing"},
     {"scoring"},
     {"report", "bench"},
     {"cli"},

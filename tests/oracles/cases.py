@@ -14,8 +14,7 @@ from fairseq_posenc.core import AttentionContext, Dims, Sentence, SideInputs
 from fairseq_posenc.core.side import declared_by
 from fairseq_posenc.data.side import examples
 from fairseq_posenc.registry import card
-
-from .reference import Oracle, Place
+from fairseq_posenc.testing.reference import Oracle, Place
 
 WIDTH, HEADS, MAX_POSITIONS = 16, 4, 12
 

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from .reference import Oracle, linear, split
+from fairseq_posenc.testing.reference import Oracle, linear, split
 
 
 def bucket(distance: int, buckets: int, max_distance: int) -> int:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from . import reference
+from fairseq_posenc.testing import reference
+
 from .cases import (
     WIDTH,
     assert_close,

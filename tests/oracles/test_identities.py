@@ -14,9 +14,9 @@ from fairseq_posenc import spec as parsing
 from fairseq_posenc.core import AttentionContext, Dims, PositionError, Positions
 from fairseq_posenc.methods.bias import fire
 from fairseq_posenc.methods.relative.huang import GatedProduct
+from fairseq_posenc.testing import models
+from tests.contract.cases import SMALL
 
-from ..contract import models
-from ..contract.cases import SMALL
 from .cases import randomise
 from .test_values import SLOPES, C, H, attention, biases, close, fill, method
 

@@ -1,0 +1,43 @@
+"""The cases of the contract as parameters of tests, and classes of tests as methods."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+
+import pytest
+
+from fairseq_posenc.declarations import Declaration, declarations
+from fairseq_posenc.testing.cases import SMALL, Case, all_cases, builds, defaults, specs, standalone
+
+__all__ = ["SMALL", "Case", "all_cases", "builds", "defaults", "marked", "registered", "specs", "standalone"]
+
+
+def marked(cases: list[Case]) -> list:
+    """The cases as parameters of a test; those with options changed belong to the full tier alone."""
+    return [pytest.param(case, id=str(case), marks=[pytest.mark.variant] * (case.spec != case.name)) for case in cases]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Registered(Declaration):
+    """The declaration of a class of these tests."""
+
+    cls: type = None
+
+    def load(self) -> type:
+        return self.cls
+
+
+@contextlib.contextmanager
+def registered(*classes: type) -> Iterator[None]:
+    """Puts classes of these tests into the registry for a while, as if they stood in methods/."""
+    table = declarations()
+    names = [cls.card.name for cls in classes]
+    assert not set(names) & set(table), names
+    table.update({cls.card.name: _Registered(cls.card, cls.Options, cls.__doc__ or "", "tests", "", "", cls) for cls in classes})
+    try:
+        yield
+    finally:
+        for name in names:
+            del table[name]
