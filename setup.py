@@ -8,7 +8,7 @@ setup(
     description="Position encodings for machine translation, as a fairseq plugin",
     license="MIT",
     packages=find_packages(include=["fairseq_posenc", "fairseq_posenc.*"]),
-    package_data={"fairseq_posenc": ["references.bib"]},
+    package_data={"fairseq_posenc": ["references.bib", "cli/templates/*.txt"]},
     python_requires=">=3.9",
     # Lower bounds only; the versions that were tested together are in constraints.txt.
     install_requires=[

@@ -21,7 +21,8 @@ COMMANDS = {
     "plot": ("cli.plot", "draw what methods do to attention"),
     "bench": ("bench.command", "what methods cost beside stock fairseq"),
     "average": ("checkpoints.average", "average the parameters of checkpoints"),
-    "check": ("cli.check", "whether methods can be built, and the spec at every site"),
+    "check": ("cli.check", "whether methods can be built, or whether a method of your own keeps the contract"),
+    "new": ("cli.new", "write a method of your own and its oracle, to fill in"),
     "docs": ("cli.docs", "renew docs/methods.md"),
 }
 

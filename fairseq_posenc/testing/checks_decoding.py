@@ -86,6 +86,11 @@ def check_beams(case: Case) -> None:
     check_incremental(case, beam=2)
 
 
+def check_tied_layers(case: Case) -> None:
+    """As check_incremental, where all layers of a stack are one."""
+    check_incremental(case, tie_encoder_layers=True, tie_decoder_layers=True)
+
+
 def check_causality(case: Case) -> None:
     """Later target words change nothing before them."""
     model = fixed(case)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from typing import Callable
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ import torch
 from .. import spec as parsing
 from ..attention.positional import PositionalAttention
 from ..attention.site_positions import SitePositions
-from ..core import AttentionContext, Dims, Sentence, SideInputs
+from ..core import AttentionContext, Dims, Positions, Sentence, SideInputs
 from ..core.side import declared_by
 from ..data.side import examples
 from ..registry import card
@@ -133,3 +134,68 @@ def compare_scores(oracle: Oracle, options: dict, site: str, ids: Sequence[np.nd
     )
     side = side_inputs_of(attn.positions.methods, sentences, len(key))
     assert_close(attn.scores(query, key, *given, side_inputs=side), expected, oracle.atol)
+
+
+# -- what enters with the embeddings or before a layer -------------------------------------------------------------------
+
+_LAYERS, _INPUT_LENGTHS = 3, [6, 4, 1]
+
+
+def build(oracle: Oracle, options: dict, site: str, padding_idx: int = 1) -> torch.nn.Module:
+    """The method alone, for three layers."""
+    torch.manual_seed(3)
+    dims = Dims(WIDTH, HEADS, _LAYERS, MAX_POSITIONS, MAX_POSITIONS, padding_idx, relations=examples.RELATIONS)
+    return randomise(parsing.build(spec_of(oracle.name, options), dims.at(site), site)[0])
+
+
+def tokens_of(padding: torch.Tensor, padding_idx: int) -> torch.Tensor:
+    return torch.full(padding.shape, padding_idx + 5).masked_fill(padding, padding_idx)
+
+
+def expected(function: Callable, x: np.ndarray, ids: np.ndarray, padding: np.ndarray, at: Place) -> np.ndarray:
+    """The oracle on the real tokens of each sentence; nan at padding."""
+    out = np.full(x.shape, np.nan)
+    for b in range(len(x)):
+        real = ~padding[b]
+        out[b, real] = function(x[b, real], ids[b, real], at.of_sentence(b))
+    return out
+
+
+def compare_embed(oracle: Oracle, options: dict, site: str, padding: str, padding_idx: int = 1) -> None:
+    """What enters with the embeddings of a batch that is padded on one side."""
+    method, mask = build(oracle, options, site, padding_idx=padding_idx), padding_mask(_INPUT_LENGTHS, padding)
+    ids = torch.tensor([reference.count(row) for row in mask])
+    x = torch.randn(*mask.shape, WIDTH, dtype=torch.double)
+    at = Positions(ids, 0) if padding == "right" else Positions(ids)
+    sentences = sentences_of(oracle, _INPUT_LENGTHS)
+    ctx = with_side(AttentionContext(at, at, causal=site == "decoder", key_padding=mask), method, sentences, padding)
+    out = method.embed(x, tokens_of(mask, padding_idx), ctx)
+    place = place_of(method, oracle, options, site, padding_idx=padding_idx, sentences=sentences)
+    assert_close(out, expected(oracle.embed, x.numpy(), ids.numpy(), mask.numpy(), place), oracle.atol)
+
+
+def compare_before_layer(oracle: Oracle, options: dict, site: str) -> None:
+    """What enters before every layer, at counted and at given positions."""
+    method = build(oracle, options, site)
+    x = torch.randn(2, 6, WIDTH, dtype=torch.double)
+    none = np.zeros((2, 6), bool)
+    for at in (Positions.counted(0, 6), Positions(torch.tensor([[0, 2, 5, 9, 300, 1], [3, 1, 4, 1, 5, 9]]))):
+        ids = np.broadcast_to(at.ids.numpy(), (2, 6))
+        for layer in range(_LAYERS):
+            out = method.before_layer(x, AttentionContext(at, at, layer=layer, causal=site == "decoder"))
+            place = place_of(method, oracle, options, site, layer=layer)
+            assert_close(out, expected(oracle.before_layer, x.numpy(), ids, none, place), oracle.atol)
+
+
+def compare(oracle: Oracle, options: dict, site: str) -> None:
+    """Everything that an oracle says of one spec at one site."""
+    if oracle.embed is not None:
+        compare_embed(oracle, options, site, "right")
+    if oracle.before_layer is not None:
+        compare_before_layer(oracle, options, site)
+    if not oracle.random:
+        for padding in ("none", "left", "right"):
+            compare_output(oracle, options, site, padding)
+    if not (oracle.random or oracle.head or oracle.output):
+        whole = (oracle.row is not None or reads_sentences(oracle)) and site != "cross"
+        compare_scores(oracle, options, site, (np.arange(4), np.arange(4 if whole else 6)), ())

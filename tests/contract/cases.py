@@ -35,7 +35,9 @@ def registered(*classes: type) -> Iterator[None]:
     table = declarations()
     names = [cls.card.name for cls in classes]
     assert not set(names) & set(table), names
-    table.update({cls.card.name: _Registered(cls.card, cls.Options, cls.__doc__ or "", "tests", "", "", cls) for cls in classes})
+    table.update(
+        {cls.card.name: _Registered(cls.card, cls.Options, cls.__doc__ or "", "tests", "", "", None, cls) for cls in classes}
+    )
     try:
         yield
     finally:
