@@ -10,4 +10,4 @@ from .tasks import translation  # noqa: F401  (registers the task)
 try:
     from .models.transformer import register  # noqa: F401  (registers model and architectures with fairseq)
 except PositionError as error:  # a file of POSENC_METHODS is wrong
-    sys.exit(f"posenc: {error}")
+    sys.exit(f"fairseq_posenc: {error}")

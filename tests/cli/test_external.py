@@ -166,7 +166,7 @@ def test_a_wrong_file_ends_fairseq_with_one_line(slope):
     slope.write_text(slope.read_text(encoding="utf-8").replace('"relative"', '"relativ"'), encoding="utf-8")
     done = python("import fairseq_posenc.plugin", POSENC_METHODS=str(slope))
     assert done.returncode == 1
-    assert [line for line in done.stderr.splitlines() if line.startswith("posenc: ")] == done.stderr.splitlines()[-1:]
+    assert [line for line in done.stderr.splitlines() if line.startswith("fairseq_posenc: ")] == done.stderr.splitlines()[-1:]
     assert "has reference='relativ'" in done.stderr and "Traceback" not in done.stderr
 
 
