@@ -4,10 +4,11 @@ import sys
 
 from . import compat  # noqa: F401  (first: it readies fairseq for today's Python and torch)
 from .core import PositionError
-from .criterions import cross_entropy  # noqa: F401  (registers the criterion)
-from .tasks import translation  # noqa: F401  (registers the task)
 
 try:
-    from .models.transformer import register  # noqa: F401  (registers model and architectures with fairseq)
+    from .criterions import cross_entropy, nat  # noqa: F401  (registers the criterions)
+    from .models import register  # noqa: F401  (registers models and architectures with fairseq)
+    from .tasks import nat as _nat  # noqa: F401  (registers the task)
+    from .tasks import translation  # noqa: F401  (registers the task)
 except PositionError as error:  # a file of POSENC_METHODS is wrong
     sys.exit(f"fairseq_posenc: {error}")

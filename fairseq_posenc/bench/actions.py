@@ -31,8 +31,8 @@ def sentences(batch: int, length: int, device: torch.device) -> tuple[Tensor, Te
 
 
 def extras(methods: Iterable[PositionMethod], source: Tensor) -> dict[str, Any]:
-    """What a model is given beside tokens, where its methods read the structure of sentences: that of random trees."""
-    methods = examples.read_from_files(methods)
+    """What a model is given beside tokens, where its methods read more: random trees, and outputs as long as the sentences."""
+    methods = examples.with_side_inputs(methods)
     if not methods:
         return {}
     sentences = [examples.random_sentence(row[row.ne(_PAD)].tolist()) for row in source.cpu()]

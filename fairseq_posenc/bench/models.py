@@ -74,6 +74,8 @@ def build(variant: Variant, size: str, positions: int, device: torch.device, dty
     ARCH_CONFIG_REGISTRY[arch](args)
     args.relations = RELATIONS
     words = dictionary()
-    task: Any = SimpleNamespace(source_dictionary=words, target_dictionary=words, cfg=Namespace(left_pad_target=False))
+    task: Any = SimpleNamespace(
+        source_dictionary=words, target_dictionary=words, cfg=Namespace(left_pad_target=False), side_inputs={}
+    )
     torch.manual_seed(1)
     return ARCH_MODEL_REGISTRY[arch].build_model(args, task).to(device, dtype)

@@ -6,11 +6,13 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from .. import registry
-from ..architectures import SIZES
-from ..core import SITES, Dims, PositionError
+from ..architectures import MODEL, SIZES, Architecture, architectures
+from ..core import SITES, Dims, PositionError, SideInput
+from ..data.side.files import KINDS
 from ..declarations import include
 from ..spec import build, parse
 from . import positive
@@ -18,12 +20,16 @@ from . import positive
 ALL = "all"
 PREFIX = "posenc_"
 SELF_ATTENTION = ("encoder", "decoder")
+#: relations between words, for methods that have tables of them: as many as a treebank has
+_RELATIONS = 50
+#: after a method that reads the structure of sentences: a control, whose structure is that of other words
+RANDOM = "@random"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Check that each method can be built at the encoder and the decoder, and that no two are the same model. "
-        "Prints one line for each: its name, and the spec at every site, separated by tabs. "
+        "Prints one line for each: its name, the spec at every site, and what it reads beside the words, separated by tabs. "
         "Given a file, or with --contract, run instead the checks that every method of this package passes, and print one line "
         "for everything that a user would see go wrong."
     )
@@ -32,10 +38,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         metavar="SPEC",
         help=f"a spec, for encoder and decoder; {PREFIX}NAME, an architecture; or {ALL}, the architectures of all methods; "
-        "or FILE.py, or a folder of files, with methods of your own",
+        f"with {RANDOM} at its end, the same with random structure; or FILE.py, or a folder of files, with methods of your own",
     )
     parser.add_argument("--contract", action="store_true", help="run the contract's checks on methods that are given by name")
     parser.add_argument("--size", choices=("tiny", "small", "base", "big"), default="base", help="(default: %(default)s)")
+    parser.add_argument(
+        "--side-files", nargs="*", choices=KINDS, metavar="KIND",
+        help=f"the side files that there are, of {', '.join(KINDS)} (default: all); {ALL} is what needs no others",
+    )  # fmt: skip
+    parser.add_argument("--only-readers", action="store_true", help=f"{ALL} is all methods that read side files")
     parser.add_argument("--length", type=positive, default=1024, metavar="N", help="positions (default: %(default)s)")
 
 
@@ -43,28 +54,46 @@ def run(args: argparse.Namespace) -> int:
     if args.contract or any(map(_is_path, args.methods)):
         return _keep_contract(args.methods)
     size = SIZES["" if args.size == "base" else f"_{args.size}"]
-    dims = Dims(size.embed_dim, size.heads, size.layers, args.length, args.length)
-    for name, specs in check(args.methods, dims).items():
-        print(name, *(f"{site} {spec}" for site, spec in specs.items()), sep="\t")
+    dims = Dims(size.embed_dim, size.heads, size.layers, args.length, args.length, relations=_RELATIONS)
+    kinds = KINDS if args.side_files is None else args.side_files
+    for name, specs in check(args.methods, dims, kinds, args.only_readers).items():
+        inputs = side_inputs(specs)
+        read = [f"side {' '.join(sorted({kind for side in inputs for kind in side.files})) or 'none'}"] if inputs else []
+        print(name, *(f"{site} {spec}" for site, spec in specs.items()), *read, sep="\t")
     return 0
 
 
-def check(methods: list[str], dims: Dims) -> dict[str, dict[str, str]]:
-    """The spec at every site of each method; raises one PositionError that lists what is wrong with any of them."""
+def check(methods: list[str], dims: Dims, kinds: Sequence[str] = KINDS, only_readers: bool = False) -> dict[str, dict[str, str]]:
+    """The spec at every site of each method; raises one PositionError that lists what is wrong with any of them.
+
+    `kinds` are the side files that there are; with `only_readers`, "all" stands for the methods that read one.
+    """
     from ..attention.site_positions import SitePositions
 
     checked: dict[str, dict[str, str]] = {}
     problems: list[str] = []
     models: dict[tuple, str] = {}  # what makes a model -> the method that has it
     for name, from_all in _expand(methods):
+        plain = name.removesuffix(RANDOM)
         try:
-            specs = specs_of(name)
+            specs = specs_of(plain)
+            read = {kind for side in side_inputs(specs) for kind in side.files}
+            if only_readers and from_all and not read:
+                continue
+            if not read <= set(kinds):
+                if not from_all:
+                    problems.append(f"{plain} reads side files ({', '.join(sorted(read))}), which this data does not have")
+                continue
+            if name != plain and not read:
+                if not from_all:
+                    problems.append(f"{plain} reads no structure of sentences, so {name} means nothing; leave out {RANDOM}")
+                continue
             for site, spec in specs.items():
                 SitePositions(build(spec, dims.at(site), site), dims.at(site), site)
         except PositionError as error:
             problems.append(str(error))
             continue
-        model = (_tied(name), *(parse(spec, site).signature for site, spec in specs.items()))
+        model = (name != plain, _beside_specs(plain), *(parse(spec, site).signature for site, spec in specs.items()))
         other = models.setdefault(model, name)
         if other == name and name not in checked:
             checked[name] = specs
@@ -106,25 +135,41 @@ def _keep_contract(methods: list[str]) -> int:
     return int(wrong)
 
 
+def side_inputs(specs: dict[str, str]) -> list[SideInput]:
+    """What the methods of these specs read beside the words."""
+    methods = [method.name for site, spec in specs.items() for method in parse(spec, site).methods]
+    return [side for name in methods for side in registry.card(name).side_inputs]
+
+
 def specs_of(name: str) -> dict[str, str]:
     """The spec at every site: of an architecture posenc_NAME, or of a spec that stands for encoder and decoder."""
     if name.startswith(PREFIX):
+        return dict(_architecture(name).specs)
+    return {site: name if site in SELF_ATTENTION else "none" for site in SITES}
+
+
+def _architecture(name: str) -> Architecture:
+    """An architecture without a size whose specs are no options; raises PositionError with the nearest name."""
+    found = dict(architectures()).get(name)
+    if found is None or name == MODEL or any(suffix and name.endswith(suffix) for suffix in SIZES):
         try:
-            return registry.card(name[len(PREFIX) :]).specs
+            registry.card(name[len(PREFIX) :])
         except PositionError as error:
             raise PositionError(f"architecture {name!r}: {error}; give it as {PREFIX}NAME, without a size") from None
-    return {site: name if site in SELF_ATTENTION else "none" for site in SITES}
+    return found
 
 
 def _expand(methods: list[str]) -> list[tuple[str, bool]]:
     """Each method, and whether `all` stands for it."""
-    return [
-        (name, method == ALL)
-        for method in methods
-        for name in ([PREFIX + name for name in registry.names()] if method == ALL else [method])
-    ]
+    return [(name, method == ALL) for method in methods for name in (_all() if method == ALL else [method])]
 
 
-def _tied(name: str) -> bool:
-    """Whether the layers of a stack share their parameters."""
-    return name.startswith(PREFIX) and registry.card(name[len(PREFIX) :]).tied_layers
+def _all() -> list[str]:
+    """The architecture of every method, and beside each that can have it, its control."""
+    return [PREFIX + name + ending for name in registry.names() for ending in ("", RANDOM)]
+
+
+def _beside_specs(name: str) -> tuple:
+    """What makes a model beside its specs and its size."""
+    architecture = _architecture(name) if name.startswith(PREFIX) else Architecture({}, SIZES[""])
+    return architecture.tied_layers, architecture.model, *architecture.options.items()

@@ -42,7 +42,7 @@ def padding(keys: int, side: str) -> Tensor:
 
 def side_inputs(built: nn.Module, mask: Tensor) -> dict[str, Tensor]:
     """What methods make of random trees, one for every row of a padding mask [B, S], beside the columns of the mask."""
-    methods = examples.read_from_files(built.positions.methods)
+    methods = examples.with_side_inputs(built.positions.methods)
     lengths = (~mask).sum(1).tolist() if methods else []
     sentences = [examples.random_sentence(range(50 * row, 50 * row + length)) for row, length in enumerate(lengths)]
     return examples.side_inputs(methods, sentences, mask.size(1), bool(mask[:, 0].any()))

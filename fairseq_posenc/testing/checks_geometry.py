@@ -111,7 +111,7 @@ def check_shift(case: Case) -> None:
     before = logits(model, source, target)
     with moved(positions, queries=5, keys=5):
         after = logits(model, source, target)
-    if case.card.reference in ("absolute", "both"):
+    if case.card.reference in ("absolute", "both") and "unit=char" not in case.spec:  # counted from words, whatever the ids
         differ(after, before, f"the card claims reference={case.card.reference}, but moving all positions changes nothing")
     else:
         close(after, before)
@@ -202,13 +202,13 @@ def _far_scores(case: Case):
 def _far_vectors(case: Case):
     method, at = case.method(), Positions.counted(0, 300)
     ctx = AttentionContext(at, at, side=SideInputs(_of_chain([method], 300), declared_by([method.card])))
-    x = torch.zeros(1, 300, SMALL.embed_dim, dtype=torch.float64)
+    x = torch.ones(1, 300, SMALL.embed_dim, dtype=torch.float64)
     x = method.before_layer(method.embed(x, torch.full((1, 300), 5), ctx), ctx)
     return x[:, -2], x[:, -1]
 
 
 def _of_chain(methods, length: int) -> dict[str, Tensor]:
-    methods = examples.read_from_files(methods)
+    methods = examples.with_side_inputs(methods)
     return examples.side_inputs(methods, [_chain(length)] if methods else [], length)
 
 

@@ -11,7 +11,7 @@ from typing import Any, Callable
 
 import torch
 from fairseq.data import Dictionary
-from fairseq.models import ARCH_CONFIG_REGISTRY
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from torch import Tensor, nn
 
 from .. import plugin  # noqa: F401  registers the architectures
@@ -30,7 +30,12 @@ Describe = Callable[[Tensor], Sentence]
 
 
 def build(
-    encoder: str = "none", decoder: str = "none", cross: str = "none", seed: int = 0, **changes: Any
+    encoder: str = "none",
+    decoder: str = "none",
+    cross: str = "none",
+    seed: int = 0,
+    arch: str = "posenc_transformer_tiny",
+    **changes: Any,
 ) -> PositionTransformer:
     """A model of two layers and width 16 without dropout, whose position parameters are not at their start values.
 
@@ -38,7 +43,7 @@ def build(
     hide one that reads padding.
     """
     args = Namespace(encoder_position=encoder, decoder_position=decoder, cross_position=cross)
-    ARCH_CONFIG_REGISTRY["posenc_transformer_tiny"](args)
+    ARCH_CONFIG_REGISTRY[arch](args)
     sizes = {"layers": 2, "embed_dim": SMALL.embed_dim, "attention_heads": SMALL.num_heads, "ffn_embed_dim": 24}
     given = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()}
     given.update(dropout=0.0, max_source_positions=SMALL.max_positions, max_target_positions=SMALL.max_positions)
@@ -48,11 +53,12 @@ def build(
     given.setdefault("decoder_input_dim", given["decoder_embed_dim"])
     vars(args).update(given)
     torch.manual_seed(seed)
-    model = PositionTransformer.build_model(args, _task())
+    model = ARCH_MODEL_REGISTRY[arch].build_model(args, _task())
     with torch.no_grad():
         for name, parameter in position_parameters(model).items():
-            # what sums over all positions would else grow with their number
-            parameter.add_(torch.randn_like(parameter), alpha=0.5 / (parameter.size(-1) ** 0.5 if "mixer" in name else 1))
+            # what sums over all positions, or integrates over them, would else grow with their number
+            large = "mixer" in name or "flow" in name
+            parameter.add_(torch.randn_like(parameter), alpha=0.5 / (parameter.size(-1) ** 0.5 if large else 1))
         for side in (model.encoder, model.decoder):
             side.embed_tokens.weight[PAD].normal_()
     return model.eval()
@@ -69,7 +75,7 @@ def _task() -> SimpleNamespace:
     words = Dictionary()
     for number in range(LAST - words.nspecial):
         words.add_symbol(f"w{number}")
-    return SimpleNamespace(source_dictionary=words, target_dictionary=words, cfg=Namespace(left_pad_target=False))
+    return SimpleNamespace(source_dictionary=words, target_dictionary=words, cfg=Namespace(left_pad_target=False), side_inputs={})
 
 
 def positions_by_site(model: PositionTransformer) -> dict[str, nn.Module]:
@@ -124,9 +130,10 @@ def logits(model: PositionTransformer, source: Tensor, target: Tensor, describe:
 def side_inputs(model: PositionTransformer, source: Tensor, describe: Describe = describe) -> dict[str, Tensor]:
     """What methods make of the sentences, and a probe of their words, collated as a dataset does: padded beside the tokens."""
     rows, left_pad = [row[row.ne(PAD)] for row in source], bool(source[:, 0].eq(PAD).any())
-    methods = examples.read_from_files([method for at in positions_by_site(model).values() for method in at.methods])
-    found = examples.side_inputs(methods, [describe(row) for row in rows] if methods else [], source.size(1), left_pad)
     made = [] if getattr(model, "side", None) is None else [model.side(row) for row in rows]
+    methods = [] if made else [method for at in positions_by_site(model).values() for method in at.methods]
+    methods = examples.with_side_inputs(methods)
+    found = examples.side_inputs(methods, [describe(row) for row in rows] if methods else [], source.size(1), left_pad)
     for name, side in model.encoder.side_inputs.items() if made else ():
         length = source.size(1) if side.of == "source" else TARGET_ROOM
         found[name] = side.collate([row[name] for row in made], length, left_pad and side.of == "source")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import Callable
 
 import numpy as np
 import torch
@@ -55,7 +54,13 @@ def attention_of(oracle: Oracle, options: dict, site: str, seed: int = 0):
 
 def place_of(method: torch.nn.Module, oracle: Oracle, options: dict, site: str, **changes) -> Place:
     parameters = {name: parameter.detach().numpy() for name, parameter in method.named_parameters()}
-    return Place(site, HEADS, {**oracle.defaults, **options}, parameters, **{"max_positions": MAX_POSITIONS, **changes})
+    return Place(
+        site,
+        HEADS,
+        {**oracle.defaults, **options},
+        parameters,
+        **{"max_positions": MAX_POSITIONS, "layers": method.dims.num_layers, **changes},
+    )
 
 
 def projections_of(attn: torch.nn.Module) -> dict:
@@ -75,14 +80,17 @@ def sentences_of(oracle: Oracle, lengths: list) -> list[Sentence]:
 
 
 def side_inputs_of(methods, sentences: list, length: int, padding: str = "right") -> dict[str, torch.Tensor]:
-    """What the methods make of these sentences."""
-    return examples.side_inputs(methods if sentences else [], sentences, length, padding == "left")
+    """What the methods read of these sentences, or of one in place of all where the structure of none is read."""
+    return examples.side_inputs(methods, sentences or [examples.random_sentence(range(length))], length, padding == "left")
 
 
-def with_side(ctx: AttentionContext, method, sentences: list, padding: str = "right") -> AttentionContext:
-    """The context with the side inputs that a method reads."""
+def with_side(ctx: AttentionContext, method, oracle: Oracle, sentences: list, padding="right", rows=2) -> AttentionContext:
+    """The context with what a method prepares, and the side inputs that it reads: made of sentences, or as the oracle says."""
     given = side_inputs_of([method], sentences, ctx.keys.ids.size(1), padding)
-    return ctx.replace(side=SideInputs(given, declared_by([method.card])))
+    for name in oracle.side(0):
+        given[name] = torch.tensor([oracle.side(row)[name] for row in range(rows)])
+    ctx = ctx.replace(side=SideInputs(given, declared_by([method.card])))
+    return ctx.replace(prepared={method: method.prepare(ctx)}) if "prepare" in method.hooks else ctx
 
 
 def padding_mask(lengths: list, side: str) -> torch.Tensor:
@@ -139,52 +147,78 @@ def compare_scores(oracle: Oracle, options: dict, site: str, ids: Sequence[np.nd
 # -- what enters with the embeddings or before a layer -------------------------------------------------------------------
 
 _LAYERS, _INPUT_LENGTHS = 3, [6, 4, 1]
+#: of the dictionary, after its padding symbol; </s> begins what the decoder reads
+WORDS = ["</s>", "a", "bc@@", "def", "ghij@@"]
 
 
-def build(oracle: Oracle, options: dict, site: str, padding_idx: int = 1) -> torch.nn.Module:
-    """The method alone, for three layers."""
+def counts_words(oracle) -> bool:
+    """Whether the words are given to the method: segments would end at some."""
+    return bool(card(oracle.name).side_inputs)
+
+
+def build(oracle, options, site, padding_idx=1):
     torch.manual_seed(3)
-    dims = Dims(WIDTH, HEADS, _LAYERS, MAX_POSITIONS, MAX_POSITIONS, padding_idx, relations=examples.RELATIONS)
+    counted = {word: padding_idx + 1 + number for number, word in enumerate(WORDS)}
+    words = counted if counts_words(oracle) else {"</s>": 2, "a": padding_idx + 5, "b": padding_idx + 6}
+    dims = Dims(WIDTH, HEADS, _LAYERS, MAX_POSITIONS, MAX_POSITIONS, padding_idx, 20, words, relations=examples.RELATIONS)
     return randomise(parsing.build(spec_of(oracle.name, options), dims.at(site), site)[0])
 
 
-def tokens_of(padding: torch.Tensor, padding_idx: int) -> torch.Tensor:
-    return torch.full(padding.shape, padding_idx + 5).masked_fill(padding, padding_idx)
+def tokens_of(oracle, padding: torch.Tensor, padding_idx: int) -> torch.Tensor:
+    if not counts_words(oracle):
+        return torch.full(padding.shape, padding_idx + 5).masked_fill(padding, padding_idx)
+    ids = (~padding).cumsum(1) - 1  # every word in turn, from the first on that is no padding
+    return (padding_idx + 1 + ids % len(WORDS)).masked_fill(padding, padding_idx)
 
 
-def expected(function: Callable, x: np.ndarray, ids: np.ndarray, padding: np.ndarray, at: Place) -> np.ndarray:
+def begun(method, ctx):
+    """The context of a forward, with what the method makes before its layers."""
+    return ctx.replace(prepared={method: method.prepare(ctx)}) if "prepare" in method.hooks else ctx
+
+
+def embedded(method, x, tokens, ctx):
+    """What the host makes of embeddings: at the positions that the method gives, in evaluation."""
+    ids = method.positions(ctx.queries.ids, ctx)
+    at = ctx.queries if ids is ctx.queries.ids else Positions(ids)
+    return method.embed(x, tokens, ctx.replace(queries=at, keys=at)) if "embed" in method.hooks else x
+
+
+def expected(oracle, x, ids, padding, at):
     """The oracle on the real tokens of each sentence; nan at padding."""
     out = np.full(x.shape, np.nan)
     for b in range(len(x)):
         real = ~padding[b]
-        out[b, real] = function(x[b, real], ids[b, real], at.of_sentence(b))
+        words = [WORDS[column % len(WORDS)] for column in range(real.sum())]
+        place = dataclasses.replace(at.of_sentence(b), words=words, side=oracle.side(b))
+        out[b, real] = oracle.embed(x[b, real], [oracle.position(t, place) for t in ids[b, real]], place)
     return out
 
 
-def compare_embed(oracle: Oracle, options: dict, site: str, padding: str, padding_idx: int = 1) -> None:
-    """What enters with the embeddings of a batch that is padded on one side."""
+def compare_embed(oracle, options, site, padding, padding_idx=1):
     method, mask = build(oracle, options, site, padding_idx=padding_idx), padding_mask(_INPUT_LENGTHS, padding)
     ids = torch.tensor([reference.count(row) for row in mask])
     x = torch.randn(*mask.shape, WIDTH, dtype=torch.double)
     at = Positions(ids, 0) if padding == "right" else Positions(ids)
     sentences = sentences_of(oracle, _INPUT_LENGTHS)
-    ctx = with_side(AttentionContext(at, at, causal=site == "decoder", key_padding=mask), method, sentences, padding)
-    out = method.embed(x, tokens_of(mask, padding_idx), ctx)
+    ctx = with_side(
+        AttentionContext(at, at, causal=site == "decoder", key_padding=mask), method, oracle, sentences, padding, len(mask)
+    )
+    out = embedded(method, x, tokens_of(oracle, mask, padding_idx), begun(method, ctx))
     place = place_of(method, oracle, options, site, padding_idx=padding_idx, sentences=sentences)
-    assert_close(out, expected(oracle.embed, x.numpy(), ids.numpy(), mask.numpy(), place), oracle.atol)
+    assert_close(out, expected(oracle, x.numpy(), ids.numpy(), mask.numpy(), place), oracle.atol)
 
 
 def compare_before_layer(oracle: Oracle, options: dict, site: str) -> None:
     """What enters before every layer, at counted and at given positions."""
     method = build(oracle, options, site)
     x = torch.randn(2, 6, WIDTH, dtype=torch.double)
-    none = np.zeros((2, 6), bool)
     for at in (Positions.counted(0, 6), Positions(torch.tensor([[0, 2, 5, 9, 300, 1], [3, 1, 4, 1, 5, 9]]))):
         ids = np.broadcast_to(at.ids.numpy(), (2, 6))
         for layer in range(_LAYERS):
             out = method.before_layer(x, AttentionContext(at, at, layer=layer, causal=site == "decoder"))
             place = place_of(method, oracle, options, site, layer=layer)
-            assert_close(out, expected(oracle.before_layer, x.numpy(), ids, none, place), oracle.atol)
+            wanted = np.array([oracle.before_layer(rows, at_ids, place) for rows, at_ids in zip(x.numpy(), ids)])
+            assert_close(out, wanted, oracle.atol)
 
 
 def compare(oracle: Oracle, options: dict, site: str) -> None:

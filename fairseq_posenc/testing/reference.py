@@ -25,6 +25,7 @@ class Place:
     max_positions: int = 12
     padding_idx: int = 1
     layer: int = 0
+    layers: int = 1
     head: int = 0
     projections: dict[str, tuple] = dataclasses.field(default_factory=dict)
     query_ids: Sequence[Any] = ()  # the position of every column
@@ -33,6 +34,8 @@ class Place:
     inputs: tuple = ()  # queries, keys and values of all columns before their projections
     sentences: Sequence[Any] = ()  # what is known of each sentence beside its tokens: words, heads, relations, order
     sentence: Any = None  # the one that is looked at
+    words: Sequence[str] = ()  # of the sentence, where embeddings are asked for
+    side: dict[str, Any] = dataclasses.field(default_factory=dict)  # side inputs of the sentence
 
     @property
     def causal(self) -> bool:
@@ -61,11 +64,13 @@ class Oracle:
 
     score(q, k, t, s, at) is a head's logit, or nan where the equation says nothing because the site hides it anyway;
     value(v, t, s, at) what query t reads from a key; allowed(t, s, at) whether it may look there at all.
-    query_input and key_input (x, t, at) come before the projections, embed(x [T, C], ids, at) before the layers and
+    position(t, at) is what evaluation makes of a position.
+    query_input, key_input and value_input (x, t, at) come before the projections, embed(x [T, C], ids, at) before the layers and
     before_layer before each of them. With `seen`, the key columns that a query may look at,
     row(q, k, column, seen, at) gives all logits of a query where they depend on more than one key,
     plus(values, column, seen, at) is added to a head's output, head(values, column, seen, at) replaces it, and
     output(column, seen, at) replaces the projections too.
+    side(b) are the side inputs of sentence b, which embed reads.
     `random` marks what is only equal on average and `real` what is defined between whole positions;
     `reach` is the number of positions that may be asked for, if limited.
     """
@@ -78,8 +83,11 @@ class Oracle:
     allowed: Callable = lambda t, s, at: True
     query_input: Callable = lambda x, t, at: x
     key_input: Callable = lambda x, s, at: x
+    value_input: Callable = lambda x, s, at: x
+    position: Callable = lambda t, at: t
     embed: Callable | None = None
     before_layer: Callable | None = None
+    side: Callable = lambda b: {}
     row: Callable | None = None
     plus: Callable | None = None
     head: Callable | None = None
@@ -177,7 +185,7 @@ def _here(at: Place, row: int, head: int, projections: dict, query, key, value, 
 
 def projected(which: str, oracle: Oracle, at: Place) -> list:
     """The head's vector of every column: of the input as it is where the attention has no such projection."""
-    change = {"q": oracle.query_input, "k": oracle.key_input, "v": lambda x, s, at: x}[which]
+    change = {"q": oracle.query_input, "k": oracle.key_input, "v": oracle.value_input}[which]
     ids = at.query_ids if which == "q" else at.key_ids
     changed = [change(x, position, at) for x, position in zip(at.inputs["qkv".index(which)], ids)]
     if which in at.projections:

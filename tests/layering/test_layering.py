@@ -22,7 +22,7 @@ FLOORS = [
     {"attention", "catalog"},
     {"compat", "criterions"},
     {"models"},
-    {"data"},
+    {"data", "generation"},
     {"tasks"},
     {"plugin"},
     {"checkpoints", "plotting", "testing"},

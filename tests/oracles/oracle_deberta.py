@@ -49,7 +49,7 @@ def score(q, k, t, s, at):
 
 
 def with_absolute(x, t, at):
-    return x + at.parameters["absolute"][t]
+    return x + at.parameters["absolute"][t] if at.layer == at.layers - 1 else x
 
 
 DEFAULTS = {"max_distance": None, "buckets": None, "index": "code", "terms": "both", "share_key": False, "norm": False}

@@ -5,9 +5,12 @@ import pytest
 import torch
 
 from fairseq_posenc.core import AttentionContext, Positions
-from fairseq_posenc.testing.oracle import build, compare_before_layer, compare_embed, expected
+from fairseq_posenc.testing import reference
+from fairseq_posenc.testing.oracle import begun, build, compare_before_layer, compare_embed, embedded, expected, tokens_of
 
 from .cases import WIDTH, assert_close, cases, place_of, sentences_of, with_side
+
+LAYERS = 3
 
 
 def by_id(oracle) -> bool:
@@ -33,13 +36,37 @@ def test_before_layer(oracle, options, site):
 
 @pytest.mark.parametrize("oracle, options, site", cases(by_id))
 def test_embed_at_given_positions(oracle, options, site):
-    method, tokens = build(oracle, options, site), torch.full((2, 6), 7)
+    method, tokens = build(oracle, options, site), tokens_of(oracle, torch.zeros(2, 6, dtype=torch.bool), 1)
     far = (oracle.reach or 301) - 1
     x = torch.randn(2, 6, WIDTH, dtype=torch.double)
     for ids in (torch.tensor([[0, 2, 5, 9, far, 1], [3, 1, 4, 1, 5, 9]]), torch.tensor([[7, 8, 9, 10, 11, 3]])):
         at = Positions(ids)
         sentences = sentences_of(oracle, [6, 6])
-        out = method.embed(x, tokens, with_side(AttentionContext(at, at, causal=site == "decoder"), method, sentences))
+        ctx = with_side(AttentionContext(at, at, causal=site == "decoder"), method, oracle, sentences)
+        out = embedded(method, x, tokens, begun(method, ctx))
         none, ids = np.zeros((2, 6), bool), np.broadcast_to(ids.numpy(), (2, 6))
         place = place_of(method, oracle, options, site, sentences=sentences)
-        assert_close(out, expected(oracle.embed, x.numpy(), ids, none, place), oracle.atol)
+        assert_close(out, expected(oracle, x.numpy(), ids, none, place), oracle.atol)
+
+
+PLAIN = reference.Oracle("", [])
+INPUTS = ("query_input", "key_input", "value_input")
+
+
+@pytest.mark.parametrize(
+    "oracle, options, site", cases(lambda o: any(getattr(o, name) is not getattr(PLAIN, name) for name in INPUTS))
+)
+def test_inputs_of_projections_in_every_layer(oracle, options, site):
+    method = build(oracle, options, site)
+    x = torch.randn(2, 6, WIDTH, dtype=torch.double)
+    far = (oracle.reach or 301) - 1
+    for at in (Positions.counted(3, 6), Positions(torch.tensor([[0, 2, 5, 9, far, 1], [3, 1, 4, 1, 5, 9]]))):
+        ids = np.broadcast_to(at.ids.numpy(), (2, 6))
+        ctx = begun(method, AttentionContext(at, at, causal=site == "decoder", cross=site == "cross"))
+        for layer in range(LAYERS):
+            place = place_of(method, oracle, options, site, layer=layer)
+            for name in INPUTS:
+                out = getattr(method, name)(x, at, ctx.replace(layer=layer))
+                rows = zip(x.numpy(), ids)
+                wanted = [[getattr(oracle, name)(*pair, place) for pair in zip(*row)] for row in rows]
+                assert_close(out, np.array(wanted), oracle.atol)

@@ -40,7 +40,7 @@ def test_layers(oracle, options, site):
         project=lambda which, x: by_heads(torch.nn.functional.linear(x, *projections[which[0]])),
     )  # fmt: skip
     sentences = sentences_of(oracle, [T, T])
-    ctx = with_side(ctx, method, sentences)
+    ctx = with_side(ctx, method, oracle, sentences)
     q, k, v = (torch.randn(2, HEADS, n, WIDTH // HEADS).double() for n in (T, keys, keys))
     for layer in range(LAYERS):
         at = dataclasses.replace(

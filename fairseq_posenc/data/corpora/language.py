@@ -218,34 +218,51 @@ def draw_sentence(rng: Random, lexicon: Lexicon, clauses: int) -> Sentence:
     )
 
 
-def pairs(seed: int, part: str) -> Iterator[tuple[str, str]]:
-    """An endless stream of (source, target) whose numbers of words both lie within the part's range."""
+def sentences(seed: int, part: str) -> Iterator[tuple[Sentence, str, str]]:
+    """An endless stream of sentences with source and target, whose numbers of words both lie within the part's range."""
     low, high = lengths = LONG if part == "test_long" else NORMAL
     rng, lexicon = Random(f"{part} {seed}"), make_lexicon(seed)
     while True:
         sentence = draw_sentence(rng, lexicon, _pick(rng, CLAUSES[lengths]))
         sides = source(sentence, lexicon), target(sentence, lexicon)
         if all(low <= len(side) <= high for side in sides):
-            yield " ".join(sides[0]), " ".join(sides[1])
+            yield sentence, " ".join(sides[0]), " ".join(sides[1])
 
 
-def splits(seed: int, sizes: dict[str, int] = SIZES) -> dict[str, list[tuple[str, str]]]:
-    """All parts; no source sentence occurs twice, in one or in two of them."""
+def pairs(seed: int, part: str) -> Iterator[tuple[str, str]]:
+    """The same stream without the sentences."""
+    return ((left, right) for _, left, right in sentences(seed, part))
+
+
+def _splits(seed: int, sizes: dict[str, int]) -> dict[str, list[tuple[Sentence, str, str]]]:
     seen: set[str] = set()
-    parts: dict[str, list[tuple[str, str]]] = {}
+    parts: dict[str, list[tuple[Sentence, str, str]]] = {}
     for part in sorted(sizes, key="train".__eq__):  # train is drawn last, so its size changes no other part
-        fresh = (pair for pair in pairs(seed, part) if pair[0] not in seen and not seen.add(pair[0]))
+        fresh = (drawn for drawn in sentences(seed, part) if drawn[1] not in seen and not seen.add(drawn[1]))
         parts[part] = list(islice(fresh, sizes[part]))
     return parts
 
 
-def write(folder: Path, seed: int, sizes: dict[str, int] = SIZES) -> dict[str, list[tuple[str, str]]]:
-    """Write FOLDER/<part>.svo and FOLDER/<part>.sov, one sentence a line, and return the parts."""
-    parts = splits(seed, sizes)
+def splits(seed: int, sizes: dict[str, int] = SIZES) -> dict[str, list[tuple[str, str]]]:
+    """All parts; no source sentence occurs twice, in one or in two of them."""
+    return {part: [(left, right) for _, left, right in drawn] for part, drawn in _splits(seed, sizes).items()}
+
+
+def write(folder: Path, seed: int, sizes: dict[str, int] = SIZES, structure: bool = False) -> dict[str, list[tuple[str, str]]]:
+    """Write FOLDER/<part>.svo and FOLDER/<part>.sov, one sentence a line, and return the parts.
+
+    With `structure`, also <part>.svo.conllu, .order and .order.source (language_trees.py).
+    """
+    from . import language_trees
+
+    drawn, lexicon = _splits(seed, sizes), make_lexicon(seed)
+    parts = {name: [(left, right) for _, left, right in part] for name, part in drawn.items()}
     folder.mkdir(parents=True, exist_ok=True)
     for name, part in parts.items():
         for side, language in enumerate((SOURCE, TARGET)):
             (folder / f"{name}.{language}").write_text("".join(pair[side] + "\n" for pair in part), encoding="utf-8")
+        if structure:
+            language_trees.write(folder / f"{name}.{SOURCE}", [sentence for sentence, _, _ in drawn[name]], lexicon)
     return parts
 
 
@@ -255,6 +272,9 @@ def write(folder: Path, seed: int, sizes: dict[str, int] = SIZES) -> dict[str, l
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = "Write the artificial language pair of the quickstart: svo (verb-second) to sov (verb-final)."
     parser.add_argument("folder", type=Path, help="where <part>.svo and <part>.sov are written")
+    parser.add_argument(
+        "--structure", action="store_true", help="also trees, <part>.svo.conllu, and the order of the target, <part>.svo.order"
+    )
     parser.add_argument("--seed", type=int, default=1, help="of the words and of the sentences (default: %(default)s)")
     for name, size in SIZES.items():
         parser.add_argument(
@@ -268,7 +288,7 @@ def run(args: argparse.Namespace) -> int:
         if size < 0:
             raise PositionError(f"--{name.replace('_', '-')} {size}: give a number of sentences, 0 or more")
     try:
-        parts = write(args.folder, args.seed, sizes)
+        parts = write(args.folder, args.seed, sizes, args.structure)
     except OSError as error:
         raise PositionError(f"{args.folder} cannot be written: {error.strerror}") from None
     for name, part in parts.items():

@@ -1,4 +1,4 @@
-"""Sentences with random trees, and the side inputs that methods make of sentences: for benchmarks, pictures and tests."""
+"""Made-up sentences, and the side inputs that methods make of sentences: for benchmarks, pictures and tests."""
 
 from __future__ import annotations
 
@@ -34,18 +34,25 @@ def random_sentence(tokens: Sequence[int], relations: int = RELATIONS) -> Senten
     return Sentence(words, heads, names, None, order)
 
 
-def read_from_files(methods: Iterable[PositionMethod]) -> list[PositionMethod]:
-    """The methods whose side inputs are made of sentences."""
-    return [method for method in methods if any(side.files for side in method.card.side_inputs)]
+def with_side_inputs(methods: Iterable[PositionMethod]) -> list[PositionMethod]:
+    """The methods that read more than words."""
+    return [method for method in methods if method.card.side_inputs]
 
 
 def side_inputs(
     methods: Iterable[PositionMethod], sentences: Sequence[Sentence], length: int, left_pad: bool = False
 ) -> dict[str, Tensor]:
-    """What these methods make of a batch of sentences, padded to `length` tokens."""
+    """What these methods read of a batch of sentences, padded to `length` tokens."""
     found = {}
-    for method in read_from_files(methods):
-        made = [method.side_values(sentence, method.options) for sentence in sentences]
+    for method in with_side_inputs(methods):
+        made = [_values(method, sentence) for sentence in sentences]
         for side in method.card.side_inputs:
             found[side.name] = side.collate([torch.as_tensor(values[side.name]) for values in made], length, left_pad)
     return found
+
+
+def _values(method: PositionMethod, sentence: Sentence) -> dict[str, np.ndarray]:
+    """What the method makes of a sentence; an output is as long as its sentence, without </s>."""
+    made = dict(method.side_values(sentence, method.options)) if any(side.files for side in method.card.side_inputs) else {}
+    lengths = {side.name: np.array(len(sentence.words) - 1) for side in method.card.side_inputs if side.axes == "B"}
+    return {**lengths, **made}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,12 +13,13 @@ from fairseq.models import register_model
 from fairseq.models.transformer import TransformerConfig, TransformerModel
 from torch import Tensor, nn
 
-from ...architectures import MODEL
+from ...architectures import MODEL, TASK
 from ...attention.site_positions import SitePositions
-from ...core import Dims, PositionError
+from ...core import Dims, PositionError, PositionMethod
 from ...core.side import declared_by
 from ...criterions import CRITERION
-from ...spec import build, parse
+from ...spec import Spec, build, parse
+from ..layers.halting import HALTING
 from .decoder import Decoder
 from .encoder import Encoder
 
@@ -63,6 +65,12 @@ class PositionTransformer(TransformerModel):
     other positions.
     """
 
+    encoder_class, decoder_class = Encoder, Decoder
+    #: numbers of a hidden state for every channel of a projection: two where they are complex
+    parts = 1
+    #: the criterion that reads what methods add to the loss
+    criterion = CRITERION
+
     @classmethod
     def add_args(cls, parser: argparse.ArgumentParser) -> None:
         super().add_args(parser)
@@ -83,10 +91,38 @@ class PositionTransformer(TransformerModel):
                 f"--{side}-ffn-kernel", type=int, metavar="K",
                 help=f"positions that the feed-forward networks of the {side} see (default: 1, a linear layer)",
             )  # fmt: skip
+            parser.add_argument(
+                f"--{side}-freeze-position", action="store_true", help=f"train on without the parameters of --{side}-position"
+            )
+            parser.add_argument(
+                f"--{side}-halting", choices=HALTING,
+                help=f"adaptive computation time: each word of the {side} runs its own number of steps, at most --{side}-layers; "
+                "the states of words that have halted continue, or are copied (default: all words run all steps)",
+            )  # fmt: skip
+        parser.add_argument(
+            "--halting-epsilon", type=float, metavar="E",
+            help="words halt when their halting probabilities exceed 1 - E (default: 0.01)",
+        )  # fmt: skip
+        parser.add_argument(
+            "--ponder-weight", type=float, metavar="W",
+            help="factor of the ponder cost, steps and remainder of every word, in the training loss (default: 0.01)",
+        )  # fmt: skip
+        parser.add_argument(
+            "--encoder-shuffle-words", type=float, metavar="P",
+            help="probability with which training shuffles the words of a source sentence (default: 0)",
+        )  # fmt: skip
         parser.add_argument(
             "--encoder-drop-residual", type=int, metavar="LAYER",
             help="encoder layer, from 0, whose self-attention has no residual connection (default: none)",
         )  # fmt: skip
+
+        parser.add_argument(
+            "--length-loss-weight", type=float, metavar="W",
+            help="build a predictor of the output's length on the encoder, whose loss is added with this weight (default: none)",
+        )  # fmt: skip
+        parser.add_argument(
+            "--length-stop-gradient", action="store_true", help="the loss of that predictor does not reach the encoder"
+        )
 
     @classmethod
     def build_model(cls, args: argparse.Namespace, task: Any) -> PositionTransformer:
@@ -99,27 +135,43 @@ class PositionTransformer(TransformerModel):
             if "allocate memory" not in str(error):
                 raise
             raise Refusal("there is not enough memory for this model; choose smaller sizes") from None
+        _refuse_task(task, model)
         _refuse_criterion(args, model)
-        model.specs = {site: parse(getattr(args, option), site) for site, option in SPEC_OPTIONS.items()}
+        _refuse_shuffled_side_inputs(model)
+        for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+            if getattr(args, f"{side}_freeze_position", False):
+                _freeze(stack.position, f"--{side}-freeze-position")
+        model.specs = cls.specs_of(args)
         text = "\n".join(f"{site}: {spec.signature}" for site, spec in model.specs.items())
         # integers and "version" in the name: what averages checkpoints leaves it as it is
         model.register_buffer("positions_version", torch.tensor(list(text.encode())))
         return model
 
     @classmethod
+    def specs_of(cls, args: argparse.Namespace) -> dict[str, Spec]:
+        """The spec of every site."""
+        return {site: parse(getattr(args, option), site) for site, option in SPEC_OPTIONS.items()}
+
+    @classmethod
     def build_encoder(cls, cfg: Any, src_dict: Any, embed_tokens: nn.Embedding) -> Encoder:
-        return Encoder(cfg, src_dict, embed_tokens, _site_positions(cfg, "encoder", cfg.encoder, src_dict))
+        positions = site_positions(cfg, "encoder", cfg.encoder, src_dict, cls.parts)
+        return cls.encoder_class(cfg, src_dict, embed_tokens, positions)
 
     @classmethod
     def build_decoder(cls, cfg: Any, tgt_dict: Any, embed_tokens: nn.Embedding) -> Decoder:
-        positions = (_site_positions(cfg, site, cfg.decoder, tgt_dict) for site in ("decoder", "cross"))
-        return Decoder(cfg, tgt_dict, embed_tokens, *positions)
+        positions = (site_positions(cfg, site, cfg.decoder, tgt_dict, cls.parts) for site in ("decoder", "cross"))
+        return cls.decoder_class(cfg, tgt_dict, embed_tokens, *positions)
 
     def __init__(self, args: Any, encoder: Encoder, decoder: Decoder):
         super().__init__(args, encoder, decoder)
-        sites = (encoder.position, decoder.position, decoder.cross_position)
-        encoder.side_inputs = declared_by([method.card for at in sites for method in at.methods])
+        encoder.side_inputs = declared_by([method.card for method in self.position_methods])
         encoder.max_source_positions = min(encoder.max_source_positions, decoder.cross_position.key_limit)
+
+    @property
+    def position_methods(self) -> list[PositionMethod]:
+        """Those of all sites."""
+        sites = (self.encoder.position, self.decoder.position, self.decoder.cross_position)
+        return [method for positions in sites for method in positions.methods]
 
     def forward(
         self,
@@ -133,6 +185,10 @@ class PositionTransformer(TransformerModel):
         side_inputs: Mapping[str, Tensor] | None = None,
     ):
         encoder_out = self.encoder(src_tokens, src_lengths, return_all_hiddens, side_inputs)
+        predictor = self.encoder.length_predictor
+        if predictor is not None:
+            lengths = prev_output_tokens.ne(self.decoder.padding_idx).sum(1) - 1
+            encoder_out["loss.length"] = [predictor.loss(encoder_out, lengths)]
         return self.decoder(
             prev_output_tokens,
             encoder_out,
@@ -180,10 +236,18 @@ class PositionTransformer(TransformerModel):
                 )
 
 
-def _site_positions(cfg: Any, site: str, side: Any, dictionary: Any) -> SitePositions:
+def site_positions(cfg: Any, site: str, side: Any, dictionary: Any, parts: int = 1) -> SitePositions:
+    """The methods of one site, with the sizes of its stack."""
+    dims = dims_at(cfg, site, side, dictionary, parts)
+    spec = getattr(side if site != "cross" else cfg, "position" if site != "cross" else "cross_position")
+    return SitePositions(build(spec, dims, site), dims, site)
+
+
+def dims_at(cfg: Any, site: str, side: Any, dictionary: Any, parts: int = 1) -> Dims:
+    """The sizes of the attention at one site."""
     own, other = cfg.max_target_positions, cfg.max_source_positions
-    dims = Dims(
-        embed_dim=side.embed_dim,
+    return Dims(
+        embed_dim=parts * side.embed_dim,
         num_heads=side.attention_heads,
         num_layers=side.layers,
         max_positions=other if site == "encoder" else own,
@@ -192,10 +256,8 @@ def _site_positions(cfg: Any, site: str, side: Any, dictionary: Any) -> SitePosi
         vocab_size=len(dictionary),
         words=dictionary.indices,
         relations=getattr(cfg, "relations", 0),  # from the task
-        key_embed_dim=cfg.encoder.embed_dim if site == "cross" else 0,
+        key_embed_dim=parts * cfg.encoder.embed_dim if site == "cross" else 0,
     ).at(site)
-    spec = getattr(side if site != "cross" else cfg, "position" if site != "cross" else "cross_position")
-    return SitePositions(build(spec, dims, site), dims, site)
 
 
 def _refuse_options(args: argparse.Namespace, task: Any) -> None:
@@ -219,13 +281,41 @@ def _refuse_options(args: argparse.Namespace, task: Any) -> None:
             raise Refusal(f"--{option.replace('_', '-')} is not supported: it must equal --decoder-embed-dim")
 
 
+def _refuse_task(task: Any, model: PositionTransformer) -> None:
+    """Another task than ours would make batches without side inputs."""
+    declared = next(iter(model.encoder.side_inputs.values()), None)
+    if declared is not None and not hasattr(task, "side_inputs"):
+        given = getattr(getattr(task, "cfg", None), "_name", None) or type(task).__name__
+        raise Refusal(
+            f"the positions read {declared.name!r} beside the words, which --task {given} does not give; use --task {TASK}"
+        )
+
+
 def _refuse_criterion(args: argparse.Namespace, model: PositionTransformer) -> None:
     """Another criterion than ours would leave out what the methods add to the loss."""
-    given = getattr(args, "criterion", CRITERION)
-    at = (model.encoder.position, model.decoder.position, model.decoder.cross_position)
-    adding = [method.card.name for positions in at for method in positions.methods if method.adds_losses]
-    if adding and given != CRITERION:
-        raise Refusal(f"{adding[0]} adds to the training loss, which --criterion {given} leaves out; use --criterion {CRITERION}")
+    wanted = model.criterion
+    given = getattr(args, "criterion", wanted)
+    adding = [f"--{side}-halting" for side in ("encoder", "decoder") if getattr(model, side).halting is not None]
+    adding += ["--length-loss-weight"] * (model.encoder.length_predictor is not None)
+    adding += [method.card.name for method in model.position_methods if method.adds_losses]
+    if adding and given != wanted:
+        raise Refusal(f"{adding[0]} adds to the training loss, which --criterion {given} leaves out; use --criterion {wanted}")
+
+
+def _refuse_shuffled_side_inputs(model: PositionTransformer) -> None:
+    """Side inputs belong to the words in their order."""
+    side = next((side for side in model.encoder.side_inputs.values() if side.of == "source" and side.words), None)
+    if model.encoder.shuffle is not None and side is not None:
+        raise Refusal(f"--encoder-shuffle-words would part words and their side input {side.name!r}; leave it out")
+
+
+def _freeze(positions: SitePositions, option: str) -> None:
+    """Takes the parameters of these methods out of training, as Liu et al. (2021b) do when they fine-tune."""
+    parameters = list(positions.parameters())
+    if not parameters:
+        raise Refusal(f"{option}: its methods have no parameters; leave it out")
+    for parameter in parameters:
+        parameter.requires_grad_(False)
 
 
 def _refuse_layer_options(args: argparse.Namespace) -> None:
@@ -233,6 +323,15 @@ def _refuse_layer_options(args: argparse.Namespace) -> None:
         kernel = getattr(args, f"{side}_ffn_kernel", None)
         if kernel is not None and (kernel < 1 or (side == "encoder" and kernel % 2 == 0)):
             raise Refusal(f"--{side}-ffn-kernel {kernel} is not allowed: it is a positive{' odd' * (side == 'encoder')} number")
+        _refuse_halting(args, side)
+    shuffled = getattr(args, "encoder_shuffle_words", None)
+    if shuffled is not None and not 0 <= shuffled <= 1:
+        raise Refusal(f"--encoder-shuffle-words {shuffled} is not allowed: it is a probability from 0 to 1")
+    weight = getattr(args, "length_loss_weight", None) or 0.0
+    if not 0 <= weight < float("inf"):
+        raise Refusal(f"--length-loss-weight {weight} must be 0 or more")
+    if getattr(args, "length_stop_gradient", False) and not weight:
+        raise Refusal("--length-stop-gradient has no effect without a --length-loss-weight above 0; leave it out")
     dropped = getattr(args, "encoder_drop_residual", None)
     if dropped is None:
         return
@@ -242,6 +341,22 @@ def _refuse_layer_options(args: argparse.Namespace) -> None:
         raise Refusal(
             "--encoder-drop-residual changes one layer, and --tie-encoder-layers or --encoder-layerdrop leave none to itself"
         )
+
+
+def _refuse_halting(args: argparse.Namespace, side: str) -> None:
+    """Fills in the defaults of halting, and refuses it where no number of steps could be chosen."""
+    for option, default, largest in (("halting_epsilon", 0.01, 1.0), ("ponder_weight", 0.01, math.inf)):
+        given = default if getattr(args, option, None) is None else getattr(args, option)
+        if not 0 <= given < largest:
+            limit = "at least 0" if largest == math.inf else "from 0 to less than 1"
+            raise Refusal(f"--{option.replace('_', '-')} {given} is not allowed: it is a finite number {limit}")
+        setattr(args, option, given)
+    if not getattr(args, f"{side}_halting", None):
+        return
+    if not getattr(args, f"tie_{side}_layers", False):
+        raise Refusal(f"--{side}-halting repeats one layer; add --tie-{side}-layers")
+    if getattr(args, f"{side}_layerdrop", 0):
+        raise Refusal(f"--{side}-halting counts steps, and --{side}-layerdrop leaves some out; use one of them")
 
 
 def _refuse_sizes(args: argparse.Namespace, side: str) -> None:
