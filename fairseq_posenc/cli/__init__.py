@@ -24,7 +24,8 @@ COMMANDS = {
     "analyse": ("analysis.command", "what the positions of trained models have learned"),
     "bench": ("bench.command", "what methods cost beside stock fairseq"),
     "average": ("checkpoints.average", "average the parameters of checkpoints"),
-    "check": ("cli.check", "whether methods can be built, and the spec at every site"),
+    "check": ("cli.check", "whether methods can be built, or whether a method of your own keeps the contract"),
+    "new": ("cli.new", "write a method of your own and its oracle, to fill in"),
     "site": ("site.command", "build the documentation as a site"),
     "docs": ("cli.docs", "renew docs/methods.md"),
 }
