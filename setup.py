@@ -33,6 +33,7 @@ setup(
         # transformers and x-transformers are oracles of the parity tests: pinned ones, whose position code they know
         "test": [
             "pytest",
+            "networkx",
             "pytest-xdist",
             "hypothesis",
             "ruff",

@@ -19,6 +19,7 @@ COMMANDS = {
     "side": ("data.side.command", "trees, graphs and orders of source sentences, for methods that read them"),
     "score": ("scoring.score", "score what fairseq-generate printed, into score.json"),
     "report": ("report.command", "show all runs side by side, from their score.json"),
+    "lengths": ("report.lengths", "output lengths that runs were asked for and gave"),
     "plot": ("cli.plot", "draw what methods do to attention"),
     "analyse": ("analysis.command", "what the positions of trained models have learned"),
     "bench": ("bench.command", "what methods cost beside stock fairseq"),
