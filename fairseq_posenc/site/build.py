@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import io
-import re
+import importlib.util
+import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,41 +15,38 @@ from typing import Any
 from .. import registry
 from ..core import PositionError
 from ..plotting import figures, panels
-from ..version import __version__
 from . import pages
 
-_STATIC = Path(__file__).with_name("static")
+_HERE = Path(__file__).parent
 #: what documents link to beside each other
 _FILES = ("LICENSE", "CITATION.cff")
 _DOCUMENTS = {"docs": ("*.md", "*.png"), "results": ("*.md", "*.svg"), "recipes": ("*",), "data-bin": ("*.md",)}
 _LENGTH = 32  # positions of a picture
 _DRAW_SEED = 1
-#: colours of a terminal
-_ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def build(root: Path, output: Path, progress: Any) -> int:
     """Writes the site of the checkout `root` and returns its number of pages; a broken link or reference is an error."""
-    try:
-        from sphinx.application import Sphinx
-        from sphinx.errors import SphinxError
-    except ImportError:
-        raise PositionError("the site needs Sphinx; install it with: pip install 'fairseq_posenc[site]'") from None
+    if importlib.util.find_spec("sphinx") is None:
+        raise PositionError("the site needs Sphinx; install it with: pip install 'fairseq_posenc[site]'")
     _require_checkout(root)
     with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder) / "source"
+        source, warnings = Path(folder) / "source", Path(folder) / "warnings"
         write_source(root, source, progress)
         progress.show("pages")
-        warnings = io.StringIO()
-        try:
-            app = Sphinx(source, None, output, Path(folder) / "doctrees", "html", _settings(), status=None, warning=warnings)
-            app.connect("autodoc-process-docstring", _as_plain_text)
-            app.build(force_all=True)
-        except (SphinxError, OSError) as error:
-            raise PositionError(f"the site cannot be built: {str(error).splitlines()[0]}") from None
-    problems = [_ESCAPES.sub("", line).replace(f"{source}/", "") for line in warnings.getvalue().splitlines() if line]
+        options = ["-E", "-q", "-N", "-b", "html", "-c", _HERE, "-d", Path(folder) / "doctrees", "-w", warnings]
+        # in a process of its own: Sphinx changes what it has imported
+        path = os.pathsep.join(filter(None, [str(_HERE.parents[1]), os.environ.get("PYTHONPATH")]))
+        command = [sys.executable, "-m", "sphinx", *map(str, [*options, source, output])]
+        done = subprocess.run(
+            command, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        found = warnings.read_text(encoding="utf-8") if warnings.is_file() else ""
+        problems = [line.replace(f"{source}/", "") for line in found.splitlines() if line.strip()]
     if problems:
         raise PositionError(f"the site has {len(problems)} broken references or docstrings, the first: {problems[0]}")
+    if done.returncode:
+        raise PositionError(f"the site cannot be built: {(done.stderr.strip() or 'Sphinx failed').splitlines()[-1]}")
     return sum(1 for _ in output.rglob("*.html"))
 
 
@@ -97,41 +96,3 @@ def _reports(source: Path) -> list[Path]:
 
 def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
-
-
-def _settings() -> dict[str, Any]:
-    return {
-        "project": "fairseq_posenc",
-        "version": __version__,
-        "release": __version__,
-        "html_title": "fairseq_posenc",
-        "copyright": "the authors of fairseq_posenc",
-        "root_doc": "index",
-        "extensions": ["myst_parser", "sphinx.ext.autodoc"],
-        "myst_heading_anchors": 4,
-        "myst_enable_extensions": ["colon_fence"],
-        "suppress_warnings": ["misc.highlighting_failure", "toc.not_included"],
-        "html_theme": "furo",
-        "html_static_path": [str(_STATIC)],
-        "html_css_files": ["site.css"],
-        "html_js_files": ["site.js"],
-        "html_copy_source": False,
-        "html_show_sphinx": False,
-        "autodoc_typehints": "none",
-        "smartquotes": False,
-        "highlight_language": "text",
-        "language": "en",
-    }
-
-
-def _as_plain_text(app: Any, what: str, name: str, item: Any, options: Any, lines: list[str]) -> None:
-    """Docstrings are plain text: an equation holds what reStructuredText would take for markup."""
-    found: list[str] = []
-    for line in lines:
-        if re.match(r"[A-Z][a-z]+: ", line):  # "Equation: ..." and what follows are paragraphs of their own
-            found.append("")
-        pieces = line.split("`")
-        if len(pieces) % 2:
-            pieces[::2] = [re.sub(r"([\\*_|<>])", r"\\\1", piece) for piece in pieces[::2]]
-        found.append("``".join(pieces) if len(pieces) % 2 else line.replace("`", "'"))
-    lines[:] = found

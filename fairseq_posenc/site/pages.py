@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .. import catalog, registry
 from ..bibliography import bibtex
-from ..core import SITES, Dims
+from ..core import SITES, Dims, MethodCard
 from ..core.formula import pretty
 from ..spec import option_rows
 from .equations import to_html
@@ -157,6 +157,7 @@ def method(name: str, costs: Costs, picture: str) -> str:
         "Past the trained range": f"it {_EXTRAPOLATION[card.extrapolation]}",
         "Parameters of a stack": f"`{pretty(card.parameters)}`: {catalog.number(card, _DIMS):,} at 512 wide, 8 heads, 6 layers",
         "Evidence": _EVIDENCE[card.evidence],
+        **_side_inputs(card),
         **{label: _text(text) for label, text in sections.items()},
     }
     rows = "\n".join(f"| {label} | {text.replace('|', '&#124;')} |" for label, text in facts.items())
@@ -179,6 +180,12 @@ def method(name: str, costs: Costs, picture: str) -> str:
         f"## Options\n\n| option | allowed | default | meaning |\n|---|---|---|---|\n{options}\n\n"
         f"## Cost\n\n{cost}\n## Cite\n\n```bibtex\n{bibtex(card.citations)}\n```\n"
     )
+
+
+def _side_inputs(card: MethodCard) -> dict[str, str]:
+    """What the method reads beside the words."""
+    inputs = [f"`{side.name}` [{side.axes}] of the {side.of}" for side in card.side_inputs]
+    return {"Reads beside the words": ", ".join(inputs).replace("[", "\\[").replace("]", "\\]")} if inputs else {}
 
 
 def _text(text: str) -> str:

@@ -84,6 +84,7 @@ def test_a_frozen_encoder_stays_and_a_new_one_learns(runs):
     assert not new.encoder.layers[0].fc1.weight.equal(given["layers.0.fc1.weight"])
 
 
+@pytest.mark.slow
 def test_a_moved_word_is_learned_where_states_show_it(runs):
     """States that hold words and places in so many words are enough for the output layer."""
     import argparse

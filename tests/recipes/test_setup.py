@@ -12,7 +12,9 @@ from tests.recipes.process import ROOT
 
 def setup(folder, *arguments, **options):
     command = [folder / "recipes" / "setup", *arguments]
-    return subprocess.run(command, env={**os.environ, "PYTHON": sys.executable, **options}, capture_output=True, text=True)
+    return subprocess.run(
+        command, env={**os.environ, "PYTHON": sys.executable, "CHROMIUM": "none", **options}, capture_output=True, text=True
+    )
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ def test_a_folder_that_is_no_checkout(capsys, tmp_path):
 
 
 def test_a_machine_without_sphinx(capsys, tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "sphinx.application", None)
+    monkeypatch.setattr(build.importlib.util, "find_spec", lambda name: None)
     assert "pip install 'fairseq_posenc[site]'" in refusal(capsys, tmp_path / "out")
 
 

@@ -1,0 +1,41 @@
+"""Settings of Sphinx for the site; `posenc site` calls it with the pages that it has written."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from fairseq_posenc.version import __version__
+
+project = html_title = "fairseq_posenc"
+version = release = __version__
+copyright = "the authors of fairseq_posenc"
+language = "en"
+root_doc = "index"
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+myst_heading_anchors = 4
+suppress_warnings = ["misc.highlighting_failure", "toc.not_included"]
+html_theme = "furo"
+html_static_path = ["static"]
+html_css_files, html_js_files = ["site.css"], ["site.js"]
+html_copy_source = html_show_sphinx = False
+autodoc_typehints = "none"
+smartquotes = False
+highlight_language = "text"
+
+
+def as_plain_text(app: Any, what: str, name: str, item: Any, options: Any, lines: list[str]) -> None:
+    """Docstrings are plain text: an equation holds what reStructuredText would take for markup."""
+    found: list[str] = []
+    for line in lines:
+        if re.match(r"[A-Z][a-z]+: ", line):  # "Equation: ..." and what follows are paragraphs of their own
+            found.append("")
+        pieces = line.split("`")
+        if len(pieces) % 2:
+            pieces[::2] = [re.sub(r"([\\*_|<>])", r"\\\1", piece) for piece in pieces[::2]]
+        found.append("``".join(pieces) if len(pieces) % 2 else line.replace("`", "'"))
+    lines[:] = found
+
+
+def setup(app: Any) -> None:
+    app.connect("autodoc-process-docstring", as_plain_text)
