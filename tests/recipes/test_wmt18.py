@@ -37,7 +37,8 @@ def test_base_has_the_settings_of_tensor2tensor():
     (words, *_) = of("fairseq-train", commands("train"))
     expected = {
         "--arch": "posenc_transformer", "--encoder-position": "sinusoidal", "--dropout": "0.1", "--attention-dropout": "0.1",
-        "--activation-dropout": "0.1", "--label-smoothing": "0.1", "--adam-betas": "(0.9, 0.997)", "--adam-eps": "1e-9", "--lr": "1e-3",
+        "--activation-dropout": "0.1", "--label-smoothing": "0.1", "--adam-betas": "(0.9, 0.997)", "--adam-eps": "1e-9",
+        "--lr": "1e-3",
         "--lr-scheduler": "inverse_sqrt", "--warmup-updates": "8000", "--max-update": "250000", "--max-tokens": "4096",
         "--update-freq": "8", "--max-source-positions": "256", "--upsample-primary": "1",
     }  # fmt: skip
@@ -129,9 +130,11 @@ def state(found, pair="en-de", name="checkpoint_last.pt"):
 
 
 def prepared(found, pair="en-de"):
-    return {
-        path.name: path.read_bytes() for path in (found.out / "data" / pair).iterdir() if path.suffix in (".bin", ".idx", ".txt")
-    }
+    return contents(found.out / "data" / pair)
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".bin", ".idx", ".txt")}
 
 
 @pytest.mark.slow
@@ -170,24 +173,13 @@ def test_parts_and_one_file_train_the_same(whole, mirror, tmp_path):
     text = one.out / "text"
     command = [
         BIN / "fairseq-preprocess",
-        "--source-lang",
-        "en",
-        "--target-lang",
-        "de",
-        "--joined-dictionary",
-        "--destdir",
+        *"--source-lang en --target-lang de --joined-dictionary --destdir".split(),
         tmp_path / "x",
     ]
-    command += [
-        "--trainpref",
-        text / "train.sub",
-        "--validpref",
-        text / "valid.sub",
-        "--testpref",
-        text / "newstest2018.en-de.sub",
-    ]
+    for option, name in (("train", "train"), ("valid", "valid"), ("test", "newstest2018.en-de")):
+        command += [f"--{option}pref", text / f"{name}.sub"]
     subprocess.run(list(map(str, command)), check=True, capture_output=True)
-    theirs = {path.name: path.read_bytes() for path in (tmp_path / "x").iterdir() if path.suffix in (".bin", ".idx", ".txt")}
+    theirs = contents(tmp_path / "x")
     assert theirs == {name: body for name, body in prepared(one).items() if name != "corpus.txt"}
 
 
@@ -224,15 +216,6 @@ def test_a_sentence_beyond_the_positions_is_found_before_training(whole, mirror,
 def test_too_large_a_part_is_refused(tmp_path):
     for language in ("en", "de"):
         (tmp_path / f"train.{language}").write_text("a b\n")
-    command = [
-        BIN / "python",
-        "recipes/lib/parts.py",
-        str(1 << 30),
-        tmp_path / "dict",
-        tmp_path / "list",
-        tmp_path / "train",
-        "en",
-        "de",
-    ]
-    done = subprocess.run(list(map(str, command)), cwd=ROOT, capture_output=True, text=True)
+    command = f"{BIN}/python recipes/lib/parts.py {1 << 30} {tmp_path}/dict {tmp_path}/list {tmp_path}/train en de"
+    done = subprocess.run(command.split(), cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 1 and "is the most" in done.stderr and not (tmp_path / "list").exists()
