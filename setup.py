@@ -17,14 +17,25 @@ setup(
         "sacrebleu>=2.0",
         "sentencepiece",
         "subword-nmt>=0.3.8",
+        "conllu>=5.0",  # trees for methods that read them
+        "tqdm",
         "pydantic>=2.5",  # the schema of score.json
         "tensorboard",
         "tabulate",
         "matplotlib>=3.7",
     ],
     extras_require={
+        "floater": ["torchdiffeq>=0.2.3"],  # the solver of one method
         # transformers and x-transformers are oracles of the parity tests: pinned ones, whose position code they know
-        "test": ["pytest", "pytest-xdist", "hypothesis", "ruff", "transformers==4.46.3", "x-transformers==2.31.10"],
+        "test": [
+            "pytest",
+            "pytest-xdist",
+            "hypothesis",
+            "ruff",
+            "torchdiffeq>=0.2.3",
+            "transformers==4.46.3",
+            "x-transformers==2.31.10",
+        ],
     },
     entry_points={"console_scripts": ["posenc = fairseq_posenc.cli:main"]},
 )

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from . import registry
 
 #: the name of the fairseq model, and of the architecture whose specs are options
 MODEL = "posenc_transformer"
+#: the same of the Transformer whose hidden states are complex
+COMPLEX_MODEL = "posenc_complex_transformer"
+#: the name of the fairseq task whose batches carry side inputs
+TASK = "posenc_translation"
 
 
 @dataclass(frozen=True)
@@ -33,11 +38,24 @@ SIZES = {
 
 @dataclass(frozen=True)
 class Architecture:
-    """The spec of every site, a size, and whether all layers of a stack are one."""
+    """The spec of every site, a size, whether all layers of a stack are one, the fairseq model, and further options of it."""
 
     specs: Mapping[str, str]
     size: Size
     tied_layers: bool = False
+    model: str = MODEL
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _beside_methods(size: Size) -> Iterator[tuple[str, Architecture]]:
+    """The architectures that are more than a method."""
+    sites = {site: "complex:frequencies=dimension,learned=false" for site in ("encoder", "decoder")}
+    yield COMPLEX_MODEL, Architecture({**sites, "cross": "none"}, size, model=COMPLEX_MODEL)
+    # tensor2tensor's limit of steps is twice its number of layers
+    steps = {f"{side}_layers": 2 * size.layers for side in ("encoder", "decoder")}
+    halting = {f"{side}_halting": "continue" for side in ("encoder", "decoder")}
+    universal = registry.card("universal")
+    yield "posenc_universal_halting", Architecture(universal.specs, size, universal.tied_layers, options={**steps, **halting})
 
 
 def architectures() -> Iterator[tuple[str, Architecture]]:
@@ -46,3 +64,5 @@ def architectures() -> Iterator[tuple[str, Architecture]]:
         yield MODEL + suffix, Architecture({"encoder": "sinusoidal", "decoder": "sinusoidal", "cross": "none"}, size)
         for card in map(registry.card, registry.names()):
             yield f"posenc_{card.name}{suffix}", Architecture(card.specs, size, card.tied_layers)
+        for name, architecture in _beside_methods(size):
+            yield name + suffix, architecture

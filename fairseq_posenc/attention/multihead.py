@@ -68,8 +68,7 @@ class Attention(nn.Module):
             out, weights = kernel(positions, ctx, q, k, v, mask)
             if mask.fully_masked is not None:
                 out = out.masked_fill(mask.fully_masked, 0.0)
-        # [B, H, T, D] -> [B, T, C]
-        return self.out_proj(out.transpose(1, 2).flatten(2)), weights
+        return self._merged(out), weights
 
     def project(
         self, positions: SitePositions, ctx: AttentionContext, query: Tensor, key: Tensor, value: Tensor
@@ -100,6 +99,9 @@ class Attention(nn.Module):
     def _heads(self, projection: nn.Linear | None, x: Tensor) -> Tensor:
         x = x if projection is None else projection(x)
         return x.unflatten(-1, (self.num_heads, -1)).transpose(-3, -2)  # [B, T, C] -> [B, H, T, D]
+
+    def _merged(self, out: Tensor) -> Tensor:
+        return self.out_proj(out.transpose(1, 2).flatten(2))  # [B, H, T, D] -> [B, T, C]
 
     def fused(
         self, positions: SitePositions, ctx: AttentionContext, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask

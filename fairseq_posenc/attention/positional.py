@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from .. import spec as specs
-from ..core import AttentionContext, Dims, PositionError, Positions, State
+from ..core import AttentionContext, Dims, PositionError, Positions, SideInputs, State
 from ..core.hooks import OUTSIDE_ATTENTION
 from .mask import AttentionMask
 from .multihead import Attention
@@ -21,6 +22,7 @@ class PositionalAttention(Attention):
     Shapes: query [T, B, C], key and value [S, B, C] -> output [T, B, C] and weights [B, T, S] or None.
     `key_padding_mask` is bool [B, S], True at padding on either side; `attn_mask` is [T, S], True where a query may not look,
     or added to the scores. With site="decoder" it is causal by itself; with an incremental state, queries are the newest steps.
+    `side_inputs` are what methods read beside the words, by name, with a place for every column.
     Errors: PositionError for a wrong spec, a sentence too long, or a mask that the method's own kernel cannot use.
     """
 
@@ -48,10 +50,12 @@ class PositionalAttention(Attention):
         attn_mask: Tensor | None = None,
         incremental_state: dict | None = None,
         need_weights: bool = True,
+        side_inputs: Mapping[str, Tensor] | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         query, key, value = (x.transpose(0, 1) for x in (query, key, value))  # [T, B, C] -> [B, T, C]
         state = None if incremental_state is None else self._state(incremental_state)
-        ctx = self.positions.begin(self._context(query, key, key_padding_mask, state), query.size(0))
+        side = SideInputs(side_inputs, self.positions.side_inputs)
+        ctx = self.positions.begin(self._context(query, key, key_padding_mask, state).replace(side=side), query.size(0))
         mask = _with_mask(self.positions.mask(ctx), attn_mask, self.positions)
         out, weights = super().forward(self.positions, ctx, query, key, value, mask, need_weights)
         return out.transpose(0, 1), None if weights is None or not need_weights else weights.mean(1)
@@ -62,8 +66,12 @@ class PositionalAttention(Attention):
         key: Tensor,
         query_positions: Tensor | None = None,
         key_positions: Tensor | None = None,
+        side_inputs: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
-        """Logits after scaling and before any mask: [T, B, C], [S, B, C] and positions [T], [S] or [B, .] -> [B, H, T, S]."""
+        """Logits after scaling and before any mask: [T, B, C], [S, B, C] and positions [T], [S] or [B, .] -> [B, H, T, S].
+
+        Side inputs of every two words are those of these queries and keys.
+        """
         query, key = query.transpose(0, 1), key.transpose(0, 1)
         sides = [
             Positions.counted(0, x.size(1), x.device) if ids is None else Positions(ids.reshape(-1, x.size(1)))
@@ -71,6 +79,7 @@ class PositionalAttention(Attention):
         ]
         dims = self.positions.dims
         ctx = AttentionContext(*sides, causal=dims.causal, cross=dims.cross, inputs=(query, key), project=self.project_one)
+        ctx = ctx.replace(side=SideInputs(side_inputs, self.positions.side_inputs))
         ctx = self.positions.begin(ctx, len(query))
         if self.positions.uses("attend", 0):
             raise PositionError("the method has a kernel of its own and no scores")
@@ -102,13 +111,21 @@ class PositionalAttention(Attention):
 
 
 def build_attention(
-    spec: str, embed_dim: int, num_heads: int, *, site: str = "encoder", max_positions: int = 1024, dropout: float = 0.0
+    spec: str,
+    embed_dim: int,
+    num_heads: int,
+    *,
+    site: str = "encoder",
+    max_positions: int = 1024,
+    dropout: float = 0.0,
+    relations: int = 0,
 ) -> PositionalAttention:
     """Builds an attention with the positions of a spec; raises PositionError where the spec cannot serve it.
 
-    `need_weights=True`, the default of a call, makes all scores; need_weights=False is faster and smaller.
+    `need_weights=True`, the default of a call, makes all scores; need_weights=False is faster and smaller. `relations` is the
+    number of relations between words, for methods that read them.
     """
-    dims = Dims(embed_dim, num_heads, 1, max_positions, max_positions).at(site)
+    dims = Dims(embed_dim, num_heads, 1, max_positions, max_positions, relations=relations).at(site)
     methods = specs.build(spec, dims, site)
     for method in methods:
         if method.hooks & OUTSIDE_ATTENTION:

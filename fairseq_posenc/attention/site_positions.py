@@ -36,6 +36,7 @@ class SitePositions(nn.Module):
         for layer, users in enumerate(self._users):
             plain = {hook: [method for method, _ in found] for hook, found in users.items()}
             refuse_contradictions(plain, dims, self.projections(layer))
+        self._refuse_positions_past_tables()
         self._scales = [
             next((method.scale(dims.head_dim) for method, _ in users.get("scale", ())), default_scale(dims.head_dim))
             for users in self._users
@@ -50,6 +51,17 @@ class SitePositions(nn.Module):
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
         self.upgrade_state_dict_named(state_dict, prefix.removesuffix("."))
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def _refuse_positions_past_tables(self) -> None:
+        """Raises PositionError where one method changes positions to some that another one has no room for."""
+        for moving in self._before_layers["positions"]:
+            needed = moving.reach(self.dims.max_positions)
+            for other in self.methods:
+                if other is not moving and other.limit is not None and needed > other.limit:
+                    raise PositionError(
+                        f"{moving.card.name} turns the {self.dims.max_positions} positions of a sentence into up to {needed:g}, "
+                        f"and {other.card.name} has {other.limit}; put a method beside it that has no limit (posenc list)"
+                    )
 
     # -- what the methods need ---------------------------------------------------------------------------------------
 
@@ -143,21 +155,22 @@ class SitePositions(nn.Module):
             if method.card.side_inputs:
                 ctx.side.require(method.card.side_inputs, f"{method.card.name} ({self.site})")
         if self._before_layers["positions"]:
-            keys = self.positions(ctx.keys, rows)
+            keys = self.positions(ctx.keys, rows, ctx)
             if ctx.cross or keys is ctx.keys:
-                queries = self.positions(ctx.queries, rows)
+                queries = self.positions(ctx.queries, rows, ctx)
             else:  # of the same tokens as the last keys
                 queries = Positions(keys.ids[:, keys.ids.size(1) - ctx.queries.ids.size(1) :])
             ctx = ctx.replace(queries=queries, keys=keys)
         ctx = self.at_layer(ctx, ctx.layer).replace(cache={})
-        drawing = self._before_layers["draw"]
-        return ctx.replace(noise={method: method.draw(self._seen_by(method, ctx, ctx.layer)) for method in drawing})
+        drawing, preparing = self._before_layers["draw"], self._before_layers["prepare"]
+        ctx = ctx.replace(noise={method: method.draw(self._seen_by(method, ctx, ctx.layer)) for method in drawing})
+        return ctx.replace(prepared={method: method.prepare(self._seen_by(method, ctx, ctx.layer)) for method in preparing})
 
-    def positions(self, at: Positions, rows: int) -> Positions:
+    def positions(self, at: Positions, rows: int, ctx: AttentionContext) -> Positions:
         """The ids that the methods see: drawn for each sentence in training, the same as given in evaluation."""
         given = ids = at.ids.expand(rows, -1) if self.training else at.ids
         for method in self._before_layers["positions"]:
-            ids = method.positions(ids)
+            ids = method.positions(ids, ctx)
         return at if ids is given else Positions(ids)
 
     def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:

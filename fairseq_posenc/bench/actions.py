@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Callable
 
 import torch
@@ -11,6 +12,8 @@ from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor, nn
 
 from ..attention.positional import build_attention
+from ..core import PositionMethod
+from ..data.side import examples
 from .models import WORDS, Variant, dictionary
 
 Action = Callable[[], Any]
@@ -27,13 +30,24 @@ def sentences(batch: int, length: int, device: torch.device) -> tuple[Tensor, Te
     return source.to(device), target.to(device)
 
 
+def extras(methods: Iterable[PositionMethod], source: Tensor) -> dict[str, Any]:
+    """What a model is given beside tokens, where its methods read more: random trees, and outputs as long as the sentences."""
+    methods = examples.with_side_inputs(methods)
+    if not methods:
+        return {}
+    sentences = [examples.random_sentence(row[row.ne(_PAD)].tolist()) for row in source.cpu()]
+    made = examples.side_inputs(methods, sentences, source.size(1), bool(source[:, 0].eq(_PAD).any()))
+    return {"side_inputs": {name: tensor.to(source.device) for name, tensor in made.items()}}
+
+
 def training(model: nn.Module, source: Tensor, target: Tensor) -> Action:
     """A training step: forward, loss, backward, and the optimiser's step."""
+    given = extras(_methods(model), source)
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-6, eps=1e-4)  # float16 rounds a smaller eps to 0
 
     def step() -> None:
         model.train()
-        logits, _ = model(source, None, target)
+        logits, _ = model(source, None, target, **given)
         F.cross_entropy(logits.flatten(0, 1).float(), target.flatten()).backward()
         optimiser.step()
         optimiser.zero_grad()
@@ -43,11 +57,12 @@ def training(model: nn.Module, source: Tensor, target: Tensor) -> Action:
 
 def inference(model: nn.Module, source: Tensor, target: Tensor) -> Action:
     """A forward pass in evaluation."""
+    given = extras(_methods(model), source)
 
     @torch.no_grad()
     def forward() -> None:
         model.eval()
-        model(source, None, target)
+        model(source, None, target, **given)
 
     return forward
 
@@ -56,7 +71,7 @@ def decoding(model: nn.Module, source: Tensor, steps: int, beam: int = 4) -> Act
     """Beam search of a fixed number of steps, prepared as by fairseq-generate; the model cannot be trained afterwards."""
     model.make_generation_fast_(need_attn=False)
     generator = SequenceGenerator([model], dictionary(), beam_size=beam, max_len_a=0, max_len_b=steps, min_len=steps - 2)
-    sample = {"net_input": {"src_tokens": source, "src_lengths": source.ne(_PAD).sum(1)}}
+    sample = {"net_input": {"src_tokens": source, "src_lengths": source.ne(_PAD).sum(1), **extras(_methods(model), source)}}
 
     def generate() -> None:
         model.eval()
@@ -71,14 +86,20 @@ def attention(variant: Variant, width: int, heads: int, length: int, device: tor
     if variant.specs is None:
         module: nn.Module = MultiheadAttention(width, heads, self_attention=True)
     else:
-        module = build_attention(variant.specs["encoder"], width, heads, max_positions=length)
+        module = build_attention(variant.specs["encoder"], width, heads, max_positions=length, relations=examples.RELATIONS)
+    methods = [] if variant.specs is None else module.positions.methods
+    given = extras(methods, _FIRST + torch.arange(length, device=device)[None])
     module.to(device, dtype)
     x = torch.randn(length, 1, width, device=device, dtype=dtype, requires_grad=True)
 
     def both_ways() -> None:
-        out, _ = module(x, x, x, need_weights=False)
+        out, _ = module(x, x, x, need_weights=False, **given)
         out.float().square().mean().backward()
         module.zero_grad()
         x.grad = None
 
     return both_ways
+
+
+def _methods(model: nn.Module) -> list[PositionMethod]:
+    return [module for module in model.modules() if isinstance(module, PositionMethod)]

@@ -16,6 +16,7 @@ from .. import registry
 from ..architectures import SIZES
 from ..core import Dims
 from ..core.hooks import OUTSIDE_ATTENTION
+from ..data.side.examples import RELATIONS
 from ..spec import build as build_methods
 from ..spec import parse
 
@@ -48,7 +49,7 @@ class Variant:
         """Whether one attention alone shows what the encoder's methods cost: none of them acts on hidden states outside of it."""
         if self.specs is None:
             return True
-        methods = build_methods(self.specs["encoder"], Dims(width, heads), "encoder")
+        methods = build_methods(self.specs["encoder"], Dims(width, heads, relations=RELATIONS), "encoder")
         return any(method.hooks for method in methods) and not any(method.hooks & OUTSIDE_ATTENTION for method in methods)
 
 
@@ -71,7 +72,10 @@ def build(variant: Variant, size: str, positions: int, device: torch.device, dty
         setattr(args, f"{site}_position", spec)
     args.tie_encoder_layers = args.tie_decoder_layers = variant.tied
     ARCH_CONFIG_REGISTRY[arch](args)
+    args.relations = RELATIONS
     words = dictionary()
-    task: Any = SimpleNamespace(source_dictionary=words, target_dictionary=words, cfg=Namespace(left_pad_target=False))
+    task: Any = SimpleNamespace(
+        source_dictionary=words, target_dictionary=words, cfg=Namespace(left_pad_target=False), side_inputs={}
+    )
     torch.manual_seed(1)
     return ARCH_MODEL_REGISTRY[arch].build_model(args, task).to(device, dtype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from .. import registry
-from ..architectures import SIZES
+from ..architectures import MODEL, SIZES, Architecture, architectures
 from ..core import SITES, Dims, PositionError
 from ..spec import build, parse
 from . import positive
@@ -53,7 +53,7 @@ def check(methods: list[str], dims: Dims) -> dict[str, dict[str, str]]:
         except PositionError as error:
             problems.append(str(error))
             continue
-        model = (_tied(name), *(parse(spec, site).signature for site, spec in specs.items()))
+        model = (_beside_specs(name), *(parse(spec, site).signature for site, spec in specs.items()))
         other = models.setdefault(model, name)
         if other == name and name not in checked:
             checked[name] = specs
@@ -69,11 +69,19 @@ def check(methods: list[str], dims: Dims) -> dict[str, dict[str, str]]:
 def specs_of(name: str) -> dict[str, str]:
     """The spec at every site: of an architecture posenc_NAME, or of a spec that stands for encoder and decoder."""
     if name.startswith(PREFIX):
+        return dict(_architecture(name).specs)
+    return {site: name if site in SELF_ATTENTION else "none" for site in SITES}
+
+
+def _architecture(name: str) -> Architecture:
+    """An architecture without a size whose specs are no options; raises PositionError with the nearest name."""
+    found = dict(architectures()).get(name)
+    if found is None or name == MODEL or any(suffix and name.endswith(suffix) for suffix in SIZES):
         try:
-            return registry.card(name[len(PREFIX) :]).specs
+            registry.card(name[len(PREFIX) :])
         except PositionError as error:
             raise PositionError(f"architecture {name!r}: {error}; give it as {PREFIX}NAME, without a size") from None
-    return {site: name if site in SELF_ATTENTION else "none" for site in SITES}
+    return found
 
 
 def _expand(methods: list[str]) -> list[tuple[str, bool]]:
@@ -85,6 +93,7 @@ def _expand(methods: list[str]) -> list[tuple[str, bool]]:
     ]
 
 
-def _tied(name: str) -> bool:
-    """Whether the layers of a stack share their parameters."""
-    return name.startswith(PREFIX) and registry.card(name[len(PREFIX) :]).tied_layers
+def _beside_specs(name: str) -> tuple:
+    """What makes a model beside its specs and its size."""
+    architecture = _architecture(name) if name.startswith(PREFIX) else Architecture({}, SIZES[""])
+    return architecture.tied_layers, architecture.model, *architecture.options.items()

@@ -10,13 +10,16 @@ from .card import SITES, MethodCard, Options, option
 from .dims import Dims
 from .errors import PositionError
 from .formula import shared_by_layers
-from .sentence import Sentence
+from .sentence import END_RELATION, FIRST_RELATION, UNKNOWN_RELATION, Sentence
 from .side import SideInput, SideInputs
 
 _WITH_TORCH = {"AttentionContext": "context", "Positions": "context", "PositionMethod": "method", "State": "state"}
 
 __all__ = [
+    "END_RELATION",
+    "FIRST_RELATION",
     "SITES",
+    "UNKNOWN_RELATION",
     "AttentionContext",
     "Dims",
     "MethodCard",

@@ -61,8 +61,11 @@ class AttentionContext:
     state: State | None = None
     side: SideInputs = dataclasses.field(default_factory=SideInputs)
     noise: Mapping[Any, Any] = dataclasses.field(default_factory=dict)  # method -> what its `draw` gave this forward
+    prepared: Mapping[Any, Any] = dataclasses.field(default_factory=dict)  # method -> what its `prepare` made for this forward
     cache: dict = dataclasses.field(default_factory=dict)  # of one forward
+    pair_draws: dict[str, Tensor] = dataclasses.field(default_factory=dict)  # [B, ...], what both sides of a sentence pair share
     losses: dict[str, Tensor] = dataclasses.field(default_factory=dict)  # of one forward; see add_loss
+    means: dict[str, Tensor] = dataclasses.field(default_factory=dict)  # of one forward; see add_mean
 
     def replace(self, **changes: Any) -> AttentionContext:
         return dataclasses.replace(self, **changes)
@@ -70,6 +73,10 @@ class AttentionContext:
     def add_loss(self, name: str, value: Tensor) -> None:
         """Adds [B], a number for every sentence in the unit of its summed cross-entropy, to what the training minimises."""
         self.losses[name] = value if name not in self.losses else self.losses[name] + value
+
+    def add_mean(self, name: str, total: Tensor, count: Tensor) -> None:
+        """Logs a mean over all that this batch has of something: its sums in every sentence [B], and how many are summed [B]."""
+        self.means[name] = torch.stack([total.detach(), count.to(total.dtype)], 1)  # [B, 2]
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """What `make` gives, made once a forward for all layers that ask with the same key; it must hold no gradient."""

@@ -1,8 +1,9 @@
 """Formulas of cards: how many parameters a method has, as an expression that can be read, evaluated and tested (no torch).
 
 Letters: d width, h heads, d_h width of a head, L layers of the stack that use the method, n and m the largest numbers of
-positions of queries and keys (they differ in cross-attention alone), causal and cross as in `Dims`; `tables`, how many tables a
-stack has by the option `share` (L h for none, L for heads, h for layers, 1 for all); and every option by its name.
+positions of queries and keys (they differ in cross-attention alone), causal, cross and relations as in `Dims`; `tables`, how many
+tables a stack has by the option `share` (L h for none, L for heads, h for layers, 1 for all); V, words of the dictionary; and
+every option by its name.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ def evaluate(formula: str, options: Any, dims: Dims) -> int:
     """The value of a formula for these options and sizes."""
     layers, heads = owners(getattr(options, "share", "none"), dims)
     letters = {
+        "V": dims.vocab_size,
         "d": dims.embed_dim,
         "h": dims.num_heads,
         "d_h": dims.head_dim,
@@ -35,11 +37,13 @@ def evaluate(formula: str, options: Any, dims: Dims) -> int:
         "n": dims.max_positions,
         "m": dims.max_key_positions,
         "padding_idx": dims.padding_idx,
+        "relations": dims.relations,
         "causal": dims.causal,
         "cross": dims.cross,
         "tables": layers * heads,
         "shared_by_layers": shared_by_layers(getattr(options, "share", "none")),
         "max": max,
+        "min": min,
     }
     return int(eval(formula, {"__builtins__": {}}, {**letters, **vars(options)}))
 

@@ -48,6 +48,7 @@ def _hook(phase: Phase, kind: Kind, *projections: str) -> Hook:
 HOOKS: dict[str, Hook] = {
     "positions": _hook(Phase.START, Kind.CHAIN),
     "draw": _hook(Phase.START, Kind.EACH),
+    "prepare": _hook(Phase.START, Kind.EACH),
     "embed": _hook(Phase.INPUT, Kind.CHAIN),
     "before_layer": _hook(Phase.LAYER, Kind.CHAIN),
     "query_input": _hook(Phase.ATTENTION_INPUT, Kind.CHAIN, "query"),

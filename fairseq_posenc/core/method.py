@@ -81,14 +81,22 @@ class PositionMethod(nn.Module):
         """The same for key positions; differs in cross-attention alone."""
         return self.dims.max_key_positions if self.card.extrapolation == "error" else None
 
+    def reach(self, positions: int) -> float:
+        """How many positions other methods meet where `positions` has changed those of a sentence of this many."""
+        return positions
+
     # -- hooks, in the order of a forward ----------------------------------------------------------------------------
 
-    def positions(self, ids: Tensor) -> Tensor:
-        """[B, T] -> same, may become float; drawn once per batch in training, the identity in evaluation (of [1, T])."""
+    def positions(self, ids: Tensor, ctx: AttentionContext) -> Tensor:
+        """[B, T] -> same, may become float; drawn once per batch in training, not drawn in evaluation (of [1, T])."""
         return ids
 
     def draw(self, ctx: AttentionContext) -> Any:
         """-> noise that the hooks of this forward share; once, before the layers; read as ctx.noise[self]."""
+        raise NotImplementedError
+
+    def prepare(self, ctx: AttentionContext) -> Any:
+        """-> what all hooks of this forward share and what may hold a gradient; once, before the layers; ctx.prepared[self]."""
         raise NotImplementedError
 
     def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:

@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import numpy as np
 
+#: numbers of relations, as fairseq's dictionaries number symbols: that of `</s>` to the root, one that the training data does
+#: not have, and the first of those that it has (0 and 1 stand for nothing)
+END_RELATION, UNKNOWN_RELATION, FIRST_RELATION = 2, 3, 4
+
 
 @dataclass(frozen=True)
 class Sentence:

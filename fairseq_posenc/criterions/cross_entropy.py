@@ -15,11 +15,13 @@ from torch import Tensor
 from . import CRITERION
 
 _PREFIX = "loss_of_"
+#: before the name of a mean: what is summed, and how many
+_SUM, _COUNT = "sum_of_", "count_of_"
 
 
 @register_criterion(CRITERION, dataclass=LabelSmoothedCrossEntropyCriterionConfig)
 class CrossEntropyWithLosses(LabelSmoothedCrossEntropyCriterion):
-    """fairseq's label_smoothed_cross_entropy plus the losses that methods add with `ctx.add_loss`, each logged by its name."""
+    """fairseq's label_smoothed_cross_entropy plus what `ctx.add_loss` adds; logs it, and the means of `ctx.add_mean`."""
 
     def forward(self, model: Any, sample: dict, reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
         """-> the loss to minimise, the size that it is divided by, and what is logged."""
@@ -35,6 +37,8 @@ class CrossEntropyWithLosses(LabelSmoothedCrossEntropyCriterion):
             "nsentences": sample["target"].size(0),
             "sample_size": sample_size,
             **{_PREFIX + name: value.data for name, value in added.items()},
+            **{_SUM + name: pairs[:, 0].sum().data for name, pairs in net_output[1].get("means", {}).items()},
+            **{_COUNT + name: pairs[:, 1].sum().data for name, pairs in net_output[1].get("means", {}).items()},
         }
         if self.report_accuracy:
             correct, total = self.compute_accuracy(model, net_output, sample)
@@ -45,6 +49,10 @@ class CrossEntropyWithLosses(LabelSmoothedCrossEntropyCriterion):
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
         super().reduce_metrics(logging_outputs)
         size = sum(logged.get("sample_size", 0) for logged in logging_outputs)
-        for name in sorted({name for logged in logging_outputs for name in logged if name.startswith(_PREFIX)}):
-            total = sum(logged.get(name, 0) for logged in logging_outputs)
-            metrics.log_scalar(name.removeprefix(_PREFIX), total / size, size, round=3)
+        total = lambda name: sum(logged.get(name, 0) for logged in logging_outputs)  # noqa: E731
+        for name in sorted({name for logged in logging_outputs for name in logged}):
+            if name.startswith(_PREFIX):
+                metrics.log_scalar(name.removeprefix(_PREFIX), total(name) / size, size, round=3)
+            if name.startswith(_SUM) and total(_COUNT + name.removeprefix(_SUM)) > 0:
+                mean = name.removeprefix(_SUM)
+                metrics.log_scalar(mean, total(name) / total(_COUNT + mean), total(_COUNT + mean), round=3)

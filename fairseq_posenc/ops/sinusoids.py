@@ -10,19 +10,21 @@ from torch import Tensor, nn
 from ..core import Positions
 
 
-def frequencies(count: int, width: int, grid: str, base: float = 10000.0) -> Tensor:
-    """The first `count` angular frequencies of sinusoids of `width` channels, in float64.
+def frequencies(count: int, width: int, grid: str, base: float | Tensor = 10000.0) -> Tensor:
+    """The first `count` angular frequencies of sinusoids of `width` channels, in float64; bases [...] give [..., count].
 
     grid: "paper" is base^(-2k/width), Vaswani et al. (2017); "fairseq" is base^(-k/(width//2 - 1)), whose last is 1/base.
     """
-    k = torch.arange(count, dtype=torch.float64)
+    given = isinstance(base, Tensor)
+    k = torch.arange(count, dtype=torch.float64, device=base.device if given else None)
     exponent = 2 * k / width if grid == "paper" else k / max(width // 2 - 1, 1)
-    return torch.exp(-math.log(base) * exponent)
+    return torch.exp(-(base.double().log().unsqueeze(-1) if given else math.log(base)) * exponent)
 
 
-def sinusoid(positions: Tensor, width: int, layout: str, grid: str, base: float = 10000.0) -> Tensor:
+def sinusoid(positions: Tensor, width: int, layout: str, grid: str, base: float | Tensor = 10000.0) -> Tensor:
     """Sines and cosines of positions, [...] -> [..., width] in float32; the last channel of an odd width is zero.
 
+    base: one for all, or bases [...] that are broadcast to the positions.
     layout: "interleaved" is each sine beside its cosine, "halves" all sines before all cosines.
     """
     half = width // 2
@@ -35,21 +37,31 @@ def sinusoid(positions: Tensor, width: int, layout: str, grid: str, base: float 
 class SinusoidTable(nn.Module):
     """Sinusoids of positions, of which the first `rows` are kept; others are computed.
 
-    The table is stored as integers of the same bits, so that `.half()` cannot round it. `origin` is added to all positions.
+    The table is stored as integers of the same bits, so that `.half()` cannot round it. `origin` is added to all positions, which
+    are then multiplied by `step`.
     """
 
-    def __init__(self, rows: int, width: int, layout: str, grid: str, base: float = 10000.0, origin: int = 0):
+    def __init__(self, rows: int, width: int, layout: str, grid: str, base: float = 10000.0, origin: int = 0, step: float = 1.0):
         super().__init__()
         self.form = (width, layout, grid, base)
-        self.origin = origin
-        table = sinusoid(torch.arange(origin, origin + rows), *self.form)
+        self.origin, self.step = origin, step
+        table = self._waves(torch.arange(rows))
         self.register_buffer("bits", table.view(torch.int32), persistent=False)
 
     def forward(self, at: Positions) -> Tensor:
         """[B or 1, T] -> [B or 1, T, width] in float32."""
         if at.start is None or at.start + at.ids.size(1) > self.bits.size(0):
-            return sinusoid(at.ids + self.origin, *self.form)
+            return self._waves(at.ids)
         return self.rows[at.start : at.start + at.ids.size(1)].unsqueeze(0)
+
+    def of_words(self, numbers: Tensor) -> Tensor:
+        """Sinusoids of numbers [B, S] that are at most those of words, such as depths: [B, S, width] in float32."""
+        if numbers.size(1) > self.bits.size(0):
+            return self._waves(numbers)
+        return self.rows[numbers]
+
+    def _waves(self, ids: Tensor) -> Tensor:
+        return sinusoid((ids + self.origin).double() * self.step, *self.form)
 
     @property
     def rows(self) -> Tensor:

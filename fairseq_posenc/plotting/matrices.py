@@ -1,4 +1,7 @@
-"""What the positions of one site do to attention, as numbers: a matrix over queries and keys of constant content."""
+"""What the positions of one site do to attention, as numbers: a matrix over queries and keys of constant content.
+
+What methods read of the structure of a sentence is that of a random tree, always the same.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,9 @@ from torch import Tensor
 
 from ..attention.multihead import Attention
 from ..attention.site_positions import SitePositions
-from ..core import AttentionContext, Dims, Positions
+from ..core import AttentionContext, Dims, Positions, SideInputs
 from ..core.hooks import IN_MATRIX, Kind, Phase, hooks_where
+from ..data.side import examples
 
 COSINE = "cosine of position vectors"
 SCORE = "score"
@@ -104,9 +108,11 @@ def _context(positions: SitePositions, length: int, layer: int, content: Content
     tokens = torch.full((1, length), dims.padding_idx + 1)
     if "</s>" in dims.words:
         tokens.fill_(dims.words["</s>"] + 1)[:, _SEGMENT - 1 :: _SEGMENT] = dims.words["</s>"]
+    sentence = examples.random_sentence(range(length), dims.relations or examples.RELATIONS)
+    side = examples.side_inputs(positions.methods, [sentence], length)
     ctx = AttentionContext(
         at, at, layer=layer, causal=dims.causal, cross=dims.cross, tokens=tokens, project=content.project,
-        inputs=tuple(x.expand(1, length, -1) for x in content.hidden),
+        inputs=tuple(x.expand(1, length, -1) for x in content.hidden), side=SideInputs(side, positions.side_inputs),
     )  # fmt: skip
     return positions.begin(ctx)
 

@@ -13,6 +13,7 @@ import torch
 from .. import registry
 from ..attention.site_positions import SitePositions
 from ..core import SITES, Dims, PositionError
+from ..data.side.examples import RELATIONS
 from ..spec import build, parse
 from .matrices import Content
 
@@ -45,7 +46,7 @@ def fresh(spec: str, site: str, length: int, layer: int = 0, seed: int | None = 
     """
     named = [number for method in parse(spec, site).methods for number in method.options.layers or ()]
     longest = max(length, _POSITIONS)
-    dims = Dims(_WIDTH, _HEADS, max([layer, *named]) + 1, longest, longest, words={"</s>": 2}).at(site)
+    dims = Dims(_WIDTH, _HEADS, max([layer, *named]) + 1, longest, longest, words={"</s>": 2}, relations=RELATIONS).at(site)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(_SEED)
         positions = SitePositions(build(spec, dims, site), dims, site)

@@ -29,6 +29,12 @@ def test_an_architecture_has_its_own_spec_at_every_site(capsys):
     ]
 
 
+def test_an_architecture_may_be_more_than_its_specs(capsys):
+    found = lines(capsys, "posenc_universal", "posenc_universal_halting", "posenc_complex_transformer", "--size", "tiny")
+    assert [name for name, *_ in found] == ["posenc_universal", "posenc_universal_halting", "posenc_complex_transformer"]
+    assert found[0][1:] == found[1][1:]
+
+
 def test_all_is_every_architecture_once(capsys):
     """alibi_symmetric is at the decoder what alibi is, so its architecture is that of alibi."""
     found = [name for name, *_ in lines(capsys, "all", "--size", "tiny", "--length", "64")]

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 import fairseq_posenc as posenc
 from fairseq_posenc import spec as parsing
 from fairseq_posenc.core import AttentionContext, PositionError, Positions
+from fairseq_posenc.data.side import examples
 
 from .cases import SMALL, Case
 from .models import close
@@ -19,7 +20,8 @@ from .models import close
 def attention(case: Case, seed: int = 36) -> nn.Module:
     """An attention of its own with position parameters away from their start, in float64."""
     torch.manual_seed(seed)
-    built = posenc.build_attention(case.spec, SMALL.embed_dim, SMALL.num_heads, site=case.site, max_positions=32).double()
+    sizes = {"max_positions": 32, "relations": SMALL.relations}
+    built = posenc.build_attention(case.spec, SMALL.embed_dim, SMALL.num_heads, site=case.site, **sizes).double()
     with torch.no_grad():
         for parameter in built.position.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.5)
@@ -39,6 +41,14 @@ def padding(keys: int, side: str) -> Tensor:
     return mask if side == "right" else mask.flip(1)
 
 
+def side_inputs(built: nn.Module, mask: Tensor) -> dict[str, Tensor]:
+    """What methods make of random trees, one for every row of a padding mask [B, S], beside the columns of the mask."""
+    methods = examples.with_side_inputs(built.positions.methods)
+    lengths = (~mask).sum(1).tolist() if methods else []
+    sentences = [examples.random_sentence(range(50 * row, 50 * row + length)) for row, length in enumerate(lengths)]
+    return examples.side_inputs(methods, sentences, mask.size(1), bool(mask[:, 0].any()))
+
+
 def check_kernels(case: Case) -> None:
     """The fused and the explicit path give the same output and the same gradients, with and without padding and a mask."""
     built = attention(case)
@@ -47,6 +57,7 @@ def check_kernels(case: Case) -> None:
         for limited in (False, True):
             x, source = inputs(case)
             given = {"key_padding_mask": None if side is None else padding(len(source), side)}
+            given["side_inputs"] = side_inputs(built, padding(len(source), side or "right") & (side is not None))
             if limited:
                 given["attn_mask"] = torch.randn(len(x), len(source), dtype=torch.float64)
             if limited and own_kernel:
@@ -72,7 +83,7 @@ def check_weights(case: Case) -> None:
     for side in ("right", "left"):
         x, source = inputs(case)
         hidden = padding(len(source), side)
-        out, weights = built(x, source, source, key_padding_mask=hidden)
+        out, weights = built(x, source, source, key_padding_mask=hidden, side_inputs=side_inputs(built, hidden))
         assert out.isfinite().all()
         if built.positions.uses("attend", 0):
             assert weights is None
@@ -123,14 +134,16 @@ def check_attention_padding(case: Case) -> None:
     x, source = inputs(case)
     keys = x if case.site != "cross" else source
     lengths = [(~row).sum() for row in padding(len(keys), "right")]
-    alone = []
+    alone, side_of_all = [], side_inputs(built, padding(len(keys), "right"))
     for row, length in enumerate(lengths):
         own = keys[:length, row : row + 1]
-        alone.append(built(own if keys is x else x[:, row : row + 1], own, own)[0][:, 0])
+        given = {name: tensor[row : row + 1, :length] for name, tensor in side_of_all.items()}
+        given = {name: x[:, :, :length] if built.positions.side_inputs[name].words == 2 else x for name, x in given.items()}
+        alone.append(built(own if keys is x else x[:, row : row + 1], own, own, side_inputs=given)[0][:, 0])
     for side in ("right", "left"):
         mask = padding(len(keys), side)
         moved = keys.clone() if side == "right" else _to_the_right(keys, lengths)
-        out, _ = built(moved if keys is x else x, moved, moved, key_padding_mask=mask)
+        out, _ = built(moved if keys is x else x, moved, moved, key_padding_mask=mask, side_inputs=side_inputs(built, mask))
         for row, expected in enumerate(alone):
             close(out[~mask[row], row] if keys is x else out[:, row], expected, 1e-9)
 
@@ -168,10 +181,12 @@ def check_scores(case: Case) -> None:
         with pytest.raises(PositionError, match="kernel of its own"):
             built.scores(x, keys)
         return
-    scores = built.scores(x, keys)
+    given = side_inputs(built, padding(len(keys), "right") & False)
+    scores = built.scores(x, keys, side_inputs=given)
     if not built.positions.uses("mask", 0):
         causal = torch.ones(len(x), len(keys), dtype=torch.bool).triu(1) & (case.site == "decoder")
         weights = scores.masked_fill(causal, float("-inf")).softmax(-1).mean(1)
-        close(built(x, keys, keys)[1], weights, 1e-9)
+        close(built(x, keys, keys, side_inputs=given)[1], weights, 1e-9)
     some, ids = torch.tensor([4, 6]), torch.arange(len(keys))
-    close(built.scores(x[some], keys, some, ids), scores[:, :, some], 1e-6)
+    of_some = {name: tensor[:, some] for name, tensor in given.items()}
+    close(built.scores(x[some], keys, some, ids, of_some), scores[:, :, some], 1e-6)

@@ -7,15 +7,16 @@ import functools
 from argparse import Namespace
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any, Optional
+from typing import Any, Callable
 
 import torch
 from fairseq.data import Dictionary
-from fairseq.models import ARCH_CONFIG_REGISTRY
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from torch import Tensor, nn
 
 import fairseq_posenc.plugin  # noqa: F401  registers the architectures
-from fairseq_posenc.core import Positions
+from fairseq_posenc.core import Positions, Sentence
+from fairseq_posenc.data.side import examples
 from fairseq_posenc.models.transformer.model import PositionTransformer
 
 from .cases import SMALL, Case
@@ -25,9 +26,17 @@ FIRST, LAST = 4, SMALL.vocab_size  # the real words of the dictionary
 END = 2
 TARGET_ROOM = 40  # words of the target that have side inputs
 
+#: what stands in the side files beside the words [S] of a source sentence
+Describe = Callable[[Tensor], Sentence]
+
 
 def build(
-    encoder: str = "none", decoder: str = "none", cross: str = "none", seed: int = 0, **changes: Any
+    encoder: str = "none",
+    decoder: str = "none",
+    cross: str = "none",
+    seed: int = 0,
+    arch: str = "posenc_transformer_tiny",
+    **changes: Any,
 ) -> PositionTransformer:
     """A model of two layers and width 16 without dropout, whose position parameters are not at their start values.
 
@@ -35,20 +44,22 @@ def build(
     hide one that reads padding.
     """
     args = Namespace(encoder_position=encoder, decoder_position=decoder, cross_position=cross)
-    ARCH_CONFIG_REGISTRY["posenc_transformer_tiny"](args)
+    ARCH_CONFIG_REGISTRY[arch](args)
     sizes = {"layers": 2, "embed_dim": SMALL.embed_dim, "attention_heads": SMALL.num_heads, "ffn_embed_dim": 24}
     given = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()}
     given.update(dropout=0.0, max_source_positions=SMALL.max_positions, max_target_positions=SMALL.max_positions)
+    given.update(relations=SMALL.relations)
     given.update(changes)
     given.setdefault("decoder_output_dim", given["decoder_embed_dim"])
     given.setdefault("decoder_input_dim", given["decoder_embed_dim"])
     vars(args).update(given)
     torch.manual_seed(seed)
-    model = PositionTransformer.build_model(args, _task())
+    model = ARCH_MODEL_REGISTRY[arch].build_model(args, _task())
     with torch.no_grad():
         for name, parameter in position_parameters(model).items():
-            # what sums over all positions would else grow with their number
-            parameter.add_(torch.randn_like(parameter), alpha=0.5 / (parameter.size(-1) ** 0.5 if "mixer" in name else 1))
+            # what sums over all positions, or integrates over them, would else grow with their number
+            large = "mixer" in name or "flow" in name
+            parameter.add_(torch.randn_like(parameter), alpha=0.5 / (parameter.size(-1) ** 0.5 if large else 1))
         for side in (model.encoder, model.decoder):
             side.embed_tokens.weight[PAD].normal_()
     return model.eval()
@@ -65,7 +76,7 @@ def _task() -> SimpleNamespace:
     words = Dictionary()
     for number in range(LAST - words.nspecial):
         words.add_symbol(f"w{number}")
-    return SimpleNamespace(source_dictionary=words, target_dictionary=words, cfg=Namespace(left_pad_target=False))
+    return SimpleNamespace(source_dictionary=words, target_dictionary=words, cfg=Namespace(left_pad_target=False), side_inputs={})
 
 
 def positions_by_site(model: PositionTransformer) -> dict[str, nn.Module]:
@@ -104,24 +115,30 @@ def batch(rows: list[Tensor], side: str = "right", extra: int = 0) -> Tensor:
 # --- running ---
 
 
-def encode(model: PositionTransformer, source: Tensor) -> dict[str, list[Tensor]]:
-    return model.encoder(source, side_inputs=side_inputs(model, source))
+def describe(words: Tensor) -> Sentence:
+    """A random tree over the words, always the same for the same words."""
+    return examples.random_sentence(words.tolist())
 
 
-def logits(model: PositionTransformer, source: Tensor, target: Tensor) -> Tensor:
-    return model(source, None, target, side_inputs=side_inputs(model, source))[0]
+def encode(model: PositionTransformer, source: Tensor, describe: Describe = describe) -> dict[str, list[Tensor]]:
+    return model.encoder(source, side_inputs=side_inputs(model, source, describe))
 
 
-def side_inputs(model: PositionTransformer, source: Tensor) -> Optional[dict]:
-    """What the case makes of every sentence, collated as a dataset does it: padded on the side of the tokens."""
-    if getattr(model, "side", None) is None:
-        return None
-    left_pad = bool(source[:, 0].eq(PAD).any())
-    made = [model.side(row[row.ne(PAD)]) for row in source]
-    declared = {**model.encoder.side_inputs}
-    lengths = {name: source.size(1) if side.of == "source" else TARGET_ROOM for name, side in declared.items()}
-    left = {name: left_pad and side.of == "source" for name, side in declared.items()}
-    return {name: side.collate([row[name] for row in made], lengths[name], left[name]) for name, side in declared.items()}
+def logits(model: PositionTransformer, source: Tensor, target: Tensor, describe: Describe = describe) -> Tensor:
+    return model(source, None, target, side_inputs=side_inputs(model, source, describe))[0]
+
+
+def side_inputs(model: PositionTransformer, source: Tensor, describe: Describe = describe) -> dict[str, Tensor]:
+    """What methods make of the sentences, and a probe of their words, collated as a dataset does: padded beside the tokens."""
+    rows, left_pad = [row[row.ne(PAD)] for row in source], bool(source[:, 0].eq(PAD).any())
+    made = [] if getattr(model, "side", None) is None else [model.side(row) for row in rows]
+    methods = [] if made else [method for at in positions_by_site(model).values() for method in at.methods]
+    methods = examples.with_side_inputs(methods)
+    found = examples.side_inputs(methods, [describe(row) for row in rows] if methods else [], source.size(1), left_pad)
+    for name, side in model.encoder.side_inputs.items() if made else ():
+        length = source.size(1) if side.of == "source" else TARGET_ROOM
+        found[name] = side.collate([row[name] for row in made], length, left_pad and side.of == "source")
+    return found
 
 
 @contextlib.contextmanager

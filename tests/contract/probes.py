@@ -20,7 +20,7 @@ class Shifted(PositionMethod):
         recurring=False, sites=("encoder", "decoder"),
     )  # fmt: skip
 
-    def positions(self, ids: Tensor) -> Tensor:
+    def positions(self, ids: Tensor, ctx: AttentionContext) -> Tensor:
         return ids + torch.randint(50, ()) if self.training else ids
 
     def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:

@@ -63,7 +63,8 @@ def test_pair_in_an_attention(case):
     given = {re.sub(r"methods\.[01]\.", lambda found: swapped[found[0]], name): x for name, x in one.state_dict().items()}
     other.load_state_dict(given)
     x, source = checks_attention.inputs(case)
-    close(other(x, source, source)[0], one(x, source, source)[0], 1e-9)
+    given = checks_attention.side_inputs(one, torch.zeros(x.size(1), len(source), dtype=torch.bool))
+    close(other(x, source, source, side_inputs=given)[0], one(x, source, source, side_inputs=given)[0], 1e-9)
 
 
 @pytest.mark.parametrize("case", sample(PAIRS, 25), ids=str)

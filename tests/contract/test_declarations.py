@@ -11,7 +11,7 @@ from fairseq_posenc.declarations import declarations
 from fairseq_posenc.registry import declaration
 
 #: the families, as the folders of methods/ and the navigation of the docs
-FAMILIES = {"absolute", "recurrent", "bias", "relative", "rotary", "kernel"}
+FAMILIES = {"absolute", "recurrent", "bias", "relative", "rotary", "kernel", "length", "structure"}
 
 
 @pytest.mark.parametrize("name", posenc.names())

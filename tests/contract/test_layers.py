@@ -5,12 +5,23 @@ import torch
 
 from fairseq_posenc import spec as parsing
 from fairseq_posenc.attention.site_positions import SitePositions
-from fairseq_posenc.core import AttentionContext, PositionError, PositionMethod, Positions
+from fairseq_posenc.core import AttentionContext, PositionError, PositionMethod, Positions, SideInputs
 from fairseq_posenc.core.hooks import BEFORE_LAYERS
 from tests.contract import checks_decoding
 from tests.contract.broken import card
 from tests.contract.cases import SMALL, Case, all_cases, defaults, marked, registered
-from tests.contract.models import batch, build, build_for, close, differ, fixed, logits, positions_by_site, sentences
+from tests.contract.models import (
+    batch,
+    build,
+    build_for,
+    close,
+    differ,
+    fixed,
+    logits,
+    positions_by_site,
+    sentences,
+    side_inputs,
+)  # fmt: skip
 
 LATER = [case for case in all_cases() if case.method().hooks - BEFORE_LAYERS]
 #: the defaults, and variants that act in other places or need other projections
@@ -57,7 +68,9 @@ def _layer_output(model, stack: str, layer: int) -> torch.Tensor:
     at = Positions.counted(0, 7)
     if stack == "encoder":
         positions = model.encoder.position
-        ctx = positions.at_layer(positions.begin(AttentionContext(at, at)), layer)
+        tokens = torch.stack(sentences(49, 7, 7))
+        side = SideInputs(side_inputs(model, tokens), positions.side_inputs)
+        ctx = positions.at_layer(positions.begin(AttentionContext(at, at, tokens=tokens, side=side)), layer)
         return model.encoder.layers[layer](x, positions, ctx, positions.masks(ctx)[layer])
     both = (model.decoder.position, model.decoder.cross_position)
     contexts = (AttentionContext(at, at, causal=True), AttentionContext(at, at, cross=True))

@@ -97,7 +97,7 @@ def test_a_draw_for_each_sentence(site):
     class PerSentence(probes.Shifted):
         card = probes.card("per_sentence", sites=(site,))
 
-        def positions(self, ids):
+        def positions(self, ids, ctx):
             seen.append(tuple(ids.shape))
             return ids
 

@@ -89,7 +89,7 @@ def test_misspelt_names_and_options(name):
         message = problem(f"{name}:{option}x=1")
         assert f"'{option}x'" in message and f"did you mean '{option}'?" in message
         assert allowed and default and words
-        wrong = "" if allowed == "text" else "@"
+        wrong = "" if allowed.endswith("text") else "@"
         message = problem(f"{name}:{option}={wrong}")
         assert f"{option}={wrong!r}" in message and allowed in message, message
 

@@ -21,7 +21,7 @@ FLOORS = [
     {"attention", "catalog"},
     {"compat", "criterions"},
     {"models"},
-    {"data"},
+    {"data", "generation"},
     {"tasks"},
     {"plugin"},
     {"checkpoints", "plotting"},

@@ -10,7 +10,10 @@ import torch
 from fairseq_posenc import spec as parsing
 from fairseq_posenc.attention.positional import PositionalAttention
 from fairseq_posenc.attention.site_positions import SitePositions
-from fairseq_posenc.core import Dims
+from fairseq_posenc.core import AttentionContext, Dims, Sentence, SideInputs
+from fairseq_posenc.core.side import declared_by
+from fairseq_posenc.data.side import examples
+from fairseq_posenc.registry import card
 
 from .reference import Oracle, Place
 
@@ -56,7 +59,7 @@ def attention_of(oracle: Oracle, options: dict, site: str, seed: int = 0):
     `build_attention` refuses methods that act outside of attention too; here their part in attention is compared.
     """
     torch.manual_seed(seed)
-    dims = Dims(WIDTH, HEADS, 1, MAX_POSITIONS, MAX_POSITIONS).at(site)
+    dims = Dims(WIDTH, HEADS, 1, MAX_POSITIONS, MAX_POSITIONS, relations=examples.RELATIONS).at(site)
     methods = parsing.build(spec_of(oracle.name, options), dims, site)
     attn = randomise(PositionalAttention(SitePositions(methods, dims, site), dropout=0.0))
     return attn, place_of(attn.position, oracle, options, site), projections_of(attn)
@@ -71,6 +74,29 @@ def projections_of(attn: torch.nn.Module) -> dict:
     """{"q": (weight, bias), ...} of those that the attention has."""
     found = {name: getattr(attn, f"{name}_proj", None) for name in ("q", "k", "v", "out")}
     return {name: (x.weight.detach().numpy(), x.bias.detach().numpy()) for name, x in found.items() if x is not None}
+
+
+def reads_sentences(oracle: Oracle) -> bool:
+    """Whether the method reads the structure of a sentence."""
+    return any(side.files for side in card(oracle.name).side_inputs)
+
+
+def sentences_of(oracle: Oracle, lengths: list) -> list[Sentence]:
+    """A random tree for every sentence, where the method reads any."""
+    return [examples.random_sentence(range(length)) for length in lengths] if reads_sentences(oracle) else []
+
+
+def side_inputs_of(methods, sentences: list, length: int, padding: str = "right") -> dict[str, torch.Tensor]:
+    """What the methods read of these sentences, or of one in place of all where the structure of none is read."""
+    return examples.side_inputs(methods, sentences or [examples.random_sentence(range(length))], length, padding == "left")
+
+
+def with_side(ctx: AttentionContext, method, oracle: Oracle, sentences: list, padding="right", rows=2) -> AttentionContext:
+    """The context with the side inputs that a method reads: made of the sentences, or those that the oracle says."""
+    given = side_inputs_of([method], sentences, ctx.keys.ids.size(1), padding)
+    for name in oracle.side(0):
+        given[name] = torch.tensor([oracle.side(row)[name] for row in range(rows)])
+    return ctx.replace(side=SideInputs(given, declared_by([method.card])))
 
 
 def padding_mask(lengths: list, side: str) -> torch.Tensor:

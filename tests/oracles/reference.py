@@ -31,10 +31,17 @@ class Place:
     key_ids: Sequence[Any] = ()
     real: Sequence[int] = ()  # the key columns that are no padding
     inputs: tuple = ()  # queries, keys and values of all columns before their projections
+    sentences: Sequence[Any] = ()  # what is known of each sentence beside its tokens: words, heads, relations, order
+    sentence: Any = None  # the one that is looked at
+    words: Sequence[str] = ()  # of the sentence, where embeddings are asked for
+    side: dict[str, Any] = dataclasses.field(default_factory=dict)  # side inputs of the sentence
 
     @property
     def causal(self) -> bool:
         return self.site == "decoder"
+
+    def of_sentence(self, row: int) -> Place:
+        return dataclasses.replace(self, sentence=self.sentences[row] if self.sentences else None)
 
     def __getitem__(self, option: str) -> Any:
         return self.options[option]
@@ -56,11 +63,13 @@ class Oracle:
 
     score(q, k, t, s, at) is a head's logit, or nan where the equation says nothing because the site hides it anyway;
     value(v, t, s, at) what query t reads from a key; allowed(t, s, at) whether it may look there at all.
-    query_input and key_input (x, t, at) come before the projections, embed(x [T, C], ids, at) before the layers and
+    position(t, at) is what evaluation makes of a position.
+    query_input, key_input and value_input (x, t, at) come before the projections, embed(x [T, C], ids, at) before the layers and
     before_layer before each of them. With `seen`, the key columns that a query may look at,
     row(q, k, column, seen, at) gives all logits of a query where they depend on more than one key,
     plus(values, column, seen, at) is added to a head's output, head(values, column, seen, at) replaces it, and
     output(column, seen, at) replaces the projections too.
+    side(b) are the side inputs of sentence b, which embed reads.
     `random` marks what is only equal on average and `real` what is defined between whole positions;
     `reach` is the number of positions that may be asked for, if limited.
     """
@@ -73,8 +82,11 @@ class Oracle:
     allowed: Callable = lambda t, s, at: True
     query_input: Callable = lambda x, t, at: x
     key_input: Callable = lambda x, s, at: x
+    value_input: Callable = lambda x, s, at: x
+    position: Callable = lambda t, at: t
     embed: Callable | None = None
     before_layer: Callable | None = None
+    side: Callable = lambda b: {}
     row: Callable | None = None
     plus: Callable | None = None
     head: Callable | None = None
@@ -120,7 +132,7 @@ def scores(oracle: Oracle, at: Place, projections: dict, query, key, query_ids, 
     out = np.full((len(query), at.heads, query.shape[1], key.shape[1]), np.nan)
     for b, head in np.ndindex(out.shape[:2]):
         columns = list(range(key.shape[1]))
-        here = _here(at, head, projections, query[b], key[b], key[b], query_ids[b], key_ids[b], columns)
+        here = _here(at, b, head, projections, query[b], key[b], key[b], query_ids[b], key_ids[b], columns)
         q, k = projected("q", oracle, here), projected("k", oracle, here)
         for column in range(query.shape[1]):
             # bare scores know no mask, but a whole row may only be made of what causality lets a query see
@@ -140,7 +152,7 @@ def attention(oracle: Oracle, at: Place, projections: dict, query, key, value, p
         key_ids = count(padding[b])
         query_ids = list(range(length)) if at.site == "cross" else key_ids
         real = [row for row in range(len(key_ids)) if not padding[b, row]]
-        here = _here(at, head, projections, query[b], key[b], value[b], query_ids, key_ids, real)
+        here = _here(at, b, head, projections, query[b], key[b], value[b], query_ids, key_ids, real)
         q, k, v = (projected(which, oracle, here) for which in "qkv")
         for column, t in enumerate(query_ids):
             if not (at.site == "cross" or column in real):
@@ -163,15 +175,16 @@ def attention(oracle: Oracle, at: Place, projections: dict, query, key, value, p
     return outputs, weights
 
 
-def _here(at: Place, head: int, projections: dict, query, key, value, query_ids, key_ids, real) -> Place:
+def _here(at: Place, row: int, head: int, projections: dict, query, key, value, query_ids, key_ids, real) -> Place:
     return dataclasses.replace(
-        at, head=head, projections=projections, query_ids=query_ids, key_ids=key_ids, real=real, inputs=(query, key, value)
-    )
+        at.of_sentence(row),
+        head=head, projections=projections, query_ids=query_ids, key_ids=key_ids, real=real, inputs=(query, key, value),
+    )  # fmt: skip
 
 
 def projected(which: str, oracle: Oracle, at: Place) -> list:
     """The head's vector of every column: of the input as it is where the attention has no such projection."""
-    change = {"q": oracle.query_input, "k": oracle.key_input, "v": lambda x, s, at: x}[which]
+    change = {"q": oracle.query_input, "k": oracle.key_input, "v": oracle.value_input}[which]
     ids = at.query_ids if which == "q" else at.key_ids
     changed = [change(x, position, at) for x, position in zip(at.inputs["qkv".index(which)], ids)]
     if which in at.projections:

@@ -1,11 +1,22 @@
 """Whole attentions and their bare scores against the loops, for every method, option and site."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
 
 from . import reference
-from .cases import WIDTH, assert_close, attention_of, cases, padding_mask
+from .cases import (
+    WIDTH,
+    assert_close,
+    attention_of,
+    cases,
+    padding_mask,
+    reads_sentences,
+    sentences_of,
+    side_inputs_of,
+)  # fmt: skip
 
 LENGTHS, BATCH = [5, 3, 1], 2
 
@@ -18,11 +29,14 @@ def test_output_and_weights(oracle, options, site, padding):
     mask = padding_mask(lengths, padding)
     key = torch.randn(len(lengths), max(lengths), WIDTH, dtype=torch.double)
     query, value = (torch.randn(len(lengths), 4, WIDTH).double(), torch.randn_like(key)) if site == "cross" else (key, key)
+    sentences = sentences_of(oracle, lengths)
+    place = dataclasses.replace(place, sentences=sentences)
+    side = side_inputs_of(attn.positions.methods, sentences, max(lengths), padding)
     expected, weights = reference.attention(oracle, place, projections, *(x.numpy() for x in (query, key, value, mask)))
     for need_weights in (True, False):
         given = None if padding == "none" else mask
         inputs = (x.transpose(0, 1) for x in (query, key, value))
-        out, ours = attn(*inputs, key_padding_mask=given, need_weights=need_weights)
+        out, ours = attn(*inputs, key_padding_mask=given, need_weights=need_weights, side_inputs=side)
         assert_close(out.transpose(0, 1), expected, oracle.atol)
         if need_weights and oracle.head is None and oracle.output is None:
             assert_close(ours, weights, oracle.atol)
@@ -43,9 +57,10 @@ def positions(oracle, kind: str):
 @pytest.mark.parametrize("oracle, options, site", cases(lambda oracle: not (oracle.random or oracle.head or oracle.output)))
 def test_scores(oracle, options, site, kind):
     if kind == "counted":
-        keys = 6 if site == "cross" or oracle.row is None else 4  # whole rows are those of one sentence
+        whole = oracle.row is not None or reads_sentences(oracle)  # rows and trees are those of one sentence
+        keys = 4 if whole and site != "cross" else 6
         compare_scores(oracle, options, site, (np.arange(4), np.arange(keys)), ())
-    elif oracle.row is None:
+    elif oracle.row is None and not reads_sentences(oracle):
         ids = positions(oracle, kind)
         compare_scores(oracle, options, site, ids, map(torch.from_numpy, ids))
 
@@ -59,6 +74,8 @@ def test_scores_at_real_positions(oracle, options, site):
 def compare_scores(oracle, options, site, ids, given):
     attn, place, projections = attention_of(oracle, options, site, seed=1)
     query, key = (torch.randn(x.shape[-1], BATCH, WIDTH, dtype=torch.double) for x in ids)
+    sentences = sentences_of(oracle, [len(key)] * BATCH)
+    place = dataclasses.replace(place, sentences=sentences)
     expected = reference.scores(
         oracle,
         place,
@@ -66,4 +83,5 @@ def compare_scores(oracle, options, site, ids, given):
         *(x.transpose(0, 1).numpy() for x in (query, key)),
         *(np.broadcast_to(x, (BATCH, x.shape[-1])) for x in ids),
     )
-    assert_close(attn.scores(query, key, *given), expected, oracle.atol)
+    side = side_inputs_of(attn.positions.methods, sentences, len(key))
+    assert_close(attn.scores(query, key, *given, side_inputs=side), expected, oracle.atol)

@@ -8,9 +8,10 @@ import torch
 
 from fairseq_posenc import spec as parsing
 from fairseq_posenc.core import AttentionContext, Dims, Positions
+from fairseq_posenc.data.side.examples import RELATIONS
 
 from . import reference
-from .cases import HEADS, MAX_POSITIONS, WIDTH, assert_close, cases, place_of, randomise, spec_of
+from .cases import HEADS, MAX_POSITIONS, WIDTH, assert_close, cases, place_of, randomise, sentences_of, spec_of, with_side
 
 LAYERS, T, S = 3, 4, 5
 IN_SCORES = {"rotate_query", "rescale", "content_scores", "bias", "scale"}
@@ -25,7 +26,9 @@ def in_hooks(oracle) -> bool:
 def test_layers(oracle, options, site):
     torch.manual_seed(2)
     method = parsing.build(
-        spec_of(oracle.name, options), Dims(WIDTH, HEADS, LAYERS, MAX_POSITIONS, MAX_POSITIONS).at(site), site
+        spec_of(oracle.name, options),
+        Dims(WIDTH, HEADS, LAYERS, MAX_POSITIONS, MAX_POSITIONS, relations=RELATIONS).at(site),
+        site,
     )[0]
     randomise(method)
     keys = T if site != "cross" else S
@@ -36,11 +39,14 @@ def test_layers(oracle, options, site):
         scale=method.scale(WIDTH // HEADS), inputs=tuple(inputs),
         project=lambda which, x: by_heads(torch.nn.functional.linear(x, *projections[which[0]])),
     )  # fmt: skip
+    sentences = sentences_of(oracle, [T, T])
+    ctx = with_side(ctx, method, oracle, sentences)
     q, k, v = (torch.randn(2, HEADS, n, WIDTH // HEADS).double() for n in (T, keys, keys))
     for layer in range(LAYERS):
         at = dataclasses.replace(
             place_of(method, oracle, options, site),
             layer=layer,
+            sentences=sentences,
             query_ids=range(T),
             key_ids=range(keys),
             real=range(keys),
@@ -87,7 +93,7 @@ def scores(oracle, at, q, k, inputs):
     """nan where the oracle speaks of whole rows and causality hides the key."""
     out = np.full((*q.shape[:3], k.size(2)), np.nan)
     for b, head, t in np.ndindex(q.shape[:3]):
-        here = dataclasses.replace(at, head=head, inputs=tuple(x[b].numpy() for x in inputs))
+        here = dataclasses.replace(at.of_sentence(b), head=head, inputs=tuple(x[b].numpy() for x in inputs))
         seen = seen_by(t, at, k.size(2)) if oracle.row is not None else list(range(k.size(2)))
         out[b, head, t, seen] = reference.logits(oracle, list(q[b, head].numpy()), list(k[b, head].numpy()), t, seen, here)
     return out
@@ -97,7 +103,7 @@ def added(oracle, at, probs, v):
     """What positions add to the values that a query reads."""
     out = np.zeros((*probs.shape[:3], v.size(3)))
     for b, head, t in np.ndindex(probs.shape[:3]):
-        here, values = dataclasses.replace(at, head=head), list(v[b, head].numpy())
+        here, values = dataclasses.replace(at.of_sentence(b), head=head), list(v[b, head].numpy())
         for s, one in enumerate(values):
             out[b, head, t] += probs[b, head, t, s].item() * (oracle.value(one, t, s, here) - one)
         if oracle.plus is not None:
@@ -108,7 +114,7 @@ def added(oracle, at, probs, v):
 def heads(oracle, at, v):
     out = np.zeros(v.shape if at.site != "cross" else (*v.shape[:2], T, v.size(3)))
     for b, head, t in np.ndindex(out.shape[:3]):
-        here = dataclasses.replace(at, head=head)
+        here = dataclasses.replace(at.of_sentence(b), head=head)
         seen = [s for s in seen_by(t, at, v.size(2)) if oracle.allowed(t, s, here)]
         out[b, head, t] = oracle.head(list(v[b, head].numpy()), t, seen, here)
     return out

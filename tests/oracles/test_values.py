@@ -27,7 +27,7 @@ def embedded(spec, ids, width, heads=1):
     """What an input-level method adds to zeros at these positions."""
     at = Positions(torch.tensor([ids]))
     x, tokens = torch.zeros(1, len(ids), width, dtype=torch.double), torch.full((1, len(ids)), 7)
-    return method(spec, width=width, heads=heads).double().embed(x, tokens, AttentionContext(at, at))[0].numpy()
+    return method(spec, width=width, heads=heads).double().embed(x, tokens, AttentionContext(at, at))[0].detach().numpy()
 
 
 def attention(spec, site="encoder", heads=H, width=C, seed=0):

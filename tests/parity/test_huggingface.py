@@ -1,5 +1,7 @@
 """Equal to the position methods of Hugging Face's transformers: whole attentions, given the same weights."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from transformers import (
@@ -25,13 +27,15 @@ from transformers.models.deberta_v2.modeling_deberta_v2 import DebertaV2Encoder,
 from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXAttention
 from transformers.models.gptj.modeling_gptj import GPTJAttention
 from transformers.models.llama.modeling_llama import LlamaAttention
+from transformers.models.reformer.modeling_reformer import AxialPositionEmbeddings
 from transformers.models.roformer.modeling_roformer import RoFormerSelfAttention, RoFormerSinusoidalPositionalEmbedding
 from transformers.models.seamless_m4t_v2.modeling_seamless_m4t_v2 import SeamlessM4Tv2ConformerSelfAttention
 from transformers.models.t5.modeling_t5 import T5Attention
 from transformers.models.wav2vec2_bert.modeling_wav2vec2_bert import Wav2Vec2BertSelfAttention
 
 import fairseq_posenc as posenc
-from fairseq_posenc.core import AttentionContext, Positions
+from fairseq_posenc import spec as parsing
+from fairseq_posenc.core import AttentionContext, Dims, Positions
 from fairseq_posenc.methods.bias.alibi import slopes
 from fairseq_posenc.ops.buckets import log_buckets
 
@@ -444,3 +448,20 @@ def test_alibi_bias_is_that_of_bloom_up_to_a_constant_of_every_query():
         for row in range(LENGTH):
             seen = difference[head, row][allowed[row]]
             torch.testing.assert_close(seen, seen[:1].expand_as(seen))
+
+
+@pytest.mark.parametrize("rows, columns, row_width", [(4, 4, 8), (3, 7, 20), (13, 1, 16)])
+def test_axial_positions_of_reformer(rows, columns, row_width):
+    """Of a sentence that does not fill the grid, too."""
+    config = SimpleNamespace(
+        axial_pos_shape=(rows, columns), axial_pos_embds_dim=(row_width, WIDTH - row_width), hidden_dropout_prob=0.0,
+        hidden_size=WIDTH, attn_layers=["local"], local_attn_chunk_length=1, lsh_attn_chunk_length=1,
+    )  # fmt: skip
+    theirs = AxialPositionEmbeddings(config).eval()
+    spec = f"axial:rows={rows},columns={columns},row_width={row_width}"
+    ours = parsing.build(spec, Dims(WIDTH, HEADS, 1, LENGTH, LENGTH), "encoder")[0]
+    for weight, own in zip(theirs.weights, (ours.of_row, ours.of_column)):
+        weight.data = own.data.view(weight.shape)
+    at, x = Positions.counted(0, LENGTH), torch.zeros(BATCH, LENGTH, WIDTH)
+    found = ours.embed(x, torch.zeros(BATCH, LENGTH, dtype=torch.long), AttentionContext(at, at))
+    same(found, theirs(torch.arange(LENGTH).expand(BATCH, -1)))

@@ -2,7 +2,10 @@
 
 import pytest
 import torch
-from x_transformers.x_transformers import Attention, DynamicPositionBias, RotaryEmbedding
+from x_transformers.x_transformers import Attention, DynamicPositionBias, RotaryEmbedding, ScaledSinusoidalEmbedding
+
+from fairseq_posenc import spec as parsing
+from fairseq_posenc.core import AttentionContext, Dims, Positions
 
 from .attentions import HEAD, HEADS, LENGTH, WIDTH, attend, build, copy, directed, matters, same
 
@@ -82,3 +85,16 @@ def test_rope_scaled_attention(scaling, theirs_factor, site, x, padding):
     matters(ours, x, "rope:base=50,layout=interleaved")
     directed(ours, x)
     agree(ours, theirs, x, padding, rotary_pos_emb=rotary.forward_from_seq_len(LENGTH))
+
+
+@pytest.mark.parametrize("start", [1.0, WIDTH**-0.5])
+def test_scaled_sinusoidal_positions(start, x):
+    """With one scale: theirs starts at the second of these."""
+    ours, theirs = (
+        parsing.build(f"scaled_sinusoidal:start={start}", Dims(WIDTH, HEADS), "encoder")[0],
+        ScaledSinusoidalEmbedding(WIDTH),
+    )
+    assert theirs.scale.item() == pytest.approx(WIDTH**-0.5)
+    theirs.scale.data.fill_(start)
+    at, tokens = Positions.counted(0, LENGTH), torch.zeros(x.shape[:2], dtype=torch.long)
+    same(ours.embed(torch.zeros_like(x), tokens, AttentionContext(at, at)), theirs(x).expand_as(x))

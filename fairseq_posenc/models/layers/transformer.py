@@ -31,15 +31,20 @@ class LayerOptions:
 
 
 class _Layer(nn.Module):
-    """What both kinds of layer have: a self-attention, a feed-forward network, and norms before or after."""
+    """What both kinds of layer have: a self-attention, a feed-forward network, and norms before or after.
+
+    Another host replaces the modules that they consist of.
+    """
+
+    attention, norm, linear = Attention, staticmethod(LayerNorm), staticmethod(linear_or_convolution)
 
     def __init__(self, cfg: Any, side: Any, projections: frozenset[str], options: LayerOptions):
         super().__init__()
         width = side.embed_dim
         self.options = options
         self.normalize_before = side.normalize_before
-        self.self_attn = Attention(width, side.attention_heads, projections, dropout=cfg.attention_dropout)
-        self.self_attn_layer_norm = LayerNorm(width)
+        self.self_attn = self.attention(width, side.attention_heads, projections, dropout=cfg.attention_dropout)
+        self.self_attn_layer_norm = self.norm(width)
         self.activation_fn = utils.get_activation_fn(cfg.activation_fn)
         name = type(self).__name__
         self.dropout_module = FairseqDropout(cfg.dropout, module_name=name)
@@ -48,9 +53,9 @@ class _Layer(nn.Module):
     def build_feed_forward(self, side: Any) -> None:
         """Adds the feed-forward network, after all attentions: optimizer states of fairseq go by the order of parameters."""
         kernel, causal = self.options.ffn_kernel, self.options.causal
-        self.fc1 = linear_or_convolution(side.embed_dim, side.ffn_embed_dim, kernel, causal)
-        self.fc2 = linear_or_convolution(side.ffn_embed_dim, side.embed_dim, kernel, causal)
-        self.final_layer_norm = LayerNorm(side.embed_dim)
+        self.fc1 = self.linear(side.embed_dim, side.ffn_embed_dim, kernel, causal)
+        self.fc2 = self.linear(side.ffn_embed_dim, side.embed_dim, kernel, causal)
+        self.final_layer_norm = self.norm(side.embed_dim)
 
     def before(self, norm: nn.Module, x: Tensor) -> Tensor:
         return norm(x) if self.normalize_before else x
@@ -85,10 +90,10 @@ class DecoderLayer(_Layer):
     def __init__(self, cfg: Any, projections: frozenset[str], cross_projections: frozenset[str], options: LayerOptions):
         super().__init__(cfg, cfg.decoder, projections, options)
         width = cfg.decoder.embed_dim
-        self.encoder_attn = Attention(
+        self.encoder_attn = self.attention(
             width, cfg.decoder.attention_heads, cross_projections, cfg.encoder.embed_dim, cfg.attention_dropout
         )
-        self.encoder_attn_layer_norm = LayerNorm(width)
+        self.encoder_attn_layer_norm = self.norm(width)
         self.build_feed_forward(cfg.decoder)
 
     def forward(

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from fairseq.models import FairseqIncrementalDecoder
-from fairseq.modules import LayerNorm
 from torch import Tensor, nn
 
 from ...attention.site_positions import SitePositions
@@ -23,6 +22,8 @@ class Decoder(Stack, FairseqIncrementalDecoder):
     Shapes: prev_output_tokens [B, T], right-padded -> logits [B, T, V] and fairseq's dictionary.
     """
 
+    layer = DecoderLayer
+
     def __init__(
         self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding, positions: SitePositions, cross_positions: SitePositions
     ):
@@ -33,7 +34,7 @@ class Decoder(Stack, FairseqIncrementalDecoder):
             cfg.decoder,
             embed_tokens,
             positions,
-            lambda layer: DecoderLayer(
+            lambda layer: self.layer(
                 cfg,
                 positions.projections(layer),
                 cross_positions.projections(layer),
@@ -43,7 +44,7 @@ class Decoder(Stack, FairseqIncrementalDecoder):
         )
         self.cross_position = cross_positions
         final_norm = cfg.decoder.normalize_before and not cfg.no_decoder_final_norm
-        self.layer_norm = LayerNorm(cfg.decoder.embed_dim) if final_norm else None
+        self.layer_norm = self.norm(cfg.decoder.embed_dim) if final_norm else None
         self.output_projection = nn.Linear(cfg.decoder.embed_dim, len(dictionary), bias=False)
         if cfg.share_decoder_input_output_embed:
             self.output_projection.weight = self.embed_tokens.weight
@@ -95,25 +96,33 @@ class Decoder(Stack, FairseqIncrementalDecoder):
         positions = (self.position, self.cross_position)
         masks = [at.masks(ctx) for at, ctx in zip(positions, (own, cross))]
         states, weights = [x.transpose(0, 1)], None
+        pondering = self.ponders(x, tokens.eq(self.padding_idx))
         for index, layer in self.active_layers():
             contexts = tuple(
                 at.at_layer(ctx, index).replace(state=_within(ctx.state, str(index))) for at, ctx in zip(positions, (own, cross))
             )
-            x = self.position.apply_chain("before_layer", x, ctx=contexts[0])
+            given, x = x, self.position.apply_chain("before_layer", x, ctx=contexts[0])
+            x = x if pondering is None else pondering.before_step(given, x)
             here_masks = (masks[0][index], masks[1][index])
             here = wanted and index == alignment_layer
             x, found = self.run(layer, x, source, positions, contexts, here_masks, here)
             weights = found if here else weights
+            x = x if pondering is None else pondering.after_step(x)
             states.append(x.transpose(0, 1))
+            if pondering is not None and self.training and not wanted and pondering.finished():
+                break
+        if pondering is not None:
+            x = pondering.output
+            pondering.report(own, "decoder")
         if self.layer_norm is not None:
             x = self.layer_norm(x)
         if weights is not None:
             weights = weights[:, :alignment_heads].mean(1).view(x.size(0), x.size(1), -1)  # [B, H, T, S] -> [B, T, S]
             weights = unroll(weights, encoder_out["source_shift"][0])
-        for name, found in encoder_out.items():
-            if name.startswith("loss."):
-                own.add_loss(name.removeprefix("loss."), found[0])
-        return x, {"attn": [weights], "inner_states": states, "losses": own.losses}
+        for name, found in _carried(encoder_out, "loss.").items():
+            own.add_loss(name, found)
+        own.means.update(_carried(encoder_out, "mean."))
+        return x, {"attn": [weights], "inner_states": states, "losses": own.losses, "means": own.means}
 
     def _contexts(
         self, prev_output_tokens: Tensor, encoder_out: dict[str, list[Tensor]], state: State | None, full_context: bool
@@ -127,12 +136,14 @@ class Decoder(Stack, FairseqIncrementalDecoder):
         beam = self._folded_beam(encoder_out, state)
         if beam > 1:  # the beams of a sentence become its queries: they share keys and values of the source
             source_padding = None if source_padding is None else source_padding[::beam]
-        given = {name.removeprefix("side."): tensors[0] for name, tensors in encoder_out.items() if name.startswith("side.")}
-        side = SideInputs(given, self.side_inputs).up_to(length)
+        side = SideInputs(_carried(encoder_out, "side."), self.side_inputs).up_to(length)
         causal = self.position.dims.causal and not full_context
         # a causal query never sees the padding to its right
         padding = None if causal else prev_output_tokens.eq(self.padding_idx)
-        own = AttentionContext(queries, keys, causal=causal, key_padding=padding, state=_within(state, "self"), side=side)
+        own = AttentionContext(
+            queries, keys, causal=causal, key_padding=padding, tokens=prev_output_tokens, state=_within(state, "self"), side=side,
+            pair_draws=_carried(encoder_out, "pair."),
+        )  # fmt: skip
         cross = AttentionContext(
             queries if beam == 1 else Positions(queries.ids.expand(-1, beam)),
             source,
@@ -182,3 +193,8 @@ class Decoder(Stack, FairseqIncrementalDecoder):
 
 def _within(state: State | None, scope: str) -> State | None:
     return None if state is None else state.within(scope)
+
+
+def _carried(encoder_out: dict[str, list[Tensor]], kind: str) -> dict[str, Tensor]:
+    """The tensors of one kind that the encoder hands on, by name."""
+    return {name.removeprefix(kind): tensors[0] for name, tensors in encoder_out.items() if name.startswith(kind)}

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 from fairseq.models import FairseqEncoder
-from fairseq.modules import LayerNorm
 from torch import Tensor, nn
 
 from ...attention.site_positions import SitePositions
 from ...core import AttentionContext, Positions, SideInputs
+from ..layers.length_predictor import LengthPredictor
 from ..layers.transformer import EncoderLayer, LayerOptions
 from .stack import Stack, reorder
 
@@ -36,11 +36,18 @@ def _options(side: Any, layer: int | None) -> LayerOptions:
     return LayerOptions(residual=dropped is None or dropped != layer, ffn_kernel=getattr(side, "ffn_kernel", None) or 1)
 
 
+def side_outputs(side_inputs: Mapping[str, Tensor]) -> dict[str, list[Tensor]]:
+    """What the encoder hands on to the decoder beside its states, in the form of fairseq's dictionary."""
+    return {f"side.{name}": [tensor] for name, tensor in side_inputs.items()}
+
+
 class Encoder(Stack, FairseqEncoder):
     """A Transformer encoder with positions: tokens [B, S], padded on either side -> fairseq's dictionary of outputs.
 
     All outputs are right-padded; `source_shift` [B, 1] says how far each sentence moved, for alignments.
     """
+
+    layer = EncoderLayer
 
     def __init__(self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding, positions: SitePositions):
         super().__init__(dictionary)
@@ -49,12 +56,15 @@ class Encoder(Stack, FairseqEncoder):
             cfg.encoder,
             embed_tokens,
             positions,
-            lambda layer: EncoderLayer(cfg, positions.projections(layer), _options(cfg.encoder, layer)),
+            lambda layer: self.layer(cfg, positions.projections(layer), _options(cfg.encoder, layer)),
             cfg.tie_encoder_layers,
         )
-        self.layer_norm = LayerNorm(cfg.encoder.embed_dim) if cfg.encoder.normalize_before else None
+        self.layer_norm = self.norm(cfg.encoder.embed_dim) if cfg.encoder.normalize_before else None
         self.max_source_positions = cfg.max_source_positions
         self.side_inputs = positions.side_inputs  # the model adds what its decoder reads
+        weight = getattr(cfg, "length_loss_weight", None)
+        stop = bool(getattr(cfg, "length_stop_gradient", False))
+        self.length_predictor = LengthPredictor(cfg.encoder.embed_dim, weight, stop) if weight else None
 
     def forward(
         self,
@@ -74,13 +84,20 @@ class Encoder(Stack, FairseqEncoder):
         if padding is not None:
             x = x.masked_fill(padding.unsqueeze(-1), 0.0)
         states = [x] if return_all_hiddens else []
-        masks = self.position.masks(ctx)
+        masks, pondering = self.position.masks(ctx), self.ponders(x, padding)
         for index, layer in self.active_layers():
             here = self.position.at_layer(ctx, index)
-            x = self.position.apply_chain("before_layer", x, ctx=here)
+            given, x = x, self.position.apply_chain("before_layer", x, ctx=here)
+            x = x if pondering is None else pondering.before_step(given, x)
             x = self.run(layer, x, self.position, here, masks[index])
+            x = x if pondering is None else pondering.after_step(x)
             if return_all_hiddens:
                 states.append(x)
+            if pondering is not None and self.training and pondering.finished():
+                break
+        if pondering is not None:
+            x = pondering.output
+            pondering.report(ctx, "encoder")
         if self.layer_norm is not None:
             x = self.layer_norm(x)
         return {
@@ -91,8 +108,10 @@ class Encoder(Stack, FairseqEncoder):
             "src_tokens": [],
             "src_lengths": [tokens.ne(self.padding_idx).sum(1, keepdim=True, dtype=torch.int32)],
             "source_shift": [shift],
-            **{f"side.{name}": [tensor] for name, tensor in side.items()},
+            **side_outputs(side),
             **{f"loss.{name}": [tensor] for name, tensor in ctx.losses.items()},
+            **{f"pair.{name}": [tensor] for name, tensor in ctx.pair_draws.items()},
+            **{f"mean.{name}": [tensor] for name, tensor in ctx.means.items()},
         }
 
     def reorder_encoder_out(self, encoder_out: dict[str, list[Tensor]], new_order: Tensor) -> dict[str, list[Tensor]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,12 +13,13 @@ from fairseq.models import register_model
 from fairseq.models.transformer import TransformerConfig, TransformerModel
 from torch import Tensor, nn
 
-from ...architectures import MODEL
+from ...architectures import MODEL, TASK
 from ...attention.site_positions import SitePositions
-from ...core import Dims, PositionError
+from ...core import Dims, PositionError, PositionMethod
 from ...core.side import declared_by
 from ...criterions import CRITERION
 from ...spec import build, parse
+from ..layers.halting import HALTING
 from .decoder import Decoder
 from .encoder import Encoder
 
@@ -63,6 +65,10 @@ class PositionTransformer(TransformerModel):
     other positions.
     """
 
+    encoder_class, decoder_class = Encoder, Decoder
+    #: numbers of a hidden state for every channel of a projection: two where they are complex
+    parts = 1
+
     @classmethod
     def add_args(cls, parser: argparse.ArgumentParser) -> None:
         super().add_args(parser)
@@ -83,10 +89,31 @@ class PositionTransformer(TransformerModel):
                 f"--{side}-ffn-kernel", type=int, metavar="K",
                 help=f"positions that the feed-forward networks of the {side} see (default: 1, a linear layer)",
             )  # fmt: skip
+            parser.add_argument(
+                f"--{side}-halting", choices=HALTING,
+                help=f"adaptive computation time: each word of the {side} runs its own number of steps, at most --{side}-layers; "
+                "the states of words that have halted continue, or are copied (default: all words run all steps)",
+            )  # fmt: skip
+        parser.add_argument(
+            "--halting-epsilon", type=float, metavar="E",
+            help="words halt when their halting probabilities exceed 1 - E (default: 0.01)",
+        )  # fmt: skip
+        parser.add_argument(
+            "--ponder-weight", type=float, metavar="W",
+            help="factor of the ponder cost, steps and remainder of every word, in the training loss (default: 0.01)",
+        )  # fmt: skip
         parser.add_argument(
             "--encoder-drop-residual", type=int, metavar="LAYER",
             help="encoder layer, from 0, whose self-attention has no residual connection (default: none)",
         )  # fmt: skip
+
+        parser.add_argument(
+            "--length-loss-weight", type=float, metavar="W",
+            help="build a predictor of the output's length on the encoder, whose loss is added with this weight (default: none)",
+        )  # fmt: skip
+        parser.add_argument(
+            "--length-stop-gradient", action="store_true", help="the loss of that predictor does not reach the encoder"
+        )
 
     @classmethod
     def build_model(cls, args: argparse.Namespace, task: Any) -> PositionTransformer:
@@ -99,6 +126,7 @@ class PositionTransformer(TransformerModel):
             if "allocate memory" not in str(error):
                 raise
             raise Refusal("there is not enough memory for this model; choose smaller sizes") from None
+        _refuse_task(task, model)
         _refuse_criterion(args, model)
         model.specs = {site: parse(getattr(args, option), site) for site, option in SPEC_OPTIONS.items()}
         text = "\n".join(f"{site}: {spec.signature}" for site, spec in model.specs.items())
@@ -108,18 +136,24 @@ class PositionTransformer(TransformerModel):
 
     @classmethod
     def build_encoder(cls, cfg: Any, src_dict: Any, embed_tokens: nn.Embedding) -> Encoder:
-        return Encoder(cfg, src_dict, embed_tokens, _site_positions(cfg, "encoder", cfg.encoder, src_dict))
+        positions = _site_positions(cfg, "encoder", cfg.encoder, src_dict, cls.parts)
+        return cls.encoder_class(cfg, src_dict, embed_tokens, positions)
 
     @classmethod
     def build_decoder(cls, cfg: Any, tgt_dict: Any, embed_tokens: nn.Embedding) -> Decoder:
-        positions = (_site_positions(cfg, site, cfg.decoder, tgt_dict) for site in ("decoder", "cross"))
-        return Decoder(cfg, tgt_dict, embed_tokens, *positions)
+        positions = (_site_positions(cfg, site, cfg.decoder, tgt_dict, cls.parts) for site in ("decoder", "cross"))
+        return cls.decoder_class(cfg, tgt_dict, embed_tokens, *positions)
 
     def __init__(self, args: Any, encoder: Encoder, decoder: Decoder):
         super().__init__(args, encoder, decoder)
-        sites = (encoder.position, decoder.position, decoder.cross_position)
-        encoder.side_inputs = declared_by([method.card for at in sites for method in at.methods])
+        encoder.side_inputs = declared_by([method.card for method in self.position_methods])
         encoder.max_source_positions = min(encoder.max_source_positions, decoder.cross_position.key_limit)
+
+    @property
+    def position_methods(self) -> list[PositionMethod]:
+        """Those of all sites."""
+        sites = (self.encoder.position, self.decoder.position, self.decoder.cross_position)
+        return [method for positions in sites for method in positions.methods]
 
     def forward(
         self,
@@ -133,6 +167,10 @@ class PositionTransformer(TransformerModel):
         side_inputs: Mapping[str, Tensor] | None = None,
     ):
         encoder_out = self.encoder(src_tokens, src_lengths, return_all_hiddens, side_inputs)
+        predictor = self.encoder.length_predictor
+        if predictor is not None:
+            lengths = prev_output_tokens.ne(self.decoder.padding_idx).sum(1) - 1
+            encoder_out["loss.length"] = [predictor.loss(encoder_out, lengths)]
         return self.decoder(
             prev_output_tokens,
             encoder_out,
@@ -180,10 +218,10 @@ class PositionTransformer(TransformerModel):
                 )
 
 
-def _site_positions(cfg: Any, site: str, side: Any, dictionary: Any) -> SitePositions:
+def _site_positions(cfg: Any, site: str, side: Any, dictionary: Any, parts: int) -> SitePositions:
     own, other = cfg.max_target_positions, cfg.max_source_positions
     dims = Dims(
-        embed_dim=side.embed_dim,
+        embed_dim=parts * side.embed_dim,
         num_heads=side.attention_heads,
         num_layers=side.layers,
         max_positions=other if site == "encoder" else own,
@@ -191,7 +229,8 @@ def _site_positions(cfg: Any, site: str, side: Any, dictionary: Any) -> SitePosi
         padding_idx=dictionary.pad(),
         vocab_size=len(dictionary),
         words=dictionary.indices,
-        key_embed_dim=cfg.encoder.embed_dim if site == "cross" else 0,
+        relations=getattr(cfg, "relations", 0),  # from the task
+        key_embed_dim=parts * cfg.encoder.embed_dim if site == "cross" else 0,
     ).at(site)
     spec = getattr(side if site != "cross" else cfg, "position" if site != "cross" else "cross_position")
     return SitePositions(build(spec, dims, site), dims, site)
@@ -218,11 +257,22 @@ def _refuse_options(args: argparse.Namespace, task: Any) -> None:
             raise Refusal(f"--{option.replace('_', '-')} is not supported: it must equal --decoder-embed-dim")
 
 
+def _refuse_task(task: Any, model: PositionTransformer) -> None:
+    """Another task than ours would make batches without side inputs."""
+    declared = next(iter(model.encoder.side_inputs.values()), None)
+    if declared is not None and not hasattr(task, "side_inputs"):
+        given = getattr(getattr(task, "cfg", None), "_name", None) or type(task).__name__
+        raise Refusal(
+            f"the positions read {declared.name!r} beside the words, which --task {given} does not give; use --task {TASK}"
+        )
+
+
 def _refuse_criterion(args: argparse.Namespace, model: PositionTransformer) -> None:
     """Another criterion than ours would leave out what the methods add to the loss."""
     given = getattr(args, "criterion", CRITERION)
-    at = (model.encoder.position, model.decoder.position, model.decoder.cross_position)
-    adding = [method.card.name for positions in at for method in positions.methods if method.adds_losses]
+    adding = [f"--{side}-halting" for side in ("encoder", "decoder") if getattr(model, side).halting is not None]
+    adding += ["--length-loss-weight"] * (model.encoder.length_predictor is not None)
+    adding += [method.card.name for method in model.position_methods if method.adds_losses]
     if adding and given != CRITERION:
         raise Refusal(f"{adding[0]} adds to the training loss, which --criterion {given} leaves out; use --criterion {CRITERION}")
 
@@ -232,6 +282,12 @@ def _refuse_layer_options(args: argparse.Namespace) -> None:
         kernel = getattr(args, f"{side}_ffn_kernel", None)
         if kernel is not None and (kernel < 1 or (side == "encoder" and kernel % 2 == 0)):
             raise Refusal(f"--{side}-ffn-kernel {kernel} is not allowed: it is a positive{' odd' * (side == 'encoder')} number")
+        _refuse_halting(args, side)
+    weight = getattr(args, "length_loss_weight", None) or 0.0
+    if not 0 <= weight < float("inf"):
+        raise Refusal(f"--length-loss-weight {weight} must be 0 or more")
+    if getattr(args, "length_stop_gradient", False) and not weight:
+        raise Refusal("--length-stop-gradient has no effect without a --length-loss-weight above 0; leave it out")
     dropped = getattr(args, "encoder_drop_residual", None)
     if dropped is None:
         return
@@ -241,6 +297,22 @@ def _refuse_layer_options(args: argparse.Namespace) -> None:
         raise Refusal(
             "--encoder-drop-residual changes one layer, and --tie-encoder-layers or --encoder-layerdrop leave none to itself"
         )
+
+
+def _refuse_halting(args: argparse.Namespace, side: str) -> None:
+    """Fills in the defaults of halting, and refuses it where no number of steps could be chosen."""
+    for option, default, largest in (("halting_epsilon", 0.01, 1.0), ("ponder_weight", 0.01, math.inf)):
+        given = default if getattr(args, option, None) is None else getattr(args, option)
+        if not 0 <= given < largest:
+            limit = "at least 0" if largest == math.inf else "from 0 to less than 1"
+            raise Refusal(f"--{option.replace('_', '-')} {given} is not allowed: it is a finite number {limit}")
+        setattr(args, option, given)
+    if not getattr(args, f"{side}_halting", None):
+        return
+    if not getattr(args, f"tie_{side}_layers", False):
+        raise Refusal(f"--{side}-halting repeats one layer; add --tie-{side}-layers")
+    if getattr(args, f"{side}_layerdrop", 0):
+        raise Refusal(f"--{side}-halting counts steps, and --{side}-layerdrop leaves some out; use one of them")
 
 
 def _refuse_sizes(args: argparse.Namespace, side: str) -> None:

@@ -14,10 +14,17 @@ from torch.utils.checkpoint import checkpoint
 
 from ...attention.site_positions import SitePositions
 from ...core import AttentionContext
+from ..layers.halting import Halting, Pondering
 
 
 class Stack(nn.Module):
-    """Mixed into fairseq's encoder and decoder bases: embeddings, the list of layers and the way through them."""
+    """Mixed into fairseq's encoder and decoder bases: embeddings, the list of layers and the way through them.
+
+    Another host replaces the layers and norms that it consists of.
+    """
+
+    layer: type[nn.Module]
+    norm = staticmethod(LayerNorm)
 
     def build_stack(
         self,
@@ -33,10 +40,12 @@ class Stack(nn.Module):
         self.padding_idx = embed_tokens.padding_idx
         self.embed_scale = 1.0 if cfg.no_scale_embedding else math.sqrt(side.embed_dim)
         self.position = positions
-        self.layernorm_embedding = LayerNorm(side.embed_dim) if cfg.layernorm_embedding else None
+        self.layernorm_embedding = self.norm(side.embed_dim) if cfg.layernorm_embedding else None
         self.dropout_module = FairseqDropout(cfg.dropout, module_name=type(self).__name__)
         self.layers = nn.ModuleList(map(build_layer, [None] if tied else range(side.layers)))
         self.num_layers = side.layers
+        halting = getattr(side, "halting", None)
+        self.halting = Halting(side.embed_dim, halting, cfg.halting_epsilon, cfg.ponder_weight) if halting else None
         self.layerdrop = side.layerdrop
         self.checkpoint_activations = cfg.checkpoint_activations
 
@@ -54,6 +63,10 @@ class Stack(nn.Module):
         for index in range(self.num_layers):
             if drawn is None or drawn[index] > self.layerdrop:
                 yield index, self.layers[index if len(self.layers) > 1 else 0]
+
+    def ponders(self, x: Tensor, padding: Tensor | None) -> Pondering | None:
+        """What counts the steps of every word, where they are of a number of their own."""
+        return None if self.halting is None else Pondering(self.halting, x, padding)
 
     def run(self, layer: nn.Module, *args: Any) -> Any:
         """Runs a layer, in training with --checkpoint-activations without keeping its activations."""

@@ -7,8 +7,9 @@ from typing import Any, Callable
 from fairseq.models import register_model_architecture
 from fairseq.models.transformer.transformer_legacy import base_architecture
 
-from ...architectures import MODEL, Architecture, architectures
-from . import model  # noqa: F401  (registers the model)
+from ..architectures import Architecture, architectures
+from .complex import model as complex_model  # noqa: F401  (registers the model)
+from .transformer import model  # noqa: F401  (registers the model)
 
 
 def _defaults(architecture: Architecture) -> dict[str, Any]:
@@ -23,7 +24,7 @@ def _defaults(architecture: Architecture) -> dict[str, Any]:
             f"{side}_ffn_embed_dim": size.ffn_embed_dim,
             f"tie_{side}_layers": architecture.tied_layers,
         }
-    return defaults | {f"{site}_position": spec for site, spec in architecture.specs.items()}
+    return defaults | {f"{site}_position": spec for site, spec in architecture.specs.items()} | dict(architecture.options)
 
 
 def _setter(defaults: dict[str, Any]) -> Callable[[Any], None]:
@@ -40,4 +41,4 @@ def _setter(defaults: dict[str, Any]) -> Callable[[Any], None]:
 
 
 for _name, _architecture in architectures():
-    register_model_architecture(MODEL, _name)(_setter(_defaults(_architecture)))
+    register_model_architecture(_architecture.model, _name)(_setter(_defaults(_architecture)))

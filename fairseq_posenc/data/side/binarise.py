@@ -1,0 +1,288 @@
+"""From side files beside a text to indexed files beside the binary text of fairseq-preprocess.
+
+Beside DATA/SPLIT.SOURCE-TARGET.SOURCE stand files of that name with .heads, .relations, .edges, .order and .words after it, in
+fairseq's format "mmap". A sentence of n words and S tokens, where `</s>` is the last of both and hangs off the root, has
+
+    heads [n]    from 1, 0 for the root          relations [n]    numbers of DATA/dict.relations.txt
+    edges [3 m]  from, to, relation; from is 0 at roots            order [n], words [S]    from 0
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, zip_longest
+from pathlib import Path
+from typing import Any, Optional
+
+import numpy as np
+from fairseq.data import Dictionary, data_utils, indexed_dataset
+from tqdm import tqdm
+
+from ...core import END_RELATION, PositionError
+from ...messages import join, shorten
+from . import files
+from .conllu import open_text
+from .files import KINDS, WORDS, Fault, SideError, side_file
+from .outputs import Outputs, chunks, in_order
+from .words import SUBWORDS
+
+RELATIONS = "dict.relations.txt"
+#: where the orders of all splits come from, a line of text; beside a text TEXT.order.source, in the data this file
+SOURCE = "source"
+ORDER_SOURCE = "order.source.txt"
+#: kinds that hold labels
+LABELLED = ("relations", "edges")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One text and its place in the data."""
+
+    split: str
+    text: Path  # in words
+    subwords: Path
+    data: Path  # what the names of its indexed files begin with
+
+    def missing(self, kinds: Sequence[str]) -> Optional[Path]:
+        """The first file that is not there."""
+        paths = [self.text, self.subwords, *(side_file(self.text, kind) for kind in kinds)]
+        return next((path for path in paths if not path.is_file()), None)
+
+
+@dataclass(frozen=True)
+class Settings:
+    kinds: tuple[str, ...]
+    numbers: Mapping[str, int]  # of relations
+    subwords: str = "none"
+    roots: str = "error"
+
+
+def binarise(
+    parts: Sequence[Part],
+    folder: Path,
+    subwords: str = "none",
+    roots: str = "error",
+    relations: Optional[Path] = None,
+    min_count: int = 1,
+    workers: int = 1,
+) -> None:
+    """Binarise the side files of all parts; nothing is written where one line of one of them is wrong."""
+    kinds = _kinds(parts)
+    dictionary = _dictionary(parts, kinds, folder, relations, min_count)
+    source = _order_source(parts, folder) if "order" in kinds else None
+    numbers = dictionary.indices if dictionary else {}
+    settings = Settings(kinds, numbers, subwords, roots)
+    with Outputs() as outputs:
+        for part in parts:
+            _binarise(part, settings, outputs, workers)
+        if dictionary:
+            dictionary.save(str(outputs.partial(folder / RELATIONS)))
+        if source is not None:
+            outputs.partial(folder / ORDER_SOURCE).write_text(source + "\n", encoding="utf-8")
+
+
+def _kinds(parts: Sequence[Part]) -> tuple[str, ...]:
+    """The kinds of side files that are there; all parts must have the same."""
+    kinds = tuple(kind for kind in KINDS if any(side_file(part.text, kind).is_file() for part in parts))
+    for part in parts:
+        if not kinds:
+            wanted = ", ".join(f".{kind}" for kind in KINDS)
+            raise SideError(
+                "SIDE-MISSING", str(part.text), f"no side file stands beside it ({wanted}); make one: posenc side trees"
+            )
+        missing = part.missing(kinds)
+        if missing:
+            raise SideError("SIDE-MISSING", str(missing), "the file is not there; make it, or leave that kind out of all parts")
+        if not indexed_dataset.dataset_exists(str(part.data), None):
+            raise SideError("SIDE-MISSING", f"{part.data}.idx", "the binary text is not there; run fairseq-preprocess first")
+    return kinds
+
+
+def _dictionary(
+    parts: Sequence[Part], kinds: Sequence[str], folder: Path, given: Optional[Path], min_count: int
+) -> Optional[Dictionary]:
+    """The relations: those of a file, of the part `train`, or of the data where it is there already."""
+    labelled = [kind for kind in LABELLED if kind in kinds]
+    if not labelled:
+        return None
+    train = [part for part in parts if part.split.startswith("train")]
+    old = folder / RELATIONS
+    path = given or (old if not train else None)
+    if path is None:
+        dictionary = Dictionary()
+        for label, count in sorted(sum((_labels(part, labelled) for part in train), collections.Counter()).items()):
+            dictionary.add_symbol(label, count)
+        dictionary.finalize(threshold=min_count, padding_factor=1)
+    elif path.is_file():
+        dictionary = Dictionary.load(str(path))
+    else:
+        raise SideError("SIDE-MISSING", str(path), "the relations of the training data; give --trainpref as well, or --relations")
+    if old.is_file() and Dictionary.load(str(old)).symbols != dictionary.symbols:
+        names = {f"{part.data.name}.{kind}.idx" for part in parts for kind in labelled}
+        others = sorted(path.name for kind in labelled for path in folder.glob(f"*.{kind}.idx") if path.name not in names)
+        if others:
+            raise PositionError(f"{folder / others[0]} has the relations of the earlier {old}; binarise all parts in one command")
+    return dictionary
+
+
+def _labels(part: Part, kinds: Sequence[str]) -> collections.Counter:
+    found: collections.Counter = collections.Counter()
+    for kind in kinds:
+        with open_text(side_file(part.text, kind)) as lines:
+            for line in lines:
+                found.update(line.split() if kind == "relations" else (edge.partition(":")[2] for edge in line.split()))
+    found.pop("", None)  # of an edge that is none, which is refused later
+    return found
+
+
+def _order_source(parts: Sequence[Part], folder: Path) -> str:
+    """Where the orders come from: of all parts the same, or test sets might be ordered by what training has not seen."""
+    paths = [side_file(side_file(part.text, "order"), SOURCE) for part in parts]
+    if (folder / ORDER_SOURCE).is_file():
+        paths.append(folder / ORDER_SOURCE)
+    sources = {}
+    for path in paths:
+        if not path.is_file():
+            raise SideError("SIDE-MISSING", str(path), "it says where the orders come from; make them with posenc side order")
+        sources.setdefault(path.read_text(encoding="utf-8").strip(), path)
+    if len(sources) > 1:
+        told = " and ".join(f"{path} says {shorten(source)!r}" for source, path in sources.items())
+        raise PositionError(f"all parts need orders from the same source, and {told}; order all of them alike")
+    return next(iter(sources))
+
+
+def _binarise(part: Part, settings: Settings, outputs: Outputs, workers: int) -> None:
+    sizes = text_sizes(part.data)
+    dtype = indexed_dataset.best_fitting_int_dtype(max([int(sizes.max(initial=0)), *settings.numbers.values()]) + 1)
+    paths = {kind: (Path(f"{part.data}.{kind}.bin"), Path(f"{part.data}.{kind}.idx")) for kind in (*settings.kinds, WORDS)}
+    lengths: dict[str, list[np.ndarray]] = {kind: [np.zeros(0, int)] for kind in paths}
+    unknown: collections.Counter = collections.Counter()
+    done = 0
+    with contextlib.ExitStack() as stack:
+        opened = {kind: stack.enter_context(outputs.partial(path).open("wb")) for kind, (path, _) in paths.items()}
+        progress = stack.enter_context(tqdm(desc=str(part.text), unit=" sentences", total=len(sizes), disable=None))
+        tasks = ((part, settings, chunk) for chunk in chunks(_sentences(part, settings.kinds, len(sizes))))
+        for made, missing in in_order(_encode, tasks, workers):
+            count = len(made[WORDS][0])
+            _require_sizes(made[WORDS][0], sizes[done : done + count], part, done)
+            for kind, (rows, numbers) in made.items():
+                lengths[kind].append(rows)
+                numbers.astype(dtype).tofile(opened[kind])
+            unknown.update(missing)
+            done += count
+            progress.update(count)
+    for kind, (_, path) in paths.items():
+        with indexed_dataset.MMapIndexedDataset.Index.writer(str(outputs.partial(path)), dtype) as index:
+            index.write(np.concatenate(lengths[kind]).tolist())
+    print(f"{part.split}: {done} sentences with {', '.join(settings.kinds)}", flush=True)
+    if unknown:
+        named = join([f"{label!r}" for label, _ in unknown.most_common()])
+        count = sum(unknown.values())
+        print(f"{part.split}: {count} relations are not in {RELATIONS} and count as unknown: {named}", flush=True)
+
+
+def _require_sizes(given: np.ndarray, wanted: np.ndarray, part: Part, done: int) -> None:
+    wrong = np.flatnonzero(given != wanted)
+    if len(wrong):
+        place = wrong[0]
+        detail = f"{given[place] - 1} subwords, and {part.data} has {wanted[place] - 1}; binarise the same text"
+        raise SideError("SIDE-MAP", f"{part.subwords}, line {done + place + 1}", detail)
+
+
+def _sentences(part: Part, kinds: Sequence[str], count: int) -> Iterator[tuple[int, dict[str, str]]]:
+    """(number from 1, line of every file) of every sentence; raises SideError where the files have other numbers of lines."""
+    paths = {"text": part.text, "subwords": part.subwords, **{kind: side_file(part.text, kind) for kind in kinds}}
+    if side_file(part.subwords, WORDS).is_file():
+        paths[WORDS] = side_file(part.subwords, WORDS)
+    with contextlib.ExitStack() as stack:
+        opened = {name: stack.enter_context(open_text(path)) for name, path in paths.items()}
+        for number, lines in enumerate(zip_longest(*opened.values()), 1):
+            if None in lines or number > count:
+                break
+            yield number, dict(zip(opened, lines))
+        else:
+            if number_of_lines(part.text) == count:
+                return
+        for path in paths.values():
+            found = number_of_lines(path)
+            if found != count:
+                raise SideError("SIDE-LINES", str(path), f"{found} lines, and {part.data} has {count} sentences")
+
+
+def text_sizes(prefix: Path) -> np.ndarray:
+    """The number of tokens of every sentence of a binary text."""
+    text = data_utils.load_indexed_dataset(str(prefix), None)
+    return np.array(text.sizes)  # a copy: the data set closes its file
+
+
+def number_of_lines(path: Path) -> int:
+    with open_text(path) as lines:
+        return sum(1 for _ in lines)
+
+
+#: kind -> the lengths of its rows, and all rows one after the other
+_Rows = dict[str, tuple[np.ndarray, np.ndarray]]
+
+
+def _encode(task: tuple[Part, Settings, list]) -> tuple[_Rows, collections.Counter]:
+    """The rows of every kind for some sentences, and the relations that have no number."""
+    part, settings, sentences = task
+    made: dict[str, list[list[int]]] = {kind: [] for kind in (*settings.kinds, WORDS)}
+    unknown: collections.Counter = collections.Counter()
+    encoder = _Encoder(settings, unknown)
+    for number, lines in sentences:
+        words, subwords = len(lines["text"].split()), lines["subwords"].split()
+        path = part.subwords
+        try:
+            if WORDS in lines:
+                path = side_file(part.subwords, WORDS)
+                of_tokens = files.parse_words(lines[WORDS], len(subwords), words)
+            else:
+                of_tokens = files.check_words(SUBWORDS[settings.subwords](subwords), words)
+            made[WORDS].append([*(word - 1 for word in of_tokens), words])
+            root = None
+            for kind in settings.kinds:
+                path = side_file(part.text, kind)
+                row, root = encoder.encode(kind, lines[kind], words, root)
+                made[kind].append(row)
+        except Fault as fault:
+            raise fault.at(path, number) from None
+    return {kind: (np.array([*map(len, rows)]), np.array([*chain(*rows)])) for kind, rows in made.items()}, unknown
+
+
+class _Encoder:
+    """Makes the row of one sentence and one kind; `root` is the root that an earlier kind has found, from 1."""
+
+    def __init__(self, settings: Settings, unknown: collections.Counter):
+        self.settings, self.unknown = settings, unknown
+
+    def encode(self, kind: str, line: str, words: int, root: Optional[int]) -> tuple[list[int], Optional[int]]:
+        if kind == "heads":
+            heads = files.parse_heads(line, words, self.settings.roots)
+            root = heads.index(0) + 1 if words else 0
+            return [*heads, root], root
+        if kind == "relations":
+            return [*map(self._number, files.parse_relations(line, words)), END_RELATION], root
+        if kind == "order":
+            return [*files.parse_order(line, words), words], root
+        edges = files.parse_edges(line, words)
+        end = (_root(edges, words) if root is None else root, words + 1, END_RELATION)
+        return [number for edge in edges for number in (*edge[:2], self._number(edge[2]))] + list(end), root
+
+    def _number(self, label: str) -> int:
+        number: Any = self.settings.numbers.get(label)
+        if number is None:
+            self.unknown[label] += 1
+            number = self.settings.numbers["<unk>"]
+        return number
+
+
+def _root(edges: Sequence[tuple[int, int, str]], words: int) -> int:
+    """The word that `</s>` hangs off where there is no tree: a marked root, else a word that no edge enters, else the first."""
+    marked = [end for start, end, _ in edges if start == 0]
+    entered = {end for _, end, _ in edges}
+    free = [word for word in range(1, words + 1) if word not in entered]
+    return next(iter([*marked, *free, min(words, 1)]))

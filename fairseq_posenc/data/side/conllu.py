@@ -1,0 +1,164 @@
+"""Side files from CoNLL-U: heads, relations and graphs of the words of a text.
+
+Words are the syntactic words of CoNLL-U: a multiword token (3-4) is passed over, its words stand below it. Empty nodes (5.1) are
+no words either; a path through them becomes one edge whose label joins theirs with ">", as the tools of Universal Dependencies
+write it. A word with blanks in it, as 25 000, gets underscores. A block with the comment "# empty" is an empty sentence.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Optional, TextIO
+
+import conllu
+
+from ...core import PositionError
+from ...messages import shorten
+from .files import Fault, check_tree
+
+FIELDS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+EMPTY = "# empty"
+
+
+def _as_written(parts: list[str], column: int) -> str:
+    return parts[column]
+
+
+#: columns that are not read stay as they are, and graphs are parsed here: their labels may be more than the library allows
+_PARSERS = {name: _as_written for name in ("xpos", "feats", "misc", "deps")}
+
+
+@dataclass(frozen=True)
+class Block:
+    """The lines of one sentence in a file of CoNLL-U, the first of which is line `line` of the file, from 1."""
+
+    line: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Tree:
+    words: list[str]
+    heads: list[int]  # from 1, 0 for the root
+    relations: list[str]
+    edges: Optional[list[tuple[int, int, str]]]  # from, to, label
+
+
+def blocks(file: TextIO) -> Iterator[Block]:
+    """The sentences of a file; blank lines separate them."""
+    first, lines = 1, []
+    for number, line in enumerate(file, 1):
+        if line.strip():
+            lines.append(line)
+            continue
+        if lines:
+            yield Block(first, "".join(lines))
+        first, lines = number + 1, []
+    if lines:
+        yield Block(first, "".join(lines))
+
+
+def open_text(path: Path) -> TextIO:
+    """A UTF-8 file, also a gzip; lines end with a newline and nothing else."""
+    try:
+        if path.suffix == ".gz":
+            return gzip.open(path, "rt", encoding="utf-8", newline="\n")
+        return path.open(encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise PositionError(f"{path} cannot be read: {error.strerror}") from None
+
+
+#: where the edges of a graph come from: nowhere, the tree, or the enhanced dependencies
+EDGES = ("none", "basic", "enhanced")
+
+
+def read_tree(block: Block, roots: str = "error", edges: str = "none") -> Tree:
+    """The tree of a sentence, and its graph; raises Fault."""
+    tokens = _tokens(block)
+    words = [token for token in tokens if isinstance(token["id"], int)]
+    if [word["id"] for word in words] != list(range(1, len(words) + 1)):
+        raise Fault("SIDE-FORMAT", "the words are not numbered 1, 2, 3, ... in the first column")
+    for number, word in enumerate(words, 1):
+        if not isinstance(word["head"], int):
+            raise Fault("TREE-RANGE", f"word {number} has no head in column 7; parse the text")
+        if edges == "enhanced" and word["deps"] == "_":
+            raise Fault("SIDE-FORMAT", f"word {number} has no enhanced dependencies in column 9; use --edges basic")
+    heads = check_tree([word["head"] for word in words], roots)
+    relations = ["_".join(word["deprel"].split()) for word in words]
+    graph = None
+    if edges == "basic":
+        graph = [(head, number, relation) for number, (head, relation) in enumerate(zip(heads, relations), 1)]
+    elif edges == "enhanced":
+        graph = _enhanced(tokens)
+    return Tree(["_".join(word["form"].split()) for word in words], heads, relations, graph)
+
+
+def multiword_at(block: Block, number: int) -> Optional[str]:
+    """The multiword token that spans a word, as it is written, or None."""
+    for token in _tokens(block):
+        if isinstance(token["id"], tuple) and token["id"][1] == "-" and token["id"][0] <= number <= token["id"][2]:
+            return token["form"]
+    return None
+
+
+def _tokens(block: Block) -> Sequence[Any]:
+    lines = [line for line in block.text.split("\n") if line and not line.startswith("#")]
+    if not lines:
+        if any(line.strip() == EMPTY for line in block.text.split("\n")):
+            return ()
+        raise Fault("SIDE-FORMAT", f"a sentence without words; the comment {EMPTY!r} says that it is empty")
+    for line in lines:
+        if line.count("\t") != len(FIELDS) - 1:
+            raise Fault(
+                "SIDE-FORMAT", f"{shorten(line, 40)!r} has {line.count(chr(9)) + 1} columns; CoNLL-U has 10, divided by tabs"
+            )
+    try:
+        (sentence,) = conllu.parse("\n".join(lines), fields=FIELDS, field_parsers=_PARSERS)
+    except conllu.exceptions.ParseException as error:
+        raise Fault("SIDE-FORMAT", shorten(str(error), 100)) from None
+    return sentence
+
+
+def _enhanced(tokens: Sequence[Any]) -> list[tuple[int, int, str]]:
+    """The edges between words; one that ends at an empty node goes on to where this leads."""
+    entering = {token["id"]: _dependencies(token) for token in tokens if not _spans(token)}
+    edges = []
+    for token in tokens:
+        if isinstance(token["id"], int):
+            for start, label in _through_empty(token["id"], entering, ()):
+                if start != token["id"]:
+                    edges.append((start, token["id"], label))
+    return edges
+
+
+def _spans(token: Any) -> bool:
+    return isinstance(token["id"], tuple) and token["id"][1] == "-"
+
+
+def _dependencies(token: Any) -> list[tuple[Any, str]]:
+    """(head, label) of every enhanced dependency of a token."""
+    found = []
+    for written in token["deps"].split("|"):
+        head, colon, label = written.partition(":")
+        whole, dot, part = head.partition(".")
+        if not (colon and label and whole.isdecimal() and whole.isascii() and (not dot or part.isdecimal())):
+            raise Fault("SIDE-FORMAT", f"{shorten(written)!r} in column 9 is no enhanced dependency; write HEAD:RELATION")
+        found.append(((int(whole), ".", int(part)) if dot else int(whole), "_".join(label.split())))
+    return found
+
+
+def _through_empty(node: Any, entering: dict[Any, list[tuple[Any, str]]], passed: tuple) -> Iterator[tuple[int, str]]:
+    """(word or 0, label) from which a node is reached over empty nodes, each passed once."""
+    for head, label in entering[node]:
+        if isinstance(head, int):
+            if head and head not in entering:
+                raise Fault("TREE-RANGE", f"column 9 names the word {head}, which the sentence does not have")
+            yield head, label
+        elif head not in entering:
+            raise Fault("TREE-RANGE", f"column 9 names the empty node {head[0]}.{head[2]}, which the sentence does not have")
+        elif head not in passed:
+            for start, above in _through_empty(head, entering, (*passed, head)):
+                yield start, f"{above}>{label}"

@@ -1,0 +1,58 @@
+"""Made-up sentences, and the side inputs that methods make of sentences: for benchmarks, pictures and tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...core import END_RELATION, FIRST_RELATION, PositionMethod, Sentence
+
+#: as many relations as `random_sentence` uses, which is what `Dims.relations` counts
+RELATIONS = FIRST_RELATION + 3
+
+
+def random_sentence(tokens: Sequence[int], relations: int = RELATIONS) -> Sentence:
+    """A sentence of these tokens, always the same for the same tokens: some words of several, any tree, any order.
+
+    Its relations are below `relations`.
+    """
+    size, generator = len(tokens), np.random.default_rng([*map(int, tokens), len(tokens)])
+    begins = generator.random(size) < 0.7
+    begins[[0, -1]] = True  # </s> is a word
+    words = np.cumsum(begins) - 1
+    count = int(words[-1])  # words before </s>
+    heads, grown = np.full(count + 1, -1), generator.permutation(count)
+    for place, word in enumerate(grown[1:], 1):
+        heads[word] = grown[generator.integers(max(0, place - 8), place)]
+    names = generator.integers(min(FIRST_RELATION, relations - 1), relations, count + 1)
+    if count:
+        heads[count], names[count] = grown[0], END_RELATION
+    order = np.append(generator.permutation(count), count)
+    return Sentence(words, heads, names, None, order)
+
+
+def with_side_inputs(methods: Iterable[PositionMethod]) -> list[PositionMethod]:
+    """The methods that read more than words."""
+    return [method for method in methods if method.card.side_inputs]
+
+
+def side_inputs(
+    methods: Iterable[PositionMethod], sentences: Sequence[Sentence], length: int, left_pad: bool = False
+) -> dict[str, Tensor]:
+    """What these methods read of a batch of sentences, padded to `length` tokens."""
+    found = {}
+    for method in with_side_inputs(methods):
+        made = [_values(method, sentence) for sentence in sentences]
+        for side in method.card.side_inputs:
+            found[side.name] = side.collate([torch.as_tensor(values[side.name]) for values in made], length, left_pad)
+    return found
+
+
+def _values(method: PositionMethod, sentence: Sentence) -> dict[str, np.ndarray]:
+    """What the method makes of a sentence; an output is as long as its sentence, without </s>."""
+    made = dict(method.side_values(sentence, method.options)) if any(side.files for side in method.card.side_inputs) else {}
+    lengths = {side.name: np.array(len(sentence.words) - 1) for side in method.card.side_inputs if side.axes == "B"}
+    return {**lengths, **made}

@@ -1,0 +1,171 @@
+"""Side files: what is known of every sentence of a text beside its words, a line for every line of the text.
+
+Beside a text TEXT, whose words are separated by blanks, stand
+
+    TEXT.heads       the head of every word, from 1; 0 marks the root
+    TEXT.relations   the label of every word's relation to its head
+    TEXT.edges       the edges of a graph, FROM-TO:LABEL, words from 1; 0-TO:LABEL marks a root
+    TEXT.order       the word, from 0, that stands at every place of the reordered sentence
+    SUBWORDS.words   beside the text in subwords: the word, from 1, of every subword
+
+Every check here has the code of what is wrong, the file, the line and the number of the word in its message.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Optional
+
+from ...core import PositionError
+from ...messages import shorten
+
+#: the kinds of side files that belong to words; the names are those of the fields of core.Sentence
+KINDS = ("heads", "relations", "edges", "order")
+#: what holds the word of every token
+WORDS = "words"
+#: what to do with more than one root: refuse, or attach the others to the first
+ROOTS = ("error", "first")
+
+_NUMBERS = re.compile(r"[0-9 ]*", re.ASCII)
+_EDGE = re.compile(r"([0-9]{1,9})-([0-9]{1,9}):(\S+)", re.ASCII)
+
+
+class SideError(PositionError):
+    """What is wrong with one line of a side file: its code, where it is, and what it says."""
+
+    def __init__(self, code: str, where: str, detail: str):
+        super().__init__(code, where, detail)  # as arguments, so that it can come out of a worker
+        self.code = code
+
+    def __str__(self) -> str:
+        code, where, detail = self.args
+        return f"{code}: {where}: {detail}"
+
+
+class Fault(Exception):
+    """What is wrong with a line, before it is known where it stands."""
+
+    def __init__(self, code: str, detail: str):
+        super().__init__(code, detail)
+        self.code, self.detail = code, detail
+
+    def at(self, path: object, line: int) -> SideError:
+        """`line` counts from 1."""
+        return SideError(self.code, f"{path}, line {line}", self.detail)
+
+
+def side_file(text: Path, kind: str) -> Path:
+    return text.with_name(f"{text.name}.{kind}")
+
+
+def parse_heads(line: str, words: int, roots: str = "error") -> list[int]:
+    """The head of every word, from 1, 0 for the root; raises Fault where they are no tree."""
+    heads = _numbers(line, words, "heads", "TREE-RANGE")
+    return check_tree(heads, roots)
+
+
+def check_tree(heads: Sequence[int], roots: str = "error") -> list[int]:
+    """The same heads if they are a tree, with further roots attached to the first where `roots` says so; else raises Fault."""
+    heads, count = list(heads), len(heads)
+    for word, head in enumerate(heads, 1):
+        if not 0 <= head <= count:
+            raise Fault("TREE-RANGE", f"the head of word {word} is {head}; it must be 0 (the root) or a word from 1 to {count}")
+        if head == word:
+            raise Fault("TREE-SELF", f"word {word} is its own head; give it another, or 0 if it is the root")
+    found = [word for word, head in enumerate(heads, 1) if head == 0]
+    if count and not found:
+        raise Fault("TREE-ROOT", "no word is the root; give one of them the head 0")
+    if len(found) > 1:
+        if roots == "error":
+            named = ", ".join(map(str, found))
+            raise Fault("TREE-ROOT", f"words {named} are all roots; leave one, or attach the others to it: --roots first")
+        for word in found[1:]:
+            heads[word - 1] = found[0]
+    _refuse_cycles(heads)
+    return heads
+
+
+def _refuse_cycles(heads: Sequence[int]) -> None:
+    seen = [0] * (len(heads) + 1)  # the word from which a walk to the root came here first
+    for start in range(1, len(heads) + 1):
+        word = start
+        while word and not seen[word]:
+            seen[word] = start
+            word = heads[word - 1]
+        if word and seen[word] == start:
+            cycle = [word]
+            while heads[cycle[-1] - 1] != word:
+                cycle.append(heads[cycle[-1] - 1])
+            named = " -> ".join(map(str, [*cycle, word]))
+            raise Fault("TREE-CYCLE", f"the heads {shorten(named)} go in a circle; every word must lead to the root")
+
+
+def parse_relations(line: str, words: int) -> list[str]:
+    labels = line.split()
+    _require_length(labels, words, "relations")
+    return labels
+
+
+def parse_edges(line: str, words: int) -> list[tuple[int, int, str]]:
+    """(from, to, label) of every edge; words count from 1, and from is 0 at a root."""
+    edges = []
+    for written in line.split():
+        match = _EDGE.fullmatch(written)
+        if not match:
+            raise Fault("SIDE-FORMAT", f"{shorten(written)!r} is no edge; write FROM-TO:LABEL, as in 2-1:det")
+        start, end, label = int(match[1]), int(match[2]), match[3]
+        if start > words or not 1 <= end <= words:
+            raise Fault("TREE-RANGE", f"the edge {shorten(written)!r} is between words from 1 to {words} (from 0: a root)")
+        if start == end:
+            raise Fault("TREE-SELF", f"the edge {shorten(written)!r} leads from a word to itself")
+        edges.append((start, end, label))
+    return edges
+
+
+def parse_order(line: str, words: int) -> list[int]:
+    """The word, from 0, at every place."""
+    order = _numbers(line, words, "places", "ORDER-PERM")
+    return check_order(order)
+
+
+def check_order(order: Sequence[int]) -> list[int]:
+    if sorted(order) != list(range(len(order))):
+        missing = next(iter(sorted(set(range(len(order))) - set(order))))
+        raise Fault("ORDER-PERM", f"this is no order of the words 0 to {len(order) - 1}: word {missing} has no place")
+    return list(order)
+
+
+def parse_words(line: str, subwords: int, words: int) -> list[int]:
+    """The word, from 1, of every subword: it begins with 1, ends with the last word, and rises by 0 or 1."""
+    numbers = _numbers(line, None, "", "SIDE-MAP")
+    if len(numbers) != subwords:
+        raise Fault("SIDE-MAP", f"{len(numbers)} words are given for {subwords} subwords; give one for every subword")
+    return check_words(numbers, words)
+
+
+def check_words(numbers: Sequence[int], words: int) -> list[int]:
+    last = 0
+    for place, number in enumerate(numbers, 1):
+        if not last <= number <= last + 1 or number == 0:
+            raise Fault("SIDE-MAP", f"subword {place} belongs to word {number} after word {last}; words follow each other from 1")
+        last = number
+    if last != words:
+        raise Fault("SIDE-MAP", f"the subwords belong to {last} words, and the text has {words}")
+    return list(numbers)
+
+
+def _numbers(line: str, count: Optional[int], what: str, code: str) -> list[int]:
+    parts = line.split()
+    if count is not None:
+        _require_length(parts, count, what)
+    if not _NUMBERS.fullmatch(line.strip()) or any(len(part) > 9 for part in parts):
+        wrong = next((part for part in parts if not re.fullmatch("[0-9]{1,9}", part, re.ASCII)), line)
+        raise Fault(code, f"{shorten(wrong)!r} is no number of a word")
+    return list(map(int, parts))
+
+
+def _require_length(items: Sequence, words: int, what: str) -> None:
+    if len(items) != words:
+        raise Fault("SIDE-LEN", f"{len(items)} {what} for the {words} words of the text; give one for every word")

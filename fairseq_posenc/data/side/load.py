@@ -1,0 +1,237 @@
+"""The binary side files of a data set, read by the task, and what methods make of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Optional
+
+import numpy as np
+import torch
+from fairseq.data import ConcatDataset, Dictionary, indexed_dataset
+from torch import Tensor
+
+from ...core import PositionError, PositionMethod, Sentence
+from .binarise import LABELLED, ORDER_SOURCE, RELATIONS, text_sizes
+from .files import WORDS, SideError
+
+logger = logging.getLogger(__name__)
+
+_MAKE = "make it with posenc side binarise"
+
+
+@dataclasses.dataclass(frozen=True)
+class Reader:
+    """A method that reads side files, as the workers need it: its class and its options, without the module."""
+
+    method: type[PositionMethod]
+    options: Any
+
+    @property
+    def files(self) -> set[str]:
+        return {kind for side in self.method.card.side_inputs for kind in side.files}
+
+    @property
+    def name(self) -> str:
+        return self.method.card.name
+
+
+def readers(methods: Iterable[PositionMethod], before: Sequence[Reader] = ()) -> list[Reader]:
+    """Those that read side files and those before, each once; raises PositionError where two make one side input differently."""
+    found = list(before)
+    makers = {side.name: reader for reader in found for side in reader.method.card.side_inputs}
+    for method in methods:
+        reader = Reader(type(method), dataclasses.replace(method.options, layers=None))
+        if not reader.files or reader in found:
+            continue
+        for side in method.card.side_inputs:
+            other = makers.setdefault(side.name, reader)
+            if other != reader:
+                raise PositionError(
+                    f"{other.name} and {reader.name} make {side.name!r} of their options; give them the same options"
+                )
+        found.append(reader)
+    return found
+
+
+class SideFiles:
+    """The sentences of one data set, by their numbers; raises SideError where files are missing or do not fit.
+
+    `prefix` is what the names of the files begin with, DATA/SPLIT.SOURCE-TARGET.SOURCE, whose `.idx` is the text itself.
+    """
+
+    def __init__(self, prefix: Path, kinds: Iterable[str]):
+        self._rows = {}
+        sizes = text_sizes(prefix)
+        for kind in (*kinds, WORDS):
+            path = f"{prefix}.{kind}"
+            if not indexed_dataset.dataset_exists(path, "mmap"):
+                raise SideError("SIDE-MISSING", f"{path}.idx", f"the model reads it; {_MAKE}")
+            self._rows[kind] = indexed_dataset.make_dataset(path, "mmap")
+            if len(self._rows[kind]) != len(sizes):
+                detail = f"{len(self._rows[kind])} sentences, and the text has {len(sizes)}; {_MAKE} again"
+                raise SideError("SIDE-LINES", f"{path}.idx", detail)
+        wrong = np.flatnonzero(self._rows[WORDS].sizes != sizes)
+        if len(wrong):
+            tokens = self._rows[WORDS].sizes[wrong[0]]
+            detail = f"{tokens} tokens, and the text has {sizes[wrong[0]]}; {_MAKE} again"
+            raise SideError("SIDE-MAP", f"{prefix}.{WORDS}.idx, sentence {wrong[0] + 1}", detail)
+
+    def __len__(self) -> int:
+        return len(self._rows[WORDS])
+
+    def __getitem__(self, number: int) -> Sentence:
+        rows = {kind: rows[number].numpy() for kind, rows in self._rows.items()}
+        edges = rows.get("edges")
+        if edges is not None:
+            edges = edges.reshape(-1, 3)
+            edges = edges[edges[:, 0] > 0] - np.array([1, 1, 0])
+        heads = rows["heads"] - 1 if "heads" in rows else None
+        return Sentence(rows[WORDS], heads, rows.get("relations"), edges, rows.get("order"))
+
+
+class Shuffled:
+    """Sentences whose structure is that of other words: a tree of the same shape, a graph, a random order.
+
+    It tells what a method owes to the structure itself. Every sentence is shuffled by `seed` and its number alone.
+    """
+
+    def __init__(self, sentences: Any, seed: int):
+        self.sentences, self.seed = sentences, seed
+
+    def __len__(self) -> int:
+        return len(self.sentences)
+
+    def __getitem__(self, number: int) -> Sentence:
+        sentence = self.sentences[number]
+        words = int(sentence.words[-1])  # without </s>
+        draw = np.random.default_rng((self.seed, number))
+        return shuffled(sentence, np.append(draw.permutation(words), words))
+
+
+def shuffled(sentence: Sentence, moved: np.ndarray) -> Sentence:
+    """The same structure where word i has the place of word moved[i] in it."""
+    new: dict[str, Optional[np.ndarray]] = {}
+    if sentence.heads is not None:
+        heads = np.empty_like(sentence.heads)
+        heads[moved] = np.where(sentence.heads < 0, -1, moved[sentence.heads])
+        new["heads"] = heads
+    if sentence.relations is not None:
+        new["relations"] = np.empty_like(sentence.relations)
+        new["relations"][moved] = sentence.relations
+    if sentence.edges is not None:
+        new["edges"] = np.column_stack([moved[sentence.edges[:, 0]], moved[sentence.edges[:, 1]], sentence.edges[:, 2]])
+    if sentence.order is not None:
+        new["order"] = moved[sentence.order]
+    return dataclasses.replace(sentence, **new)
+
+
+def split_names(folder: Path, split: str, languages: tuple[str, str], combine: bool) -> list[Path]:
+    """What the files of a split begin with: of train alone, or combined, of train, train1, ... as fairseq finds them."""
+    source, target = languages
+    found = []
+    for number in itertools.count():
+        names = (f"{split}{number or ''}.{pair}.{source}" for pair in (f"{source}-{target}", f"{target}-{source}"))
+        name = next((name for name in names if indexed_dataset.dataset_exists(str(folder / name), None)), None)
+        if name is None or (found and not combine):
+            return found
+        found.append(folder / name)
+    raise AssertionError
+
+
+class Sentences:
+    """The sentences of a split, in the order in which fairseq's data set has them."""
+
+    def __init__(self, prefixes: Sequence[Path], kinds: Iterable[str], upsample_primary: int):
+        kinds = sorted(kinds)
+        self._parts = [SideFiles(prefix, kinds) for prefix in prefixes]
+        ratios = [1] * len(self._parts)
+        if len(ratios) > 1:
+            ratios[0] = upsample_primary  # as fairseq repeats the first
+        self._all = ConcatDataset(self._parts, ratios)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __getitem__(self, number: int) -> Sentence:
+        return self._all[number]
+
+
+@dataclasses.dataclass(frozen=True)
+class FromFiles:
+    """Makes the side inputs of a sentence, in the workers that load data."""
+
+    sentences: Any
+    readers: Sequence[Reader]
+
+    def __call__(self, number: int, pair: Mapping[str, Any]) -> dict[str, Tensor]:
+        sentence = self.sentences[number]
+        made: dict[str, Tensor] = {}
+        for reader in self.readers:
+            values = reader.method.side_values(sentence, reader.options)
+            made.update((name, torch.from_numpy(np.array(value))) for name, value in values.items())
+        return made
+
+
+class FileInputs:
+    """What the task knows of side files: which of them the models read, and where the data has them.
+
+    `random_structure` is the seed of a control: every sentence then has the structure of other words (`Shuffled`).
+    """
+
+    def __init__(self, folders: Sequence[str], languages: tuple[str, str], random_structure: Optional[int] = None):
+        self.folders, self.languages, self.random_structure = [Path(folder) for folder in folders], languages, random_structure
+        self.readers: list[Reader] = []
+        self._told = False
+
+    @property
+    def kinds(self) -> set[str]:
+        return {kind for reader in self.readers for kind in reader.files}
+
+    def build(self, make: Callable[[Any], Any], args: Any) -> Any:
+        """The model that `make` makes of its options, which it records together with the relations of the data.
+
+        Raises PositionError where its checkpoint was trained with other relations, or its structure was random and this is not.
+        """
+        relations, trained = self._relations(), getattr(args, "relations", None)
+        random, given = self.random_structure, getattr(args, "random_structure", None)
+        if trained is None:
+            args.relations = relations
+        model = make(args)
+        found = readers(model.position_methods)
+        if trained not in (None, relations) and any(kind in LABELLED for reader in found for kind in reader.files):
+            raise PositionError(
+                f"the model knows {trained} relations and {self.folders[0] / RELATIONS} has {relations}; "
+                f"binarise the data with the relations of its training: posenc side binarise --relations FILE"
+            )
+        if found and given != random:
+            told = [
+                f"--random-structure {seed}" if seed is not None else "the structure of the files" for seed in (given, random)
+            ]
+            raise PositionError(f"the model was trained with {told[0]}, and this is with {told[1]}; give the same option")
+        self.readers = readers([*model.position_methods], self.readers)
+        return model
+
+    def _relations(self) -> int:
+        path = self.folders[0] / RELATIONS
+        return len(Dictionary.load(str(path))) if path.is_file() else 0
+
+    def maker(self, split: str, folder: Path, combine: bool, upsample_primary: int) -> FromFiles:
+        """What makes the side inputs of a split in one of the data folders; raises PositionError where its files do not fit."""
+        kinds = self.kinds
+        if "order" in kinds:
+            self._tell_source(folder)
+        sentences: Any = Sentences(split_names(folder, split, self.languages, combine), kinds, upsample_primary)
+        if self.random_structure is not None:
+            sentences = Shuffled(sentences, self.random_structure)
+        return FromFiles(sentences, self.readers)
+
+    def _tell_source(self, folder: Path) -> None:
+        path = folder / ORDER_SOURCE
+        source = path.read_text(encoding="utf-8").strip() if path.is_file() else "an unknown source"
+        if not self._told:
+            logger.warning("orders of %s are from %s", folder, source)
+            self._told = True

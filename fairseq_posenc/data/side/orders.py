@@ -1,0 +1,72 @@
+"""Orders of source words: from word alignments, and how far they are from another order.
+
+An order lists the word, from 0, that stands at every place of the reordered sentence.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from .files import Fault
+
+_LINK = re.compile(r"([0-9]{1,9})-([0-9]{1,9})", re.ASCII)
+
+
+def parse_links(line: str, words: int) -> list[tuple[int, int]]:
+    """(source, target) of every link of an alignment, from 0, written as in 0-0 1-2; raises Fault.
+
+    The format of the preorderer topdown-btg, "6-7 ||| 0-0 1-2", is read too: what stands before the bars are numbers of words.
+    """
+    links = []
+    for written in line.rpartition("|||")[2].split():
+        match = _LINK.fullmatch(written)
+        if not match:
+            raise Fault("SIDE-FORMAT", f"{written[:40]!r} is no link; write SOURCE-TARGET, as in 0-0 1-2")
+        if int(match[1]) >= words:
+            raise Fault("SIDE-LEN", f"the link {written} is of word {match[1]}, and the source has {words} words, from 0")
+        links.append((int(match[1]), int(match[2])))
+    return links
+
+
+def order_of_links(links: Iterable[tuple[int, int]], words: int) -> list[int]:
+    """Source words by the mean place of the target words that they are linked to.
+
+    A word without a link goes with the nearest linked word to its left, those before all links with the first to their right;
+    where no word has one, the order is that of the source.
+    """
+    linked: list[list[int]] = [[] for _ in range(words)]
+    for source, target in links:
+        linked[source].append(target)
+    keys: list = [sum(targets) / len(targets) if targets else None for targets in linked]
+    nearest = next((key for key in keys if key is not None), 0)
+    for word, key in enumerate(keys):
+        nearest = keys[word] = nearest if key is None else key
+    return sorted(range(words), key=keys.__getitem__)  # stable: equal keys keep the order of the source
+
+
+def kendall_tau(order: Sequence[int]) -> float:
+    """1 - inversions / (n (n-1) / 2): 1 where no two words change their order, 0 where all do."""
+    count = len(order)
+    inversions = sum(order[i] > order[j] for i in range(count) for j in range(i + 1, count))
+    return 1 - inversions / (count * (count - 1) / 2) if count > 1 else 1.0
+
+
+def fuzzy_reordering_score(order: Sequence[int]) -> float:
+    """1 - discontinuities / (n + 1): the share of neighbours, with both ends of the sentence, that were neighbours before."""
+    padded = [-1, *order, len(order)]
+    return 1 - sum(b != a + 1 for a, b in zip(padded, padded[1:])) / (len(order) + 1)
+
+
+def relative_to(order: Sequence[int], reference: Sequence[int]) -> list[int]:
+    """The order as numbers of places in the reference, so that both measures compare it with the reference."""
+    place = {word: index for index, word in enumerate(reference)}
+    return [place[word] for word in order]
+
+
+def inverse(order: Sequence[int]) -> list[int]:
+    """The place of every word."""
+    places = [0] * len(order)
+    for place, word in enumerate(order):
+        places[word] = place
+    return places

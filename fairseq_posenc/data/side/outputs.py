@@ -1,0 +1,68 @@
+"""Work in several processes, and files that appear together when all of it has succeeded."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from itertools import islice
+from pathlib import Path
+from typing import TypeVar
+
+from ...core import PositionError
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+#: sentences that a worker gets at a time
+CHUNK = 2000
+
+
+def chunks(items: Iterable[T]) -> Iterator[list[T]]:
+    iterator = iter(items)
+    while chunk := list(islice(iterator, CHUNK)):
+        yield chunk
+
+
+def in_order(work: Callable[[S], T], items: Iterable[S], workers: int) -> Iterator[T]:
+    """What `work` makes of every item, in their order; only so many items are read ahead as keep the workers busy."""
+    if workers == 1:
+        yield from map(work, items)
+        return
+    with ProcessPoolExecutor(workers) as pool:
+        waiting: collections.deque = collections.deque()
+        for item in items:
+            waiting.append(pool.submit(work, item))
+            if len(waiting) > 2 * workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+class Outputs:
+    """Names of files to write, each under another name until all are complete: an error leaves nothing of them."""
+
+    def __init__(self) -> None:
+        self._partial: dict[Path, Path] = {}
+
+    def partial(self, path: Path) -> Path:
+        """The file to write in place of this one."""
+        return self._partial.setdefault(path, path.with_name(path.name + ".tmp"))
+
+    def __enter__(self) -> Outputs:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        try:
+            if kind is None:
+                for path, partial in self._partial.items():
+                    partial.replace(path)
+        except OSError as failed:
+            raise PositionError(f"{failed.filename} cannot be written: {failed.strerror}") from None
+        finally:
+            for partial in self._partial.values():
+                with contextlib.suppress(OSError):
+                    partial.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise PositionError(f"{error.filename or 'the output'} cannot be written: {error.strerror}") from None

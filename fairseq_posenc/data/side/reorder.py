@@ -1,0 +1,69 @@
+"""Files of orders: made of alignments or of a preorderer's output, and compared."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from itertools import zip_longest
+from pathlib import Path
+from typing import Optional
+
+from . import orders
+from .conllu import open_text
+from .files import Fault, SideError, parse_order, side_file
+from .outputs import Outputs
+
+#: where orders come from that are made with the target's help
+ORACLE = "word alignments with the target (oracle)"
+
+
+def write_orders(text: Path, given: Path, source: Optional[str] = None) -> str:
+    """Write TEXT.order of a preorderer's orders, or where no source is named of word alignments; returns the measures."""
+    path = side_file(text, "order")
+    found = []
+    with Outputs() as outputs:
+        with outputs.partial(path).open("w", encoding="utf-8", newline="\n") as file:
+            for number, words, line in _pairs(text, given):
+                count = len(words.split())
+                try:
+                    order = parse_order(line, count) if source else orders.order_of_links(orders.parse_links(line, count), count)
+                except Fault as fault:
+                    raise fault.at(given, number) from None
+                file.write(" ".join(map(str, order)) + "\n")
+                found.append(order)
+        outputs.partial(side_file(path, "source")).write_text((source or ORACLE) + "\n", encoding="utf-8")
+    return measures(found)
+
+
+def compare(given: Path, reference: Path) -> str:
+    """How far the orders of one file are from those of another."""
+    found = []
+    for number, line, expected in _pairs(given, reference):
+        count = len(expected.split())
+        path = reference
+        try:
+            wanted = parse_order(expected, count)
+            path = given
+            found.append(orders.relative_to(parse_order(line, count), wanted))
+        except Fault as fault:
+            raise fault.at(path, number) from None
+    return measures(found)
+
+
+def measures(found: list[list[int]]) -> str:
+    if not found:
+        return "no sentences"
+    tau = sum(map(orders.kendall_tau, found)) / len(found)
+    fuzzy = sum(map(orders.fuzzy_reordering_score, found)) / len(found)
+    return f"{len(found)} sentences, Kendall's tau {tau:.4f}, fuzzy reordering score {fuzzy:.4f}"
+
+
+def _pairs(one: Path, other: Path) -> Iterator[tuple[int, str, str]]:
+    """(number from 1, line, line) of two files; raises SideError where they have other numbers of lines."""
+    with contextlib.ExitStack() as stack:
+        files = [iter(stack.enter_context(open_text(path))) for path in (one, other)]
+        for number, (left, right) in enumerate(zip_longest(*files), 1):
+            if left is None or right is None:
+                counts = [number - (line is None) + sum(1 for _ in rest) for line, rest in zip((left, right), files)]
+                raise SideError("SIDE-LINES", str(other), f"{counts[1]} lines, and {one} has {counts[0]}")
+            yield number, left, right

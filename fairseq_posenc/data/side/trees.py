@@ -1,0 +1,101 @@
+"""From CoNLL-U to side files beside a text."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Optional
+
+from tqdm import tqdm
+
+from . import conllu
+from .files import Fault, SideError, side_file
+from .outputs import Outputs, chunks, in_order
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be made of which files."""
+
+    trees: Path
+    text: Path
+    write_text: bool = False
+    edges: str = "none"
+    roots: str = "error"
+
+    @property
+    def kinds(self) -> list[str]:
+        return ["heads", "relations", *["edges"] * (self.edges != "none")]
+
+
+#: the number of a sentence from 1, its block of CoNLL-U, its line of the text
+_Sentence = tuple[int, conllu.Block, Optional[str]]
+
+
+def convert(job: Job, workers: int = 1) -> int:
+    """Write TEXT.heads, TEXT.relations and, where wanted, TEXT.edges and TEXT itself; returns the number of sentences."""
+    with Outputs() as outputs, contextlib.ExitStack() as stack:
+        paths = {kind: side_file(job.text, kind) for kind in job.kinds}
+        if job.write_text:
+            paths["text"] = job.text
+        files = {
+            kind: stack.enter_context(outputs.partial(path).open("w", encoding="utf-8", newline="\n"))
+            for kind, path in paths.items()
+        }
+        done = 0
+        with tqdm(desc=str(job.text), unit=" sentences", disable=None) as progress:
+            for made in in_order(_convert, ((job, chunk) for chunk in chunks(_sentences(job))), workers):
+                for kind, lines in made.items():
+                    files[kind].writelines(line + "\n" for line in lines)
+                done += len(made["heads"])
+                progress.update(len(made["heads"]))
+        return done
+
+
+def _sentences(job: Job) -> Iterator[_Sentence]:
+    with contextlib.ExitStack() as stack:
+        blocks = conllu.blocks(stack.enter_context(conllu.open_text(job.trees)))
+        if job.write_text:
+            yield from ((number, block, None) for number, block in enumerate(blocks, 1))
+            return
+        lines = iter(stack.enter_context(conllu.open_text(job.text)))
+        for number, (block, line) in enumerate(zip_longest(blocks, lines), 1):
+            if block is None or line is None:
+                trees, text = number - (block is None) + sum(1 for _ in blocks), number - (line is None) + sum(1 for _ in lines)
+                raise SideError("SIDE-LINES", str(job.trees), f"{trees} sentences, and {job.text} has {text} lines")
+            yield number, block, line
+
+
+def _convert(task: tuple[Job, list[_Sentence]]) -> dict[str, list[str]]:
+    """The lines of every file for some sentences."""
+    job, sentences = task
+    made: dict[str, list[str]] = {kind: [] for kind in [*job.kinds, *["text"] * job.write_text]}
+    for number, block, line in sentences:
+        try:
+            tree = conllu.read_tree(block, job.roots, job.edges)
+            if line is not None:
+                _require_words(tree.words, line.split(), block, f"{job.text}, line {number}")
+        except Fault as fault:
+            raise SideError(fault.code, f"{job.trees}, sentence {number}, line {block.line}", fault.detail) from None
+        made["heads"].append(" ".join(map(str, tree.heads)))
+        made["relations"].append(" ".join(tree.relations))
+        if tree.edges is not None:
+            made["edges"].append(" ".join(f"{start}-{end}:{label}" for start, end, label in tree.edges))
+        if job.write_text:
+            made["text"].append(" ".join(tree.words))
+    return made
+
+
+def _require_words(words: list[str], wanted: list[str], block: conllu.Block, where: str) -> None:
+    if words == wanted:
+        return
+    pairs = zip_longest(words, wanted, fillvalue="nothing")
+    number, (given, expected) = next((n, pair) for n, pair in enumerate(pairs, 1) if pair[0] != pair[1])
+    whole = conllu.multiword_at(block, number)
+    hint = f" (part of the multiword token {whole!r})" if whole else ""
+    raise Fault(
+        "SIDE-TOKEN", f"word {number} is {given!r}{hint}, and in {where}, {expected!r}; parse that text, or use --write-text"
+    )

@@ -1,0 +1,1 @@
+"""What decoding asks of a model beside words."""

@@ -1,0 +1,80 @@
+"""Learned vectors of the rows and of the columns of a grid of positions, added to the embeddings."""
+
+from dataclasses import dataclass
+from typing import Literal, Optional
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, option
+from ...ops.distances import require_integer
+
+
+class Axial(PositionMethod):
+    """Learned vectors of the row and of the column of each position in a grid, side by side or as a sum, added to the embeddings.
+
+    Equation: P[t] = (A[floor(t / n_2)], B[t mod n_2]) with A in R^(n_1 x d_1), B in R^(n_2 x d_2), d_1 + d_2 = d, for positions
+        below n_1 n_2; combine=sum: P[t] = A[floor(t / n_2)] + B[t mod n_2], d_1 = d_2 = d.
+    Shapes: embed [B, T, C] -> [B, T, C].
+    Source: Kitaev, Kaiser and Levskaya (2020), whose paper leaves the form to its code; trax and Hugging Face's Reformer.
+    Deviations: two axes, where the code allows more; tables start at a deviation of d^-0.5, as fairseq's learned positions, where
+        theirs is 1; sentences need not fill the grid in training; the survey puts the columns' channels first.
+    Cost: n_1 d_1 + n_2 d_2 parameters a stack.
+    Errors: PositionError for a grid that is smaller than the longest sentence, for row_width beyond the model's or with
+        combine=sum, and for positions that are not integers.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        rows: int = option(32, "rows of the grid, n_1: segments of a sentence", minimum=1, maximum=65536)
+        columns: int = option(32, "columns of the grid, n_2: positions of a segment", minimum=1, maximum=65536)
+        combine: Literal["concatenation", "sum"] = option(
+            "concatenation", "channels of the row before those of the column, or both vectors added"
+        )
+        row_width: Optional[int] = option(None, "channels of the row, d_1; none is half of the model's", minimum=1, maximum=65536)
+
+    card = MethodCard(
+        name="axial",
+        title="Axial positions (Reformer)",
+        citations=("kitaev-etal-2020-reformer",),
+        survey="4.1.1",
+        reference="absolute",
+        injection="APE",
+        learnable=True,
+        recurring=False,
+        extrapolation="error",
+        evidence="peer",
+        sites=("encoder", "decoder"),
+        parameters=(
+            "(rows + columns) * d if combine == 'sum' else rows * (row_width or d // 2) + columns * (d - (row_width or d // 2))"
+        ),
+        survey_parameters="(d - d_1) n / n_1 + d_1 n_1",
+    )
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        width, summed = dims.embed_dim, options.combine == "sum"
+        cells = options.rows * options.columns
+        if cells < dims.max_positions:
+            raise PositionError(
+                f"axial: rows={options.rows} times columns={options.columns} are {cells} positions, fewer than the "
+                f"{dims.max_positions} of the longest sentence; use rows={-(-dims.max_positions // options.columns)}, "
+                "or shorter sentences with --max-source-positions and --max-target-positions"
+            )
+        if options.row_width is not None and (summed or options.row_width >= width):
+            raise PositionError(
+                f"axial: row_width={options.row_width} must leave channels of the {width} to the columns, and combine=sum has no "
+                "channels to divide; leave row_width out"
+            )
+        row_width = options.row_width or width // 2
+        self.of_row = nn.Parameter(torch.empty(options.rows, width if summed else row_width))
+        self.of_column = nn.Parameter(torch.empty(options.columns, width if summed else width - row_width))
+        for table in (self.of_row, self.of_column):
+            nn.init.normal_(table, std=width**-0.5)
+
+    def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
+        ids = require_integer(ctx.queries.ids)
+        row = F.embedding(ids.div(self.options.columns, rounding_mode="floor"), self.of_row)  # [B or 1, T, d_1]
+        column = F.embedding(ids % self.options.columns, self.of_column)  # [B or 1, T, d_2]
+        return x + (row + column if self.options.combine == "sum" else torch.cat([row, column], -1))

@@ -1,0 +1,86 @@
+"""Words as waves: complex embeddings whose phase turns with the position."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, option
+from ...ops.precision import at_least_float32
+
+
+class ComplexEmbedding(PositionMethod):
+    """Reads every embedding as complex numbers and turns each by an angle that is the position times a frequency of the word.
+
+    Equation: g(u, t)_k = r_k(u) exp(i (w_k(u) t + th_k(u))), k = 1 to d/2, real parts before imaginary parts; Wang et al. (2020).
+    Shapes: embed [B, T, C] -> [B, T, C].
+    Source: Wang, Zhao, Lioma, Li, Zhang and Simonsen (2020), for a host of real numbers; iclr-complex-order/complex-order.
+    Deviations: the two halves of the host's embedding are the real and imaginary parts of r exp(i th), so amplitudes and initial
+        phases of every word are learned as Cartesian coordinates and cost no parameters beside it; the parts are concatenated for
+        a real Transformer, where the authors' translation model is complex throughout (posenc_complex_transformer); that model
+        learns no frequency (learned=false) and no initial phase; with frequencies=word they begin at random in the range of
+        those of sinusoids, for how the authors' begin is unverified.
+    Cost: V d / 2 parameters a stack for V words, V where a word has one frequency, d / 2 where words share theirs; one complex
+        product.
+    Errors: PositionError for an odd width, and for frequencies=word that are not learned.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        frequencies: Literal["word_and_dimension", "word", "dimension"] = option(
+            "word_and_dimension", "a frequency for every word and dimension, one for each word, or one for each dimension"
+        )
+        learned: bool = option(True, "whether frequencies are learned, or stay those of sinusoids")
+        first_position: Literal[1, 0] = option(1, "number of the first position: 1 in the authors' code")
+
+        def __post_init__(self):
+            if self.frequencies == "word" and not self.learned:
+                raise PositionError("frequencies=word begins at random and is learned; leave learned=false out")
+
+    card = MethodCard(
+        name="complex",
+        title="Complex word embeddings",
+        citations=("wang-etal-2020-encoding",),
+        survey="4.1.1",
+        reference="absolute",
+        injection="APE",
+        learnable=True,
+        recurring=False,
+        extrapolation="runs",
+        evidence="reconstruction",
+        sites=("encoder", "decoder"),
+        parameters="learned * (1 if frequencies == 'dimension' else V) * (1 if frequencies == 'word' else d // 2)",
+        survey_parameters="2 n d",
+    )
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        if dims.embed_dim % 2:
+            raise PositionError(f"complex reads pairs of numbers, and a width of {dims.embed_dim} is odd; choose an even one")
+        half = dims.embed_dim // 2
+        pair = torch.arange(half, dtype=torch.float64) // 2  # as in the authors' code, two dimensions have one frequency
+        exponent = 2 * pair / half
+        if options.frequencies == "word":
+            exponent = torch.rand(dims.vocab_size, 1, dtype=torch.float64)
+        elif options.frequencies == "word_and_dimension":
+            exponent = exponent.expand(dims.vocab_size, -1)
+        start = torch.exp(-math.log(10000.0) * exponent).float()
+        if options.learned:
+            self.frequency = nn.Parameter(start)
+        else:  # stored as integers of the same bits, so that `.half()` cannot round it
+            self.register_buffer("bits", start.view(torch.int32), persistent=False)
+
+    def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
+        frequency = self.frequency if self.options.learned else self.bits.view(torch.float32)
+        if self.options.frequencies != "dimension":
+            frequency = F.embedding(tokens, frequency)  # [V, d/2 or 1] -> [B, T, d/2 or 1]
+        frequency = at_least_float32(frequency)
+        angle = frequency * (ctx.queries.ids + self.options.first_position).to(frequency.dtype).unsqueeze(-1)
+        re, im = at_least_float32(x).chunk(2, -1)
+        cos, sin = angle.cos(), angle.sin()
+        return torch.cat([re * cos - im * sin, re * sin + im * cos], -1).to(x.dtype)

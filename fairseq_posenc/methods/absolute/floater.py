@@ -1,0 +1,212 @@
+"""Positions as the path of a learned dynamical system."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, Positions, option
+from ...ops.distances import require_integer
+from ...ops.precision import at_least_float32
+from ...ops.sinusoids import frequencies
+
+#: positions that are integrated at a time: the memory of a solver grows with their square, and decoding goes so far ahead
+_BLOCK = 32
+#: what has a path of its own in every layer
+_STREAMS = ("queries", "keys", "values")
+
+
+class Floater(PositionMethod):
+    """Vectors of positions that a learned differential equation carries from each position to the next.
+
+    Equation: p(s) = p(0) + integral from 0 to s of h(x, p(x)) dx and p_t = p(t Delta), Liu et al. (2020); in their code
+        h(x, p) = W_2 [ReLU(W_1 [p; x] + c_1); x] + c_2. In layer l, q_t = W_q (x_t + p_t^(q,l)), k_s = W_k (x_s + p_s^(k,l))
+        and v_s = W_v (x_s + p_s^(v,l)); at=input adds one path to the embeddings instead.
+    Shapes: query_input, key_input [B, T, C] -> [B, T, C], value_input the same; embed [B, T, C] -> [B, T, C].
+    Source: Liu, Yu, Dhillon and Hsieh (2020), section 3; xuanqing94/FLOATER.
+    Deviations: paths begin as sinusoids, p(0) = (0, ..., 1, ...) and h(x, p) = Omega p + the network, whose last layer begins at
+        zero, where the authors' code adds sinusoids to the embeddings and lets the network carry the biases of projections
+        from random values (start=random with a spec such as sinusoidal+floater:start=random is nearest to it); positions are
+        added before the projections, so that their biases stay; the solver turns with the sinusoids, so that these are exact
+        for steps of any size, and one step a position is enough where the code takes five; the paths have their gradient in
+        every update, where the code renews them every 400 forwards; they are of any length, where the code ends at 255; in
+        the attention to the source, which the code lets flow too, the paper says nothing of positions.
+    Cost: 2 d^2 + 4 d parameters for every network, and d for every path: three in every layer. T steps of the solver one after
+        the other, each of four calls of the networks with solver=rk4: the method's floor, whatever the number of sentences.
+        adjoint=true keeps no activations of these calls and integrates once more, backwards.
+    Errors: PositionError without torchdiffeq, for at=input at cross, for share beside at=input, for keys of another width than
+        queries, for positions that are not integers, and for a path that is not finite.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        at: Literal["layers", "input"] = option(
+            "layers", "add paths to the inputs of queries, keys and values of every layer, or one path to the embeddings"
+        )
+        share: Literal["all", "layers", "none"] = option(
+            "all", "one network for all paths, one each for queries, keys and values of all layers, or one for every path"
+        )
+        start: Literal["sinusoidal", "random"] = option(
+            "sinusoidal", "paths begin as sinusoids, or from random vectors and networks"
+        )
+        delta: float = option(0.01, "time Delta between two positions", minimum=1e-6, maximum=1e3)
+        solver: Literal["rk4", "midpoint", "euler"] = option("rk4", "fixed-step solver of torchdiffeq")
+        substeps: int = option(1, "steps of the solver between two positions", minimum=1, maximum=1000)
+        adjoint: bool = option(False, "gradients by the adjoint equation: less memory, and as exact as the solver")
+
+    card = MethodCard(
+        name="floater",
+        title="FLOATER",
+        citations=("liu-etal-2020-learning",),
+        survey="4.1.1",
+        reference="absolute",
+        injection="APE",
+        learnable=True,
+        recurring=True,
+        extrapolation="runs",
+        evidence="paper",
+        sites=("encoder", "decoder", "cross"),
+        parameters=(
+            "(1 if share == 'all' else 3 if share == 'layers' else 3 * L) * (2 * d**2 + 4 * d)"
+            " + (d if at == 'input' else 3 * L * d)"
+        ),
+        survey_parameters="0 or more",
+    )
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        if options.at == "input" and dims.cross:
+            raise PositionError("floater: at=input needs embeddings, which the attention to the source has none of; leave it out")
+        if options.at == "input" and options.share != "all":
+            raise PositionError(f"floater: share={options.share} means nothing with at=input, which has one path; leave it out")
+        if dims.key_width != dims.embed_dim:
+            raise PositionError(
+                f"floater: keys of width {dims.key_width} and queries of width {dims.embed_dim} cannot flow together; "
+                "use equal --encoder-embed-dim and --decoder-embed-dim"
+            )
+        _torchdiffeq()
+        width, paths = dims.embed_dim, 1 if options.at == "input" else len(_STREAMS) * dims.num_layers
+        networks = {"all": 1, "layers": len(_STREAMS), "none": paths}[options.share]
+        self.first = nn.Parameter(torch.empty(networks, paths // networks, width))  # p(0) of every path
+        self.flow_in = nn.Parameter(torch.empty(networks, width + 1, width))  # [p; x] -> hidden
+        self.flow_in_bias = nn.Parameter(torch.zeros(networks, 1, width))
+        self.flow_out = nn.Parameter(torch.zeros(networks, width + 1, width))  # [hidden; x] -> the velocity
+        self.flow_out_bias = nn.Parameter(torch.zeros(networks, 1, width))
+        for weight in self.flow_in:
+            nn.init.xavier_normal_(weight)
+        if options.start == "sinusoidal":
+            half = width // 2
+            with torch.no_grad():  # sines, cosines, and nothing for the last channel of an odd width
+                self.first.zero_()[..., half : 2 * half] = 1.0
+        else:
+            for weight in self.flow_out:
+                nn.init.xavier_normal_(weight)
+            for paths in self.first:
+                nn.init.xavier_uniform_(paths)
+
+    @property
+    def hooks(self) -> frozenset[str]:
+        return frozenset({"prepare"}) | ({"embed"} if self.options.at == "input" else {"query_input", "key_input", "value_input"})
+
+    def prepare(self, ctx: AttentionContext) -> list[list[Tensor]]:
+        """For every stream and layer its path, [n, C] with n > the last position; at the input, one stream and one layer."""
+        path = self.path(max(ctx.queries.last, ctx.keys.last) + 1, ctx)  # [n, networks, paths of each, C]
+        if not bool(path.isfinite().all()):
+            raise PositionError(
+                "floater: the path of positions is not finite, its differential equation does not converge; "
+                "train with a smaller --lr or --clip-norm, or choose more substeps or a smaller delta"
+            )
+        streams = 1 if self.options.at == "input" else len(_STREAMS)
+        return [list(layers.unbind(0)) for layers in path.flatten(1, 2).transpose(0, 1).unflatten(0, (streams, -1)).unbind(0)]
+
+    def path(self, count: int, ctx: AttentionContext) -> Tensor:
+        """[n, networks, paths of each, C] with n >= count; while decoding, kept and continued by whole blocks."""
+        known = None if ctx.state is None else ctx.state.get("path")
+        blocks = [at_least_float32(self.first).unsqueeze(0) if known is None else known]
+        reached, wanted = blocks[0].size(0), count if ctx.state is None else -(-count // _BLOCK) * _BLOCK
+        while reached < wanted:
+            end = min(reached - reached % _BLOCK + _BLOCK, wanted)
+            blocks.append(self.continued(blocks[-1][-1], reached - 1, end - 1))
+            reached = end
+        path = torch.cat(blocks)
+        return path if ctx.state is None else ctx.state.store_shared("path", path)
+
+    def continued(self, state: Tensor, here: int, last: int) -> Tensor:
+        """The states at positions here + 1 to last, from the one at `here`: [...] -> [last - here, ...]."""
+        velocity, library = _Velocity(self, state), _torchdiffeq()
+        times = torch.arange(here, last + 1, dtype=torch.float64, device=state.device)
+        parts = torch.arange(self.options.substeps, dtype=torch.float64, device=state.device) / self.options.substeps
+        solve = library.odeint
+        if self.options.adjoint and torch.is_grad_enabled():
+            solve = partial(library.odeint_adjoint, adjoint_params=tuple(velocity.weights))
+
+        def steps(velocity: nn.Module, state: Tensor, times: Tensor) -> Tensor:
+            """Between two times, ascending or descending, as many steps as are asked for; every time is the end of one."""
+            return torch.cat([(times[:-1, None] + times.diff()[:, None] * parts).flatten(), times[-1:]])
+
+        resting = velocity.turned(state, -times[0])
+        solved = solve(velocity, resting, times, method=self.options.solver, options={"grid_constructor": steps})
+        return velocity.turned(solved[1:], times[1:, None, None, None])
+
+    def added(self, x: Tensor, path: Tensor, at: Positions) -> Tensor:
+        """[B, T, C] -> the same with the vectors of its positions added."""
+        vectors = path[require_integer(at.ids)] if at.start is None else path[at.start : at.start + at.ids.size(1)]
+        return x + vectors.to(x.dtype)
+
+    def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
+        return self.added(x, ctx.prepared[self][0][0], ctx.queries) if self.options.at == "input" else x
+
+    def query_input(self, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        return self.added(x, ctx.prepared[self][0][ctx.layer], at)
+
+    def key_input(self, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        return self.added(x, ctx.prepared[self][1][ctx.layer], at)
+
+    def value_input(self, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        return self.added(x, ctx.prepared[self][2][ctx.layer], at)
+
+
+class _Velocity(nn.Module):
+    """What the solver integrates: the change of the states from one position to the next, seen from a frame that turns.
+
+    With sinusoids as start, states z = R(-t) p with R(t) = exp(t Omega) rest where the network is zero.
+    """
+
+    def __init__(self, method: Floater, state: Tensor):
+        super().__init__()
+        own = (method.flow_in, method.flow_in_bias, method.flow_out, method.flow_out_bias)
+        self.weights = [at_least_float32(weight) for weight in own]
+        self.delta = method.options.delta
+        width = method.dims.embed_dim
+        turning = method.options.start == "sinusoidal"
+        self.speeds = frequencies(width // 2, width, "paper").to(state.device) if turning else None
+
+    def forward(self, t: Tensor, state: Tensor) -> Tensor:
+        """[networks, paths, C] -> the same."""
+        w_in, b_in, w_out, b_out = self.weights
+        now = t * self.delta
+        p = self.turned(state, t)
+        hidden = torch.relu(torch.baddbmm(b_in + now * w_in[:, -1:], p, w_in[:, :-1]))
+        return self.turned(torch.baddbmm(b_out + now * w_out[:, -1:], hidden, w_out[:, :-1]), -t) * self.delta
+
+    def turned(self, x: Tensor, t: Tensor) -> Tensor:
+        """x as it is after the sinusoids have turned for t positions: [..., C] -> [..., C], sines before cosines."""
+        if self.speeds is None:
+            return x
+        angle = self.speeds * t
+        sin, cos, half = angle.sin().to(x.dtype), angle.cos().to(x.dtype), self.speeds.size(0)
+        s, c = x[..., :half], x[..., half : 2 * half]
+        return torch.cat([s * cos + c * sin, c * cos - s * sin, x[..., 2 * half :]], -1)
+
+
+def _torchdiffeq() -> Any:
+    """The library of solvers; raises PositionError with the command that installs it."""
+    try:
+        return importlib.import_module("torchdiffeq")
+    except ImportError:
+        raise PositionError("floater needs torchdiffeq, which is not installed: pip install torchdiffeq") from None

@@ -1,0 +1,99 @@
+"""Learned positions of every language, added to the embeddings."""
+
+from dataclasses import dataclass
+from typing import Optional
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, option
+from ...ops.distances import require_integer
+
+
+class Language(PositionMethod):
+    """A learned vector for every position in every language, added to the embeddings; a token of the sentence names its language.
+
+    Equation: x_t = sqrt(d) E[u_t] + P_g[t], g the language of the sentence, P_g in R^(n x d).
+    Shapes: embed [B, T, C] -> [B, T, C].
+    Source: Artetxe, Ruder and Yogatama (2020); survey, section 4.5.
+    Deviations: the authors learn positions for a new language beside a frozen encoder of another; in translation all languages
+        are trained together, and how the paper starts its new positions could not be read; in the decoder, words before
+        the language token, which is the </s> that begins a target, have the positions of the first language; without tokens
+        there is one language, and the method is `learned`.
+    Cost: (n + padding_idx + 1) d parameters a language and stack.
+    Errors: PositionError for a language token that the dictionary lacks or that is given twice, for sentences without one, for a
+        sentence of more than n positions, and for positions that are not integers.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        tokens: Optional[str] = option(
+            None, "language tokens, separated by /, as they stand in the dictionary: __en__/__de__; none is one language"
+        )
+
+    card = MethodCard(
+        name="language",
+        title="Positions of every language",
+        citations=("artetxe-etal-2020-cross",),
+        survey="4.5",
+        reference="absolute",
+        injection="APE",
+        learnable=True,
+        recurring=False,
+        extrapolation="error",
+        evidence="reconstruction",
+        sites=("encoder", "decoder"),
+        parameters="(tokens.count('/') + 1 if tokens else 1) * (n + padding_idx + 1) * d",
+    )
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        self.tokens = options.tokens.split("/") if options.tokens else []
+        missing = [token for token in self.tokens if token not in dims.words]
+        if missing and dims.words:
+            raise PositionError(
+                f"language: the dictionary has no token {missing[0]!r}; name the language tokens of the text as tokens=..., "
+                "those of --task translation_multi_simple_epoch look like __en__"
+            )
+        if len(set(self.tokens)) < len(self.tokens):
+            raise PositionError(f"language: tokens={options.tokens} names a language twice; leave one out")
+        #: the dictionary's numbers of the language tokens
+        self.numbers = [dims.words.get(token, -1) for token in self.tokens]
+        self.origin = dims.padding_idx + 1
+        languages = max(len(self.tokens), 1)
+        self.weight = nn.Parameter(torch.empty(languages, dims.max_positions + self.origin, dims.embed_dim))
+        nn.init.normal_(self.weight, std=dims.embed_dim**-0.5)
+        nn.init.zeros_(self.weight[:, dims.padding_idx])
+
+    def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
+        rows = require_integer(ctx.queries.ids) + self.origin  # [B or 1, T]
+        if self.tokens:
+            rows = rows + self._languages(tokens, ctx) * self.weight.size(1)
+        return x + F.embedding(rows, self.weight.flatten(0, 1))
+
+    def _languages(self, tokens: Tensor, ctx: AttentionContext) -> Tensor:
+        """[B, T] -> [B, 1 or T]: the language of every word, which a decoder knows from the words up to it alone."""
+        named = torch.zeros_like(tokens)  # 0 where a word names no language, else the number of the language from 1
+        for language, number in enumerate(self.numbers, 1):
+            named = named.masked_fill(tokens == number, language)
+        known = None if ctx.state is None else ctx.state.get("language")
+        if known is not None:
+            named = torch.cat([known, named], 1)
+        language = named.gather(1, (named > 0).int().argmax(1, keepdim=True))  # [B, 1], of the first word that names one
+        if ctx.state is not None:
+            ctx.state.store_per_row("language", language)
+        told, needed = language > 0, torch.ones_like(language, dtype=torch.bool)
+        if self.dims.causal:
+            told = (named > 0).cumsum(1)[:, -tokens.size(1) :] > 0
+            needed = tokens.ne(self.dims.padding_idx) & (ctx.queries.ids > 0)  # a target begins with </s> or with its language
+        lacking = needed & ~told
+        # where fairseq forces the first word, other beams than the first hold any words, at a score of minus infinity
+        if bool(lacking.any() if ctx.state is None else lacking.all()):
+            side, flag = ("target", "--decoder-langtok") if self.dims.causal else ("source", "--encoder-langtok src")
+            raise PositionError(
+                f"language: a {side} sentence has none of the tokens {', '.join(self.tokens)}"
+                f"{' at its start' * self.dims.causal}; "
+                f"put one there, as {flag} of --task translation_multi_simple_epoch does"
+            )
+        return (language - 1) * told

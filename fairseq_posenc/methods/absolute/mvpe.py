@@ -1,0 +1,47 @@
+"""Sinusoids of positions that are multiplied by a large number, added to the embeddings."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ...core import AttentionContext, MethodCard, Options, PositionMethod, option
+from ...ops.sinusoids import SinusoidTable
+
+
+class MaximumVariance(PositionMethod):
+    """Sines and cosines of a multiple of the position, so that neighbours differ as much as far positions do.
+
+    Equation: P[t, 2m] = sin(w_m k t), P[t, 2m+1] = cos(w_m k t), w_m = 10000^(-2m/d); Li et al. (2019).
+    Shapes: embed [B, T, C] -> [B, T, C].
+    Source: Li et al. (2019); survey, section 4.2.
+    Deviations: reconstructed from the survey and the abstract, for the paper could not be read; k=1000 is the least that the
+        survey calls suitable; the survey speaks of the variance of a vector's channels, the abstract of that between
+        neighbouring positions.
+    Cost: no parameters; a table of n rows, further rows when a sentence is longer, from angles in float64.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        k: float = option(1000.0, "factor of positions; 1 gives the sinusoids of Vaswani et al. (2017)", minimum=0.0, maximum=1e6)
+
+    card = MethodCard(
+        name="mvpe",
+        title="Maximum variance positions (mvPE)",
+        citations=("li-etal-2019-augmented",),
+        survey="4.2",
+        reference="absolute",
+        injection="APE",
+        learnable=False,
+        recurring=False,
+        extrapolation="runs",
+        evidence="reconstruction",
+        sites=("encoder", "decoder"),
+        survey_parameters="0",
+    )
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        self.table = SinusoidTable(dims.max_positions, dims.embed_dim, "interleaved", "paper", step=options.k)
+
+    def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
+        return x + self.table(ctx.queries).to(x.dtype)

@@ -1,0 +1,71 @@
+"""Positions that are drawn from a longer range in training, in order."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ...core import AttentionContext, MethodCard, Options, PositionMethod, option
+from ...ops.distances import require_integer
+from ...ops.sinusoids import SinusoidTable
+
+
+class Randomised(PositionMethod):
+    """Number the words of a training sentence by a random ascending choice from a range that longer sentences need.
+
+    Equation: P[i_t] with i_1 < ... < i_T drawn without replacement from {0, ..., N - 1} for every sentence in training, P the
+        sinusoids of Vaswani et al. (2017); Ruoss et al. (2023).
+    Shapes: positions [B, T] -> same; embed [B, T, C] -> [B, T, C].
+    Source: Ruoss et al. (2023); google-deepmind/randomized_positional_encodings.
+    Deviations: their models, whose lengths are known, draw in evaluation too; a decoder does not know the length of what it
+        writes, so that evaluation counts 0, 1, 2, ... or, with evaluation=even, in steps of N over the longest sentence; they
+        draw once for all sentences of a batch; a sentence that is shorter than its batch has the first of the drawn numbers.
+    Cost: no parameters; in training a choice of T numbers from N for every sentence.
+    Errors: PositionError for a sentence longer than the longest (--max-source-positions, --max-target-positions), of which N is
+        a multiple.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        factor: int = option(2, "N, in lengths of the longest sentence that the model takes", minimum=1, maximum=1000)
+        evaluation: Literal["counted", "even"] = option("counted", "positions in evaluation: t, or t times the factor")
+        vectors: Literal["sinusoidal", "none"] = option(
+            "sinusoidal", "sinusoids added to the embeddings, or nothing: other methods of the spec then read the positions"
+        )
+
+    card = MethodCard(
+        name="randomised",
+        title="Randomised positions",
+        citations=("ruoss-etal-2023-randomized",),
+        survey="not in the survey",
+        reference="absolute",
+        injection="APE",
+        learnable=False,
+        recurring=False,
+        extrapolation="error",
+        evidence="paper",
+        sites=("encoder", "decoder"),
+    )
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        self.range = options.factor * dims.max_positions
+        self.table = SinusoidTable(self.range, dims.embed_dim, "interleaved", "paper")
+
+    @property
+    def hooks(self):
+        return super().hooks - ({"embed"} if self.options.vectors == "none" else set())
+
+    def reach(self, positions: int) -> float:
+        return positions * self.options.factor
+
+    def positions(self, ids: Tensor, ctx: AttentionContext) -> Tensor:
+        if not self.training:
+            return ids * self.options.factor if self.options.evaluation == "even" else ids
+        ids = require_integer(ids)
+        chosen = torch.rand(ids.size(0), self.range, device=ids.device).topk(ids.size(1)).indices  # [B, T] of [B, N]
+        return chosen.sort().values.gather(1, ids)
+
+    def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
+        return x + self.table(ctx.queries).to(x.dtype)

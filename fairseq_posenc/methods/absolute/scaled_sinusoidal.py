@@ -1,0 +1,49 @@
+"""Sinusoids times one learned number, added to the embeddings."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ...core import AttentionContext, MethodCard, Options, PositionMethod, option
+from ...ops.precision import at_least_float32
+from ...ops.sinusoids import SinusoidTable
+
+
+class ScaledSinusoidal(PositionMethod):
+    """Sines and cosines of the position times one learned number, added to the embeddings.
+
+    Equation: P[t] = s (sin(t w_0), ..., sin(t w_(d/2-1)), cos(t w_0), ..., cos(t w_(d/2-1))), w_k = 10000^(-2k/d), s learned.
+    Shapes: embed [B, T, C] -> [B, T, C].
+    Source: Hua et al. (2022), whose code calls it ScaledSin; x-transformers' ScaledSinusoidalEmbedding.
+    Deviations: s starts at 1, for fairseq scales its embeddings by sqrt(d); theirs starts at d^-0.5, beside embeddings that are
+        not scaled.
+    Cost: 1 parameter a stack; a table of n rows, further rows when a sentence is longer.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        start: float = option(1.0, "initial value of s")
+
+    card = MethodCard(
+        name="scaled_sinusoidal",
+        title="Scaled sinusoids",
+        citations=("hua-etal-2022-transformer",),
+        survey="not in the survey",
+        reference="absolute",
+        injection="APE",
+        learnable=True,
+        recurring=False,
+        extrapolation="runs",
+        evidence="peer",
+        sites=("encoder", "decoder"),
+        parameters="1",
+    )
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        self.scale_of_sinusoids = nn.Parameter(torch.tensor([options.start]))
+        self.table = SinusoidTable(dims.max_positions, dims.embed_dim, "halves", "paper")
+
+    def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
+        return x + (at_least_float32(self.scale_of_sinusoids) * self.table(ctx.queries)).to(x.dtype)

@@ -1,0 +1,1 @@
+"""Positions that tell the decoder how long its output is to be."""

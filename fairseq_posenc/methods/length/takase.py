@@ -1,0 +1,138 @@
+"""Sinusoids of the length that the output is to have (Takase and Okazaki 2019)."""
+
+from dataclasses import dataclass
+from typing import Literal, Optional
+
+from torch import Tensor
+
+from ...core import AttentionContext, Dims, MethodCard, Options, PositionError, PositionMethod, SideInput, option
+from ...ops.characters import printed_characters
+from ...ops.sinusoids import sinusoid
+
+
+class OutputLength(PositionMethod):
+    """What both methods read: the length of each sentence, and how much of it stands before each word."""
+
+    def __init__(self, options, dims: Dims):
+        super().__init__(options, dims)
+        if options.unit == "char":
+            self.register_buffer("characters", printed_characters(dims.words, dims.vocab_size), persistent=False)
+
+    def lengths(self, ctx: AttentionContext) -> Tensor:
+        """[B, 1]; checked where sentences begin."""
+        lengths = ctx.side["target_length"].unsqueeze(1)
+        if not ctx.queries.start and (lengths < 0).any():
+            raise PositionError(
+                f"{self.card.name} (decoder): the side input 'target_length' holds {int(lengths.min())}; lengths are 0 or more"
+            )
+        return lengths
+
+    def before(self, tokens: Tensor, ctx: AttentionContext) -> Tensor:
+        """[B, T] -> [B or 1, T], the length of what stands before the word that each column predicts."""
+        if self.options.unit == "token":
+            return ctx.queries.ids
+        prefix = tokens if ctx.tokens is None else ctx.tokens  # while decoding, `tokens` are the new ones alone
+        return self.characters[prefix].cumsum(1)[:, -tokens.size(1) :]
+
+
+class LengthDifference(OutputLength):
+    """Sinusoids of how much of the output's length is left, added to the decoder's embeddings.
+
+    Equation: x_k = sqrt(d) E[y_k] + PE(r_k), r_k = max(L - c_k, r_min), where L is the length of the output without </s> and c_k
+        that of the k words before the one that is predicted, so that r is 0 where </s> is; Takase and Okazaki (2019), LDPE;
+        survey, equation 32.
+    Shapes: embed [B, T, C] -> [B, T, C]; side input target_length [B].
+    Source: Takase and Okazaki (2019); their code, takase/control-length.
+    Deviations: the first word has r = L, as in the equation with </s> counted; their code adds 2 (offset=2). Sinusoids are
+        computed and not looked up, and r stops at min_remaining, where their code fails 3 words past the length. Sines come
+        before cosines, as in fairseq (layout=interleaved,grid=paper is the equation). unit=char counts printed characters of
+        subwords; theirs counts tokens, which are characters in their data.
+    Cost: no parameters; one sinusoid a word.
+    Errors: PositionError for a length below 0, and for a batch without lengths.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        unit: Literal["token", "char"] = option(
+            "token", "what lengths count: target tokens, or printed characters, each word with one space"
+        )
+        offset: int = option(0, "added to the remaining length; 2 in the authors' code", minimum=0)
+        min_remaining: Optional[int] = option(
+            None, "smallest remaining length (default: 0, or -W in a training with --length-noise W)", maximum=0
+        )
+        layout: Literal["halves", "interleaved"] = option(
+            "halves", "all sines before all cosines, or each sine beside its cosine"
+        )
+        grid: Literal["fairseq", "paper"] = option("fairseq", "frequencies of fairseq and tensor2tensor, or of the paper")
+
+    card = MethodCard(
+        name="ldpe",
+        title="Length-difference positional encoding",
+        citations=("takase-okazaki-2019-positional",),
+        survey="4.4",
+        reference="absolute",
+        injection="APE",
+        learnable=False,
+        recurring=False,
+        extrapolation="runs",
+        evidence="paper",
+        sites=("decoder",),
+        survey_parameters="0",
+        side_inputs=(SideInput("target_length", "B", "target"),),
+        default_specs={"encoder": "sinusoidal"},
+    )
+
+    def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
+        remaining = self.lengths(ctx) - self.before(tokens, ctx)  # [B, T]
+        remaining = remaining.clamp(min=self.options.min_remaining or 0)
+        waves = sinusoid(remaining + self.options.offset, x.size(-1), self.options.layout, self.options.grid)
+        return x + waves.to(x.dtype)
+
+
+class LengthRatio(OutputLength):
+    """Sinusoids whose wavelengths end at the output's length, added to the decoder's embeddings.
+
+    Equation: x_k = sqrt(d) E[y_k] + P_k, P_k[2i] = sin(t l^(-2i/d)), P_k[2i+1] = cos(t l^(-2i/d)), t = c_k + 1, l = L + 1,
+        where L is the length of the output without </s> and c_k that of the k words before the one that is predicted; Takase
+        and Okazaki (2019), LRPE; survey, equation 33.
+    Shapes: embed [B, T, C] -> [B, T, C]; side input target_length [B].
+    Source: Takase and Okazaki (2019); their code, takase/control-length.
+    Deviations: their code counts t from 2 (offset=1), and in training gives every sentence of a batch the positions of the first
+        one, which is a defect. Sines come before cosines, and the last wavelength is 2 pi l, as in fairseq
+        (layout=interleaved,grid=paper is the equation). unit=char counts printed characters of subwords.
+    Cost: no parameters; one sinusoid a word.
+    Errors: PositionError for a length below 0, and for a batch without lengths.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        unit: Literal["token", "char"] = option(
+            "token", "what lengths count: target tokens, or printed characters, each word with one space"
+        )
+        offset: int = option(0, "added to the position; 1 in the authors' code", minimum=0)
+        layout: Literal["halves", "interleaved"] = option(
+            "halves", "all sines before all cosines, or each sine beside its cosine"
+        )
+        grid: Literal["fairseq", "paper"] = option("fairseq", "frequencies of fairseq and tensor2tensor, or of the paper")
+
+    card = MethodCard(
+        name="lrpe",
+        title="Length-ratio positional encoding",
+        citations=("takase-okazaki-2019-positional",),
+        survey="4.4",
+        reference="absolute",
+        injection="APE",
+        learnable=False,
+        recurring=False,
+        extrapolation="runs",
+        evidence="paper",
+        sites=("decoder",),
+        survey_parameters="0",
+        side_inputs=(SideInput("target_length", "B", "target"),),
+        default_specs={"encoder": "sinusoidal"},
+    )
+
+    def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
+        position = self.before(tokens, ctx) + 1 + self.options.offset  # [B or 1, T]
+        waves = sinusoid(position, x.size(-1), self.options.layout, self.options.grid, self.lengths(ctx) + 1)
+        return x + waves.to(x.dtype)

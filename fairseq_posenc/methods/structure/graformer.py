@@ -1,0 +1,91 @@
+"""Graformer: a learned bias for the directed distance of two words in the tree."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...core import AttentionContext, MethodCard, Options, PositionMethod, SideInput, option, shared_by_layers
+from ...ops.precision import at_least_float32
+from ...ops.trees import Tree, by_token
+
+#: stands for "no way leads from one word to the other", and the first of the numbers of offsets within a word
+_NO_WAY, _IN_WORD = 10000, 20000
+
+
+class Graformer(PositionMethod):
+    """A learned scalar for every head and bucket of the directed distance between two words of the tree.
+
+    Equation: A_ts = q_t . k_s / sqrt(d_h) + g[R(t, s)], with R(t, s) = no way if no way leads from t to s or back, the offset
+        s - t in a range of its own between tokens of one word, d(t, s) if d(t, s) <= d(s, t), and -d(s, t) otherwise, d being
+        the length of the shortest directed way; Schmitt et al. (2021), survey, equation 31.
+    Shapes: bias -> [B, H, S, S].
+    Source: Schmitt et al. (2021); mnschmit/graformer; survey.
+    Deviations: distances are clipped by their sign, where the authors' code clips the number of the bucket, so that far positive
+        distances share the bucket of the farthest negative one; titles, their special buckets and the regulariser of monotone
+        weights are left out; edges lead from heads to dependents, undirected=true measures in both directions; tables start at
+        zero, where the authors draw from (-1, 1), so that training starts from plain attention; sequential positions beside it,
+        as in posenc_graformer, are our extension to translation; </s> depends on the root.
+    Cost: (2 max_distance + 2 + 2 max_offset) h parameters a stack; O(S^2 depth) in the workers that load data.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        max_distance: int = option(10, "distance at which tables are clipped", minimum=1, maximum=65536)
+        max_offset: int = option(10, "offset between tokens of one word at which tables are clipped", minimum=1, maximum=65536)
+        undirected: bool = option(False, "ways may follow edges in both directions")
+        share: Literal["layers", "none", "heads", "all"] = option("layers", "share one table across heads, layers or both")
+
+    card = MethodCard(
+        name="graformer",
+        title="Graformer",
+        citations=("schmitt-etal-2021-modeling",),
+        survey="4.6",
+        reference="relative",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        extrapolation="clips",
+        evidence="paper",
+        sites=("encoder",),
+        parameters="tables * (2 * max_distance + 2 + 2 * max_offset)",
+        survey_parameters="2 (D_max + 1) h",
+        side_inputs=(SideInput("graformer_distance", "B S S", padding=_NO_WAY, files=("heads",)),),
+        default_specs={"encoder": "sinusoidal+graformer", "decoder": "sinusoidal"},
+    )
+    content_dependent = True
+
+    @classmethod
+    def side_values(cls, sentence, options):
+        tree, words = Tree(sentence.heads), sentence.words
+        distance = tree.distances
+        if not options.undirected:  # down from an ancestor, up to it, or no way
+            sign = np.where(tree.ancestors, 1, np.where(tree.ancestors.T, -1, 0))
+            distance = np.where(sign == 0, _NO_WAY, sign * distance)
+        distance = by_token(distance, words, 2)
+        token = np.arange(len(words))
+        within = (words[:, None] == words) & (token[:, None] != token)
+        return {"graformer_distance": np.where(within, 2 * _IN_WORD + token - token[:, None], distance).astype(np.int32)}
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        self.per_layer = not shared_by_layers(options.share)
+        self.table = self.parameter_table(2 * options.max_distance + 2 + 2 * options.max_offset, share=options.share)
+
+    def bias(self, ctx: AttentionContext) -> Tensor:
+        table = at_least_float32(self.of_layer(self.table, ctx))  # [H or 1, buckets]
+        buckets = ctx.once((self, "buckets"), lambda: self._buckets(ctx.side["graformer_distance"].long()))
+        return table[:, buckets].transpose(0, 1)  # [H or 1, B, S, S] -> [B, H or 1, S, S]
+
+    def _buckets(self, distance: Tensor) -> Tensor:
+        """0 a word itself, 1 no way, then distances 1, -1, 2, -2 and so on, then offsets within a word in the same order."""
+        far, near = self.options.max_distance, self.options.max_offset
+        between = self._number(distance, far, 0)
+        between = torch.where(distance == 0, 0, torch.where(distance == _NO_WAY, 1, between))
+        return torch.where(distance > _IN_WORD, self._number(distance - 2 * _IN_WORD, near, 2 * far), between)
+
+    @staticmethod
+    def _number(distance: Tensor, limit: int, first: int) -> Tensor:
+        return first + 2 * distance.abs().clamp(max=limit) + (distance < 0)

@@ -1,0 +1,107 @@
+"""Graph-Bert: a word's role, its closeness to the root and its distance from it."""
+
+import zlib
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ...core import AttentionContext, MethodCard, Options, PositionMethod, SideInput, option
+from ...ops.sinusoids import SinusoidTable
+from ...ops.trees import by_token, without_end
+
+#: rows of the authors' tables
+_ROWS = 100
+#: restart probability of the walk
+_RESTART = 0.15
+#: closeness that differs by less is equal: what symmetry makes equal, rounding makes different
+_DECIMALS = 9
+
+
+class GraphBert(PositionMethod):
+    """Three numbers of a word in the graph of its sentence, each as sinusoids or from a table, added to the embeddings.
+
+    Equation: X_t = U_t + PE(WL(t)) + PE(rank(t)) + PE(hops(t)): the word's Weisfeiler-Lehman colour, its place by falling
+        closeness S(root, t), S = a (I - (1 - a) A D^(-1))^(-1), a = 0.15, and its distance from the root;
+        Zhang et al. (2020), equations 1 to 5.
+    Shapes: embed [B, S, C] -> [B, S, C].
+    Source: Zhang et al. (2020); jwzhanggy/Graph-Bert.
+    Deviations: the graph is the tree of the sentence, its target the root, and its context all words; </s> is not in it and has
+        no vectors; the authors' code has learned tables (embedding=learned) and normalises by D^(-1/2) A D^(-1/2)
+        (normalise=both); its colours are numbers within one graph: ours mean the same in all sentences, after one round the
+        degree, after more rounds a hash of 100 values, for which two colours may be one; words of equal closeness are ranked
+        from left to right.
+    Cost: no parameters, with embedding=learned 300 d; O(n^3) a sentence in the workers that load data.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        embedding: Literal["sinusoids", "learned"] = option("sinusoids", "sinusoids of the numbers, or three learned tables")
+        normalise: Literal["columns", "both"] = option("columns", "how the matrix of edges is normalised before the walk")
+        rounds: int = option(1, "rounds of refining colours by those of neighbours", minimum=1, maximum=100)
+
+    card = MethodCard(
+        name="graph_bert",
+        title="Graph-Bert",
+        citations=("zhang-etal-2020-graph",),
+        survey="4.6",
+        reference="absolute",
+        injection="APE",
+        learnable=False,
+        recurring=False,
+        extrapolation="runs",
+        evidence="reconstruction",
+        sites=("encoder",),
+        parameters="300 * d if embedding == 'learned' else 0",
+        survey_parameters="0",
+        side_inputs=(SideInput("graph_bert", "B S", padding=-1, files=("heads",)),),
+        default_specs={"encoder": "sinusoidal+graph_bert", "decoder": "sinusoidal"},
+    )
+
+    @classmethod
+    def side_values(cls, sentence, options):
+        """-1 for </s>, else colour, rank and hops: [S, 3]."""
+        found = np.full((len(sentence.heads), 3), -1, np.int32)
+        if len(sentence.heads) > 1:
+            tree = without_end(sentence.heads)
+            joined, root = tree.adjacency(), int(np.argmax(tree.heads < 0))
+            close = closeness(joined, options.normalise)[root].round(_DECIMALS)
+            close[root] = np.inf  # the target is the first of its own context
+            found[np.argsort(-close, kind="stable"), 1] = np.arange(len(close))
+            found[:-1, 0], found[:-1, 2] = colours(joined, options.rounds), tree.depths
+        return {"graph_bert": by_token(found, sentence.words)}
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        if options.embedding == "learned":
+            self.weight = nn.Parameter(torch.randn(3, _ROWS, dims.embed_dim) * dims.embed_dim**-0.5)
+        else:
+            self.table = SinusoidTable(max(dims.max_positions, _ROWS), dims.embed_dim, "halves", "fairseq")
+
+    def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
+        numbers = ctx.side["graph_bert"].long()  # [B, S, 3]
+        known = (numbers[..., :1] >= 0).to(x.dtype)
+        columns = numbers.clamp(min=0).unbind(-1)
+        if self.options.embedding == "learned":
+            vectors = [table[column.clamp(max=_ROWS - 1)] for table, column in zip(self.weight, columns)]
+        else:
+            vectors = [self.table.of_words(column).to(x.dtype) for column in columns]
+        return x + known * sum(vectors)
+
+
+def closeness(adjacency: np.ndarray, normalise: str = "columns") -> np.ndarray:
+    """S = a (I - (1 - a) A')^(-1), where A' is A with its columns, or rows and columns, normalised: [n, n]."""
+    degree = adjacency.sum(0).clip(min=1)
+    scaled = adjacency / degree if normalise == "columns" else adjacency / np.sqrt(degree[:, None] * degree)
+    return _RESTART * np.linalg.inv(np.eye(len(scaled)) - (1 - _RESTART) * scaled)
+
+
+def colours(adjacency: np.ndarray, rounds: int) -> np.ndarray:
+    """Weisfeiler-Lehman colours that mean the same in every graph: [n], the degrees after one round."""
+    found = adjacency.sum(0).astype(int)
+    for _ in range(rounds - 1):
+        signs = [(int(own), sorted(found[row > 0].tolist())) for own, row in zip(found, adjacency)]
+        found = np.array([zlib.crc32(repr(sign).encode()) % _ROWS for sign in signs])
+    return found

@@ -1,0 +1,79 @@
+"""Eigenvectors of the tree's Laplacian as coordinates of its words."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ...core import AttentionContext, MethodCard, Options, PositionMethod, SideInput, option
+from ...ops.trees import by_token, without_end
+
+
+class Laplacian(PositionMethod):
+    """A linear map of the first eigenvectors of the tree's normalised Laplacian, added to the embeddings.
+
+    Equation: X_t = U_t + W l_t + b, where l_t in R^k holds, for word t, its entries in the eigenvectors of
+        I - D^(-1/2) A D^(-1/2) with the k smallest eigenvalues but the first; Dwivedi and Bresson (2021), section 2.3.
+    Shapes: embed [B, S, C] -> [B, S, C].
+    Source: Dwivedi and Bresson (2021); graphdeeplearning/graphtransformer.
+    Deviations: attention sees all words, where the authors' sees neighbours alone; signs are drawn in training for every sentence
+        and eigenvector, in the code for every batch and eigenvector; eigh instead of eig; sentences with fewer eigenvectors
+        have zeros, where the code fails; tokens have the coordinates of their word, </s> is not in the graph and has zeros;
+        sequential positions beside it, as in posenc_laplacian, are our extension to translation. Trees often have eigenvalues
+        more than once: their eigenvectors are arbitrary up to a rotation, which signs do not repair; in evaluation signs and
+        rotations are the solver's.
+    Cost: (k + 1) d parameters a stack; O(n^3) a sentence in the workers that load data.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        eigenvectors: int = option(8, "number k of eigenvectors", minimum=1, maximum=1024)
+
+    card = MethodCard(
+        name="laplacian",
+        title="Laplacian eigenvectors",
+        citations=("dwivedi-bresson-2021-generalization",),
+        survey="4.6",
+        reference="absolute",
+        injection="APE",
+        learnable=True,
+        recurring=False,
+        extrapolation="runs",
+        evidence="paper",
+        sites=("encoder",),
+        parameters="(eigenvectors + 1) * d",
+        survey_parameters="0",
+        stochastic=True,
+        side_inputs=(SideInput("laplacian", "B S", files=("heads",)),),
+        default_specs={"encoder": "sinusoidal+laplacian", "decoder": "sinusoidal"},
+    )
+
+    @classmethod
+    def side_values(cls, sentence, options):
+        found = np.zeros((len(sentence.heads), options.eigenvectors), np.float32)
+        if len(sentence.heads) > 2:
+            vectors = eigenvectors(without_end(sentence.heads).adjacency())[1][:, 1 : options.eigenvectors + 1]
+            found[:-1, : vectors.shape[1]] = vectors
+        return {"laplacian": by_token(found, sentence.words)}
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        self.projection = nn.Linear(options.eigenvectors, dims.embed_dim)
+
+    def draw(self, ctx: AttentionContext) -> Tensor | None:
+        """A sign for every sentence and eigenvector, [B, 1, k]."""
+        given = ctx.side["laplacian"]
+        if not self.training:
+            return None
+        return torch.randint(2, (given.size(0), 1, given.size(2)), device=given.device) * 2 - 1
+
+    def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
+        coordinates, signs = ctx.side["laplacian"].to(self.projection.weight.dtype), ctx.noise.get(self)
+        return x + self.projection(coordinates if signs is None else coordinates * signs).to(x.dtype)
+
+
+def eigenvectors(adjacency: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenvalues, ascending, and eigenvectors [n, n], one a column, of the normalised Laplacian of an undirected graph."""
+    root = 1 / np.sqrt(adjacency.sum(1).clip(min=1))
+    return np.linalg.eigh(np.eye(len(adjacency)) - root[:, None] * adjacency * root)

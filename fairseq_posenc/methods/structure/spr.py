@@ -1,0 +1,160 @@
+"""Structural position representations: depths in the dependency tree, and how far two words are apart in it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, SideInput, option
+from ...ops.relative import spread
+from ...ops.sinusoids import SinusoidTable
+from ...ops.trees import Tree, by_token
+
+
+class AbsoluteStructure(PositionMethod):
+    """Sinusoids of the depth of every word in the dependency tree, added to the embeddings.
+
+    Equation: X_t = U_t + PE(depth(t)), depth(root) = 0; with fuse=tanh X_t = U_t + tanh(PE(t) + PE(depth(t))), with
+        fuse=linear_tanh X_t = U_t + tanh(W1 PE(t) + W2 PE(depth(t)) + b); Wang et al. (2019), survey, section 4.6.
+    Shapes: embed [B, S, C] -> [B, S, C].
+    Source: Wang et al. (2019); survey.
+    Deviations: UNVERIFIED is how the paper joins both positions, beyond that the function is not linear: fuse=sum leaves PE(t) to
+        sinusoidal beside it, as posenc_spr_abs has it, and the other two hold it; tokens have the depth of their word, and </s>
+        hangs off the root.
+    Cost: no parameters, with fuse=linear_tanh 2 d^2 + d; O(S) in the workers that load data.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        fuse: Literal["sum", "tanh", "linear_tanh"] = option(
+            "sum", "add the depth's sinusoids, or join them with those of the position by a tanh, alone or of a linear map"
+        )
+        sinusoids: Literal["fairseq", "paper"] = option(
+            "fairseq", "all sines before all cosines at fairseq's frequencies, or interleaved at those of Vaswani et al."
+        )
+
+    card = MethodCard(
+        name="spr_abs",
+        title="Structural positions, absolute (Wang et al.)",
+        citations=("wang-etal-2019-self",),
+        survey="4.6",
+        reference="absolute",
+        injection="APE",
+        learnable=False,
+        recurring=False,
+        extrapolation="runs",
+        evidence="reconstruction",
+        sites=("encoder",),
+        parameters="2 * d**2 + d if fuse == 'linear_tanh' else 0",
+        survey_parameters="0",
+        directional=False,
+        side_inputs=(SideInput("spr_depth", "B S", files=("heads",)),),
+        default_specs={"encoder": "sinusoidal+spr_abs", "decoder": "sinusoidal"},
+    )
+
+    @classmethod
+    def side_values(cls, sentence, options):
+        return {"spr_depth": by_token(Tree(sentence.heads).depths, sentence.words)}
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        form = ("halves", "fairseq") if options.sinusoids == "fairseq" else ("interleaved", "paper")
+        self.table = SinusoidTable(dims.max_positions, dims.embed_dim, *form)
+        if options.fuse == "linear_tanh":
+            self.of_position = nn.Linear(dims.embed_dim, dims.embed_dim)
+            self.of_depth = nn.Linear(dims.embed_dim, dims.embed_dim, bias=False)
+            for layer in (self.of_position, self.of_depth):
+                nn.init.xavier_uniform_(layer.weight)
+            nn.init.zeros_(self.of_position.bias)
+
+    def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
+        depth = self.table.of_words(ctx.side["spr_depth"]).to(x.dtype)  # [B, S, C]
+        if self.options.fuse == "sum":
+            return x + depth
+        position = self.table(ctx.queries).to(x.dtype)
+        if self.options.fuse == "linear_tanh":
+            position, depth = self.of_position(position), self.of_depth(depth)
+        return x + torch.tanh(position + depth)
+
+
+class RelativeStructure(PositionMethod):
+    """Add a learned vector of how two words are related in the dependency tree to keys and values.
+
+    Equation: A_ts = q_t . (k_s + aK[clip(r)]) / sqrt(d_h), o_t = sum_s alpha_ts (v_s + aV[clip(r)]), where
+        r(t, s) = depth(t) - depth(s) if one of the words is an ancestor of the other, else sgn(t - s) (depth(t) + depth(s));
+        Wang et al. (2019), survey, section 4.6.
+    Shapes: content_scores -> [B, H, T, S], content_values -> [B, H, T, D].
+    Source: Wang et al. (2019); survey; the vectors as in Shaw et al. (2018).
+    Deviations: UNVERIFIED are the clipping distance, and how the paper joins these vectors with those of sequential distances:
+        shaw+spr_rel adds both, posenc_spr_rel has sinusoids; heads share tables by default, where the survey counts tables of
+        all heads that layers share (share=layers); tokens of one word have r = 0, and </s> hangs off the root.
+    Cost: 2 (2k + 1) d_h parameters a layer where heads share; memory O(B H T S); O(S^2 depth) in the workers that load data.
+    Errors: PositionError for keys=false with values=false.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        max_distance: int = option(16, "distance k at which tables are clipped", minimum=0, maximum=65536)
+        keys: bool = option(True, "add the vectors to keys")
+        values: bool = option(True, "add the vectors to values")
+        share: Literal["heads", "none", "layers", "all"] = option("heads", "share one table across heads, layers or both")
+
+    card = MethodCard(
+        name="spr_rel",
+        title="Structural positions, relative (Wang et al.)",
+        citations=("wang-etal-2019-self",),
+        survey="4.6",
+        reference="relative",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        extrapolation="clips",
+        evidence="reconstruction",
+        sites=("encoder",),
+        parameters="tables * (keys + values) * (2 * max_distance + 1) * d_h",
+        survey_parameters="2 (2 t_max + 1) d",
+        side_inputs=(SideInput("spr_distance", "B S S", files=("heads",)),),
+        default_specs={"encoder": "sinusoidal+spr_rel", "decoder": "sinusoidal"},
+    )
+
+    @classmethod
+    def side_values(cls, sentence, options):
+        tree, place = Tree(sentence.heads), np.arange(len(sentence.heads))
+        related = tree.ancestors | tree.ancestors.T
+        row, column = tree.depths[:, None], tree.depths
+        distance = np.where(related, row - column, np.sign(place[:, None] - place) * (row + column))
+        return {"spr_distance": by_token(distance.astype(np.int16), sentence.words, 2)}
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        if not (options.keys or options.values):
+            raise PositionError("spr_rel: keys=false and values=false leave nothing; choose one of them or the method none")
+        rows = 2 * options.max_distance + 1
+        for name, used in (("key_table", options.keys), ("value_table", options.values)):
+            table = self.parameter_table(rows, dims.head_dim, share=options.share) if used else None
+            self.register_parameter(name, table)
+            if table is not None:
+                bound = (6 / (rows + dims.head_dim)) ** 0.5  # Xavier, one table at a time
+                nn.init.uniform_(table, -bound, bound)
+
+    @property
+    def hooks(self):
+        unused = {"content_scores": not self.options.keys, "content_values": not self.options.values}
+        return super().hooks - {hook for hook, left_out in unused.items() if left_out}
+
+    def _rows(self, ctx: AttentionContext) -> Tensor:
+        """The row of every two words in the tables: [B, T, S]."""
+        limit = self.options.max_distance
+        return ctx.once((self, "rows"), lambda: ctx.side["spr_distance"].long().clamp(-limit, limit) + limit)
+
+    def content_scores(self, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
+        table = self.of_layer(self.key_table, ctx).to(q.dtype)  # [H or 1, 2k + 1, D]
+        return spread((q * ctx.scale) @ table.transpose(-1, -2), self._rows(ctx))
+
+    def content_values(self, probs: Tensor, v: Tensor, ctx: AttentionContext) -> Tensor:
+        table = self.of_layer(self.value_table, ctx).to(probs.dtype)
+        index = self._rows(ctx).unsqueeze(1).expand_as(probs)
+        sums = probs.new_zeros(*probs.shape[:3], table.size(-2)).scatter_add(-1, index, probs)  # [B, H, T, 2k + 1]
+        return sums @ table

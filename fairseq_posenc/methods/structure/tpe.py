@@ -1,0 +1,92 @@
+"""Tree positional encodings: the branches between a word and the root, the nearest first."""
+
+from dataclasses import dataclass
+from typing import Optional
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, SideInput, option
+from ...ops.precision import at_least_float32
+from ...ops.trees import Tree, by_token
+
+
+class TreePositions(PositionMethod):
+    """One-hot vectors of the branches from a word up to the root, weighted by powers of learned factors, added to the embeddings.
+
+    Equation: X_t = U_t + E(x_t), x(root) = 0, x(child b of p) = [onehot(b); x(p) without its last branch], where E holds, for
+        level i, branch b and copy j, x_(ib) p_j^i sqrt((1 - p_j^2) d / 2), p_j = tanh(w_j); Shiv and Quirk (2019), section 3.
+    Shapes: embed [B, S, C] -> [B, S, C].
+    Source: Shiv and Quirk (2019); microsoft/icecaps; survey, section 4.6.
+    Deviations: UNVERIFIED are the initial factors, which we spread between 0.7 and 0.999; dependency trees are made binary by
+        left child and right sibling, with branches=K a child from the K-th on is in the last branch; narrow models have as many
+        levels as there are channels; channels left over are zero, where the code has a linear map; tokens have the place of
+        their word, and </s> is the last child of the root. Words deeper than `depth` lose the branches near the root.
+    Cost: floor(d / (K depth)) parameters a stack, K = 2 where trees are binary; O(S depth) in the workers that load data.
+    Errors: PositionError where a branch needs more channels than the model has.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        depth: int = option(32, "number of levels, counted from the word", minimum=1, maximum=4096)
+        branches: Optional[int] = option(
+            None, "branches to children by their number; none: to the first child and the next sibling", minimum=1, maximum=1024
+        )
+
+    card = MethodCard(
+        name="tpe",
+        title="Tree positional encodings",
+        citations=("shiv-quirk-2019-novel",),
+        survey="4.6",
+        reference="absolute",
+        injection="APE",
+        learnable=True,
+        recurring=False,
+        extrapolation="clips",
+        evidence="paper",
+        sites=("encoder",),
+        parameters="d // ((branches or 2) * max(1, min(depth, d // (branches or 2))))",
+        survey_parameters="d / D_max",
+        side_inputs=(SideInput("tpe_branches", "B S", padding=-1, files=("heads",)),),
+        default_specs={"encoder": "sinusoidal+tpe", "decoder": "sinusoidal"},
+    )
+
+    @classmethod
+    def side_values(cls, sentence, options):
+        number, before = Tree(sentence.heads).siblings
+        if options.branches is None:
+            above, branch = np.where(before >= 0, before, sentence.heads), (before >= 0).astype(int)
+        else:
+            above, branch = sentence.heads, np.minimum(number, options.branches - 1)
+        here, found = np.arange(len(above)), np.full((len(above), options.depth), -1, np.int16)
+        for level in range(options.depth):
+            inside = (here >= 0) & (above[here] >= 0)  # a step up is left
+            if not inside.any():
+                break
+            found[inside, level] = branch[here[inside]]
+            here = np.where(inside, above[here], -1)
+        return {"tpe_branches": by_token(found, sentence.words)}
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        self.branches = options.branches or 2
+        self.depth = min(options.depth, dims.embed_dim // self.branches)
+        if self.depth == 0:
+            raise PositionError(
+                f"tpe: branches={self.branches} is more than the {dims.embed_dim} channels of the model; choose fewer branches"
+            )
+        copies = dims.embed_dim // (self.branches * self.depth)
+        self.factor = nn.Parameter(torch.linspace(0.7, 0.999, copies).atanh())
+
+    def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
+        branch = ctx.side["tpe_branches"][..., : self.depth].long()  # [B, S, depth]
+        taken = branch.unsqueeze(-1) == torch.arange(self.branches, device=branch.device)  # [B, S, depth, branches]
+        added = taken.unsqueeze(-1) * self._weights().to(x.dtype)  # [B, S, depth, branches, copies]
+        return x + nn.functional.pad(added.flatten(2), (0, x.size(-1) - added[0, 0].numel()))
+
+    def _weights(self) -> Tensor:
+        """p^level sqrt((1 - p^2) d / 2): [depth, 1, copies]."""
+        p = torch.tanh(at_least_float32(self.factor))
+        powers = torch.cat([torch.ones_like(p)[None], p.expand(self.depth - 1, -1)]).cumprod(0)  # no 0^0 in its gradient
+        return (powers * ((1 - p.square()) * self.dims.embed_dim / 2).sqrt()).unsqueeze(1)

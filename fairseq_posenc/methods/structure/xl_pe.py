@@ -1,0 +1,109 @@
+"""Cross-lingual positions: where a word would stand in the order of the other language."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, Positions, SideInput, option
+from ...ops.sinusoids import SinusoidTable
+
+
+class CrossLingualPositions(PositionMethod):
+    """Sinusoids of a word's place in the sentence and of its place in the order of the other language.
+
+    Equation: with P of the places and P' of the places in the other order, X = U + P + P'; fuse=tanh (InXL)
+        X = U + tanh(P W1 + P' W2 + b); fuse=heads (HeadXL) X = U + P, and the first heads of the first layer take queries and
+        keys of U + P'; Ding et al. (2020), section 3.
+    Shapes: embed [B, S, C] -> [B, S, C]; rotate_query, rotate_key [B, H, S, D] -> [B, H, S, D].
+    Source: Ding et al. (2020), abstract; survey, section 4.4.
+    Deviations: UNVERIFIED are the form of both fusions and the number of heads; fuse=heads adds (P' - P) W to projected queries
+        and keys, which equals projecting U + P' where no layer norm stands before the first attention; tokens of a word stay
+        together and </s> is last; sinusoids are fairseq's or the paper's, counted from padding_idx + 1 as in `sinusoidal`.
+    Cost: no parameters, with fuse=tanh 2 d^2 + d.
+    Errors: PositionError for heads=K beside another fusion than heads, or beyond the model's.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        fuse: Literal["sum", "tanh", "heads"] = option(
+            "sum", "how both places are joined: added, by a tanh of a linear map, by head"
+        )
+        heads: int = option(0, "with fuse=heads, how many of the heads have the other order; 0: half of them", minimum=0)
+        sinusoids: Literal["fairseq", "paper"] = option(
+            "fairseq", "all sines before all cosines at fairseq's frequencies, or interleaved at those of Vaswani et al."
+        )
+
+    card = MethodCard(
+        name="xl_pe",
+        title="Cross-lingual positions",
+        citations=("ding-etal-2020-self",),
+        survey="4.4",
+        reference="absolute",
+        injection="APE",
+        learnable=False,
+        recurring=False,
+        extrapolation="runs",
+        evidence="reconstruction",
+        sites=("encoder",),
+        parameters="2 * d**2 + d if fuse == 'tanh' else 0",
+        side_inputs=(SideInput("xl_place", "B S", files=("order",)),),
+        default_specs={"decoder": "sinusoidal"},
+    )
+
+    @classmethod
+    def side_values(cls, sentence, options):
+        slot = np.empty_like(sentence.order)
+        slot[sentence.order] = np.arange(len(slot))  # of every word
+        place = np.empty_like(sentence.words)
+        place[np.argsort(slot[sentence.words], kind="stable")] = np.arange(len(place))  # tokens of a word stay together
+        return {"xl_place": place}
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        if options.heads > dims.num_heads or (options.heads and options.fuse != "heads"):
+            raise PositionError(
+                f"xl_pe: heads={options.heads} needs fuse=heads and a model with as many heads; this one has {dims.num_heads}"
+            )
+        self.heads = options.heads or dims.num_heads // 2
+        form = ("halves", "fairseq") if options.sinusoids == "fairseq" else ("interleaved", "paper")
+        self.table = SinusoidTable(dims.max_positions, dims.embed_dim, *form, origin=dims.padding_idx + 1)
+        if options.fuse == "tanh":
+            self.of_place = nn.Linear(dims.embed_dim, dims.embed_dim)
+            self.of_other = nn.Linear(dims.embed_dim, dims.embed_dim, bias=False)
+            for layer in (self.of_place, self.of_other):
+                nn.init.xavier_uniform_(layer.weight)
+            nn.init.zeros_(self.of_place.bias)
+
+    @property
+    def hooks(self):
+        return super().hooks if self.options.fuse == "heads" else super().hooks - {"rotate_query", "rotate_key"}
+
+    def _vectors(self, at: Positions, ctx: AttentionContext) -> tuple[Tensor, Tensor]:
+        """P and P': [B or 1, S, C] and [B, S, C] in float32."""
+        return self.table(at), self.table.of_words(ctx.side["xl_place"])
+
+    def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
+        here, other = (vectors.to(x.dtype) for vectors in self._vectors(ctx.queries, ctx))
+        if self.options.fuse == "heads":
+            return x + here
+        if self.options.fuse == "tanh":
+            return x + torch.tanh(self.of_place(here) + self.of_other(other))
+        return x + here + other
+
+    def rotate_query(self, q: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        return self._reordered("query", q, at, ctx)
+
+    def rotate_key(self, k: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        return self._reordered("key", k, at, ctx)
+
+    def _reordered(self, which: str, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        """The first heads as if P' had been added to the words in place of P."""
+        if ctx.layer > 0:
+            return x
+        here, other = self._vectors(at, ctx)
+        change = (other - here).to(x.dtype)
+        added = ctx.project(which, change) - ctx.project(which, torch.zeros_like(change[:1, :1]))  # without the bias
+        return torch.cat([x[:, : self.heads] + added[:, : self.heads], x[:, self.heads :]], 1)

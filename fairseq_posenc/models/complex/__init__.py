@@ -1,0 +1,1 @@
+"""The Transformer whose hidden states are complex."""

@@ -1,0 +1,46 @@
+"""A head on the encoder that predicts how long the output will be."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+#: classes of the difference between target and source in tokens, and the class of no difference
+_CLASSES, _EQUAL = 256, 128
+
+
+class LengthPredictor(nn.Module):
+    """Predicts the number of target tokens as its difference to the source, from the mean of the encoder's states.
+
+    Every encoder_out is the dictionary of our encoder; lengths [B] are without </s>.
+    """
+
+    def __init__(self, width: int, weight: float, stop_gradient: bool):
+        super().__init__()
+        self.loss_weight, self.stop_gradient = weight, stop_gradient
+        self.weight = nn.Parameter(torch.empty(_CLASSES, width))
+        nn.init.normal_(self.weight, std=width**-0.5)
+
+    def forward(self, encoder_out: dict[str, list[Tensor]]) -> Tensor:
+        """-> logits [B, classes]."""
+        states = encoder_out["encoder_out"][0].transpose(0, 1)  # [S, B, C] -> [B, S, C]
+        if self.stop_gradient:
+            states = states.detach()
+        if encoder_out["encoder_padding_mask"]:
+            states = states.masked_fill(encoder_out["encoder_padding_mask"][0].unsqueeze(-1), 0.0)
+        mean = states.sum(1) / encoder_out["src_lengths"][0].to(states.dtype)
+        return F.linear(mean, self.weight).float()
+
+    def loss(self, encoder_out: dict[str, list[Tensor]], lengths: Tensor) -> Tensor:
+        """[B], the weighted cross-entropy of the classes of these lengths."""
+        classes = (lengths - self._source(encoder_out) + _EQUAL).clamp(0, _CLASSES - 1)
+        return self.loss_weight * F.cross_entropy(self(encoder_out), classes, reduction="none")
+
+    def length(self, classes: Tensor, encoder_out: dict[str, list[Tensor]]) -> Tensor:
+        """The lengths that classes [B] stand for."""
+        return classes - _EQUAL + self._source(encoder_out)
+
+    @staticmethod
+    def _source(encoder_out: dict[str, list[Tensor]]) -> Tensor:
+        return encoder_out["src_lengths"][0].squeeze(1).long() - 1

@@ -1,0 +1,98 @@
+"""Trees of words as numpy arrays: root paths, depths, lowest common ancestors, distances, labels of paths (no torch).
+
+Words count from 0 and the root's head is -1. What belongs to words is given to their tokens by `by_token`.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """The tree that `heads` [n] describe: the head of every word, -1 for the root."""
+
+    heads: np.ndarray
+
+    @functools.cached_property
+    def up(self) -> np.ndarray:
+        """The way from every word up to the root, itself first: [n, depth + 1], -1 past the root."""
+        steps = [np.arange(len(self.heads))]
+        while True:
+            above = np.where(steps[-1] >= 0, self.heads[steps[-1]], -1)
+            if above.max(initial=-1) < 0:
+                return np.stack(steps, 1)
+            if len(steps) > len(self.heads):
+                raise ValueError(f"the heads {self.heads.tolist()} have a cycle")
+            steps.append(above)
+
+    @functools.cached_property
+    def depths(self) -> np.ndarray:
+        """[n], 0 at the root."""
+        return (self.up >= 0).sum(1) - 1
+
+    @functools.cached_property
+    def paths(self) -> np.ndarray:
+        """The way from the root down to every word, itself last: [n, depth + 1], -1 past the word."""
+        column = self.depths[:, None] - np.arange(self.up.shape[1])
+        return np.where(column >= 0, np.take_along_axis(self.up, column.clip(0), 1), -1)
+
+    @functools.cached_property
+    def common(self) -> np.ndarray:
+        """The depth of the lowest common ancestor of every two words: [n, n]."""
+        shared = (self.paths[:, None] == self.paths) & (self.paths >= 0)  # [n, n, depth + 1]
+        return np.logical_and.accumulate(shared, 2).sum(2) - 1
+
+    @property
+    def distances(self) -> np.ndarray:
+        """The number of edges between every two words: [n, n]."""
+        return self.depths[:, None] + self.depths - 2 * self.common
+
+    @property
+    def ancestors(self) -> np.ndarray:
+        """bool [n, n], whether the row's word is an ancestor of the column's, or the word itself."""
+        return self.common == self.depths[:, None]
+
+    @property
+    def siblings(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of every word its number among the dependents of its head, from left to right, and the sibling before it, or -1."""
+        order = np.argsort(self.heads, kind="stable")
+        first = np.flatnonzero(np.diff(self.heads[order], prepend=-2))  # where the next head's dependents begin
+        place = np.arange(len(order)) - np.repeat(first, np.diff(first, append=len(order)))
+        number, before = np.zeros_like(order), np.full_like(order, -1)
+        number[order] = place
+        before[order[1:]] = np.where(place[1:] > 0, order[:-1], -1)
+        return number, before
+
+    def adjacency(self) -> np.ndarray:
+        """Which words an edge joins, in either direction: float64 [n, n]."""
+        joined, below = np.zeros((len(self.heads), len(self.heads))), np.flatnonzero(self.heads >= 0)
+        joined[below, self.heads[below]] = joined[self.heads[below], below] = 1.0
+        return joined
+
+    def path_words(self, slots: int) -> tuple[np.ndarray, np.ndarray]:
+        """The first edges of the way from every word i to every word j, each named by the word below it.
+
+        -> [n, n, slots] words, -1 past the end, and the number of edges that lead up, [n, n]; the others lead down.
+        """
+        rising = self.depths[:, None] - self.common  # [n, n]
+        step = np.arange(slots)
+        up = np.take_along_axis(self.up, step[None].repeat(len(self.heads), 0).clip(max=self.up.shape[1] - 1), 1)  # [n, slots]
+        column = self.common[..., None] + 1 + step - rising[..., None]  # where the way down is in the root path of j
+        rows = np.arange(len(self.heads))[None, :, None]
+        down = self.paths[rows, column.clip(0, self.paths.shape[1] - 1)]
+        words = np.where(step < rising[..., None], up[:, None], down)
+        return np.where(step < self.distances[..., None], words, -1), rising
+
+
+def without_end(heads: np.ndarray) -> Tree:
+    """The tree of all words but the last, </s>."""
+    return Tree(heads[:-1])
+
+
+def by_token(values: np.ndarray, words: np.ndarray, axes: int = 1) -> np.ndarray:
+    """[n, ...] or [n, n, ...] of words -> [S, ...] or [S, S, ...] of tokens, each of which has what its word has."""
+    return values[words] if axes == 1 else values[words[:, None], words]

@@ -1,0 +1,59 @@
+"""The part of the task that is about output lengths."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import Any
+
+from fairseq.tasks.translation import TranslationTask
+from torch import Tensor
+
+from ..generation.lengths import OutputLengths, with_smallest_remaining
+
+
+class OutputLengthTask(TranslationTask):
+    """fairseq's translation that gives output lengths to the models that read them, and asks for lengths in generation.
+
+    All of it happens in the process that trains, so that noise depends neither on workers nor on where a training began.
+    """
+
+    def __init__(self, cfg: Any, src_dict: Any, tgt_dict: Any):
+        super().__init__(cfg, src_dict, tgt_dict)
+        self.lengths = OutputLengths(cfg, src_dict, tgt_dict)
+
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        if getattr(cfg, "decoder_position", None):
+            cfg.decoder_position = with_smallest_remaining(cfg.decoder_position, self.lengths.noise)
+        model = super().build_model(cfg, from_checkpoint)
+        self.lengths.add_model(model)
+        return model
+
+    def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
+        super().load_dataset(split, epoch, combine, **kwargs)
+        self.lengths.require_lines(len(self.datasets[split]), split)
+
+    def begin_epoch(self, epoch: int, model: Any) -> None:
+        super().begin_epoch(epoch, model)
+        self.lengths.epoch = epoch
+
+    def train_step(self, sample: dict[str, Any], *args: Any, **kwargs: Any) -> tuple:
+        self.lengths.add_reference(sample, noisy=True)
+        return super().train_step(sample, *args, **kwargs)
+
+    def valid_step(self, sample: dict[str, Any], *args: Any, **kwargs: Any) -> tuple:
+        self.lengths.add_reference(sample)
+        return super().valid_step(sample, *args, **kwargs)
+
+    def build_generator(self, models: list[Any], args: Namespace, *rest: Any, **kwargs: Any) -> Any:
+        return self.lengths.prepare(super().build_generator(models, args, *rest, **kwargs), models)
+
+    def inference_step(
+        self,
+        generator: Any,
+        models: list[Any],
+        sample: dict[str, Any],
+        prefix_tokens: Tensor | None = None,
+        constraints: Any = None,
+    ) -> Any:
+        prefix_tokens = self.lengths.ask(sample, generator, prefix_tokens)
+        return super().inference_step(generator, models, sample, prefix_tokens, constraints)

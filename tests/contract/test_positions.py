@@ -1,0 +1,136 @@
+"""Methods that change positions in training: in models, beside other methods, and where tables have no room for them."""
+
+import pytest
+import torch
+
+import fairseq_posenc as posenc
+from fairseq_posenc import spec as parsing
+from fairseq_posenc.attention.site_positions import SitePositions
+from fairseq_posenc.core import PositionError
+from tests.contract.cases import SMALL, Case
+from tests.contract.models import batch, build, build_for, close, differ, logits, sentences
+
+MOVING = ["shape", "randomised", "cape:scale=1.5"]
+
+
+def texts() -> tuple:
+    return torch.stack(sentences(110, 7, 7, 7)), torch.stack(sentences(111, 6, 6, 6))
+
+
+def seen(model, site: str, source, target) -> torch.Tensor:
+    """The position ids that the embeddings of a site meet in one forward."""
+    found = []
+    positions = {"encoder": model.encoder.position, "decoder": model.decoder.position}[site]
+    (method,) = positions.methods
+    embed = method.embed
+    method.embed = lambda x, tokens, ctx: found.append(ctx.queries.ids) or embed(x, tokens, ctx)
+    logits(model, source, target)
+    del method.embed
+    (ids,) = found
+    return ids
+
+
+@pytest.mark.parametrize("site", ["encoder", "decoder"])
+@pytest.mark.parametrize("spec", MOVING)
+def test_a_draw_for_each_sentence_and_each_step(spec, site):
+    model = build_for(Case(spec, site)).train()
+    torch.manual_seed(112)
+    first, second = (seen(model, site, *texts()) for _ in range(2))
+    assert first.shape == (3, 7 if site == "encoder" else 6)
+    assert len({tuple(row.tolist()) for ids in (first, second) for row in ids}) == 6
+    torch.manual_seed(112)
+    assert torch.equal(seen(model, site, *texts()), first)  # fairseq seeds every update, so that a resumed run draws the same
+    assert seen(model.eval(), site, *texts()).tolist() == [list(range(first.size(1)))]
+
+
+def test_both_sides_of_a_pair_share_what_cape_draws():
+    model = build(encoder="cape:jitter=0,scale=2", decoder="cape:jitter=0,scale=2").train()
+    found = {}
+    for site in ("encoder", "decoder"):
+        torch.manual_seed(113)
+        found[site] = seen(model, site, *texts())
+    close(found["encoder"][:, :6], found["decoder"])
+    assert len({row[0].item() for row in found["decoder"]}) == 3
+
+
+def test_shape_draws_for_each_side():
+    model = build(encoder="shape", decoder="shape").train()
+    found = {}
+    for site in ("encoder", "decoder"):
+        torch.manual_seed(114)
+        found[site] = seen(model, site, *texts())
+    assert (found["encoder"][:, 0] != found["decoder"][:, 0]).any()
+
+
+@pytest.mark.parametrize("site", ["encoder", "decoder"])
+@pytest.mark.parametrize("moving", ["shape", "randomised", "cape"])
+@pytest.mark.parametrize("other", ["rope", "alibi_learned", "t5", "kerple_log"])
+def test_beside_methods_that_read_positions(moving, other, site):
+    """In evaluation the other method is as it is alone; in training it meets the positions that were drawn."""
+    plain, moved = build_for(Case(other, site)), build_for(Case(f"{moving}:vectors=none+{other}", site))
+    first, second = (f"{site}.position.methods.{number}." for number in (0, 1))
+    own = {name.replace(first, second): value for name, value in plain.state_dict().items()}
+    moved.load_state_dict({**own, "positions_version": moved.positions_version})
+    source, target = texts()
+    before = logits(plain, source, target)
+    close(logits(moved, source, target), before, 0)
+    torch.manual_seed(115)
+    after = logits(moved.train(), source, target)
+    if moving == "shape":  # a relative method does not see the shift, neither in queries nor in keys
+        close(after, before, 1e-4)
+    else:
+        differ(after, before, f"{other} does not meet the positions that {moving} draws")
+
+
+@pytest.mark.parametrize("spec", ["randomised:vectors=none+rope", "shape:vectors=none+alibi"])
+def test_in_an_attention_alone(spec):
+    attention = posenc.build_attention(spec, 16, 4, site="decoder").double()
+    x = torch.randn(6, 2, 16, dtype=torch.double)
+    alone = posenc.build_attention(spec.split("+")[1], 16, 4, site="decoder").double().eval()
+    alone.load_state_dict({name: value for name, value in attention.state_dict().items()})
+    close(attention.eval()(x, x, x)[0], alone(x, x, x)[0])
+
+
+def refusal(spec: str, site: str = "encoder") -> str:
+    dims = SMALL.at(site)
+    with pytest.raises(PositionError) as error:
+        SitePositions(parsing.build(spec, dims, site), dims, site)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    "spec, reach",
+    [
+        ("shape:shift=7+learned", 71),
+        ("learned+randomised", 128),
+        ("cape:shift=3,vectors=none+tupe_abs", "67.5"),
+        ("shape+randomised", 564),
+    ],
+)
+def test_positions_past_a_table_are_refused_before_training(spec, reach):
+    message = refusal(spec)
+    assert f"the 64 positions of a sentence into up to {reach}" in message and "has 64; put a method beside it" in message
+    assert "\n" not in message
+
+
+def test_a_range_that_fits_the_table_is_allowed():
+    model = build(encoder="randomised:factor=1,vectors=none+learned").train()
+    source, target = texts()
+    assert logits(model, source, target).isfinite().all()
+
+
+def test_fractions_and_tables():
+    """Tables have rows for whole positions alone; the first step of a training says so."""
+    model = build(encoder="cape:vectors=none+shaw")
+    source, target = texts()
+    assert logits(model, source, target).isfinite().all()
+    with pytest.raises(PositionError, match="integer positions only"):
+        logits(model.train(), source, target)
+
+
+@pytest.mark.parametrize("spec", MOVING)
+def test_generation_beyond_the_training_length(spec):
+    """Trained on short sentences, a model decodes long ones: their positions are those of its range, or sinusoids."""
+    model = build(encoder=spec, decoder=spec)
+    source, target = batch(sentences(116, 60, 8), "left"), batch(sentences(117, 60, 8))
+    assert logits(model, source, target).isfinite().all()

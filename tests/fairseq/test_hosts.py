@@ -1,0 +1,56 @@
+"""Architectures that are more than a method train, resume to the last bit and decode, through fairseq's own commands."""
+
+import argparse
+import shutil
+
+import pytest
+import torch
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+
+ARCHS = ["posenc_complex_transformer", "posenc_universal_halting"]
+OPTIONS = ["--max-update", 4, "--criterion", "posenc_label_smoothed_cross_entropy"]
+HALTING = ["--encoder-layers", 3, "--decoder-layers", 3]
+
+
+@pytest.fixture(scope="session", params=ARCHS)
+def trained(request, fairseq, tmp_path_factory):
+    """An architecture, its options, and what four updates in one go have saved and printed."""
+    folder = tmp_path_factory.mktemp(request.param)
+    options = [*OPTIONS, *(HALTING if "halting" in request.param else [])]
+    output = fairseq.train(
+        f"{request.param}_tiny", folder, *options, "--save-interval-updates", 2, "--log-interval", 1
+    ).succeeded()
+    return request.param, options, folder, output
+
+
+def test_it_resumes_to_the_last_bit(fairseq, trained, tmp_path):
+    name, options, folder, _ = trained
+    shutil.copy(folder / "checkpoint_1_2.pt", tmp_path / "checkpoint_last.pt")
+    assert "(epoch 1 @ 2 updates)" in fairseq.train(f"{name}_tiny", tmp_path, *options).succeeded()
+    through, resumed = (fairseq.state(path / "checkpoint_last.pt")["model"] for path in (folder, tmp_path))
+    assert through.keys() == resumed.keys()
+    assert all(torch.equal(value, resumed[parameter]) for parameter, value in through.items())
+
+
+def test_it_decodes_with_beam_search(fairseq, trained):
+    output = fairseq.generate(trained[2] / "checkpoint_last.pt", "--beam", 3).succeeded()
+    assert sorted(fairseq.rows(output, "H")) == list(range(6))
+
+
+def test_ponder_cost_and_steps_per_word_are_logged(trained):
+    logged = [part in trained[3] for part in ("ponder=", "encoder_steps=", "decoder_steps=")]
+    assert logged == [trained[0] == "posenc_universal_halting"] * 3
+
+
+def test_a_criterion_that_leaves_out_the_ponder_cost_is_refused(fairseq, tmp_path):
+    line = fairseq.train("posenc_universal_halting_tiny", tmp_path, "--criterion", "label_smoothed_cross_entropy").refusal()
+    assert "--encoder-halting adds to the training loss" in line and "--criterion posenc_label_smoothed_cross_entropy" in line
+
+
+@pytest.mark.parametrize("name", ARCHS)
+@pytest.mark.parametrize("size, width", [("", 512), ("_tiny", 128), ("_small", 256), ("_big", 1024)])
+def test_it_has_architectures_of_four_sizes(name, size, width):
+    args = argparse.Namespace()
+    ARCH_CONFIG_REGISTRY[name + size](args)
+    model = "ComplexTransformer" if "complex" in name else "PositionTransformer"
+    assert ARCH_MODEL_REGISTRY[name + size].__name__ == model and args.encoder_embed_dim == width

@@ -1,0 +1,21 @@
+"""Learned positions of every language (Artetxe et al. 2020); all sentences of these tests are in that of `a`."""
+
+import numpy as np
+
+from .reference import Oracle
+
+
+def embed(x, ids, at):
+    language = 0 if at["tokens"] is None else at["tokens"].split("/").index("a")
+    return np.array([x[i] + at.parameters["weight"][language][at.padding_idx + 1 + t] for i, t in enumerate(ids)])
+
+
+ORACLES = [
+    Oracle(
+        "language",
+        embed=embed,
+        defaults={"tokens": None},
+        cases=[({}, "encoder decoder"), ({"tokens": "b/a"}, "encoder decoder")],
+        reach=12,
+    )
+]

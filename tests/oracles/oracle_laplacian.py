@@ -1,0 +1,40 @@
+"""Eigenvectors of the Laplacian of the tree (Dwivedi and Bresson 2021)."""
+
+import math
+
+import numpy as np
+
+from .reference import Oracle
+
+
+def coordinates(heads, count: int) -> np.ndarray:
+    """Of every word the entries in the eigenvectors after the first; zeros for the last word, </s>."""
+    words = len(heads) - 1
+    out = np.zeros((words + 1, count))
+    if words < 2:
+        return out
+    joined = [[float(heads[i] == j or heads[j] == i) for j in range(words)] for i in range(words)]
+    # to the last bit as anybody else would: eigenvectors of an eigenvalue that occurs twice are arbitrary
+    root = [1 / math.sqrt(max(sum(row), 1.0)) for row in joined]
+    laplacian = np.array([[float(i == j) - root[i] * joined[i][j] * root[j] for j in range(words)] for i in range(words)])
+    _, vectors = np.linalg.eigh(laplacian)
+    kept = vectors[:, 1 : count + 1]
+    out[:words, : kept.shape[1]] = kept
+    return out
+
+
+def embed(x, ids, at):
+    known = coordinates(at.sentence.heads, at["eigenvectors"])
+    weight, bias = at.parameters["projection.weight"], at.parameters["projection.bias"]
+    return np.array([vector + weight @ known[at.sentence.words[token]] + bias for token, vector in enumerate(x)])
+
+
+ORACLES = [
+    Oracle(
+        "laplacian",
+        embed=embed,
+        defaults={"eigenvectors": 8},
+        cases=[({}, "encoder"), ({"eigenvectors": 2}, "encoder")],
+        atol=1e-6,  # coordinates are float32
+    )
+]

@@ -1,0 +1,59 @@
+"""Sinusoids of the output's length (Takase and Okazaki 2019), equations 32 and 33 of the survey."""
+
+import numpy as np
+
+from .oracle_sinusoidal import sinusoid
+from .reference import Oracle
+
+
+def characters(word: str) -> int:
+    """What a token of subword-nmt prints: a word with the space behind it, or a piece of one without its mark."""
+    if word == "</s>":
+        return 0
+    return len(word) - 2 if word.endswith("@@") else len(word) + 1
+
+
+def before(column, t, at):
+    """The length of what the decoder has read when it predicts the word of this column."""
+    return t if at["unit"] == "token" else sum(characters(word) for word in at.words[: column + 1])
+
+
+def difference(x, ids, at):
+    rows = []
+    for column, t in enumerate(ids):
+        remaining = max(at.side["target_length"] - before(column, t, at), at["min_remaining"] or 0)
+        rows.append(x[column] + sinusoid(remaining + at["offset"], x.shape[1], at["layout"], at["grid"]))
+    return np.array(rows)
+
+
+def ratio(x, ids, at):
+    rows = []
+    for column, t in enumerate(ids):
+        place = before(column, t, at) + 1 + at["offset"]
+        rows.append(x[column] + sinusoid(place, x.shape[1], at["layout"], at["grid"], base=at.side["target_length"] + 1))
+    return np.array(rows)
+
+
+def lengths(b: int) -> dict:
+    """One that the sentence ends at, one that it goes past, and that of an empty sentence."""
+    return {"target_length": (5, 2, 0)[b]}
+
+
+_SHARED = {"unit": "token", "offset": 0, "layout": "halves", "grid": "fairseq"}
+_CASES = [
+    ({}, "decoder"),
+    ({"unit": "char"}, "decoder"),
+    ({"offset": 2}, "decoder"),
+    ({"layout": "interleaved", "grid": "paper"}, "decoder"),
+]
+ORACLES = [
+    Oracle(
+        "ldpe",
+        embed=difference,
+        side=lengths,
+        defaults={**_SHARED, "min_remaining": None},
+        cases=[*_CASES, ({"min_remaining": -3}, "decoder"), ({"min_remaining": -3, "unit": "char", "offset": 2}, "decoder")],
+        atol=1e-6,  # sinusoids are float32
+    ),
+    Oracle("lrpe", embed=ratio, side=lengths, defaults=_SHARED, cases=_CASES, atol=1e-6),
+]

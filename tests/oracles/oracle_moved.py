@@ -1,0 +1,71 @@
+"""Methods that change positions in training, as they are in evaluation: SHAPE, randomised positions, CAPE.
+
+What they draw in training, tests/oracles/test_positions.py compares with their equations.
+"""
+
+import numpy as np
+
+from .oracle_sinusoidal import sinusoid
+from .reference import Oracle
+
+
+def sinusoids(x, positions, at):
+    if at["vectors"] == "none":
+        return x
+    return np.array([x[i] + sinusoid(t, x.shape[1], "interleaved", "paper") for i, t in enumerate(positions)])
+
+
+def position_of_shape(t, at):
+    return t + at["shift"] if at["start"] == "K" else t
+
+
+def position_of_randomised(t, at):
+    return t * at["factor"] if at["evaluation"] == "even" else t
+
+
+def position_of_cape(t, at):
+    return t * at["ratio"]
+
+
+ORACLES = [
+    Oracle(
+        "shape",
+        embed=sinusoids,
+        position=position_of_shape,
+        defaults={"shift": 500, "start": "0", "vectors": "sinusoidal"},
+        cases=[
+            ({}, "encoder decoder"),
+            ({"start": "K"}, "encoder"),
+            ({"shift": 3, "start": "K"}, "decoder"),
+            ({"vectors": "none"}, "encoder"),
+        ],
+        atol=1e-6,  # tables are float32
+    ),
+    Oracle(
+        "randomised",
+        embed=sinusoids,
+        position=position_of_randomised,
+        defaults={"factor": 2, "evaluation": "counted", "vectors": "sinusoidal"},
+        cases=[
+            ({}, "encoder decoder"),
+            ({"evaluation": "even"}, "encoder"),
+            ({"factor": 3, "evaluation": "even"}, "decoder"),
+            ({"vectors": "none"}, "decoder"),
+        ],
+        reach=12,
+        atol=1e-6,
+    ),
+    Oracle(
+        "cape",
+        embed=sinusoids,
+        position=position_of_cape,
+        defaults={"shift": 5.0, "jitter": 0.5, "scale": 1.0, "ratio": 1.0, "vectors": "sinusoidal"},
+        cases=[
+            ({}, "encoder decoder"),
+            ({"ratio": 1.25}, "encoder decoder"),
+            ({"shift": 2.0, "jitter": 0.25, "scale": 1.5}, "encoder"),
+            ({"vectors": "none"}, "decoder"),
+        ],
+        atol=1e-6,
+    ),
+]

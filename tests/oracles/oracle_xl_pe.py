@@ -1,0 +1,63 @@
+"""Places in the order of another language (Ding et al. 2020)."""
+
+import math
+
+import numpy as np
+
+from .oracle_sinusoidal import sinusoid
+from .reference import Oracle, split
+
+
+def places(sentence) -> list[int]:
+    """Of every token, when the words are said in the other order."""
+    said = [token for word in sentence.order for token, own in enumerate(sentence.words) if own == word]
+    return [said.index(token) for token in range(len(sentence.words))]
+
+
+def waves(number: int, width: int, at) -> np.ndarray:
+    form = ("halves", "fairseq") if at["sinusoids"] == "fairseq" else ("interleaved", "paper")
+    return sinusoid(number + at.padding_idx + 1, width, *form)
+
+
+def embed(x, ids, at):
+    out = []
+    for vector, t, place in zip(x, ids, places(at.sentence)):
+        here, other = (waves(number, len(vector), at) for number in (t, place))
+        if at["fuse"] == "heads":
+            other = 0
+        elif at["fuse"] == "tanh":
+            mapped = at.parameters["of_place.weight"] @ here + at.parameters["of_other.weight"] @ other
+            here, other = np.tanh(mapped + at.parameters["of_place.bias"]), 0
+        out.append(vector + here + other)
+    return np.array(out)
+
+
+def score(q, k, t, s, at):
+    """Heads of the other order have queries and keys of U + P', where the input is U + P."""
+    if at["fuse"] == "heads" and at.layer == 0 and at.head < (at["heads"] or at.heads // 2):
+        number = places(at.sentence)
+        width = len(q) * at.heads
+        changes = [waves(number[x], width, at) - waves(x, width, at) for x in (t, s)]
+        q, k = (
+            vector + split(at.projections[which][0] @ change, at.head, at.heads)
+            for vector, which, change in zip((q, k), "qk", changes)
+        )
+    return q @ k / math.sqrt(len(q))
+
+
+ORACLES = [
+    Oracle(
+        "xl_pe",
+        embed=embed,
+        score=score,
+        defaults={"fuse": "sum", "heads": 0, "sinusoids": "fairseq"},
+        cases=[
+            ({}, "encoder"),
+            ({"sinusoids": "paper"}, "encoder"),
+            ({"fuse": "tanh"}, "encoder"),
+            ({"fuse": "heads"}, "encoder"),
+            ({"fuse": "heads", "heads": 3, "sinusoids": "paper"}, "encoder"),
+        ],
+        atol=1e-5,  # tables are float32
+    )
+]

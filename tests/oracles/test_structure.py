@@ -1,0 +1,331 @@
+"""The reference tree of the specification, laws of trees, and an independent graph library."""
+
+import networkx
+import numpy as np
+import pytest
+import torch
+
+from fairseq_posenc import spec as parsing
+from fairseq_posenc.core import END_RELATION, FIRST_RELATION, AttentionContext, Dims, Positions, Sentence, SideInputs
+from fairseq_posenc.core.side import declared_by
+from fairseq_posenc.data.side import examples
+from fairseq_posenc.methods.structure.graph_bert import closeness, colours
+from fairseq_posenc.methods.structure.laplacian import eigenvectors
+from fairseq_posenc.ops.trees import Tree, by_token
+from fairseq_posenc.registry import method_class
+
+#: The0 cat1 chased2 a3 small4 dog5: det nsubj root det amod obj
+HEADS = np.array([1, 2, -1, 5, 5, 2])
+DET, NSUBJ, ROOT, AMOD, OBJ = range(FIRST_RELATION, FIRST_RELATION + 5)
+RELATIONS = np.array([DET, NSUBJ, ROOT, DET, AMOD, OBJ])
+DISTANCES = [
+    [0, 1, 2, 4, 4, 3],
+    [1, 0, 1, 3, 3, 2],
+    [2, 1, 0, 2, 2, 1],
+    [4, 3, 2, 0, 2, 1],
+    [4, 3, 2, 2, 0, 1],
+    [3, 2, 1, 1, 1, 0],
+]
+#: The cat chased a sm@@ all dog </s>
+TOKENS = Sentence(np.array([0, 1, 2, 3, 4, 4, 5, 6]), np.append(HEADS, 2), np.append(RELATIONS, END_RELATION))
+
+
+def words(heads=HEADS, relations=None) -> Sentence:
+    """Every word one token, and no </s>."""
+    return Sentence(np.arange(len(heads)), np.asarray(heads), relations)
+
+
+def values(spec: str, sentence: Sentence) -> np.ndarray:
+    (given,) = parsing.parse(spec, "encoder").methods
+    (found,) = method_class(given.name).side_values(sentence, given.options).values()
+    return found
+
+
+def method(spec: str, width: int = 16, heads: int = 4, relations: int = 0) -> torch.nn.Module:
+    dims = Dims(width, heads, 1, 12, 12, relations=relations).at("encoder")
+    return parsing.build(spec, dims, "encoder")[0].eval()
+
+
+def context(built, sentence: Sentence) -> AttentionContext:
+    at = Positions.counted(0, len(sentence.words))
+    given = examples.side_inputs([built], [sentence], len(sentence.words))
+    return AttentionContext(at, at, scale=0.5, side=SideInputs(given, declared_by([built.card])))
+
+
+def random_heads(size: int, seed: int) -> np.ndarray:
+    generator = np.random.default_rng(seed)
+    heads, order = np.full(size, -1), generator.permutation(size)
+    for place in range(1, size):
+        heads[order[place]] = order[generator.integers(place)]
+    return heads
+
+
+# -- trees ---------------------------------------------------------------------------------------------------------------
+
+
+def test_the_reference_tree():
+    tree = Tree(HEADS)
+    assert tree.depths.tolist() == [2, 1, 0, 2, 2, 1]
+    assert tree.distances.tolist() == DISTANCES
+    assert tree.paths.tolist() == [[2, 1, 0], [2, 1, -1], [2, -1, -1], [2, 5, 3], [2, 5, 4], [2, 5, -1]]
+    assert [tree.siblings[0].tolist(), tree.siblings[1].tolist()] == [[0, 0, 0, 0, 1, 1], [-1, -1, -1, -1, 3, 1]]
+    assert by_token(np.append(tree.depths, 1), TOKENS.words).tolist() == [2, 1, 0, 2, 2, 2, 1, 1]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_trees_against_networkx(seed):
+    heads = random_heads(1 + 4 * seed, seed)
+    tree, root = Tree(heads), int(np.flatnonzero(heads < 0)[0])
+    down = networkx.DiGraph()
+    down.add_nodes_from(range(len(heads)))
+    down.add_edges_from((int(head), word) for word, head in enumerate(heads) if head >= 0)
+    lengths = dict(networkx.all_pairs_shortest_path_length(down.to_undirected()))
+    assert tree.depths.tolist() == [lengths[root][word] for word in range(len(heads))]
+    assert all(tree.distances[i, j] == lengths[i][j] for i in lengths for j in lengths)
+    assert all(tree.ancestors[i, j] == networkx.has_path(down, i, j) for i in lengths for j in lengths)
+    pairs = [(i, j) for i in lengths for j in lengths]
+    common = networkx.tree_all_pairs_lowest_common_ancestor(down, root, pairs)
+    assert all(tree.depths[word] == tree.common[i, j] for (i, j), word in common)
+    ways = dict(networkx.all_pairs_shortest_path(down.to_undirected()))
+    below, rising = tree.path_words(int(tree.distances.max()) + 1)
+    for i, j in pairs:  # every edge is named by its lower word
+        edges = [a if heads[a] == b else b for a, b in zip(ways[i][j], ways[i][j][1:])]
+        assert below[i, j][: len(edges)].tolist() == edges and (below[i, j][len(edges) :] == -1).all()
+        assert rising[i, j] == sum(heads[a] == b for a, b in zip(ways[i][j], ways[i][j][1:]))
+    assert tree.adjacency().tolist() == networkx.to_numpy_array(down.to_undirected(), range(len(heads))).tolist()
+
+
+def test_a_cycle_ends():
+    with pytest.raises(ValueError, match="cycle"):
+        assert Tree(np.array([1, 0, -1])).depths is None
+
+
+def test_a_sentence_of_the_end_alone():
+    tree = Tree(np.array([-1]))
+    assert tree.depths.tolist() == [0] and tree.distances.tolist() == [[0]]
+
+
+# -- Wang et al. ---------------------------------------------------------------------------------------------------------
+
+
+def test_relations_of_wang_et_al():
+    expected = [[0, 1, 2, -4, -4, -3], [-1, 0, 1, -3, -3, -2], [-2, -1, 0, -2, -2, -1]]
+    expected += [[4, 3, 2, 0, -4, 1], [4, 3, 2, 4, 0, 1], [3, 2, 1, -1, -1, 0]]
+    assert values("spr_rel", words()).tolist() == expected
+    assert values("spr_rel", TOKENS)[-1].tolist() == [3, 2, 1, 3, 3, 3, 2, 0]
+    assert values("spr_abs", TOKENS).tolist() == [2, 1, 0, 2, 2, 2, 1, 1]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_relations_of_wang_et_al_are_antisymmetric(seed):
+    found = values("spr_rel", words(random_heads(20, seed)))
+    assert (found == -found.T).all()
+
+
+def test_in_a_chain_structure_is_position():
+    chain = words(np.arange(9) - 1)
+    place = np.arange(9)
+    assert values("spr_abs", chain).tolist() == place.tolist()
+    assert (values("spr_rel", chain) == place[:, None] - place).all()
+    structural, sequential = method("spr_abs"), method("sinusoidal:origin=zero")
+    ctx, x, tokens = context(structural, chain), torch.zeros(1, 9, 16), torch.full((1, 9), 7)
+    assert torch.equal(structural.embed(x, tokens, ctx), sequential.embed(x, tokens, ctx))
+    related, shaw = method("spr_rel:max_distance=3"), method("shaw:max_distance=3")
+    with torch.no_grad():
+        shaw.key_table.copy_(related.key_table.flip(2))
+        shaw.value_table.copy_(related.value_table.flip(2))
+    q, k, ctx = torch.randn(1, 4, 9, 4), torch.randn(1, 4, 9, 4), context(related, chain)
+    weights = torch.rand(1, 4, 9, 9)
+    torch.testing.assert_close(related.content_scores(q, k, ctx), shaw.content_scores(q, k, ctx))
+    torch.testing.assert_close(related.content_values(weights, k, ctx), shaw.content_values(weights, k, ctx))
+
+
+def test_a_star_has_two_depths():
+    assert values("spr_abs", words([2, 2, -1, 2, 2])).tolist() == [1, 1, 0, 1, 1]
+
+
+# -- Graformer -----------------------------------------------------------------------------------------------------------
+
+
+def test_distances_of_graformer():
+    found, none = values("graformer", words()), 10000
+    assert found[0].tolist() == [0, -1, -2, none, none, none]
+    assert found[2].tolist() == [2, 1, 0, 2, 2, 1]
+    assert found[5].tolist() == [none, none, -1, 1, 1, 0]
+    assert values("graformer:undirected=true", words()).tolist() == DISTANCES
+
+
+def test_buckets_of_graformer():
+    built = method("graformer:max_distance=2,max_offset=2")
+    buckets = built._buckets(context(built, TOKENS).side["graformer_distance"].long())[0].tolist()
+    assert buckets[4] == [1, 1, 5, 1, 0, 6, 3, 1]
+    assert buckets[5] == [1, 1, 5, 1, 7, 0, 3, 1]
+    assert buckets[2] == [4, 2, 0, 4, 4, 4, 2, 2]
+    assert built.table.shape == (1, 4, 10)
+    assert not built.bias(context(built, TOKENS)).any()  # training starts from plain attention
+
+
+def test_far_distances_of_graformer_keep_their_sign():
+    built, chain = method("graformer:max_distance=2"), words(np.arange(5) - 1)
+    found = built._buckets(context(built, chain).side["graformer_distance"].long())[0]
+    assert found[0].tolist() == [0, 2, 4, 4, 4] and found[4].tolist() == [5, 5, 5, 3, 0]
+
+
+# -- Laplacian -----------------------------------------------------------------------------------------------------------
+
+
+def test_spectrum_of_the_reference_tree():
+    found, vectors = eigenvectors(Tree(HEADS).adjacency())
+    np.testing.assert_allclose(found, [0, 0.236237, 1, 1, 1.763763, 2], atol=1e-6)
+    np.testing.assert_allclose(np.abs(vectors[:, 0]), np.sqrt([0.1, 0.2, 0.2, 0.1, 0.1, 0.3]), atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_spectrum_of_any_tree(seed):
+    heads = random_heads(15, seed)
+    found, vectors = eigenvectors(Tree(heads).adjacency())
+    np.testing.assert_allclose(found, 2 - found[::-1], atol=1e-12)
+    graph = networkx.Graph((word, int(head)) for word, head in enumerate(heads) if head >= 0)
+    laplacian = networkx.normalized_laplacian_matrix(graph, range(15)).toarray()
+    for value in np.unique(found.round(6)):  # eigenspaces, for a basis of one is arbitrary
+        here = np.abs(found - value) < 1e-5
+        projector = vectors[:, here] @ vectors[:, here].T
+        np.testing.assert_allclose(laplacian @ projector, value * projector, atol=1e-5)
+
+
+def test_few_words_have_few_coordinates():
+    assert not values("laplacian", words([1, -1])).any()  # a word and </s>
+    found = values("laplacian", words([1, -1, 1, 1]))  # three words and </s>
+    assert found.shape == (4, 8) and found[:3, :2].any() and not found[:, 2:].any() and not found[3].any()
+
+
+def test_signs_are_drawn_in_training_for_every_sentence():
+    built = method("laplacian")
+    ctx = context(built, TOKENS)
+    assert built.draw(ctx) is None
+    wide = ctx.replace(side=SideInputs({"laplacian": ctx.side["laplacian"].expand(50, -1, -1)}, declared_by([built.card])))
+    signs = built.train().draw(wide)
+    assert signs.shape == (50, 1, 8) and signs.unique().tolist() == [-1, 1] and len(signs.unique(dim=0)) > 30
+    x = torch.zeros(50, 8, 16)
+    once = wide.replace(noise={built: signs})
+    twice = once.replace(side=SideInputs({"laplacian": wide.side["laplacian"] * signs}, declared_by([built.card])))
+    torch.testing.assert_close(built.embed(x, x, twice), built.embed(x, x, wide))
+
+
+# -- what changes nothing ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spec", ["spr_rel", "graformer", "laplacian"])
+def test_zero_parameters_change_nothing(spec):
+    built = method(spec)
+    for parameter in built.parameters():
+        torch.nn.init.zeros_(parameter)
+    ctx, x = context(built, TOKENS), torch.randn(1, 8, 16)
+    heads = x.view(1, 8, 4, 4).transpose(1, 2)
+    if "embed" in built.hooks:
+        assert torch.equal(built.embed(x, x, ctx), x)
+    added = [built.bias(ctx)] if "bias" in built.hooks else []
+    added += [built.content_scores(heads, heads, ctx)] if "content_scores" in built.hooks else []
+    added += [built.content_values(torch.rand(1, 4, 8, 8), heads, ctx)] if "content_values" in built.hooks else []
+    assert not any(term.any() for term in added)
+
+
+# -- Shiv and Quirk ------------------------------------------------------------------------------------------------------
+
+
+def one_hot(spec: str, sentence: Sentence, branches: int) -> list[str]:
+    found = values(spec, sentence)
+    return ["".join(str(int(b == taken)) for taken in row for b in range(branches)) for row in found.tolist()]
+
+
+def test_branches_of_the_reference_tree():
+    children = ["100100000", "100000000", "000000000", "100010000", "010010000", "010000000"]
+    assert one_hot("tpe:branches=3,depth=3", words(), 3) == children
+    siblings = ["10100000", "10000000", "00000000", "10011000", "01100110", "01100000"]
+    assert one_hot("tpe:depth=4", words(), 2) == siblings
+
+
+@pytest.mark.parametrize("spec", ["tpe:depth=40", "tpe:branches=20,depth=20"])
+def test_words_with_room_have_places_of_their_own(spec):
+    assert len(np.unique(values(spec, words(random_heads(20, 3))), axis=0)) == 20
+
+
+def test_deep_words_keep_the_branches_near_them():
+    chain = words(np.arange(6) - 1)
+    assert values("tpe:depth=2", chain).tolist() == [[-1, -1], [0, -1], *[[0, 0]] * 4]
+
+
+def test_norms_of_tree_positions():
+    built = method("tpe:branches=3,depth=3", width=18, heads=1)
+    with torch.no_grad():
+        built.factor.fill_(np.arctanh(0.5))
+    x = torch.zeros(1, 6, 18)
+    norms = built.embed(x, x, context(built, words()))[0].square().sum(-1)
+    one, two = 6.75, 8.4375
+    torch.testing.assert_close(norms, 2 * torch.tensor([two, one, 0, two, two, one]))  # of two copies
+    with torch.no_grad():
+        built.factor.fill_(20.0)  # p = 1
+    assert built.embed(x, x, context(built, words())).abs().max() < 1e-3
+
+
+def test_tree_positions_that_do_not_fit():
+    with pytest.raises(parsing.PositionError, match="branches=17 is more than the 16 channels"):
+        method("tpe:branches=17")
+
+
+# -- Zhang et al. --------------------------------------------------------------------------------------------------------
+
+
+def test_colours_of_the_reference_tree():
+    joined = Tree(HEADS).adjacency()
+    assert colours(joined, 1).tolist() == [1, 2, 2, 1, 1, 3]
+    two, three = colours(joined, 2), colours(joined, 3)
+    same = [[row == other for other in (1, 3, 4, 2, 2, 5)] for row in (1, 3, 4, 2, 2, 5)]
+    for found in (two, three):
+        assert (found[:, None] == found).tolist() == same
+
+
+@pytest.mark.parametrize(
+    "normalise, order, close",
+    [
+        ("columns", [1, 0, 5, 3, 4], [0.2058, 0.1749, 0.1691, 0.1437, 0.1437]),
+        ("both", [5, 1, 0, 3, 4], [0.2071, 0.2058, 0.1237, 0.1016, 0.1016]),
+    ],
+)
+def test_closeness_of_the_reference_tree(normalise, order, close):
+    found = closeness(Tree(HEADS).adjacency(), normalise)
+    np.testing.assert_allclose(found[2, order], close, atol=5e-5)
+    if normalise == "columns":
+        np.testing.assert_allclose(found.sum(0), 1)
+    numbers = values(f"graph_bert:normalise={normalise}", Sentence(np.arange(7), np.append(HEADS, 2)))
+    assert numbers[[2, *order], 1].tolist() == list(range(6))
+    assert numbers[:6, 2].tolist() == [2, 1, 0, 2, 2, 1] and (numbers[6] == -1).all()
+
+
+# -- Ding et al. ---------------------------------------------------------------------------------------------------------
+
+#: I have a pen . and </s>, in the order of the other language
+ORDER = Sentence(np.arange(6), order=np.array([0, 3, 1, 2, 4, 5]))
+
+
+def test_places_in_the_other_order():
+    assert values("xl_pe", ORDER).tolist() == [0, 2, 3, 1, 4, 5]
+    assert values("xl_pe", Sentence(np.array([0, 1, 2, 3, 3, 4, 5]), order=ORDER.order)).tolist() == [0, 3, 4, 1, 2, 5, 6]
+
+
+def test_a_sentence_in_its_own_order():
+    same, plain = Sentence(np.arange(6), order=np.arange(6)), method("sinusoidal")
+    x = torch.randn(1, 6, 16)
+    wanted = plain.embed(x, x, AttentionContext(Positions.counted(0, 6), Positions.counted(0, 6)))
+    summed, heads = method("xl_pe"), method("xl_pe:fuse=heads")
+    torch.testing.assert_close(summed.embed(x, x, context(summed, same)), 2 * wanted - x)
+    assert torch.equal(heads.embed(x, x, context(heads, same)), wanted)
+    project, q = torch.nn.Linear(16, 16), torch.randn(1, 4, 6, 4)
+    ctx = context(heads, same).replace(project=lambda which, x: project(x).unflatten(-1, (4, 4)).transpose(-3, -2))
+    assert torch.equal(heads.rotate_query(q, ctx.queries, ctx), q)
+
+
+@pytest.mark.parametrize("spec", ["xl_pe:heads=2", "xl_pe:fuse=heads,heads=5"])
+def test_heads_that_there_are_not(spec):
+    with pytest.raises(parsing.PositionError, match=r"heads=\d needs fuse=heads and a model with as many heads; this one has 4"):
+        method(spec)
