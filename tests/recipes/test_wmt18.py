@@ -194,7 +194,7 @@ def test_two_processes_prepare_the_same(whole, mirror, tmp_path):
 def test_killed_in_every_stage_and_before_its_stamp_it_ends_the_same(whole, mirror, tmp_path):
     found = recipe(mirror, tmp_path / "out", AVERAGE="2")
     stages = [("text", "fetch"), ("text", "subwords"), ("text", "divide")]
-    stages += [("data/en-de", "preprocess-train0"), ("data/en-de", "preprocess")]
+    stages += [("data/en-de", "preprocess_train0"), ("data/en-de", "preprocess")]
     stages += [("en-de/tiny/none/seed1", name) for name in ("train", "decode", "decode-average2", "score")]
     found.kill_in_every_stage(stages)
     found.run()
