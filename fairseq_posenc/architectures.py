@@ -1,4 +1,4 @@
-"""The architectures: posenc_<method> in four sizes, and posenc_transformer, whose specs are options (no torch)."""
+"""The architectures: posenc_<method> in four sizes, posenc_transformer, whose specs are options, and posenc_pnat (no torch)."""
 
 from __future__ import annotations
 
@@ -7,13 +7,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import registry
+from .core import PositionError
 
+#: how the names of all architectures begin
+PREFIX = "posenc_"
 #: the name of the fairseq model, and of the architecture whose specs are options
 MODEL = "posenc_transformer"
 #: the same of the Transformer whose hidden states are complex
 COMPLEX_MODEL = "posenc_complex_transformer"
+#: the same of the non-autoregressive Transformer with learned positions
+PNAT = "posenc_pnat"
 #: the name of the fairseq task whose batches carry side inputs
 TASK = "posenc_translation"
+#: the same of the one for models that write all words at once
+NAT_TASK = "posenc_nat_translation"
 
 
 @dataclass(frozen=True)
@@ -56,6 +63,9 @@ def _beside_methods(size: Size) -> Iterator[tuple[str, Architecture]]:
     halting = {f"{side}_halting": "continue" for side in ("encoder", "decoder")}
     universal = registry.card("universal")
     yield "posenc_universal_halting", Architecture(universal.specs, size, universal.tied_layers, options={**steps, **halting})
+    # the authors' positions in the decoder
+    pnat = {"encoder": "sinusoidal", "decoder": "shaw:max_distance=4", "cross": "none"}
+    yield PNAT, Architecture(pnat, size, model=PNAT, options={"length_loss_weight": 0.1})
 
 
 def architectures() -> Iterator[tuple[str, Architecture]]:
@@ -66,3 +76,14 @@ def architectures() -> Iterator[tuple[str, Architecture]]:
             yield f"posenc_{card.name}{suffix}", Architecture(card.specs, size, card.tied_layers)
         for name, architecture in _beside_methods(size):
             yield name + suffix, architecture
+
+
+def architecture(name: str) -> Architecture:
+    """The architecture of this name without a size, whose specs are no options; raises PositionError with the nearest name."""
+    found = dict(architectures()).get(name)
+    if found is None or name == MODEL or any(suffix and name.endswith(suffix) for suffix in SIZES):
+        try:
+            registry.card(name.removeprefix(PREFIX))
+        except PositionError as error:
+            raise PositionError(f"architecture {name!r}: {error}; give it as {PREFIX}NAME, without a size") from None
+    return found

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core import SITES, PositionError
+from ..data.side.files import KINDS, WORDS
 from ..files import digest
 from ..messages import shorten
 
@@ -100,8 +101,9 @@ def _training(state: dict[str, Any]) -> Training:
 
 
 def data_digest(folder: Path) -> str:
-    """A hash of the prepared data: dictionaries and binary files, by name and content."""
+    """A hash of the prepared text: dictionaries and binary files, by name and content, without side files."""
     files = sorted(p for p in folder.glob("*") if p.name.startswith("dict.") or p.suffix in (".bin", ".idx"))
+    files = [p for p in files if p.name != "dict.relations.txt" and Path(p.stem).suffix[1:] not in (*KINDS, WORDS)]
     if not files:
         raise PositionError(f"the training data {folder} is not here; run this from where the training was started")
     total = hashlib.sha256()

@@ -3,57 +3,86 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 
 from .. import registry
-from ..architectures import MODEL, SIZES, Architecture, architectures
-from ..core import SITES, Dims, PositionError
+from ..architectures import PREFIX, SIZES, Architecture, architecture
+from ..arguments import positive
+from ..core import SITES, Dims, PositionError, SideInput
+from ..data.side.files import KINDS
 from ..spec import build, parse
-from . import positive
 
 ALL = "all"
-PREFIX = "posenc_"
 SELF_ATTENTION = ("encoder", "decoder")
+#: relations between words, for methods that have tables of them: as many as a treebank has
+_RELATIONS = 50
+#: after a method that reads the structure of sentences: a control, whose structure is that of other words
+RANDOM = "@random"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Check that each method can be built at the encoder and the decoder, and that no two are the same model. "
-        "Prints one line for each: its name, and the spec at every site, separated by tabs."
+        "Prints one line for each: its name, the spec at every site, and what it reads beside the words, separated by tabs."
     )
     parser.add_argument(
         "methods",
         nargs="+",
         metavar="SPEC",
-        help=f"a spec, for encoder and decoder; {PREFIX}NAME, an architecture; or {ALL}, the architectures of all methods",
+        help=f"a spec, for encoder and decoder; {PREFIX}NAME, an architecture; or {ALL}, the architectures of all methods; "
+        f"with {RANDOM} at its end, the same with random structure",
     )
     parser.add_argument("--size", choices=("tiny", "small", "base", "big"), default="base", help="(default: %(default)s)")
+    parser.add_argument(
+        "--side-files", nargs="*", choices=KINDS, metavar="KIND",
+        help=f"the side files that there are, of {', '.join(KINDS)} (default: all); {ALL} is what needs no others",
+    )  # fmt: skip
+    parser.add_argument("--only-readers", action="store_true", help=f"{ALL} is all methods that read side files")
     parser.add_argument("--length", type=positive, default=1024, metavar="N", help="positions (default: %(default)s)")
 
 
 def run(args: argparse.Namespace) -> int:
     size = SIZES["" if args.size == "base" else f"_{args.size}"]
-    dims = Dims(size.embed_dim, size.heads, size.layers, args.length, args.length)
-    for name, specs in check(args.methods, dims).items():
-        print(name, *(f"{site} {spec}" for site, spec in specs.items()), sep="\t")
+    dims = Dims(size.embed_dim, size.heads, size.layers, args.length, args.length, relations=_RELATIONS)
+    kinds = KINDS if args.side_files is None else args.side_files
+    for name, specs in check(args.methods, dims, kinds, args.only_readers).items():
+        inputs = side_inputs(specs)
+        read = [f"side {' '.join(sorted({kind for side in inputs for kind in side.files})) or 'none'}"] if inputs else []
+        print(name, *(f"{site} {spec}" for site, spec in specs.items()), *read, sep="\t")
     return 0
 
 
-def check(methods: list[str], dims: Dims) -> dict[str, dict[str, str]]:
-    """The spec at every site of each method; raises one PositionError that lists what is wrong with any of them."""
+def check(methods: list[str], dims: Dims, kinds: Sequence[str] = KINDS, only_readers: bool = False) -> dict[str, dict[str, str]]:
+    """The spec at every site of each method; raises one PositionError that lists what is wrong with any of them.
+
+    `kinds` are the side files that there are; with `only_readers`, "all" stands for the methods that read one.
+    """
     from ..attention.site_positions import SitePositions
 
     checked: dict[str, dict[str, str]] = {}
     problems: list[str] = []
     models: dict[tuple, str] = {}  # what makes a model -> the method that has it
     for name, from_all in _expand(methods):
+        plain = name.removesuffix(RANDOM)
         try:
-            specs = specs_of(name)
+            specs = specs_of(plain)
+            read = {kind for side in side_inputs(specs) for kind in side.files}
+            if only_readers and from_all and not read:
+                continue
+            if not read <= set(kinds):
+                if not from_all:
+                    problems.append(f"{plain} reads side files ({', '.join(sorted(read))}), which this data does not have")
+                continue
+            if name != plain and not read:
+                if not from_all:
+                    problems.append(f"{plain} reads no structure of sentences, so {name} means nothing; leave out {RANDOM}")
+                continue
             for site, spec in specs.items():
                 SitePositions(build(spec, dims.at(site), site), dims.at(site), site)
         except PositionError as error:
             problems.append(str(error))
             continue
-        model = (_beside_specs(name), *(parse(spec, site).signature for site, spec in specs.items()))
+        model = (name != plain, _beside_specs(plain), *(parse(spec, site).signature for site, spec in specs.items()))
         other = models.setdefault(model, name)
         if other == name and name not in checked:
             checked[name] = specs
@@ -66,34 +95,30 @@ def check(methods: list[str], dims: Dims) -> dict[str, dict[str, str]]:
     return checked
 
 
+def side_inputs(specs: dict[str, str]) -> list[SideInput]:
+    """What the methods of these specs read beside the words."""
+    methods = [method.name for site, spec in specs.items() for method in parse(spec, site).methods]
+    return [side for name in methods for side in registry.card(name).side_inputs]
+
+
 def specs_of(name: str) -> dict[str, str]:
     """The spec at every site: of an architecture posenc_NAME, or of a spec that stands for encoder and decoder."""
     if name.startswith(PREFIX):
-        return dict(_architecture(name).specs)
+        return dict(architecture(name).specs)
     return {site: name if site in SELF_ATTENTION else "none" for site in SITES}
-
-
-def _architecture(name: str) -> Architecture:
-    """An architecture without a size whose specs are no options; raises PositionError with the nearest name."""
-    found = dict(architectures()).get(name)
-    if found is None or name == MODEL or any(suffix and name.endswith(suffix) for suffix in SIZES):
-        try:
-            registry.card(name[len(PREFIX) :])
-        except PositionError as error:
-            raise PositionError(f"architecture {name!r}: {error}; give it as {PREFIX}NAME, without a size") from None
-    return found
 
 
 def _expand(methods: list[str]) -> list[tuple[str, bool]]:
     """Each method, and whether `all` stands for it."""
-    return [
-        (name, method == ALL)
-        for method in methods
-        for name in ([PREFIX + name for name in registry.names()] if method == ALL else [method])
-    ]
+    return [(name, method == ALL) for method in methods for name in (_all() if method == ALL else [method])]
+
+
+def _all() -> list[str]:
+    """The architecture of every method, and beside each that can have it, its control."""
+    return [PREFIX + name + ending for name in registry.names() for ending in ("", RANDOM)]
 
 
 def _beside_specs(name: str) -> tuple:
     """What makes a model beside its specs and its size."""
-    architecture = _architecture(name) if name.startswith(PREFIX) else Architecture({}, SIZES[""])
-    return architecture.tied_layers, architecture.model, *architecture.options.items()
+    found = architecture(name) if name.startswith(PREFIX) else Architecture({}, SIZES[""])
+    return found.tied_layers, found.model, *found.options.items()

@@ -111,11 +111,11 @@ def _problem(state: Any) -> str | None:
 
 
 def _is_text_of_positions(value: torch.Tensor) -> bool:
-    """Whether these are the characters of lines such as `encoder: rope:base=10000`."""
+    """Whether these are the characters of lines such as `encoder: rope:base=10000`, of the three sites and of further stacks."""
     if value.dim() != 1 or value.is_floating_point() or not all(0 <= code < 128 for code in value.tolist()):
         return False
     lines = bytes(value.tolist()).decode().splitlines()
-    return [line.partition(": ")[0] for line in lines] == list(SITES)
+    return [line.partition(": ")[0] for line in lines[: len(SITES)]] == list(SITES)
 
 
 def _unreadable(path, reason: str) -> str:

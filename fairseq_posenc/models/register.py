@@ -8,7 +8,8 @@ from fairseq.models import register_model_architecture
 from fairseq.models.transformer.transformer_legacy import base_architecture
 
 from ..architectures import Architecture, architectures
-from .complex import model as complex_model  # noqa: F401  (registers the model)
+from .complex import model as _complex  # noqa: F401  (registers the model)
+from .pnat import model as _pnat  # noqa: F401  (registers the model)
 from .transformer import model  # noqa: F401  (registers the model)
 
 

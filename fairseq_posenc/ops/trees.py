@@ -96,3 +96,18 @@ def without_end(heads: np.ndarray) -> Tree:
 def by_token(values: np.ndarray, words: np.ndarray, axes: int = 1) -> np.ndarray:
     """[n, ...] or [n, n, ...] of words -> [S, ...] or [S, S, ...] of tokens, each of which has what its word has."""
     return values[words] if axes == 1 else values[words[:, None], words]
+
+
+#: labels of paths that name no relation: nothing more, a word itself, a path too long; then 2r up an edge r and 2r + 1 down it
+NOTHING, ITSELF, TOO_LONG = 0, 1, 2
+
+
+def path_labels(heads: np.ndarray, relations: np.ndarray, slots: int) -> tuple[np.ndarray, np.ndarray]:
+    """The first labels of the path from every word to every word, [n, n, slots], and the number of all, [n, n].
+
+    Relations count from 2, as those of files do.
+    """
+    tree = Tree(heads)
+    words, rising = tree.path_words(slots)
+    labels = 2 * relations[words] + (np.arange(slots) >= rising[..., None])
+    return np.where(words >= 0, labels, NOTHING), tree.distances

@@ -12,9 +12,10 @@ from ..scoring.record import FILE, Record, read
 
 #: what belongs to a method or to one run of it; the rows of a table agree in all the rest
 _MAY_DIFFER = frozenset({
-    "arch", "method", "signature", "seed", "parameters", "bleu", "chrf", "statistics",
+    "arch", "method", "signature", "seed", "parameters", "bleu", "chrf", "statistics", "lengths",
     "tokens_per_second", "training_seconds", "peak_memory", "learning_curve", "device",
-    "tie_encoder_layers", "tie_decoder_layers",  # the name of a row says so
+    "tie_encoder_layers", "tie_decoder_layers", "random_structure",  # the name of a row says so
+    "task", "relations",  # of methods that read more than words
 })  # fmt: skip
 
 
@@ -39,6 +40,7 @@ def label(record: Record) -> str:
     """A method's name in a table: its spec where both stacks have the same, else those of all sites that have one; and ties."""
     method, tied = record.method, _tied(record)
     ties = f" (tied {' and '.join(tied)} layers)" if tied else ""
+    ties += " (random structure)" if _random(record) is not None else ""
     if not method:
         return record.arch + ties
     if method["encoder"] == method["decoder"] and method["cross"] == "none":
@@ -49,11 +51,16 @@ def label(record: Record) -> str:
 def identity(record: Record) -> tuple[Any, ...]:
     """What the runs of one row have in common: all options, however they were given."""
     named = record.signature or record.method or {"arch": record.arch}
-    return tuple(sorted(named.items())), tuple(_tied(record))
+    return tuple(sorted(named.items())), tuple(_tied(record)), _random(record)
 
 
 def _tied(record: Record) -> list[str]:
     return [side for side in ("encoder", "decoder") if record.settings.get(f"tie_{side}_layers")]
+
+
+def _random(record: Record) -> Any:
+    """The seed of structure that is that of other words, or None."""
+    return record.settings.get("random_structure")
 
 
 def require_comparable(records: list[Record]) -> None:

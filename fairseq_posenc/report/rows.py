@@ -114,7 +114,7 @@ def _find(spec: str, names: dict[Any, str]) -> Any:
 def spec_key(spec: str) -> tuple[Any, ...]:
     """The identity of runs that have this spec in both stacks; raises PositionError where it is wrong."""
     both, none = parse(spec).signature, parse("none").signature
-    return tuple(sorted({"encoder": both, "decoder": both, "cross": none}.items())), ()
+    return tuple(sorted({"encoder": both, "decoder": both, "cross": none}.items())), (), None
 
 
 def find_row(rows: list[Row], spec: str) -> Row:

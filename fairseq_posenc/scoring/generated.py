@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 import html
+import os
 import re
 import unicodedata
 from dataclasses import dataclass
@@ -74,7 +75,10 @@ def _settings(text: str) -> tuple[dict[str, Any], str | None]:
         try:
             config = ast.literal_eval(line)
             common = config["common_eval"]
-            return {**config["generation"], "post_process": common["post_process"]}, common["path"]
+            path = common["path"]
+            if config["generation"].get("iter_decode_with_external_reranker"):
+                path = path.rpartition(os.pathsep)[0]  # the last one only rescores
+            return {**config["generation"], "post_process": common["post_process"]}, path
         except (ValueError, SyntaxError, LookupError, TypeError, RecursionError, MemoryError):
             continue  # another line of braces, or a setting that is no literal
     return {}, None

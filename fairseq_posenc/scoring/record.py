@@ -44,6 +44,15 @@ class _Model(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
 
+class AskedLengths(_Model):
+    """The output lengths that decoding asked for."""
+
+    source: Text  # reference, source, predictor, file or a number
+    ratio: Annotated[float, Field(gt=0, le=1000)]
+    unit: Literal["token", "char"]
+    end: Literal["free", "min", "exact"]
+
+
 class PartScores(_Model):
     """The scores of one test part, and how it was decoded."""
 
@@ -56,6 +65,8 @@ class PartScores(_Model):
     source: Optional[Text] = None  # the same
     decoding: Settings = Field(default_factory=dict)
     statistics: Optional[str] = None  # of every sentence, packed
+    asked: Optional[AskedLengths] = None
+    lengths: Optional[str] = None  # asked and given, of every sentence, packed
 
 
 class PeakMemory(_Model):

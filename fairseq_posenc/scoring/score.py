@@ -113,11 +113,13 @@ def score_part(output: Path, reference: Path, compare: bool = True) -> tuple[dic
     `compare` holds the reference against the T- lines of the output, so that a shuffled or foreign one is refused.
     """
     from . import generated as outputs
+    from . import lengths
     from .sentences import count
 
     text = read_text(reference)
     references = text.removesuffix("\n").split("\n")
-    generated = outputs.parse(read_text(output), len(references), str(output))
+    printed = read_text(output)
+    generated = outputs.parse(printed, len(references), str(output))
     outputs.require_translations(generated, references, str(output))
     if compare:
         outputs.require_same_sentences(generated, references, str(output), str(reference))
@@ -128,6 +130,7 @@ def score_part(output: Path, reference: Path, compare: bool = True) -> tuple[dic
         "source": _hash("\n".join(generated.sources)) if generated.sources else None,
         "decoding": _as_json(generated.decoding),
         "statistics": count(generated.hypotheses, references, words or None).pack(),
+        **lengths.parse(printed, generated.hypotheses, str(output)),
     }
     return scores, generated.checkpoint
 

@@ -1,12 +1,11 @@
-"""fairseq's translation, with what the model's methods read beside the words.
+"""fairseq's translation, with what the model's methods read beside the words."""
 
-fairseq reads the types of the options at run time, so annotations here are not postponed.
-"""
+from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any, Optional
+from dataclasses import dataclass
+from typing import Any
 
 from fairseq import utils
 from fairseq.tasks import register_task
@@ -16,21 +15,15 @@ from ..architectures import TASK
 from ..core import PositionError, SideInput
 from ..data.side.dataset import Maker, SideInputDataset
 from ..data.side.load import FileInputs
+from ..data.side.options import SideFileConfig
 from ..generation.options import OutputLengthConfig
 from ..models.transformer.model import Refusal
 from .lengths import OutputLengthTask
 
 
 @dataclass
-class PositionTranslationConfig(OutputLengthConfig, TranslationConfig):
+class PositionTranslationConfig(SideFileConfig, OutputLengthConfig, TranslationConfig):
     """The options of fairseq's translation, and those of side inputs."""
-
-    random_structure: Optional[int] = field(
-        default=None,
-        metadata={
-            "help": "seed of a control: every source sentence has a tree of the same shape, or a graph or order, of other words"
-        },
-    )
 
 
 @register_task(TASK, dataclass=PositionTranslationConfig)
@@ -56,9 +49,7 @@ class PositionTranslation(OutputLengthTask):
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         if self.files.readers and self.cfg.truncate_source:
-            raise Refusal(
-                "--truncate-source cuts sentences, and the side files are of whole ones; leave out long sentences instead"
-            )
+            raise Refusal("SIDE-TRUNC: --truncate-source cuts sentences, and side files are of whole ones; leave it out")
         super().load_dataset(split, epoch, combine, **kwargs)
         makers = self._makers(split, epoch, combine)
         if makers:

@@ -36,6 +36,18 @@ joining() { # prints how fairseq-generate joins these subwords to words
   if [[ $SUBWORDS == bpe ]]; then echo subword_nmt; else echo sentencepiece; fi
 }
 
+read_trees() { # PART...: side files of the trees TEXT/PART.SOURCE.conllu, beside the source text
+  local part
+  for part in "$@"; do posenc side trees "$text/$part.$SOURCE.conllu" "$text/$part.$SOURCE" --edges "$EDGES"; done
+}
+
+binarise_side_files() { # TEST_PART...: all side files beside the source text
+  local tests
+  printf -v tests ',%s' "${@/#/$text/}"
+  posenc side binarise "$data" --source-lang "$SOURCE" --target-lang "$TARGET" --trainpref "$text/train" --validpref "$text/valid" \
+    --testpref "${tests#,}" --subwords "$(joining)" --subwords-in .sub
+}
+
 binarise() { # TEST_PART...
   local tests
   printf -v tests ',%s' "${@/#/$text/}"

@@ -15,22 +15,47 @@ read_methods() { # sets `methods` to what METHODS lists, or the file that it nam
   ((${#methods[@]})) || fail "METHODS=$METHODS names no method; posenc list shows them"
 }
 
+# Side files that the recipe can make, of heads, relations, edges and order; a method that reads others is refused.
+side_files=()
+check_options=() # others of posenc check
+declare -A side_of=() # method -> the side files that it reads, or `none`
+
 check_methods() { # all of them, before anything is made; `all` becomes the architectures of all methods, also under DRY_RUN
-  local checked
-  [[ -z $DRY_RUN || " ${methods[*]} " == *" all "* ]] || return 0
+  local checked method rest
+  [[ -z $DRY_RUN || -x $bin/python || " ${methods[*]} " == *" all "* ]] || return 0
   [[ -x $bin/python ]] || fail "METHODS=${methods[*]} needs an installation to look methods up; run recipes/setup"
-  checked=$(LOGLEVEL=WARNING "$bin/python" -m fairseq_posenc.cli check --size "$SIZE" --length "$LENGTH" -- "${methods[@]}") || exit 1
-  mapfile -t methods < <(cut -f 1 <<<"$checked")
+  checked=$(LOGLEVEL=WARNING "$bin/python" -m fairseq_posenc.cli check --size "$SIZE" --length "$LENGTH" \
+    "${check_options[@]}" --side-files "${side_files[@]}" -- "${methods[@]}") || exit 1
+  methods=()
+  while IFS=$'\t' read -r method rest; do
+    methods+=("$method")
+    [[ $rest != *$'\t'"side "* ]] || side_of[$method]=${rest##*$'\t'side }
+  done <<<"$checked"
+}
+
+read_side_files() { # whether a method, or one of all, reads side files
+  local method
+  for method in "${@:-"${methods[@]}"}"; do
+    [[ ${side_of[$method]:-none} == none ]] || return 0
+  done
+  return 1
+}
+
+control_of() { # METHOD: sets `control` to what fairseq-train and fairseq-generate need for METHOD@random
+  control=()
+  [[ $1 != *@random ]] || control=(--random-structure 1)
 }
 
 model_of() { # METHOD: sets `model` to its options for fairseq-train; a spec stands for encoder and decoder
-  local size=_$SIZE
+  local size=_$SIZE method=${1%@random}
   [[ $SIZE != base ]] || size=
-  if [[ $1 == posenc_* ]]; then
-    model=(--arch "$1$size")
+  if [[ $method == posenc_* ]]; then
+    model=(--arch "$method$size")
   else
-    model=(--arch "posenc_transformer$size" --encoder-position "$1" --decoder-position "$1")
+    model=(--arch "posenc_transformer$size" --encoder-position "$method" --decoder-position "$method")
   fi
+  control_of "$1"
+  model+=(--task posenc_translation "${control[@]}")
 }
 
 run_folder() { # METHOD SEED: prints the folder of this training

@@ -16,7 +16,7 @@ table() { # OPTION...
   local method rows=()
   say "${runs:-$OUT}: the table"
   for method in "${methods[@]}"; do # an architecture may have other methods in encoder and decoder; the table names them
-    [[ $method == posenc_* ]] || rows+=("$method")
+    [[ $method == posenc_* || $method == *@random ]] || rows+=("$method")
   done
   ((${#rows[@]} == 0)) || rows=(--methods "${rows[@]}")
   posenc report "${runs:-$OUT}" "${rows[@]}" "$@"

@@ -38,7 +38,29 @@ def test_an_architecture_may_be_more_than_its_specs(capsys):
 def test_all_is_every_architecture_once(capsys):
     """alibi_symmetric is at the decoder what alibi is, so its architecture is that of alibi."""
     found = [name for name, *_ in lines(capsys, "all", "--size", "tiny", "--length", "64")]
-    assert found == [f"posenc_{name}" for name in registry.names() if name != "alibi_symmetric"]
+    plain = [name for name in found if not name.endswith("@random")]
+    assert plain == [f"posenc_{name}" for name in registry.names() if name != "alibi_symmetric"]
+    controls = [name.removesuffix("@random") for name in found if name not in plain]
+    assert controls == [name for name in plain if read(name)]  # beside every method that reads the structure of sentences
+
+
+def read(architecture):
+    """The side files of an architecture, by the cards of its methods."""
+    methods = "+".join(registry.card(architecture.removeprefix("posenc_")).specs.values()).split("+")
+    return {kind for name in methods for side in registry.card(name.partition(":")[0]).side_inputs for kind in side.files}
+
+
+def test_what_is_read_beside_the_words_is_said(capsys):
+    (tree, control, plain) = lines(capsys, "posenc_tpe", "posenc_tpe@random", "t5")
+    assert tree[-1] == control[-1] == "side heads" and tree[1:] == control[1:] and len(plain) == len(tree) - 1
+
+
+def test_methods_whose_side_files_are_not_there(capsys):
+    line = refusal(capsys, "posenc_tpe", "--side-files", "order")
+    assert line == "posenc: posenc_tpe reads side files (heads), which this data does not have"
+    assert not any(map(read, (name for name, *_ in lines(capsys, "all", "--side-files"))))
+    found = [name for name, *_ in lines(capsys, "all", "--only-readers", "--side-files", "order", "--size", "tiny")]
+    assert found == ["posenc_xl_pe", "posenc_xl_pe@random"]
 
 
 @pytest.mark.parametrize(
@@ -51,6 +73,8 @@ def test_all_is_every_architecture_once(capsys):
         (["t5", "t5"], "t5 is given twice"),
         (["t5", "t5:buckets=32"], "t5:buckets=32 is the same model as t5; give one of them"),
         (["posenc_t5", "t5"], "t5 is the same model as posenc_t5; give one of them"),
+        (["t5@random"], "t5 reads no structure of sentences, so t5@random means nothing; leave out @random"),
+        (["posenc_tpe@random", "posenc_tpe@random"], "posenc_tpe@random is given twice"),
         (["shaw+gaussian"], "gaussian replaces the whole attention kernel"),
     ],
     ids=str,

@@ -92,11 +92,12 @@ def side_inputs_of(methods, sentences: list, length: int, padding: str = "right"
 
 
 def with_side(ctx: AttentionContext, method, oracle: Oracle, sentences: list, padding="right", rows=2) -> AttentionContext:
-    """The context with the side inputs that a method reads: made of the sentences, or those that the oracle says."""
+    """The context with what a method prepares, and the side inputs that it reads: made of sentences, or as the oracle says."""
     given = side_inputs_of([method], sentences, ctx.keys.ids.size(1), padding)
     for name in oracle.side(0):
         given[name] = torch.tensor([oracle.side(row)[name] for row in range(rows)])
-    return ctx.replace(side=SideInputs(given, declared_by([method.card])))
+    ctx = ctx.replace(side=SideInputs(given, declared_by([method.card])))
+    return ctx.replace(prepared={method: method.prepare(ctx)}) if "prepare" in method.hooks else ctx
 
 
 def padding_mask(lengths: list, side: str) -> torch.Tensor:

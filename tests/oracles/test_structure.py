@@ -11,7 +11,9 @@ from fairseq_posenc.core.side import declared_by
 from fairseq_posenc.data.side import examples
 from fairseq_posenc.methods.structure.graph_bert import closeness, colours
 from fairseq_posenc.methods.structure.laplacian import eigenvectors
-from fairseq_posenc.ops.trees import Tree, by_token
+from fairseq_posenc.ops.kernels import banks
+from fairseq_posenc.ops.paths import unique_paths
+from fairseq_posenc.ops.trees import Tree, by_token, path_labels
 from fairseq_posenc.registry import method_class
 
 #: The0 cat1 chased2 a3 small4 dog5: det nsubj root det amod obj
@@ -329,3 +331,102 @@ def test_a_sentence_in_its_own_order():
 def test_heads_that_there_are_not(spec):
     with pytest.raises(parsing.PositionError, match=r"heads=\d needs fuse=heads and a model with as many heads; this one has 4"):
         method(spec)
+
+
+# -- paths: Zhu et al., Cai and Lam --------------------------------------------------------------------------------------
+
+
+def up(relation: int) -> int:
+    return 2 * relation
+
+
+def down(relation: int) -> int:
+    return 2 * relation + 1
+
+
+def path(found: np.ndarray, i: int, j: int) -> list[int]:
+    return [label for label in found[i, j].tolist() if label]
+
+
+def test_paths_of_the_reference_tree():
+    found = values("zhu", words(relations=RELATIONS))
+    assert path(found, 0, 5) == [up(DET), up(NSUBJ), down(OBJ)]
+    assert path(found, 5, 0) == [up(OBJ), down(NSUBJ), down(DET)]
+    assert path(found, 3, 4) == [up(DET), down(AMOD)]
+    assert path(found, 1, 4) == [up(NSUBJ), down(OBJ), down(AMOD)]
+    assert path(found, 0, 2) == [up(DET), up(NSUBJ)]
+    lengths = (found != 0).sum(2)
+    assert [[lengths[i, j] for j in range(6)] for i in range(6)] == (np.array(DISTANCES) + np.eye(6)).tolist()
+    split = values("zhu", TOKENS)
+    assert path(split, 4, 5) == [up(AMOD), down(AMOD)] and path(split, 4, 4) == [1]
+    assert path(split, 0, 7) == [up(DET), up(NSUBJ), down(END_RELATION)]
+
+
+def test_paths_of_cai_and_lam_lead_to_the_query():
+    sentence = Sentence(TOKENS.words, TOKENS.heads, TOKENS.relations)
+    paths = method_class("cai_lam").side_values(sentence, None)["cai_lam_path"]
+    assert path(paths, 6, 0) == [up(DET), up(NSUBJ), down(OBJ)]
+    assert path(paths, 0, 6) == [up(OBJ), down(NSUBJ), down(DET)]
+    assert path(paths, 4, 5) == path(paths, 2, 2) == [1]
+    chain = Sentence(np.arange(11), np.arange(11) - 1, np.full(11, DET))
+    paths = method_class("cai_lam").side_values(chain, None)["cai_lam_path"]
+    assert path(paths, 0, 8) == [up(DET)] * 8 and path(paths, 0, 9) == [2] and path(paths, 10, 0) == [2]
+
+
+def test_whole_paths_have_vectors_of_their_own():
+    found = values("zhu:paths=feature", words(relations=RELATIONS))[..., 0]
+    whole = path_labels(HEADS, RELATIONS, 6)[0]
+    assert len(np.unique(found)) == len(np.unique(whole.reshape(36, 6), axis=0))
+    assert found.min() > 0 and found.max() < 20000
+
+
+@pytest.mark.parametrize("count", [12, 2**20])
+def test_different_paths_of_a_batch(count):
+    """Also where a number of all labels would need more than 64 bits."""
+    torch.manual_seed(1)
+    labels = torch.randint(12, (2, 9, 9, 8)) * torch.randint(2, (2, 9, 9, 8)) * torch.randint(2, (2, 9, 9, 1))
+    paths, index = unique_paths(labels, count)
+    assert torch.equal(paths[index], labels)
+    assert len(paths) == len(labels.flatten(0, 2).unique(dim=0))
+
+
+@pytest.mark.parametrize("heads", [1, 3])
+@pytest.mark.parametrize("block", [1, 10**6])
+def test_products_with_a_bank_in_blocks(block, heads, monkeypatch):
+    monkeypatch.setattr(banks, "_BLOCK", block)
+    torch.manual_seed(2)
+    x, weights = torch.randn(2, 3, 5, 4).double(), torch.rand(2, 3, 5, 6).double()
+    bank, index = torch.randn(7, heads, 4).double(), torch.randint(7, (2, 5, 6))
+    vectors = bank[index].expand(-1, -1, -1, 3, -1)
+    given = [tensor.requires_grad_() for tensor in (x, weights, bank)]
+    torch.testing.assert_close(banks.BankScores.apply(x, bank, index), torch.einsum("bhtd,btshd->bhts", x, vectors))
+    torch.testing.assert_close(banks.BankSums.apply(weights, bank, index), torch.einsum("bhts,btshd->bhtd", weights, vectors))
+    assert torch.autograd.gradcheck(lambda x, bank: banks.BankScores.apply(x, bank, index), (given[0], given[2]))
+    assert torch.autograd.gradcheck(lambda weights, bank: banks.BankSums.apply(weights, bank, index), (given[1], given[2]))
+
+
+def test_parameters_of_the_authors():
+    zhu, cai_lam = method_class("zhu"), method_class("cai_lam")
+    dims = Dims(512, 8, 1, relations=40)
+    assert zhu.card.count(zhu.Options(), dims) == 24896 + 80 * 64
+    four = Dims(512, 8, 4, relations=40)
+    assert cai_lam.card.count(cai_lam.Options(), four) == 4092416 + 80 * 100 + 16384
+
+
+@pytest.mark.parametrize("spec", ["zhu", "cai_lam"])
+def test_data_without_relations_is_refused(spec):
+    with pytest.raises(parsing.PositionError, match=f"{spec} reads the relations between words"):
+        method(spec)
+
+
+def test_zero_relations_are_plain_attention():
+    built = method("cai_lam", relations=examples.RELATIONS)
+    torch.nn.init.zeros_(built.relation_of_layer)
+    ctx = context(built, examples.random_sentence(range(9)))
+    x, heads = torch.randn(1, 9, 16), torch.randn(1, 4, 9, 4)
+    assert torch.equal(built.embed(x, x, ctx), x)  # depths begin at zero
+    assert not built.content_scores(heads, heads, ctx.replace(prepared={built: built.prepare(ctx)})).any()
+    built = method("zhu", relations=examples.RELATIONS)
+    for name in ("key", "value"):
+        torch.nn.init.zeros_(built.get_parameter(name))
+    assert not built.content_scores(heads, heads, ctx.replace(side=context(built, examples.random_sentence(range(9))).side)).any()

@@ -16,13 +16,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = "Make what methods read beside the source sentences: trees, graphs and orders."
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     _configure_trees(actions.add_parser("trees", help="heads, relations and graphs from CoNLL-U"))
+    _configure_parse(actions.add_parser("parse", help="CoNLL-U of a text, by a parser of your own"))
     _configure_order(actions.add_parser("order", help="orders from word alignments, or from a preorderer's file"))
     _configure_compare(actions.add_parser("compare", help="how far one file of orders is from another"))
     _configure_binarise(actions.add_parser("binarise", help="index the side files beside the data of fairseq-preprocess"))
 
 
 def run(args: argparse.Namespace) -> None:
-    {"trees": _trees, "order": _order, "compare": _compare, "binarise": _binarise}[args.action](args)
+    {"trees": _trees, "parse": _parse, "order": _order, "compare": _compare, "binarise": _binarise}[args.action](args)
 
 
 def _workers(parser: argparse.ArgumentParser) -> None:
@@ -67,6 +68,20 @@ def _trees(args: argparse.Namespace) -> None:
     job = Job(args.trees, args.text, args.write_text, args.edges, args.roots)
     count = convert(job, args.workers)
     print(f"{args.text}: {count} sentences with {', '.join(job.kinds)}")
+
+
+def _configure_parse(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Write TEXT.conllu by a parser; after an interruption the same command goes on."
+    parser.add_argument("text", type=Path, help="the text, words separated by blanks")
+    parser.add_argument("--command", required=True, metavar="COMMAND", help="reads lines of words, writes CoNLL-U")
+    parser.add_argument("--lines", type=_positive, default=2000, metavar="N", help="sentences at a time (default: %(default)s)")
+    _workers(parser)
+
+
+def _parse(args: argparse.Namespace) -> None:
+    from .parsing import parse
+
+    print(f"{parse(args.text, args.command, args.workers, args.lines)}: done")
 
 
 # --- orders ---

@@ -50,9 +50,7 @@ def readers(methods: Iterable[PositionMethod], before: Sequence[Reader] = ()) ->
         for side in method.card.side_inputs:
             other = makers.setdefault(side.name, reader)
             if other != reader:
-                raise PositionError(
-                    f"{other.name} and {reader.name} make {side.name!r} of their options; give them the same options"
-                )
+                raise PositionError(f"{other.name} and {reader.name} both make {side.name!r}; give them the same options")
         found.append(reader)
     return found
 
@@ -201,18 +199,17 @@ class FileInputs:
         if trained is None:
             args.relations = relations
         model = make(args)
-        found = readers(model.position_methods)
+        methods = getattr(model, "position_methods", [])  # another model than ours has none
+        found = readers(methods)
         if trained not in (None, relations) and any(kind in LABELLED for reader in found for kind in reader.files):
             raise PositionError(
                 f"the model knows {trained} relations and {self.folders[0] / RELATIONS} has {relations}; "
                 f"binarise the data with the relations of its training: posenc side binarise --relations FILE"
             )
         if found and given != random:
-            told = [
-                f"--random-structure {seed}" if seed is not None else "the structure of the files" for seed in (given, random)
-            ]
+            told = ["the real structure" if seed is None else f"--random-structure {seed}" for seed in (given, random)]
             raise PositionError(f"the model was trained with {told[0]}, and this is with {told[1]}; give the same option")
-        self.readers = readers([*model.position_methods], self.readers)
+        self.readers = readers(methods, self.readers)
         return model
 
     def _relations(self) -> int:

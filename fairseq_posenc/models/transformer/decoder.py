@@ -79,10 +79,11 @@ class Decoder(Stack, FairseqIncrementalDecoder):
         full_context_alignment: bool = False,
         alignment_layer: int | None = None,
         alignment_heads: int | None = None,
+        vectors: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, Any]]:
         """Features [B, T, C]; `attn` holds the weights of the alignment layer, [B, T, S] in the caller's columns, where wanted.
 
-        With an incremental state only the last token is read, and T is 1.
+        With an incremental state only the last token is read, and T is 1. `vectors` [B, T, C] stand for the words' embeddings.
         """
         state = None if incremental_state is None else State(incremental_state)
         own, cross = self._contexts(prev_output_tokens, encoder_out, state, full_context_alignment)
@@ -92,7 +93,7 @@ class Decoder(Stack, FairseqIncrementalDecoder):
         wanted = alignment_layer is not None or alignment_heads is not None or (self.need_attn and not self.training)
         alignment_layer = self.num_layers - 1 if alignment_layer is None else alignment_layer
 
-        x, _ = self.embed(tokens, own)
+        x, _ = self.embed(tokens, own, vectors)
         positions = (self.position, self.cross_position)
         masks = [at.masks(ctx) for at, ctx in zip(positions, (own, cross))]
         states, weights = [x.transpose(0, 1)], None

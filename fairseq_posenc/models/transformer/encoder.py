@@ -13,6 +13,7 @@ from ...attention.site_positions import SitePositions
 from ...core import AttentionContext, Positions, SideInputs
 from ..layers.length_predictor import LengthPredictor
 from ..layers.transformer import EncoderLayer, LayerOptions
+from .shuffle import WordShuffle
 from .stack import Stack, reorder
 
 
@@ -60,6 +61,8 @@ class Encoder(Stack, FairseqEncoder):
             cfg.tie_encoder_layers,
         )
         self.layer_norm = self.norm(cfg.encoder.embed_dim) if cfg.encoder.normalize_before else None
+        shuffled = getattr(cfg.encoder, "shuffle_words", None)
+        self.shuffle = WordShuffle(dictionary, shuffled) if shuffled else None
         self.max_source_positions = cfg.max_source_positions
         self.side_inputs = positions.side_inputs  # the model adds what its decoder reads
         weight = getattr(cfg, "length_loss_weight", None)
@@ -75,6 +78,7 @@ class Encoder(Stack, FairseqEncoder):
     ) -> dict[str, list[Tensor]]:
         """`side_inputs` are tensors beside the words, padded as these are; methods find those they declare in their context."""
         tokens, shift = roll(src_tokens, self.padding_idx)
+        tokens = tokens if self.shuffle is None else self.shuffle(tokens)
         side = SideInputs(side_inputs, self.side_inputs).rolled(shift)
         padding = tokens.eq(self.padding_idx)
         padding = padding if padding.any() else None

@@ -18,7 +18,7 @@ from ...attention.site_positions import SitePositions
 from ...core import Dims, PositionError, PositionMethod
 from ...core.side import declared_by
 from ...criterions import CRITERION
-from ...spec import build, parse
+from ...spec import Spec, build, parse
 from ..layers.halting import HALTING
 from .decoder import Decoder
 from .encoder import Encoder
@@ -68,6 +68,8 @@ class PositionTransformer(TransformerModel):
     encoder_class, decoder_class = Encoder, Decoder
     #: numbers of a hidden state for every channel of a projection: two where they are complex
     parts = 1
+    #: the criterion that reads what methods add to the loss
+    criterion = CRITERION
 
     @classmethod
     def add_args(cls, parser: argparse.ArgumentParser) -> None:
@@ -90,6 +92,9 @@ class PositionTransformer(TransformerModel):
                 help=f"positions that the feed-forward networks of the {side} see (default: 1, a linear layer)",
             )  # fmt: skip
             parser.add_argument(
+                f"--{side}-freeze-position", action="store_true", help=f"train on without the parameters of --{side}-position"
+            )
+            parser.add_argument(
                 f"--{side}-halting", choices=HALTING,
                 help=f"adaptive computation time: each word of the {side} runs its own number of steps, at most --{side}-layers; "
                 "the states of words that have halted continue, or are copied (default: all words run all steps)",
@@ -101,6 +106,10 @@ class PositionTransformer(TransformerModel):
         parser.add_argument(
             "--ponder-weight", type=float, metavar="W",
             help="factor of the ponder cost, steps and remainder of every word, in the training loss (default: 0.01)",
+        )  # fmt: skip
+        parser.add_argument(
+            "--encoder-shuffle-words", type=float, metavar="P",
+            help="probability with which training shuffles the words of a source sentence (default: 0)",
         )  # fmt: skip
         parser.add_argument(
             "--encoder-drop-residual", type=int, metavar="LAYER",
@@ -128,20 +137,29 @@ class PositionTransformer(TransformerModel):
             raise Refusal("there is not enough memory for this model; choose smaller sizes") from None
         _refuse_task(task, model)
         _refuse_criterion(args, model)
-        model.specs = {site: parse(getattr(args, option), site) for site, option in SPEC_OPTIONS.items()}
+        _refuse_shuffled_side_inputs(model)
+        for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+            if getattr(args, f"{side}_freeze_position", False):
+                _freeze(stack.position, f"--{side}-freeze-position")
+        model.specs = cls.specs_of(args)
         text = "\n".join(f"{site}: {spec.signature}" for site, spec in model.specs.items())
         # integers and "version" in the name: what averages checkpoints leaves it as it is
         model.register_buffer("positions_version", torch.tensor(list(text.encode())))
         return model
 
     @classmethod
+    def specs_of(cls, args: argparse.Namespace) -> dict[str, Spec]:
+        """The spec of every site."""
+        return {site: parse(getattr(args, option), site) for site, option in SPEC_OPTIONS.items()}
+
+    @classmethod
     def build_encoder(cls, cfg: Any, src_dict: Any, embed_tokens: nn.Embedding) -> Encoder:
-        positions = _site_positions(cfg, "encoder", cfg.encoder, src_dict, cls.parts)
+        positions = site_positions(cfg, "encoder", cfg.encoder, src_dict, cls.parts)
         return cls.encoder_class(cfg, src_dict, embed_tokens, positions)
 
     @classmethod
     def build_decoder(cls, cfg: Any, tgt_dict: Any, embed_tokens: nn.Embedding) -> Decoder:
-        positions = (_site_positions(cfg, site, cfg.decoder, tgt_dict, cls.parts) for site in ("decoder", "cross"))
+        positions = (site_positions(cfg, site, cfg.decoder, tgt_dict, cls.parts) for site in ("decoder", "cross"))
         return cls.decoder_class(cfg, tgt_dict, embed_tokens, *positions)
 
     def __init__(self, args: Any, encoder: Encoder, decoder: Decoder):
@@ -218,9 +236,17 @@ class PositionTransformer(TransformerModel):
                 )
 
 
-def _site_positions(cfg: Any, site: str, side: Any, dictionary: Any, parts: int) -> SitePositions:
+def site_positions(cfg: Any, site: str, side: Any, dictionary: Any, parts: int = 1) -> SitePositions:
+    """The methods of one site, with the sizes of its stack."""
+    dims = dims_at(cfg, site, side, dictionary, parts)
+    spec = getattr(side if site != "cross" else cfg, "position" if site != "cross" else "cross_position")
+    return SitePositions(build(spec, dims, site), dims, site)
+
+
+def dims_at(cfg: Any, site: str, side: Any, dictionary: Any, parts: int = 1) -> Dims:
+    """The sizes of the attention at one site."""
     own, other = cfg.max_target_positions, cfg.max_source_positions
-    dims = Dims(
+    return Dims(
         embed_dim=parts * side.embed_dim,
         num_heads=side.attention_heads,
         num_layers=side.layers,
@@ -232,8 +258,6 @@ def _site_positions(cfg: Any, site: str, side: Any, dictionary: Any, parts: int)
         relations=getattr(cfg, "relations", 0),  # from the task
         key_embed_dim=parts * cfg.encoder.embed_dim if site == "cross" else 0,
     ).at(site)
-    spec = getattr(side if site != "cross" else cfg, "position" if site != "cross" else "cross_position")
-    return SitePositions(build(spec, dims, site), dims, site)
 
 
 def _refuse_options(args: argparse.Namespace, task: Any) -> None:
@@ -269,12 +293,29 @@ def _refuse_task(task: Any, model: PositionTransformer) -> None:
 
 def _refuse_criterion(args: argparse.Namespace, model: PositionTransformer) -> None:
     """Another criterion than ours would leave out what the methods add to the loss."""
-    given = getattr(args, "criterion", CRITERION)
+    wanted = model.criterion
+    given = getattr(args, "criterion", wanted)
     adding = [f"--{side}-halting" for side in ("encoder", "decoder") if getattr(model, side).halting is not None]
     adding += ["--length-loss-weight"] * (model.encoder.length_predictor is not None)
     adding += [method.card.name for method in model.position_methods if method.adds_losses]
-    if adding and given != CRITERION:
-        raise Refusal(f"{adding[0]} adds to the training loss, which --criterion {given} leaves out; use --criterion {CRITERION}")
+    if adding and given != wanted:
+        raise Refusal(f"{adding[0]} adds to the training loss, which --criterion {given} leaves out; use --criterion {wanted}")
+
+
+def _refuse_shuffled_side_inputs(model: PositionTransformer) -> None:
+    """Side inputs belong to the words in their order."""
+    side = next((side for side in model.encoder.side_inputs.values() if side.of == "source" and side.words), None)
+    if model.encoder.shuffle is not None and side is not None:
+        raise Refusal(f"--encoder-shuffle-words would part words and their side input {side.name!r}; leave it out")
+
+
+def _freeze(positions: SitePositions, option: str) -> None:
+    """Takes the parameters of these methods out of training, as Liu et al. (2021b) do when they fine-tune."""
+    parameters = list(positions.parameters())
+    if not parameters:
+        raise Refusal(f"{option}: its methods have no parameters; leave it out")
+    for parameter in parameters:
+        parameter.requires_grad_(False)
 
 
 def _refuse_layer_options(args: argparse.Namespace) -> None:
@@ -283,6 +324,9 @@ def _refuse_layer_options(args: argparse.Namespace) -> None:
         if kernel is not None and (kernel < 1 or (side == "encoder" and kernel % 2 == 0)):
             raise Refusal(f"--{side}-ffn-kernel {kernel} is not allowed: it is a positive{' odd' * (side == 'encoder')} number")
         _refuse_halting(args, side)
+    shuffled = getattr(args, "encoder_shuffle_words", None)
+    if shuffled is not None and not 0 <= shuffled <= 1:
+        raise Refusal(f"--encoder-shuffle-words {shuffled} is not allowed: it is a probability from 0 to 1")
     weight = getattr(args, "length_loss_weight", None) or 0.0
     if not 0 <= weight < float("inf"):
         raise Refusal(f"--length-loss-weight {weight} must be 0 or more")

@@ -1,0 +1,135 @@
+"""The trees of the artificial language: its grammar knows them, in the relations of Universal Dependencies.
+
+The verb is the root of its clause, the noun of its phrase. Further clauses hang off the first as conj, their conjunctions off
+their verbs as cc. `THAT` hangs off the verb of its relative clause; in the enhanced graph it hangs off the noun (ref), and this
+noun, in its place, off that verb as well. The order of the other side has every source word where the target has its counterpart,
+and `A`, which has none, where `THE` would be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .language import Clause, Lexicon, NounPhrase, Sentence
+
+#: where orders of this module come from, as the files say it
+ORDER_SOURCE = "the grammar of the language"
+
+
+@dataclass
+class Analysis:
+    """A source sentence with its tree; words count from 1, and 0 is the root's head."""
+
+    forms: list[str] = field(default_factory=list)
+    tags: list[str] = field(default_factory=list)
+    heads: list[int] = field(default_factory=list)
+    relations: list[str] = field(default_factory=list)
+    further: dict[int, list[tuple[int, str]]] = field(default_factory=dict)  # word -> edges of the graph in place of the tree's
+    order: list[int] = field(default_factory=list)  # the word that stands at every place of the target
+
+    def add(self, form: str, tag: str) -> int:
+        self.forms.append(form)
+        self.tags.append(tag)
+        self.heads.append(0)
+        self.relations.append("root")
+        return len(self.forms)
+
+    def attach(self, word: int, head: int, relation: str) -> None:
+        self.heads[word - 1], self.relations[word - 1] = head, relation
+
+    def edges(self, word: int) -> list[tuple[int, str]]:
+        """(head, relation) of every edge of the graph that enters a word."""
+        return sorted(self.further.get(word, [(self.heads[word - 1], self.relations[word - 1])]))
+
+
+def analyse(sentence: Sentence, lexicon: Lexicon) -> Analysis:
+    """The words of `language.source`, their tree, and their order in `language.target`."""
+    found = Analysis()
+
+    def phrase(np: NounPhrase) -> tuple[int, list[int]]:
+        """Adds the words of a phrase; returns its noun, and its words as the target has them."""
+        article = []
+        if np.definite or not np.plural:
+            article = [found.add(lexicon.definite.source if np.definite else lexicon.indefinite, "DET")]
+        adjectives = [found.add(adjective.source, "ADJ") for adjective in np.adjectives]
+        noun = found.add(np.noun.source + (lexicon.plural.source if np.plural else ""), "NOUN")
+        for word in article:
+            found.attach(word, noun, "det")
+        for word in adjectives:
+            found.attach(word, noun, "amod")
+        return noun, [*article, noun, *adjectives, *(relative(np, noun) if np.relative else [])]
+
+    def relative(np: NounPhrase, noun: int) -> list[int]:
+        who = found.add(lexicon.who.source, "PRON")
+        if np.relative.head_is_subject:
+            verb = found.add(np.relative.verb.source, "VERB")
+            other, rest = phrase(np.relative.other)
+        else:
+            other, rest = phrase(np.relative.other)
+            verb = found.add(np.relative.verb.source, "VERB")
+        roles = ("nsubj", "obj") if np.relative.head_is_subject else ("obj", "nsubj")
+        found.attach(verb, noun, "acl:relcl")
+        found.attach(who, verb, roles[0])
+        found.attach(other, verb, roles[1])
+        found.further[who] = [(noun, "ref")]
+        found.further[noun] = [(verb, roles[0])]  # and what it is to its own head, which is attached later
+        return [who, *rest, verb]
+
+    def clause(c: Clause) -> tuple[int, list[int]]:
+        """Adds the words of a clause; returns its verb, and its words as the target has them."""
+        subject, order = phrase(c.subject)
+        verb = found.add(c.verb.source, "VERB")
+        found.attach(subject, verb, "nsubj")
+        if c.said:
+            complementizer = found.add(lexicon.complementizer.source, "SCONJ")
+            said, inner = clause(c.said)
+            found.attach(complementizer, said, "mark")
+            found.attach(said, verb, "ccomp")
+            return verb, [*order, *inner, complementizer, verb]
+        thing, things = phrase(c.object)
+        found.attach(thing, verb, "obj")
+        particle, place = [], []
+        if c.particle:
+            particle = [found.add(c.particle.source, "ADV")]
+            found.attach(particle[0], verb, "compound:prt")
+        if c.place:
+            preposition = found.add(c.preposition.source, "ADP")
+            noun, where = phrase(c.place)
+            found.attach(preposition, noun, "case")
+            found.attach(noun, verb, "obl")
+            place = [*where, preposition]
+        return verb, [*order, *particle, *place, *things, verb]
+
+    first = 0
+    for number, each in enumerate(sentence.clauses):
+        conjunction = [found.add(sentence.conjunctions[number - 1].source, "CCONJ")] if number else []
+        verb, order = clause(each)
+        for word in conjunction:
+            found.attach(word, verb, "cc")
+            found.attach(verb, first, "conj")
+        first = first or verb
+        found.order += [*conjunction, *order]
+    for word, edges in found.further.items():
+        if edges[0][1] != "ref":
+            edges.append((found.heads[word - 1], found.relations[word - 1]))
+    return found
+
+
+def conllu(analysis: Analysis, number: int) -> str:
+    """The block of one sentence, with a blank line after it."""
+    lines = [f"# sent_id = {number}", f"# text = {' '.join(analysis.forms)}"]
+    rows = zip(analysis.forms, analysis.tags, analysis.heads, analysis.relations)
+    for word, (form, tag, head, relation) in enumerate(rows, 1):
+        graph = "|".join(f"{start}:{label}" for start, label in analysis.edges(word))
+        lines.append("\t".join([str(word), form, form, tag, "_", "_", str(head), relation, graph, "_"]))
+    return "\n".join(lines) + "\n\n"
+
+
+def write(text: Path, sentences: list[Sentence], lexicon: Lexicon) -> None:
+    """Write TEXT.conllu, TEXT.order and TEXT.order.source beside the source text of these sentences."""
+    analyses = [analyse(sentence, lexicon) for sentence in sentences]
+    blocks = (conllu(analysis, number) for number, analysis in enumerate(analyses, 1))
+    orders = (" ".join(str(word - 1) for word in analysis.order) + "\n" for analysis in analyses)
+    for ending, content in {"conllu": "".join(blocks), "order": "".join(orders), "order.source": ORDER_SOURCE + "\n"}.items():
+        text.with_name(f"{text.name}.{ending}").write_text(content, encoding="utf-8")

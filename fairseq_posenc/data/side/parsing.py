@@ -1,0 +1,78 @@
+"""A text parsed by the user's own parser, any command that reads sentences and writes CoNLL-U: in pieces, several at a time.
+
+The command gets words separated by blanks, a sentence a line, on its standard input, and must keep both. Pieces that are done
+stay in TEXT.parsed until all are, so that the same call goes on after an interruption.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tqdm import tqdm
+
+from ...core import PositionError
+from .conllu import EMPTY, Block, blocks, open_text
+from .outputs import Outputs
+
+
+def parse(text: Path, command: str, workers: int = 1, lines: int = 2000) -> Path:
+    """Write TEXT.conllu, a tree for every line; raises PositionError where the command fails or leaves sentences out."""
+    with open_text(text) as file:
+        sentences = [line.rstrip("\n") for line in file]
+    folder, result = text.with_name(f"{text.name}.parsed"), text.with_name(f"{text.name}.conllu")
+    _begin(folder, text, command, lines)
+    full = [sentence for sentence in sentences if sentence.strip()]
+    pieces = [full[start : start + lines] for start in range(0, len(full), lines)]
+    tasks = [(command, piece, folder / f"{number:06}.conllu") for number, piece in enumerate(pieces)]
+    with ThreadPoolExecutor(workers) as pool, tqdm(desc=str(text), unit=" sentences", total=len(full), disable=None) as progress:
+        try:
+            for count in pool.map(_parse, tasks):
+                progress.update(count)
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+    with Outputs() as outputs, outputs.partial(result).open("w", encoding="utf-8", newline="\n") as out:
+        trees = (block for _, _, path in tasks for block in _blocks(path))
+        for sentence in sentences:
+            out.write(next(trees).text.rstrip("\n") + "\n\n" if sentence.strip() else f"{EMPTY}\n\n")
+    shutil.rmtree(folder)
+    return result
+
+
+def _begin(folder: Path, text: Path, command: str, lines: int) -> None:
+    """A folder for the pieces; those of another text or command are removed."""
+    made_from = hashlib.sha256(text.read_bytes() + f"\0{command}\0{lines}".encode()).hexdigest()
+    stamp = folder / "made_from"
+    if folder.is_dir() and not (stamp.is_file() and stamp.read_text() == made_from):
+        shutil.rmtree(folder)
+    folder.mkdir(exist_ok=True)
+    stamp.write_text(made_from)
+
+
+def _parse(task: tuple[str, list[str], Path]) -> int:
+    command, sentences, path = task
+    if path.is_file():
+        return len(sentences)
+    partial, errors = path.with_suffix(".part"), path.with_suffix(".errors")
+    with partial.open("wb") as out, errors.open("wb") as told:
+        given = "".join(sentence + "\n" for sentence in sentences).encode()
+        status = subprocess.run(command, shell=True, input=given, stdout=out, stderr=told, check=False).returncode
+    if status:
+        raise PositionError(f"the parser ended with status {status}; what it said is in {errors}; the same command goes on")
+    found = sum(1 for _ in _blocks(partial))
+    if found != len(sentences):
+        raise PositionError(
+            f"the parser made {found} trees of {len(sentences)} sentences, {partial}; it must take a sentence a line, tokenised"
+        )
+    partial.rename(path)
+    errors.unlink()
+    return found
+
+
+def _blocks(path: Path) -> list[Block]:
+    with open_text(path) as file:
+        return [*blocks(file)]

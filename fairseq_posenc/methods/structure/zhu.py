@@ -1,0 +1,156 @@
+"""Structural Transformer: the labels of the path between two words, in keys and values."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, SideInput, option
+from ...ops.kernels.banks import BankScores, BankSums
+from ...ops.paths import unique_paths
+from ...ops.sinusoids import sinusoid
+from ...ops.trees import ITSELF, NOTHING, Tree, by_token, path_labels
+
+#: width of the hidden layer of attentive pooling
+_POOLING = 128
+#: vectors of whole paths
+_FEATURES = 20000
+#: factors that make one number of a whole path, in wrapping 64-bit arithmetic
+_HASH = np.uint64(0x9E3779B97F4A7C15)
+
+
+class StructuralTransformer(PositionMethod):
+    """Add a vector of the path between two words of the tree to keys and to values.
+
+    Equation: A_ts = q_t . (k_s + W_R r_ts) / sqrt(d_h), o_t = sum_s alpha_ts (v_s + W_F r_ts), r_ts = LayerNorm(f(u_1, ..., u_m))
+        of the labels of the path from t to s, each with its direction; Zhu et al. (2019), equations 4 to 9, survey, equations 28
+        and 29. f is a convolution over four labels with ReLU, self-attention with attentive pooling over four labels, the average
+        or the sum of five, or a vector of the whole path (paths=feature).
+    Shapes: content_scores -> [B, H, S, S], content_values -> [B, H, S, D].
+    Source: Zhu et al. (2019); Amazing-J/structural-transformer; survey.
+    Deviations: paths are those of a dependency tree, where the authors' are of AMR graphs; two tokens of a word are siblings, as
+        theirs; the authors' code has a convolution after self-attention where the paper pools, we pool; empty places are zero
+        vectors; there is no dropout within f; paths=feature numbers paths by a hash, for which two may share a vector; labels
+        share one table in all layers, and all heads one relation, as the code.
+    Cost: in a layer 2 (w d_h + d_h) + 2 w parameters and those of f, 4 w^2 + w or 3 w^2 + 128 (w + 1), and a table of labels;
+        f is computed for the different paths of a batch; vectors of pairs are gathered in blocks, never [B, S, S, d_h] at once;
+        O(S^2 depth) in the workers that load data.
+    Errors: PositionError where the data names no relations.
+    """
+
+    @dataclass(frozen=True)
+    class Options(Options):
+        paths: Literal["convolution", "attention", "average", "sum", "feature"] = option(
+            "convolution", "what makes a vector of the labels of a path"
+        )
+        width: int = option(64, "width w of the vectors of labels and paths", minimum=2, maximum=65536)
+
+    card = MethodCard(
+        name="zhu",
+        title="Structural Transformer (Zhu et al.)",
+        citations=("zhu-etal-2019-modeling",),
+        survey="4.6",
+        reference="relative",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        extrapolation="clips",
+        evidence="paper",
+        sites=("encoder",),
+        parameters=(
+            "(20000 if paths == 'feature' else 2 * relations) * width + L * (2 * (width + 1) * d_h + 2 * width"
+            " + (4 * width**2 + width if paths == 'convolution' else 3 * width**2 + 128 * (width + 1) if paths == 'attention'"
+            " else 0))"
+        ),
+        survey_parameters="5 d^2 + (d + 1) d_r",
+        directional=False,
+        side_inputs=(SideInput("zhu_path", "B S S", files=("heads", "relations")),),
+        default_specs={"encoder": "sinusoidal+zhu", "decoder": "sinusoidal"},
+    )
+
+    @classmethod
+    def side_values(cls, sentence, options):
+        """The first labels of every path, [S, S, slots], or a number of the whole one, [S, S, 1]."""
+        slots = {"convolution": 4, "attention": 4, "average": 5, "sum": 5}.get(options.paths)
+        if slots is None:
+            slots = max(2, int(Tree(sentence.heads).distances.max()))
+        labels = by_token(path_labels(sentence.heads, sentence.relations, slots)[0], sentence.words, 2)
+        size = np.arange(len(sentence.words))
+        token, other = np.nonzero((sentence.words[:, None] == sentence.words) & (size[:, None] != size))
+        up = 2 * sentence.relations[sentence.words[token]]  # tokens of a word are siblings
+        labels[token, other, 0], labels[token, other, 1] = up, up + 1
+        labels[size, size, 0] = ITSELF
+        if options.paths == "feature":
+            powers = np.multiply.accumulate(np.full(slots, _HASH))
+            number = (labels.astype(np.uint64) * powers).sum(2, keepdims=True)
+            number ^= number >> np.uint64(32)
+            return {"zhu_path": (1 + number % np.uint64(_FEATURES - 1)).astype(np.int32)}
+        return {"zhu_path": labels.astype(np.int32)}
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        if dims.relations == 0:
+            raise PositionError("zhu reads the relations between words, and the data names none; prepare it with relations")
+        layers, width = dims.num_layers, options.width
+        self.labels = nn.Parameter(torch.randn(_FEATURES if options.paths == "feature" else 2 * dims.relations, width))
+        with torch.no_grad():
+            self.labels.mul_(width**-0.5)
+        if options.paths == "convolution":
+            self.convolution = _xavier(layers, width, 4 * width)
+            self.convolution_bias = nn.Parameter(torch.zeros(layers, width))
+        if options.paths == "attention":
+            self.attention = _xavier(layers, 3 * width, width)  # queries, keys and values
+            self.hidden = _xavier(layers, _POOLING, width)
+            self.pooling = _xavier(layers, 1, _POOLING)
+        self.norm = nn.Parameter(torch.ones(layers, width))
+        self.norm_bias = nn.Parameter(torch.zeros(layers, width))
+        for name in ("key", "value"):
+            self.register_parameter(name, _xavier(layers, dims.head_dim, width))
+            self.register_parameter(f"{name}_bias", nn.Parameter(torch.zeros(layers, dims.head_dim)))
+
+    def content_scores(self, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
+        vectors, index = self._relations("key", ctx)
+        return BankScores.apply(q * ctx.scale, vectors.to(q.dtype), index)
+
+    def content_values(self, probs: Tensor, v: Tensor, ctx: AttentionContext) -> Tensor:
+        vectors, index = self._relations("value", ctx)
+        return BankSums.apply(probs, vectors.to(probs.dtype), index)
+
+    def _relations(self, which: str, ctx: AttentionContext) -> tuple[Tensor, Tensor]:
+        """W r of the different paths, [P, 1, d_h], and which of them joins two words, [B, S, S]."""
+        paths, index = ctx.once((self, "paths"), lambda: unique_paths(ctx.side["zhu_path"], len(self.labels)))
+        layer = ctx.layer
+        r = F.layer_norm(self._encode(paths, layer), (self.options.width,), self.norm[layer], self.norm_bias[layer])
+        found = F.linear(r, self.get_parameter(which)[layer], self.get_parameter(f"{which}_bias")[layer])
+        return found.unsqueeze(1), index
+
+    def _encode(self, paths: Tensor, layer: int) -> Tensor:
+        """[P, slots] -> [P, w]."""
+        known = (paths != NOTHING).unsqueeze(-1)  # [P, slots, 1]
+        x = self.labels[paths] * known * self.options.width**0.5
+        if self.options.paths == "feature":
+            return x[:, 0]
+        if self.options.paths == "convolution":  # as wide as a path: one linear map of its four labels
+            return F.linear(x.flatten(1), self.convolution[layer], self.convolution_bias[layer]).relu()
+        if self.options.paths == "attention":
+            return self._attend(x, known, layer)
+        total = x.sum(1)
+        return total / known.sum(1).clamp(min=1) if self.options.paths == "average" else total
+
+    def _attend(self, x: Tensor, known: Tensor, layer: int) -> Tensor:
+        """Self-attention over the labels of a path, and the weighted mean of what it gives."""
+        width, least = self.options.width, torch.finfo(x.dtype).min
+        x = x + sinusoid(torch.arange(x.size(1), device=x.device), width, "halves", "fairseq").to(x.dtype)
+        q, k, v = F.linear(x, self.attention[layer]).chunk(3, -1)
+        weights = (q @ k.mT / width**0.5).masked_fill(~known.mT, least).softmax(-1)
+        found = weights @ v  # [P, slots, w]
+        scores = F.linear(torch.tanh(F.linear(found, self.hidden[layer])), self.pooling[layer])  # [P, slots, 1]
+        return (scores.masked_fill(~known, least).softmax(1) * found).sum(1)
+
+
+def _xavier(layers: int, out: int, width: int) -> nn.Parameter:
+    bound = (6 / (out + width)) ** 0.5
+    return nn.Parameter(torch.empty(layers, out, width).uniform_(-bound, bound))

@@ -1,0 +1,89 @@
+"""Products with vectors that every two words choose from a bank, in blocks of queries.
+
+A tensor of the vectors of all pairs, [B, T, S, D], is never whole: blocks gather it again for the gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+#: numbers that a block may gather
+_BLOCK = 2**22
+
+
+class BankScores(torch.autograd.Function):
+    """x_t . bank[index_ts]: [B, H, T, D], [P, H or 1, D] and [B, T, S] -> [B, H, T, S]."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, bank: Tensor, index: Tensor) -> Tensor:
+        ctx.save_for_backward(x, bank, index)
+        return _scores(x, bank, index)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):
+        x, bank, index = ctx.saved_tensors
+        return _sums(grad, bank, index), _outer(grad, x, bank, index), None
+
+
+class BankSums(torch.autograd.Function):
+    """sum_s weights_ts bank[index_ts]: [B, H, T, S], [P, H or 1, D] and [B, T, S] -> [B, H, T, D]."""
+
+    @staticmethod
+    def forward(ctx, weights: Tensor, bank: Tensor, index: Tensor) -> Tensor:
+        ctx.save_for_backward(weights, bank, index)
+        return _sums(weights, bank, index)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):
+        weights, bank, index = ctx.saved_tensors
+        return _scores(grad, bank, index), _outer(weights, grad, bank, index), None
+
+
+def _blocks(bank: Tensor, index: Tensor) -> Iterator[slice]:
+    """Ranges of queries whose vectors fit into a block."""
+    batch, queries, keys = index.shape
+    rows = max(1, _BLOCK // max(1, batch * keys * bank[0].numel()))
+    return (slice(first, first + rows) for first in range(0, queries, rows))
+
+
+def _chosen(bank: Tensor, index: Tensor) -> Tensor:
+    """[P, H or 1, D], [B, t, S] -> [B, H or 1, t, S, D]."""
+    return bank[index].permute(0, 3, 1, 2, 4)
+
+
+def _scores(x: Tensor, bank: Tensor, index: Tensor) -> Tensor:
+    out = x.new_empty(*x.shape[:3], index.size(2))
+    for rows in _blocks(bank, index):
+        vectors = _chosen(bank, index[:, rows])
+        if vectors.size(1) == 1:  # all heads of a query in one product: [B, t, H, D] @ [B, t, D, S] -> [B, H, t, S]
+            out[:, :, rows] = (x[:, :, rows].transpose(1, 2) @ vectors[:, 0].mT).transpose(1, 2)
+        else:
+            out[:, :, rows] = (vectors @ x[:, :, rows].unsqueeze(-1)).squeeze(-1)
+    return out
+
+
+def _sums(weights: Tensor, bank: Tensor, index: Tensor) -> Tensor:
+    out = weights.new_empty(*weights.shape[:3], bank.size(2))
+    for rows in _blocks(bank, index):
+        vectors = _chosen(bank, index[:, rows])
+        if vectors.size(1) == 1:
+            out[:, :, rows] = (weights[:, :, rows].transpose(1, 2) @ vectors[:, 0]).transpose(1, 2)
+        else:
+            out[:, :, rows] = (weights[:, :, rows].unsqueeze(-2) @ vectors).squeeze(-2)
+    return out
+
+
+def _outer(weights: Tensor, x: Tensor, bank: Tensor, index: Tensor) -> Tensor:
+    """For every vector of the bank the sum of weights_ts x_t over the pairs that chose it, added up in float32 or wider."""
+    total = torch.zeros_like(bank, dtype=torch.promote_types(bank.dtype, torch.float32))
+    for rows in _blocks(bank, index):
+        some, queries = weights[:, :, rows], x[:, :, rows]
+        if bank.size(1) == 1:
+            products = (some.permute(0, 2, 3, 1) @ queries.transpose(1, 2)).unsqueeze(3)  # [B, t, S, 1, D]
+        else:
+            products = torch.einsum("bhts,bhtd->btshd", some, queries)
+        total.index_add_(0, index[:, rows].flatten(), products.flatten(0, 2).to(total.dtype))
+    return total.to(bank.dtype)

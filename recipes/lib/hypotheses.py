@@ -1,0 +1,30 @@
+"""The training text of a student: what a teacher made of every source sentence, in subwords.
+
+hypotheses.py GENERATED SOURCES SOURCES_OUT TARGETS_OUT
+
+GENERATED is what fairseq-generate printed without --remove-bpe. A source without a translation, or with an empty one, is left
+out on both sides; how many there are is printed.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+HYPOTHESIS = re.compile(r"^H-(\d+)\t[^\t]*\t(.*)$", re.MULTILINE)
+
+
+def main(generated: str, sources: str, sources_out: str, targets_out: str) -> None:
+    found: dict = {}
+    for number, words in HYPOTHESIS.findall(Path(generated).read_text(encoding="utf-8")):
+        found.setdefault(int(number), words.strip())  # the first of several is the best
+    lines = Path(sources).read_text(encoding="utf-8").splitlines()
+    if not found or max(found) >= len(lines):
+        sys.exit(f"hypotheses.py: {generated} holds no translations of the {len(lines)} sentences in {sources}")
+    kept = [number for number in range(len(lines)) if found.get(number)]
+    Path(sources_out).write_text("".join(f"{lines[number]}\n" for number in kept), encoding="utf-8")
+    Path(targets_out).write_text("".join(f"{found[number]}\n" for number in kept), encoding="utf-8")
+    print(f"{len(kept)} of {len(lines)} sentences have a translation")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,76 @@
+"""The user's own parser: called for pieces of the text, several at a time, and not again for what it has done."""
+
+import sys
+
+import pytest
+
+from fairseq_posenc.cli import main
+from fairseq_posenc.core import PositionError
+from fairseq_posenc.data.side.parsing import parse
+from fairseq_posenc.data.side.trees import Job, convert
+
+#: every word hangs off the one before; a line "stop" ends it, and every call leaves its first sentence in `calls`
+PARSER = """
+import sys
+sentences = sys.stdin.readlines()
+open("calls", "a").write(sentences[0])
+for sentence in sentences:
+    if sentence.strip() == "stop":
+        sys.exit("no model")
+    if sentence.strip() == "skip":
+        continue
+    for number, word in enumerate(sentence.split()):
+        print(number + 1, word, "_", "_", "_", "_", number, "dep" if number else "root", "_", "_", sep="\\t")
+    print()
+"""
+
+
+@pytest.fixture
+def text(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "parser.py").write_text(PARSER)
+    (tmp_path / "text.en").write_text("a b c\n\nd e\nf\ng h i j\nk\n")
+    return tmp_path / "text.en"
+
+
+def command():
+    return f"{sys.executable} parser.py"
+
+
+def calls(text):
+    path = text.with_name("calls")
+    return sorted(path.read_text().splitlines())
+
+
+def test_every_line_has_its_tree(text):
+    assert parse(text, command(), workers=2, lines=2) == text.with_name("text.en.conllu")
+    assert calls(text) == ["a b c", "f", "k"]  # five sentences in pieces of two; the empty one needs none
+    assert convert(Job(text.with_name("text.en.conllu"), text)) == 6
+    assert text.with_name("text.en.heads").read_text() == "0 1 2\n\n0 1\n0\n0 1 2 3\n0\n"
+    assert not text.with_name("text.en.parsed").exists()
+
+
+def test_after_a_failure_the_same_command_goes_on(text):
+    sentences = text.read_text()
+    text.write_text(sentences.replace("f\n", "stop\n"))
+    with pytest.raises(PositionError, match=r"the parser ended with status 1; what it said is in .*000001\.errors"):
+        parse(text, command(), lines=2)
+    assert "no model" in (text.with_name("text.en.parsed") / "000001.errors").read_text()
+    text.with_name("parser.py").write_text(PARSER.replace('"stop"', '"never"'))
+    parse(text, command(), lines=2)
+    assert calls(text).count("a b c") == 1 and calls(text).count("stop") == 2  # the first piece was done
+    text.write_text(sentences)  # another text: nothing of the first is used
+    parse(text, command(), lines=2)
+    assert calls(text).count("a b c") == 2
+
+
+def test_a_sentence_that_is_left_out_is_named(text):
+    text.write_text("a b\nskip\n")
+    with pytest.raises(PositionError, match=r"the parser made 1 trees of 2 sentences"):
+        parse(text, command())
+    assert not text.with_name("text.en.conllu").exists()
+
+
+def test_the_command(text, capsys):
+    assert main(["side", "parse", str(text), "--command", command(), "--workers", "2", "--lines", "3"]) == 0
+    assert "text.en.conllu: done" in capsys.readouterr().out

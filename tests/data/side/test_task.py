@@ -1,0 +1,218 @@
+"""The task brings side files into batches however fairseq cuts, sorts and pads them, and refuses what it cannot."""
+
+import argparse
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from fairseq.models import ARCH_CONFIG_REGISTRY
+
+from fairseq_posenc.core import Options as Base
+from fairseq_posenc.core import PositionMethod, SideInput, option
+from fairseq_posenc.data.side.binarise import binarise
+from fairseq_posenc.models.transformer.model import Refusal
+from fairseq_posenc.tasks.translation import PositionTranslation, PositionTranslationConfig
+from tests.contract.broken import card
+from tests.contract.cases import registered
+
+
+class Structure(PositionMethod):
+    """All that a sentence knows, as tensors."""
+
+    @dataclass(frozen=True)
+    class Options(Base):
+        times: int = option(1, "factor of the heads")
+
+    card = card(
+        "structure", sites=("encoder",), parameters="relations * d", injection="APE", recurring=False,
+        side_inputs=(
+            SideInput("structure_words", "B", files=("heads",)),
+            SideInput("structure_heads", "B S", padding=-7, files=("heads", "relations")),
+            SideInput("structure_pairs", "B S S", padding=-9, files=("heads",)),
+        ),
+    )  # fmt: skip
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        self.table = torch.nn.Parameter(torch.zeros(dims.relations, dims.embed_dim))
+
+    @classmethod
+    def side_values(cls, sentence, options):
+        heads, relations = sentence.heads[sentence.words], sentence.relations[sentence.words]
+        made = {"structure_words": np.array(len(sentence.heads)), "structure_heads": options.times * heads + 100 * relations}
+        return {**made, "structure_pairs": heads[:, None] * 50 + sentence.words}
+
+
+@pytest.fixture(autouse=True)
+def method():
+    with registered(Structure):
+        yield
+
+
+def chain(length, shift=0):
+    """A sentence of words and subwords, its heads and relations."""
+    words = [f"w{number}" * (1 + (number + shift) % 3) for number in range(length)]
+    pieces = " ".join(f"{word[:2]}@@ {word[2:]}" if len(word) > 2 else word for word in words)
+    heads = [
+        0 if number == shift % length else 1 + number - 1 if number > shift % length else number + 2 for number in range(length)
+    ]
+    return (" ".join(words), pieces), " ".join(map(str, heads)), " ".join(f"r{number % 4}" for number in range(length))
+
+
+def write(corpus, name, lengths, shift=0):
+    rows = [chain(length, shift + number) for number, length in enumerate(lengths)]
+    return corpus.write(name, [row[0] for row in rows], heads=[row[1] for row in rows], relations=[row[2] for row in rows])
+
+
+@pytest.fixture
+def parts(corpus):
+    found = [
+        write(corpus, name, lengths) for name, lengths in (("train", [5, 2, 9, 1, 7, 3]), ("train1", [4, 6]), ("test", [3, 8]))
+    ]
+    binarise(found, corpus.data, "subword_nmt")
+    return found
+
+
+def make(corpus, folders=None, **options):
+    given = {"train_subset": "train", "dataset_impl": None, "required_seq_len_multiple": 1, **options}
+    data = ":".join(map(str, folders or [corpus.data]))
+    return PositionTranslation.setup_task(PositionTranslationConfig(data=data, source_lang="fw", target_lang="bw", **given))
+
+
+def model(task, encoder="structure", **options):
+    args = argparse.Namespace(arch="posenc_transformer_tiny", encoder_position=encoder, decoder_position="none", **options)
+    args.random_structure = options.get("random_structure", task.cfg.random_structure)  # fairseq's options are one list
+    ARCH_CONFIG_REGISTRY[args.arch](args)
+    return task.build_model(args), args
+
+
+def batch_of(task, split, ids):
+    dataset = task.dataset(split)
+    return dataset.collater([dataset[number] for number in ids])
+
+
+def check(batch, sentences, pad=1):
+    """Every row has what its own sentence has, in the columns of its tokens, and padding elsewhere."""
+    given, tokens = batch["net_input"]["side_inputs"], batch["net_input"]["src_tokens"]
+    for row, number in enumerate(batch["id"].tolist()):
+        made = Structure.side_values(sentences[number], Structure.Options())
+        real = tokens[row].ne(pad)
+        assert given["structure_words"][row] == int(made["structure_words"])
+        assert given["structure_heads"][row][real].tolist() == made["structure_heads"].tolist()
+        assert given["structure_pairs"][row][real][:, real].tolist() == made["structure_pairs"].tolist()
+        assert (given["structure_heads"][row][~real] == -7).all()
+        assert (given["structure_pairs"][row][~real] == -9).all() and (given["structure_pairs"][row][:, ~real] == -9).all()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"left_pad_source": False}, {"required_seq_len_multiple": 8}],
+    ids=lambda options: " ".join(options) or "default",
+)
+def test_side_inputs_follow_their_sentences(corpus, parts, options):
+    task = make(corpus, **options)
+    model(task)
+    task.load_dataset("train")
+    batch = batch_of(task, "train", [3, 0, 5, 2])
+    assert len(set(batch["net_input"]["src_lengths"].tolist())) > 2
+    check(batch, task.dataset("train").makers[0].sentences)
+
+
+def test_the_model_takes_them(corpus, parts):
+    task = make(corpus)
+    built, args = model(task)
+    assert args.relations == 8 and built.encoder.position.methods[0].table.size(0) == 8  # r0 to r3, after 4 of fairseq's
+    task.load_dataset("test")
+    batch = batch_of(task, "test", [0, 1])
+    assert built(**batch["net_input"])[0].shape[:2] == batch["target"].shape
+
+
+def test_parts_of_the_training_data_are_combined(corpus, parts):
+    task = make(corpus, upsample_primary=2)
+    model(task)
+    task.load_dataset("train", combine=True)
+    assert len(task.dataset("train")) == 2 * 6 + 2
+    sentences = task.dataset("train").makers[0].sentences
+    check(batch_of(task, "train", range(14)), sentences)
+    assert [len(sentences[number].heads) for number in (0, 6, 12, 13)] == [6, 6, 5, 7]
+
+
+def test_shards_have_their_own_files(corpus, parts):
+    other = dataclasses.replace(corpus, data=corpus.data.with_name("second"), folder=corpus.folder / "more")
+    other.folder.mkdir()
+    binarise([write(other, "train", [2, 3], shift=1)], other.data, "subword_nmt")
+    task = make(corpus, [corpus.data, other.data])
+    model(task)
+    for epoch, words in ((1, [6, 3]), (2, [3, 4]), (3, [6, 3])):
+        task.load_dataset("train", epoch=epoch)
+        check(batch_of(task, "train", [0, 1]), task.dataset("train").makers[0].sentences)
+        assert batch_of(task, "train", [0, 1])["net_input"]["side_inputs"]["structure_words"].sort().values.tolist() == sorted(
+            words
+        )
+        task.load_dataset("test", epoch=epoch)  # always in the first
+
+
+def test_random_structure_is_another_and_always_the_same(corpus, parts):
+    rows = {}
+    for seed in (None, 1, 1, 2):
+        task = make(corpus, random_structure=seed)
+        model(task)
+        task.load_dataset("train")
+        made = batch_of(task, "train", [2])["net_input"]["side_inputs"]["structure_pairs"]
+        assert torch.equal(rows.setdefault(seed, made), made)
+    assert not torch.equal(rows[None], rows[1]) and not torch.equal(rows[1], rows[2])
+
+
+def test_a_model_without_them_needs_no_files(corpus):
+    corpus.write("train", [("a b", "a b")])
+    task = make(corpus, truncate_source=True)
+    model(task, "sinusoidal")
+    task.load_dataset("train")
+    assert "side_inputs" not in batch_of(task, "train", [0])["net_input"]
+
+
+# --- refusals ---
+
+
+def refused(call, *words):
+    with pytest.raises(Refusal) as refusal:
+        call()
+    line = str(refusal.value)
+    assert line.startswith("fairseq_posenc: ") and "\n" not in line and all(word in line for word in words), line
+
+
+def test_missing_files_are_named(corpus, parts):
+    corpus.write("valid", [("a b", "a b")])
+    task = make(corpus)
+    model(task)
+    refused(lambda: task.load_dataset("valid"), "SIDE-MISSING: ", "valid.fw-bw.fw.heads.idx", "posenc side binarise")
+
+
+def test_truncated_sentences_are_refused(corpus, parts):
+    task = make(corpus, truncate_source=True)
+    model(task)
+    refused(lambda: task.load_dataset("train"), "SIDE-TRUNC: --truncate-source", "leave it out")
+
+
+def test_sentences_without_files_are_refused(corpus, parts):
+    task = make(corpus)
+    model(task)
+    refused(lambda: task.build_dataset_for_inference([], []), "SIDE-INTERACTIVE: ", "heads, relations", "use fairseq-generate")
+
+
+def test_a_checkpoint_must_fit_the_relations(corpus, parts):
+    refused(lambda: model(make(corpus), relations=9), "knows 9 relations and", "dict.relations.txt has 8", "--relations")
+    model(make(corpus), relations=8)
+
+
+def test_a_checkpoint_must_fit_the_control(corpus, parts):
+    line = ("was trained with --random-structure 3, and this is with the real structure",)
+    refused(lambda: model(make(corpus), random_structure=3), *line)
+    refused(lambda: model(make(corpus, random_structure=4), random_structure=3), "and this is with --random-structure 4")
+
+
+def test_one_side_input_has_one_maker(corpus, parts):
+    model(make(corpus), "structure+structure")  # the same twice is one
+    refused(lambda: model(make(corpus), "structure+structure:times=2"), "both make 'structure_words'", "the same options")

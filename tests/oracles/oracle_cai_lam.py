@@ -1,0 +1,63 @@
+"""A recurrent network over the path between two words, in queries and keys (Cai and Lam 2020)."""
+
+import math
+
+import numpy as np
+
+from .oracle_spr import depth
+from .oracle_zhu import path
+from .reference import Oracle, split
+
+
+def labels(t: int, s: int, sentence) -> list[int]:
+    """From token s to token t: 1 is the word itself, 2 a path of more than eight edges."""
+    found = path(sentence.words[s], sentence.words[t], sentence.heads, sentence.relations)
+    return [2] if len(found) > 8 else found or [1]
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+def states(vectors: list, suffix: str, given: dict) -> list:
+    """A GRU with the gates r, z and n, from left to right."""
+    w_in, w_h, b_in, b_h = (given[f"gru.{name}_{suffix}"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
+    h, out = np.zeros(w_h.shape[1]), []
+    for x in vectors:
+        (ri, zi, ni), (rh, zh, nh) = np.split(w_in @ x + b_in, 3), np.split(w_h @ h + b_h, 3)
+        r, z = sigmoid(ri + rh), sigmoid(zi + zh)
+        h = (1 - z) * np.tanh(ni + r * nh) + z * h
+        out.append(h)
+    return out
+
+
+def relation(t: int, s: int, at) -> np.ndarray:
+    given = at.parameters
+    vectors = [given["labels"][label] for label in labels(t, s, at.sentence)]
+    for layer in range(2):
+        there = states(vectors, f"l{layer}", given)
+        back = states(vectors[::-1], f"l{layer}_reverse", given)[::-1]
+        vectors = [np.concatenate(pair) for pair in zip(there, back)]
+    last = np.concatenate([there[-1], back[0]])
+    return given["relation.weight"] @ last + given["relation.bias"]
+
+
+def score(q, k, t, s, at):
+    of_query, of_key = np.split(at.parameters["relation_of_layer"][at.layer] @ relation(t, s, at), 2)
+    return (q + split(of_query, at.head, at.heads)) @ (k + split(of_key, at.head, at.heads)) / math.sqrt(len(q))
+
+
+def embed(x, ids, at):
+    depths = [min(depth(word, at.sentence.heads), 31) for word in at.sentence.words]
+    return x + at.parameters["depths"][depths]
+
+
+ORACLES = [
+    Oracle(
+        "cai_lam",
+        score=score,
+        embed=embed,
+        defaults={"hidden": None},
+        cases=[({}, "encoder"), ({"hidden": 3}, "encoder")],
+    )
+]

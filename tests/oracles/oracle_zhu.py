@@ -1,0 +1,94 @@
+"""Labels of the path between two words, in keys and values (Zhu et al. 2019)."""
+
+import math
+
+import numpy as np
+
+from .oracle_spr import ancestors
+from .reference import Oracle, softmax
+
+
+def path(i: int, j: int, heads, relations) -> list[int]:
+    """Labels from word i to word j: 2r up an edge with relation r, 2r + 1 down it."""
+    above_i, above_j = ancestors(i, heads), ancestors(j, heads)
+    common = next(word for word in above_i if word in above_j)
+    up = above_i[: above_i.index(common)]
+    down = above_j[: above_j.index(common)][::-1]
+    return [2 * int(relations[word]) for word in up] + [2 * int(relations[word]) + 1 for word in down]
+
+
+def labels(t: int, s: int, sentence) -> list[int]:
+    """From token t to token s; 1 is a token itself, and tokens of one word are siblings."""
+    if t == s:
+        return [1]
+    i, j = sentence.words[t], sentence.words[s]
+    if i == j:
+        return [2 * int(sentence.relations[i]), 2 * int(sentence.relations[i]) + 1]
+    return path(i, j, sentence.heads, sentence.relations)
+
+
+def feature(found: list[int], features: int) -> int:
+    factor, total = 0x9E3779B97F4A7C15, 0
+    for place, label in enumerate(found):
+        total = (total + label * pow(factor, place + 1, 2**64)) % 2**64
+    return 1 + (total ^ (total >> 32)) % (features - 1)
+
+
+def waves(place: int, width: int) -> np.ndarray:
+    half = width // 2
+    angles = [place * 10000 ** (-k / max(half - 1, 1)) for k in range(half)]
+    return np.array([*map(math.sin, angles), *map(math.cos, angles), *[0.0] * (width % 2)])
+
+
+def vector(found: list[int], at) -> np.ndarray:
+    given, kind, layer, width = at.parameters, at["paths"], at.layer, at["width"]
+    if kind == "feature":
+        return given["labels"][feature(found, 20000)] * math.sqrt(width)
+    slots = 5 if kind in ("average", "sum") else 4
+    vectors = [given["labels"][label] * math.sqrt(width) for label in found[:slots]]
+    if kind == "sum":
+        return sum(vectors)
+    if kind == "average":
+        return sum(vectors) / len(vectors)
+    if kind == "convolution":
+        padded = np.concatenate([*vectors, *[np.zeros(width)] * (slots - len(vectors))])
+        return np.maximum(given["convolution"][layer] @ padded + given["convolution_bias"][layer], 0)
+    placed = [one + waves(place, width) for place, one in enumerate(vectors)]
+    q, k, v = ([matrix @ one for one in placed] for matrix in np.split(given["attention"][layer], 3))
+    seen = [sum(share * one for share, one in zip(softmax([a @ b / math.sqrt(width) for b in k]), v)) for a in q]
+    scores = [(given["pooling"][layer] @ np.tanh(given["hidden"][layer] @ one)).item() for one in seen]
+    return sum(share * one for share, one in zip(softmax(scores), seen))
+
+
+def relation(which: str, t: int, s: int, at) -> np.ndarray:
+    r = vector(labels(t, s, at.sentence), at)
+    r = (r - r.mean()) / math.sqrt(r.var() + 1e-5)
+    r = r * at.parameters["norm"][at.layer] + at.parameters["norm_bias"][at.layer]
+    return at.parameters[which][at.layer] @ r + at.parameters[f"{which}_bias"][at.layer]
+
+
+def score(q, k, t, s, at):
+    return q @ (k + relation("key", t, s, at)) / math.sqrt(len(q))
+
+
+def value(v, t, s, at):
+    return v + relation("value", t, s, at)
+
+
+ORACLES = [
+    Oracle(
+        "zhu",
+        score=score,
+        value=value,
+        defaults={"paths": "convolution", "width": 64},
+        cases=[
+            ({}, "encoder"),
+            ({"width": 5}, "encoder"),
+            ({"paths": "attention", "width": 6}, "encoder"),
+            ({"paths": "average", "width": 8}, "encoder"),
+            ({"paths": "sum", "width": 8}, "encoder"),
+            ({"paths": "feature"}, "encoder"),
+        ],
+        atol=1e-6,  # sinusoids are float32
+    )
+]

@@ -1,0 +1,72 @@
+"""Small models of PNAT, built in memory through fairseq, and the sentences that they read."""
+
+from argparse import Namespace
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+
+import fairseq_posenc.plugin  # noqa: F401  registers the architectures
+from fairseq_posenc.models.pnat.model import PNATModel
+from fairseq_posenc.tasks.nat import ParallelTranslation, ParallelTranslationConfig
+
+WORDS = Dictionary()
+for _number in range(30):
+    WORDS.add_symbol(f"w{_number}")
+PAD, BOS, EOS, FIRST = WORDS.pad(), WORDS.bos(), WORDS.eos(), WORDS.nspecial
+PREDICTORS = ("matching", "pointer", "relative")
+
+
+def task(**options) -> ParallelTranslation:
+    return ParallelTranslation(ParallelTranslationConfig(**options), WORDS, WORDS)
+
+
+def arguments(**options) -> Namespace:
+    """What fairseq gives to the model: the options of posenc_pnat_tiny, small ones of these, and what is given."""
+    import argparse
+
+    parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
+    PNATModel.add_args(parser)
+    args = parser.parse_args([])
+    args.criterion = "posenc_nat_loss"
+    sizes = {"layers": 2, "embed_dim": 16, "attention_heads": 2, "ffn_embed_dim": 24}
+    small = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()}
+    small.update(dropout=0.0, max_source_positions=64, max_target_positions=64, share_all_embeddings=True)
+    vars(args).update({**small, **options})
+    ARCH_CONFIG_REGISTRY["posenc_pnat_tiny"](args)
+    return args
+
+
+def build(seed: int = 0, **options) -> PNATModel:
+    torch.manual_seed(seed)
+    model = ARCH_MODEL_REGISTRY["posenc_pnat_tiny"].build_model(arguments(**options), task())
+    with torch.no_grad():  # whoever reads padding is seen
+        model.encoder.embed_tokens.weight[PAD].normal_()
+    return model.eval()
+
+
+def sentences(*lengths: int, seed: int = 1) -> list:
+    """Random words between a first and a last symbol; the lengths are those of the words."""
+    draw = torch.Generator().manual_seed(seed)
+    return [
+        torch.cat([torch.tensor([BOS]), torch.randint(FIRST, len(WORDS), (n,), generator=draw), torch.tensor([EOS])])
+        for n in lengths
+    ]
+
+
+def batch(rows: list, side: str = "right", extra: int = 0) -> torch.Tensor:
+    """Sentences padded on one side, by `extra` more columns than the longest needs."""
+    width = max(map(len, rows)) + extra
+    out = torch.full((len(rows), width), PAD)
+    for target, row in zip(out, rows):
+        start = width - len(row) if side == "left" else 0
+        target[start : start + len(row)] = row
+    return out
+
+
+def lengths_of(tokens: torch.Tensor) -> torch.Tensor:
+    return tokens.ne(PAD).sum(1)
+
+
+def run(model: PNATModel, source: torch.Tensor, target: torch.Tensor) -> dict:
+    return model(source, lengths_of(source), target, target)

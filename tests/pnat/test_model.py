@@ -1,0 +1,307 @@
+"""The model: padding, batches, permutations, parameters, its parity with fairseq's model, and what it refuses."""
+
+from argparse import Namespace
+
+import pytest
+import torch
+from fairseq.models.nat import NATransformerModel
+from fairseq.models.nat.nonautoregressive_transformer import base_architecture
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+
+from fairseq_posenc.core import PositionError
+from fairseq_posenc.models.pnat.search import inner_words, moved
+from fairseq_posenc.models.transformer.model import Refusal
+from tests.pnat.models import EOS, PAD, PREDICTORS, WORDS, batch, build, lengths_of, run, sentences, task
+
+SOURCES, TARGETS = (9, 1, 6, 0, 3), (7, 4, 6, 2, 11)
+
+
+def close(actual, expected, tolerance=1e-5):
+    torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
+
+
+def outputs(model, source, target):
+    """Everything that the model computes of a batch, by sentence and without padding: logits of words, length and positions."""
+    terms = run(model, source, target)
+    rows = []
+    for row, length in enumerate(lengths_of(target)):
+        made = {name: terms[name]["out"][row] for name in terms if "out" in terms[name]}
+        made["word_ins"] = made["word_ins"][:length]
+        if "position" in terms:
+            made["tgt"] = terms["position"]["tgt"][row][terms["position"]["mask"][row]]
+            made["position"] = made["position"][terms["position"]["mask"][row]][:, : int(length)]
+        rows.append(made)
+    return rows
+
+
+@pytest.fixture(scope="module", params=[*PREDICTORS, "plain"])
+def model(request):
+    options = {"position_search": "none"} if request.param == "plain" else {"position_predictor": request.param}
+    return build(**options, max_source_positions=64)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_sentence_alone_is_as_in_a_batch_padded_on_either_side(model, side):
+    sources, targets = sentences(*SOURCES), sentences(*TARGETS, seed=2)
+    together = outputs(model, batch(sources, side, extra=2), batch(targets, extra=1))
+    for source, target, found in zip(sources, targets, together):
+        (alone,) = outputs(model, source.unsqueeze(0), target.unsqueeze(0))
+        for name in alone:
+            if name != "search":
+                close(found[name], alone[name])
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_generation_of_a_sentence_alone_is_as_in_a_batch(model, side):
+    generator = task().build_generator([model], Namespace())
+    sources = sentences(*SOURCES)
+
+    def generated(rows, padding):
+        tokens = batch(rows, padding)
+        found = generator.generate([model], {"net_input": {"src_tokens": tokens, "src_lengths": lengths_of(tokens)}})
+        return [hypothesis[0] for hypothesis in found]
+
+    for source, found in zip(sources, generated(sources, side)):
+        (alone,) = generated([source], "right")
+        assert alone["tokens"].tolist() == found["tokens"].tolist()
+        close(alone["positional_scores"], found["positional_scores"])
+        assert found["steps"] == 0
+        tokens = found["tokens"]
+        assert len(tokens) >= 2 and tokens[0] == WORDS.bos() and tokens[-1] == EOS
+        assert not set(tokens[1:-1].tolist()) & {WORDS.bos(), EOS, PAD}
+
+
+@pytest.mark.parametrize("predictor", PREDICTORS)
+def test_moving_the_inputs_is_giving_each_the_position_where_it_stands(predictor):
+    """The decoder over moved inputs gives at every position what one gives whose inputs stay and whose positions move."""
+    model = build(position_predictor=predictor, decoder_position="sinusoidal")
+    source, target = batch(sentences(*SOURCES)), batch(sentences(*TARGETS, seed=2))
+    encoder_out = model.encoder(source)
+    placement = model.decoder.place(encoder_out, target)
+    assert (placement.z != torch.arange(target.size(1))).any()
+    logits, _ = model.decoder.logits_at(placement, encoder_out, target)
+
+    table = model.decoder.position.methods[0]
+
+    def stay(x, tokens, ctx):
+        """The sinusoid of the position where each input is to stand."""
+        zeros = torch.zeros_like(x[:1])
+        rows = type(table).embed(table, zeros, tokens, ctx)[0]  # [T, C]
+        return x + rows[placement.z]
+
+    table.embed = stay
+    features, _ = model.decoder.extract_features(target, encoder_out, vectors=placement.inputs)
+    del table.embed
+    close(moved(model.decoder.output_layer(features), placement.z), logits)
+
+
+def test_the_search_sees_the_target_and_prediction_does_not():
+    model = build()
+    source, target = batch(sentences(8)), batch(sentences(8, seed=2))
+    other = target.flip(1)
+    other[:, [0, -1]] = target[:, [0, -1]]
+    encoder_out = model.encoder(source)
+    searched = [model.decoder.place(encoder_out, target, words).z for words in (target, other)]
+    assert searched[0].tolist() != searched[1].tolist()
+    assert torch.equal(model.decoder.place(encoder_out, target).z, model.decoder.place(encoder_out, other).z)
+
+
+def test_no_gradient_flows_through_the_search_and_all_parameters_have_one():
+    for predictor in PREDICTORS:
+        model = build(position_predictor=predictor, decoder_position="shaw:max_distance=4").train()
+        terms = run(model, batch(sentences(*SOURCES)), batch(sentences(*TARGETS, seed=2)))
+        loss = sum(
+            term["loss"]
+            if "loss" in term
+            else torch.nn.functional.cross_entropy(term["out"][term["mask"]], term["tgt"][term["mask"]])
+            for term in terms.values()
+        )
+        loss.backward()
+        without = [name for name, p in model.named_parameters() if p.grad is None]
+        assert without == [] and all(p.grad.isfinite().all() for p in model.parameters())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("predictor", PREDICTORS)
+def test_half_precision_gives_finite_losses(predictor, dtype):
+    model = build(position_predictor=predictor).to(dtype).train()
+    terms = run(model, batch(sentences(*SOURCES)), batch(sentences(*TARGETS, seed=2)))
+    out, tgt, mask = (terms["position"][name] for name in ("out", "tgt", "mask"))
+    loss = torch.nn.functional.cross_entropy(out[mask], tgt[mask]) + terms["word_ins"]["out"].float().square().mean()
+    loss.backward()
+    assert loss.isfinite() and all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_parameters_beside_those_of_the_plain_model():
+    """The predictor's layers, and a head: two projections, or two LSTMs with three projections and a start."""
+    d, layers = 16, 2
+    plain = sum(p.numel() for p in build(position_search="none").parameters())
+    layer = sum(p.numel() for p in build().decoder.reader.layers[0].parameters())
+    heads = {
+        "matching": 2 * d * d,
+        "pointer": (2 + 1) * (8 * d * d + 8 * d) + d + 2 * d * d + d + d,
+        "relative": d * d + d + 2 * 4 * (d + 1),
+    }
+    for predictor, head in heads.items():
+        count = sum(p.numel() for p in build(position_predictor=predictor).parameters())
+        assert count == plain + layers * layer + head
+    tables = build(position_search="none", decoder_position="shaw:max_distance=4")
+    none = build(position_search="none", decoder_position="none")
+    count = [sum(p.numel() for p in model.parameters()) for model in (tables, none)]
+    assert count[0] - count[1] == 2 * (2 * 4 + 1) * (d // 2) * 2  # 2 (2K + 1) d_h a layer
+    assert none.encoder.length_predictor.weight.numel() == 256 * d
+
+
+# --- beside fairseq's own model ---
+
+
+def stock(ours):
+    """fairseq's non-autoregressive Transformer with the same parameters."""
+    args = Namespace(**{**vars(ours.given), "src_embedding_copy": True, "pred_length_offset": True, "label_smoothing": 0.0})
+    base_architecture(args)
+    model = NATransformerModel.build_model(args, task())
+    state = {name: tensor for name, tensor in ours.state_dict().items() if "positions_version" not in name}
+    state["decoder.embed_length.weight"] = state.pop("encoder.length_predictor.weight")
+    missing, unexpected = torch.nn.Module.load_state_dict(model, state, strict=False)
+    assert not unexpected and all("embed_positions" in name or "_proj" in name or "version" in name for name in missing), missing
+    return model.eval()
+
+
+def test_the_plain_model_is_fairseqs():
+    from tests.pnat.models import arguments
+
+    ours = build(position_search="none", decoder_position="sinusoidal", encoder_position="sinusoidal")
+    ours.given = arguments(position_search="none", decoder_position="sinusoidal")
+    theirs = stock(ours)
+    source, target = batch(sentences(*SOURCES)), batch(sentences(*TARGETS, seed=2))
+    found, expected = run(ours, source, target), run(theirs, source, target)
+    words = target.ne(PAD)
+    close(found["word_ins"]["out"][words], expected["word_ins"]["out"][words], 1e-4)
+    length = torch.nn.functional.cross_entropy(expected["length"]["out"], expected["length"]["tgt"])
+    close(found["length"]["loss"] / found["length"]["factor"], length, 1e-4)
+    lengths = theirs.decoder.forward_length_prediction(expected["length"]["out"], theirs.encoder(source, lengths_of(source)))
+    first = ours.initialize_output_tokens(ours.encoder(source), source)
+    assert torch.equal(lengths_of(first.output_tokens), lengths.clamp(2, 64))
+
+
+# --- lengths ---
+
+
+@pytest.mark.parametrize("beam", [1, 2, 9])
+def test_length_beam_has_neighbouring_lengths_of_at_least_two(beam):
+    model = build()
+    source = batch(sentences(0, 5, 20))
+    encoder_out = model.encoder(source)
+    first = model.initialize_output_tokens(encoder_out, source)
+    lengths = lengths_of(first.output_tokens)
+    beams = model.regenerate_length_beam(first, beam)
+    expected = [min(64, max(2, int(length) + k - beam // 2)) for length in lengths for k in range(beam)]
+    assert lengths_of(beams.output_tokens).tolist() == expected
+    assert beams.output_scores.shape == beams.output_tokens.shape
+
+
+def test_lengths_stay_within_the_positions():
+    model = build(max_target_positions=20)
+    source = batch(sentences(10, 3))
+    encoder_out = model.encoder(source)
+    with torch.no_grad():  # the largest difference is the best class
+        model.encoder.length_predictor.weight.zero_()
+        model.encoder.length_predictor.weight[255] = encoder_out["encoder_out"][0].mean((0, 1))
+    assert lengths_of(model.initialize_output_tokens(encoder_out, source).output_tokens).tolist() == [20, 20]
+
+
+# --- refusals ---
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"criterion": "nat_loss"}, "--criterion nat_loss does not read; use --criterion posenc_nat_loss"),
+        ({"predictor_layers": 0}, "--predictor-layers 0 must be at least 1"),
+        ({"relative_classes": 0}, "--relative-classes 0 must be at least 1"),
+        ({"position_loss_weight": -1.0}, "--position-loss-weight -1.0 must be a number of at least 0"),
+        ({"length_loss_weight": 0.0}, "--length-loss-weight must be above 0"),
+        ({"word_loss_weight": float("nan")}, "--word-loss-weight nan must be a number of at least 0"),
+        ({"encoder_embed_dim": 32, "share_all_embeddings": False}, "must be the same"),
+        ({"predictor_position": "alibis"}, "alibis"),
+        ({"decoder_position": "huang9"}, "huang9"),
+    ],
+)
+def test_wrong_options_are_refused_in_one_line(options, message):
+    with pytest.raises(Refusal, match=r"^fairseq_posenc: ") as refused:
+        build(**options)
+    assert message in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_a_matching_without_scipy_is_refused(monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
+    with pytest.raises(Refusal, match="needs scipy; install it, or choose greedy"):
+        build(position_search="hungarian")
+
+
+def test_a_task_without_a_first_symbol_is_refused():
+    from fairseq.models import ARCH_MODEL_REGISTRY
+
+    from tests.pnat.models import arguments
+
+    plain = TranslationTask(TranslationConfig(), WORDS, WORDS)
+    with pytest.raises(Refusal, match="use --task posenc_nat_translation"):
+        ARCH_MODEL_REGISTRY["posenc_pnat_tiny"].build_model(arguments(), plain)
+
+
+def test_decoding_step_by_step_is_refused():
+    model = build()
+    tokens = batch(sentences(3))
+    with pytest.raises(PositionError, match="cannot decode step by step"):
+        model.decoder(tokens, model.encoder(tokens), incremental_state={})
+
+
+def test_several_models_are_refused():
+    models = [build(), build()]
+    generator = task().build_generator(models, Namespace())
+    tokens = batch(sentences(3))
+    with pytest.raises(Refusal, match="must name one posenc_pnat checkpoint, not 2"):
+        generator.generate(models, {"net_input": {"src_tokens": tokens, "src_lengths": lengths_of(tokens)}})
+
+
+@pytest.mark.parametrize(
+    "options, given, message",
+    [
+        ({}, {"iter_decode_with_external_reranker": True}, "give --iter-decode-with-beam 3 or more"),
+        ({"decode_positions": "reference"}, {"iter_decode_with_beam": 3}, "leave --iter-decode-with-beam out"),
+    ],
+)
+def test_wrong_options_of_decoding_are_refused(options, given, message):
+    with pytest.raises(Refusal, match=message):
+        task(**options).build_generator([build()], Namespace(**given))
+
+
+def test_reference_positions_need_a_reference():
+    model = build()
+    tokens = batch(sentences(3))
+    generator = task(decode_positions="reference").build_generator([model], Namespace())
+    with pytest.raises(Refusal, match="needs data that has the target side"):
+        generator.generate([model], {"net_input": {"src_tokens": tokens, "src_lengths": lengths_of(tokens)}})
+
+
+def test_reference_positions_have_the_reference_length_and_its_search():
+    model = build()
+    source, target = batch(sentences(*SOURCES)), batch(sentences(*TARGETS, seed=2))
+    generator = task(decode_positions="reference").build_generator([model], Namespace())
+    sample = {"net_input": {"src_tokens": source, "src_lengths": lengths_of(source)}, "target": target}
+    found = generator.generate([model], sample)
+    logits = run(model, source, target)["word_ins"]["out"].log_softmax(-1)
+    for row, (hypothesis,) in enumerate(found):
+        tokens = hypothesis["tokens"]
+        assert len(tokens) == lengths_of(target)[row]
+        expected = logits[row, : len(tokens)].gather(1, tokens.unsqueeze(1)).squeeze(1)
+        close(hypothesis["positional_scores"], expected)
+
+
+def test_inner_words_are_what_may_move():
+    model = build()
+    target = batch(sentences(*TARGETS))
+    placement = model.decoder.place(model.encoder(batch(sentences(*SOURCES))), target)
+    assert torch.equal(placement.inner, inner_words(target.ne(PAD)))

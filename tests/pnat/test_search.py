@@ -1,0 +1,93 @@
+"""The search of positions: golden values, permutations, and loops that follow the definitions."""
+
+import itertools
+
+import pytest
+import torch
+
+from fairseq_posenc.models.pnat.search import MATCHINGS, accuracy, greedy, hungarian, inner_words, moved, similarity
+
+
+def free(batch: int, length: int) -> torch.Tensor:
+    """All inputs may move."""
+    return torch.ones(batch, length, dtype=torch.bool)
+
+
+@pytest.mark.parametrize("name, expected", [("greedy", [0, 2, 1]), ("authors", [1, 0, 2]), ("hungarian", [1, 0, 2])])
+def test_golden_values(name, expected):
+    scores = torch.tensor([[[0.9, 0.8, 0.1], [0.85, 0.2, 0.3], [0.4, 0.7, 0.6]]])
+    assert MATCHINGS[name](scores, free(1, 3)).tolist() == [expected]
+
+
+def test_greedy_takes_the_largest_score_that_is_left():
+    scores = torch.rand(300, 7, 7, generator=torch.Generator().manual_seed(1))
+    for table, found in zip(scores, greedy(scores, free(300, 7))):
+        rows, columns, expected = set(range(7)), set(range(7)), [0] * 7
+        while rows:
+            i, j = max(itertools.product(rows, columns), key=lambda pair: table[pair])
+            expected[i] = j
+            rows.remove(i)
+            columns.remove(j)
+        assert found.tolist() == expected
+
+
+def test_hungarian_has_the_largest_sum_of_all_permutations():
+    scores = torch.rand(20, 5, 5, generator=torch.Generator().manual_seed(2))
+    for table, found in zip(scores, hungarian(scores, free(20, 5))):
+        best = max(itertools.permutations(range(5)), key=lambda z: sum(table[i, j] for i, j in enumerate(z)))
+        assert found.tolist() == list(best)
+
+
+@pytest.mark.parametrize("ties", [False, True], ids=["all-differ", "with-equal-scores"])
+@pytest.mark.parametrize("name", MATCHINGS)
+def test_every_row_is_a_permutation_that_leaves_ends_and_padding_alone(name, ties):
+    draw = torch.Generator().manual_seed(3)
+    count, length = 1000, 9
+    words = torch.arange(length) < torch.randint(2, length + 1, (count, 1), generator=draw)
+    scores = torch.randn(count, length, length, generator=draw)
+    scores = scores.round() if ties else scores
+    inner = inner_words(words)
+    z = MATCHINGS[name](scores, inner)
+    assert torch.equal(z.sort(1).values, torch.arange(length).expand(count, -1))
+    assert torch.equal(z[~inner], torch.arange(length).expand(count, -1)[~inner])
+    assert (z != torch.arange(length)).any()
+
+
+def test_scores_that_are_no_numbers_end_the_search():
+    scores = torch.full((1, 5, 5), float("nan"))
+    scores[:, 1] = float("-inf")
+    assert sorted(greedy(scores, free(1, 5))[0].tolist()) == [0, 1, 2, 3, 4]
+
+
+def test_inner_words_lie_between_the_ends():
+    words = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [1, 1, 0, 0, 0]]).bool()
+    assert inner_words(words).int().tolist() == [[0, 1, 1, 1, 0], [0, 1, 0, 0, 0], [0, 0, 0, 0, 0]]
+
+
+@pytest.mark.parametrize("name", MATCHINGS)
+def test_inputs_that_are_the_target_words_find_their_places(name):
+    draw = torch.Generator().manual_seed(4)
+    targets = torch.randn(3, 8, 16, generator=draw)
+    inner = inner_words(free(3, 8))
+    wanted = torch.stack(
+        [torch.cat([torch.tensor([0]), 1 + torch.randperm(6, generator=draw), torch.tensor([7])]) for _ in "123"]
+    )
+    inputs = targets.gather(1, wanted.unsqueeze(-1).expand(-1, -1, 16))
+    assert torch.equal(MATCHINGS[name](similarity(inputs, 5 * targets), inner), wanted)
+
+
+def test_an_input_is_put_at_its_position():
+    z = torch.tensor([[0, 3, 1, 2, 4]])
+    x = torch.arange(5.0).view(1, 5, 1)
+    assert moved(x, z).flatten().tolist() == [0, 2, 3, 1, 4]
+
+
+def test_accuracies_count_positions_and_pairs():
+    wanted = torch.tensor([[0, 1, 2, 3, 4, 5]])
+    found = torch.tensor([[0, 2, 1, 3, 4, 5]])
+    inner = inner_words(free(1, 6))
+    assert {name: counts.tolist() for name, counts in accuracy(found, wanted, inner, near=1).items()} == {
+        "position": [2, 4],
+        "order": [5, 6],
+        "near_order": [2, 3],
+    }

@@ -1,0 +1,153 @@
+"""Output lengths in score.json, and what `posenc lengths` makes of them."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from fairseq_posenc.cli import main
+from fairseq_posenc.core import PositionError
+from fairseq_posenc.scoring import lengths
+from fairseq_posenc.scoring.lengths import Lengths, brevity_penalty
+from fairseq_posenc.scoring.score import score_part
+from fairseq_posenc.scoring.sentences import count
+from tests.report.runs import run as made_up
+
+HEADER = "2026 | INFO | fairseq_posenc.generation.lengths | output lengths: reference, ratio 0.8, unit {}, end free"
+#: two batches, whose sentences stand in the order of their lengths
+OUTPUT = """{}
+2026 | INFO | fairseq_posenc.generation.lengths | asked: 2:4 0:3
+S-2\tx
+H-2\t-0.5\t▁ab c
+D-2\t-0.5\tabc
+P-2\t-0.1 -0.1 -0.1
+D-2\t-0.9\tab
+P-2\t-0.1
+P-0\t-0.1 -0.1 -0.1 -0.1
+2026 | INFO | fairseq_posenc.generation.lengths | asked: 1:7
+P-1\t-0.1 -0.1 -0.1 -0.1 -0.1 -0.1
+"""
+HYPOTHESES = ["one two", "", "abc"]
+
+
+def test_asked_and_given_tokens():
+    found = lengths.parse(OUTPUT.format(HEADER.format("token")), HYPOTHESES, "test.out")
+    assert found["asked"] == {"source": "reference", "ratio": 0.8, "unit": "token", "end": "free"}
+    assert Lengths.unpack(found["lengths"]) == Lengths([3, 7, 4], [3, 5, 2])
+
+
+def test_given_characters():
+    """Every word counts with one space."""
+    found = lengths.parse(OUTPUT.format(HEADER.format("char")), HYPOTHESES, "test.out")
+    assert Lengths.unpack(found["lengths"]).got == [8, 0, 4]
+
+
+def test_score_json_says_what_was_asked(tmp_path):
+    (tmp_path / "test.out").write_text(OUTPUT.format(HEADER.format("token")) + "D-0\t-0.5\tx\nD-1\t-0.5\ty\n")
+    (tmp_path / "test.de").write_text("x\ny\nz\n")
+    scores, _ = score_part(tmp_path / "test.out", tmp_path / "test.de")
+    assert scores["asked"]["ratio"] == 0.8 and Lengths.unpack(scores["lengths"]).got == [3, 5, 2]
+
+
+def test_nothing_was_asked_for():
+    assert lengths.parse("S-0\tx\nP-0\t-0.1 -0.1\n", ["x"], "test.out") == {}
+
+
+def test_a_sentence_without_an_asked_length():
+    with pytest.raises(PositionError, match=r"test\.out has asked lengths of 3 of 4 sentences; decode it again"):
+        lengths.parse(OUTPUT.format(HEADER.format("token")), [*HYPOTHESES, "more"], "test.out")
+
+
+def test_metrics_by_hand():
+    found = Lengths(asked=[10, 20, 40, 5], got=[10, 21, 38, 10]).metrics()
+    assert found["variance"] == (0 + 1 + 4 + 25) / 4
+    assert found["mean_absolute_difference"] == (0 + 1 + 2 + 5) / 4
+    assert [found[f"within_{n}"] for n in (0, 1, 2, 5)] == [0.25, 0.5, 0.75, 1.0]
+    assert found["within_5_percent"] == 0.75  # 0 of 10, 1 of 20 and 2 of 40
+    assert (found["mean_asked"], found["mean_got"]) == (18.75, 19.75)
+
+
+def test_brevity_penalty_is_sacrebleus():
+    from sacrebleu.metrics import BLEU
+
+    hypotheses, references = ["the cat sees", "a dog"], ["the cat sees a dog", "a dog"]
+    ratio, penalty = brevity_penalty(count(hypotheses, references).bleu)
+    score = BLEU(effective_order=True).corpus_score(hypotheses, [references])
+    assert ratio == pytest.approx(score.ratio) and penalty == pytest.approx(score.bp)
+
+
+@pytest.mark.parametrize("text", ["", "AAAA", "eJyLNtQx0jHWMdUx0gEADQcCVQ=="])
+def test_damaged_lengths(text):
+    with pytest.raises(ValueError):
+        Lengths.unpack(text)
+
+
+# --- posenc lengths ---
+
+
+def record(spec, shift, **fields):
+    """A run whose outputs are longer than asked by `shift`, at two ratios."""
+    found = made_up(spec, **fields)
+    plain = found["parts"].pop("test")
+    for ratio in (0.8, 1.0):
+        asked = [int(ratio * n) for n in range(10, 130)]
+        packed = Lengths(asked, [n + shift for n in asked]).pack()
+        source = {"source": "reference", "ratio": ratio, "unit": "token", "end": "free"}
+        found["parts"][f"reference_{ratio}"] = {**plain, "asked": source, "lengths": packed}
+    return found
+
+
+@pytest.fixture
+def runs(tmp_path):
+    def write(*records):
+        for number, found in enumerate(records):
+            folder = tmp_path / "runs" / str(number)
+            folder.mkdir(parents=True)
+            (folder / "score.json").write_text(json.dumps(found))
+        return tmp_path / "runs"
+
+    return write
+
+
+def test_tables_on_the_screen(runs, capsys):
+    settings = {"lr": [0.003], "cpu": True}
+    noisy = record("lrpe", 1, settings={**settings, "length_noise": 4})
+    assert main(["lengths", str(runs(record("ldpe", 0), record("sinusoidal", 3), noisy))]) == 0
+    shown = capsys.readouterr().out
+    first = shown.split("##")[1]
+    assert "Mean absolute difference to the asked length, in tokens" in first
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in first.splitlines() if line.startswith("|")]
+    assert cells[0] == ["decoder", "0.8 reference", "reference"]
+    assert cells[2:] == [["ldpe", "0.00", "0.00"], ["sinusoidal", "3.00", "3.00"], ["lrpe, noise 4", "1.00", "1.00"]]
+
+
+def test_files(runs, tmp_path):
+    folder = runs(record("ldpe", 0), record("sinusoidal", 3))
+    assert main(["lengths", str(folder / "0"), str(folder / "1"), "--output", str(tmp_path / "report")]) == 0
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "report/lengths.csv").read_text())))
+    whole = [row for row in rows if row["source_words"] == "all"]
+    assert [(row["decoder"], row["ratio"], float(row["variance"])) for row in whole] == [
+        ("ldpe", "0.8", 0.0), ("ldpe", "1.0", 0.0), ("sinusoidal", "0.8", 9.0), ("sinusoidal", "1.0", 9.0)
+    ]  # fmt: skip
+    assert sum(int(row["sentences"]) for row in rows) == 2 * sum(int(row["sentences"]) for row in whole)
+    assert "lengths.svg" in (tmp_path / "report/lengths.md").read_text()
+    assert (tmp_path / "report/lengths.svg").read_text().startswith("<?xml")
+
+
+def test_runs_that_were_asked_for_nothing(runs, capsys):
+    assert main(["lengths", str(runs(made_up("t5")))]) == 2
+    assert "no test part of these runs was asked for output lengths" in capsys.readouterr().err
+
+
+def test_no_runs(tmp_path, capsys):
+    assert main(["lengths", str(tmp_path)]) == 2
+    assert "there is no score.json" in capsys.readouterr().err
+
+
+def test_units_that_differ(runs, capsys):
+    other = record("lrpe", 1)
+    for part in other["parts"].values():
+        part["asked"]["unit"] = "char"
+    assert main(["lengths", str(runs(record("ldpe", 0), other))]) == 2
+    assert "different units (char and token)" in capsys.readouterr().err
