@@ -16,6 +16,7 @@ COMMANDS = {
     "path": ("cli.path", "the folder to give to fairseq's --user-dir"),
     "language": ("data.corpora.language", "write the artificial language pair of the quickstart"),
     "multi30k": ("data.corpora.multi30k", "fetch Multi30k-uk or Multi30K as raw text"),
+    "wmt18": ("data.corpora.wmt18", "fetch WMT18 as raw text"),
     "side": ("data.side.command", "trees, graphs and orders of source sentences, for methods that read them"),
     "score": ("scoring.score", "score what fairseq-generate printed, into score.json"),
     "report": ("report.command", "show all runs side by side, from their score.json"),

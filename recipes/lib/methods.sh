@@ -60,5 +60,5 @@ model_of() { # METHOD: sets `model` to its options for fairseq-train; a spec sta
 }
 
 run_folder() { # METHOD SEED: prints the folder of this training
-  echo "$OUT/${1//[^A-Za-z0-9.,=+_-]/_}/seed$2" # a colon would separate paths for fairseq
+  echo "${runs:-$OUT}/${1//[^A-Za-z0-9.,=+_-]/_}/seed$2" # a colon would separate paths for fairseq
 }
