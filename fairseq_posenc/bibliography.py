@@ -7,13 +7,23 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from . import external
+
 
 @functools.cache
 def entries() -> dict[str, str]:
-    """Every entry by its key."""
-    text = Path(__file__).with_name("references.bib").read_text(encoding="utf-8")
-    found = re.split(r"\n\n(?=@)", text.strip())
-    return {re.match(r"@\w+\{([^,]+),", entry)[1]: entry for entry in found}
+    """Every entry by its key: ours, and those of a references.bib beside methods outside this package."""
+    found = _read(Path(__file__).with_name("references.bib"))
+    for folder in {source.path.parent: None for source in external.sources()}:
+        file = folder / "references.bib"
+        found = {**_read(file), **found} if file.is_file() else found
+    return found
+
+
+def _read(file: Path) -> dict[str, str]:
+    found = [entry.strip() for entry in re.split(r"^(?=@)", file.read_text(encoding="utf-8"), flags=re.MULTILINE)]
+    keys = [re.match(r"@\w+\{([^,]+),", entry) for entry in found]
+    return {key[1]: entry for key, entry in zip(keys, found) if key}
 
 
 def bibtex(keys: Iterable[str]) -> str:

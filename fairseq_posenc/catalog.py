@@ -45,7 +45,7 @@ def describe(name: str) -> Description:
     """What the docstring of a method says."""
     summary, _, labelled = registry.declaration(name).docstring.partition("\n\n")
     items = re.sub(r"\n\s+", " ", labelled).splitlines()
-    return Description(" ".join(summary.split()), dict(item.split(": ", 1) for item in items))
+    return Description(" ".join(summary.split()), dict(item.split(": ", 1) for item in items if ": " in item))
 
 
 def number(card: MethodCard, dims: Dims) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -32,3 +33,12 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
         raise PositionError(f"{path} cannot be written: {reason}") from None
     finally:
         partial.unlink(missing_ok=True)
+
+
+def digest(path: Path, algorithm: str = "sha256") -> str:
+    """The checksum of a file of any size."""
+    total = hashlib.new(algorithm)
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            total.update(chunk)
+    return total.hexdigest()

@@ -1,7 +1,14 @@
 """What fairseq loads with --user-dir: first compat, then what it registers."""
 
+import sys
+
 from . import compat  # noqa: F401  (first: it readies fairseq for today's Python and torch)
-from .criterions import cross_entropy, nat  # noqa: F401  (registers the criterions)
-from .models import register  # noqa: F401  (registers models and architectures with fairseq)
-from .tasks import nat as _nat  # noqa: F401  (registers the task)
-from .tasks import translation  # noqa: F401  (registers the task)
+from .core import PositionError
+
+try:
+    from .criterions import cross_entropy, nat  # noqa: F401  (registers the criterions)
+    from .models import register  # noqa: F401  (registers models and architectures with fairseq)
+    from .tasks import nat as _nat  # noqa: F401  (registers the task)
+    from .tasks import translation  # noqa: F401  (registers the task)
+except PositionError as error:  # a file of POSENC_METHODS is wrong
+    sys.exit(f"fairseq_posenc: {error}")

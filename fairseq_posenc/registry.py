@@ -17,7 +17,10 @@ def declaration(name: str) -> Declaration:
     """What a method declares; raises PositionError with the nearest name."""
     found = declarations()
     if name not in found:
-        raise PositionError(f"position method {name!r} is unknown{nearest(name, names())} ({len(found)} methods: posenc list)")
+        raise PositionError(
+            f"position method {name!r} is unknown{nearest(name, names())} "
+            f"({len(found)} methods: posenc list; files of your own: POSENC_METHODS)"
+        )
     return found[name]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -31,6 +32,23 @@ class AttentionMask:
             fully_masked = ~allowed.any(-1, keepdim=True)
             allowed = allowed | fully_masked
         return cls(bias, allowed, fully_masked, allowed if bias is None else merged(bias, allowed))
+
+    def split(self, size: int, queries: int) -> list[AttentionMask]:
+        """One for every `size` of the queries; without `logits`."""
+
+        def pieces(x: Tensor | None) -> Sequence[Tensor | None]:
+            blocks = -(-queries // size)
+            return x.split(size, 2) if x is not None and x.size(2) > 1 else [x] * blocks
+
+        return [
+            AttentionMask(bias, allowed, fully_masked, causal=self.causal)
+            for bias, allowed, fully_masked in zip(*map(pieces, (self.bias, self.allowed, self.fully_masked)))
+        ]
+
+    def up_to(self, keys: int) -> AttentionMask:
+        """What it says of the first keys alone; without `logits`."""
+        bias, allowed = (None if x is None else x[..., :keys] for x in (self.bias, self.allowed))
+        return AttentionMask(bias, allowed, self.fully_masked, causal=self.causal)
 
     def merged_with(self, mask: Tensor) -> AttentionMask:
         """With a further mask [T, S]: bool, True where a query may not look, or numbers to add."""

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from ..core import AttentionContext
 from ..core.hooks import NEEDS_SCORES
@@ -15,12 +16,16 @@ from ..ops.precision import at_least_float32
 from .mask import AttentionMask
 from .site_positions import SitePositions
 
+#: scores of the queries that are served at a time, the fewest such blocks, and the fewest scores of a head, all to save memory
+_BLOCK_ON_CPU, _BLOCK, _FEWEST_BLOCKS, _LONG = 2**19, 2**25, 16, 2**18
+
 
 class Attention(nn.Module):
     """Projections of a multi-head attention, named and initialised as fairseq's; positions come with each call.
 
     Shapes: query [B, T, C], key [B, S, C'] -> output [B, T, C] and, where asked for, weights [B, H, T, S].
-    Cost: no tensor larger than [B, H, T, S], and not even that one while nothing but a bias is added to the scores.
+    Cost: no tensor larger than [B, H, T, S], and not even that one for long sentences, or while nothing but a
+        bias is added to the scores, unless weights are asked for.
     """
 
     def __init__(
@@ -63,8 +68,8 @@ class Attention(nn.Module):
             out, weights = method.attend(q, k, v, here), None
         else:
             mask = positions.mask(ctx) if mask is None else mask
-            explicit = need_weights or any(positions.uses(hook, ctx.layer) for hook in NEEDS_SCORES)
-            kernel = self.explicit if explicit else self.fused
+            needs_scores = any(positions.uses(hook, ctx.layer) for hook in NEEDS_SCORES)
+            kernel = self.explicit if need_weights else self.in_blocks if needs_scores else self.fused
             out, weights = kernel(positions, ctx, q, k, v, mask)
             if mask.fully_masked is not None:
                 out = out.masked_fill(mask.fully_masked, 0.0)
@@ -131,7 +136,8 @@ class Attention(nn.Module):
         scores = self.logits(positions, ctx, q, k, mask.bias)
         allowed = mask.allowed
         if mask.causal:
-            allowed = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+            queries, keys = scores.shape[2:]
+            allowed = torch.ones(queries, keys, dtype=torch.bool, device=scores.device).tril(keys - queries)
         if allowed is not None:
             scores = scores.where(allowed, float("-inf"))
         weights = scores.softmax(-1)
@@ -141,6 +147,30 @@ class Attention(nn.Module):
         out = probs @ v  # [B, H, T, S], [B, H, S, D] -> [B, H, T, D]
         values = positions.sum_terms("content_values", probs, v, ctx=ctx)
         return (out if values is None else out + values), weights
+
+    def in_blocks(
+        self, positions: SitePositions, ctx: AttentionContext, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask
+    ) -> tuple[Tensor, None]:
+        """`explicit` for some queries of long sentences at a time, computed again in the backward pass: no scores are stored."""
+        queries, keys = q.size(2), k.size(2)
+        block, scores = _BLOCK_ON_CPU if q.device.type == "cpu" else _BLOCK, q.size(0) * q.size(1) * queries * keys
+        if queries * keys < _LONG or scores < _FEWEST_BLOCKS * block or not positions.divisible(ctx):
+            return self.explicit(positions, ctx, q, k, v, mask)[0], None
+        size = max(1, block * queries // scores)
+        found = []
+        for number, (some, mask_of_some) in enumerate(zip(q.split(size, 2), mask.split(size, queries))):
+            first, end = number * size, number * size + some.size(2)
+            seen = end if ctx.causal and queries == keys else keys  # as while decoding, where no later keys are there
+            here = ctx.part(first, end, seen)
+            found.append(checkpoint(self._explicit_output, positions, here, some, k, v, mask_of_some, use_reentrant=False))
+        return torch.cat(found, 2), None
+
+    def _explicit_output(
+        self, positions: SitePositions, ctx: AttentionContext, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask
+    ) -> Tensor:
+        """The output of `explicit` for the keys of the context, which are the first ones."""
+        seen = ctx.keys.ids.size(1)
+        return self.explicit(positions, ctx, q, k[:, :, :seen], v[:, :, :seen], mask.up_to(seen))[0]
 
     def make_generation_fast_(
         self, retain_dropout: bool = False, retain_dropout_modules: list[str] | None = None, **kwargs: Any

@@ -92,6 +92,12 @@ class SitePositions(nn.Module):
     def caches_keys(self, layer: int) -> bool:
         return all(method.caches_keys for method, _ in self._users[layer].get("attend", ()))
 
+    def divisible(self, ctx: AttentionContext) -> bool:
+        """Whether the hooks inside an attention may be called for some of its queries at a time, in place of all."""
+        methods = self._serving(ctx.layer)
+        plain = not any(method.card.side_inputs or method.adds_losses or method.mixes_keys for method in methods)
+        return plain and ctx.state is None and not ctx.noise and not ctx.prepared
+
     @property
     def side_inputs(self) -> dict[str, SideInput]:
         """The side inputs that the methods declare, by name."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..core import SITES, PositionError
 from ..data.side.files import KINDS, WORDS
+from ..files import digest
 from ..messages import shorten
 
 _SECTIONS = "common distributed_training dataset optimization checkpoint ema task criterion optimizer lr_scheduler model"
@@ -37,6 +38,7 @@ class Training:
     updates: int
     data: Path
     settings: dict[str, Any]  # all others
+    averaged: int = 0  # of how many checkpoints `posenc average` has taken the mean
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -84,8 +86,6 @@ def _training(state: dict[str, Any]) -> Training:
             vars(section) if isinstance(section, argparse.Namespace) else OmegaConf.to_container(section or OmegaConf.create())
         )
         given.update(section)
-    if "averaged" in state:  # by posenc average
-        given["averaged_checkpoints"] = len(state["averaged"])
     text = state["model"].get("positions_version")
     lines = bytes(text.tolist()).decode().splitlines() if text is not None else []
     return Training(
@@ -96,6 +96,7 @@ def _training(state: dict[str, Any]) -> Training:
         updates=state["optimizer_history"][-1]["num_updates"],
         data=Path(given["data"].split(os.pathsep)[0]),
         settings={name: value for name, value in sorted(given.items()) if name not in _EXCLUDED},
+        averaged=len(state.get("averaged", ())),
     )
 
 
@@ -107,7 +108,7 @@ def data_digest(folder: Path) -> str:
         raise PositionError(f"the training data {folder} is not here; run this from where the training was started")
     total = hashlib.sha256()
     for file in files:
-        total.update(file.name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
+        total.update(file.name.encode() + b"\0" + bytes.fromhex(digest(file)))
     return total.hexdigest()[:16]
 
 

@@ -16,6 +16,7 @@ COMMANDS = {
     "path": ("cli.path", "the folder to give to fairseq's --user-dir"),
     "language": ("data.corpora.language", "write the artificial language pair of the quickstart"),
     "multi30k": ("data.corpora.multi30k", "fetch Multi30k-uk or Multi30K as raw text"),
+    "wmt18": ("data.corpora.wmt18", "fetch WMT18 as raw text"),
     "side": ("data.side.command", "trees, graphs and orders of source sentences, for methods that read them"),
     "score": ("scoring.score", "score what fairseq-generate printed, into score.json"),
     "report": ("report.command", "show all runs side by side, from their score.json"),
@@ -24,7 +25,8 @@ COMMANDS = {
     "analyse": ("analysis.command", "what the positions of trained models have learned"),
     "bench": ("bench.command", "what methods cost beside stock fairseq"),
     "average": ("checkpoints.average", "average the parameters of checkpoints"),
-    "check": ("cli.check", "whether methods can be built, and the spec at every site"),
+    "check": ("cli.check", "whether methods can be built, or whether a method of your own keeps the contract"),
+    "new": ("cli.new", "write a method of your own and its oracle, to fill in"),
     "site": ("site.command", "build the documentation as a site"),
     "docs": ("cli.docs", "renew docs/methods.md"),
 }

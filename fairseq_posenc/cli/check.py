@@ -1,15 +1,20 @@
-"""posenc check: whether methods can be built and differ, before anything is trained with them."""
+"""posenc check: whether methods can be built and differ before anything is trained with them, or keep the contract."""
 
 from __future__ import annotations
 
 import argparse
+import os
+import sys
+import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from .. import registry
 from ..architectures import PREFIX, SIZES, Architecture, architecture
 from ..arguments import positive
 from ..core import SITES, Dims, PositionError, SideInput
 from ..data.side.files import KINDS
+from ..declarations import include
 from ..spec import build, parse
 
 ALL = "all"
@@ -23,42 +28,49 @@ RANDOM = "@random"
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Check that each method can be built at the encoder and the decoder, and that no two are the same model. "
-        "Prints one line for each: its name, the spec at every site, and what it reads beside the words, separated by tabs."
+        "Prints one line for each: its name, the spec at every site, and what it reads beside the words, separated by tabs. "
+        "Given a file, or with --contract, run instead the checks that every method of this package passes, and print one line "
+        "for everything that a user would see go wrong."
     )
     parser.add_argument(
         "methods",
         nargs="+",
         metavar="SPEC",
         help=f"a spec, for encoder and decoder; {PREFIX}NAME, an architecture; or {ALL}, the architectures of all methods; "
-        f"with {RANDOM} at its end, the same with random structure",
+        f"with {RANDOM} at its end, the same with random structure; or FILE.py, or a folder of files, with methods of your own",
     )
+    parser.add_argument("--contract", action="store_true", help="run the contract's checks on methods that are given by name")
     parser.add_argument("--size", choices=("tiny", "small", "base", "big"), default="base", help="(default: %(default)s)")
     parser.add_argument(
         "--side-files", nargs="*", choices=KINDS, metavar="KIND",
         help=f"the side files that there are, of {', '.join(KINDS)} (default: all); {ALL} is what needs no others",
     )  # fmt: skip
+    parser.add_argument("--cards-only", action="store_true", help="read cards and build nothing, which is quick")
     parser.add_argument("--only-readers", action="store_true", help=f"{ALL} is all methods that read side files")
     parser.add_argument("--length", type=positive, default=1024, metavar="N", help="positions (default: %(default)s)")
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.contract or any(map(_is_path, args.methods)):
+        return _keep_contract(args.methods)
     size = SIZES["" if args.size == "base" else f"_{args.size}"]
     dims = Dims(size.embed_dim, size.heads, size.layers, args.length, args.length, relations=_RELATIONS)
     kinds = KINDS if args.side_files is None else args.side_files
-    for name, specs in check(args.methods, dims, kinds, args.only_readers).items():
+    for name, specs in check(args.methods, None if args.cards_only else dims, kinds, args.only_readers).items():
         inputs = side_inputs(specs)
         read = [f"side {' '.join(sorted({kind for side in inputs for kind in side.files})) or 'none'}"] if inputs else []
         print(name, *(f"{site} {spec}" for site, spec in specs.items()), *read, sep="\t")
     return 0
 
 
-def check(methods: list[str], dims: Dims, kinds: Sequence[str] = KINDS, only_readers: bool = False) -> dict[str, dict[str, str]]:
+def check(
+    methods: list[str], dims: Dims | None, kinds: Sequence[str] = KINDS, only_readers: bool = False
+) -> dict[str, dict[str, str]]:
     """The spec at every site of each method; raises one PositionError that lists what is wrong with any of them.
 
-    `kinds` are the side files that there are; with `only_readers`, "all" stands for the methods that read one.
+    Nothing is built without `dims`. `kinds` are the side files that there are; with `only_readers`, "all" stands for the
+    methods that read one.
     """
-    from ..attention.site_positions import SitePositions
-
     checked: dict[str, dict[str, str]] = {}
     problems: list[str] = []
     models: dict[tuple, str] = {}  # what makes a model -> the method that has it
@@ -77,8 +89,8 @@ def check(methods: list[str], dims: Dims, kinds: Sequence[str] = KINDS, only_rea
                 if not from_all:
                     problems.append(f"{plain} reads no structure of sentences, so {name} means nothing; leave out {RANDOM}")
                 continue
-            for site, spec in specs.items():
-                SitePositions(build(spec, dims.at(site), site), dims.at(site), site)
+            if dims is not None:
+                _build(specs, dims)
         except PositionError as error:
             problems.append(str(error))
             continue
@@ -93,6 +105,42 @@ def check(methods: list[str], dims: Dims, kinds: Sequence[str] = KINDS, only_rea
     if problems:
         raise PositionError("; ".join(dict.fromkeys(problems)))
     return checked
+
+
+def _build(specs: dict[str, str], dims: Dims) -> None:
+    from ..attention.site_positions import SitePositions
+
+    for site, spec in specs.items():
+        SitePositions(build(spec, dims.at(site), site), dims.at(site), site)
+
+
+def _is_path(text: str) -> bool:
+    return text.endswith(".py") or os.sep in text
+
+
+def _keep_contract(methods: list[str]) -> int:
+    """Runs the contract's checks on methods and on those of files; 1 where anything is found."""
+    names = []
+    for given in methods:
+        found = include(Path(given)) if _is_path(given) else [registry.card(given).name]
+        if not found:
+            raise PositionError(f"{given} holds no method: no file has a class with a card")
+        names += found
+    from ..testing.runner import check_method
+
+    wrong = False
+    for name in dict.fromkeys(names):
+        begin = time.monotonic()
+        report = check_method(name, processes=min(2, os.cpu_count() or 1))
+        wrong |= bool(report.findings)
+        for line in report.lines():
+            print(f"{name}: {line}")
+        print(
+            f"{name}: {len(report.lines()) or 'nothing'} found by {report.checks} checks "
+            f"at {', '.join(registry.card(name).all_sites)} in {time.monotonic() - begin:.0f} s",
+            file=sys.stderr,
+        )
+    return int(wrong)
 
 
 def side_inputs(specs: dict[str, str]) -> list[SideInput]:

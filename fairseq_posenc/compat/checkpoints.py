@@ -13,7 +13,8 @@ import numpy
 import torch
 from fairseq import checkpoint_utils
 
-from ..core import SITES
+from .. import registry
+from ..core import SITES, PositionError
 from .errors import first_line
 
 
@@ -79,6 +80,10 @@ def _read(path, torch_load, *args, **kwargs) -> dict:
     problem = _problem(state)
     if problem:
         raise SystemExit(_unreadable(path, problem))
+    try:
+        _require_methods(state["model"])
+    except PositionError as error:
+        raise SystemExit(f"fairseq_posenc: {path} cannot be loaded: {error}") from None
     return state
 
 
@@ -116,6 +121,14 @@ def _is_text_of_positions(value: torch.Tensor) -> bool:
         return False
     lines = bytes(value.tolist()).decode().splitlines()
     return [line.partition(": ")[0] for line in lines[: len(SITES)]] == list(SITES)
+
+
+def _require_methods(model: dict[str, torch.Tensor]) -> None:
+    """Raises PositionError for a method of the checkpoint that is not here, for which fairseq would find no architecture."""
+    if "positions_version" in model:
+        for line in bytes(model["positions_version"].tolist()).decode().splitlines():
+            for method in line.partition(": ")[2].split("+"):
+                registry.card(method.partition(":")[0].strip())
 
 
 def _unreadable(path, reason: str) -> str:

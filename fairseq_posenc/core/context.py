@@ -30,6 +30,10 @@ class Positions:
     def counted(cls, start: int, length: int, device: torch.device | None = None) -> Positions:
         return cls(torch.arange(start, start + length, device=device).unsqueeze(0), start)
 
+    def part(self, first: int, end: int) -> Positions:
+        """The positions of some columns."""
+        return Positions(self.ids[:, first:end], None if self.start is None else self.start + first)
+
     @property
     def last(self) -> int:
         """The largest id, without waiting for the device where the ids are counted."""
@@ -69,6 +73,18 @@ class AttentionContext:
 
     def replace(self, **changes: Any) -> AttentionContext:
         return dataclasses.replace(self, **changes)
+
+    def part(self, first: int, end: int, keys: int) -> AttentionContext:
+        """The context of some queries inside an attention, and of the first keys; nothing of it is seen by the rest."""
+        return self.replace(
+            queries=self.queries.part(first, end),
+            keys=self.keys.part(0, keys),
+            key_padding=None if self.key_padding is None else self.key_padding[:, :keys],
+            inputs=None if self.inputs is None else (self.inputs[0][:, first:end], self.inputs[1][:, :keys]),
+            tokens=None if self.tokens is None else self.tokens[:, :keys],
+            cache={},
+            losses={},
+        )
 
     def add_loss(self, name: str, value: Tensor) -> None:
         """Adds [B], a number for every sentence in the unit of its summed cross-entropy, to what the training minimises."""

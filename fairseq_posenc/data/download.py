@@ -21,11 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..core import PositionError
+from ..files import digest
 
 SUMS = "SHA256SUMS"
 TRIES = 5
 TIMEOUT = 60.0  # seconds without a byte
-CHUNK = 1 << 16
+CHUNK = 1 << 20
 _ABSENT = (404, 410)
 _FINAL = (400, 401, 403, 405, 451)  # trying again would give the same
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EISDIR)
@@ -58,7 +59,7 @@ class Source:
     def get(self, name: str) -> Path | None:
         """The path of a file, checked against its sha256; None where the source does not have it."""
         path = (self.folder or self.downloads) / name
-        if self.folder is None and not (path.is_file() and sha256(path.read_bytes()) == self._known(name)):
+        if self.folder is None and not (path.is_file() and digest(path) == self._known(name)):
             if not self._download(name):
                 return None
         elif not path.is_file():
@@ -79,7 +80,7 @@ class Source:
             path = self.downloads / SUMS
             if not self._download(SUMS):
                 return {}
-        return _read_sums(path, self.address(SUMS))
+        return read_sums(path, self.address(SUMS))
 
     @functools.cached_property
     def _unrecorded(self) -> dict[str, str]:
@@ -88,10 +89,10 @@ class Source:
 
     def _known(self, name: str) -> str | None:
         listed = self._sums.get(name) or self._unrecorded.get(name)
-        return listed or (None if self.folder else _read_sums(self.record, str(self.record)).get(self.address(name)))
+        return listed or (None if self.folder else read_sums(self.record, str(self.record)).get(self.address(name)))
 
     def _check(self, path: Path, name: str) -> None:
-        found, expected = sha256(path.read_bytes()), self._known(name)
+        found, expected = digest(path), self._known(name)
         if expected is None and self.folder is None:
             self._unrecorded[name] = found
         elif expected not in (None, found):
@@ -110,64 +111,63 @@ class Source:
             print(f"{self.address(name)}: no sha256 was known; taken on trust, {found} is now in {self.record}", flush=True)
         self._unrecorded.clear()
 
-    # --- the network ---
-
     def _download(self, name: str) -> bool:
-        """Download the file with retries; returns whether the source has it."""
-        address, wait = self.address(name), self.pause
-        for attempt in range(1, TRIES + 1):
-            try:
-                return self._attempt(name)
-            except (OSError, http.client.HTTPException) as error:
-                status = getattr(error, "code", None)
-                if status in _ABSENT:
-                    return False
-                if getattr(error, "errno", None) in _DISK:
-                    raise PositionError(f"{self.downloads / name} cannot be written: {error.strerror}") from None
-                reason = (
-                    f"{status} {error.reason}" if status else str(getattr(error, "reason", "") or error or type(error).__name__)
-                )
-            if status in _FINAL or attempt == TRIES:
-                raise PositionError(f"{address} cannot be fetched: {reason}; run the command again to continue the download")
-            print(f"{address}: {reason}; trying again in {wait:g} s", file=sys.stderr, flush=True)
-            time.sleep(wait)
-            wait *= 2
-        raise AssertionError
+        return download(self.address(name), self.downloads / name, self.pause)
 
-    def _attempt(self, name: str) -> bool:
-        """One request for the missing bytes; a partial file is continued only if the server still has the same file."""
-        self.downloads.mkdir(parents=True, exist_ok=True)
-        part, tag = self.downloads / f"{name}.part", self.downloads / f"{name}.part.tag"
-        begun = part.stat().st_size if part.is_file() and tag.is_file() else 0
-        headers = {"Range": f"bytes={begun}-", "If-Range": tag.read_text(encoding="utf-8")} if begun else {}
-        request = urllib.request.Request(self.address(name), headers=headers)
+
+def download(address: str, path: Path, pause: float = 1.0) -> bool:
+    """Downloads a file with retries, going on where an earlier attempt ended; returns whether the address has it."""
+    for attempt in range(1, TRIES + 1):
         try:
-            response = urllib.request.urlopen(request, timeout=TIMEOUT)
-        except urllib.error.HTTPError as error:
-            if error.code == 416:  # the partial file is at least as long as the whole one
-                part.unlink()
-                raise ConnectionError("the file has changed meanwhile") from None
-            raise
-        with response:
-            resumed = response.status == 206
-            validator = response.headers["ETag"] or response.headers["Last-Modified"] or ""
-            if validator and not validator.startswith("W/"):
-                tag.write_text(validator, encoding="utf-8")
-            else:
-                tag.unlink(missing_ok=True)
-            with part.open("ab" if resumed else "wb") as file:
-                length = response.length  # None also where the header is no number
-                expected = None if length is None else length + (begun if resumed else 0)
-                while chunk := response.read(CHUNK):
-                    file.write(chunk)
-        if expected is not None and part.stat().st_size != expected:
-            raise ConnectionError(f"the connection ended after {part.stat().st_size} of {expected} bytes")
-        os.replace(part, self.downloads / name)
-        tag.unlink(missing_ok=True)
-        return True
+            return _attempt(address, path)
+        except (OSError, http.client.HTTPException) as error:
+            status = getattr(error, "code", None)
+            if status in _ABSENT:
+                return False
+            if getattr(error, "errno", None) in _DISK:
+                raise PositionError(f"{path} cannot be written: {error.strerror}") from None
+            reason = f"{status} {error.reason}" if status else str(getattr(error, "reason", "") or error or type(error).__name__)
+        if status in _FINAL or attempt == TRIES:
+            raise PositionError(f"{address} cannot be fetched: {reason}; run the command again to continue the download")
+        print(f"{address}: {reason}; trying again in {pause:g} s", file=sys.stderr, flush=True)
+        time.sleep(pause)
+        pause *= 2
+    raise AssertionError
 
 
-def _read_sums(path: Path, name: str) -> dict[str, str]:
+def _attempt(address: str, path: Path) -> bool:
+    """One request for the missing bytes; a partial file is continued only if the server still has the same file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part, tag = (path.with_name(path.name + ending) for ending in (".part", ".part.tag"))
+    begun = part.stat().st_size if part.is_file() and tag.is_file() else 0
+    headers = {"Range": f"bytes={begun}-", "If-Range": tag.read_text(encoding="utf-8")} if begun else {}
+    try:
+        response = urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=TIMEOUT)
+    except urllib.error.HTTPError as error:
+        if error.code == 416:  # the partial file is at least as long as the whole one
+            part.unlink()
+            raise ConnectionError("the file has changed meanwhile") from None
+        raise
+    with response:
+        resumed = response.status == 206
+        validator = response.headers["ETag"] or response.headers["Last-Modified"] or ""
+        if validator and not validator.startswith("W/"):
+            tag.write_text(validator, encoding="utf-8")
+        else:
+            tag.unlink(missing_ok=True)
+        with part.open("ab" if resumed else "wb") as file:
+            length = response.length  # None also where the header is no number
+            expected = None if length is None else length + (begun if resumed else 0)
+            while chunk := response.read(CHUNK):
+                file.write(chunk)
+    if expected is not None and part.stat().st_size != expected:
+        raise ConnectionError(f"the connection ended after {part.stat().st_size} of {expected} bytes")
+    os.replace(part, path)
+    tag.unlink(missing_ok=True)
+    return True
+
+
+def read_sums(path: Path, name: str) -> dict[str, str]:
     """File name -> sha256, of lines as sha256sum writes them: sum, two blanks or a blank and a star, name."""
     if not path.is_file():
         return {}

@@ -15,7 +15,7 @@ from ..files import replace_file
 from ..messages import shorten
 from ..scoring.lengths import WITHIN, Lengths, brevity_penalty
 from ..scoring.sentences import SentenceStatistics, corpus_bleu
-from .source_length import BUCKETS, bucket_names
+from .source_length import bucket_name, buckets_up_to
 from .tables import Table
 
 if TYPE_CHECKING:
@@ -90,10 +90,10 @@ class Decoding:
     def buckets(self) -> Iterator[tuple[str, list[int]]]:
         """The sentences by the number of their source words."""
         words = self.statistics.source_words or []
-        for name, (first, last) in zip(bucket_names(), BUCKETS):
+        for first, last in buckets_up_to(max(words, default=0)):
             rows = [row for row, n in enumerate(words) if max(n, 1) >= first and (last is None or n <= last)]
             if rows:
-                yield name, rows
+                yield bucket_name((first, last)), rows
 
 
 def load(folders: list[Path]) -> list[Decoding]:

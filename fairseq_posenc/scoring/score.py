@@ -60,7 +60,11 @@ def run(args: argparse.Namespace) -> int:
             raise PositionError(f"{output} does not name the checkpoint that made it; name it with --checkpoint")
         if path not in trainings:
             trainings[path] = training_fields(path)
-        found = update(args.run_dir, {**trainings[path], **measured}, part, scores)
+        fields = dict(trainings[path])
+        averaged = fields.pop("averaged")
+        if averaged:
+            scores["decoding"]["averaged_checkpoints"] = averaged
+        found = update(args.run_dir, {**fields, **measured}, part, scores)
         print(f"{args.run_dir}: {part} BLEU {found.bleu:.2f}, chrF {found.chrf:.2f}, {found.sentences} sentences")
     return 0
 
@@ -91,12 +95,14 @@ def _measured(log: Path) -> dict[str, Any]:
 
 
 def training_fields(checkpoint: Path) -> dict[str, Any]:
-    """All that a score.json says of the training, except for what is read off its log."""
+    """All that a score.json says of the training, except for what is read off its log; and how many checkpoints were averaged."""
     from ..checkpoints.read import corpus_name, data_digest, read
     from .versions import versions
 
     training = read(checkpoint)
-    fields = {name: getattr(training, name) for name in ("arch", "method", "signature", "seed", "updates", "settings")}
+    fields = {
+        name: getattr(training, name) for name in ("arch", "method", "signature", "seed", "updates", "settings", "averaged")
+    }
     fields["settings"] = _as_json(fields["settings"])
     return {**fields, "data": data_digest(training.data), "corpus": corpus_name(training.data), "versions": versions()}
 

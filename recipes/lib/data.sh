@@ -1,8 +1,10 @@
 # From raw text, TEXT/PART.LANGUAGE, to the binary data that fairseq-train reads.
+# Options: LEARN_FROM, the most lines of a file that subwords are learnt from; JOBS, processes and threads.
 # shellcheck shell=bash
 
 make_subwords() { # PART...: writes TEXT/PART.sub.LANGUAGE; one model for both languages, learnt from the part `train`
   local part language files=() train=("$text/train.$SOURCE" "$text/train.$TARGET")
+  defaults LEARN_FROM=1000000 JOBS=1
   for part in "$@"; do
     for language in "$SOURCE" "$TARGET"; do files+=("$text/$part.$language" "$text/$part.sub.$language"); done
   done
@@ -16,9 +18,18 @@ make_subwords() { # PART...: writes TEXT/PART.sub.LANGUAGE; one model for both l
   else
     local model_type=bpe
     [[ $SUBWORDS != unigram ]] || model_type=unigram
-    run "$bin/python" recipes/lib/spm.py train "$model_type" "$VOCABULARY" "$text/subwords" "${train[@]}"
-    run "$bin/python" recipes/lib/spm.py encode "$text/subwords.model" "${files[@]}"
+    run "$bin/python" recipes/lib/spm.py train "$model_type" "$VOCABULARY" "$text/subwords" "$LEARN_FROM" "${train[@]}"
+    run "$bin/python" recipes/lib/spm.py encode "$text/subwords.model" "$JOBS" "${files[@]}"
   fi
+}
+
+require_length() { # LENGTH FILE...: no sentence has more subwords than there are positions; what is decoded at the end is found now
+  local file most=$(($1 - 1))
+  shift
+  for file in "$@"; do
+    [[ -n $DRY_RUN ]] || awk -v most="$most" 'NF > most { print FILENAME ", line " NR ", has " NF " subwords"; exit 1 }' "$file" ||
+      fail "LENGTH=$((most + 1)) is too short for that sentence and the end of it"
+  done
 }
 
 joining() { # prints how fairseq-generate joins these subwords to words
@@ -45,4 +56,39 @@ binarise() { # TEST_PART...
   run rm -f "$data/dict.$SOURCE.txt" "$data/dict.$TARGET.txt" # of an interrupted call; fairseq-preprocess refuses to replace them
   run_to "$text/preprocess.log" "$bin/fairseq-preprocess" --source-lang "$SOURCE" --target-lang "$TARGET" --joined-dictionary \
     --destdir "$data" --trainpref "$text/train.sub" --validpref "$text/valid.sub" --testpref "$tests"
+}
+
+# Training text of any size: `divide_train`, `binarise_part` for every part, then `binarise_rest`; together what `binarise` makes of
+# the whole. fairseq-train combines train, train1, ... with --upsample-primary 1.
+
+divide_train() { # TOKENS: TEXT/parts lists the parts, of at most so many tokens a side; TEXT/dict.txt is the dictionary of all
+  run "$bin/python" recipes/lib/parts.py "$1" "$text/dict.txt" "$text/parts" "$text/train.sub" "$SOURCE" "$TARGET"
+}
+
+binarise_part() { # PREFIX NAME: DATA/NAME.*, where NAME is train, train1, ...
+  local made=$data/.$2 pair=$SOURCE-$TARGET language ending
+  run rm -rf "$made"
+  preprocess "$text/preprocess-$2.log" --destdir "$made" --trainpref "$1"
+  for language in "$SOURCE" "$TARGET"; do
+    for ending in bin idx; do run mv "$made/train.$pair.$language.$ending" "$data/$2.$pair.$language.$ending"; done
+  done
+  run rm -rf "$made"
+}
+
+binarise_rest() { # TEST_PART...: validation, tests and dictionaries
+  local tests
+  printf -v tests ',%s.sub' "${@/#/$text/}"
+  run rm -f "$data/dict.$SOURCE.txt" "$data/dict.$TARGET.txt"
+  preprocess "$text/preprocess.log" --destdir "$data" --validpref "$text/valid.sub" --testpref "${tests#,}"
+}
+
+train_parts() { # prints what divide_train has listed; before it, and under DRY_RUN, as for text of one part
+  if [[ -e $text/parts ]]; then cat "$text/parts"; else echo "$text/train.sub"; fi
+}
+
+preprocess() { # LOG OPTION...: fairseq-preprocess with TEXT/dict.txt
+  local log=$1
+  shift
+  run_to "$log" "$bin/fairseq-preprocess" --source-lang "$SOURCE" --target-lang "$TARGET" --joined-dictionary \
+    --srcdict "$text/dict.txt" --workers "$JOBS" "$@"
 }

@@ -4,7 +4,7 @@
 #   3. what each stage does                                    data.sh, training.sh, decoding.sh, scoring.sh
 #   4. run_recipe FUNCTION, which lists the stages             below
 # Variables that a recipe sets for the engine: OUT, METHODS, SIZE, LENGTH, TRAIN_OPTIONS, GPUS, SOURCE, TARGET, SUBWORDS,
-# VOCABULARY, and `text` and `data`, the folders of the raw and of the binary text.
+# VOCABULARY, `text` and `data`, the folders of the raw and of the binary text, and `runs`, that of the runs where it is not OUT.
 # shellcheck shell=bash
 set -euo pipefail
 

@@ -24,6 +24,7 @@ check_methods() { # all of them, before anything is made; `all` becomes the arch
   local checked method rest
   [[ -z $DRY_RUN || -x $bin/python || " ${methods[*]} " == *" all "* ]] || return 0
   [[ -x $bin/python ]] || fail "METHODS=${methods[*]} needs an installation to look methods up; run recipes/setup"
+  [[ -z $DRY_RUN ]] || check_options+=(--cards-only)
   checked=$(LOGLEVEL=WARNING "$bin/python" -m fairseq_posenc.cli check --size "$SIZE" --length "$LENGTH" \
     "${check_options[@]}" --side-files "${side_files[@]}" -- "${methods[@]}") || exit 1
   methods=()
@@ -59,5 +60,5 @@ model_of() { # METHOD: sets `model` to its options for fairseq-train; a spec sta
 }
 
 run_folder() { # METHOD SEED: prints the folder of this training
-  echo "$OUT/${1//[^A-Za-z0-9.,=+_-]/_}/seed$2" # a colon would separate paths for fairseq
+  echo "${runs:-$OUT}/${1//[^A-Za-z0-9.,=+_-]/_}/seed$2" # a colon would separate paths for fairseq
 }

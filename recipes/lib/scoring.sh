@@ -14,10 +14,10 @@ score() { # FOLDER PART...: against TEXT/PART.TARGET; PART=REFERENCE names anoth
 
 table() { # OPTION...
   local method rows=()
-  say "$OUT: the table"
+  say "${runs:-$OUT}: the table"
   for method in "${methods[@]}"; do # an architecture may have other methods in encoder and decoder; the table names them
     [[ $method == posenc_* || $method == *@random ]] || rows+=("$method")
   done
   ((${#rows[@]} == 0)) || rows=(--methods "${rows[@]}")
-  posenc report "$OUT" "${rows[@]}" "$@"
+  posenc report "${runs:-$OUT}" "${rows[@]}" "$@"
 }

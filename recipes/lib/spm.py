@@ -1,11 +1,13 @@
 """SentencePiece for the recipes: learns one model for both languages, and splits text with it.
 
-spm.py train bpe|unigram VOCABULARY MODEL_PREFIX FILE...
-spm.py encode MODEL INPUT OUTPUT [INPUT OUTPUT ...]
+spm.py train bpe|unigram VOCABULARY MODEL_PREFIX SENTENCES FILE...     SENTENCES: learn from at most so many lines of a file
+spm.py encode MODEL THREADS INPUT OUTPUT [INPUT OUTPUT ...]
 """
 
+import itertools
 import re
 import sys
+from collections.abc import Iterator
 
 import sentencepiece
 
@@ -16,11 +18,24 @@ REFUSALS = {
 }
 
 
-def train(model_type: str, vocabulary: str, prefix: str, *files: str) -> None:
+BATCH = 20_000  # lines that are split at once
+
+
+def sample(name: str, sentences: int) -> Iterator[str]:
+    """Every n-th line of a file, with the smallest n that gives at most so many; SentencePiece holds all that it learns from."""
+    with open(name, "rb") as lines:
+        count = sum(1 for _ in lines)
+    step = -(-count // sentences) or 1
+    with open(name, "rb") as lines:
+        for line in itertools.islice(lines, 0, None, step):
+            yield line.decode().rstrip("\n")
+
+
+def train(model_type: str, vocabulary: str, prefix: str, sentences: str, *files: str) -> None:
     """Write PREFIX.model and PREFIX.vocab; a vocabulary that the text cannot fill is one line on standard error."""
     try:
         sentencepiece.SentencePieceTrainer.train(
-            input=list(files),
+            sentence_iterator=itertools.chain.from_iterable(sample(name, int(sentences)) for name in files),
             model_prefix=prefix,
             vocab_size=int(vocabulary),
             model_type=model_type,
@@ -35,12 +50,14 @@ def train(model_type: str, vocabulary: str, prefix: str, *files: str) -> None:
         sys.exit(f"spm.py: SentencePiece cannot learn from {', '.join(files)}: {error}")
 
 
-def encode(model: str, *files: str) -> None:
+def encode(model: str, threads: str, *files: str) -> None:
     """Split every INPUT into pieces, one sentence a line, into the OUTPUT that follows it."""
     pieces = sentencepiece.SentencePieceProcessor(model_file=model)
     for source, target in zip(files[::2], files[1::2]):
-        with open(source, encoding="utf-8") as lines, open(target, "w", encoding="utf-8") as out:
-            out.writelines(" ".join(pieces.encode(line.rstrip("\n"), out_type=str)) + "\n" for line in lines)
+        with open(source, encoding="utf-8", newline="\n") as lines, open(target, "w", encoding="utf-8", newline="\n") as out:
+            while batch := [line.rstrip("\n") for line in itertools.islice(lines, BATCH)]:
+                split = pieces.encode(batch, out_type=str, num_threads=int(threads))
+                out.writelines(" ".join(sentence) + "\n" for sentence in split)
 
 
 if __name__ == "__main__":

@@ -294,3 +294,12 @@ def test_a_missing_peer_is_one_line(monkeypatch, capsys):
     assert cli.main(["bench", "--peers", "cope"]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and "no peer of cope is installed: pip install" in error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spec", ["cope", "fire", "shaw", "huang2"])
+def test_memory_of_a_long_sentence_stays_near_that_of_stock(spec):
+    """One attention over 2,048 words made a hundred numbers for every pair of words; stock's fused one makes none."""
+    variants = (models.Variant("stock", None), models.Variant(spec, {"encoder": spec}))
+    stock, own = (counting.counted(actions.attention(it, 256, 4, 2048, CPU, torch.float32), CPU).mib for it in variants)
+    assert own < 9 * stock, (own, stock)

@@ -100,8 +100,8 @@ def test_the_last_of_a_folder_go_by_number(posenc, trained, tmp_path):
 def test_a_score_says_that_its_model_is_an_average(posenc, trained, tmp_path):
     posenc("average", tmp_path / "average.pt", trained, "--last", "3")
     training = read(tmp_path / "average.pt")
-    assert training.settings["averaged_checkpoints"] == 3 and training.updates == 30
-    assert "averaged_checkpoints" not in read(trained / "checkpoint3.pt").settings
+    assert training.averaged == 3 and training.updates == 30
+    assert read(trained / "checkpoint3.pt").averaged == 0
 
 
 def test_an_interrupted_training_does_not_go_on_from_an_average(posenc, trained, tmp_path):

@@ -342,6 +342,15 @@ class ChangesWeights(Sound):
         return probs.mul_(0.9) @ v * 0.1
 
 
+class ValuesOfColumns(Sound):
+    """Counts queries from the first one that it is given, and not by their positions."""
+
+    card = card("values_of_columns")
+
+    def content_values(self, probs, v, ctx):
+        return probs @ v * torch.arange(probs.size(2)).view(-1, 1) / 10
+
+
 class SavesItsTable(Sound):
     card = card("saves_its_table")
 

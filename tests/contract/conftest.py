@@ -5,8 +5,19 @@ import pytest
 from fairseq_posenc.attention import site_positions
 
 pytest.register_assert_rewrite(
-    *(f"tests.contract.checks_{name}" for name in ("attention", "decoding", "geometry", "numerics", "parameters"))
+    *(f"fairseq_posenc.testing.checks_{name}" for name in ("attention", "decoding", "geometry", "numerics", "parameters"))
 )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """A check that has nothing to say about a case skips its test."""
+    from fairseq_posenc.testing.cases import NotApplicable
+
+    try:
+        return (yield)
+    except NotApplicable as reason:
+        pytest.skip(str(reason))
 
 
 @pytest.fixture(autouse=True, scope="module")

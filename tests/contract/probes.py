@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 from fairseq_posenc.core import AttentionContext, PositionMethod, Positions, SideInput
 from fairseq_posenc.ops.sinusoids import sinusoid
+from fairseq_posenc.testing.models import TARGET_ROOM
 
 from .broken import card
-from .models import TARGET_ROOM
 
 
 class Shifted(PositionMethod):

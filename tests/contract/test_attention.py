@@ -8,9 +8,9 @@ from fairseq.models import ARCH_CONFIG_REGISTRY
 
 import fairseq_posenc as posenc
 from fairseq_posenc.core import PositionError
+from fairseq_posenc.testing.checks_attention import attention, inputs
+from fairseq_posenc.testing.models import close
 from tests.contract.cases import all_cases
-from tests.contract.checks_attention import attention, inputs
-from tests.contract.models import close
 
 
 @pytest.mark.parametrize("spec", ["shaw", "rope", "tupe_rel", "spe_sine:attention=linear,exact=false"])

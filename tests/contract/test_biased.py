@@ -6,8 +6,8 @@ import torch.nn.functional as F
 
 import fairseq_posenc as posenc
 from fairseq_posenc.ops.kernels import blocked_bias
+from fairseq_posenc.testing.models import batch, build_for, close, logits, sentences
 from tests.contract.cases import defaults
-from tests.contract.models import batch, build_for, close, logits, sentences
 
 
 @pytest.mark.parametrize("held", [15, 60, 2**19], ids=["some queries", "some sentences", "all"])

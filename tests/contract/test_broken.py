@@ -2,14 +2,14 @@
 
 import pytest
 
+from fairseq_posenc.testing import checks_attention as attention
+from fairseq_posenc.testing import checks_decoding as decoding
+from fairseq_posenc.testing import checks_geometry as geometry
+from fairseq_posenc.testing import checks_numerics as numerics
+from fairseq_posenc.testing import checks_parameters as parameters
+from fairseq_posenc.testing.models import fixed
 from tests.contract import broken
-from tests.contract import checks_attention as attention
-from tests.contract import checks_decoding as decoding
-from tests.contract import checks_geometry as geometry
-from tests.contract import checks_numerics as numerics
-from tests.contract import checks_parameters as parameters
 from tests.contract.cases import Case, registered, standalone
-from tests.contract.models import fixed
 
 CHECKS = [
     *decoding.RUNNING,
@@ -28,6 +28,7 @@ CHECKS = [
     numerics.check_checkpointing,
     attention.check_weights,
     attention.check_kernels,
+    attention.check_blocks,
     attention.check_attention_padding,
 ]
 AIMED = [
@@ -89,6 +90,7 @@ AIMED = [
     (numerics.check_repeatable, broken.RandomScores, "cross"),
     (numerics.check_checkpointing, broken.CountsCalls, "encoder"),
     (attention.check_kernels, broken.RandomScores, "encoder"),
+    (attention.check_blocks, broken.ValuesOfColumns, "encoder"),
     (attention.check_weights, broken.ChangesWeights, "encoder"),
     (attention.check_weights, broken.MaskOfInfinities, "encoder"),
     (attention.check_fully_masked, broken.MaskOfInfinities, "encoder"),

@@ -6,9 +6,9 @@ import torch
 
 from fairseq_posenc.core import AttentionContext, Positions
 from fairseq_posenc.models.transformer.model import Refusal
-from tests.contract import checks_decoding
+from fairseq_posenc.testing import checks_decoding
+from fairseq_posenc.testing.models import batch, build, close, differ, encode, logits, sentences
 from tests.contract.cases import SMALL, Case
-from tests.contract.models import batch, build, close, differ, encode, logits, sentences
 
 ARCH, SPEC = "posenc_complex_transformer_tiny", "complex:frequencies=word"
 

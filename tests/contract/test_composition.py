@@ -11,9 +11,9 @@ from fairseq_posenc import registry
 from fairseq_posenc import spec as parsing
 from fairseq_posenc.attention.site_positions import SitePositions
 from fairseq_posenc.core import PositionError
-from tests.contract import checks_attention, checks_decoding
+from fairseq_posenc.testing import checks_attention, checks_decoding
+from fairseq_posenc.testing.models import build, close, differ, encode, logits, sentences
 from tests.contract.cases import SMALL, Case, all_cases, specs, standalone
-from tests.contract.models import build, close, differ, encode, logits, sentences
 
 
 def pairs(text_of=lambda name, site: [name]) -> list:

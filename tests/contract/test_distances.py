@@ -5,7 +5,7 @@ import torch
 
 from fairseq_posenc.ops import distances
 from fairseq_posenc.ops.kernels import toeplitz as kernel
-from tests.contract.models import close
+from fairseq_posenc.testing.models import close
 
 
 @pytest.mark.parametrize("block", [1, 3, 4, 64])

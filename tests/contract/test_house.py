@@ -12,9 +12,10 @@ from fairseq_posenc.core import PositionError, SideInput
 from fairseq_posenc.core.side import declared_by
 from fairseq_posenc.criterions.cross_entropy import CrossEntropyWithLosses
 from fairseq_posenc.models.transformer.model import Refusal
-from tests.contract import checks_decoding, probes
+from fairseq_posenc.testing import checks_decoding
+from fairseq_posenc.testing.models import PAD, batch, build, build_for, close, differ, encode, logits, sentences
+from tests.contract import probes
 from tests.contract.cases import SMALL, Case, registered
-from tests.contract.models import PAD, batch, build, build_for, close, differ, encode, logits, sentences
 
 # --- decoders that are not causal ------------------------------------------------------------------------------------
 

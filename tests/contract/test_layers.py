@@ -7,10 +7,8 @@ from fairseq_posenc import spec as parsing
 from fairseq_posenc.attention.site_positions import SitePositions
 from fairseq_posenc.core import AttentionContext, PositionError, PositionMethod, Positions, SideInputs
 from fairseq_posenc.core.hooks import BEFORE_LAYERS
-from tests.contract import checks_decoding
-from tests.contract.broken import card
-from tests.contract.cases import SMALL, Case, all_cases, defaults, marked, registered
-from tests.contract.models import (
+from fairseq_posenc.testing import checks_decoding
+from fairseq_posenc.testing.models import (
     batch,
     build,
     build_for,
@@ -22,6 +20,8 @@ from tests.contract.models import (
     sentences,
     side_inputs,
 )  # fmt: skip
+from tests.contract.broken import card
+from tests.contract.cases import SMALL, Case, all_cases, defaults, marked, registered
 
 LATER = [case for case in all_cases() if case.method().hooks - BEFORE_LAYERS]
 #: the defaults, and variants that act in other places or need other projections

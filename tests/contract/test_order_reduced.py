@@ -6,9 +6,9 @@ from fairseq.data import Dictionary
 
 from fairseq_posenc.models.transformer.model import Refusal
 from fairseq_posenc.models.transformer.shuffle import WordShuffle
+from fairseq_posenc.testing.models import END, batch, build, close, differ, logits, sentences
 from tests.contract import probes
 from tests.contract.cases import registered
-from tests.contract.models import END, batch, build, close, differ, logits, sentences
 
 
 def shuffled(text: list, probability: float = 1.0, seed: int = 0, padding: int = 2):

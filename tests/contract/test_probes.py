@@ -4,14 +4,14 @@ import pytest
 import torch
 
 from fairseq_posenc.core.hooks import HOOKS
-from tests.contract import checks_attention as attention
-from tests.contract import checks_decoding as decoding
-from tests.contract import checks_geometry as geometry
-from tests.contract import checks_numerics as numerics
-from tests.contract import checks_parameters as parameters
+from fairseq_posenc.testing import checks_attention as attention
+from fairseq_posenc.testing import checks_decoding as decoding
+from fairseq_posenc.testing import checks_geometry as geometry
+from fairseq_posenc.testing import checks_numerics as numerics
+from fairseq_posenc.testing import checks_parameters as parameters
+from fairseq_posenc.testing.models import build_for, close, differ, fixed, logits, sentences
 from tests.contract import probes
 from tests.contract.cases import Case, registered
-from tests.contract.models import build_for, close, differ, fixed, logits, sentences
 
 MODEL = [
     *decoding.RUNNING,

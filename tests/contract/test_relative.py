@@ -6,7 +6,7 @@ import torch
 from fairseq_posenc.core import AttentionContext, Positions
 from fairseq_posenc.ops import relative
 from fairseq_posenc.ops.kernels import clipped_distances, distance_products
-from tests.contract.models import close
+from fairseq_posenc.testing.models import close
 
 COUNTED = [(0, 9, 0, 9), (0, 9, 0, 13), (6, 3, 0, 9), (8, 1, 0, 9), (0, 4, 20, 5), (20, 5, 0, 4)]
 

@@ -7,8 +7,8 @@ from fairseq_posenc import spec as parsing
 from fairseq_posenc.attention.site_positions import SitePositions
 from fairseq_posenc.core import AttentionContext, Positions
 from fairseq_posenc.ops.rotation import every_channel, rotate
+from fairseq_posenc.testing.models import close
 from tests.contract.cases import SMALL
-from tests.contract.models import close
 
 LAYOUTS = ["halves", "interleaved"]
 

@@ -48,6 +48,7 @@ def run(job: dict) -> int:
         os.dup2(os.open(os.path.join(job["folder"], name), flags), stream)
     sys.stdin = os.fdopen(0)  # the old one has read ahead
     os.chdir(job["folder"])
+    os.environ.update(job["environment"])
     sys.argv = [job["command"], *job["arguments"]]
     try:
         status = getattr(fairseq_cli, job["command"].removeprefix("fairseq-")).cli_main()

@@ -77,6 +77,7 @@ class Fairseq:
     folder: Path
     data: Path
     tiny: list[str] = dataclasses.field(default_factory=TINY.split)
+    environment: dict[str, str] = dataclasses.field(default_factory=dict)
     started: int = 0
 
     def start(self, command: str, *arguments, input: str = "") -> Running:
@@ -85,7 +86,8 @@ class Fairseq:
         folder.mkdir()
         (folder / "input").write_text(input)
         arguments = [*map(str, arguments), *([] if command == "fairseq-preprocess" else ["--user-dir", str(USER_DIR)])]
-        self.server.stdin.write(json.dumps({"folder": str(folder), "command": command, "arguments": arguments}) + "\n")
+        job = {"folder": str(folder), "command": command, "arguments": arguments, "environment": self.environment}
+        self.server.stdin.write(json.dumps(job) + "\n")
         self.server.stdin.flush()
         return Running(folder)
 

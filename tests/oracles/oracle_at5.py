@@ -2,7 +2,7 @@
 
 import math
 
-from .reference import Oracle, product
+from fairseq_posenc.testing.reference import Oracle, product
 
 
 def place_in_table(a: int, x: float, y: float, buckets: int, max_distance: float) -> float:

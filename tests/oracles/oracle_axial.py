@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .reference import Oracle
+from fairseq_posenc.testing.reference import Oracle
 
 
 def embed(x, ids, at):

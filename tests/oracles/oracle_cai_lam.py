@@ -4,9 +4,10 @@ import math
 
 import numpy as np
 
+from fairseq_posenc.testing.reference import Oracle, split
+
 from .oracle_spr import depth
 from .oracle_zhu import path
-from .reference import Oracle, split
 
 
 def labels(t: int, s: int, sentence) -> list[int]:

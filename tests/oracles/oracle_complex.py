@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from .reference import Oracle
+from fairseq_posenc.testing.reference import Oracle
 
 
 def wave(amplitude: float, frequency: float, phase: float, t: float) -> complex:

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from .reference import Oracle, product
+from fairseq_posenc.testing.reference import Oracle, product
 
 
 def softplus(x: float) -> float:

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from .reference import Oracle
+from fairseq_posenc.testing.reference import Oracle
 
 
 def score(q, k, t, s, at):

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from .reference import Oracle, linear, split
+from fairseq_posenc.testing.reference import Oracle, linear, split
 
 
 def bucket(distance: int, buckets: int, max_distance: int) -> int:
@@ -49,7 +49,7 @@ def score(q, k, t, s, at):
 
 
 def with_absolute(x, t, at):
-    return x + at.parameters["absolute"][t]
+    return x + at.parameters["absolute"][t] if at.layer == at.layers - 1 else x
 
 
 DEFAULTS = {"max_distance": None, "buckets": None, "index": "code", "terms": "both", "share_key": False, "norm": False}

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from .reference import Oracle, linear, product
+from fairseq_posenc.testing.reference import Oracle, linear, product
 
 
 def softplus(x: float) -> float:

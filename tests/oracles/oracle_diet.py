@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from .reference import Oracle, linear, softmax, split
+from fairseq_posenc.testing.reference import Oracle, linear, softmax, split
 
 
 def content(q, k, at) -> float:

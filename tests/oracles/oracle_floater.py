@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from .reference import Oracle
+from fairseq_posenc.testing.reference import Oracle
 
 
 def network(x, time, at, number):

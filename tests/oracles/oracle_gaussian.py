@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from .reference import Oracle
+from fairseq_posenc.testing.reference import Oracle
 
 OFFSETS = {"encoder": (-1, 1), "decoder": (-1, 0), "cross": (-1, 1)}  # of even and odd heads
 

@@ -1,7 +1,8 @@
 """A bias for the directed distance in the tree (Schmitt et al. 2021)."""
 
+from fairseq_posenc.testing.reference import Oracle, product
+
 from .oracle_spr import ancestors
-from .reference import Oracle, product
 
 
 def steps(i: int, j: int, heads, undirected: bool) -> float:

@@ -5,9 +5,10 @@ import zlib
 
 import numpy as np
 
+from fairseq_posenc.testing.reference import Oracle
+
 from .oracle_sinusoidal import sinusoid
 from .oracle_spr import depth
-from .reference import Oracle
 
 
 def neighbours(word: int, heads) -> list[int]:

@@ -2,7 +2,7 @@
 
 import math
 
-from .reference import Oracle, product
+from fairseq_posenc.testing.reference import Oracle, product
 
 
 def clipped(delta: int, at) -> tuple:

@@ -1,6 +1,6 @@
 """Method 2 of Huang et al. (2020): a learned factor for every signed distance."""
 
-from .reference import Oracle, product
+from fairseq_posenc.testing.reference import Oracle, product
 
 
 def score(q, k, t, s, at):

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from .reference import Oracle
+from fairseq_posenc.testing.reference import Oracle
 
 
 def coordinates(heads, count: int) -> np.ndarray:

@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from fairseq_posenc.testing.reference import Oracle
+
 from .oracle_sinusoidal import sinusoid
-from .reference import Oracle
 
 
 def characters(word: str) -> int:

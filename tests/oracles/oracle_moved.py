@@ -5,8 +5,9 @@ What they draw in training, tests/oracles/test_positions.py compares with their 
 
 import numpy as np
 
+from fairseq_posenc.testing.reference import Oracle
+
 from .oracle_sinusoidal import sinusoid
-from .reference import Oracle
 
 
 def sinusoids(x, positions, at):

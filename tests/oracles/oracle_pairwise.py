@@ -2,7 +2,7 @@
 
 import math
 
-from .reference import Oracle, product
+from fairseq_posenc.testing.reference import Oracle, product
 
 
 def score_dufter_abs(q, k, t, s, at):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .reference import Oracle, linear
+from fairseq_posenc.testing.reference import Oracle, linear
 
 
 def gru(x: np.ndarray, parameters: dict, suffix: str) -> list:

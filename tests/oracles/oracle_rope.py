@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from .reference import Oracle
+from fairseq_posenc.testing.reference import Oracle
 
 
 def rotated(x: np.ndarray, position: float, layout: str, fraction: float, base: float) -> np.ndarray:

@@ -4,8 +4,9 @@ import math
 
 import numpy as np
 
+from fairseq_posenc.testing.reference import Oracle
+
 from .oracle_rope import rotated
-from .reference import Oracle
 
 
 def pairs(width: int, layout: str) -> list:

@@ -2,8 +2,9 @@
 
 import dataclasses
 
+from fairseq_posenc.testing.reference import Oracle
+
 from . import oracle_rnn, oracle_shaw
-from .reference import Oracle
 
 
 def part(name: str, at):

@@ -5,7 +5,7 @@ The frame of the other tests knows no words, hence one segment: test_segments.py
 
 import numpy as np
 
-from .reference import Oracle
+from fairseq_posenc.testing.reference import Oracle
 
 
 def segment(words, i, at):

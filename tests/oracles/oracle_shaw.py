@@ -2,7 +2,7 @@
 
 import math
 
-from .reference import Oracle
+from fairseq_posenc.testing.reference import Oracle
 
 
 def row(table: str, t, s, at):

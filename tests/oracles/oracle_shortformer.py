@@ -1,7 +1,8 @@
 """Position-infused attention (Press et al. 2021): sinusoids in the inputs of queries and keys, none in values."""
 
+from fairseq_posenc.testing.reference import Oracle
+
 from .oracle_sinusoidal import sinusoid
-from .reference import Oracle
 
 
 def infused(x, t, at):

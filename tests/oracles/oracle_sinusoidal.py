@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from .reference import Oracle
+from fairseq_posenc.testing.reference import Oracle
 
 
 def sinusoid(position: float, width: int, layout: str, grid: str, base: float = 10000.0) -> np.ndarray:

@@ -4,8 +4,9 @@ import math
 
 import numpy as np
 
+from fairseq_posenc.testing.reference import Oracle
+
 from .oracle_sinusoidal import sinusoid
-from .reference import Oracle
 
 
 def ancestors(word: int, heads) -> list[int]:

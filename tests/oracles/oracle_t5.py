@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from .reference import Oracle, product
+from fairseq_posenc.testing.reference import Oracle, product
 
 
 def bucket(delta: int, buckets: int, max_distance: int, both: bool) -> int:

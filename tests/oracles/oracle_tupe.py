@@ -4,8 +4,9 @@ import math
 
 import numpy as np
 
+from fairseq_posenc.testing.reference import Oracle, linear, split
+
 from .oracle_t5 import bucket
-from .reference import Oracle, linear, split
 
 
 def projected(side: str, row: int, at) -> np.ndarray:

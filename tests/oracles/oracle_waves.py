@@ -4,8 +4,9 @@ import math
 
 import numpy as np
 
+from fairseq_posenc.testing.reference import Oracle, linear
+
 from .oracle_sinusoidal import sinusoid
-from .reference import Oracle, linear
 
 
 def embed_mvpe(x, ids, at):

@@ -1,6 +1,6 @@
 """Sliding windows, dilated on demand (Beltagy, Peters and Cohan 2020)."""
 
-from .reference import Oracle
+from fairseq_posenc.testing.reference import Oracle
 
 
 def allowed(t, s, at):

@@ -2,8 +2,9 @@
 
 import math
 
+from fairseq_posenc.testing.reference import Oracle, split
+
 from .oracle_sinusoidal import sinusoid
-from .reference import Oracle, split
 
 
 def score_xl(q, k, t, s, at):

@@ -4,8 +4,9 @@ import math
 
 import numpy as np
 
+from fairseq_posenc.testing.reference import Oracle, split
+
 from .oracle_sinusoidal import sinusoid
-from .reference import Oracle, split
 
 
 def places(sentence) -> list[int]:

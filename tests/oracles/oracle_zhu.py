@@ -4,8 +4,9 @@ import math
 
 import numpy as np
 
+from fairseq_posenc.testing.reference import Oracle, softmax
+
 from .oracle_spr import ancestors
-from .reference import Oracle, softmax
 
 
 def path(i: int, j: int, heads, relations) -> list[int]:

@@ -12,11 +12,11 @@ import fairseq_posenc as posenc
 from fairseq_posenc import registry
 from fairseq_posenc import spec as parsing
 from fairseq_posenc.core import AttentionContext, Dims, PositionError, Positions
-from fairseq_posenc.methods.relative import cope
+from fairseq_posenc.methods.bias import fire
 from fairseq_posenc.methods.relative.huang import GatedProduct
+from fairseq_posenc.testing import models
+from tests.contract.cases import SMALL
 
-from ..contract import models
-from ..contract.cases import SMALL
 from .cases import randomise
 from .test_values import SLOPES, C, H, attention, biases, close, fill, method
 
@@ -717,11 +717,11 @@ def test_sandwich_values(heads, site):
 def test_fire_in_closed_form(queries):
     # The network gives head h its argument h times.
     attn = attention("fire:threshold=4", "decoder")
-    fire = attn.position
-    for parameter in fire.parameters():
+    own = attn.position
+    for parameter in own.parameters():
         fill(parameter, 0.0)
-    fill(fire.mlp[0].weight[3], 1.0), fill(fire.mlp[2].weight[:, 3], torch.arange(1.0, 5))
-    fill(fire.slope, 0.5), fill(fire.multiplier, -2.0)  # |-2 * 4|: queries from 0 to 8 are treated alike
+    fill(own.mlp[0].weight[3], 1.0), fill(own.mlp[2].weight[:, 3], torch.arange(1.0, 5))
+    fill(own.slope, 0.5), fill(own.multiplier, -2.0)  # |-2 * 4|: queries from 0 to 8 are treated alike
     constant(attn.q_proj, [0.0] * 4)
     t, s = np.arange(queries)[:, None], np.arange(queries)
     share = np.log1p(0.5 * abs(t - s)) / (np.log1p(0.5 * np.maximum(t, 8)) + 1e-6)
@@ -729,6 +729,21 @@ def test_fire_in_closed_form(queries):
     close(given, np.arange(1, 5)[:, None, None] * share)
     past = np.tril(given[0])
     assert past.min() == 0 and past.max() == pytest.approx(1, abs=1e-5)  # earlier keys stand between 0 and 1
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
+def test_fire_in_blocks(padded, monkeypatch):
+    """The same outputs and gradients from one block of queries and from single queries."""
+    attn, x = attention("fire:threshold=2", "encoder"), torch.randn(7, 2, C).double().requires_grad_()
+    mask = torch.tensor([[False] * 7, [True] * 2 + [False] * 5]) if padded else None
+    found = []
+    for pairs in (2**14, 1):
+        monkeypatch.setattr(fire, "_PAIRS_ON_CPU", pairs)
+        out = attn(x, x, x, key_padding_mask=mask)[0]
+        way = torch.linspace(-1, 1, out.numel()).double().view_as(out)
+        found.append((out.detach(), *torch.autograd.grad((out * way).sum(), [x, *attn.parameters()])))
+    for whole, single in zip(*found):
+        close(single, whole, atol=1e-10)
 
 
 def test_fire_is_relative_below_the_threshold():
@@ -866,24 +881,6 @@ def test_cope_counts_half_a_word_where_gates_are_half_open(site):
     if site == "decoder":
         expected, given = np.tril(expected), np.tril(given)
     close(given, np.broadcast_to(expected, given.shape), atol=1e-9)
-
-
-@EVERYWHERE
-@pytest.mark.parametrize("padded", [False, True])
-def test_cope_in_blocks(site, padded, monkeypatch):
-    """The same outputs and gradients from one block and from single queries."""
-    attn = attention("cope:largest=3", site)
-    inputs = [torch.randn(7, 2, C).double().requires_grad_() for _ in range(2)]
-    x, source = (inputs[0], inputs[1] if site == "cross" else inputs[0])
-    mask = torch.tensor([[False] * 7, [False] * 5 + [True] * 2]) if padded else None
-    found = []
-    for size in (2**18, 1):
-        monkeypatch.setattr(cope, "_GATES_ON_CPU", size)
-        out = attn(x, source, source, key_padding_mask=mask)[0]
-        way = torch.linspace(-1, 1, out.numel()).double().view_as(out)
-        found.append((out, *torch.autograd.grad((out * way).sum(), [x, *attn.parameters()], retain_graph=True)))
-    for whole, single in zip(*found):
-        close(single.detach(), whole.detach(), atol=1e-10)
 
 
 @EVERYWHERE

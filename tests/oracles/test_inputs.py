@@ -1,82 +1,21 @@
 """Methods that enter with the embeddings or before a layer, through their hooks."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import torch
 
-from fairseq_posenc import registry
-from fairseq_posenc import spec as parsing
-from fairseq_posenc.core import AttentionContext, Dims, Positions
-from fairseq_posenc.data.side.examples import RELATIONS
+from fairseq_posenc.core import AttentionContext, Positions
+from fairseq_posenc.testing import reference
+from fairseq_posenc.testing.oracle import begun, build, compare_before_layer, compare_embed, embedded, expected, tokens_of
 
-from . import reference
-from .cases import (
-    HEADS,
-    MAX_POSITIONS,
-    WIDTH,
-    assert_close,
-    cases,
-    padding_mask,
-    place_of,
-    randomise,
-    sentences_of,
-    spec_of,
-    with_side,
-)  # fmt: skip
+from .cases import WIDTH, assert_close, cases, place_of, sentences_of, with_side
 
-LAYERS, LENGTHS = 3, [6, 4, 1]
-#: of the dictionary, after its padding symbol; </s> begins what the decoder reads
-WORDS = ["</s>", "a", "bc@@", "def", "ghij@@"]
+LAYERS = 3
 
 
 def by_id(oracle) -> bool:
     """Whether positions are all that matters: a GRU reads columns, which the encoder rolls to the right before."""
     return oracle.embed is not None and oracle.name not in ("rnn", "rr")
-
-
-def counts_words(oracle) -> bool:
-    """Whether the words are given to the method: segments would end at some."""
-    return bool(registry.card(oracle.name).side_inputs)
-
-
-def build(oracle, options, site, padding_idx=1):
-    torch.manual_seed(3)
-    counted = {word: padding_idx + 1 + number for number, word in enumerate(WORDS)}
-    words = counted if counts_words(oracle) else {"</s>": 2, "a": padding_idx + 5, "b": padding_idx + 6}
-    dims = Dims(WIDTH, HEADS, LAYERS, MAX_POSITIONS, MAX_POSITIONS, padding_idx, 20, words, relations=RELATIONS)
-    return randomise(parsing.build(spec_of(oracle.name, options), dims.at(site), site)[0])
-
-
-def tokens_of(oracle, padding: torch.Tensor, padding_idx: int) -> torch.Tensor:
-    if not counts_words(oracle):
-        return torch.full(padding.shape, padding_idx + 5).masked_fill(padding, padding_idx)
-    ids = (~padding).cumsum(1) - 1  # every word in turn, from the first on that is no padding
-    return (padding_idx + 1 + ids % len(WORDS)).masked_fill(padding, padding_idx)
-
-
-def begun(method, ctx):
-    """The context of a forward, with what the method makes before its layers."""
-    return ctx.replace(prepared={method: method.prepare(ctx)}) if "prepare" in method.hooks else ctx
-
-
-def embedded(method, x, tokens, ctx):
-    """What the host makes of embeddings: at the positions that the method gives, in evaluation."""
-    ids = method.positions(ctx.queries.ids, ctx)
-    at = ctx.queries if ids is ctx.queries.ids else Positions(ids)
-    return method.embed(x, tokens, ctx.replace(queries=at, keys=at)) if "embed" in method.hooks else x
-
-
-def expected(oracle, x, ids, padding, at):
-    """The oracle on the real tokens of each sentence; nan at padding."""
-    out = np.full(x.shape, np.nan)
-    for b in range(len(x)):
-        real = ~padding[b]
-        words = [WORDS[column % len(WORDS)] for column in range(real.sum())]
-        place = dataclasses.replace(at.of_sentence(b), words=words, side=oracle.side(b))
-        out[b, real] = oracle.embed(x[b, real], [oracle.position(t, place) for t in ids[b, real]], place)
-    return out
 
 
 @pytest.mark.parametrize("padding_idx", [0, 1, 3])
@@ -90,31 +29,9 @@ def test_left_padding(oracle, options, site):
     compare_embed(oracle, options, site, "left")
 
 
-def compare_embed(oracle, options, site, padding, padding_idx=1):
-    method, mask = build(oracle, options, site, padding_idx=padding_idx), padding_mask(LENGTHS, padding)
-    ids = torch.tensor([reference.count(row) for row in mask])
-    x = torch.randn(*mask.shape, WIDTH, dtype=torch.double)
-    at = Positions(ids, 0) if padding == "right" else Positions(ids)
-    sentences = sentences_of(oracle, LENGTHS)
-    ctx = with_side(
-        AttentionContext(at, at, causal=site == "decoder", key_padding=mask), method, oracle, sentences, padding, len(mask)
-    )
-    out = embedded(method, x, tokens_of(oracle, mask, padding_idx), begun(method, ctx))
-    place = place_of(method, oracle, options, site, padding_idx=padding_idx, sentences=sentences)
-    assert_close(out, expected(oracle, x.numpy(), ids.numpy(), mask.numpy(), place), oracle.atol)
-
-
 @pytest.mark.parametrize("oracle, options, site", cases(lambda oracle: oracle.before_layer))
 def test_before_layer(oracle, options, site):
-    method = build(oracle, options, site)
-    x = torch.randn(2, 6, WIDTH, dtype=torch.double)
-    for at in (Positions.counted(0, 6), Positions(torch.tensor([[0, 2, 5, 9, 300, 1], [3, 1, 4, 1, 5, 9]]))):
-        ids = np.broadcast_to(at.ids.numpy(), (2, 6))
-        for layer in range(LAYERS):
-            out = method.before_layer(x, AttentionContext(at, at, layer=layer, causal=site == "decoder"))
-            place = place_of(method, oracle, options, site, layer=layer)
-            wanted = np.array([oracle.before_layer(rows, at_ids, place) for rows, at_ids in zip(x.numpy(), ids)])
-            assert_close(out, wanted, oracle.atol)
+    compare_before_layer(oracle, options, site)
 
 
 @pytest.mark.parametrize("oracle, options, site", cases(by_id))

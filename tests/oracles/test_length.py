@@ -7,8 +7,7 @@ from torch.testing import assert_close
 from fairseq_posenc import spec as parsing
 from fairseq_posenc.core import AttentionContext, Dims, PositionError, Positions, SideInputs
 from fairseq_posenc.ops.characters import printed_characters
-
-from ..contract.models import batch, build, close, differ, sentences
+from fairseq_posenc.testing.models import batch, build, close, differ, sentences
 
 PAPER = "layout=interleaved,grid=paper"
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import fairseq_posenc as posenc
+from fairseq_posenc.testing import reference
+from fairseq_posenc.testing.reference import Oracle
 
-from . import reference
 from .cases import HEADS, MAX_POSITIONS, ORACLES, WIDTH, assert_close, padding_mask, place_of, projections_of, randomise, spec_of
-from .reference import Oracle
 
 HEAD_DIM = WIDTH // HEADS
 #: methods that set the factor, and the factor

@@ -7,8 +7,8 @@ import torch
 from fairseq_posenc import spec as parsing
 from fairseq_posenc.core import AttentionContext, Dims, Positions
 from fairseq_posenc.methods.kernel import spe
+from fairseq_posenc.testing import reference
 
-from . import reference
 from .cases import HEADS, WIDTH, attention_of, cases, padding_mask
 
 DRAWS, T = 150, 3

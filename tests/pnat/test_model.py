@@ -106,6 +106,19 @@ def test_the_search_sees_the_target_and_prediction_does_not():
     assert torch.equal(model.decoder.place(encoder_out, target).z, model.decoder.place(encoder_out, other).z)
 
 
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_a_share_of_training_sentences_stands_at_predicted_positions(share):
+    model = build(predicted_positions=share).train()
+    source, target = batch(sentences(*[9] * 40)), batch(sentences(*[8] * 40, seed=2))
+    encoder_out = model.encoder(source)
+    placement = model.decoder.place(encoder_out, target, target)
+    predicted = model.decoder.head.positions(placement.read, placement.inner)
+    at_predicted = placement.z.eq(predicted).all(1)
+    assert (at_predicted | placement.z.eq(placement.searched).all(1)).all() and not predicted.equal(placement.searched)
+    assert abs(at_predicted.float().mean() - share) < 0.3
+    assert model.eval().decoder.place(encoder_out, target, target).z.equal(placement.searched)
+
+
 def test_no_gradient_flows_through_the_search_and_all_parameters_have_one():
     for predictor in PREDICTORS:
         model = build(position_predictor=predictor, decoder_position="shaw:max_distance=4").train()
@@ -220,6 +233,7 @@ def test_lengths_stay_within_the_positions():
         ({"predictor_layers": 0}, "--predictor-layers 0 must be at least 1"),
         ({"relative_classes": 0}, "--relative-classes 0 must be at least 1"),
         ({"position_loss_weight": -1.0}, "--position-loss-weight -1.0 must be a number of at least 0"),
+        ({"predicted_positions": 1.5}, "--predicted-positions 1.5 must be a share from 0 to 1"),
         ({"length_loss_weight": 0.0}, "--length-loss-weight must be above 0"),
         ({"word_loss_weight": float("nan")}, "--word-loss-weight nan must be a number of at least 0"),
         ({"encoder_embed_dim": 32, "share_all_embeddings": False}, "must be the same"),

@@ -56,9 +56,16 @@ def test_students_learn_from_the_teacher_and_are_decoded_in_four_ways():
     assert found[-1][1:] == ["recipes/lib/pnat_table.py", "runs/x", "pnat"]
 
 
+def test_rows_can_learn_from_the_references():
+    found = commands(ROWS="nat", LEARN_FROM="reference")
+    assert not any("distilled" in word for words in found for word in words)
+    assert len(of("fairseq-train", found)) == 2
+
+
 @pytest.mark.parametrize(
     "options, message",
     [
+        ({"LEARN_FROM": "nobody"}, "LEARN_FROM=nobody must be one of: teacher reference"),
         ({"ROWS": "nat rnn"}, "ROWS=nat rnn must list some of nat, pnat, pnat_pointer and pnat_relative"),
         ({"DATA": "wmt"}, "DATA=wmt must be one of: language multi30k"),
         ({"LENGTH_BEAM": "1"}, "LENGTH_BEAM=1 must be a whole number from 3 to"),

@@ -5,12 +5,15 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from ...core import AttentionContext, MethodCard, Options, PositionMethod, option
-from ...ops.distances import by_distance, distances
+from ...ops.distances import by_distance
 from ...ops.precision import at_least_float32
 
 _EPSILON = 1e-6
+#: pairs of queries and keys that pass through the network at a time; their hidden units fit a core's cache
+_PAIRS_ON_CPU, _PAIRS = 2**14, 2**22
 
 
 class Fire(PositionMethod):
@@ -22,7 +25,8 @@ class Fire(PositionMethod):
     Deviations: layers share one network by default, which is the paper's variant FIRE-S (FIRE is share=none); 1e-6 is added
         to the denominator, as in some copies of the code; scores are relative below the threshold only, and beyond it the
         position of the query counts; encoder and cross-attention, where |s-t| does not tell left from right, are our extension.
-    Cost: w (h + 2) + h + 2 parameters a network; it runs on T + S - 1 values while no query stands beyond T, else on T S.
+    Cost: w (h + 2) + h + 2 parameters a network; it runs on T + S - 1 values while no query stands beyond T, else on T S,
+        for some queries at a time and again in the backward pass, so that nothing but the bias is stored.
     """
 
     @dataclass(frozen=True)
@@ -57,23 +61,33 @@ class Fire(PositionMethod):
         self.multiplier = nn.Parameter(torch.full(layers, 1.0))
 
     def bias(self, ctx: AttentionContext) -> Tensor:
-        threshold = (self._own(self.multiplier, ctx) * self.options.threshold).abs()
+        threshold = (self._own(self.multiplier, ctx.layer) * self.options.threshold).abs()
         if ctx.queries.start is not None and ctx.queries.last <= threshold:
-            return by_distance(ctx.queries, ctx.keys, lambda delta: self._network(delta, threshold, ctx))
-        limits = torch.maximum(ctx.queries.ids.to(threshold.dtype), threshold).unsqueeze(-1)  # [B or 1, T, 1]
-        return self._network(distances(ctx.queries, ctx.keys), limits, ctx).transpose(0, 1)  # [H, B, T, S] -> [B, H, T, S]
+            return by_distance(ctx.queries, ctx.keys, lambda delta: self._network(delta, threshold, ctx.layer))
+        pairs = _PAIRS_ON_CPU if threshold.device.type == "cpu" else _PAIRS
+        size = max(1, pairs // ctx.keys.ids.numel())
+        found = [
+            checkpoint(self._of_queries, ids, threshold, ctx.keys.ids, ctx.layer, use_reentrant=False, preserve_rng_state=False)
+            for ids in ctx.queries.ids.split(size, 1)
+        ]
+        return torch.cat(found, 2).transpose(0, 1)  # [H, B, T, S] -> [B, H, T, S]
 
-    def _network(self, delta: Tensor, limits: Tensor, ctx: AttentionContext) -> Tensor:
+    def _of_queries(self, ids: Tensor, threshold: Tensor, keys: Tensor, layer: int) -> Tensor:
+        """The bias of some queries alone, [B or 1, T] -> [H, B or 1, T, S]: the network holds w numbers for every pair."""
+        limits = torch.maximum(ids.to(threshold.dtype), threshold).unsqueeze(-1)  # [B or 1, T, 1]
+        return self._network(keys.unsqueeze(-2) - ids.unsqueeze(-1), limits, layer)
+
+    def _network(self, delta: Tensor, limits: Tensor, layer: int) -> Tensor:
         """[...] -> [H, ...]."""
-        slope = self._own(self.slope, ctx)
+        slope = self._own(self.slope, layer)
         ratio = _psi(slope * delta.to(limits.dtype)) / (_psi(slope * limits) + _EPSILON)
-        first, last = ([self._own(parameter, ctx) for parameter in (self.mlp[i].weight, self.mlp[i].bias)] for i in (0, 2))
+        first, last = ([self._own(parameter, layer) for parameter in (self.mlp[i].weight, self.mlp[i].bias)] for i in (0, 2))
         hidden = torch.relu(ratio.unsqueeze(-1) * first[0][:, 0] + first[1])
         return (hidden @ last[0].mT + last[1]).movedim(-1, 0)
 
-    def _own(self, parameter: Tensor, ctx: AttentionContext) -> Tensor:
+    def _own(self, parameter: Tensor, layer: int) -> Tensor:
         """The part of a parameter that this layer uses."""
-        return at_least_float32(parameter[ctx.layer] if self.per_layer else parameter)
+        return at_least_float32(parameter[layer] if self.per_layer else parameter)
 
 
 class _Linear(nn.Module):

@@ -1,19 +1,14 @@
 """Positions that depend on the content of words."""
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from ...core import AttentionContext, MethodCard, Options, PositionMethod, Positions, option
+from ...core import AttentionContext, MethodCard, Options, PositionMethod, option
 from ...ops.distances import distances
 from ...ops.precision import at_least_float32
-
-#: gates of one block of queries, so few that they fit a core's cache
-_GATES_ON_CPU = 2**18
 
 
 class ContextualPositions(PositionMethod):
@@ -27,8 +22,8 @@ class ContextualPositions(PositionMethod):
         by default (scale=code; its --cope-nodiv is scale=paper); 64 positions and tables of every layer are unverified; the
         encoder (a table for each side) and cross-attention (gates from the key to the last source word) are our extension and
         experimental.
-    Cost: L largest d_h parameters a stack where heads share; logits of all positions for every query, two gathers, in blocks of
-        queries that the backward pass computes again, so that nothing but the scores is stored.
+    Cost: L largest d_h parameters a stack where heads share; logits of all positions for every query, two gathers and a sum
+        of the size of the scores a side.
     """
 
     @dataclass(frozen=True)
@@ -64,64 +59,20 @@ class ContextualPositions(PositionMethod):
         self.right_table = self.parameter_table(options.largest, dims.head_dim, share=options.share) if twice else None
 
     def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
+        scores, delta = at_least_float32(scores), distances(ctx.queries, ctx.keys).unsqueeze(1)  # [B or 1, 1, T, S]
+        gates = scores.sigmoid()
+        if ctx.key_padding is not None:
+            gates = gates.masked_fill(ctx.key_padding[:, None, None], 0.0)
+        left = torch.ones_like(delta, dtype=torch.bool) if ctx.cross else delta <= 0
+        found = _read(self._logits(self.table, q, ctx), _to_the_end(gates * left))
+        if self.right_table is not None:
+            found = found.where(left, _read(self._logits(self.right_table, q, ctx), (gates * (delta >= 0)).cumsum(-1)))
+        return scores + found
+
+    def _logits(self, table: Tensor, q: Tensor, ctx: AttentionContext) -> Tensor:
+        """Products of queries with all positions of a table, [B, H, T, largest]."""
         factor = ctx.scale if self.options.scale == "code" else 1.0
-        tables = [table for table in (self.table, self.right_table) if table is not None]
-        logits = [at_least_float32((q * factor) @ self.of_layer(table, ctx).to(q.dtype).mT) for table in tables]
-        # without hidden states and losses, which the graph of the backward pass must not hold
-        at = AttentionContext(ctx.queries, ctx.keys, causal=ctx.causal, cross=ctx.cross, key_padding=ctx.key_padding)
-        return _Interpolated.apply(at_least_float32(scores), at, *logits)
-
-
-class _Interpolated(torch.autograd.Function):
-    """Scores [B, H, T, S] plus the logits of positions, [B, H, T, largest] for each side, read where gates add up to.
-
-    Forwards and backwards in blocks of queries, whose gates and positions are not stored.
-    """
-
-    @staticmethod
-    def forward(ctx, scores: Tensor, at: AttentionContext, *logits: Tensor) -> Tensor:
-        ctx.at = at
-        ctx.save_for_backward(scores, *logits)
-        out = scores.clone()
-        for rows, seen in _blocks(scores, at):
-            out[:, :, rows, :seen] += _added(scores[:, :, rows, :seen], [x[:, :, rows] for x in logits], rows, at)
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, grad: Tensor):
-        scores, *logits = ctx.saved_tensors
-        grad_scores, grad_logits = grad.clone(), [torch.empty_like(x) for x in logits]
-        for rows, seen in _blocks(scores, ctx.at):
-            given = [x.detach().requires_grad_() for x in (scores[:, :, rows, :seen], *(x[:, :, rows] for x in logits))]
-            with torch.enable_grad():
-                added = _added(given[0], given[1:], rows, ctx.at)
-            found = torch.autograd.grad(added, given, grad[:, :, rows, :seen])
-            grad_scores[:, :, rows, :seen] += found[0]
-            for whole, part in zip(grad_logits, found[1:]):
-                whole[:, :, rows] = part
-        return grad_scores, None, *grad_logits
-
-
-def _blocks(scores: Tensor, at: AttentionContext) -> Iterator[tuple[slice, int]]:
-    """Blocks of queries, and the number of keys up to the last one that these may see."""
-    queries, keys = scores.shape[2:]
-    size = max(1, (_GATES_ON_CPU if scores.device.type == "cpu" else 2**26) * queries // max(1, scores.numel()))
-    for start in range(0, queries, size):
-        stop = min(start + size, queries)
-        yield slice(start, stop), stop if at.causal and queries == keys else keys
-
-
-def _added(scores: Tensor, logits: Sequence[Tensor], rows: slice, at: AttentionContext) -> Tensor:
-    """What positions add to the scores of some queries and the first keys."""
-    seen = scores.size(3)
-    delta = distances(Positions(at.queries.ids[:, rows]), Positions(at.keys.ids[:, :seen])).unsqueeze(1)  # [B or 1, 1, T, S]
-    gates = scores.sigmoid()
-    if at.key_padding is not None:
-        gates = gates.masked_fill(at.key_padding[:, None, None, :seen], 0.0)
-    left = torch.ones_like(delta, dtype=torch.bool) if at.cross else delta <= 0
-    found = _read(logits[0], _to_the_end(gates * left))
-    return found if len(logits) == 1 else torch.where(left, found, _read(logits[1], (gates * (delta >= 0)).cumsum(-1)))
+        return at_least_float32((q * factor) @ self.of_layer(table, ctx).to(q.dtype).mT)
 
 
 def _read(logits: Tensor, positions: Tensor) -> Tensor:

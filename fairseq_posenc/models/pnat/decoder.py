@@ -22,12 +22,14 @@ EncoderOut = dict[str, list[Tensor]]
 class Placement:
     """The decoder inputs of a batch and where they stand.
 
-    `scores` are those of the search, [B, T, T]; `read` is what the predictor's reader says of every input, [B, T, C].
+    `searched` is what the search has found, [B, T], by `scores` [B, T, T]; `read` is what the predictor's reader says of every
+    input, [B, T, C].
     """
 
     inputs: Tensor  # [B, T, C], in the order of the source
     inner: Tensor  # bool [B, T], true at the words that may move
     z: Tensor  # [B, T]
+    searched: Tensor | None = None
     scores: Tensor | None = None
     read: Tensor | None = None
 
@@ -51,6 +53,7 @@ class ParallelDecoder(Decoder):
         width = cfg.decoder.embed_dim
         self.bridge = BRIDGES[cfg.bridge]
         self.bridge_states = cfg.bridge_states
+        self.share_predicted = cfg.predicted_positions
         self.search, self.reader, self.head = None, reader, None
         if reader is not None:
             self.search = MATCHINGS[cfg.position_search]
@@ -84,7 +87,11 @@ class ParallelDecoder(Decoder):
         if target is None:
             return Placement(inputs, inner, self.head.positions(read, inner), read=read)
         scores = similarity(inputs, self.embed_tokens(target))
-        return Placement(inputs, inner, self.search(scores.detach(), inner), scores, read)
+        z = searched = self.search(scores.detach(), inner)
+        if self.training and self.share_predicted:
+            predicted = torch.rand(len(z), 1, device=z.device) < self.share_predicted
+            z = torch.where(predicted, self.head.positions(read.detach(), inner), searched)
+        return Placement(inputs, inner, z, searched, scores, read)
 
     def logits_at(self, placement: Placement, encoder_out: EncoderOut, tokens: Tensor) -> tuple[Tensor, dict[str, Any]]:
         """Logits of every target position, [B, T, V], and what the decoder says beside them."""

@@ -56,6 +56,9 @@ class PNATModel(PositionTransformer):
             help="non-autoregressive matching, autoregressive pointer, or relative classes (default: %(default)s)")  # fmt: skip
         add("--position-matching", choices=sorted(MATCHINGS), default="greedy",
             help="how the predictor `matching` makes a permutation (default: %(default)s)")  # fmt: skip
+        add("--predicted-positions", type=float, default=0.0, metavar="SHARE",
+            help="share of training sentences whose inputs stand at predicted positions and not at searched ones "
+            "(default: %(default)s)")  # fmt: skip
         add("--relative-classes", type=int, default=4, metavar="K",
             help="classes of the predictor `relative`, in each direction (default: %(default)s)")  # fmt: skip
         add("--predictor-layers", type=int, default=2, metavar="N", help="layers of the predictor (default: %(default)s)")
@@ -120,7 +123,7 @@ class PNATModel(PositionTransformer):
         return {name: term for name, term in terms.items() if term.get("factor", 1.0) > 0}  # the criterion divides by it
 
     def _position_terms(self, placement: Any) -> dict[str, dict]:
-        z, inner = placement.z, placement.inner
+        z, inner = placement.searched, placement.inner
         out, tgt, mask = self.decoder.head.terms(placement.read, z, inner)
         position = {"out": out, "tgt": tgt, "mask": mask, "factor": self.factors["position"]}
         if not self.training:
@@ -184,6 +187,8 @@ def _refuse_options(args: argparse.Namespace) -> None:
     for option, least in (("predictor_layers", 1), ("relative_classes", 1)):
         if getattr(args, option) < least:
             raise Refusal(f"--{option.replace('_', '-')} {getattr(args, option)} must be at least {least}")
+    if not 0 <= args.predicted_positions <= 1:
+        raise Refusal(f"--predicted-positions {args.predicted_positions} must be a share from 0 to 1")
     if not args.length_loss_weight:
         raise Refusal(f"{PNAT} must know how long its output is: --length-loss-weight must be above 0")
     for loss in LOSSES:

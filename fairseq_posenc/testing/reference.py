@@ -25,6 +25,7 @@ class Place:
     max_positions: int = 12
     padding_idx: int = 1
     layer: int = 0
+    layers: int = 1
     head: int = 0
     projections: dict[str, tuple] = dataclasses.field(default_factory=dict)
     query_ids: Sequence[Any] = ()  # the position of every column

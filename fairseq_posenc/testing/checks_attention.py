@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
-import pytest
 import torch
 from torch import Tensor, nn
 
-import fairseq_posenc as posenc
-from fairseq_posenc import spec as parsing
-from fairseq_posenc.core import AttentionContext, PositionError, Positions
-from fairseq_posenc.data.side import examples
-
+from .. import spec as parsing
+from ..attention import build_attention, multihead
+from ..core import AttentionContext, Positions
+from ..data.side import examples
 from .cases import SMALL, Case
-from .models import close
+from .models import close, refused
 
 
 def attention(case: Case, seed: int = 36) -> nn.Module:
     """An attention of its own with position parameters away from their start, in float64."""
     torch.manual_seed(seed)
     sizes = {"max_positions": 32, "relations": SMALL.relations}
-    built = posenc.build_attention(case.spec, SMALL.embed_dim, SMALL.num_heads, site=case.site, **sizes).double()
+    built = build_attention(case.spec, SMALL.embed_dim, SMALL.num_heads, site=case.site, **sizes).double()
     with torch.no_grad():
         for parameter in built.position.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.5)
@@ -61,11 +60,24 @@ def check_kernels(case: Case) -> None:
             if limited:
                 given["attn_mask"] = torch.randn(len(x), len(source), dtype=torch.float64)
             if limited and own_kernel:
-                with pytest.raises(PositionError, match="attn_mask"):
+                with refused("attn_mask"):
                     built(x, source, source, **given)
                 continue
             found = [_run(built, x, source, need_weights=asked, **given) for asked in (False, True)]
             close(found[0], found[1], 1e-9)
+
+
+def check_blocks(case: Case) -> None:
+    """Some queries at a time, as for long sentences, get what all get at once, with the same gradients."""
+    built = attention(case)
+    for side in (None, "right", "left"):
+        x, source = inputs(case)
+        given = {"key_padding_mask": None if side is None else padding(len(source), side), "need_weights": False}
+        whole = _run(built, x, source, **given)
+        for queries in (1, 3):
+            block = queries * 3 * SMALL.num_heads * len(source)
+            with mock.patch.multiple(multihead, _BLOCK_ON_CPU=block, _FEWEST_BLOCKS=0, _LONG=0):
+                close(_run(built, x, source, **given), whole, 1e-9)
 
 
 def _run(built: nn.Module, x: Tensor, source: Tensor, **given: Any) -> tuple[Tensor, ...]:
@@ -178,7 +190,7 @@ def check_scores(case: Case) -> None:
     x, source = inputs(case)
     keys = x if case.site != "cross" else source
     if built.positions.uses("attend", 0):
-        with pytest.raises(PositionError, match="kernel of its own"):
+        with refused("kernel of its own"):
             built.scores(x, keys)
         return
     given = side_inputs(built, padding(len(keys), "right") & False)

@@ -14,11 +14,10 @@ from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from torch import Tensor, nn
 
-import fairseq_posenc.plugin  # noqa: F401  registers the architectures
-from fairseq_posenc.core import Positions, Sentence
-from fairseq_posenc.data.side import examples
-from fairseq_posenc.models.transformer.model import PositionTransformer
-
+from .. import plugin  # noqa: F401  registers the architectures
+from ..core import PositionError, Positions, Sentence
+from ..data.side import examples
+from ..models.transformer.model import PositionTransformer
 from .cases import SMALL, Case
 
 PAD = SMALL.padding_idx
@@ -167,6 +166,17 @@ def differ(actual: Tensor, expected: Tensor, why: str, tolerance: float = 1e-4) 
     """Some element differs by more than rounding."""
     largest = (actual - expected).abs().max().item()
     assert largest > tolerance, f"{why}: the largest difference is {largest}"
+
+
+@contextlib.contextmanager
+def refused(words: str) -> Iterator[None]:
+    """What is inside raises a PositionError that has these words."""
+    try:
+        yield
+    except PositionError as error:
+        assert words in str(error), error
+        return
+    raise AssertionError(f"nothing is refused with {words!r}")
 
 
 @functools.cache

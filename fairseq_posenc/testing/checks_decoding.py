@@ -7,8 +7,7 @@ from typing import Any, Optional
 import torch
 from torch import Tensor
 
-from fairseq_posenc.core import AttentionContext, PositionMethod, Positions
-
+from ..core import AttentionContext, PositionMethod, Positions
 from .cases import Case
 from .models import FIRST, LAST, batch, build_for, close, differ, encode, fixed, logits, sentences
 
@@ -85,6 +84,11 @@ def check_incremental(case: Case, beam: int = 1, **changes: Any) -> None:
 def check_beams(case: Case) -> None:
     """As check_incremental, where the beams of a sentence share the keys of the source."""
     check_incremental(case, beam=2)
+
+
+def check_tied_layers(case: Case) -> None:
+    """As check_incremental, where all layers of a stack are one."""
+    check_incremental(case, tie_encoder_layers=True, tie_decoder_layers=True)
 
 
 def check_causality(case: Case) -> None:

@@ -1,0 +1,178 @@
+"""Archives that are known by their checksums: from several addresses, a mirror or a folder, and read as streams.
+
+A mirror or folder in place of the public addresses has the files at the paths of these, as in MIRROR/wmt13/NAME.tgz. The
+checksums that this version knows hold for whatever is found there, unless the caller gives others.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import sys
+import tarfile
+import urllib.parse
+import urllib.request
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..core import PositionError
+from ..files import digest
+from .download import CHUNK, download, read_sums
+
+_ALGORITHMS = {32: "md5", 64: "sha256"}  # by the length of a checksum
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A file at one of several addresses, the first of which names it; `checksum` is a sha256, or an md5 where that is all."""
+
+    addresses: tuple[str, ...]
+    checksum: str
+    size: int = 0  # in bytes, 0 where nobody says it
+
+    @property
+    def place(self) -> str:
+        """Its path at its home, without the host: base names repeat over the years."""
+        return urllib.parse.urlsplit(self.addresses[0]).path.lstrip("/")
+
+    @property
+    def name(self) -> str:
+        return self.place.rsplit("/", 1)[-1]
+
+
+@dataclass(frozen=True)
+class Store:
+    """Where archives come from, and the folder in which downloads are kept by their address."""
+
+    downloads: Path
+    origin: str = ""  # a mirror or a folder in place of the archives' addresses
+    checksums: Path | None = None  # in the format of sha256sum, by the path at the origin; in place of those known here
+    pause: float = 1.0
+
+    def get(self, archives: Iterable[Archive]) -> dict[Archive, Path]:
+        """The archives as files here, each with the checksum that it must have; raises PositionError before any lack of room."""
+        archives = tuple(archives)
+        folder = self._folder()
+        if folder is None:
+            missing = [archive for archive in archives if not self._path(archive).is_file()]
+            require_room(self.downloads, sum(archive.size for archive in missing), "the downloads")
+        return {archive: self._from_folder(archive, folder) if folder else self._download(archive) for archive in archives}
+
+    def expected(self, archive: Archive) -> str:
+        if self.checksums is None:
+            return archive.checksum
+        if not self.checksums.is_file():
+            raise PositionError(
+                f"{self.checksums} is no file; give one as sha256sum writes it, with paths such as {archive.place}"
+            )
+        found = read_sums(self.checksums, str(self.checksums)).get(archive.place)
+        if found is None:
+            raise PositionError(f"{self.checksums} lists no {archive.place}")
+        return found
+
+    def _folder(self) -> Path | None:
+        scheme, _, path, *_ = urllib.parse.urlsplit(self.origin)
+        if not self.origin or scheme in ("http", "https"):
+            return None
+        folder = Path(urllib.request.url2pathname(path) if scheme == "file" else self.origin)
+        if not folder.is_dir():
+            raise PositionError(f"{self.origin} is no folder; name one, or an address with http:// or https://")
+        return folder
+
+    def _from_folder(self, archive: Archive, folder: Path) -> Path:
+        path = folder / archive.place
+        if not path.is_file():
+            raise PositionError(f"{path} is missing; the folder has the files at the paths of their addresses")
+        wrong = self._difference(archive, path)
+        if wrong:
+            raise PositionError(f"{path} is not as expected: {wrong}")
+        return path
+
+    def _path(self, archive: Archive) -> Path:
+        host = urllib.parse.urlsplit(self.origin or archive.addresses[0]).netloc
+        return self.downloads / host.replace(":", "_") / archive.place
+
+    def _addresses(self, archive: Archive) -> tuple[str, ...]:
+        return (f"{self.origin.rstrip('/')}/{archive.place}",) if self.origin else archive.addresses
+
+    def _download(self, archive: Archive) -> Path:
+        path = self._path(archive)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.with_name(path.name + ".lock").open("a") as lock:  # another recipe may want the same archive
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if path.is_file() and not self._difference(archive, path):
+                return path
+            failures = []
+            for address in self._addresses(archive):
+                print(f"{address}{f': {archive.size / 1e6:,.0f} MB' if archive.size else ''}", flush=True)
+                try:
+                    wrong = self._difference(archive, path) if download(address, path, self.pause) else "there is no such file"
+                except PositionError as error:
+                    if "cannot be written" in str(error):
+                        raise
+                    wrong = str(error).removeprefix(f"{address} ")
+                if not wrong:
+                    return path
+                path.unlink(missing_ok=True)
+                failures.append(f"{address}: {wrong}")
+                print(failures[-1], file=sys.stderr, flush=True)
+        raise PositionError(
+            f"{archive.name} was found nowhere as expected ({'; '.join(failures)}); give DATA_FROM a mirror or a folder"
+        )
+
+    def _difference(self, archive: Archive, path: Path) -> str:
+        """What is not as expected of a file, or nothing."""
+        expected = self.expected(archive)
+        if self.checksums is None and archive.size and path.stat().st_size != archive.size:
+            return f"it has {path.stat().st_size:,} bytes and should have {archive.size:,}"
+        algorithm = _ALGORITHMS[len(expected)]
+        found = digest(path, algorithm)
+        return "" if found == expected else f"its {algorithm} is {found} and should be {expected}"
+
+
+def require_room(folder: Path, need: int, what: str) -> None:
+    """Raises PositionError where the disk has less room than `need` bytes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    room = shutil.disk_usage(folder).free
+    if need > room:
+        raise PositionError(
+            f"{folder} has room for {room / 1e9:.1f} GB, and {what} need {need / 1e9:.1f} GB; make room or take another folder"
+        )
+
+
+def extract(archive: Path, wanted: Mapping[str, Path]) -> None:
+    """Copies members of a tar archive, by name, to the given files; what is not wanted is passed over, and nothing else written.
+
+    Raises PositionError for a damaged archive, and for one that lacks a wanted member.
+    """
+    missing = dict(wanted)
+    if not missing:
+        return
+    try:
+        with tarfile.open(archive, mode="r|*") as members:
+            for member in members:
+                target = missing.get(member.name.removeprefix("./"))
+                if target is None or not member.isfile():
+                    continue
+                _copy(members.extractfile(member), target)
+                del missing[member.name.removeprefix("./")]
+                if not missing:
+                    return
+    except (tarfile.TarError, EOFError, zlib.error) as error:
+        raise PositionError(f"{archive} is damaged ({error}); remove it and run the command again") from None
+    except OSError as error:
+        if error.errno is None:  # gzip's way to say that it is none
+            raise PositionError(f"{archive} is damaged ({error}); remove it and run the command again") from None
+        raise PositionError(f"{next(iter(missing.values())).parent} cannot be written: {error.strerror}") from None
+    raise PositionError(f"{archive} has no {' and no '.join(missing)}")
+
+
+def _copy(source, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(target.name + ".part")
+    with part.open("wb") as file:
+        shutil.copyfileobj(source, file, CHUNK)
+    os.replace(part, target)

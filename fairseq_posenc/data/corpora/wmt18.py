@@ -1,0 +1,360 @@
+"""WMT18 between English and German or Czech as raw text: Europarl v7, CommonCrawl, News Commentary v13, and the news tests.
+
+Everything is read and written as streams. A sentence ends at a line feed alone, and white space inside it becomes single blanks:
+fairseq-preprocess takes a carriage return for the end of a sentence.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import hashlib
+import re
+import shutil
+import tarfile
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional
+
+from ...core import PositionError
+from ...files import replace_file
+from ..archives import Archive, Store, extract, require_room
+
+#: sentences in the other language and in English; None is not UTF-8
+Pairs = Iterator[tuple[Optional[str], Optional[str]]]
+
+_STATMT = "http://www.statmt.org/wmt13/"
+_STATMT18 = "http://data.statmt.org/wmt18/translation-task/"
+_HUB13 = "https://huggingface.co/datasets/wmt/wmt13/resolve/main/"
+_HUB18 = "https://huggingface.co/datasets/wmt/wmt18-data/resolve/main/translation-task/"
+_PARACRAWL = "https://s3.amazonaws.com/web-language-models/paracrawl/release1/paracrawl-release1.en-{}.zipporah0-dedup-clean.tgz"
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Parallel training text: its archive for every other language, and its member for a language."""
+
+    name: str
+    archives: dict[str, Archive]
+    member: str
+
+    def members(self, other: str) -> dict[str, str]:
+        """Language -> member."""
+        return {language: self.member.format(other=other, language=language) for language in (other, "en")}
+
+
+def _for_both(archive: Archive) -> dict[str, Archive]:
+    return {"de": archive, "cs": archive}
+
+
+#: what the translation experiments of Chen et al. (2021) are trained on
+CORPORA = (
+    Corpus(
+        "europarl",
+        _for_both(
+            Archive(
+                tuple(home + "training-parallel-europarl-v7.tgz" for home in (_STATMT, _HUB13)),
+                "0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7",
+                657_632_379,
+            )
+        ),
+        "training/europarl-v7.{other}-en.{language}",
+    ),
+    Corpus(
+        "commoncrawl",
+        _for_both(
+            Archive(
+                tuple(home + "training-parallel-commoncrawl.tgz" for home in (_STATMT, _HUB13)),
+                "c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5",
+                918_311_367,
+            )
+        ),
+        "commoncrawl.{other}-en.{language}",
+    ),
+    Corpus(
+        "news_commentary",
+        _for_both(
+            Archive(
+                tuple(home + "training-parallel-nc-v13.tgz" for home in (_STATMT18, _HUB18)),
+                "17992b7e919cfb754c60f4e754148bc23b80706ad0ed7b34150831a554b40c91",
+                113_157_482,
+            )
+        ),
+        "training-parallel-nc-v13/news-commentary-v13.{other}-en.{language}",
+    ),
+)
+#: more of WMT18's constrained data, by the name of its option
+MORE = {
+    "rapid": Corpus(
+        "rapid",
+        {
+            "de": Archive(
+                tuple(home + "rapid2016.tgz" for home in (_STATMT18, _HUB18)),
+                "41557dd5d8f0ed3a6d98bce3b798b1a9d3b68361eb99d902329ddbb943a6b55a",
+                161_050_516,
+            )
+        },
+        "rapid2016.{other}-en.{language}",
+    ),
+    "paracrawl": Corpus(
+        "paracrawl",
+        {
+            "de": Archive(
+                (_PARACRAWL.format("de"),), "435ce65e26ed2d44dd0d627f0b558d25bfe31d9ccb35caef050938745c23ea8c", 1_918_708_277
+            ),
+            "cs": Archive(
+                (_PARACRAWL.format("cs"),), "221f88bac9f48ed6ef94bad5490890066f508be00e8f102cf19edf2a1413c350", 299_052_360
+            ),
+        },
+        "paracrawl-release1.en-{other}.zipporah0-dedup-clean.{language}",
+    ),
+}
+DEV = Archive(
+    ("http://data.statmt.org/wmt17/translation-task/dev.tgz",), "9d5ff04a28496b7796904ea65e50e3837bab14dbdca88b1e063105f17513dca9"
+)
+TEST = Archive((_STATMT18.replace("http:", "https:") + "test.tgz",), "f996c245ecffea23d0006fa4c34e9064")
+
+#: what others count in the public files for German: lines of a corpus, and pairs of all three without an empty side
+KNOWN_LINES = {"europarl": 1_920_209, "commoncrawl": 2_399_123}
+KNOWN_PAIRS = 4_592_289
+
+#: bytes of text, subwords and binary data for a byte of the archives
+_GROWTH = 2.2
+
+VALID = "newstest2013"
+TESTED = "newstest2018"
+
+
+# --- reading ---
+
+
+def lines(path: Path) -> Iterator[str | None]:
+    """The lines of a file, ended by line feeds alone, with single blanks; None for one that is not UTF-8."""
+    with path.open("rb") as file:
+        for line in file:
+            try:
+                yield " ".join(line.decode("utf-8").split())
+            except UnicodeDecodeError:
+                yield None
+
+
+def parallel(paths: dict[str, Path], other: str) -> Pairs:
+    """The pairs of two files; raises PositionError where one ends before the other."""
+    ends = object()
+    sides = [lines(paths[language]) for language in (other, "en")]
+    for number in range(1 << 62):
+        one, two = (next(side, ends) for side in sides)
+        if one is ends and two is ends:
+            return
+        if one is ends or two is ends:
+            shorter, longer = (other, "en") if one is ends else ("en", other)
+            raise PositionError(f"{paths[shorter]} has {number:,} lines and {paths[longer].name} has more; they are not parallel")
+        yield one, two
+
+
+def sgm(path: Path) -> list[str]:
+    """The segments of a test in the news tasks' SGML, as sacreBLEU reads them: entities stay as they are."""
+    with path.open(encoding="utf-8") as file:
+        try:
+            found = [line for line in file if line.startswith("<seg ")]
+        except UnicodeDecodeError as error:
+            raise PositionError(f"{path} is no UTF-8 text, from byte {error.start}") from None
+    return [" ".join(re.sub(r"<seg.*?>(.*)</seg>.*?", r"\1", line).split()) for line in found]
+
+
+def czeng(folder: Path) -> Pairs:
+    """CzEng from the user's own tar files of gzipped lines: id, score, Czech, English; without the blocks that 1.7 leaves out."""
+    archives = sorted(folder.glob("*.tar"))
+    if not archives:
+        raise PositionError(f"{folder} holds no .tar of CzEng; register at https://ufal.mff.cuni.cz/czeng and name the folder")
+    script = folder / "convert_czeng16_to_17.pl"
+    listed = re.search(r"qw\{([\s\d]*)\}", script.read_text(encoding="utf-8")) if script.is_file() else None
+    bad = set(listed[1].split()) if listed else set()
+    for archive in archives:
+        try:
+            with tarfile.open(archive, mode="r|") as members:
+                for member in members:
+                    if re.fullmatch(r"(.*/)?\d\dtrain\.gz", member.name) and member.isfile():
+                        yield from _czeng_pairs(members.extractfile(member), bad)
+        except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise PositionError(f"{archive} is damaged: {error}") from None
+
+
+def _czeng_pairs(member, bad: set[str]) -> Pairs:
+    for line in gzip.GzipFile(fileobj=member):
+        fields = line.rstrip(b"\n").split(b"\t")
+        block = re.match(rb"[^-]+-b(\d+)-\d\d[tde]", fields[0])
+        if len(fields) != 4 or (block and block[1].decode() in bad):
+            continue
+        try:
+            yield " ".join(fields[2].decode("utf-8").split()), " ".join(fields[3].decode("utf-8").split())
+        except UnicodeDecodeError:
+            yield None, None
+
+
+# --- cleaning ---
+
+
+class Cleaning:
+    """Says of every pair whether it stays, and counts why others do not.
+
+    "none" leaves out pairs of which a side is empty or is not UTF-8, as Tensor2Tensor does; "basic" also those with control
+    characters, with more than 250 words, with more than 1.5 times the words of the other side, with equal sides, and repetitions.
+    """
+
+    _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ufffd]")
+
+    def __init__(self, how: str):
+        self.basic = how == "basic"
+        self.seen: Counter[str] = Counter()  # pairs of each corpus
+        self.left_out: Counter[str] = Counter()  # by reason
+        self._hashes: set[bytes] = set()
+
+    def __call__(self, corpus: str, one: str | None, two: str | None) -> bool:
+        self.seen[corpus] += 1
+        reason = self._reason(one, two)
+        if reason:
+            self.left_out[reason] += 1
+        return not reason
+
+    def _reason(self, one: str | None, two: str | None) -> str:
+        if one is None or two is None:
+            return "not UTF-8"
+        if not one or not two:
+            return "empty"
+        if not self.basic:
+            return ""
+        if self._CONTROL.search(one) or self._CONTROL.search(two):
+            return "control characters"
+        counts = sorted((one.count(" ") + 1, two.count(" ") + 1))
+        if counts[1] > 250:
+            return "more than 250 words"
+        if counts[1] > 1.5 * counts[0]:
+            return "other length"
+        if one == two:
+            return "equal sides"
+        key = hashlib.blake2b(f"{one}\n{two}".encode(), digest_size=8).digest()
+        if key in self._hashes:
+            return "repeated"
+        self._hashes.add(key)
+        return ""
+
+
+# --- the command ---
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "WMT18 as raw text, for both directions: FOLDER/{train,valid}.LANGUAGE, FOLDER/newstest2018.SOURCE-TARGET.LANGUAGE, "
+        "and the name of the data in FOLDER/corpus.txt."
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--other", choices=("de", "cs"), default="de", help="the language beside English (default: %(default)s)")
+    parser.add_argument("--from", dest="origin", default="", metavar="PLACE", help="a folder or mirror, not the public homes")
+    parser.add_argument("--downloads", type=Path, help="where archives are kept (default: FOLDER/downloads)")
+    parser.add_argument("--checksums", type=Path, metavar="FILE", help="of the files at PLACE, in place of the public files'")
+    parser.add_argument("--clean", choices=("none", "basic"), default="none", help="what is left out (default: %(default)s)")
+    for name in MORE:
+        parser.add_argument(f"--{name}", action="store_true", help="train on this as well")
+    parser.add_argument("--czeng", type=Path, metavar="FOLDER", help="train on the CzEng in this folder as well")
+
+
+def run(args: argparse.Namespace) -> int:
+    corpora = [*CORPORA, *(corpus for name, corpus in MORE.items() if getattr(args, name))]
+    for corpus in corpora:
+        if args.other not in corpus.archives:
+            raise PositionError(f"{corpus.name} has no {args.other}; it has {' and '.join(corpus.archives)}")
+    if args.czeng and args.other != "cs":
+        raise PositionError("CzEng is Czech and English; leave --czeng out, or take --other cs")
+    store = Store(args.downloads or args.folder / "downloads", args.origin, args.checksums)
+    wanted = {corpus.archives[args.other]: corpus.members(args.other) for corpus in corpora}
+    wanted[DEV] = {language: f"dev/{VALID}.{language}" for language in (args.other, "en")}
+    wanted[TEST] = {member: f"test/{member}" for member in _test_members(args.other)}
+    archives = store.get(wanted)
+    require_room(args.folder, int(_GROWTH * sum(path.stat().st_size for path in archives.values())), "text and binary data")
+    raw = args.folder / "raw"
+    for archive, path in archives.items():
+        print(f"{path}: unpacking", flush=True)
+        extract(path, {member: raw / member for member in wanted[archive].values() if not (raw / member).is_file()})
+    pairs: dict[str, Pairs] = {
+        corpus.name: parallel({language: raw / member for language, member in corpus.members(args.other).items()}, args.other)
+        for corpus in corpora
+    }
+    if args.czeng:
+        pairs["czeng"] = czeng(args.czeng)
+    cleaning = Cleaning(args.clean)
+    kept = write_train(args.folder, args.other, pairs, cleaning)
+    write_news(args.folder, args.other, raw)
+    name = f"WMT18 en-{args.other}: {', '.join(pairs)}"
+    name += f"; {args.clean} cleaning" if args.clean != "none" else ""
+    name += f"; unknown data of {args.origin}" if args.checksums else ""
+    (args.folder / "corpus.txt").write_text(f"{name}\n", encoding="utf-8")
+    if not args.checksums and args.other == "de":
+        _compare(args.folder, cleaning, kept)
+    shutil.rmtree(raw)
+    return 0
+
+
+def _test_members(other: str) -> list[str]:
+    """Of both directions: what is translated, and the reference."""
+    directions = (("en", other), (other, "en"))
+    return [
+        f"{TESTED}-{one}{two}-{side}.{language}.sgm" for one, two in directions for side, language in (("src", one), ("ref", two))
+    ]
+
+
+def write_train(folder: Path, other: str, corpora: Mapping[str, Pairs], keep: Cleaning) -> dict[str, int]:
+    """FOLDER/train.LANGUAGE, one corpus after another; returns how many pairs of each stay."""
+    kept: dict[str, int] = {}
+
+    def write(first: Path, second: Path) -> None:
+        with open(first, "wb") as left, open(second, "wb") as right:
+            for name, pairs in corpora.items():
+                kept[name] = 0
+                for one, two in pairs:
+                    if keep(name, one, two):
+                        left.write(f"{one}\n".encode())
+                        right.write(f"{two}\n".encode())
+                        kept[name] += 1
+                print(f"{folder}: {name}: {kept[name]:,} of {keep.seen[name]:,} sentence pairs", flush=True)
+
+    one, two = folder / f"train.{other}", folder / "train.en"
+    replace_file(one, lambda first: replace_file(two, lambda second: write(first, second)))
+    if keep.left_out:
+        print(f"{folder}: left out: {', '.join(f'{count:,} {reason}' for reason, count in keep.left_out.items())}", flush=True)
+    return kept
+
+
+def write_news(folder: Path, other: str, raw: Path) -> None:
+    """The validation part and both tests; every line stays."""
+    parts = {f"valid.{language}": list(lines(raw / f"dev/{VALID}.{language}")) for language in (other, "en")}
+    for one, two in (("en", other), (other, "en")):
+        for side, language in (("src", one), ("ref", two)):
+            name = f"{TESTED}-{one}{two}-{side}.{language}.sgm"
+            parts[f"{TESTED}.{one}-{two}.{language}"] = sgm(raw / "test" / name)
+    names = list(parts)
+    for first, second in zip(names[::2], names[1::2]):
+        if len(parts[first]) != len(parts[second]):
+            raise PositionError(
+                f"{first} has {len(parts[first]):,} lines and {second} has {len(parts[second]):,}; they are not parallel"
+            )
+        for name in (first, second):
+            if not all(parts[name]):
+                number = next(number for number, line in enumerate(parts[name], 1) if not line)
+                raise PositionError(f"{name}, line {number}: it is {'empty' if parts[name][number - 1] == '' else 'not UTF-8'}")
+    for name, text in parts.items():
+        (folder / name).write_bytes("".join(f"{line}\n" for line in text).encode())
+    print(f"{folder}: {', '.join(f'{name} {len(parts[name]):,}' for name in names[::2])} sentence pairs", flush=True)
+
+
+def _compare(folder: Path, cleaning: Cleaning, kept: Mapping[str, int]) -> None:
+    """Says where the public files do not hold what others have counted in them."""
+    counts = [(f"{name} has", cleaning.seen[name], "lines", known) for name, known in KNOWN_LINES.items()]
+    if not cleaning.basic:
+        counts.append(("the three corpora have", sum(kept[corpus.name] for corpus in CORPORA), "pairs", KNOWN_PAIRS))
+    for subject, found, unit, known in counts:
+        if found != known:
+            print(f"{folder}: {subject} {found:,} {unit}; others count {known:,}", flush=True)

@@ -1,0 +1,109 @@
+"""Which specs the contract is tested on: every method at every site of its card, and with every option flipped.
+
+A new method is tested by this enumeration alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import typing
+from typing import Callable, Optional
+
+from .. import registry
+from .. import spec as parsing
+from ..core import Dims, PositionError, PositionMethod
+from ..core.hooks import OUTSIDE_ATTENTION
+from ..data.side.examples import RELATIONS
+
+SMALL = Dims(embed_dim=16, num_heads=4, num_layers=2, max_positions=64, max_key_positions=64, vocab_size=20, relations=RELATIONS)
+
+
+class NotApplicable(Exception):
+    """Says why a check has nothing to say about a case."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A spec at one site; `side` makes the side inputs of one source sentence, where a probe reads any that are of no file."""
+
+    spec: str
+    site: str
+    side: Optional[Callable] = None
+
+    def __str__(self) -> str:
+        return f"{self.spec}@{self.site}"
+
+    @property
+    def name(self) -> str:
+        return parsing.parse(self.spec).methods[0].name
+
+    @property
+    def card(self):
+        return registry.card(self.name)
+
+    def method(self, dims: Dims = SMALL) -> PositionMethod:
+        return parsing.build(self.spec, dims.at(self.site), self.site)[0]
+
+
+def builds(spec: str, site: str) -> bool:
+    try:
+        parsing.build(spec, SMALL.at(site), site)
+    except PositionError:
+        return False
+    return True
+
+
+def _only_positions(spec: str, site: str) -> bool:
+    return builds(spec, site) and parsing.build(spec, SMALL.at(site), site)[0].hooks == {"positions"}
+
+
+@functools.cache
+def specs(name: str, site: str) -> list[str]:
+    """The default, every option flipped alone, and in pairs where a flip is refused alone.
+
+    The default is never left out: if it cannot be built, its tests fail. What only changes positions for other methods does
+    nothing alone; test_positions.py has it beside others.
+    """
+    flips = [flip for flip in _flips(name) if not _only_positions(f"{name}:{flip}", site)]
+    alone = {flip: builds(f"{name}:{flip}", site) for flip in flips}
+    pairs = [f"{name}:{flip},{other}" for flip in flips if not alone[flip] for other in flips]
+    return [name, *(f"{name}:{flip}" for flip in flips if alone[flip]), *(pair for pair in pairs if builds(pair, site))]
+
+
+def _flips(name: str) -> list[str]:
+    """option=value for every other choice, every other truth value, and every integer near its minimum."""
+    options = registry.declaration(name).options
+    hints = typing.get_type_hints(options)
+    found = []
+    for field in dataclasses.fields(options):
+        if field.name != "layers":
+            found += [f"{field.name}={value}" for value in _others(hints[field.name], field)]
+    return found
+
+
+def _others(hint: typing.Any, field: dataclasses.Field) -> list[str]:
+    if typing.get_origin(hint) is typing.Literal:
+        return [str(choice) for choice in typing.get_args(hint) if choice != field.default]
+    if hint is bool:
+        return ["false" if field.default else "true"]
+    if hint is int or int in typing.get_args(hint):  # small tables: even a short sentence reaches their ends
+        return [str((field.metadata["minimum"] or 0) + 2)]
+    return []
+
+
+@functools.cache
+def defaults() -> list[Case]:
+    """Every method as it is, at every site of its card."""
+    return [Case(name, site) for name in registry.names() for site in registry.card(name).all_sites]
+
+
+@functools.cache
+def all_cases() -> list[Case]:
+    """Every method with every option flipped, at every site of its card."""
+    return [Case(spec, case.site) for case in defaults() for spec in specs(case.name, case.site)]
+
+
+def standalone(case: Case) -> bool:
+    """Whether an attention alone can serve it: nothing of it acts on hidden states outside of attention."""
+    return not any(method.hooks & OUTSIDE_ATTENTION for method in parsing.build(case.spec, SMALL.at(case.site), case.site))

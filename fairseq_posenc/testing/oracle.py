@@ -1,0 +1,235 @@
+"""Attentions with random parameters beside the loops of their oracle."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import torch
+
+from .. import spec as parsing
+from ..attention.positional import PositionalAttention
+from ..attention.site_positions import SitePositions
+from ..core import AttentionContext, Dims, Positions, Sentence, SideInputs
+from ..core.side import declared_by
+from ..data.side import examples
+from ..registry import card
+from . import reference
+from .reference import Oracle, Place
+
+WIDTH, HEADS, MAX_POSITIONS = 16, 4, 12
+#: words of the sentences of a batch, and sentences of one where positions are given
+LENGTHS, BATCH = [5, 3, 1], 2
+
+
+def spec_of(name: str, options: dict) -> str:
+    texts = {True: "true", False: "false"}
+    pairs = [f"{key}={texts[value] if isinstance(value, bool) else value}" for key, value in options.items()]
+    return name + (":" + ",".join(pairs) if pairs else "")
+
+
+def randomise(module: torch.nn.Module) -> torch.nn.Module:
+    """float64, evaluation, and no parameter left at an initial value that could hide a mistake."""
+    module.double().eval()
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            parameter.copy_(torch.randn_like(parameter))
+            if name.split(".")[-2:-1] in (["q_proj"], ["k_proj"], ["v_proj"], ["out_proj"], ["query_proj"], ["key_proj"]):
+                parameter.div_(WIDTH**0.5)  # a softmax that is saturated would hide mistakes
+    return module
+
+
+def attention_of(oracle: Oracle, options: dict, site: str, seed: int = 0):
+    """-> an attention with random parameters, its place and its projections in numpy.
+
+    `build_attention` refuses methods that act outside of attention too; here their part in attention is compared.
+    """
+    torch.manual_seed(seed)
+    dims = Dims(WIDTH, HEADS, 1, MAX_POSITIONS, MAX_POSITIONS, relations=examples.RELATIONS).at(site)
+    methods = parsing.build(spec_of(oracle.name, options), dims, site)
+    attn = randomise(PositionalAttention(SitePositions(methods, dims, site), dropout=0.0))
+    return attn, place_of(attn.position, oracle, options, site), projections_of(attn)
+
+
+def place_of(method: torch.nn.Module, oracle: Oracle, options: dict, site: str, **changes) -> Place:
+    parameters = {name: parameter.detach().numpy() for name, parameter in method.named_parameters()}
+    return Place(
+        site,
+        HEADS,
+        {**oracle.defaults, **options},
+        parameters,
+        **{"max_positions": MAX_POSITIONS, "layers": method.dims.num_layers, **changes},
+    )
+
+
+def projections_of(attn: torch.nn.Module) -> dict:
+    """{"q": (weight, bias), ...} of those that the attention has."""
+    found = {name: getattr(attn, f"{name}_proj", None) for name in ("q", "k", "v", "out")}
+    return {name: (x.weight.detach().numpy(), x.bias.detach().numpy()) for name, x in found.items() if x is not None}
+
+
+def reads_sentences(oracle: Oracle) -> bool:
+    """Whether the method reads the structure of a sentence."""
+    return any(side.files for side in card(oracle.name).side_inputs)
+
+
+def sentences_of(oracle: Oracle, lengths: list) -> list[Sentence]:
+    """A random tree for every sentence, where the method reads any."""
+    return [examples.random_sentence(range(length)) for length in lengths] if reads_sentences(oracle) else []
+
+
+def side_inputs_of(methods, sentences: list, length: int, padding: str = "right") -> dict[str, torch.Tensor]:
+    """What the methods read of these sentences, or of one in place of all where the structure of none is read."""
+    return examples.side_inputs(methods, sentences or [examples.random_sentence(range(length))], length, padding == "left")
+
+
+def with_side(ctx: AttentionContext, method, oracle: Oracle, sentences: list, padding="right", rows=2) -> AttentionContext:
+    """The context with what a method prepares, and the side inputs that it reads: made of sentences, or as the oracle says."""
+    given = side_inputs_of([method], sentences, ctx.keys.ids.size(1), padding)
+    for name in oracle.side(0):
+        given[name] = torch.tensor([oracle.side(row)[name] for row in range(rows)])
+    ctx = ctx.replace(side=SideInputs(given, declared_by([method.card])))
+    return ctx.replace(prepared={method: method.prepare(ctx)}) if "prepare" in method.hooks else ctx
+
+
+def padding_mask(lengths: list, side: str) -> torch.Tensor:
+    """bool [B, S], True at padding."""
+    longest = max(lengths)
+    rows = [[True] * (longest - n) + [False] * n if side == "left" else [False] * n + [True] * (longest - n) for n in lengths]
+    return torch.tensor(rows)
+
+
+def assert_close(ours: torch.Tensor, reference: np.ndarray, atol: float) -> None:
+    """Equal wherever the reference says anything."""
+    known = ~np.isnan(reference)
+    assert known.any()
+    np.testing.assert_allclose(ours.detach().numpy()[known], reference[known], rtol=0, atol=atol)
+
+
+def compare_output(oracle: Oracle, options: dict, site: str, padding: str) -> None:
+    """Outputs and weights of a batch padded on one side, or of a sentence alone where padding is "none"."""
+    attn, place, projections = attention_of(oracle, options, site)
+    lengths = LENGTHS if padding != "none" else LENGTHS[:1]
+    mask = padding_mask(lengths, padding)
+    key = torch.randn(len(lengths), max(lengths), WIDTH, dtype=torch.double)
+    query, value = (torch.randn(len(lengths), 4, WIDTH).double(), torch.randn_like(key)) if site == "cross" else (key, key)
+    sentences = sentences_of(oracle, lengths)
+    place = dataclasses.replace(place, sentences=sentences)
+    side = side_inputs_of(attn.positions.methods, sentences, max(lengths), padding)
+    expected, weights = reference.attention(oracle, place, projections, *(x.numpy() for x in (query, key, value, mask)))
+    for need_weights in (True, False):
+        given = None if padding == "none" else mask
+        inputs = (x.transpose(0, 1) for x in (query, key, value))
+        out, ours = attn(*inputs, key_padding_mask=given, need_weights=need_weights, side_inputs=side)
+        assert_close(out.transpose(0, 1), expected, oracle.atol)
+        if need_weights and oracle.head is None and oracle.output is None:
+            assert_close(ours, weights, oracle.atol)
+
+
+def compare_scores(oracle: Oracle, options: dict, site: str, ids: Sequence[np.ndarray], given: Iterable[torch.Tensor]) -> None:
+    """Bare scores of queries and keys at these positions; `given` are those that are not counted."""
+    attn, place, projections = attention_of(oracle, options, site, seed=1)
+    query, key = (torch.randn(x.shape[-1], BATCH, WIDTH, dtype=torch.double) for x in ids)
+    sentences = sentences_of(oracle, [len(key)] * BATCH)
+    place = dataclasses.replace(place, sentences=sentences)
+    expected = reference.scores(
+        oracle,
+        place,
+        projections,
+        *(x.transpose(0, 1).numpy() for x in (query, key)),
+        *(np.broadcast_to(x, (BATCH, x.shape[-1])) for x in ids),
+    )
+    side = side_inputs_of(attn.positions.methods, sentences, len(key))
+    assert_close(attn.scores(query, key, *given, side_inputs=side), expected, oracle.atol)
+
+
+# -- what enters with the embeddings or before a layer -------------------------------------------------------------------
+
+_LAYERS, _INPUT_LENGTHS = 3, [6, 4, 1]
+#: of the dictionary, after its padding symbol; </s> begins what the decoder reads
+WORDS = ["</s>", "a", "bc@@", "def", "ghij@@"]
+
+
+def counts_words(oracle) -> bool:
+    """Whether the words are given to the method: segments would end at some."""
+    return bool(card(oracle.name).side_inputs)
+
+
+def build(oracle, options, site, padding_idx=1):
+    torch.manual_seed(3)
+    counted = {word: padding_idx + 1 + number for number, word in enumerate(WORDS)}
+    words = counted if counts_words(oracle) else {"</s>": 2, "a": padding_idx + 5, "b": padding_idx + 6}
+    dims = Dims(WIDTH, HEADS, _LAYERS, MAX_POSITIONS, MAX_POSITIONS, padding_idx, 20, words, relations=examples.RELATIONS)
+    return randomise(parsing.build(spec_of(oracle.name, options), dims.at(site), site)[0])
+
+
+def tokens_of(oracle, padding: torch.Tensor, padding_idx: int) -> torch.Tensor:
+    if not counts_words(oracle):
+        return torch.full(padding.shape, padding_idx + 5).masked_fill(padding, padding_idx)
+    ids = (~padding).cumsum(1) - 1  # every word in turn, from the first on that is no padding
+    return (padding_idx + 1 + ids % len(WORDS)).masked_fill(padding, padding_idx)
+
+
+def begun(method, ctx):
+    """The context of a forward, with what the method makes before its layers."""
+    return ctx.replace(prepared={method: method.prepare(ctx)}) if "prepare" in method.hooks else ctx
+
+
+def embedded(method, x, tokens, ctx):
+    """What the host makes of embeddings: at the positions that the method gives, in evaluation."""
+    ids = method.positions(ctx.queries.ids, ctx)
+    at = ctx.queries if ids is ctx.queries.ids else Positions(ids)
+    return method.embed(x, tokens, ctx.replace(queries=at, keys=at)) if "embed" in method.hooks else x
+
+
+def expected(oracle, x, ids, padding, at):
+    """The oracle on the real tokens of each sentence; nan at padding."""
+    out = np.full(x.shape, np.nan)
+    for b in range(len(x)):
+        real = ~padding[b]
+        words = [WORDS[column % len(WORDS)] for column in range(real.sum())]
+        place = dataclasses.replace(at.of_sentence(b), words=words, side=oracle.side(b))
+        out[b, real] = oracle.embed(x[b, real], [oracle.position(t, place) for t in ids[b, real]], place)
+    return out
+
+
+def compare_embed(oracle, options, site, padding, padding_idx=1):
+    method, mask = build(oracle, options, site, padding_idx=padding_idx), padding_mask(_INPUT_LENGTHS, padding)
+    ids = torch.tensor([reference.count(row) for row in mask])
+    x = torch.randn(*mask.shape, WIDTH, dtype=torch.double)
+    at = Positions(ids, 0) if padding == "right" else Positions(ids)
+    sentences = sentences_of(oracle, _INPUT_LENGTHS)
+    ctx = with_side(
+        AttentionContext(at, at, causal=site == "decoder", key_padding=mask), method, oracle, sentences, padding, len(mask)
+    )
+    out = embedded(method, x, tokens_of(oracle, mask, padding_idx), begun(method, ctx))
+    place = place_of(method, oracle, options, site, padding_idx=padding_idx, sentences=sentences)
+    assert_close(out, expected(oracle, x.numpy(), ids.numpy(), mask.numpy(), place), oracle.atol)
+
+
+def compare_before_layer(oracle: Oracle, options: dict, site: str) -> None:
+    """What enters before every layer, at counted and at given positions."""
+    method = build(oracle, options, site)
+    x = torch.randn(2, 6, WIDTH, dtype=torch.double)
+    for at in (Positions.counted(0, 6), Positions(torch.tensor([[0, 2, 5, 9, 300, 1], [3, 1, 4, 1, 5, 9]]))):
+        ids = np.broadcast_to(at.ids.numpy(), (2, 6))
+        for layer in range(_LAYERS):
+            out = method.before_layer(x, AttentionContext(at, at, layer=layer, causal=site == "decoder"))
+            place = place_of(method, oracle, options, site, layer=layer)
+            wanted = np.array([oracle.before_layer(rows, at_ids, place) for rows, at_ids in zip(x.numpy(), ids)])
+            assert_close(out, wanted, oracle.atol)
+
+
+def compare(oracle: Oracle, options: dict, site: str) -> None:
+    """Everything that an oracle says of one spec at one site."""
+    if oracle.embed is not None:
+        compare_embed(oracle, options, site, "right")
+    if oracle.before_layer is not None:
+        compare_before_layer(oracle, options, site)
+    if not oracle.random:
+        for padding in ("none", "left", "right"):
+            compare_output(oracle, options, site, padding)
+    if not (oracle.random or oracle.head or oracle.output):
+        whole = (oracle.row is not None or reads_sentences(oracle)) and site != "cross"
+        compare_scores(oracle, options, site, (np.arange(4), np.arange(4 if whole else 6)), ())

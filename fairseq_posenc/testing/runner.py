@@ -1,0 +1,182 @@
+"""Runs the contract on one method, and says in one line for each finding what a user would see go wrong."""
+
+from __future__ import annotations
+
+import re
+import traceback
+import unittest.mock
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import torch
+
+from .. import external, registry
+from ..attention import site_positions
+from ..bibliography import entries
+from ..catalog import describe
+from ..core import PositionError
+from ..messages import join, shorten
+from ..spec import option_rows
+from . import oracle
+from .cases import Case, NotApplicable, specs
+from .contract import CONTRACT
+
+_SECTIONS = ("Equation", "Shapes", "Source", "Deviations", "Cost")
+#: tasks that a process takes at a time
+_CHUNK = 4
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a user would see go wrong, where, and what the check saw."""
+
+    goes_wrong: str
+    where: str
+    seen: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was found, and how many checks ran."""
+
+    findings: tuple[Finding, ...]
+    checks: int
+
+    def lines(self) -> list[str]:
+        """One line for everything that goes wrong, with the first places where it does."""
+        grouped: dict[str, list[Finding]] = {}
+        for finding in self.findings:
+            grouped.setdefault(finding.goes_wrong, []).append(finding)
+        return [
+            f"{goes_wrong} (at {join([finding.where for finding in found])}; {shorten(found[0].seen, 160)})"
+            for goes_wrong, found in grouped.items()
+        ]
+
+
+def check_method(name: str, processes: int = 1) -> Report:
+    """Runs all checks on a method at every site of its card, and most with every option changed."""
+    if not __debug__:
+        raise PositionError("the checks are assertions, which python -O and PYTHONOPTIMIZE leave out; run it without them")
+    findings = list(_of_declaration(name))
+    tasks = [] if findings else _tasks(name)
+    if processes > 1 and tasks:
+        with ProcessPoolExecutor(processes, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            found = list(pool.map(_run, tasks, chunksize=_CHUNK))
+    else:
+        found = list(map(_run, tasks))
+    findings += [*_of_prose(name), *_of_oracle(name), *filter(None, found)]
+    return Report(tuple(findings), len(tasks))
+
+
+def _tasks(name: str) -> list[tuple[int, Case]]:
+    """The checks of every case, those of the method as it is first."""
+    cases = [Case(spec, site) for site in registry.card(name).all_sites for spec in specs(name, site)]
+    return [
+        (number, case)
+        for case in sorted(cases, key=lambda case: case.spec != name)
+        for number, check in enumerate(CONTRACT)
+        if (check.variants or case.spec == name) and check.applies(case)
+    ]
+
+
+def _run(task: tuple[int, Case]) -> Finding | None:
+    check, case = CONTRACT[task[0]], task[1]
+    where = " ".join([case.site, *case.spec.split(":")[1:]])
+    try:
+        # so few words ahead that those of the checks cross a border
+        with unittest.mock.patch.object(site_positions, "_WORDS_AHEAD", 4):
+            check.run(case)
+    except NotApplicable:
+        return None
+    except Exception as error:
+        return Finding(check.goes_wrong, where, _seen(error, case.name))
+    return None
+
+
+def _seen(error: Exception, name: str) -> str:
+    """What a check saw, in one line: a difference, its own words, or an error and the line of the method that raised it."""
+    frames, text = traceback.extract_tb(error.__traceback__), str(error)
+    if isinstance(error, AssertionError):
+        difference = re.search(r"Greatest absolute difference: (\S+)", text)
+        if difference:
+            return f"numbers differ by up to {difference[1]}"
+        return " ".join(text.split()) or f"it does not hold that {frames[-1].line.removeprefix('assert ')}"
+    source = registry.declaration(name).source
+    own = [frame for frame in frames if source is not None and frame.filename == str(source.path)]
+    at = f", line {own[-1].lineno} of {source.path.name}" if own else ""
+    return f"{type(error).__name__}: {' '.join(text.split())}{at}"
+
+
+# -- beside the contract -------------------------------------------------------------------------------------------------
+
+
+def _of_declaration(name: str) -> Iterator[Finding]:
+    """The class can be imported and built, and is what was read from its file without running it."""
+    declared = registry.declaration(name)
+    try:
+        cls = declared.load()
+    except PositionError as error:
+        yield Finding("the file cannot be imported", "the file", str(error))
+        return
+    for what, read, runs in (
+        ("card", declared.card, cls.card),
+        ("options", _described(declared.options), _described(cls.Options)),
+    ):
+        if read != runs:
+            yield Finding("posenc list and show say what the method is not", "the file", f"its {what} changes when it runs")
+    for site in declared.card.all_sites:
+        try:
+            Case(name, site).method()
+        except Exception as error:
+            yield Finding("the method cannot be built", site, _seen(error, name))
+
+
+def _described(options: type) -> list[tuple]:
+    return [(field.name, field.default, dict(field.metadata)) for field in fields(options)]
+
+
+def _of_prose(name: str) -> Iterator[Finding]:
+    """What posenc show and a report need to know."""
+    missing = [section for section in _SECTIONS if section not in describe(name).sections]
+    if missing:
+        yield Finding("posenc show cannot explain the method", "its docstring", f"there is no {', no '.join(missing)}")
+    unknown = [key for key in registry.card(name).citations if key not in entries()]
+    if unknown:
+        yield Finding(
+            "posenc show --bibtex leaves citations out", "its card", f"references.bib beside the file has no {join(unknown)}"
+        )
+
+
+def oracle_file(name: str) -> Path | None:
+    """The oracle beside the file of a method outside this package; ours are in tests/oracles."""
+    source = registry.declaration(name).source
+    return None if source is None else source.path.with_name(f"oracle_{source.path.stem}.py")
+
+
+def _of_oracle(name: str) -> Iterator[Finding]:
+    """The method gives the numbers of its oracle, which has cases of all sites and options."""
+    file = oracle_file(name)
+    if file is None:
+        return
+    if not file.is_file():
+        yield Finding("nothing says that the equation is right", "the oracle", f"there is no {file.name} beside the file")
+        return
+    try:
+        (source,) = external.of_path(file)
+        oracles = [own for own in external.load(source).ORACLES if own.name == name]
+        cases = [(own, options, site) for own in oracles for options, sites in own.cases for site in sites.split()]
+    except Exception as error:
+        yield Finding("the oracle cannot be run", file.name, f"{type(error).__name__}: {error}")
+        return
+    wanted = {*registry.card(name).all_sites, *(row[0] for row in option_rows(name))} - {"layers"}
+    left_out = sorted(wanted - {word for _, options, site in cases for word in (site, *options)})
+    if left_out:
+        yield Finding("the oracle leaves out what users may choose", file.name, f"it has no case of {join(left_out)}")
+    for own, options, site in cases:
+        try:
+            oracle.compare(own, options, site)
+        except Exception as error:
+            where = " ".join([site, *oracle.spec_of(name, options).split(":")[1:]])
+            yield Finding("the method does not compute its equation", where, _seen(error, name))

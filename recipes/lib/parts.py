@@ -1,0 +1,76 @@
+"""The subwords of a large training part: counts them into a dictionary, and divides the lines into parts for fairseq-preprocess.
+
+parts.py TOKENS DICTIONARY LIST PREFIX SOURCE TARGET
+
+A part has at most TOKENS tokens a side, because the index of a binary file that several processes write overflows at 2 GiB.
+DICTIONARY is the one that `fairseq-preprocess --joined-dictionary` makes of the whole; LIST gets the prefixes of the parts, one a
+line. Of several parts the lines are in PREFIX.0.LANGUAGE, PREFIX.1.LANGUAGE, ...; a single one stays where it is.
+"""
+
+import itertools
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator
+
+from fairseq.data import Dictionary
+
+MOST = 1 << 29  # of two bytes each in a vocabulary of up to 65,500 types
+
+
+def pairs(prefix: str, source: str, target: str) -> Iterator[tuple[str, str]]:
+    names = [f"{prefix}.{language}" for language in (source, target)]
+    with open(names[0], encoding="utf-8", newline="\n") as one, open(names[1], encoding="utf-8", newline="\n") as two:
+        for left, right in itertools.zip_longest(one, two):
+            if left is None or right is None:
+                sys.exit(f"parts.py: {names[left is not None]} has fewer lines than {names[left is None]}")
+            yield left, right
+
+
+def divide(prefix: str, source: str, target: str, tokens: int) -> tuple[Counter, list[int]]:
+    """The count of every subword, and the lines at which a part ends."""
+    counts, ends, sizes = Counter(), [], (0, 0)
+    number = 0
+    for number, sides in enumerate(pairs(prefix, source, target)):
+        words = [side.split() for side in sides]
+        for side in words:
+            counts.update(side)
+        grown = tuple(size + len(side) + 1 for size, side in zip(sizes, words))
+        if max(grown) > tokens and max(sizes):
+            ends.append(number)
+            grown = tuple(len(side) + 1 for side in words)
+        sizes = grown
+    return counts, [*ends, number + 1]
+
+
+def write(prefix: str, source: str, target: str, ends: list[int]) -> list[str]:
+    """The lines of each part, in files of their own where there are several; returns the prefixes."""
+    if len(ends) == 1:
+        return [prefix]
+    found, prefixes = pairs(prefix, source, target), []
+    for number, (begin, end) in enumerate(zip([0, *ends], ends)):
+        prefixes.append(f"{prefix}.{number}")
+        with open(f"{prefixes[-1]}.{source}", "wb") as one, open(f"{prefixes[-1]}.{target}", "wb") as two:
+            for left, right in itertools.islice(found, end - begin):
+                one.write(left.encode())
+                two.write(right.encode())
+    return prefixes
+
+
+def main(tokens: str, dictionary: str, listed: str, prefix: str, source: str, target: str) -> None:
+    if int(tokens) > MOST:
+        sys.exit(f"parts.py: {tokens} tokens are too many for a part; {MOST} is the most")
+    counts, ends = divide(prefix, source, target, int(tokens))
+    found = Dictionary()
+    for word, count in counts.items():
+        found.add_symbol(word, count)
+    found.finalize(padding_factor=8)
+    found.save(dictionary)
+    prefixes = write(prefix, source, target, ends)
+    with open(f"{listed}.part", "w", encoding="utf-8") as file:
+        file.writelines(f"{part}\n" for part in prefixes)
+    os.replace(f"{listed}.part", listed)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,118 @@
+"""posenc check on the contract: every broken method is found, in words for users, and a sound one is not."""
+
+import pytest
+
+from fairseq_posenc import registry
+from fairseq_posenc.cli import main
+from fairseq_posenc.core import PositionMethod
+from fairseq_posenc.declarations import declarations
+from fairseq_posenc.testing import runner
+from fairseq_posenc.testing.models import fixed
+from tests.contract import broken
+from tests.contract.cases import registered
+
+SOUND = {"sound", "own_kernel", "running_sum", "says_that_it_reads_content"}
+METHODS = {cls.card.name: cls for cls in vars(broken).values() if isinstance(cls, type) and issubclass(cls, PositionMethod)
+           and cls.__module__ == broken.__name__}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    """No model of an earlier class of the same name."""
+    yield
+    fixed.cache_clear()
+
+
+def findings(name):
+    yield from runner._of_declaration(name)
+    yield from filter(None, map(runner._run, runner._tasks(name)))
+
+
+@pytest.mark.parametrize("name", sorted(set(METHODS) - SOUND))
+def test_every_broken_method_is_found(name):
+    with registered(METHODS[name]):
+        found = next(findings(name), None)
+    assert found is not None and found.goes_wrong and found.seen.strip() and "\n" not in found.seen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(SOUND))
+def test_nothing_is_found_in_a_sound_one(name):
+    with registered(METHODS[name]):
+        assert [found for found in findings(name) if (name, found.goes_wrong) not in ALLOWED] == []
+
+
+#: a kernel of its own has no scores whose far positions could tie
+ALLOWED = set()
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch, capsys):
+    """What posenc new writes, in a process that forgets it."""
+    monkeypatch.setenv("POSENC_METHODS", "")
+    assert main(["new", "slope", "--folder", str(tmp_path)]) == 0
+    capsys.readouterr()
+    yield tmp_path / "slope.py"
+    monkeypatch.undo()
+    declarations.cache_clear()
+
+
+def check(capsys, file, change=lambda text: text, oracle=lambda text: text):
+    for path, how in ((file, change), (file.with_name(f"oracle_{file.name}"), oracle)):
+        path.write_text(how(path.read_text(encoding="utf-8")), encoding="utf-8")
+    code = main(["check", str(file)])
+    return code, capsys.readouterr().out.splitlines()
+
+
+def test_what_new_writes_passes(capsys, file):
+    assert check(capsys, file) == (0, [])
+
+
+def test_each_finding_is_one_line_that_says_what_goes_wrong(capsys, file):
+    code, lines = check(capsys, file, lambda text: text.replace("(ctx.keys.ids.unsqueeze(-2)", "(2 + ctx.keys.ids.unsqueeze(-2)"))
+    assert code == 1 and all(line.startswith("slope: ") for line in lines)
+    assert any("the method does not compute its equation (at encoder, decoder" in line for line in lines)
+    assert any("the card's directional is not so (at encoder; " in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    "change, oracle, says",
+    [
+        (lambda text: text.replace("    Cost: h parameters a stack.\n", ""), str, "posenc show cannot explain the method"),
+        (lambda text: text.replace("citations=()", 'citations=("me",)'), str, "references.bib beside the file has no me"),
+        (str, lambda text: text.replace("abs(s - t)", "(s - t)"), "the method does not compute its equation"),
+        (str, lambda text: text.replace(', ({"start": 2.0}, "encoder")', ""), "it has no case of start"),
+        (str, lambda text: text.replace("ORACLES", "ORACLE"), "the oracle cannot be run (at oracle_slope.py; AttributeError"),
+        (
+            lambda text: text.replace("torch.full((", "torch.ful(("),
+            str,
+            "the method cannot be built (at encoder, decoder;",
+        ),
+    ],
+    ids=["docstring", "citation", "oracle", "case", "no oracles", "building"],
+)
+def test_what_is_beside_the_contract_is_found_too(capsys, monkeypatch, file, change, oracle, says):
+    monkeypatch.setattr(runner, "_tasks", lambda name: [])
+    code, lines = check(capsys, file, change, oracle)
+    assert code == 1 and any(says in line for line in lines), lines
+
+
+def test_a_missing_oracle_is_found(capsys, monkeypatch, file):
+    monkeypatch.setattr(runner, "_tasks", lambda name: [])
+    file.with_name("oracle_slope.py").unlink()
+    assert main(["check", str(file)]) == 1
+    assert "there is no oracle_slope.py beside the file" in capsys.readouterr().out
+
+
+def test_methods_of_this_package_are_checked_by_name(capsys, monkeypatch):
+    monkeypatch.setattr(runner, "_tasks", lambda name: [])
+    assert main(["check", "--contract", "t5", "shaw"]) == 0
+    assert capsys.readouterr().err.count("nothing found by 0 checks") == 2
+    assert main(["check", "--contract", "shw"]) == 2
+    assert "did you mean 'shaw'" in capsys.readouterr().err
+
+
+def test_a_plan_of_checks_has_every_site_and_option():
+    planned = {str(case) for _, case in runner._tasks("rope")}
+    assert {f"rope@{site}" for site in registry.card("rope").all_sites} < planned
+    assert any("rope:" in text for text in planned)

@@ -1,0 +1,280 @@
+"""WMT18: archives by checksum, members as streams, lines, cleaning, and the tests as sacreBLEU reads them."""
+
+import hashlib
+import shutil
+import subprocess
+import sys
+import tarfile
+
+import pytest
+import sacrebleu.dataset.fake_sgml
+
+from fairseq_posenc.cli import main
+from fairseq_posenc.core import PositionError
+from fairseq_posenc.data import archives
+from fairseq_posenc.data.archives import Archive, Store, extract
+from fairseq_posenc.data.corpora import wmt18
+from tests.recipes.news import SIZES, sentences, sgm, tgz, write_czeng, write_mirror
+
+
+@pytest.fixture(scope="module")
+def mirror(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("mirror")
+    write_mirror(folder)
+    return folder
+
+
+def fetch(mirror, folder, *options):
+    return main(["wmt18", str(folder), "--from", str(mirror), "--checksums", str(mirror / "sums"), *options])
+
+
+def read(path):
+    return path.read_bytes().decode().split("\n")[:-1]
+
+
+# --- the pinned list ---
+
+
+ALL = {archive for corpus in (*wmt18.CORPORA, *wmt18.MORE.values()) for archive in corpus.archives.values()} | {
+    wmt18.DEV,
+    wmt18.TEST,
+}
+
+
+def test_every_archive_is_pinned():
+    assert len(ALL) == 8 and len({archive.place for archive in ALL}) == 8
+    for archive in ALL:
+        assert set(archive.checksum) <= set("0123456789abcdef") and len(archive.checksum) == (32 if archive is wmt18.TEST else 64)
+        assert all(address.startswith(("http://", "https://")) and address.endswith(".tgz") for address in archive.addresses)
+    assert len({archive.checksum for archive in ALL}) == 8
+
+
+# --- where archives come from ---
+
+
+@pytest.fixture
+def archive(server):
+    server.files["a.tgz"] = b"the archive" * 1000
+    total = hashlib.sha256(server.files["a.tgz"]).hexdigest()
+    return Archive((f"{server.address}/a.tgz",), total, len(server.files["a.tgz"]))
+
+
+def store(tmp_path, **options):
+    return Store(tmp_path / "downloads", pause=0.001, **options)
+
+
+def test_an_archive_comes_once_and_whole(server, archive, tmp_path):
+    for _ in range(2):
+        (path,) = store(tmp_path).get([archive]).values()
+        assert path.read_bytes() == server.files["a.tgz"]
+    assert len(server.requests) == 1
+    assert path.relative_to(tmp_path / "downloads").parts[1:] == ("some", "where", "a.tgz")  # names repeat over the years
+
+
+@pytest.mark.parametrize("wrong", ["absent", "changed", "broken", "refused", "longer"])
+def test_a_mirror_serves_where_the_home_does_not(wrong, server, archive, tmp_path, capsys):
+    good = server.files["a.tgz"]
+    server.files["b.tgz"] = good
+    if wrong == "absent":
+        del server.files["a.tgz"]
+    elif wrong == "changed":
+        server.files["a.tgz"] = good[::-1]
+    elif wrong == "broken":
+        server.cuts = [100, *[0] * (archives.download.__globals__["TRIES"] - 1)]
+    elif wrong == "refused":
+        server.failures = [403]
+    else:
+        server.files["a.tgz"] = good + b"!"
+    both = Archive((*archive.addresses, f"{server.address}/b.tgz"), archive.checksum, archive.size)
+    (path,) = store(tmp_path).get([both]).values()
+    assert path.read_bytes() == good and f"{server.address}/a.tgz" in capsys.readouterr().err
+
+
+def test_an_md5_serves_where_that_is_all(server, archive, tmp_path):
+    known = Archive(archive.addresses, hashlib.md5(server.files["a.tgz"]).hexdigest())
+    assert store(tmp_path).get([known])
+    shutil.rmtree(tmp_path / "downloads")
+    with pytest.raises(PositionError, match=r"its md5 is .* and should be 000"):
+        store(tmp_path).get([Archive(archive.addresses, "0" * 32)])
+
+
+def test_nowhere_is_one_line_with_every_address(server, archive, tmp_path):
+    both = Archive((*archive.addresses, f"{server.address}/b.tgz"), "0" * 64)
+    with pytest.raises(
+        PositionError, match=r"nowhere as expected \(.*a\.tgz: its sha256 is .*; .*b\.tgz: there is no such file\)"
+    ):
+        store(tmp_path).get([both])
+    assert not list((tmp_path / "downloads").rglob("*.tgz"))
+
+
+def test_a_broken_download_goes_on(server, archive, tmp_path):
+    server.cuts = [1000]
+    assert store(tmp_path).get([archive])
+    assert [span for _, span in server.requests] == [None, "bytes=1000-"]
+
+
+def test_another_origin_has_the_paths_of_the_first(server, archive, tmp_path):
+    elsewhere = Archive(("http://nowhere.invalid/a.tgz",), archive.checksum, archive.size)
+    assert store(tmp_path, origin=server.address).get([elsewhere])
+    folder = tmp_path / "mine"
+    tgz(folder / "a.tgz", {"x": b"y"})
+    with pytest.raises(PositionError, match=r"mine/a\.tgz is not as expected: it has"):
+        store(tmp_path, origin=str(folder)).get([elsewhere])
+    sums = folder / "sums"
+    sums.write_text(f"{hashlib.sha256((folder / 'a.tgz').read_bytes()).hexdigest()}  a.tgz\n")
+    for origin in (str(folder), f"file://{folder}"):
+        assert store(tmp_path, origin=origin, checksums=sums).get([elsewhere]) == {elsewhere: folder / "a.tgz"}
+    sums.write_text("")
+    with pytest.raises(PositionError, match=r"sums lists no a\.tgz"):
+        store(tmp_path, origin=str(folder), checksums=sums).get([elsewhere])
+
+
+def test_the_room_is_looked_at_before(server, archive, tmp_path, monkeypatch):
+    monkeypatch.setattr(archives.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(0, 0, 10_000))
+    with pytest.raises(PositionError, match=r"has room for 0\.0 GB, and the downloads need"):
+        store(tmp_path).get([archive])
+    assert not server.requests
+
+
+# --- members ---
+
+
+def test_only_what_is_wanted_is_unpacked(tmp_path):
+    tgz(tmp_path / "a.tgz", {"../out": b"1", "/abs": b"2", "in/side": b"3", "./dot": b"4", "big": b"5"})
+    extract(tmp_path / "a.tgz", {"in/side": tmp_path / "x" / "one", "dot": tmp_path / "x" / "two"})
+    assert {path.name: path.read_bytes() for path in (tmp_path / "x").iterdir()} == {"one": b"3", "two": b"4"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.tgz", "x"]
+
+
+def test_a_link_is_no_member(tmp_path):
+    with tarfile.open(tmp_path / "a.tgz", "w:gz") as archive:
+        link = tarfile.TarInfo("text")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/hostname"
+        archive.addfile(link)
+    with pytest.raises(PositionError, match=r"a\.tgz has no text"):
+        extract(tmp_path / "a.tgz", {"text": tmp_path / "text"})
+    assert not (tmp_path / "text").is_symlink()
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "none"])
+def test_a_damaged_archive_is_one_line(damage, tmp_path):
+    path = tmp_path / "a.tgz"
+    tgz(path, {"text": bytes(range(256)) * 5000, "more": bytes(99999)})
+    body = path.read_bytes()
+    path.write_bytes({"cut": body[: len(body) // 2], "changed": body[:30] + b"?" * 50 + body[80:], "none": b"<html>"}[damage])
+    with pytest.raises(PositionError, match=r"a\.tgz is damaged"):
+        extract(path, {"text": tmp_path / "text", "more": tmp_path / "more"})
+    assert not (tmp_path / "more").exists()
+
+
+# --- the text ---
+
+
+def test_all_corpora_one_after_another(mirror, tmp_path, capsys):
+    assert fetch(mirror, tmp_path) == 0
+    printed = capsys.readouterr().out
+    one, two = read(tmp_path / "train.de"), read(tmp_path / "train.en")
+    count = SIZES["europarl"] - 2 + SIZES["commoncrawl"] + SIZES["news_commentary"]
+    assert len(one) == len(two) == count and "left out: 2 empty" in printed and "europarl: 158 of 160" in printed
+    for number, (left, right) in enumerate(zip(one, two)):
+        assert [word[::-1] for word in left[:-1].lower().split()][::-1] == right[:-1].lower().split(), number
+    assert not any(set("\r\t\u2028\x85") & set(line) for line in one + two)
+    assert not (tmp_path / "raw").exists()
+    assert (
+        (tmp_path / "corpus.txt").read_text().startswith("WMT18 en-de: europarl, commoncrawl, news_commentary; unknown data of")
+    )
+
+
+def test_both_pairs_and_more_corpora(mirror, tmp_path):
+    write_czeng(tmp_path / "czeng")
+    assert fetch(mirror, tmp_path / "x", "--other", "cs", "--paracrawl", "--czeng", str(tmp_path / "czeng")) == 0
+    base = SIZES["europarl"] - 2 + SIZES["commoncrawl"] + SIZES["news_commentary"] + SIZES["paracrawl"]
+    assert len(read(tmp_path / "x" / "train.cs")) == base + 32  # two of ten blocks are left out
+    assert len(read(tmp_path / "x" / "newstest2018.cs-en.en")) == SIZES["test"]
+
+
+def test_cleaning(tmp_path):
+    bad = "a\x07b c"
+    pairs = [
+        ("a b", "c d"),
+        ("", "c"),
+        (None, "c"),
+        ("a b", "c d"),
+        ("a", "a"),
+        ("a", "b c"),
+        (bad, "d e"),
+        ("x " * 251, "y " * 251),
+    ]
+    pairs = [tuple(side if side is None else side.strip() for side in pair) for pair in pairs]
+    none, basic = wmt18.Cleaning("none"), wmt18.Cleaning("basic")
+    assert [none("c", *pair) for pair in pairs] == [True, False, False, True, True, True, True, True]
+    assert [basic("c", *pair) for pair in pairs] == [True] + [False] * 7
+    assert dict(basic.left_out) == {
+        "empty": 1, "not UTF-8": 1, "repeated": 1, "equal sides": 1, "other length": 1, "control characters": 1,
+        "more than 250 words": 1,
+    }  # fmt: skip
+
+
+def test_tests_are_read_as_sacrebleu_reads_them(mirror, tmp_path):
+    fetch(mirror, tmp_path)
+    lines = [*sentences(1, 5)["en"], "A &amp; B  said&lt;br&gt;.", "x\u2028y", "  z\u00a0 "]
+    (tmp_path / "a.sgm").write_bytes(sgm(lines, "ref"))
+    out = tmp_path / "theirs"
+    sacrebleu.dataset.fake_sgml.FakeSGMLDataset("wmt18")._convert_format(str(tmp_path / "a.sgm"), str(out))
+    assert wmt18.sgm(tmp_path / "a.sgm") == read(out)
+    assert "&amp; Co." in read(tmp_path / "newstest2018.en-de.en")[0]
+
+
+def test_sides_that_differ_are_refused(tmp_path):
+    (tmp_path / "a.de").write_text("1\n2\n3\n")
+    (tmp_path / "a.en").write_text("1\n2\n")
+    with pytest.raises(PositionError, match=r"a\.en has 2 lines and a\.de has more; they are not parallel"):
+        list(wmt18.parallel({"de": tmp_path / "a.de", "en": tmp_path / "a.en"}, "de"))
+
+
+def test_wrong_options_are_one_line(mirror, tmp_path, capsys):
+    assert fetch(mirror, tmp_path, "--other", "cs", "--rapid") == 2
+    assert capsys.readouterr().err == "posenc: rapid has no cs; it has de\n"
+    assert fetch(mirror, tmp_path, "--czeng", str(tmp_path)) == 2
+    assert "CzEng is Czech and English" in capsys.readouterr().err
+    assert fetch(mirror, tmp_path, "--other", "cs", "--czeng", str(tmp_path)) == 2
+    assert f"{tmp_path} holds no .tar of CzEng" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_archive(tmp_path):
+    """Hashing and unpacking 200 MB of text takes less than half of that beyond what Python needs."""
+    body = b"a line of text that does not compress to nothing, number %d\n" * 1000
+    with tarfile.open(tmp_path / "a.tgz", "w:gz", compresslevel=1) as archive:
+        info = tarfile.TarInfo("text")
+        info.size = 200_000_000 // len(body) * len(body)
+        archive.addfile(info, Repeated(body, info.size))
+    code = f"""
+import resource
+from pathlib import Path
+from fairseq_posenc.data.archives import extract
+from fairseq_posenc.data.corpora.wmt18 import Cleaning, parallel, write_train
+from fairseq_posenc.files import digest
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+folder = Path({str(tmp_path)!r})
+digest(folder / "a.tgz")
+extract(folder / "a.tgz", {{"text": folder / "text"}})
+digest(folder / "text")
+write_train(folder, "de", {{"c": parallel({{"de": folder / "text", "en": folder / "text"}}, "de")}}, Cleaning("none"))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout.split()[-1]) < 50_000  # kilobytes
+    assert (tmp_path / "train.de").stat().st_size == (tmp_path / "text").stat().st_size
+
+
+class Repeated:
+    """A file of one block again and again."""
+
+    def __init__(self, block, size):
+        self.block, self.left = block, size
+
+    def read(self, count):
+        taken = (self.block * (count // len(self.block) + 2))[: min(count, self.left)]
+        self.left -= len(taken)
+        return taken

@@ -1,0 +1,95 @@
+"""A mirror of WMT18 in small: paths, archives and members of the public one, with languages that nobody wants."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import random
+import tarfile
+from pathlib import Path
+
+from fairseq_posenc.data.corpora.wmt18 import CORPORA, DEV, MORE, TEST
+
+SIZES = {"europarl": 160, "commoncrawl": 90, "news_commentary": 60, "rapid": 30, "paracrawl": 40, "valid": 20, "test": 12}
+_SYLLABLES = [first + second for first in "bdgkmst" for second in "aiou"]
+
+
+def sentences(seed: int, count: int) -> dict[str, list[str]]:
+    """The other languages have the words of English in reverse order, each turned round; one more letter for Czech."""
+    draw = random.Random(seed)
+    words = ["".join(draw.choices(_SYLLABLES, k=draw.randint(1, 3))) for _ in range(40)]
+    english = [draw.choices(words, k=draw.randint(3, 8)) for _ in range(count)]
+    turned = [[word[::-1] for word in reversed(sentence)] for sentence in english]
+    found = {"en": english, "de": turned, "cs": [[f"{word}ě" for word in sentence] for sentence in turned]}
+    return {language: [" ".join(sentence).capitalize() + "." for sentence in text] for language, text in found.items()}
+
+
+def text(lines: list[str]) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def sgm(lines: list[str], kind: str) -> bytes:
+    """A test as the news tasks publish it."""
+    body = "".join(f'<seg id="{number}">{line} </seg>\n' for number, line in enumerate(lines, 1))
+    return f'<{kind}set setid="newstest2018">\n<doc docid="a &amp; b">\n<hl>\n{body}</hl>\n</doc>\n</{kind}set>\n'.encode()
+
+
+def tgz(path: Path, members: dict[str, bytes], mode: str = "w:gz") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, mode) as archive:
+        for name, body in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(body)
+            archive.addfile(info, io.BytesIO(body))
+
+
+def write_mirror(folder: Path) -> Path:
+    """Writes it; returns the file of checksums."""
+    archives: dict[str, dict[str, bytes]] = {}
+    for seed, corpus in enumerate([*CORPORA, *MORE.values()]):
+        pairs = sentences(1, SIZES[corpus.name] * (seed + 1))  # one vocabulary, other sentences
+        pairs = {language: lines[-SIZES[corpus.name] :] for language, lines in pairs.items()}
+        if corpus.name == "europarl":
+            dirty(pairs)
+        for other, archive in corpus.archives.items():
+            members = archives.setdefault(archive.place, {})
+            members[f"{corpus.members(other)[other]}.info"] = b"not wanted\n"
+            members.update({member: text(pairs[language]) for language, member in corpus.members(other).items()})
+            members[corpus.member.format(other="fr", language="fr")] = b"Bonjour.\n"
+    found = {language: lines[-SIZES["valid"] :] for language, lines in sentences(1, 900).items()}
+    archives[DEV.place] = {f"dev/newstest2013.{language}": text(lines) for language, lines in found.items()}
+    tests = {language: lines[-SIZES["test"] :] for language, lines in sentences(1, 1000).items()}
+    tests = {language: [f"{lines[0][:-1]} &amp; Co.", *lines[1:]] for language, lines in tests.items()}
+    members = archives[TEST.place] = {}
+    for other in ("de", "cs"):
+        for one, two in (("en", other), (other, "en")):
+            members[f"test/newstest2018-{one}{two}-src.{one}.sgm"] = sgm(tests[one], "src")
+            members[f"test/newstest2018-{one}{two}-ref.{two}.sgm"] = sgm(tests[two], "ref")
+    for place, content in archives.items():
+        tgz(folder / place, content)
+    sums = folder / "sums"
+    lines = [f"{hashlib.sha256((folder / place).read_bytes()).hexdigest()}  {place}" for place in archives]
+    sums.write_text("".join(f"{line}\n" for line in lines))
+    return sums
+
+
+def dirty(pairs: dict[str, list[str]]) -> None:
+    """What real text has: line ends that are none, blanks, and empty sides."""
+    pairs["en"][3] = pairs["en"][3].replace(" ", "\r", 1)
+    pairs["de"][4] = pairs["de"][4].replace(" ", "\u2028", 1) + "  \t"
+    pairs["cs"][4] = pairs["cs"][4].replace(" ", "\x85", 1)
+    pairs["en"][5] = "  "
+    pairs["de"][6] = pairs["cs"][6] = ""
+
+
+def write_czeng(folder: Path) -> None:
+    """Two tars of gzipped lines; block 7 is one that version 1.7 leaves out."""
+    pairs = sentences(1, 40)
+    rows = [
+        f"subtitles-b{number % 10}-00train-f1\t0.9\t{cs}\t{en}\n" for number, (cs, en) in enumerate(zip(pairs["cs"], pairs["en"]))
+    ]
+    for number in (0, 1):
+        body = gzip.compress("".join(rows[number::2]).encode())
+        tgz(folder / f"data-plaintext-format.{number}.tar", {f"data.plaintext-format/0{number}train.gz": body}, "w")
+    (folder / "convert_czeng16_to_17.pl").write_text("my %bad = map { $_ => 1 } qw{7\n 8};\n")

@@ -1,0 +1,77 @@
+"""The study of output lengths: what it would run, and all of it on a small language."""
+
+import csv
+import shlex
+import subprocess
+
+import pytest
+
+from tests.recipes.process import BIN, ROOT, environment
+
+RECIPE = ROOT / "recipes" / "studies" / "lengths"
+
+
+def run(*stages, **options) -> subprocess.CompletedProcess:
+    return subprocess.run([RECIPE, *stages], env=environment(POSENC_BIN=str(BIN), **options), capture_output=True, text=True)
+
+
+def commands(tool, **options) -> list:
+    done = run(DRY_RUN="1", **options)
+    assert done.returncode == 0, done.stderr
+    lines = [shlex.split(line) for line in done.stdout.splitlines() if not line.startswith("#")]
+    return [words for words in lines if any(word.endswith(tool) for word in words[:4])]
+
+
+def value(words, option) -> str:
+    return words[words.index(option) + 1]
+
+
+def test_rows_differ_in_the_decoder_and_in_noise():
+    found = commands("fairseq-train", OUT="runs/x")
+    assert [(value(words, "--decoder-position"), value(words, "--length-noise")) for words in found] == [
+        *((method, "0") for method in ("none", "sinusoidal", "ldpe", "lrpe", "ldpe+sinusoidal", "lrpe+sinusoidal")),
+        *((method, noise) for method in ("ldpe", "lrpe") for noise in ("2", "4", "8")),
+    ]
+    own = {"--decoder-position", "--length-noise", "--save-dir", "--tensorboard-logdir"}
+    plain = [[w for w, before in zip(words, ["", *words]) if before not in own and ">" not in before] for words in found]
+    assert all(words[:-1] == plain[0][:-1] for words in plain)
+
+
+def test_every_row_is_asked_for_every_length():
+    found = commands("fairseq-generate", OUT="runs/x", METHODS="ldpe", NOISES="")
+    asked = [(value(words, "--length-from"), value(words, "--length-ratio")) for words in found]
+    ratios = ("0.7", "0.8", "0.9", "1.0", "1.1", "1.2", "1.3")
+    assert asked == [*(("reference", ratio) for ratio in ratios), ("source", "1.0"), ("predictor", "1.0")]
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"DATA": "news"}, ["DATA=news", "language multi30k"]),
+        ({"RATIOS": "1.0 much"}, ["RATIOS=1.0 much", "numbers such as 0.9"]),
+        ({"NOISES": "-1"}, ["NOISES=-1"]),
+    ],
+    ids=str,
+)
+def test_options_that_are_wrong(options, words):
+    done = run(DRY_RUN="1", **options)
+    assert done.returncode != 0 and all(word in done.stderr for word in words), done.stderr
+
+
+@pytest.mark.slow
+def test_all_of_it(tmp_path):
+    """A small language and some updates: every stage, and the table with a row for every training."""
+    options = {
+        "SENTENCES": "400",
+        "TEST": "12",
+        "UPDATES": "20",
+        "RATIOS": "0.8 1.0",
+        "METHODS": "sinusoidal ldpe",
+        "NOISES": "2",
+    }
+    done = run(OUT=str(tmp_path / "out"), **options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = list(csv.DictReader((tmp_path / "out/report/lengths.csv").open()))
+    whole = [(row["decoder"], row["part"]) for row in rows if row["source_words"] == "all"]
+    parts = ("predictor_1.0", "reference_0.8", "reference_1.0", "source_1.0")
+    assert sorted(whole) == [(row, part) for row in ("ldpe", "ldpe:min_remaining=-2, noise 2", "sinusoidal") for part in parts]

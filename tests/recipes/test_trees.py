@@ -1,0 +1,119 @@
+"""The recipe of real trees: what it would run, what it refuses, and a whole run on a small treebank that is made up."""
+
+import gzip
+import os
+import random
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from tests.recipes.process import BIN, ROOT, Process, environment
+
+RECIPE = ROOT / "recipes" / "studies" / "trees"
+
+
+def commands(**options):
+    environ = environment(DRY_RUN="1", POSENC_BIN=str(BIN), OUT="runs/x", **options)
+    done = subprocess.run([RECIPE], env=environ, capture_output=True, text=True, check=True)
+    return [shlex.split(line) for line in done.stdout.splitlines() if not line.startswith("#")]
+
+
+def with_words(found, *words):
+    return [command for command in found if all(word in command for word in words)]
+
+
+def treebank(path, size, seed):
+    """Random trees of made-up words, with multiword tokens and comments."""
+    draw, lines = random.Random(seed), []
+    for number in range(size):
+        count = draw.randrange(2, 9)
+        lines += [f"# sent_id = {number}", "1-2\tab\t_\t_\t_\t_\t_\t_\t_\t_"]
+        for word in range(1, count + 1):
+            head = 0 if word == 1 else draw.randrange(1, word)
+            row = [
+                str(word),
+                draw.choice("abcdefgh") * 2,
+                "_",
+                "_",
+                "_",
+                "_",
+                str(head),
+                draw.choice(["x", "y"]) if head else "root",
+            ]
+            lines.append("\t".join([*row, f"{head}:z", "_"]))
+        lines.append("")
+    with gzip.open(path, "wt") as file:
+        file.write("\n".join(lines) + "\n")
+
+
+def test_every_method_that_reads_trees_and_its_control():
+    found = commands(DATA_FROM="banks", TARGET="cs")
+    assert with_words(found, "side", "trees", "banks/en_pud-ud-test.conllu.gz") and with_words(
+        found, "banks/cs_pud-ud-test.conllu.gz"
+    )
+    (side,) = with_words(found, "side", "binarise")
+    assert side[side.index("--subwords") + 1] == "sentencepiece" and side[side.index("--testpref") + 1] == "runs/x/text/test"
+    trained = [command[command.index("--arch") + 1] for command in found if any("fairseq-train" in word for word in command)]
+    assert "posenc_spr_rel_tiny" in trained and "posenc_t5_tiny" not in trained and "posenc_xl_pe_tiny" not in trained
+    assert all(trained.count(name) == 2 for name in trained)
+    controls = [command for command in found if "--random-structure" in command]
+    assert len(controls) == len(trained)  # a training and a decoding for half of the rows
+    assert all("--task" in command for command in found if re.search("fairseq-(train|generate)", " ".join(command[:3])))
+
+
+def test_a_parser_is_called_for_every_part():
+    found = with_words(commands(TEXT_FROM="words", PARSER="parse --model x"), "side", "parse")
+    assert [command[5] for command in found] == [f"runs/x/text/{part}.en" for part in ("train", "valid", "test")]
+    assert all(command[command.index("--command") + 1] == "parse --model x" for command in found)
+
+
+@pytest.mark.parametrize(
+    "options, line",
+    [
+        ({}, "give DATA_FROM, a folder of treebanks, or TEXT_FROM, a folder of text, and PARSER"),
+        ({"TEXT_FROM": "words"}, "TEXT_FROM=words needs PARSER, a command that reads lines of words and writes CoNLL-U"),
+        ({"DATA_FROM": "x", "METHODS": "posenc_xl_pe"}, "xl_pe reads side files (order), which this data does not have"),
+        ({"DATA_FROM": "x", "EDGES": "all"}, "EDGES=all must be one of: basic enhanced"),
+    ],
+    ids=str,
+)
+def test_wrong_options_are_one_line(options, line):
+    environ = environment(POSENC_BIN=str(BIN), OUT="runs/x", **options)
+    done = subprocess.run([RECIPE], env=environ, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stdout == "" and done.stderr.count("\n") == 1 and line in done.stderr
+
+
+def test_other_recipes_refuse_methods_that_need_trees():
+    environ = environment(POSENC_BIN=str(BIN), OUT="runs/x", METHODS="posenc_tpe", DRY_RUN="1")
+    done = subprocess.run([ROOT / "recipes" / "multi30k_uk" / "run"], env=environ, capture_output=True, text=True)
+    assert done.returncode == 1 and "posenc_tpe reads side files (heads), which this data does not have" in done.stderr
+
+
+def test_a_wrong_distance_is_found(tmp_path):
+    """What recipes/lib/distances.py says of right trees, and that it sees a wrong one."""
+    (tmp_path / "heads").write_text("2 3 0 6 6 3\n0\n\n0 1 2\n")
+    code = f"import runpy, sys; sys.argv = ['distances.py', {str(tmp_path / 'heads')!r}]; "
+    run = "runpy.run_path('recipes/lib/distances.py', run_name='__main__')"
+    wrong = "import fairseq_posenc.ops.trees as t; t.Tree.distances = property(lambda self: 2 * self.common); "
+    right, found = (
+        subprocess.run([sys.executable, "-c", start + run], cwd=ROOT, capture_output=True, text=True, env={**os.environ})
+        for start in (code, code + wrong)
+    )
+    assert right.stdout == f"{tmp_path}/heads: the distances of 4 trees of up to 6 words are those of networkx\n", right.stderr
+    assert found.returncode == 1 and "heads, line 1: the distances are not those of networkx" in found.stderr
+
+
+@pytest.mark.slow
+def test_a_whole_run(tmp_path):
+    (tmp_path / "banks").mkdir()
+    for seed, language in enumerate(("en", "de")):
+        treebank(tmp_path / "banks" / f"{language}_pud-ud-test.conllu.gz", 40, seed)
+    options = {"VALID": "5", "TEST": "6", "UPDATES": "1", "VOCABULARY": "20", "METHODS": "posenc_spr_abs posenc_spr_abs@random"}
+    recipe = Process(RECIPE, tmp_path / "out", DATA_FROM=str(tmp_path / "banks"), **options)
+    printed = recipe.run()
+    assert "encoder sinusoidal+spr_abs, decoder sinusoidal (random structure)" in printed
+    assert "the distances of 40 trees" in (tmp_path / "out" / "text" / "distances.log").read_text()
+    assert "done before" in recipe.run()
