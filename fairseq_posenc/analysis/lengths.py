@@ -13,7 +13,7 @@ from ..messages import join, shorten
 from ..plotting.style import add_legend, label_text, line_style, new_figure
 from ..report.records import label
 from ..report.significance import paired_test, random_seed
-from ..report.source_length import BUCKETS, bucket_names
+from ..report.source_length import Bucket, bucket_name, buckets_up_to
 from ..report.summary import MIN_SENTENCES
 from ..scoring.record import FILE, Record, read
 from ..scoring.sentences import SentenceStatistics, stored_metric
@@ -106,7 +106,7 @@ def analyse(args: argparse.Namespace) -> Result:
         "the CSV file has chrF, brevity penalty, ratio of lengths and p as well",
     ]
     notes += [f"seen: as long as the longest source in training, {args.seen} words, or shorter"] * bool(args.seen)
-    names = [name for name in bucket_names() if name in heads]
+    names = {bucket_name(bucket): bucket for bucket in _tens(runs[baseline]) if bucket_name(bucket) in heads}
     detail = ["method", "source words", "n", "BLEU", "chrF", "brevity penalty", "length ratio", "p"], records
     title = "Quality by length of the source"
     return Result("lengths", title, head, rows, notes, lambda: _plot(curves, names, args.seen), 1, detail)
@@ -153,14 +153,19 @@ def _unseen(words: int) -> str:
 
 def _buckets(seen: int | None, statistics: SentenceStatistics) -> list[tuple[int, int | None, str]]:
     """Those with a sentence, and where the longest source of the training is known, all seen and all unseen lengths."""
-    found: list[tuple[int, int | None, str]] = [(first, last, name) for (first, last), name in zip(BUCKETS, bucket_names())]
+    tens = {bucket_name(bucket): bucket for bucket in _tens(statistics)}
+    found = {name: bucket for name, bucket in tens.items() if select(statistics, *bucket).bleu}
     if seen:
-        found += [(1, seen, _seen(seen)), (seen + 1, None, _unseen(seen))]
-    return [one for one in found if select(statistics, *one[:2]).bleu or one[2] not in bucket_names()]
+        found |= {_seen(seen): (1, seen), _unseen(seen): (seen + 1, None)}
+    return [(first, last, name) for name, (first, last) in found.items()]
+
+
+def _tens(statistics: SentenceStatistics) -> list[Bucket]:
+    return buckets_up_to(max(statistics.source_words or [0]))
 
 
 def _plot(
-    curves: dict[str, dict[str, tuple[float, float | None] | None]], names: Sequence[str], seen: int | None
+    curves: dict[str, dict[str, tuple[float, float | None] | None]], names: dict[str, Bucket], seen: int | None
 ) -> Figure | None:
     shown = [name for name in names if any(own.get(name) is not None for own in curves.values())]
     if not shown:
@@ -170,8 +175,7 @@ def _plot(
         points = [(place, own[name][0]) for place, name in enumerate(shown) if own.get(name) is not None]
         axis.plot(*zip(*points), markersize=5, label=label_text(title), **line_style(number))
     if seen:
-        limits = dict(zip(bucket_names(), BUCKETS))
-        known = [place for place, name in enumerate(shown) if limits[name][0] <= seen]
+        known = [place for place, name in enumerate(shown) if names[name][0] <= seen]
         axis.axvline((known[-1] if known else -1) + 0.5, color="#999999", linewidth=1)
     axis.set_xticks(range(len(shown)), shown)
     axis.set_xlabel("source words")
