@@ -46,7 +46,8 @@ def fresh(spec: str, site: str, length: int, layer: int = 0, seed: int | None = 
     """
     named = [number for method in parse(spec, site).methods for number in method.options.layers or ()]
     longest = max(length, _POSITIONS)
-    dims = Dims(_WIDTH, _HEADS, max([layer, *named]) + 1, longest, longest, words={"</s>": 2}, relations=RELATIONS).at(site)
+    sizes = {"num_layers": max([layer, *named]) + 1, "max_positions": longest, "max_key_positions": longest, "vocab_size": 4}
+    dims = Dims(_WIDTH, _HEADS, **sizes, words={"</s>": 2}, relations=RELATIONS).at(site)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(_SEED)
         positions = SitePositions(build(spec, dims, site), dims, site)
