@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from .. import registry
 from ..architectures import PREFIX, SIZES, Architecture, architecture
+from ..arguments import positive
 from ..core import SITES, Dims, PositionError, SideInput
 from ..data.side.files import KINDS
 from ..spec import build, parse
-from . import positive
 
 ALL = "all"
 SELF_ATTENTION = ("encoder", "decoder")

@@ -1,0 +1,113 @@
+"""The study of PNAT: what it would run, its helpers, and one small run to the table."""
+
+import csv
+import json
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from tests.recipes.process import ROOT, Process, environment
+
+RECIPE = ROOT / "recipes" / "studies" / "pnat"
+LIB = ROOT / "recipes" / "lib"
+
+
+def commands(*stages, **options):
+    """Every command that it would run, as lists of words without redirections."""
+    shown = subprocess.run(
+        [RECIPE, *stages], env=environment(DRY_RUN="1", OUT="runs/x", **options), capture_output=True, text=True
+    )
+    assert shown.returncode == 0, shown.stderr
+    lines = [re.sub(r" >>? \S+\s*$", "", line) for line in shown.stdout.splitlines() if not line.startswith("#")]
+    return [shlex.split(line) for line in lines]
+
+
+def of(tool, found):
+    return [words for words in found if any(word.rpartition("/")[2] == tool for word in words[:4])]
+
+
+def value(words, option):
+    return words[len(words) - words[::-1].index(option)]
+
+
+def test_rows_differ_in_their_positions_alone():
+    train = of("fairseq-train", commands("train", ROWS="nat pnat pnat_pointer"))
+    assert [value(words, "--save-dir") for words in train] == ["runs/x/nat", "runs/x/pnat", "runs/x/pnat_pointer"]
+    nat, pnat, pointer = (" ".join(words).replace(value(words, "--save-dir"), "*") for words in train)
+    assert pnat == nat.replace("--position-search none", "--bridge-states encoder --search-loss-weight 1")
+    assert pointer == pnat.replace("--search-loss-weight 1", "--search-loss-weight 1 --position-predictor pointer")
+    assert all(words[words.index("--arch") - 1] == "runs/x/distilled/data" for words in train)
+
+
+def test_students_learn_from_the_teacher_and_are_decoded_in_four_ways():
+    found = commands(ROWS="pnat", POSENC_BIN="bin")
+    train = of("fairseq-train", found)
+    assert [value(words, "--arch") for words in train] == ["posenc_sinusoidal_tiny", "posenc_pnat_tiny"]
+    generate = of("fairseq-generate", found)
+    assert [value(words, "--gen-subset") for words in generate] == ["train", *["test"] * 7]
+    assert [value(words, "--path").count(":") for words in generate] == [0, 0, 0, 0, 0, 1, 0, 0]
+    assert value(generate[5], "--path") == "runs/x/pnat/checkpoint_last.pt:runs/x/teacher/checkpoint_last.pt"
+    assert value(generate[7], "--decode-positions") == "reference"
+    (validate,) = of("fairseq-validate", found)
+    assert value(validate, "--valid-subset") == "test"
+    assert found[-1][1:] == ["recipes/lib/pnat_table.py", "runs/x", "pnat"]
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"ROWS": "nat rnn"}, "ROWS=nat rnn must list some of nat, pnat, pnat_pointer and pnat_relative"),
+        ({"DATA": "wmt"}, "DATA=wmt must be one of: language multi30k"),
+        ({"LENGTH_BEAM": "1"}, "LENGTH_BEAM=1 must be a whole number from 3 to"),
+        ({"UPDATES": "none"}, "UPDATES=none must be a whole number from 1 to"),
+    ],
+)
+def test_wrong_options_are_refused(options, message):
+    done = subprocess.run([RECIPE], env=environment(DRY_RUN="1", **options), capture_output=True, text=True)
+    assert done.returncode == 1 and message in done.stderr and done.stderr.count("\n") == 1
+
+
+def helper(name, *arguments, status=0):
+    done = subprocess.run([sys.executable, LIB / name, *map(str, arguments)], capture_output=True, text=True)
+    assert done.returncode == status, done.stderr
+    return done.stdout if status == 0 else done.stderr
+
+
+def test_hypotheses_stand_beside_their_sources(tmp_path):
+    out, sources = tmp_path / "out", tmp_path / "sources"
+    out.write_text("S-2\tc\nH-2\t-0.1\tC C\nH-2\t-0.3\tsecond best\nD-2\t-0.1\tC C\nH-0\t-0.5\tA\nH-1\t-0.2\t\n")
+    sources.write_text("a\nb\nc\nd\n")
+    shown = helper("hypotheses.py", out, sources, tmp_path / "s", tmp_path / "t")
+    assert shown == "2 of 4 sentences have a translation\n"
+    assert ((tmp_path / "s").read_text(), (tmp_path / "t").read_text()) == ("a\nc\n", "A\nC C\n")
+
+
+@pytest.mark.parametrize("text", ["nothing", "H-9\t0\twords\n"])
+def test_an_output_of_other_sources_is_refused(tmp_path, text):
+    out, sources = tmp_path / "out", tmp_path / "sources"
+    out.write_text(text)
+    sources.write_text("a\n")
+    assert "holds no translations of the 1 sentences" in helper("hypotheses.py", out, sources, out, out, status=1)
+
+
+def test_the_table_needs_scores(tmp_path):
+    assert "score.json is missing; the stage score makes it" in helper("pnat_table.py", tmp_path, "nat", status=1)
+
+
+@pytest.mark.slow
+def test_a_small_study_ends_with_its_table(tmp_path):
+    small = {"SENTENCES": "60", "TEST": "4", "VOCABULARY": "300", "TEACHER_UPDATES": "2", "UPDATES": "2", "BEAM": "2"}
+    study = Process(RECIPE, tmp_path / "out", ROWS="pnat", LENGTH_BEAM="3", **small)
+    assert "| teacher" in study.run()
+    with (study.out / "table.csv").open() as file:
+        teacher, pnat = csv.DictReader(file)
+    assert (teacher["model"], pnat["model"], teacher["times the teacher"]) == ("teacher", "pnat", "1.0")
+    parts = json.loads((study.out / "pnat" / "score.json").read_text())["parts"]
+    assert set(parts) == {"test", "lengths", "rescored", "reference"}
+    assert all(pnat[column] != "" for column in pnat)
+    before = study.files()
+    study.run("train", "decode", "score")
+    assert study.files() == before  # everything was done before
