@@ -73,6 +73,7 @@ def check_blocks(case: Case) -> None:
     for side in (None, "right", "left"):
         x, source = inputs(case)
         given = {"key_padding_mask": None if side is None else padding(len(source), side), "need_weights": False}
+        given["side_inputs"] = side_inputs(built, padding(len(source), side or "right") & (side is not None))
         whole = _run(built, x, source, **given)
         for queries in (1, 3):
             block = queries * 3 * SMALL.num_heads * len(source)
