@@ -2,13 +2,15 @@ import runpy
 
 from setuptools import find_packages, setup
 
+SITE = ["sphinx>=7", "myst-parser>=3", "furo"]
+
 setup(
     name="fairseq_posenc",
     version=runpy.run_path("fairseq_posenc/version.py")["__version__"],
     description="Position encodings for machine translation, as a fairseq plugin",
     license="MIT",
     packages=find_packages(include=["fairseq_posenc", "fairseq_posenc.*"]),
-    package_data={"fairseq_posenc": ["references.bib"]},
+    package_data={"fairseq_posenc": ["references.bib", "site/static/*"]},
     python_requires=">=3.9",
     # Lower bounds only; the versions that were tested together are in constraints.txt.
     install_requires=[
@@ -25,6 +27,8 @@ setup(
         "matplotlib>=3.7",
     ],
     extras_require={
+        # posenc site: MyST reads the Markdown of docs/, Furo is a theme that asks no other host for anything
+        "site": SITE,
         "floater": ["torchdiffeq>=0.2.3"],  # the solver of one method
         # transformers and x-transformers are oracles of the parity tests: pinned ones, whose position code they know
         "test": [
@@ -36,6 +40,7 @@ setup(
             "torchdiffeq>=0.2.3",
             "transformers==4.46.3",
             "x-transformers==2.31.10",
+            *SITE,
         ],
     },
     entry_points={"console_scripts": ["posenc = fairseq_posenc.cli:main"]},

@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import registry
+from .core import PositionError
 
+#: how the names of all architectures begin
+PREFIX = "posenc_"
 #: the name of the fairseq model, and of the architecture whose specs are options
 MODEL = "posenc_transformer"
 #: the same of the Transformer whose hidden states are complex
@@ -73,3 +76,14 @@ def architectures() -> Iterator[tuple[str, Architecture]]:
             yield f"posenc_{card.name}{suffix}", Architecture(card.specs, size, card.tied_layers)
         for name, architecture in _beside_methods(size):
             yield name + suffix, architecture
+
+
+def architecture(name: str) -> Architecture:
+    """The architecture of this name without a size, whose specs are no options; raises PositionError with the nearest name."""
+    found = dict(architectures()).get(name)
+    if found is None or name == MODEL or any(suffix and name.endswith(suffix) for suffix in SIZES):
+        try:
+            registry.card(name.removeprefix(PREFIX))
+        except PositionError as error:
+            raise PositionError(f"architecture {name!r}: {error}; give it as {PREFIX}NAME, without a size") from None
+    return found

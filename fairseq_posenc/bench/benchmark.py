@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .. import registry
+from ..architectures import PREFIX
 from ..core import PositionError
 from ..spec import parse
 from . import actions, counting, files, models, tables
@@ -97,6 +98,9 @@ def _variants(specs: list[str], site: str) -> list[Variant]:
     found, problems = [], []
     for spec in specs:
         try:
+            if spec.startswith(PREFIX):
+                found += [Variant.of(spec, site)] * (site == "model")
+                continue
             name = parse(spec).methods[0].name
             if site != "model" and site not in registry.card(name).all_sites:
                 continue

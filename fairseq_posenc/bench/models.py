@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from torch import nn
 
 from .. import registry
-from ..architectures import SIZES
+from ..architectures import MODEL, PREFIX, SIZES, Size, architecture
 from ..core import Dims
 from ..core.hooks import OUTSIDE_ATTENTION
 from ..data.side.examples import RELATIONS
@@ -26,14 +27,16 @@ WORDS = 1000
 
 @dataclass(frozen=True)
 class Variant:
-    """A model of one row: `specs` for the three sites, or None for stock fairseq."""
+    """A model of one row: `specs` for the three sites, or None for stock fairseq; `name` may be an architecture's."""
 
     name: str
-    specs: dict[str, str] | None
+    specs: Mapping[str, str] | None
 
     @classmethod
     def of(cls, spec: str, site: str) -> Variant:
-        """The method as in its architecture, or at one site of a model with sinusoids."""
+        """An architecture, the method as in its architecture, or the method at one site of a model with sinusoids."""
+        if spec.startswith(PREFIX):
+            return cls(spec, architecture(spec).specs)
         name = parse(spec).methods[0].name
         if site == "model":
             specs = registry.card(name).specs if spec == name else {"encoder": spec, "decoder": spec, "cross": "none"}
@@ -62,15 +65,12 @@ def dictionary() -> Dictionary:
 
 def build(variant: Variant, size: str, positions: int, device: torch.device, dtype: torch.dtype) -> nn.Module:
     """A new model in training mode."""
-    chosen = SIZES[size]
-    arch = "transformer" if variant.specs is None else "posenc_transformer"
+    arch = "transformer" if variant.specs is None else MODEL
     args = Namespace(dropout=0.1, share_all_embeddings=True, max_source_positions=positions, max_target_positions=positions)
-    sizes = {"layers": chosen.layers, "embed_dim": chosen.embed_dim}
-    sizes |= {"attention_heads": chosen.heads, "ffn_embed_dim": chosen.ffn_embed_dim}
-    vars(args).update({f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()})
-    for site, spec in (variant.specs or {}).items():
-        setattr(args, f"{site}_position", spec)
-    args.tie_encoder_layers = args.tie_decoder_layers = variant.tied
+    if variant.name.startswith(PREFIX):
+        arch = variant.name + size
+    else:
+        _set_sizes(args, variant, SIZES[size])
     ARCH_CONFIG_REGISTRY[arch](args)
     args.relations = RELATIONS
     words = dictionary()
@@ -79,3 +79,13 @@ def build(variant: Variant, size: str, positions: int, device: torch.device, dty
     )
     torch.manual_seed(1)
     return ARCH_MODEL_REGISTRY[arch].build_model(args, task).to(device, dtype)
+
+
+def _set_sizes(args: Namespace, variant: Variant, chosen: Size) -> None:
+    """The sizes and specs of a model whose architecture sets none."""
+    sizes = {"layers": chosen.layers, "embed_dim": chosen.embed_dim}
+    sizes |= {"attention_heads": chosen.heads, "ffn_embed_dim": chosen.ffn_embed_dim}
+    vars(args).update({f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()})
+    for site, spec in (variant.specs or {}).items():
+        setattr(args, f"{site}_position", spec)
+    args.tie_encoder_layers = args.tie_decoder_layers = variant.tied

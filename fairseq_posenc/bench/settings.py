@@ -10,7 +10,7 @@ from typing import Any, Callable
 import torch
 
 from .. import registry
-from ..architectures import SIZES
+from ..architectures import PREFIX, SIZES
 from ..core import SITES, PositionError
 from ..scoring.versions import versions
 
@@ -98,7 +98,7 @@ def _values(option: str, given: list[str], specs: list[str], read: Callable[[str
 
 
 def _is_spec(text: str) -> bool:
-    return text.partition(":")[0].partition("+")[0] in registry.names()
+    return text.startswith(PREFIX) or text.partition(":")[0].partition("+")[0] in registry.names()
 
 
 def _site(text: str) -> str:

@@ -21,9 +21,11 @@ COMMANDS = {
     "report": ("report.command", "show all runs side by side, from their score.json"),
     "lengths": ("report.lengths", "output lengths that runs were asked for and gave"),
     "plot": ("cli.plot", "draw what methods do to attention"),
+    "analyse": ("analysis.command", "what the positions of trained models have learned"),
     "bench": ("bench.command", "what methods cost beside stock fairseq"),
     "average": ("checkpoints.average", "average the parameters of checkpoints"),
     "check": ("cli.check", "whether methods can be built, and the spec at every site"),
+    "site": ("site.command", "build the documentation as a site"),
     "docs": ("cli.docs", "renew docs/methods.md"),
 }
 
@@ -50,10 +52,3 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:  # posenc list | head
         sys.stderr.close()
         return 0
-
-
-def positive(text: str) -> int:
-    """The type of options that count something."""
-    if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
-    return int(text)

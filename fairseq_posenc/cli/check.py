@@ -6,14 +6,13 @@ import argparse
 from collections.abc import Sequence
 
 from .. import registry
-from ..architectures import MODEL, SIZES, Architecture, architectures
+from ..architectures import PREFIX, SIZES, Architecture, architecture
+from ..arguments import positive
 from ..core import SITES, Dims, PositionError, SideInput
 from ..data.side.files import KINDS
 from ..spec import build, parse
-from . import positive
 
 ALL = "all"
-PREFIX = "posenc_"
 SELF_ATTENTION = ("encoder", "decoder")
 #: relations between words, for methods that have tables of them: as many as a treebank has
 _RELATIONS = 50
@@ -105,19 +104,8 @@ def side_inputs(specs: dict[str, str]) -> list[SideInput]:
 def specs_of(name: str) -> dict[str, str]:
     """The spec at every site: of an architecture posenc_NAME, or of a spec that stands for encoder and decoder."""
     if name.startswith(PREFIX):
-        return dict(_architecture(name).specs)
+        return dict(architecture(name).specs)
     return {site: name if site in SELF_ATTENTION else "none" for site in SITES}
-
-
-def _architecture(name: str) -> Architecture:
-    """An architecture without a size whose specs are no options; raises PositionError with the nearest name."""
-    found = dict(architectures()).get(name)
-    if found is None or name == MODEL or any(suffix and name.endswith(suffix) for suffix in SIZES):
-        try:
-            registry.card(name[len(PREFIX) :])
-        except PositionError as error:
-            raise PositionError(f"architecture {name!r}: {error}; give it as {PREFIX}NAME, without a size") from None
-    return found
 
 
 def _expand(methods: list[str]) -> list[tuple[str, bool]]:
@@ -132,5 +120,5 @@ def _all() -> list[str]:
 
 def _beside_specs(name: str) -> tuple:
     """What makes a model beside its specs and its size."""
-    architecture = _architecture(name) if name.startswith(PREFIX) else Architecture({}, SIZES[""])
-    return architecture.tied_layers, architecture.model, *architecture.options.items()
+    found = architecture(name) if name.startswith(PREFIX) else Architecture({}, SIZES[""])
+    return found.tied_layers, found.model, *found.options.items()

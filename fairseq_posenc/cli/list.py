@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 
 from .. import catalog
+from ..arguments import positive
 from ..core import SITES, Dims, PositionError
-from . import positive
 
 _FLAGS = ("learnable", "recurring", "unbound")
 

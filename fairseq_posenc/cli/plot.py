@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ..arguments import positive
 from ..core import SITES, PositionError
-from . import positive
 
 #: positions beyond which a picture has no more to show
 _LONGEST = 512
@@ -26,6 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     heads.add_argument("--head", type=_number, help="one head, from 0 (default: the mean over heads)")
     heads.add_argument("--heads", action="store_true", help="every head by itself")
     parser.add_argument("--curves", action="store_true", help="also the row of one query, and the mean by distance")
+    parser.add_argument("--query", type=_number, metavar="N", help="the query of --curves, from 0 (default: the middle one)")
     parser.add_argument(
         "--seed", type=_number, help="where learned parameters would change nothing yet, draw those that start constant at random"
     )
@@ -40,6 +41,8 @@ def run(args: argparse.Namespace) -> None:
         raise PositionError("give specs or runs to draw, as in: posenc plot rope t5, or --atlas alone for all methods")
     if not 2 <= args.length <= _LONGEST:
         raise PositionError(f"--length {args.length} is not allowed; it is from 2 to {_LONGEST}")
+    if args.query is not None and not (args.curves and args.query < args.length):
+        raise PositionError(f"--query {args.query} is the row of --curves, from 0 to {args.length - 1}")
     from ..plotting import figures, panels  # with torch
 
     figures.require_writable(args.output)
@@ -50,7 +53,7 @@ def run(args: argparse.Namespace) -> None:
             args.sources, args.length, site=args.site, layer=args.layer, head=args.head,
             every_head=args.heads, seed=args.seed, data=args.data,
         )  # fmt: skip
-        figure = figures.draw(found, args.curves)
+        figure = figures.draw(found, args.curves, args.query)
     figures.save(figure, args.output)
     print(f"wrote {args.output}")
 

@@ -66,9 +66,9 @@ def save(figure: Figure, path: Path) -> None:
         raise PositionError(f"--output {path} cannot be written: {error.strerror}") from None
 
 
-def draw(panels: Sequence[Panel], curves: bool = False) -> Figure:
-    """A grid of matrices with their colours, or one row for each, with the row of one query and the decay with distance."""
-    return _styled(_curves if curves else _grid, panels)
+def draw(panels: Sequence[Panel], curves: bool = False, query: int | None = None) -> Figure:
+    """A grid of matrices with their colours, or one row for each, with the row of a query and the decay with distance."""
+    return _styled((lambda panels: _curves(panels, query)) if curves else _grid, panels)
 
 
 def draw_atlas(panels: Sequence[Panel]) -> Figure:
@@ -117,11 +117,11 @@ def _grid(panels: Sequence[Panel]) -> Figure:
     return figure
 
 
-def _curves(panels: Sequence[Panel]) -> Figure:
+def _curves(panels: Sequence[Panel], chosen: int | None) -> Figure:
     figure, axes = _figure(len(panels), 3, panels)
     for (matrix, row, decay), panel in zip(axes, panels):
         _matrix(figure, matrix, panel)
-        query, constant = len(panel.values) // 2, is_constant(panel.values)
+        query, constant = len(panel.values) // 2 if chosen is None else chosen, is_constant(panel.values)
         _line(row, *row_of(panel, query), f"query {query}", "key", query, constant)
         _line(decay, *decay_of(panel), "mean by distance", "key - query", 0, constant)
     return figure

@@ -117,11 +117,34 @@ def _context(positions: SitePositions, length: int, layer: int, content: Content
     return positions.begin(ctx)
 
 
+def position_vectors(positions: SitePositions, length: int, layer: int = 0) -> Tensor | None:
+    """What stands at every position where words are vectors of zeros, [T, C]; None of positions that join no vector."""
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(_SEED)
+        ctx = _context(positions, length, layer, plain_content(positions.dims))
+        vectors = _vectors(positions, ctx)[1] if _uses(positions, _VECTORS, layer) else torch.zeros(())
+    return vectors[0] if vectors.any() else None
+
+
+def _vectors(positions: SitePositions, ctx: AttentionContext) -> tuple[Tensor, Tensor]:
+    """The input of a layer, and of its queries, where words are vectors of zeros: [1, T, C] twice.
+
+    Of positions that multiply words, which leave zeros as they are, where words are vectors of ones.
+    """
+
+    def of_words(words: Tensor) -> tuple[Tensor, Tensor]:
+        x = positions.apply_chain("before_layer", positions.embed(words, ctx.tokens, ctx), ctx=ctx)
+        return x, positions.apply_chain("query_input", x, ctx.queries, ctx=ctx)
+
+    zeros = torch.zeros(1, ctx.keys.ids.size(1), positions.dims.embed_dim)
+    added, multiplied = of_words(zeros), of_words(zeros + 1)
+    one_for_all = torch.allclose(multiplied[1], multiplied[1][:, :1].expand_as(multiplied[1]))
+    return added if added[1].any() or one_for_all else multiplied
+
+
 def _cosines(positions: SitePositions, ctx: AttentionContext) -> Tensor | None:
     """Of what stands at two positions whose words are vectors of zeros, so that nothing but positions is left: [1, T, S]."""
-    x = torch.zeros(1, ctx.keys.ids.size(1), positions.dims.embed_dim)
-    x = positions.apply_chain("before_layer", positions.embed(x, ctx.tokens, ctx), ctx=ctx)
-    queries = positions.apply_chain("query_input", x, ctx.queries, ctx=ctx)
+    x, queries = _vectors(positions, ctx)
     keys = x
     for method, here in positions.using("key_input", ctx):
         keys = keys if method.mixes_keys else method.key_input(keys, ctx.keys, here)

@@ -18,7 +18,7 @@ from ..spec import build, parse
 from .matrices import Content
 
 #: sizes of what is built from a spec, with as many layers as it names, and as many positions as are drawn, but not fewer
-_WIDTH, _HEADS, _POSITIONS = 512, 8, 128
+_WIDTH, _HEADS, _POSITIONS, _WORDS = 512, 8, 128, 8
 _SEED = 1
 _CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")
 
@@ -46,7 +46,8 @@ def fresh(spec: str, site: str, length: int, layer: int = 0, seed: int | None = 
     """
     named = [number for method in parse(spec, site).methods for number in method.options.layers or ()]
     longest = max(length, _POSITIONS)
-    dims = Dims(_WIDTH, _HEADS, max([layer, *named]) + 1, longest, longest, words={"</s>": 2}, relations=RELATIONS).at(site)
+    sizes = (_WIDTH, _HEADS, max([layer, *named]) + 1, longest, longest)
+    dims = Dims(*sizes, vocab_size=_WORDS, words={"</s>": 2}, relations=RELATIONS).at(site)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(_SEED)
         positions = SitePositions(build(spec, dims, site), dims, site)
@@ -60,17 +61,29 @@ def fresh(spec: str, site: str, length: int, layer: int = 0, seed: int | None = 
 
 def load(path: Path, data: str | None = None) -> Any:
     """The model of a run: a folder of checkpoints, of which the best one is taken, or a file."""
+    return load_with_task(path, data)[0]
+
+
+def checkpoint_of(path: Path) -> Path:
+    """The file of a run; raises PositionError where there is none."""
     found = next((path / name for name in _CHECKPOINTS if (path / name).is_file()), path) if path.is_dir() else path
     if not found.is_file():
         wanted = f"has neither {' nor '.join(_CHECKPOINTS)}; give a checkpoint file" if path.is_dir() else "is missing"
         raise PositionError(f"{path} {wanted}")
+    return found
+
+
+def load_with_task(path: Path, data: str | None = None) -> tuple[Any, Any, Any]:
+    """The model of a run in evaluation, the settings of its training, and its task, which knows dictionaries and data."""
+    found = checkpoint_of(path)
     from .. import plugin  # noqa: F401  (first: it readies fairseq, and makes its loader the safe one)
 
-    from fairseq.checkpoint_utils import load_model_ensemble  # isort: skip
+    from fairseq.checkpoint_utils import load_model_ensemble_and_task  # isort: skip
 
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     try:
-        models, _ = load_model_ensemble([str(found)], arg_overrides={} if data is None else {"data": data})
+        overrides = {} if data is None else {"data": data}
+        models, settings, task = load_model_ensemble_and_task([str(found)], arg_overrides=overrides)
     except SystemExit as error:
         raise PositionError(str(error).removeprefix("fairseq_posenc: ")) from None
     except (OSError, AssertionError) as error:  # the task reads its dictionaries
@@ -79,7 +92,7 @@ def load(path: Path, data: str | None = None) -> Any:
     model = models[0]
     if not hasattr(model, "specs"):
         raise PositionError(f"{found} holds a model of stock fairseq, whose positions are drawn by: posenc plot sinusoidal")
-    return model.float().eval()
+    return model.float().eval(), settings, task
 
 
 def of_model(model: Any, sites: Sequence[str], layer: int) -> Iterator[tuple[str, str, SitePositions, Content]]:

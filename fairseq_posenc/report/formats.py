@@ -11,7 +11,6 @@ from typing import Any
 
 from ..scoring.sentences import METRICS
 from .rows import Row, Values
-from .source_length import bucket_names
 from .summary import Summary
 from .tables import NOT_RUN, Table
 
@@ -159,7 +158,7 @@ def _numbers(summary: Summary, row: Row) -> dict[str, Any]:
     found.update(_spread("validation_loss", row.final_loss))
     for part, lengths in summary.lengths.items():
         for i in lengths.shown:
-            found.update(_spread(f"{part}_bleu_{bucket_names()[i].replace('-', '_')}_words", lengths.rows[row.name][i]))
+            found.update(_spread(f"{part}_bleu_{lengths.names[i].replace('-', '_')}_words", lengths.rows[row.name][i]))
     return found
 
 

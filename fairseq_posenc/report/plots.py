@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from ..plotting.style import Plot, add_legend, label_text, line_style, new_figure, render
 from ..scoring.sentences import METRICS
 from .rows import Row, Values
-from .source_length import bucket_names
 from .summary import MIN_SENTENCES, Summary
 
 if TYPE_CHECKING:
@@ -104,7 +103,7 @@ def _length(summary: Summary) -> Figure | None:
 
 
 def _length_axis(axis: Axes, summary: Summary, part: str) -> None:
-    lengths, names, rows = summary.lengths[part], bucket_names(), _shown(summary)
+    lengths, rows = summary.lengths[part], _shown(summary)
     places = [i for i in lengths.shown if lengths.sentences[i] >= MIN_SENTENCES]
     for nth, (index, row) in enumerate(rows):
         found = [(place, values) for place, i in enumerate(places) if (values := lengths.rows[row.name][i]) is not None]
@@ -114,7 +113,7 @@ def _length_axis(axis: Axes, summary: Summary, part: str) -> None:
         if _spreads(value for _, value in found):
             errors = [values.sd or 0 for _, values in found]
             axis.errorbar(x, y, yerr=errors, fmt="none", color=line_style(index)["color"], capsize=2.5, linewidth=1)
-    axis.set_xticks(range(len(places)), [f"{names[i]}\nn = {lengths.sentences[i]:,}" for i in places])
+    axis.set_xticks(range(len(places)), [f"{lengths.names[i]}\nn = {lengths.sentences[i]:,}" for i in places])
     axis.set_title(label_text(part), loc="left")
     axis.set_xlabel("source words")
     axis.set_ylabel("BLEU")

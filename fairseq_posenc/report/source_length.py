@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Optional
+
 from ..scoring.sentences import SentenceStatistics, corpus_bleu
 
-#: number of words, the last without an upper limit
-BUCKETS = ((1, 9), (10, 19), (20, 29), (30, 39), (40, 49), (50, 59), (60, None))
+#: the least and the largest number of words, or None for no limit
+Bucket = tuple[int, Optional[int]]
 
 
-def bucket_names() -> list[str]:
-    return [f"{first}-{last}" if last else f"{first}+" for first, last in BUCKETS]
+def buckets_up_to(longest: int) -> list[Bucket]:
+    """Of ten words each; those of 60 and more are one unless sentences are longer than that one would hold."""
+    tens = range(60, longest + 1, 10) if longest >= 70 else ()
+    return [(1, 9), *((first, first + 9) for first in (10, 20, 30, 40, 50, *tens)), *([] if tens else [(60, None)])]
 
 
-def bleu_by_length(sentences: SentenceStatistics) -> list[tuple[int, float | None]]:
+def bucket_name(bucket: Bucket) -> str:
+    first, last = bucket
+    return f"{first}-{last}" if last else f"{first}+"
+
+
+def bleu_by_length(sentences: SentenceStatistics, buckets: list[Bucket]) -> list[tuple[int, float | None]]:
     """For every bucket the number of sentences and their BLEU; nothing where the source lengths are unknown."""
     found = []
-    for first, last in BUCKETS if sentences.source_words else ():
+    for first, last in buckets if sentences.source_words else ():
         inside = [
             row
             for row, words in zip(sentences.bleu, sentences.source_words)

@@ -12,7 +12,7 @@ from .published import Published
 from .records import label
 from .rows import Row, Values, find_row, make_rows
 from .significance import paired_test
-from .source_length import BUCKETS, bleu_by_length
+from .source_length import bleu_by_length, bucket_name, buckets_up_to
 
 #: BLEU of fewer sentences is not shown
 MIN_SENTENCES = 50
@@ -30,6 +30,7 @@ class Difference:
 class Lengths:
     """BLEU of a part by the number of source words."""
 
+    names: list[str]  # of the buckets
     sentences: list[int]  # in every bucket
     rows: dict[str, list[Values | None]]  # None where there are too few sentences
 
@@ -148,18 +149,19 @@ def _tests(rows: list[Row], part: str, baseline: Row, test: str, samples: int) -
 
 def _lengths(rows: list[Row], part: str) -> Lengths | None:
     """None where no run keeps the lengths of its sources."""
-    found: dict[str, dict[int, list[tuple[int, float | None]]]] = {}
-    for row in rows:
-        for run in row.runs:
-            counted = _statistics(run, part)
-            if counted is not None and counted.source_words:
-                found.setdefault(row.name, {})[run.seed] = bleu_by_length(counted)
-    if not found:
+    counted = [(row.name, run.seed, sentences) for row in rows for run in row.runs if (sentences := _statistics(run, part))]
+    counted = [(name, seed, sentences) for name, seed, sentences in counted if sentences.source_words]
+    if not counted:
         return None
+    buckets = buckets_up_to(max(max(sentences.source_words) for _, _, sentences in counted))
+    found: dict[str, dict[int, list[tuple[int, float | None]]]] = {}
+    for name, seed, sentences in counted:
+        found.setdefault(name, {})[seed] = bleu_by_length(sentences, buckets)
     numbers = [number for number, _ in next(iter(next(iter(found.values())).values()))]
 
     def values(row: Row, i: int) -> Values | None:
-        by_seed = {seed: buckets[i][1] for seed, buckets in found.get(row.name, {}).items() if buckets[i][1] is not None}
+        by_seed = {seed: bleu[i][1] for seed, bleu in found.get(row.name, {}).items() if bleu[i][1] is not None}
         return Values(by_seed) if by_seed and numbers[i] >= MIN_SENTENCES else None
 
-    return Lengths(numbers, {row.name: [values(row, i) for i in range(len(BUCKETS))] for row in rows})
+    shown = {row.name: [values(row, i) for i in range(len(buckets))] for row in rows}
+    return Lengths([bucket_name(bucket) for bucket in buckets], numbers, shown)

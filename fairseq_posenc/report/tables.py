@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from ..scoring.sentences import METRICS
 from .rows import Row, Values
-from .source_length import bucket_names
 from .summary import MIN_SENTENCES, Difference, Summary
 
 NOT_RUN = "not run"
@@ -125,8 +124,7 @@ def _loss(row: Row) -> str:
 def _lengths(summary: Summary) -> list[Table]:
     found = []
     for part, lengths in summary.lengths.items():
-        names = bucket_names()
-        head = ["method", *(f"{names[i]} words (n = {lengths.sentences[i]})" for i in lengths.shown)]
+        head = ["method", *(f"{lengths.names[i]} words (n = {lengths.sentences[i]})" for i in lengths.shown)]
         body = [
             [
                 row.title,

@@ -10,6 +10,7 @@ import weakref
 import pytest
 import torch
 
+import fairseq_posenc.plugin  # noqa: F401  registers the models
 from fairseq_posenc import cli
 from fairseq_posenc.bench import actions, benchmark, command, comparison, counting, models, peers, settings, tables, timing
 
@@ -134,6 +135,17 @@ def test_the_method_stands_where_it_is_measured(site):
     }  # fmt: skip
     have = {name for name, placement in placed.items() if any(part.card.name == "shaw" for part in placement.methods)}
     assert have == ({"encoder", "decoder"} if site == "model" else {site})
+
+
+@pytest.mark.parametrize("name", ["posenc_complex_transformer", "posenc_universal_halting"])
+def test_an_architecture_is_measured_as_it_is(name):
+    model = models.build(models.Variant.of(name, "model"), "_tiny", 32, CPU, torch.float32)
+    assert type(model).__name__ == ("ComplexTransformer" if "complex" in name else "PositionTransformer")
+    assert (model.encoder.halting is not None) == ("halting" in name) and model.encoder.num_layers == (
+        4 if "halting" in name else 2
+    )
+    source, target = actions.sentences(2, 16, CPU)
+    actions.training(model, source, target)()
 
 
 @pytest.mark.slow

@@ -216,3 +216,27 @@ def test_a_size_below_zero_is_one_line(tmp_path, capsys):
     assert main(["language", str(tmp_path), "--test", "-1"]) == 2
     error = capsys.readouterr().err
     assert "--test -1" in error and error.count("\n") == 1
+
+
+def test_lengths_that_are_asked_for():
+    ranges = {"train": (4, 12), "valid": (4, 12), "test_long": (61, 80)}
+    found = language.splits(SEED, {"train": 50, "valid": 20, "test_long": 30}, ranges)
+    for part, (low, high) in ranges.items():
+        assert all(low <= len(side.split()) <= high for pair in found[part] for side in pair), part
+    assert max(len(source.split()) for source, _ in found["test_long"]) > 70
+
+
+@pytest.mark.parametrize(
+    "options, says",
+    [
+        (["--words", "5", "2"], "--words 5 2: give the least and the largest number of words, from 1 to 1000"),
+        (["--long-words", "0", "9"], "--long-words 0 9: give"),
+        (["--words", "1", "2"], "hardly more than 0; allow other lengths"),  # no sentence is that short
+    ],
+)
+def test_lengths_that_cannot_be_are_one_line(options, says, tmp_path, capsys):
+    from fairseq_posenc.cli import main
+
+    assert main(["language", str(tmp_path), *options]) == 2
+    error = capsys.readouterr().err
+    assert says in error and error.count("\n") == 1

@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parents[2] / "fairseq_posenc"
 
 #: floors of the house, from the ground up; a file imports its own floor and lower ones alone
 FLOORS = [
-    {"version"},
+    {"version", "arguments"},
     {"core", "messages"},
     {"files"},
     {"ops"},
@@ -27,6 +27,7 @@ FLOORS = [
     {"checkpoints", "plotting"},
     {"scoring"},
     {"report", "bench"},
+    {"analysis", "site"},
     {"cli"},
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

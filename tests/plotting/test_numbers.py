@@ -55,6 +55,14 @@ def test_sinusoids_are_alike_by_the_mean_cosine_of_their_angles():
     assert_close(panel.values, table(lambda t, s: sum(math.cos((s - t) * 10000 ** (-2 * k / 512)) for k in range(256)) / 256))
 
 
+def test_positions_that_multiply_words_are_alike_as_those_of_one_word():
+    """Complex words rotate: the cosine of one word at two positions is the mean cosine of its angles."""
+    found = drawn("complex:frequencies=dimension,learned=false")
+    assert found.quantity == quantities.COSINE
+    angles = [10000 ** (-2 * (i // 2) / 256) for i in range(256)]
+    assert_close(found.values, table(lambda t, s: sum(math.cos((s - t) * w) for w in angles) / 256))
+
+
 def test_t5_shares_buckets():
     positions = fresh("t5:buckets=8,max_distance=16", "encoder", LENGTH)
     with torch.no_grad():

@@ -33,6 +33,17 @@ def test_the_same_numbers_make_the_same_file(tmp_path):
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 
+def test_the_row_of_a_query_can_be_chosen(posenc, tmp_path):
+    found = panels.of_sources(["alibi"], 8, head=0)
+    for query, shown in ((None, 4), (6, 6)):
+        row = figures.draw(found, True, query).axes[1]
+        assert row.get_title(loc="left") == f"query {shown}"
+        assert row.lines[1].get_ydata().tolist() == [(s - shown) / 2 for s in range(shown + 1)]
+    for arguments in (["--query", 8, "--curves"], ["--query", 2]):
+        status, _, error = posenc("plot", "alibi", "--length", 8, *arguments, "--output", tmp_path / "x.png")
+        assert status == 2 and error == f"posenc: --query {arguments[1]} is the row of --curves, from 0 to 7\n"
+
+
 def test_a_query_that_sees_nothing_has_no_curve(posenc, tmp_path):
     picture = ["--length", 2, "--output", tmp_path / "x.png"]
     assert posenc("plot", "disan", "--head", 7, "--curves", *picture)[0] == 0

@@ -8,7 +8,7 @@ from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 
 from fairseq_posenc.report.significance import paired_test
-from fairseq_posenc.report.source_length import bleu_by_length
+from fairseq_posenc.report.source_length import bleu_by_length, bucket_name, buckets_up_to
 from fairseq_posenc.scoring.sentences import SentenceStatistics, count
 from tests.report import runs
 
@@ -44,10 +44,18 @@ def test_bleu_by_length_is_sacrebleus_of_these_sentences(two):
     words = [len(line.split()) for line in references]
     inside = [i for i, number in enumerate(words) if 10 <= number <= 19]
     expected = BLEU(force=True).corpus_score([one[i] for i in inside], [[references[i] for i in inside]]).score
-    buckets = bleu_by_length(count(one, references, words))
+    buckets = bleu_by_length(count(one, references, words), buckets_up_to(max(words)))
     assert buckets[1] == (len(inside), pytest.approx(expected, abs=1e-9))
     assert sum(number for number, _ in buckets) == len(references) and buckets[-1] == (0, None)
-    assert bleu_by_length(count(one, references)) == []
+    assert bleu_by_length(count(one, references), buckets_up_to(60)) == []
+
+
+@pytest.mark.parametrize(
+    "longest, ends", [(8, ["50-59", "60+"]), (69, ["50-59", "60+"]), (70, ["60-69", "70-79"]), (80, ["70-79", "80-89"])]
+)
+def test_long_sentences_have_buckets_of_their_own(longest, ends):
+    names = [bucket_name(bucket) for bucket in buckets_up_to(longest)]
+    assert names[:3] == ["1-9", "10-19", "20-29"] and names[-2:] == ends
 
 
 def full(posenc, folder, *options):

@@ -31,7 +31,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import cycle, islice
+from itertools import cycle
 from pathlib import Path
 from random import Random
 from typing import TypeVar
@@ -42,9 +42,12 @@ SOURCE, TARGET = "svo", "sov"
 NORMAL = (4, 40)  # words of a sentence, on both sides, in train, valid and test
 LONG = (41, 60)  # the same of test_long
 CLAUSES = {NORMAL: (1,) * 9 + (2, 2, 3, 4), LONG: (4, 5, 6)}  # numbers of clauses to draw from; then the length decides
+MOST_WORDS, MOST_TRIES = 1000, 50_000  # of a sentence; draws in vain, before a part counts as one that cannot be filled
 SIZES = {"train": 20000, "valid": 200, "test": 300, "test_long": 150}
 
 T = TypeVar("T")
+#: part -> the least and the largest number of words of its sentences
+Lengths = dict[str, tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -218,44 +221,63 @@ def draw_sentence(rng: Random, lexicon: Lexicon, clauses: int) -> Sentence:
     )
 
 
-def sentences(seed: int, part: str) -> Iterator[tuple[Sentence, str, str]]:
-    """An endless stream of sentences with source and target, whose numbers of words both lie within the part's range."""
-    low, high = lengths = LONG if part == "test_long" else NORMAL
-    rng, lexicon = Random(f"{part} {seed}"), make_lexicon(seed)
+def clauses(lengths: tuple[int, int]) -> Sequence[int]:
+    """The numbers of clauses to draw from for sentences of these lengths: a clause has from 3 to some 20 words."""
+    low, high = lengths
+    return CLAUSES.get(lengths) or range(max(1, low // 10), max(1, high // 8) + 1)
+
+
+def sentences(seed: int, part: str, lengths: tuple[int, int] | None = None) -> Iterator[tuple[Sentence, str, str] | None]:
+    """An endless stream of sentences with source and target, or None where a number of words is not within the part's range."""
+    low, high = lengths = lengths or (LONG if part == "test_long" else NORMAL)
+    rng, lexicon, numbers = Random(f"{part} {seed}"), make_lexicon(seed), clauses(lengths)
     while True:
-        sentence = draw_sentence(rng, lexicon, _pick(rng, CLAUSES[lengths]))
+        sentence = draw_sentence(rng, lexicon, _pick(rng, numbers))
         sides = source(sentence, lexicon), target(sentence, lexicon)
-        if all(low <= len(side) <= high for side in sides):
-            yield sentence, " ".join(sides[0]), " ".join(sides[1])
+        fits = all(low <= len(side) <= high for side in sides)
+        yield (sentence, " ".join(sides[0]), " ".join(sides[1])) if fits else None
 
 
 def pairs(seed: int, part: str) -> Iterator[tuple[str, str]]:
-    """The same stream without the sentences."""
-    return ((left, right) for _, left, right in sentences(seed, part))
+    """An endless stream of source and target whose numbers of words both lie within the part's usual range."""
+    return ((drawn[1], drawn[2]) for drawn in sentences(seed, part) if drawn)
 
 
-def _splits(seed: int, sizes: dict[str, int]) -> dict[str, list[tuple[Sentence, str, str]]]:
+def _splits(seed: int, sizes: dict[str, int], lengths: Lengths | None) -> dict[str, list[tuple[Sentence, str, str]]]:
     seen: set[str] = set()
     parts: dict[str, list[tuple[Sentence, str, str]]] = {}
     for part in sorted(sizes, key="train".__eq__):  # train is drawn last, so its size changes no other part
-        fresh = (drawn for drawn in sentences(seed, part) if drawn[1] not in seen and not seen.add(drawn[1]))
-        parts[part] = list(islice(fresh, sizes[part]))
+        found, stream, tries = [], sentences(seed, part, (lengths or {}).get(part)), 0
+        while len(found) < sizes[part]:
+            drawn, tries = next(stream), tries + 1
+            if drawn and drawn[1] not in seen:
+                seen.add(drawn[1])
+                found.append(drawn)
+                tries = 0
+            if tries == MOST_TRIES:
+                raise PositionError(
+                    f"{sizes[part]:,} sentences of these lengths for {part}: the language has hardly more than {len(found):,}; "
+                    "allow other lengths (--words, --long-words), or ask for fewer sentences"
+                )
+        parts[part] = found
     return parts
 
 
-def splits(seed: int, sizes: dict[str, int] = SIZES) -> dict[str, list[tuple[str, str]]]:
-    """All parts; no source sentence occurs twice, in one or in two of them."""
-    return {part: [(left, right) for _, left, right in drawn] for part, drawn in _splits(seed, sizes).items()}
+def splits(seed: int, sizes: dict[str, int] = SIZES, lengths: Lengths | None = None) -> dict[str, list[tuple[str, str]]]:
+    """All parts, of the usual lengths or of those given; no source sentence occurs twice, in one or in two of them."""
+    return {part: [(left, right) for _, left, right in drawn] for part, drawn in _splits(seed, sizes, lengths).items()}
 
 
-def write(folder: Path, seed: int, sizes: dict[str, int] = SIZES, structure: bool = False) -> dict[str, list[tuple[str, str]]]:
+def write(
+    folder: Path, seed: int, sizes: dict[str, int] = SIZES, structure: bool = False, lengths: Lengths | None = None
+) -> dict[str, list[tuple[str, str]]]:
     """Write FOLDER/<part>.svo and FOLDER/<part>.sov, one sentence a line, and return the parts.
 
     With `structure`, also <part>.svo.conllu, .order and .order.source (language_trees.py).
     """
     from . import language_trees
 
-    drawn, lexicon = _splits(seed, sizes), make_lexicon(seed)
+    drawn, lexicon = _splits(seed, sizes, lengths), make_lexicon(seed)
     parts = {name: [(left, right) for _, left, right in part] for name, part in drawn.items()}
     folder.mkdir(parents=True, exist_ok=True)
     for name, part in parts.items():
@@ -280,6 +302,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             f"--{name.replace('_', '-')}", type=int, default=size, metavar="N", help=f"sentences in {name} (default: {size})"
         )
+    for option, lengths, parts in (("--words", NORMAL, "train, valid and test"), ("--long-words", LONG, "test_long")):
+        parser.add_argument(
+            option, type=int, nargs=2, default=lengths, metavar=("LOW", "HIGH"),
+            help=f"words of a sentence of {parts}, on both sides (default: {lengths[0]} {lengths[1]})",
+        )  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
@@ -287,13 +314,17 @@ def run(args: argparse.Namespace) -> int:
     for name, size in sizes.items():
         if size < 0:
             raise PositionError(f"--{name.replace('_', '-')} {size}: give a number of sentences, 0 or more")
+    for option, (low, high) in (("--words", args.words), ("--long-words", args.long_words)):
+        if not 1 <= low <= high <= MOST_WORDS:
+            raise PositionError(f"{option} {low} {high}: give the least and the largest number of words, from 1 to {MOST_WORDS}")
+    lengths = {name: tuple(args.long_words if name == "test_long" else args.words) for name in SIZES}
     try:
-        parts = write(args.folder, args.seed, sizes, args.structure)
+        parts = write(args.folder, args.seed, sizes, args.structure, lengths)
     except OSError as error:
         raise PositionError(f"{args.folder} cannot be written: {error.strerror}") from None
     for name, part in parts.items():
-        lengths = [len(side.split()) for pair in part for side in pair] or [0]
-        print(f"{name:<10}{len(part):>7} sentences of {min(lengths)} to {max(lengths)} words")
+        words = [len(side.split()) for pair in part for side in pair] or [0]
+        print(f"{name:<10}{len(part):>7} sentences of {min(words)} to {max(words)} words")
     if parts["test"]:
         shortest = min(parts["test"], key=lambda pair: len(pair[0]))
         print(f"for example: {shortest[0]}  ->  {shortest[1]}")

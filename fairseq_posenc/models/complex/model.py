@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ...architectures import COMPLEX_MODEL
 from ...attention.site_positions import SitePositions
-from ...core import AttentionContext, PositionError
+from ...core import PositionError
 from ...core.hooks import BEFORE_LAYERS
 from ..transformer.decoder import Decoder
 from ..transformer.encoder import Encoder
@@ -29,13 +29,8 @@ class _ComplexStack(Stack):
         _refuse_methods(positions)
         super().build_stack(cfg, side, embed_tokens, positions, *args)
 
-    def embed(self, tokens: Tensor, ctx: AttentionContext) -> tuple[Tensor, Tensor]:
-        """[B, T] -> the input of the layers [B, T, 2C] and the scaled embeddings alone, [B, T, C]."""
-        embedded = self.embed_scale * self.embed_tokens(tokens)
-        x = self.position.embed(torch.cat([embedded, torch.zeros_like(embedded)], -1), tokens, ctx)
-        if self.layernorm_embedding is not None:
-            x = self.layernorm_embedding(x)
-        return self.dropout_module(x), embedded
+    def as_states(self, embedded: Tensor) -> Tensor:
+        return torch.cat([embedded, torch.zeros_like(embedded)], -1)  # [B, T, C] -> [B, T, 2C]
 
 
 class ComplexEncoder(_ComplexStack, Encoder):

@@ -52,10 +52,14 @@ class Stack(nn.Module):
     def embed(self, tokens: Tensor, ctx: AttentionContext, vectors: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """[B, T] -> the input of the layers and the scaled embeddings alone, [B, T, C] each; `vectors` stand for embeddings."""
         embedded = self.embed_scale * self.embed_tokens(tokens) if vectors is None else vectors
-        x = self.position.embed(embedded, tokens, ctx)
+        x = self.position.embed(self.as_states(embedded), tokens, ctx)
         if self.layernorm_embedding is not None:
             x = self.layernorm_embedding(x)
         return self.dropout_module(x), embedded
+
+    def as_states(self, embedded: Tensor) -> Tensor:
+        """Embeddings [B, T, C] -> what hidden states are like in this host."""
+        return embedded
 
     def active_layers(self) -> Iterator[tuple[int, nn.Module]]:
         """Every layer with its number, without those that LayerDrop leaves out of this training step."""

@@ -1,0 +1,1 @@
+"""The documentation as a site that needs no other host: pages made from cards, docstrings, results and docs/."""

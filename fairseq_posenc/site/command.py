@@ -1,0 +1,31 @@
+"""`posenc site`: the documentation as a site, built without a network; it is opened from disk or put on any web server."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ..core import PositionError
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Build the documentation as a site that asks no other host for anything: open OUT/index.html."
+    parser.add_argument("output", type=Path, metavar="OUT", help="folder of the site; it may be there already")
+    parser.add_argument(
+        "--root", type=Path, default=Path(__file__).parents[2], metavar="CHECKOUT", help="(default: the one of this package)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    from ..bench.progress import Progress
+    from .build import build
+
+    if args.output.exists() and not args.output.is_dir():
+        raise PositionError(f"{args.output} is a file; name a folder for the site")
+    if args.output.is_dir() and any(args.output.iterdir()) and not (args.output / "index.html").is_file():
+        raise PositionError(f"{args.output} holds other files than a site; name an empty folder")
+    progress = Progress()
+    number = build(args.root, args.output, progress)
+    progress.end()
+    print(f"{args.output}: {number} pages; open {args.output / 'index.html'}")
+    return 0

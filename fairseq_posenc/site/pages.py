@@ -1,0 +1,210 @@
+"""The pages that the site has beside the documents of the checkout: start, choosing a method, a page a method, results, API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+
+from .. import catalog, registry
+from ..bibliography import bibtex
+from ..core import SITES, Dims
+from ..core.formula import pretty
+from ..spec import option_rows
+from .equations import to_html
+
+_DIMS = Dims(512, 8, 6)
+_EVIDENCE = {
+    "peer": "equal to a public implementation in a test",
+    "paper": "written from the paper's equation",
+    "reconstruction": "a reconstruction: the paper's exact form could not be read",
+}
+_EXTRAPOLATION = {"runs": "runs on", "clips": "clips: far positions tie", "error": "stops with an error"}
+#: measures of a benchmark that a page shows, and their names
+_COSTS = {
+    "training 8x128": "time of training, 8 sentences of 128 words", "memory 8x128": "memory of training, the same",
+    "training 2x512": "time of training, 2 sentences of 512 words", "memory 2x512": "memory of training, the same",
+    "decoding": "time of a decoded word, beam 4",
+}  # fmt: skip
+_CHOSEN = "training 8x128"
+#: filter of the table -> its label, and its values
+_FILTERS = {
+    "site": ("serves", SITES),
+    "reference": ("positions", ("absolute", "relative", "both", "none")),
+    "injection": ("enters", ("APE", "MAM", "other", "none")),
+    "learnable": ("learned", ("yes", "no")),
+    "unbound": ("any length", ("yes", "no")),
+    "evidence": ("evidence", tuple(_EVIDENCE)),
+}
+_API = {
+    "Building and looking up": ("fairseq_posenc.attention", "fairseq_posenc.registry", "fairseq_posenc.spec"),
+    "Writing a method": (
+        "fairseq_posenc.core.method", "fairseq_posenc.core.card", "fairseq_posenc.core.context", "fairseq_posenc.core.dims",
+        "fairseq_posenc.core.side", "fairseq_posenc.core.state", "fairseq_posenc.core.hooks",
+    ),
+    "Attention": (
+        "fairseq_posenc.attention.multihead", "fairseq_posenc.attention.site_positions", "fairseq_posenc.attention.mask",
+    ),
+    "Tensor helpers": (
+        "fairseq_posenc.ops.distances", "fairseq_posenc.ops.relative", "fairseq_posenc.ops.rotation",
+        "fairseq_posenc.ops.sinusoids", "fairseq_posenc.ops.buckets",
+    ),
+}  # fmt: skip
+
+
+class Costs:
+    """What methods cost in the committed benchmarks, as ratios to stock fairseq's Transformer."""
+
+    def __init__(self, root: Path):
+        self.device = ""
+        self.rows: dict[str, dict[str, float]] = {}
+        for path in sorted(root.glob("results/bench/*/bench.json")):
+            found = json.loads(path.read_text(encoding="utf-8"))
+            self.device = self.device or f"{found['settings']['device']}, {found['settings']['dtype']}"
+            for row in found["rows"]:
+                if row["site"] == "model":
+                    self.rows.setdefault(row["method"], {key: _ratio(row.get(key)) for key in _COSTS if row.get(key)})
+
+    def of(self, name: str) -> dict[str, float]:
+        return self.rows.get(name, {})
+
+
+def _ratio(value: Mapping[str, float]) -> float:
+    return value.get("median", value.get("ratio", 0.0))
+
+
+def start(readme: str) -> str:
+    """The README, with the navigation."""
+    entries = {
+        "Methods": ["choose", "docs/methods"],
+        "Compare": ["recipes/README", "results/README"],
+        "Extend": ["docs/adding_a_method", "docs/architecture", "docs/checkpoints", "docs/api", "CONTRIBUTING", "CHANGELOG"],
+    }
+    trees = [
+        f"```{{toctree}}\n:hidden:\n:caption: {caption}\n\n" + "\n".join(pages) + "\n```" for caption, pages in entries.items()
+    ]
+    return readme + "\n" + "\n".join(trees) + "\n"
+
+
+def choose(costs: Costs) -> str:
+    """The table that filters."""
+    lists = []
+    for name, (label, values) in _FILTERS.items():
+        options = "".join(f'<option value="{value}">{value}</option>' for value in ("", *values))
+        lists.append(f'<label>{label} <select name="{name}">{options}</select></label>')
+    lists.append(
+        '<label>at most so many times stock&rsquo;s training <input name="cost" type="number" step="0.05" min="0"></label>'
+    )
+    lists.append('<label>contains <input name="text" type="search" placeholder="name, title or family"></label>')
+    head = ("method", "positions", "enters", "learned", "any length", "serves", "parameters", "cost", "evidence")
+    rows = "\n".join(_choice(name, costs) for name in registry.names())
+    return (
+        "# Choose a method\n\n"
+        "Which position encodings fit what you need? Every filter narrows the table, and the address keeps them: send it on.\n\n"
+        f'<form id="filters" class="filters">{"".join(lists)}<output name="count"></output></form>\n\n'
+        f'<div class="table-wrapper"><table id="choose" class="sortable"><thead><tr>'
+        f"{''.join(f'<th>{cell}</th>' for cell in head)}</tr></thead><tbody>\n{rows}\n</tbody></table></div>\n\n"
+        "*Enters*: APE with the embeddings, MAM in the attention matrix. *Parameters*: of one stack, 512 wide, 8 heads, "
+        f"6 layers, 1,024 positions. *Cost*: time of training beside stock fairseq's Transformer ({escape(costs.device)}); "
+        "[how it was measured](results/README.md). *Evidence*: "
+        + "; ".join(f"{name} is {meaning}" for name, meaning in _EVIDENCE.items())
+        + ".\n"
+    )
+
+
+def _choice(name: str, costs: Costs) -> str:
+    card = registry.card(name)
+    family, cost = registry.declaration(name).family, costs.of(name).get(_CHOSEN)
+    yes = {True: "yes", False: "no"}
+    data = {
+        "site": " ".join(card.all_sites), "reference": card.reference, "injection": card.injection,
+        "learnable": yes[card.learnable], "unbound": yes[card.unbound], "evidence": card.evidence,
+        "cost": "" if cost is None else f"{cost:.4f}", "text": f"{name} {card.title} {family}".lower(),
+    }  # fmt: skip
+    cells = [
+        f'<a href="docs/methods/{name}.html">{name}</a><br><small>{escape(card.title)}</small>', card.reference, card.injection,
+        data["learnable"], data["unbound"], ", ".join(card.all_sites), f"{catalog.number(card, _DIMS):,}",
+        "not measured" if cost is None else f"{cost:.2f}", card.evidence,
+    ]  # fmt: skip
+    attributes = " ".join(f'data-{key}="{escape(value)}"' for key, value in data.items())
+    return f"<tr {attributes}>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+
+
+def methods() -> str:
+    """The list of the pages of all methods, by family."""
+    families: dict[str, list[str]] = {}
+    for name in registry.names():
+        families.setdefault(registry.declaration(name).family, []).append(name)
+    parts = ["# Methods\n\n[Choose one](../choose.md) by what it can do, or see them all:\n\n![All methods](atlas.png)\n"]
+    for family, members in sorted(families.items()):
+        parts.append(f"## {family}\n")
+        parts += [f"* [{name}](methods/{name}.md): {registry.card(name).title}" for name in members]
+        parts.append("\n```{toctree}\n:hidden:\n\n" + "\n".join(f"{name} <methods/{name}>" for name in members) + "\n```\n")
+    return "\n".join(parts)
+
+
+def method(name: str, costs: Costs, picture: str) -> str:
+    """Equation, picture, card, options, cost, citation."""
+    card, description = registry.card(name), catalog.describe(name)
+    sections = dict(description.sections)
+    equation = sections.pop("Equation")
+    ours = f"; {', '.join(card.extended_sites)} (ours)" if card.extended_sites else ""
+    facts = {
+        "Architecture": f"`posenc_{name}`, with " + ", ".join(f"{site} `{spec}`" for site, spec in card.specs.items()),
+        "Positions": f"{card.reference}; {'learned' if card.learnable else 'not learned'}",
+        "Sites": f"{', '.join(card.sites)} (the authors){ours}",
+        "Past the trained range": f"it {_EXTRAPOLATION[card.extrapolation]}",
+        "Parameters of a stack": f"`{pretty(card.parameters)}`: {catalog.number(card, _DIMS):,} at 512 wide, 8 heads, 6 layers",
+        "Evidence": _EVIDENCE[card.evidence],
+        **{label: _text(text) for label, text in sections.items()},
+    }
+    rows = "\n".join(f"| {label} | {text.replace('|', '&#124;')} |" for label, text in facts.items())
+    options = "\n".join(
+        f"| `{option}` | {_text(allowed)} | `{default}` | {_text(help)} |" for option, allowed, default, help in option_rows(name)
+    )
+    measured = "\n".join(f"| {_COSTS[key]} | {ratio:.2f} |" for key, ratio in costs.of(name).items())
+    cost = (
+        f"Ratios to stock fairseq's Transformer, {costs.device}.\n\n| | ratio |\n|---|---:|\n{measured}\n"
+        if measured
+        else "It is not in the committed benchmark; measure it with `posenc bench " + name + "`.\n"
+    )
+    return (
+        f"# {name}: {card.title}\n\n{_text(description.summary)}\n\n"
+        f'<div class="equation">{to_html(equation)}</div>\n\n'
+        f"![What {name} does to attention]({picture})\n\n"
+        "Every position has the same content; what you see comes from positions alone. Parameters have their initial values, "
+        f"or are drawn at random where these change nothing. `posenc plot {name}` draws it.\n\n"
+        f"## Card\n\n| | |\n|---|---|\n{rows}\n\n"
+        f"## Options\n\n| option | allowed | default | meaning |\n|---|---|---|---|\n{options}\n\n"
+        f"## Cost\n\n{cost}\n## Cite\n\n```bibtex\n{bibtex(card.citations)}\n```\n"
+    )
+
+
+def _text(text: str) -> str:
+    """Plain text within Markdown: nothing in it is markup but code in backquotes."""
+    pieces = text.split("`")
+    for number in range(0, len(pieces), 2):
+        pieces[number] = "".join(f"\\{c}" if c in "*_[]<>$\\" else "&#124;" if c == "|" else c for c in pieces[number])
+    return "`".join(pieces)
+
+
+def api() -> str:
+    """Pages of modules, from their docstrings."""
+    parts = ["# API\n\nWhat a program or a method of your own calls. The rest of the package may change.\n"]
+    for title, modules in _API.items():
+        parts.append(f"## {title}\n")
+        for module in modules:
+            parts.append(
+                f"### {module}\n\n```{{eval-rst}}\n.. automodule:: {module}\n   :members:\n   :member-order: bysource\n```\n"
+            )
+    return "\n".join(parts)
+
+
+def results(files: Sequence[str]) -> str:
+    """Links to the reports, for the end of the page of results."""
+    titles = {path: path.removesuffix(".md").removesuffix("/report").removesuffix("/bench") for path in files}
+    listed = "\n".join(f"* [{title}]({path})" for path, title in titles.items())
+    entries = "\n".join(f"{title} <{path.removesuffix('.md')}>" for path, title in titles.items())
+    tree = "```{toctree}\n:hidden:\n\n" + entries + "\n```\n"
+    return f"\n## All tables\n\nA click on the head of a column sorts a table.\n\n{listed}\n\n{tree}"

@@ -1,0 +1,90 @@
+"""Small models with their data, as a training leaves them, and runs of the command."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+TINY = (
+    "--encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 16 --decoder-embed-dim 16 --encoder-ffn-embed-dim 16 "
+    "--decoder-ffn-embed-dim 16 --encoder-attention-heads 2 --decoder-attention-heads 2 --max-source-positions 40 "
+    "--max-target-positions 60 --share-all-embeddings"
+)
+#: part -> lengths of its sentences, in letters
+PARTS = {"train": range(6, 30), "valid": range(8, 14), "test": [2, *[7, 8, 9, 10, 24] * 12]}
+
+
+@pytest.fixture
+def posenc(capsys):
+    """Runs a command in this process: its exit code, what it printed, and its errors."""
+    from fairseq_posenc.cli import main
+
+    def run(*arguments):
+        try:
+            status = main([str(argument) for argument in arguments])
+        except SystemExit as end:  # argparse
+            status = end.code
+        return status, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def refusal(posenc):
+    """The one line with which a command stops."""
+
+    def run(*arguments):
+        status, out, error = posenc(*arguments)
+        lines = [line for line in error.splitlines() if not line.startswith("[")]  # progress
+        assert status == 2 and out == "" and len(lines) == 1, (status, out, error)
+        return lines[0]
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory) -> Path:
+    """A language of letters, and the same backwards, as fairseq-preprocess writes it."""
+    import torch
+    from fairseq.data import Dictionary, indexed_dataset
+
+    folder, drawn, words = tmp_path_factory.mktemp("data"), random.Random(3), Dictionary()
+    for letter in "abcdefgh":
+        words.add_symbol(letter, 10)
+    for language in ("fw", "bw"):
+        words.save(str(folder / f"dict.{language}.txt"))
+    for part, lengths in PARTS.items():
+        rows = [[drawn.randrange(words.nspecial, len(words)) for _ in range(length)] for length in lengths]
+        for language, step in (("fw", 1), ("bw", -1)):
+            prefix = str(folder / f"{part}.fw-bw.{language}")
+            builder = indexed_dataset.make_builder(f"{prefix}.bin", "mmap", len(words))
+            for row in rows:
+                builder.add_item(torch.tensor([*row[::step], words.eos()]))
+            builder.finalize(f"{prefix}.idx")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def runs(data, tmp_path_factory):
+    """Folders of untrained models, by their spec in the encoder."""
+    import torch
+    from fairseq import options, tasks
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+    from omegaconf import OmegaConf
+
+    import fairseq_posenc.plugin  # noqa: F401  (registers the architectures)
+
+    found = {}
+    for spec in ("none", "sinusoidal", "t5", "gaussian"):
+        folder = found[spec] = tmp_path_factory.mktemp(spec)
+        decoder = "none" if spec == "gaussian" else spec
+        specs = f"--encoder-position {spec} --decoder-position {decoder} --cross-position none"
+        command = [str(data), "-s", "fw", "-t", "bw", "--arch", "posenc_transformer", *specs.split(), *TINY.split()]
+        config = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), command))
+        torch.manual_seed(1)
+        model = tasks.setup_task(config.task).build_model(config.model)
+        state = {"args": None, "cfg": OmegaConf.to_container(config, resolve=True, enum_to_str=True)}
+        history = {"criterion_name": "c", "optimizer_name": "o", "lr_scheduler_state": {}, "num_updates": 1}
+        state |= {"model": model.state_dict(), "optimizer_history": [history], "task_state": {}}
+        torch.save({**state, "extra_state": {"train_iterator": {"epoch": 1}}}, folder / "checkpoint_last.pt")
+    return found

@@ -1,0 +1,80 @@
+"""fairseq's commands with side files: trained, validated and decoded with them, and refused in one line without."""
+
+import random
+import shutil
+
+import pytest
+
+from fairseq_posenc.cli import main
+
+TASK = ["--task", "posenc_translation"]
+
+
+@pytest.fixture(scope="module")
+def structured(fairseq, tmp_path_factory):
+    """The same commands on data with a random tree and a random order for every sentence."""
+    folder = tmp_path_factory.mktemp("structured")
+    text, data, draw = fairseq.data.parent, folder / "binary", random.Random(1)
+    shutil.copytree(fairseq.data, data)
+    for part in ("train", "valid", "valid1", "test", "test1"):
+        lines = {"heads": [], "relations": [], "order": []}
+        shutil.copy(text / f"{part}.fw", folder / f"{part}.fw")
+        for sentence in (text / f"{part}.fw").read_text().splitlines():
+            words = range(1, len(sentence.split()) + 1)
+            lines["heads"].append([draw.randrange(0, word) if word > 1 else 0 for word in words])
+            lines["heads"][-1][1:] = [head or 1 for head in lines["heads"][-1][1:]]
+            lines["relations"].append([draw.choice("abc") for _ in words])
+            lines["order"].append(draw.sample(range(len(words)), len(words)))
+        for kind, rows in lines.items():
+            (folder / f"{part}.fw.{kind}").write_text("".join(" ".join(map(str, row)) + "\n" for row in rows))
+        (folder / f"{part}.fw.order.source").write_text("drawn\n")
+    prefixes = {split: ",".join(f"{folder}/{split}{number}" for number in ("", "1")) for split in ("valid", "test")}
+    command = ["side", "binarise", str(data), "-s", "fw", "-t", "bw", "--trainpref", f"{folder}/train"]
+    assert main([*command, "--validpref", prefixes["valid"], "--testpref", prefixes["test"]]) == 0
+    return type(fairseq)(fairseq.server, tmp_path_factory.mktemp("structured_commands"), data)
+
+
+@pytest.fixture(scope="module")
+def trained(structured, tmp_path_factory):
+    """A model that reads trees, trained with two processes that load data, and validated."""
+    folder = tmp_path_factory.mktemp("trees")
+    training = structured.training("posenc_spr_rel_tiny", folder, *TASK, "--num-workers", 2, "--valid-subset", "valid,valid1")
+    training = [word for word in training if word != "--disable-validation"]
+    output = structured.run(*training).succeeded()
+    assert "valid on 'valid1' subset" in output
+    return folder / "checkpoint_last.pt"
+
+
+@pytest.mark.parametrize("subset", ["test", "test1"])
+def test_decoding_reads_the_trees(structured, trained, subset):
+    found = structured.rows(structured.generate(trained, *TASK, "--gen-subset", subset, "--beam", 3).succeeded(), "H")
+    assert len(found) == 6
+
+
+def test_orders_are_read_and_where_they_are_from_is_told(structured, tmp_path):
+    output = structured.train("posenc_xl_pe_tiny", tmp_path, *TASK).succeeded()
+    assert f"orders of {structured.data} are from drawn" in output
+
+
+def test_without_files_there_is_one_line(fairseq, trained):
+    line = fairseq.generate(trained, *TASK).refusal()
+    assert f"SIDE-MISSING: {fairseq.data}/test.fw-bw.fw.heads.idx" in line and "posenc side binarise" in line
+
+
+def test_another_task_is_refused_at_building(structured, trained):
+    line = structured.generate(trained).refusal()
+    assert "beside the words, which --task translation does not give; use --task posenc_translation" in line
+
+
+def test_sentences_of_the_keyboard_are_refused(structured, trained):
+    line = structured.run(
+        "fairseq-interactive", structured.data, "--path", trained, "--cpu", *TASK, input="a b c\n"
+    ).refusal()  # fmt: skip
+    assert "SIDE-INTERACTIVE: the model reads side files (heads)" in line and "use fairseq-generate" in line
+
+
+def test_a_control_is_decoded_as_it_was_trained(structured, trained, tmp_path):
+    line = structured.generate(trained, *TASK, "--random-structure", 1).refusal()
+    assert "was trained with the real structure, and this is with --random-structure 1; give the same option" in line
+    structured.train("posenc_spr_abs_tiny", tmp_path, *TASK, "--random-structure", 1).succeeded()
+    structured.generate(tmp_path / "checkpoint_last.pt", *TASK, "--random-structure", 1).succeeded()

@@ -1,0 +1,74 @@
+"""recipes/studies/analyses: its commands, what it refuses, and a run over small models."""
+
+import os
+import shlex
+import subprocess
+
+import pytest
+
+from fairseq_posenc.analysis.command import ANALYSES
+from tests.recipes.process import BIN, ROOT, Process, environment
+
+RECIPE = ROOT / "recipes" / "studies" / "analyses"
+
+
+def commands(*stages, **options):
+    shown = subprocess.run([RECIPE, *stages], env=environment(DRY_RUN="1", **options), capture_output=True, text=True, check=True)
+    lines = [shlex.split(line) for line in shown.stdout.splitlines() if not line.startswith("#")]
+    return [line[line.index("analyse") + 1 :] for line in lines if "analyse" in line]
+
+
+@pytest.fixture
+def runs(tmp_path):
+    for name in ("rope", "t5"):
+        (tmp_path / name / "seed1").mkdir(parents=True)
+        (tmp_path / name / "seed1" / "score.json").touch()
+    return tmp_path
+
+
+def test_every_analysis_is_run_over_every_run(runs):
+    found = commands(RUNS=str(runs), SEEN="40", DATA="data", SUBSETS="test test1", UPDATES="7")
+    assert [words[0] for words in found] == [
+        *(name for name in ("vectors", "identical", "sinusoids", "lengths", "moved")),
+        *["reordering"] * 2,
+    ]
+    assert {words[0] for words in found} == set(ANALYSES)
+    folders = [str(runs / name / "seed1") for name in ("rope", "t5")]
+    for words in found:
+        assert words[0] == "sinusoids" or words[1:3] == folders
+        assert words[words.index("--output") + 1] == f"{runs}/analyses"
+        assert ("--data" in words) == (words[0] not in ("sinusoids", "lengths"))
+    by_name = {words[0]: words for words in found}
+    assert by_name["lengths"][-6:-4] == ["--seen", "40"] or "--seen" in by_name["lengths"]
+    assert by_name["moved"][by_name["moved"].index("--subsets") + 1 :][:2] == ["test", "test1"]
+    assert [words[words.index("--mode") + 1] for words in found if words[0] == "reordering"] == ["frozen", "scratch"]
+
+
+def test_some_analyses_alone(runs):
+    assert [words[0] for words in commands("vectors", "frozen", RUNS=str(runs))] == ["vectors", "reordering"]
+
+
+@pytest.mark.parametrize(
+    "options, says",
+    [
+        ({"RUNS": "{}/nowhere"}, "is no folder; name one that a recipe has trained in"),
+        ({"RUNS": "{}/empty"}, "holds no score.json; the stage score of a recipe makes them"),
+        ({"RUNS": "{}/empty", "UPDATES": "0"}, "UPDATES=0 must be a whole number from 1"),
+    ],
+)
+def test_wrong_input_is_one_line(tmp_path, options, says):
+    (tmp_path / "empty").mkdir()
+    given = {name: value.format(tmp_path) for name, value in options.items()}
+    done = subprocess.run([RECIPE], env={**os.environ, "POSENC_BIN": str(BIN), **given}, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1 and says in done.stderr
+
+
+def test_what_is_done_is_not_done_again(tmp_path):
+    """Products of sinusoids need no model."""
+    (tmp_path / "runs" / "x").mkdir(parents=True)
+    (tmp_path / "runs" / "x" / "score.json").touch()
+    recipe = Process(RECIPE, tmp_path / "out", RUNS=str(tmp_path / "runs"))
+    recipe.run("sinusoids")
+    assert (tmp_path / "out" / "sinusoids.csv").is_file()
+    assert "sinusoids: done before" in recipe.run("sinusoids")
+    assert "made with other settings (SEED=1, now 2)" in recipe.fails("sinusoids", SEED="2")

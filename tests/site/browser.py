@@ -1,0 +1,102 @@
+"""Chromium without a window, spoken to over a pipe by its DevTools protocol."""
+
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+_NAMES = (os.environ.get("CHROMIUM") or "chromium", "chromium-browser", "google-chrome")
+_OPTIONS = "--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run --remote-debugging-pipe"
+
+
+def find() -> str:
+    """The program of a browser; raises LookupError where there is none."""
+    found = next(filter(None, map(shutil.which, _NAMES)), None)
+    if found is None:
+        raise LookupError("no Chromium is here: install it (apt-get install chromium), or name one, CHROMIUM=/path/to/it")
+    return found
+
+
+class Browser:
+    """One page, which is loaded anew for every address."""
+
+    def __init__(self, profile: Path):
+        (inner, self._out), (self._in, outer) = os.pipe(), os.pipe()
+        ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (inner, outer)]  # 3 and 4 are to be free for the shell
+        words = ["bash", "-c", f'exec "$@" 3<&{ends[0]} 4>&{ends[1]}', "bash", find(), *_OPTIONS.split()]
+        self._process = subprocess.Popen(
+            [*words, f"--user-data-dir={profile}"], pass_fds=ends, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        )
+        for end in (inner, outer, *ends):
+            os.close(end)
+        self._buffer, self._number, self._session, self.events = b"", 0, None, []
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.call(f"{domain}.enable")
+
+    def call(self, method: str, **parameters):
+        """Asks for something and waits for the answer; events that come meanwhile are kept."""
+        self._number += 1
+        message = {"id": self._number, "method": method, "params": parameters}
+        message |= {"sessionId": self._session} if self._session else {}
+        os.write(self._out, json.dumps(message).encode() + b"\0")
+        while True:
+            found = self._read()
+            if found.get("id") == self._number:
+                assert "error" not in found, (method, found)
+                return found["result"]
+            self.events.append(found)
+
+    def _read(self) -> dict:
+        while b"\0" not in self._buffer:
+            piece = os.read(self._in, 1 << 16)
+            assert piece, "the browser has ended"
+            self._buffer += piece
+        text, _, self._buffer = self._buffer.partition(b"\0")
+        return json.loads(text)
+
+    def open(self, address: str, width: int = 1200) -> None:
+        """Loads a page, and returns when it has loaded."""
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600)
+        self.events.clear()
+        self.call("Page.navigate", url=address)
+        while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
+            self.events.append(self._read())
+        self.value("new Promise(requestAnimationFrame)")  # what runs on load has run
+
+    def value(self, expression: str):
+        """Of JavaScript."""
+        found = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in found, found
+        return found["result"].get("value")
+
+    def problems(self) -> list[str]:
+        """Errors of the console, exceptions and requests that failed, since the page was opened."""
+        found = []
+        for event in self.events:
+            name, more = event.get("method"), event.get("params", {})
+            if name == "Runtime.exceptionThrown":
+                found.append(str(more["exceptionDetails"]))
+            elif name == "Runtime.consoleAPICalled" and more["type"] in ("error", "assert"):
+                found.append(str(more["args"]))
+            elif name == "Log.entryAdded" and more["entry"]["level"] == "error":
+                found.append(more["entry"]["text"] + " " + more["entry"].get("url", ""))
+            elif name == "Network.loadingFailed":
+                found.append(more["errorText"])
+        return found
+
+    def requests(self) -> list[str]:
+        """The addresses that the page has asked for."""
+        return [e["params"]["request"]["url"] for e in self.events if e.get("method") == "Network.requestWillBeSent"]
+
+    def close(self) -> None:
+        os.close(self._out)  # the browser ends with its pipe
+        try:
+            self._process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        os.close(self._in)

@@ -1,0 +1,203 @@
+"""The built site: every page and link is there, nothing is asked of another host, and it works in a browser."""
+
+import re
+from html.parser import HTMLParser
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from fairseq_posenc import catalog, registry
+from fairseq_posenc.bibliography import bibtex
+
+pytestmark = pytest.mark.slow
+
+_VOID = set("area base br col embed hr img input link meta source track wbr".split())
+#: what browsers fetch by themselves, and where its address is
+_FETCHED = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src", "video": "src", "object": "data"}
+
+
+class Page(HTMLParser):
+    """Links, what a browser fetches, names to link to, and elements that are not closed."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.links, self.fetched, self.names, self.open, self.wrong, self.text = [], [], set(), [], [], []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        self.names |= {found[key] for key in ("id", "name") if found.get(key)}
+        if tag == "a" and found.get("href"):
+            self.links.append(found["href"])
+        if found.get(_FETCHED.get(tag)):
+            self.fetched.append(found[_FETCHED[tag]])
+        if tag not in _VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.handle_starttag(tag, attributes)
+        if tag not in _VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        if tag in _VOID:
+            return
+        while self.open and self.open[-1] != tag and self.open[-1] in ("p", "li", "td", "th", "tr", "option", "dd", "dt"):
+            self.open.pop()  # HTML closes these by itself
+        if not self.open or self.open.pop() != tag:
+            self.wrong.append(f"</{tag}> at {self.getpos()}")
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+@pytest.fixture(scope="module")
+def parsed(site):
+    return {path: Page(path.read_text(encoding="utf-8")) for path in sorted(site.rglob("*.html"))}
+
+
+def test_every_page_is_there(site, parsed):
+    for name in ("index", "choose", "docs/methods", "docs/api", "recipes/README", "results/README", "docs/adding_a_method"):
+        assert site / f"{name}.html" in parsed
+    assert {path.stem for path in (site / "docs" / "methods").glob("*.html")} == set(registry.names())
+
+
+def test_elements_are_closed(parsed):
+    assert not {path.name: page.wrong for path, page in parsed.items() if page.wrong}
+
+
+def test_links_hold(site, parsed):
+    broken = []
+    for path, page in parsed.items():
+        for link in page.links + page.fetched:
+            parts = urlsplit(link)
+            if parts.scheme in ("http", "https", "mailto", "data"):
+                continue
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            name = unquote(parts.fragment)
+            if not target.is_file() or (name and target.suffix == ".html" and name not in parsed[target].names):
+                broken.append(f"{path.relative_to(site)}: {link}")
+    assert not broken
+
+
+def test_nothing_is_fetched_from_another_host(site, parsed):
+    fetched = [link for page in parsed.values() for link in page.fetched]
+    assert fetched and not [link for link in fetched if urlsplit(link).netloc]
+    for path in site.rglob("*.css"):
+        assert not re.findall(r"(?:url\(|@import)\s*['\"]?(?:https?:)?//[^)]*", path.read_text(encoding="utf-8")), path
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_the_page_of_a_method(site, parsed, name):
+    path = site / "docs" / "methods" / f"{name}.html"
+    page, html = parsed[path], path.read_text(encoding="utf-8")
+    text = " ".join("".join(page.text).split())
+    card = registry.card(name)
+    assert card.title in text and "<math>" in html and any(f"{name}.png" in link for link in page.fetched)
+    for option, *_ in catalog.option_rows(name):
+        assert option in text
+    assert " ".join(bibtex(card.citations).split()) in text
+
+
+def test_benchmarked_methods_show_their_cost(site, parsed):
+    shaw = "".join(parsed[site / "docs/methods/shaw.html"].text)
+    assert "Ratios to stock fairseq" in shaw and re.search(r"time of training, 8 sentences of 128 words\s+\d\.\d\d", shaw)
+
+
+# --- in a browser ----------------------------------------------------------------------------------------------------
+
+
+def test_the_browser_tells_what_is_wrong(tmp_path, browser):
+    (tmp_path / "bad.html").write_text(
+        "<img src='http://other.invalid/x.png'><div style='width: 500px'>wide</div>"
+        "<script>console.error('told'); throw new Error('thrown')</script>"
+    )
+    browser.open((tmp_path / "bad.html").as_uri(), 390)
+    problems = " ".join(browser.problems())
+    assert "told" in problems and "thrown" in problems and "http://other.invalid/x.png" in browser.requests()
+    assert browser.value("document.documentElement.scrollWidth") > 390
+
+
+def test_links_and_elements_that_are_wrong_are_found():
+    page = Page("<p><a href='x.html#y' id='here'>text</b></a><img src='//other/host.png'>")
+    assert page.wrong and page.links == ["x.html#y"] and page.names == {"here"} and page.fetched == ["//other/host.png"]
+
+
+def test_every_page_opens_without_errors_and_asks_no_other_host(site, parsed, browser):
+    wrong = {}
+    for path in parsed:
+        browser.open(path.as_uri())
+        foreign = [address for address in browser.requests() if not address.startswith(("file:", "data:"))]
+        if browser.problems() or foreign:
+            wrong[str(path.relative_to(site))] = browser.problems() + foreign
+    assert not wrong
+
+
+def test_pages_fit_a_telephone(site, parsed, browser):
+    wide = {}
+    for path in parsed:
+        browser.open(path.as_uri(), 390)
+        width = browser.value("document.documentElement.scrollWidth")
+        if width > 390:
+            wide[str(path.relative_to(site))] = width
+    assert not wide
+
+
+def shown(browser):
+    return browser.value(
+        "[...document.querySelectorAll('#choose tbody tr')].filter(r => r.offsetHeight > 0)"
+        ".map(r => r.cells[0].querySelector('a').textContent)"
+    )
+
+
+def choose(browser, **filters):
+    for name, value in filters.items():
+        browser.value(
+            f"(field => {{ field.value = {value!r}; field.dispatchEvent(new Event('input', {{bubbles: true}})); }})"
+            f"(document.querySelector('#filters [name={name}]'))"
+        )
+
+
+def test_the_filter(site, browser):
+    cards = {name: registry.card(name) for name in registry.names()}
+    browser.open((site / "choose.html").as_uri())
+    assert shown(browser) == list(cards)
+    choose(browser, site="cross", learnable="no")
+    wanted = [name for name, card in cards.items() if "cross" in card.all_sites and not card.learnable]
+    assert shown(browser) == wanted and 0 < len(wanted) < len(cards)
+    assert browser.value("document.querySelector('#filters output').value") == f"{len(wanted)} of {len(cards)} methods"
+    address = browser.value("location.href")
+    assert "site=cross" in address
+    browser.open(address)
+    assert shown(browser) == wanted
+    choose(browser, site="", learnable="", evidence="peer", cost="1.02")
+    costs = browser.value(
+        "[...document.querySelectorAll('#choose tr')].filter(r => !r.hidden && r.dataset.cost).map(r => +r.dataset.cost)"
+    )
+    assert costs and max(costs) <= 1.02 and {cards[name].evidence for name in shown(browser)} == {"peer"}
+    choose(browser, evidence="", cost="", text="rotary")
+    assert {"rope", "xpos"} <= set(shown(browser)) and "t5" not in shown(browser)
+
+
+def test_tables_are_sorted_by_a_click(site, browser):
+    browser.open((site / "choose.html").as_uri())
+    numbers = "[...document.querySelectorAll('#choose tbody tr')].map(r => +r.cells[6].textContent.replace(/,/g, ''))"
+    for order in (1, -1):
+        browser.value("document.querySelectorAll('#choose th')[6].click()")
+        found = browser.value(numbers)
+        assert found == sorted(found, key=lambda number: order * number)
+
+
+def test_equations_are_drawn(site, browser):
+    browser.open((site / "docs/methods/shaw.html").as_uri())
+    assert browser.value("document.querySelector('.equation math msub').getBoundingClientRect().height") > 5
+
+
+def test_the_search_finds_a_method(site, browser):
+    browser.open((site / "search.html").as_uri() + "?q=kerple")
+    found = "document.querySelectorAll('#search-results li').length"
+    assert (
+        browser.value(f"new Promise(done => {{ const look = () => {found} ? done({found}) : setTimeout(look, 50); look(); }})")
+        > 0
+    )

@@ -1,0 +1,291 @@
+"""Output lengths without a model: options, files, noise, characters, and prefixes."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq.data import Dictionary
+
+import fairseq_posenc.plugin  # noqa: F401  (first: readies fairseq)
+from fairseq_posenc.generation.lengths import LengthEnsemble, OutputLengths, Unit, with_smallest_remaining
+from fairseq_posenc.generation.options import OutputLengthConfig
+from fairseq_posenc.models.layers.length_predictor import LengthPredictor
+from fairseq_posenc.models.transformer.model import Refusal
+
+PAD, END, A, LONG = 1, 2, 4, 5  # of the dictionary; "a" has one character, "long@@" four
+
+
+@pytest.fixture(scope="module")
+def dictionary():
+    found = Dictionary()
+    for word in ("a", "long@@"):
+        found.add_symbol(word)
+    return found
+
+
+@pytest.fixture
+def lengths(dictionary):
+    def make(read_as="token", **options) -> OutputLengths:
+        made = OutputLengths(OutputLengthConfig(**{"seed": 1, **options}), dictionary, dictionary)
+        if read_as is not None:
+            made.add_model(model(read_as))
+        return made
+
+    return make
+
+
+def model(unit: str):
+    """As far as lengths are concerned."""
+    card = SimpleNamespace(name=f"by_{unit}", side_inputs=(SimpleNamespace(name="target_length"),))
+    method = SimpleNamespace(card=card, options=SimpleNamespace(unit=unit))
+    return SimpleNamespace(decoder=SimpleNamespace(position=SimpleNamespace(methods=[method])))
+
+
+def generator(longest=20, **changes):
+    found = SimpleNamespace(
+        model=LengthEnsemble.__new__(LengthEnsemble), match_source_len=False, max_len_a=0.0, max_len_b=longest, max_len=100,
+        min_len=1, eos=END, pad=PAD,
+    )  # fmt: skip
+    return SimpleNamespace(**{**vars(found), **changes})
+
+
+def sample(*targets, sources=None) -> dict:
+    def padded(rows):
+        width = max(map(len, rows))
+        return torch.tensor([[*row, *[PAD] * (width - len(row))] for row in rows])
+
+    return {
+        "id": torch.arange(len(targets)),
+        "target": padded(targets),
+        "net_input": {"src_tokens": padded(sources or [[A, A, END]] * len(targets))},
+    }
+
+
+def refusal(call) -> str:
+    with pytest.raises(Refusal) as raised:
+        call()
+    text = str(raised.value)
+    assert text.startswith("fairseq_posenc: ") and "\n" not in text
+    return text
+
+
+# --- options and files ---
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"length_from": "0"}, ["--length-from 0", "'0' is no length", "whole number from 1"]),
+        ({"length_from": "-3"}, ["'-3' is no length"]),
+        ({"length_from": "9999999"}, ["'9999999' is no length"]),
+        ({"length_from": "refrence"}, ["refrence", "no such file", "reference, source, predictor, a number"]),
+        ({"length_ratio": 0.0}, ["--length-ratio 0.0 must be above 0"]),
+        ({"length_ratio": float("nan")}, ["--length-ratio nan must be above 0"]),
+        ({"length_ratio": 1e9}, ["below 1000"]),
+        ({"length_noise": -2}, ["--length-noise -2 must be 0 or more"]),
+    ],
+    ids=str,
+)
+def test_options_that_are_wrong(lengths, options, words):
+    line = refusal(lambda: lengths(**options))
+    assert all(word in line for word in words), line
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("3\nfour\n", ["line 2", "'four' is no length"]),
+        ("3\n\n", ["line 2", "'' is no length"]),
+        ("3\n0\n", ["line 2", "'0' is no length"]),
+        ("3\n1.5\n", ["line 2", "'1.5' is no length"]),
+        ("\xff", ["lengths"]),
+    ],
+    ids=["words", "empty", "zero", "half", "encoding"],
+)
+def test_files_that_are_wrong(lengths, tmp_path, text, words):
+    (tmp_path / "lengths").write_bytes(text.encode("latin-1"))
+    line = refusal(lambda: lengths(length_from=str(tmp_path / "lengths")))
+    assert all(word in line for word in words), line
+
+
+@pytest.mark.parametrize("text, count", [("3\n4\n", 2), ("3\n" * 7, 7), ("", 0)])
+def test_files_of_another_number_of_sentences(lengths, tmp_path, text, count):
+    (tmp_path / "lengths").write_text(text)
+    asked = lengths(length_from=str(tmp_path / "lengths"))
+    assert f"has {count} lengths, and test has 3 sentences" in refusal(lambda: asked.require_lines(3, "test"))
+
+
+def test_two_units_in_one_model(lengths):
+    asked = lengths("char")
+    assert "by_token counts output length by token and another method by char" in refusal(lambda: asked.add_model(model("token")))
+
+
+# --- what is asked for ---
+
+
+@pytest.mark.parametrize(
+    "options, wanted",
+    [
+        ({}, [1, 3, 0]),
+        ({"length_from": "reference", "length_ratio": 1.5}, [2, 5, 0]),
+        ({"length_from": "source", "length_ratio": 0.5}, [1, 1, 1]),
+        ({"length_from": "source", "length_ratio": 0.1}, [1, 1, 1]),
+        ({"length_from": "12"}, [12, 12, 12]),
+        ({"length_from": "12", "length_ratio": 0.5}, [6, 6, 6]),
+    ],
+    ids=str,
+)
+def test_asked_lengths(lengths, options, wanted):
+    batch = sample([A, END], [A, LONG, A, END], [END])
+    assert lengths(**options)._asked(batch).tolist() == wanted
+
+
+def test_sentences_that_are_generated_have_a_word(lengths):
+    batch = sample([A, END], [END])
+    lengths().ask(batch, generator(), None)
+    assert batch["net_input"]["asked_length"].tolist() == [1, 1]
+
+
+def test_lengths_of_a_file_belong_to_their_sentences(lengths, tmp_path):
+    (tmp_path / "lengths").write_text("3\n4\n5\n")
+    batch = sample([A, END], [A, END])
+    batch["id"] = torch.tensor([2, 0])
+    asked = lengths(length_from=str(tmp_path / "lengths"))
+    assert asked._asked(batch).tolist() == [5, 3]
+    del batch["id"]
+    assert "needs fairseq-generate" in refusal(lambda: asked._asked(batch))
+
+
+def test_no_reference(lengths):
+    batch = {**sample([A, END]), "target": None}
+    assert "no reference" in refusal(lambda: lengths()._asked(batch))
+
+
+@pytest.mark.parametrize(
+    "options, changes, words",
+    [
+        ({"length_from": "21"}, {}, ["sentence 0", "asked length 21 is beyond 20", "--max-len-b 20", "ask for less"]),
+        ({"length_from": "500"}, {"max_len_b": 900}, ["asked length 500 is beyond 99", "--max-target-positions"]),
+        ({"length_ratio": 10.0}, {}, ["sentence 1", "asked length 30 is beyond 20"]),
+        ({"length_from": "2", "length_eos": "exact"}, {"min_len": 3}, ["exact", "length 2", "--min-len 3"]),
+    ],
+    ids=str,
+)
+def test_lengths_without_room(lengths, options, changes, words):
+    line = refusal(lambda: lengths(**options).ask(sample([A, END], [A, A, A, END]), generator(**changes), None))
+    assert all(word in line for word in words), line
+
+
+def test_characters(dictionary, lengths):
+    unit = Unit("char", dictionary)
+    assert unit.of_sentences(torch.tensor([[A, LONG, A, END], [A, END, PAD, PAD]])).tolist() == [8, 2]
+    assert unit.of_prefixes(torch.tensor([[END, A, LONG, A]])).tolist() == [[0, 2, 6, 8]]
+    batch = sample([LONG, A, END])
+    lengths("char").add_reference(batch)
+    assert batch["net_input"]["side_inputs"]["target_length"].tolist() == [6]
+
+
+# --- prefixes ---
+
+
+def completed(asked, prefix, length):
+    return asked._complete(torch.tensor(prefix), torch.tensor([length] * len(prefix)), END, PAD).tolist()
+
+
+def test_a_prefix_of_the_whole_length_ends_there(lengths):
+    asked = lengths(length_eos="exact")
+    assert completed(asked, [[A, A], [A, PAD], [A, LONG]], 2) == [[A, A, END], [A, PAD, PAD], [A, LONG, END]]
+    assert completed(asked, [[A, END]], 1) == [[A, END, PAD]]
+    by_character = lengths("char", length_eos="exact")
+    assert completed(by_character, [[A, LONG]], 5) == [[A, LONG, END]]  # one character too long, as a piece may be
+
+
+@pytest.mark.parametrize(
+    "end, prefix, length, wrong",
+    [
+        ("exact", [A, A, A], 2, True),
+        ("exact", [A, END, PAD], 2, True),
+        ("min", [A, END, PAD], 2, True),
+        ("min", [A, A, A], 2, False),
+        ("exact", [A, A, PAD], 2, False),
+    ],
+)
+def test_prefixes_that_contradict_a_length(lengths, end, prefix, length, wrong):
+    asked = lengths(length_eos=end)
+    if wrong:
+        assert f"--prefix-size 3 and --length-eos {end} contradict" in refusal(lambda: completed(asked, [prefix], length))
+    else:
+        assert completed(asked, [prefix], length)[0][:2] == prefix[:2]
+
+
+# --- noise ---
+
+
+def test_noise_repeats_by_seed_epoch_and_sentence(lengths):
+    numbers = list(range(500))
+
+    def draw(epoch=1, **options):
+        asked = lengths(length_noise=3, **options)
+        asked.epoch = epoch
+        return asked.draw_noise(numbers)
+
+    first = draw()
+    assert first.equal(draw()) and not first.equal(draw(epoch=2)) and not first.equal(draw(seed=2))
+    assert lengths(length_noise=3).draw_noise([7, 3]).tolist() == [int(first[7]), int(first[3])]  # whatever the batch
+    assert sorted(set(first.tolist())) == [-3, -2, -1, 0, 1, 2, 3]
+    assert abs(first.float().mean()) < 0.3
+
+
+def test_noise_is_of_training_alone(lengths):
+    asked = lengths(length_noise=3)
+    batch = sample(*[[A, A, A, A, END]] * 40)
+    asked.add_reference(batch)
+    assert set(batch["net_input"]["side_inputs"]["target_length"].tolist()) == {4}
+    asked.add_reference(batch, noisy=True)
+    assert set(batch["net_input"]["side_inputs"]["target_length"].tolist()) == set(range(1, 8))
+    empty = sample(*[[END]] * 40)
+    asked.add_reference(empty, noisy=True)
+    assert set(empty["net_input"]["side_inputs"]["target_length"].tolist()) == {0, 1, 2, 3}
+
+
+def test_how_far_past_its_length_a_sentence_may_go():
+    assert with_smallest_remaining("ldpe+sinusoidal", 4) == "ldpe:min_remaining=-4+sinusoidal"
+    assert with_smallest_remaining("ldpe:min_remaining=-1", 4) == "ldpe:min_remaining=-1"
+    assert with_smallest_remaining("lrpe+shaw:max_distance=8", 4) == "lrpe+shaw:max_distance=8"
+    assert with_smallest_remaining("ldpe", 0) == "ldpe"
+
+
+# --- the predictor ---
+
+
+@pytest.fixture
+def encoded():
+    """Two source sentences of 3 and 1 tokens, and their </s>."""
+    states = torch.arange(16.0).view(4, 2, 2)  # [S, B, C]
+    padding = torch.tensor([[False] * 4, [False, False, True, True]])
+    lengths = torch.tensor([[4], [2]], dtype=torch.int32)
+    return {"encoder_out": [states], "encoder_padding_mask": [padding], "src_lengths": [lengths]}
+
+
+def test_the_predictor_reads_the_mean_of_the_words(encoded):
+    predictor = LengthPredictor(2, 1.0, stop_gradient=False)
+    mean = torch.stack([encoded["encoder_out"][0][:, 0].mean(0), encoded["encoder_out"][0][:2, 1].mean(0)])
+    torch.testing.assert_close(predictor(encoded), mean @ predictor.weight.T)
+
+
+def test_classes_are_differences_to_the_source(encoded):
+    predictor = LengthPredictor(2, 0.5, stop_gradient=False)
+    expected = predictor(encoded).log_softmax(-1)
+    loss = predictor.loss(encoded, torch.tensor([5, 1]))
+    torch.testing.assert_close(loss, -0.5 * torch.stack([expected[0, 130], expected[1, 128]]))
+    assert predictor.length(torch.tensor([130, 128]), encoded).tolist() == [5, 1]
+    far = predictor.loss(encoded, torch.tensor([500, 1]))
+    torch.testing.assert_close(far[0], -0.5 * expected[0, 255])
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+def test_the_gradient_may_stop_before_the_encoder(encoded, stopped):
+    states = encoded["encoder_out"][0].requires_grad_()
+    predictor = LengthPredictor(2, 1.0, stopped)
+    predictor.loss(encoded, torch.tensor([5, 1])).sum().backward()
+    assert (states.grad is None) is stopped and predictor.weight.grad.abs().sum() > 0
