@@ -9,7 +9,7 @@ import pytest
 from tests.recipes.process import ROOT, Process, environment
 
 RECIPE = ROOT / "recipes" / "studies" / "extrapolation"
-MICRO = {"SENTENCES": "300", "UPDATES": "4", "TEST": "60", "TEST_LONG": "150", "FARTHEST": "75", "LENGTH": "400"}
+MICRO = {"SENTENCES": "300", "UPDATES": "4", "TEST": "200", "TEST_LONG": "30", "FARTHEST": "75", "LENGTH": "400"}
 
 
 def shown(**options) -> list:
