@@ -46,6 +46,7 @@ class Case:
         return parsing.build(self.spec, dims.at(self.site), self.site)[0]
 
 
+@functools.cache
 def builds(spec: str, site: str) -> bool:
     try:
         parsing.build(spec, SMALL.at(site), site)
@@ -104,6 +105,7 @@ def all_cases() -> list[Case]:
     return [Case(spec, case.site) for case in defaults() for spec in specs(case.name, case.site)]
 
 
+@functools.cache
 def standalone(case: Case) -> bool:
     """Whether an attention alone can serve it: nothing of it acts on hidden states outside of attention."""
     return not any(method.hooks & OUTSIDE_ATTENTION for method in parsing.build(case.spec, SMALL.at(case.site), case.site))

@@ -53,7 +53,7 @@ def values(hint, metadata) -> st.SearchStrategy:
     if hint is bool:
         return st.booleans()
     if hint is int:
-        return st.integers(int(low or 0), int(high or 10**6))
+        return st.integers(int(0 if low is None else low), int(10**6 if high is None else high))
     if hint is str:
         return st.text("abc</>_", min_size=1, max_size=5)
     return st.floats(low, high, allow_nan=False, allow_infinity=False)
