@@ -10,7 +10,7 @@ from fairseq_posenc.core import PositionError
 from fairseq_posenc.testing.models import batch, build, build_for, close, differ, logits, sentences
 from tests.contract.cases import SMALL, Case
 
-MOVING = ["shape", "randomised", "cape:scale=1.5"]
+MOVING = ["shape", "randomised:stride=1", "cape:scale=1.5"]
 
 
 def texts() -> tuple:
@@ -63,11 +63,11 @@ def test_shape_draws_for_each_side():
 
 
 @pytest.mark.parametrize("site", ["encoder", "decoder"])
-@pytest.mark.parametrize("moving", ["shape", "randomised", "cape"])
+@pytest.mark.parametrize("moving", ["shape:", "randomised:stride=1,", "cape:"])
 @pytest.mark.parametrize("other", ["rope", "alibi_learned", "t5", "kerple_log"])
 def test_beside_methods_that_read_positions(moving, other, site):
     """In evaluation the other method is as it is alone; in training it meets the positions that were drawn."""
-    plain, moved = build_for(Case(other, site)), build_for(Case(f"{moving}:vectors=none+{other}", site))
+    plain, moved = build_for(Case(other, site)), build_for(Case(f"{moving}vectors=none+{other}", site))
     first, second = (f"{site}.position.methods.{number}." for number in (0, 1))
     own = {name.replace(first, second): value for name, value in plain.state_dict().items()}
     moved.load_state_dict({**own, "positions_version": moved.positions_version})
@@ -76,13 +76,13 @@ def test_beside_methods_that_read_positions(moving, other, site):
     close(logits(moved, source, target), before, 0)
     torch.manual_seed(115)
     after = logits(moved.train(), source, target)
-    if moving == "shape":  # a relative method does not see the shift, neither in queries nor in keys
+    if moving == "shape:":  # a relative method does not see the shift, neither in queries nor in keys
         close(after, before, 1e-4)
     else:
         differ(after, before, f"{other} does not meet the positions that {moving} draws")
 
 
-@pytest.mark.parametrize("spec", ["randomised:vectors=none+rope", "shape:vectors=none+alibi"])
+@pytest.mark.parametrize("spec", ["randomised:stride=1,vectors=none+rope", "shape:vectors=none+alibi"])
 def test_in_an_attention_alone(spec):
     attention = posenc.build_attention(spec, 16, 4, site="decoder").double()
     x = torch.randn(6, 2, 16, dtype=torch.double)
@@ -102,7 +102,7 @@ def refusal(spec: str, site: str = "encoder") -> str:
     "spec, reach",
     [
         ("shape:shift=7+learned", 71),
-        ("learned+randomised", 128),
+        ("learned+randomised", 253),
         ("cape:shift=3,vectors=none+tupe_abs", "67.5"),
         ("shape+randomised", 564),
     ],
@@ -114,7 +114,7 @@ def test_positions_past_a_table_are_refused_before_training(spec, reach):
 
 
 def test_a_range_that_fits_the_table_is_allowed():
-    model = build(encoder="randomised:factor=1,vectors=none+learned").train()
+    model = build(encoder="randomised:factor=1,stride=1,vectors=none+learned").train()
     source, target = texts()
     assert logits(model, source, target).isfinite().all()
 

@@ -21,7 +21,8 @@ def position_of_shape(t, at):
 
 
 def position_of_randomised(t, at):
-    return t * at["factor"] if at["evaluation"] == "even" else t
+    usual = at["factor"] * at.max_positions // 32
+    return t * (at["stride"] or max(usual, 1))
 
 
 def position_of_cape(t, at):
@@ -46,11 +47,11 @@ ORACLES = [
         "randomised",
         embed=sinusoids,
         position=position_of_randomised,
-        defaults={"factor": 2, "evaluation": "counted", "vectors": "sinusoidal"},
+        defaults={"factor": 2, "stride": None, "vectors": "sinusoidal"},
         cases=[
             ({}, "encoder decoder"),
-            ({"evaluation": "even"}, "encoder"),
-            ({"factor": 3, "evaluation": "even"}, "decoder"),
+            ({"stride": 3}, "encoder"),
+            ({"factor": 9}, "decoder"),
             ({"vectors": "none"}, "decoder"),
         ],
         reach=12,

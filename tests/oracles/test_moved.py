@@ -112,7 +112,7 @@ def test_scales_that_are_not_finite_are_refused(option, value):
 # -- positions drawn in training -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["shape", "randomised", "cape:scale=1.5"])
+@pytest.mark.parametrize("name", ["shape", "randomised:stride=1", "cape:scale=1.5"])
 def test_evaluation_draws_nothing(name):
     ids = Positions.counted(0, N).ids
     generator = torch.get_rng_state()
@@ -125,7 +125,7 @@ def test_evaluation_draws_nothing(name):
     assert not torch.equal(*drawn(name, 2))
 
 
-@pytest.mark.parametrize("spec", ["shape", "randomised", "cape"])
+@pytest.mark.parametrize("spec", ["shape", "randomised:stride=1", "cape"])
 def test_evaluation_is_that_of_sinusoids(spec):
     bits(spec, PAPER)
 
@@ -146,8 +146,8 @@ def test_randomised_draws():
     counts = torch.bincount(ids.flatten(), minlength=3 * N)  # every number is as likely as any other: 555 of each
     assert counts.min() > 470 and counts.max() < 640
     assert drawn("randomised:factor=1", 3).tolist() == [list(range(N))] * 3  # all numbers of the range are chosen
-    even = drawn("randomised:factor=3,evaluation=even", 1, training=False)
-    assert even.tolist() == [[3 * t for t in range(N)]]
+    for spec, stride in (("randomised:stride=5", 5), ("randomised:factor=40", 15), ("randomised", 1)):  # N = 480 and 24
+        assert drawn(spec, 1, training=False).tolist() == [[stride * t for t in range(N)]]
 
 
 def test_randomised_positions_follow_ids():

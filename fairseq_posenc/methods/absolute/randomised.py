@@ -1,7 +1,7 @@
 """Positions that are drawn from a longer range in training, in order."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Optional
 
 import torch
 from torch import Tensor
@@ -19,8 +19,9 @@ class Randomised(PositionMethod):
     Shapes: positions [B, T] -> same; embed [B, T, C] -> [B, T, C].
     Source: Ruoss et al. (2023); google-deepmind/randomized_positional_encodings.
     Deviations: their models, whose lengths are known, draw in evaluation too; a decoder does not know the length of what it
-        writes, so that evaluation counts 0, 1, 2, ... or, with evaluation=even, in steps of N over the longest sentence; they
-        draw once for all sentences of a batch; a sentence that is shorter than its batch has the first of the drawn numbers.
+        writes, so that evaluation counts in steps, as far apart as the numbers of a training sentence of 32 words are on
+        average: consecutive numbers, which training hardly ever draws, lose the order of words (stride=1); they draw once for
+        all sentences of a batch; a sentence that is shorter than its batch has the first of the drawn numbers.
     Cost: no parameters; in training a choice of T numbers from N for every sentence.
     Errors: PositionError for a sentence longer than the longest (--max-source-positions, --max-target-positions), of which N is
         a multiple.
@@ -29,7 +30,12 @@ class Randomised(PositionMethod):
     @dataclass(frozen=True)
     class Options(Options):
         factor: int = option(2, "N, in lengths of the longest sentence that the model takes", minimum=1, maximum=1000)
-        evaluation: Literal["counted", "even"] = option("counted", "positions in evaluation: t, or t times the factor")
+        stride: Optional[int] = option(
+            None,
+            "positions in evaluation are t times this; none is N / 32, for sentences of some 32 words",
+            minimum=1,
+            maximum=65536,
+        )
         vectors: Literal["sinusoidal", "none"] = option(
             "sinusoidal", "sinusoids added to the embeddings, or nothing: other methods of the spec then read the positions"
         )
@@ -51,6 +57,7 @@ class Randomised(PositionMethod):
     def __init__(self, options, dims):
         super().__init__(options, dims)
         self.range = options.factor * dims.max_positions
+        self.stride = options.stride or max(1, self.range // 32)
         self.table = SinusoidTable(self.range, dims.embed_dim, "interleaved", "paper")
 
     @property
@@ -58,11 +65,11 @@ class Randomised(PositionMethod):
         return super().hooks - ({"embed"} if self.options.vectors == "none" else set())
 
     def reach(self, positions: int) -> float:
-        return positions * self.options.factor
+        return max(positions * self.options.factor, (positions - 1) * self.stride + 1)
 
     def positions(self, ids: Tensor, ctx: AttentionContext) -> Tensor:
         if not self.training:
-            return ids * self.options.factor if self.options.evaluation == "even" else ids
+            return ids * self.stride
         ids = require_integer(ids)
         chosen = torch.rand(ids.size(0), self.range, device=ids.device).topk(ids.size(1)).indices  # [B, T] of [B, N]
         return chosen.sort().values.gather(1, ids)
