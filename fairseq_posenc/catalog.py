@@ -22,7 +22,7 @@ COLUMNS = (
     "evidence",
 )  # fmt: skip
 #: those of `posenc list`, which fit a terminal of 80 columns
-SHORT = ("method", "family", "reference", "injection", "unbound", "number", "evidence")
+SHORT = ("method", "family", "reference", "number", "evidence")
 
 _FLAGS = ("learnable", "recurring", "unbound")
 _EXTRAPOLATION = {"runs": "runs on", "clips": "clips: far positions tie", "error": "stops with an error"}

@@ -125,6 +125,10 @@ def build_attention(
     `need_weights=True`, the default of a call, makes all scores; need_weights=False is faster and smaller. `relations` is the
     number of relations between words, for methods that read them.
     """
+    if min(num_heads, embed_dim) < 1:
+        raise PositionError(
+            f"an attention of {num_heads} heads and a width of {embed_dim} cannot be built; give at least 1 of each"
+        )
     dims = Dims(embed_dim, num_heads, 1, max_positions, max_positions, relations=relations).at(site)
     methods = specs.build(spec, dims, site)
     for method in methods:

@@ -6,12 +6,14 @@ Writes OUT/table.md and OUT/table.csv and prints the first. Speeds are those of 
 """
 
 import csv
-import json
 import re
 import sys
 from pathlib import Path
 
 from tabulate import tabulate
+
+from fairseq_posenc.core import PositionError
+from fairseq_posenc.scoring import record
 
 #: score of a part -> its column
 PARTS = {"test": "BLEU", "lengths": "length beam", "rescored": "rescored", "reference": "reference positions"}
@@ -35,9 +37,9 @@ def main(out: str, *rows: str) -> None:
     columns = ["model", *PARTS.values(), *ACCURACIES.values(), SPEED, FASTER]
     cells = [[row.get(column) for column in columns] for row in table]
     text = tabulate(cells, columns, tablefmt="github", missingval="")
-    record = json.loads((folders["teacher"] / "score.json").read_text(encoding="utf-8"))
-    sentences = record["parts"]["test"]["sentences"]
-    (Path(out) / "table.md").write_text(f"{sentences} test sentences, seed {record['seed']}.\n\n{text}\n", encoding="utf-8")
+    teacher = scores(folders["teacher"])
+    first = f"{teacher.parts['test'].sentences} test sentences, seed {teacher.seed}."
+    (Path(out) / "table.md").write_text(f"{first}\n\n{text}\n", encoding="utf-8")
     with (Path(out) / "table.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([columns, *cells])
     print(text)
@@ -45,8 +47,8 @@ def main(out: str, *rows: str) -> None:
 
 def read(folder: Path) -> dict:
     """One row: scores, accuracies and speed, as far as they are there."""
-    parts = json.loads((folder / "score.json").read_text(encoding="utf-8"))["parts"]
-    found = {column: parts[part]["bleu"] for part, column in PARTS.items() if part in parts}
+    parts = scores(folder).parts
+    found = {column: parts[part].bleu for part, column in PARTS.items() if part in parts}
     for name, column in ACCURACIES.items():
         numbers = re.findall(rf"\| {name} ([\d.]+)", text_of(folder / "accuracy.out"))
         if numbers:
@@ -55,6 +57,13 @@ def read(folder: Path) -> dict:
     if speed:
         found[SPEED] = float(speed[1])
     return found
+
+
+def scores(folder: Path) -> record.Record:
+    try:
+        return record.read(folder / record.FILE)
+    except PositionError as error:
+        sys.exit(f"pnat_table.py: {error}")
 
 
 def text_of(file: Path) -> str:

@@ -39,7 +39,7 @@ def test_list_has_every_method_with_its_number_of_parameters(capsys):
 
 def test_list_fits_a_terminal(capsys):
     main(["list"])
-    assert max(map(len, capsys.readouterr().out.splitlines())) <= 100
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
 
 
 def test_list_shows_the_columns_that_are_asked_for(capsys):

@@ -95,6 +95,12 @@ def test_retained_dropout_acts_in_evaluation(need_weights):
     assert not attention(x, x, x, need_weights=need_weights)[0].equal(out[0])
 
 
+@pytest.mark.parametrize("sizes", [(16, 0), (16, -2), (0, 4)], ids=str)
+def test_sizes_that_no_attention_has(sizes):
+    with pytest.raises(PositionError, match="cannot be built; give at least 1 of each"):
+        posenc.build_attention("t5", *sizes)
+
+
 @pytest.mark.parametrize("spec", ["sinusoidal", "learned", "universal", "rnn", "rr", "sinusoidal+shaw", "segments:place=input"])
 def test_what_acts_outside_of_attention_is_refused(spec):
     """An attention alone cannot add to the embeddings, and leaving that out without a word would be another model."""

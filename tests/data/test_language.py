@@ -207,7 +207,8 @@ def test_a_full_disk_is_one_line(tmp_path, capsys, full_disk):
     with full_disk(1000):
         assert main(["language", str(tmp_path / "text"), "--train", "300"]) == 2
     error = capsys.readouterr().err
-    assert f"{tmp_path / 'text'} cannot be written: File too large" in error and error.count("\n") == 1
+    assert f"{tmp_path / 'text' / 'valid.svo'} cannot be written: File too large" in error and error.count("\n") == 1
+    assert not list((tmp_path / "text").iterdir())
 
 
 def test_a_size_below_zero_is_one_line(tmp_path, capsys):

@@ -37,6 +37,7 @@ from random import Random
 from typing import TypeVar
 
 from ...core import PositionError
+from ...files import replace_file
 
 SOURCE, TARGET = "svo", "sov"
 NORMAL = (4, 40)  # words of a sentence, on both sides, in train, valid and test
@@ -282,7 +283,8 @@ def write(
     folder.mkdir(parents=True, exist_ok=True)
     for name, part in parts.items():
         for side, language in enumerate((SOURCE, TARGET)):
-            (folder / f"{name}.{language}").write_text("".join(pair[side] + "\n" for pair in part), encoding="utf-8")
+            text = "".join(pair[side] + "\n" for pair in part)
+            replace_file(folder / f"{name}.{language}", lambda path: path.write_text(text, encoding="utf-8"))  # noqa: B023
         if structure:
             language_trees.write(folder / f"{name}.{SOURCE}", [sentence for sentence, _, _ in drawn[name]], lexicon)
     return parts
