@@ -159,7 +159,7 @@ def counts_words(oracle) -> bool:
 def build(oracle, options, site, padding_idx=1):
     torch.manual_seed(3)
     counted = {word: padding_idx + 1 + number for number, word in enumerate(WORDS)}
-    words = counted if counts_words(oracle) else {"</s>": 2, "a": padding_idx + 5, "b": padding_idx + 6}
+    words = counted if counts_words(oracle) else {"</s>": 2, "a": padding_idx + 5, "b": padding_idx + 6, "<sep>": padding_idx + 7}
     dims = Dims(WIDTH, HEADS, _LAYERS, MAX_POSITIONS, MAX_POSITIONS, padding_idx, 20, words, relations=examples.RELATIONS)
     return randomise(parsing.build(spec_of(oracle.name, options), dims.at(site), site)[0])
 

