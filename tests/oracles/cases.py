@@ -32,13 +32,17 @@ ORACLES = [oracle for module in _MODULES for oracle in module.ORACLES]
 
 
 def cases(wanted) -> list:
-    """(oracle, options, site) of every oracle that is wanted, named by spec and site."""
+    """(oracle, options, site) of every oracle that is wanted; the quick tier has the defaults at the first site of each."""
     return [
         pytest.param(
-            oracle, options, site, id=f"{spec_of(oracle.name, options)}-{site}", marks=[pytest.mark.variant] * bool(options)
+            oracle,
+            options,
+            site,
+            id=f"{spec_of(oracle.name, options)}-{site}",
+            marks=[pytest.mark.variant] * (bool(options) or number > 0),
         )
         for oracle in ORACLES
         if wanted(oracle)
         for options, sites in oracle.cases
-        for site in sites.split()
+        for number, site in enumerate(sites.split())
     ]
