@@ -106,6 +106,17 @@ def test_the_search_sees_the_target_and_prediction_does_not():
     assert torch.equal(model.decoder.place(encoder_out, target).z, model.decoder.place(encoder_out, other).z)
 
 
+def test_the_search_by_words_weighs_its_loss_and_reads_the_output_layer():
+    source, target = batch(sentences(*SOURCES)), batch(sentences(*TARGETS, seed=2))
+    losses = {w: run(build(search_score="words", search_loss_weight=w), source, target)["search"] for w in (0.5, 2.0)}
+    assert losses[2.0]["loss"].item() == pytest.approx(4 * losses[0.5]["loss"].item(), rel=1e-5)
+    assert {w: term["factor"] for w, term in losses.items()} == {0.5: 0.5, 2.0: 2.0}
+    model = build(search_score="words", search_loss_weight=1.0)
+    placement = model.decoder.place(model.encoder(source), target, target)
+    said = model.decoder.output_layer(placement.inputs).log_softmax(-1)
+    close(placement.scores[0, 2, 3], said[0, 2, target[0, 3]])
+
+
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 def test_a_share_of_training_sentences_stands_at_predicted_positions(share):
     model = build(predicted_positions=share).train()
@@ -120,8 +131,9 @@ def test_a_share_of_training_sentences_stands_at_predicted_positions(share):
 
 
 def test_no_gradient_flows_through_the_search_and_all_parameters_have_one():
-    for predictor in PREDICTORS:
-        model = build(position_predictor=predictor, decoder_position="shaw:max_distance=4").train()
+    for predictor, score in (*((predictor, "cosine") for predictor in PREDICTORS), ("matching", "words")):
+        search = {"search_score": score, "search_loss_weight": float(score == "words")}
+        model = build(position_predictor=predictor, decoder_position="shaw:max_distance=4", **search).train()
         terms = run(model, batch(sentences(*SOURCES)), batch(sentences(*TARGETS, seed=2)))
         loss = sum(
             term["loss"]
@@ -234,6 +246,7 @@ def test_lengths_stay_within_the_positions():
         ({"relative_classes": 0}, "--relative-classes 0 must be at least 1"),
         ({"position_loss_weight": -1.0}, "--position-loss-weight -1.0 must be a number of at least 0"),
         ({"predicted_positions": 1.5}, "--predicted-positions 1.5 must be a share from 0 to 1"),
+        ({"search_score": "words"}, "--search-score words is learnt by its loss: --search-loss-weight must be above 0"),
         ({"length_loss_weight": 0.0}, "--length-loss-weight must be above 0"),
         ({"word_loss_weight": float("nan")}, "--word-loss-weight nan must be a number of at least 0"),
         ({"encoder_embed_dim": 32, "share_all_embeddings": False}, "must be the same"),

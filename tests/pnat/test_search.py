@@ -5,7 +5,17 @@ import itertools
 import pytest
 import torch
 
-from fairseq_posenc.models.pnat.search import MATCHINGS, accuracy, greedy, hungarian, inner_words, moved, similarity
+from fairseq_posenc.models.pnat.search import (
+    MATCHINGS,
+    accuracy,
+    alignment_loss,
+    greedy,
+    hungarian,
+    inner_words,
+    log_probabilities,
+    moved,
+    similarity,
+)
 
 
 def free(batch: int, length: int) -> torch.Tensor:
@@ -74,6 +84,43 @@ def test_inputs_that_are_the_target_words_find_their_places(name):
     )
     inputs = targets.gather(1, wanted.unsqueeze(-1).expand(-1, -1, 16))
     assert torch.equal(MATCHINGS[name](similarity(inputs, 5 * targets), inner), wanted)
+
+
+def test_every_input_says_how_likely_every_target_word_is():
+    logits, target = torch.randn(2, 4, 7), torch.tensor([[1, 6, 2, 2], [0, 3, 3, 5]])
+    found = log_probabilities(logits, target)
+    for b, i, j in itertools.product(range(2), range(4), range(4)):
+        expected = (logits[b, i, target[b, j]].exp() / logits[b, i].exp().sum()).log()
+        assert found[b, i, j].item() == pytest.approx(expected.item(), abs=1e-5)
+
+
+def test_the_alignment_loss_is_that_of_ibm_model_1():
+    words = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [1, 1, 0, 0, 0]]).bool()  # the last has nothing between its ends
+    inner = inner_words(words)
+    scores = torch.randn(3, 5, 5, generator=torch.Generator().manual_seed(5)).requires_grad_()
+    p = scores.detach().exp()
+    likelihoods = [p[0, 1:4, j].mean() for j in (1, 2, 3)] + [p[1, 1, 1]]
+    loss = alignment_loss(scores, inner)
+    assert loss.item() == pytest.approx(-sum(x.log().item() for x in likelihoods) / 4, abs=1e-6)
+    loss.backward()
+    assert scores.grad.isfinite().all() and scores.grad[2].eq(0).all() and scores.grad[0, 1:4, 1:4].ne(0).all()
+
+
+def test_alignments_are_learnt_from_sentences_alone():
+    """Every source word has one translation; which one is nowhere said, and the order of each sentence is another."""
+    draw = torch.Generator().manual_seed(6)
+    vocabulary, length = 12, 6
+    source = torch.stack([torch.randperm(vocabulary, generator=draw)[:length] for _ in range(200)])
+    wanted = torch.stack([torch.randperm(length, generator=draw) for _ in range(200)])  # input i -> its target position
+    target = torch.empty_like(source).scatter_(1, wanted, vocabulary - 1 - source)
+    table = torch.zeros(vocabulary, vocabulary, requires_grad=True)
+    optimiser = torch.optim.Adam([table], lr=0.3)
+    for _ in range(60):
+        loss = alignment_loss(log_probabilities(table[source], target), free(200, length))
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    assert torch.equal(greedy(log_probabilities(table[source], target), free(200, length)), wanted)
 
 
 def test_an_input_is_put_at_its_position():

@@ -37,7 +37,7 @@ def test_rows_differ_in_their_positions_alone():
     train = of("fairseq-train", commands("train", ROWS="nat pnat pnat_pointer"))
     assert [value(words, "--save-dir") for words in train] == ["runs/x/nat", "runs/x/pnat", "runs/x/pnat_pointer"]
     nat, pnat, pointer = (" ".join(words).replace(value(words, "--save-dir"), "*") for words in train)
-    assert pnat == nat.replace("--position-search none", "--bridge-states encoder --search-loss-weight 1")
+    assert pnat == nat.replace("--position-search none", "--bridge-states encoder --search-score words --search-loss-weight 1")
     assert pointer == pnat.replace("--search-loss-weight 1", "--search-loss-weight 1 --position-predictor pointer")
     assert all(words[words.index("--arch") - 1] == "runs/x/distilled/data" for words in train)
 

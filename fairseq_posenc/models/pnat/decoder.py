@@ -13,7 +13,7 @@ from ...core import PositionError
 from ..transformer.decoder import Decoder
 from .bridge import BRIDGES
 from .predictor import Matching, Pointer, Reader, RelativeClasses
-from .search import MATCHINGS, inner_words, moved, similarity
+from .search import MATCHINGS, inner_words, log_probabilities, moved, similarity
 
 EncoderOut = dict[str, list[Tensor]]
 
@@ -22,7 +22,7 @@ EncoderOut = dict[str, list[Tensor]]
 class Placement:
     """The decoder inputs of a batch and where they stand.
 
-    `searched` is what the search has found, [B, T], by `scores` [B, T, T]; `read` is what the predictor's reader says of every
+    `searched` is what the search has found, [B, T], by `scores` [B, T, T] of inputs and target words; `read` is what the predictor's reader says of every
     input, [B, T, C].
     """
 
@@ -56,7 +56,7 @@ class ParallelDecoder(Decoder):
         self.share_predicted = cfg.predicted_positions
         self.search, self.reader, self.head = None, reader, None
         if reader is not None:
-            self.search = MATCHINGS[cfg.position_search]
+            self.search, self.search_score = MATCHINGS[cfg.position_search], cfg.search_score
             heads = {
                 "matching": lambda: Matching(width, cfg.position_matching),
                 "pointer": lambda: Pointer(width),
@@ -86,7 +86,10 @@ class ParallelDecoder(Decoder):
         read = self.reader(inputs, tokens, words, source, padding)
         if target is None:
             return Placement(inputs, inner, self.head.positions(read, inner), read=read)
-        scores = similarity(inputs, self.embed_tokens(target))
+        if self.search_score == "cosine":
+            scores = similarity(inputs, self.embed_tokens(target))
+        else:
+            scores = log_probabilities(self.output_layer(inputs), target)
         z = searched = self.search(scores.detach(), inner)
         if self.training and self.share_predicted:
             predicted = torch.rand(len(z), 1, device=z.device) < self.share_predicted

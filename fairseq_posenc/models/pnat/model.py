@@ -20,7 +20,7 @@ from ..transformer.model import PositionTransformer, Refusal, dims_at, site_posi
 from .bridge import BRIDGES
 from .decoder import ParallelDecoder
 from .predictor import Reader
-from .search import MATCHINGS, accuracy
+from .search import MATCHINGS, accuracy, alignment_loss
 
 #: what turns the search off: inputs stay where the bridge has put them, and nothing is predicted
 NO_SEARCH = "none"
@@ -52,6 +52,9 @@ class PNATModel(PositionTransformer):
             help="the source vectors: embeddings or the encoder's output (default: %(default)s)")  # fmt: skip
         add("--position-search", choices=(*sorted(MATCHINGS), NO_SEARCH), default="greedy",
             help="how training finds positions; none: a plain non-autoregressive model (default: %(default)s)")  # fmt: skip
+        add("--search-score", choices=("cosine", "words"), default="cosine",
+            help="what the search compares: cosines of inputs and embedded words, or the log-probability that an input alone gives "
+            "to a word (default: %(default)s)")  # fmt: skip
         add("--position-predictor", choices=PREDICTORS, default="matching",
             help="non-autoregressive matching, autoregressive pointer, or relative classes (default: %(default)s)")  # fmt: skip
         add("--position-matching", choices=sorted(MATCHINGS), default="greedy",
@@ -66,7 +69,7 @@ class PNATModel(PositionTransformer):
             help="positions of the predictor's inputs, in the order of the source (default: %(default)s)")  # fmt: skip
         for loss, weight, what in (
             ("word", 1.0, "of the words"), ("position", 1.0, "of the predicted positions"),
-            ("search", 0.0, "that makes the similarities of the search agree with its result"),
+            ("search", 0.0, "of the search: its cosines agree with its result; its words are those of the target"),
         ):  # fmt: skip
             add(f"--{loss}-loss-weight", type=float, default=weight, metavar="W",
                 help=f"weight of the loss {what} (default: %(default)s)")  # fmt: skip
@@ -128,8 +131,13 @@ class PNATModel(PositionTransformer):
         position = {"out": out, "tgt": tgt, "mask": mask, "factor": self.factors["position"]}
         if not self.training:
             position["accuracy"] = accuracy(self.decoder.head.positions(placement.read, inner), z, inner)
-        scores = placement.scores.masked_fill(~inner.unsqueeze(1), float("-inf"))
-        return {"position": position, "search": {"out": scores, "tgt": z, "mask": inner, "factor": self.factors["search"]}}
+        weight = self.factors["search"]
+        if self.decoder.search_score == "cosine":
+            scores = placement.scores.masked_fill(~inner.unsqueeze(1), float("-inf"))
+            search = {"out": scores, "tgt": z, "mask": inner, "factor": weight}
+        else:
+            search = {"loss": weight * alignment_loss(placement.scores, inner), "factor": weight}
+        return {"position": position, "search": search}
 
     # -- what fairseq's iterative refinement generator asks for --------------------------------------------------------
 
@@ -189,6 +197,8 @@ def _refuse_options(args: argparse.Namespace) -> None:
             raise Refusal(f"--{option.replace('_', '-')} {getattr(args, option)} must be at least {least}")
     if not 0 <= args.predicted_positions <= 1:
         raise Refusal(f"--predicted-positions {args.predicted_positions} must be a share from 0 to 1")
+    if args.search_score == "words" and not args.search_loss_weight:
+        raise Refusal("--search-score words is learnt by its loss: --search-loss-weight must be above 0")
     if not args.length_loss_weight:
         raise Refusal(f"{PNAT} must know how long its output is: --length-loss-weight must be above 0")
     for loss in LOSSES:

@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ...ops.precision import at_least_float32
+
 
 def inner_words(words: Tensor) -> Tensor:
     """The words between the two ends of every sentence: [B, T], true at words -> [B, T]."""
@@ -23,6 +25,21 @@ def similarity(inputs: Tensor, targets: Tensor) -> Tensor:
     """The cosine of every decoder input and every embedded target word: [B, T, C] twice -> [B, T, T]."""
     inputs, targets = F.normalize(inputs.float(), dim=-1), F.normalize(targets.float(), dim=-1)
     return inputs @ targets.transpose(1, 2)
+
+
+def log_probabilities(logits: Tensor, target: Tensor) -> Tensor:
+    """What every decoder input says of every target word: [B, T, V], [B, T] -> [B, T, T]."""
+    return at_least_float32(logits).log_softmax(-1).gather(2, target.unsqueeze(1).expand(-1, logits.size(1), -1))
+
+
+def alignment_loss(scores: Tensor, inner: Tensor) -> Tensor:
+    """IBM Model 1 (Brown et al., 1993): -log of the mean over inputs i of p(y_j | i), a mean over words j: [B, T, T] -> [].
+
+    A word may come from any input alike, so that which one it comes from is learnt from the sentences alone.
+    """
+    scores = scores.masked_fill(~inner.unsqueeze(2), float("-inf"))
+    likelihood = scores.logsumexp(1) - inner.sum(1, keepdim=True).clamp(min=1).log()  # [B, T]
+    return -likelihood[inner].sum() / inner.sum().clamp(min=1)
 
 
 def greedy(scores: Tensor, inner: Tensor) -> Tensor:
