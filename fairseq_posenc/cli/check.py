@@ -12,10 +12,10 @@ from pathlib import Path
 from .. import registry
 from ..architectures import PREFIX, SIZES, Architecture, architecture
 from ..arguments import positive
-from ..core import SITES, Dims, PositionError, SideInput
+from ..core import SITES, Dims, PositionError
 from ..data.side.files import KINDS
 from ..declarations import include
-from ..spec import build, parse
+from ..spec import MethodSpec, build, parse
 
 ALL = "all"
 SELF_ATTENTION = ("encoder", "decoder")
@@ -57,8 +57,8 @@ def run(args: argparse.Namespace) -> int:
     dims = Dims(size.embed_dim, size.heads, size.layers, args.length, args.length, relations=_RELATIONS)
     kinds = KINDS if args.side_files is None else args.side_files
     for name, specs in check(args.methods, None if args.cards_only else dims, kinds, args.only_readers).items():
-        inputs = side_inputs(specs)
-        read = [f"side {' '.join(sorted({kind for side in inputs for kind in side.files})) or 'none'}"] if inputs else []
+        inputs = any(registry.card(method.name).side_inputs for method in methods_of(specs))
+        read = [f"side {' '.join(sorted(side_files(specs))) or 'none'}"] if inputs else []
         print(name, *(f"{site} {spec}" for site, spec in specs.items()), *read, sep="\t")
     return 0
 
@@ -78,7 +78,7 @@ def check(
         plain = name.removesuffix(RANDOM)
         try:
             specs = specs_of(plain)
-            read = {kind for side in side_inputs(specs) for kind in side.files}
+            read = side_files(specs)
             if only_readers and from_all and not read:
                 continue
             if not read <= set(kinds):
@@ -143,10 +143,13 @@ def _keep_contract(methods: list[str]) -> int:
     return int(wrong)
 
 
-def side_inputs(specs: dict[str, str]) -> list[SideInput]:
-    """What the methods of these specs read beside the words."""
-    methods = [method.name for site, spec in specs.items() for method in parse(spec, site).methods]
-    return [side for name in methods for side in registry.card(name).side_inputs]
+def methods_of(specs: dict[str, str]) -> list[MethodSpec]:
+    return [method for site, spec in specs.items() for method in parse(spec, site).methods]
+
+
+def side_files(specs: dict[str, str]) -> set[str]:
+    """The side files that the methods of these specs read."""
+    return {kind for method in methods_of(specs) for kind in registry.card(method.name).side_files(method.options)}
 
 
 def specs_of(name: str) -> dict[str, str]:

@@ -32,7 +32,7 @@ class Reader:
 
     @property
     def files(self) -> set[str]:
-        return {kind for side in self.method.card.side_inputs for kind in side.files}
+        return self.method.card.side_files(self.options)
 
     @property
     def name(self) -> str:
