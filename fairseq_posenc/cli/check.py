@@ -36,7 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "methods",
         nargs="+",
         metavar="SPEC",
-        help=f"a spec, for encoder and decoder; {PREFIX}NAME, an architecture; or {ALL}, the architectures of all methods; "
+        help=f"a spec, for encoder and decoder; {PREFIX}NAME, an architecture, whose method may have options; or {ALL}, the architectures of all methods; "
         f"with {RANDOM} at its end, the same with random structure; or FILE.py, or a folder of files, with methods of your own",
     )
     parser.add_argument("--contract", action="store_true", help="run the contract's checks on methods that are given by name")
@@ -153,10 +153,17 @@ def side_files(specs: dict[str, str]) -> set[str]:
 
 
 def specs_of(name: str) -> dict[str, str]:
-    """The spec at every site: of an architecture posenc_NAME, or of a spec that stands for encoder and decoder."""
-    if name.startswith(PREFIX):
-        return dict(architecture(name).specs)
-    return {site: name if site in SELF_ATTENTION else "none" for site in SITES}
+    """The spec at every site: of an architecture, posenc_NAME or posenc_NAME:OPTIONS, or of a spec for encoder and decoder."""
+    if not name.startswith(PREFIX):
+        return {site: name if site in SELF_ATTENTION else "none" for site in SITES}
+    plain, colon, options = name.partition(":")
+    found, own = dict(architecture(plain).specs), plain.removeprefix(PREFIX)
+    if not colon:
+        return found
+    pieces = {site: spec.split("+") for site, spec in found.items()}
+    if not any(own in spec for spec in pieces.values()):
+        raise PositionError(f"{name!r}: {plain} is more than the method {own}, so it takes no options; give a spec")
+    return {site: "+".join(f"{own}:{options}" if piece == own else piece for piece in spec) for site, spec in pieces.items()}
 
 
 def _expand(methods: list[str]) -> list[tuple[str, bool]]:
@@ -171,5 +178,5 @@ def _all() -> list[str]:
 
 def _beside_specs(name: str) -> tuple:
     """What makes a model beside its specs and its size."""
-    found = architecture(name) if name.startswith(PREFIX) else Architecture({}, SIZES[""])
+    found = architecture(name.partition(":")[0]) if name.startswith(PREFIX) else Architecture({}, SIZES[""])
     return found.tied_layers, found.model, *found.options.items()

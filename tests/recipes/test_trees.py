@@ -64,6 +64,18 @@ def test_every_method_that_reads_trees_and_its_control():
     assert all("--task" in command for command in found if re.search("fairseq-(train|generate)", " ".join(command[:3])))
 
 
+def test_graphs_are_read_by_methods_with_options():
+    found = commands(DATA_FROM="banks", EDGES="enhanced", METHODS="posenc_graformer:graph=edges posenc_zhu:graph=edges@random")
+    (made,) = with_words(found, "side", "trees", "banks/en_pud-ud-test.conllu.gz")
+    assert made[made.index("--edges") + 1] == "enhanced"
+    trained = [command for command in found if any("fairseq-train" in word for word in command)]
+    for command, spec in zip(trained, ("sinusoidal+graformer:graph=edges", "sinusoidal+zhu:graph=edges")):
+        assert command[command.index("--encoder-position") + 1] == spec
+        assert command[command.index("--decoder-position") + 1] == "sinusoidal"
+    assert ["--random-structure" in command for command in trained] == [False, True]
+    assert trained[0][trained[0].index("--save-dir") + 1].endswith("posenc_graformer_graph=edges/seed1")
+
+
 def test_a_parser_is_called_for_every_part():
     found = with_words(commands(TEXT_FROM="words", PARSER="parse --model x"), "side", "parse")
     assert [command[5] for command in found] == [f"runs/x/text/{part}.en" for part in ("train", "valid", "test")]
