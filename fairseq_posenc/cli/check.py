@@ -36,8 +36,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "methods",
         nargs="+",
         metavar="SPEC",
-        help=f"a spec, for encoder and decoder; {PREFIX}NAME, an architecture, whose method may have options; or {ALL}, the architectures of all methods; "
-        f"with {RANDOM} at its end, the same with random structure; or FILE.py, or a folder of files, with methods of your own",
+        help=f"a spec, for encoder and decoder; {PREFIX}NAME, an architecture, whose method may have options; or {ALL}, the "
+        f"architectures of all methods; with {RANDOM} at its end, the same with random structure; or FILE.py, or a folder of "
+        "files, with methods of your own",
     )
     parser.add_argument("--contract", action="store_true", help="run the contract's checks on methods that are given by name")
     parser.add_argument("--size", choices=("tiny", "small", "base", "big"), default="base", help="(default: %(default)s)")
