@@ -107,14 +107,19 @@ def test_other_recipes_refuse_methods_that_need_trees():
 def test_a_wrong_distance_is_found(tmp_path):
     """What recipes/lib/distances.py says of right trees, and that it sees a wrong one."""
     (tmp_path / "heads").write_text("2 3 0 6 6 3\n0\n\n0 1 2\n")
-    code = f"import runpy, sys; sys.argv = ['distances.py', {str(tmp_path / 'heads')!r}]; "
+    (tmp_path / "text.edges").write_text("0-1:root 1-2:a 2-3:b 3-1:c 4-5:d 4-5:e\n0-1:root\n\n")
+    paths = [str(tmp_path / name) for name in ("heads", "text.edges")]
+    code = f"import runpy, sys; sys.argv = ['distances.py', *{paths!r}]; "
     run = "runpy.run_path('recipes/lib/distances.py', run_name='__main__')"
     wrong = "import fairseq_posenc.ops.trees as t; t.Tree.distances = property(lambda self: 2 * self.common); "
     right, found = (
         subprocess.run([sys.executable, "-c", start + run], cwd=ROOT, capture_output=True, text=True, env={**os.environ})
         for start in (code, code + wrong)
     )
-    assert right.stdout == f"{tmp_path}/heads: the distances of 4 trees of up to 6 words are those of networkx\n", right.stderr
+    assert right.stdout == (
+        f"{tmp_path}/heads: the distances of 4 trees of up to 6 words are those of networkx\n"
+        f"{tmp_path}/text.edges: the distances of 3 graphs of up to 5 words are those of networkx\n"
+    ), right.stderr
     assert found.returncode == 1 and "heads, line 1: the distances are not those of networkx" in found.stderr
 
 
