@@ -12,10 +12,10 @@ from pathlib import Path
 from .. import registry
 from ..architectures import PREFIX, SIZES, Architecture, architecture
 from ..arguments import positive
-from ..core import SITES, Dims, PositionError, SideInput
+from ..core import SITES, Dims, PositionError
 from ..data.side.files import KINDS
 from ..declarations import include
-from ..spec import build, parse
+from ..spec import MethodSpec, build, parse
 
 ALL = "all"
 SELF_ATTENTION = ("encoder", "decoder")
@@ -36,8 +36,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "methods",
         nargs="+",
         metavar="SPEC",
-        help=f"a spec, for encoder and decoder; {PREFIX}NAME, an architecture; or {ALL}, the architectures of all methods; "
-        f"with {RANDOM} at its end, the same with random structure; or FILE.py, or a folder of files, with methods of your own",
+        help=f"a spec, for encoder and decoder; {PREFIX}NAME, an architecture, whose method may have options; or {ALL}, the "
+        f"architectures of all methods; with {RANDOM} at its end, the same with random structure; or FILE.py, or a folder of "
+        "files, with methods of your own",
     )
     parser.add_argument("--contract", action="store_true", help="run the contract's checks on methods that are given by name")
     parser.add_argument("--size", choices=("tiny", "small", "base", "big"), default="base", help="(default: %(default)s)")
@@ -57,8 +58,8 @@ def run(args: argparse.Namespace) -> int:
     dims = Dims(size.embed_dim, size.heads, size.layers, args.length, args.length, relations=_RELATIONS)
     kinds = KINDS if args.side_files is None else args.side_files
     for name, specs in check(args.methods, None if args.cards_only else dims, kinds, args.only_readers).items():
-        inputs = side_inputs(specs)
-        read = [f"side {' '.join(sorted({kind for side in inputs for kind in side.files})) or 'none'}"] if inputs else []
+        inputs = any(registry.card(method.name).side_inputs for method in methods_of(specs))
+        read = [f"side {' '.join(sorted(side_files(specs))) or 'none'}"] if inputs else []
         print(name, *(f"{site} {spec}" for site, spec in specs.items()), *read, sep="\t")
     return 0
 
@@ -78,7 +79,7 @@ def check(
         plain = name.removesuffix(RANDOM)
         try:
             specs = specs_of(plain)
-            read = {kind for side in side_inputs(specs) for kind in side.files}
+            read = side_files(specs)
             if only_readers and from_all and not read:
                 continue
             if not read <= set(kinds):
@@ -143,17 +144,27 @@ def _keep_contract(methods: list[str]) -> int:
     return int(wrong)
 
 
-def side_inputs(specs: dict[str, str]) -> list[SideInput]:
-    """What the methods of these specs read beside the words."""
-    methods = [method.name for site, spec in specs.items() for method in parse(spec, site).methods]
-    return [side for name in methods for side in registry.card(name).side_inputs]
+def methods_of(specs: dict[str, str]) -> list[MethodSpec]:
+    return [method for site, spec in specs.items() for method in parse(spec, site).methods]
+
+
+def side_files(specs: dict[str, str]) -> set[str]:
+    """The side files that the methods of these specs read."""
+    return {kind for method in methods_of(specs) for kind in registry.card(method.name).side_files(method.options)}
 
 
 def specs_of(name: str) -> dict[str, str]:
-    """The spec at every site: of an architecture posenc_NAME, or of a spec that stands for encoder and decoder."""
-    if name.startswith(PREFIX):
-        return dict(architecture(name).specs)
-    return {site: name if site in SELF_ATTENTION else "none" for site in SITES}
+    """The spec at every site: of an architecture, posenc_NAME or posenc_NAME:OPTIONS, or of a spec for encoder and decoder."""
+    if not name.startswith(PREFIX):
+        return {site: name if site in SELF_ATTENTION else "none" for site in SITES}
+    plain, colon, options = name.partition(":")
+    found, own = dict(architecture(plain).specs), plain.removeprefix(PREFIX)
+    if not colon:
+        return found
+    pieces = {site: spec.split("+") for site, spec in found.items()}
+    if not any(own in spec for spec in pieces.values()):
+        raise PositionError(f"{name!r}: {plain} is more than the method {own}, so it takes no options; give a spec")
+    return {site: "+".join(f"{own}:{options}" if piece == own else piece for piece in spec) for site, spec in pieces.items()}
 
 
 def _expand(methods: list[str]) -> list[tuple[str, bool]]:
@@ -168,5 +179,5 @@ def _all() -> list[str]:
 
 def _beside_specs(name: str) -> tuple:
     """What makes a model beside its specs and its size."""
-    found = architecture(name) if name.startswith(PREFIX) else Architecture({}, SIZES[""])
+    found = architecture(name.partition(":")[0]) if name.startswith(PREFIX) else Architecture({}, SIZES[""])
     return found.tied_layers, found.model, *found.options.items()

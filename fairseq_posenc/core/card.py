@@ -78,6 +78,11 @@ class MethodCard:
         chosen = {site: self.name if site in self.all_sites else "none" for site in ("encoder", "decoder")}
         return {**chosen, "cross": "none", **self.default_specs}
 
+    def side_files(self, options: Any) -> set[str]:
+        """The side files that the method reads with these options."""
+        kinds = {kind for side in self.side_inputs for kind in side.files}
+        return {"edges"} if kinds and getattr(options, "graph", "") == "edges" else kinds
+
     def count(self, options: Any, dims: Dims) -> int:
         """The number of trainable scalars of one stack with these options."""
         return evaluate(self.parameters, options, dims)

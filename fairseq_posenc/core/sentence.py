@@ -25,3 +25,7 @@ class Sentence:
     relations: np.ndarray | None = None  # [n], the number of every word's relation to its head
     edges: np.ndarray | None = None  # [m, 3], from, to and the number of the relation
     order: np.ndarray | None = None  # [n], the word that stands at every place of the reordered sentence
+
+    def __len__(self) -> int:
+        """n"""
+        return int(self.words[-1]) + 1

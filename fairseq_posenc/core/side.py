@@ -18,7 +18,7 @@ class SideInput:
 
     `axes` is "B" (a number for every sentence), "B S" (one for every word) or "B S S" (one for every two words); further axes of
     fixed size may follow. The host moves it with the tokens: it rolls away padding on the left, follows beams, and folds them.
-    `files` are the side files that it is made from.
+    `files` are the side files that it is made from; a method with the option `graph` reads edges in place of them by graph=edges.
     """
 
     name: str

@@ -67,12 +67,6 @@ class Tree:
         before[order[1:]] = np.where(place[1:] > 0, order[:-1], -1)
         return number, before
 
-    def adjacency(self) -> np.ndarray:
-        """Which words an edge joins, in either direction: float64 [n, n]."""
-        joined, below = np.zeros((len(self.heads), len(self.heads))), np.flatnonzero(self.heads >= 0)
-        joined[below, self.heads[below]] = joined[self.heads[below], below] = 1.0
-        return joined
-
     def path_words(self, slots: int) -> tuple[np.ndarray, np.ndarray]:
         """The first edges of the way from every word i to every word j, each named by the word below it.
 
@@ -86,11 +80,6 @@ class Tree:
         down = self.paths[rows, column.clip(0, self.paths.shape[1] - 1)]
         words = np.where(step < rising[..., None], up[:, None], down)
         return np.where(step < self.distances[..., None], words, -1), rising
-
-
-def without_end(heads: np.ndarray) -> Tree:
-    """The tree of all words but the last, </s>."""
-    return Tree(heads[:-1])
 
 
 def by_token(values: np.ndarray, words: np.ndarray, axes: int = 1) -> np.ndarray:

@@ -83,12 +83,15 @@ def _read_backwards(words: Tensor) -> Sentence:
     turned = np.append(np.arange(count)[::-1], count)  # a word's new number, and a new number's word
     heads = np.where(given.heads >= 0, turned[given.heads], -1)[turned]
     order = turned[np.append(given.order[:count][::-1], count)]
-    return Sentence(turned[np.append(given.words[:last][::-1], count)], heads, given.relations[turned], None, order)
+    edges = np.column_stack([turned[given.edges[:, :2]], given.edges[:, 2]])
+    return Sentence(turned[np.append(given.words[:last][::-1], count)], heads, given.relations[turned], edges, order)
 
 
 def _chain(length: int) -> Sentence:
-    """Every word depends on the one before it."""
-    return Sentence(np.arange(length), np.arange(length) - 1, np.full(length, FIRST_RELATION), None, np.arange(length))
+    """Every word depends on the one before it, and </s> on the first."""
+    words, relations = np.arange(length), np.full(length, FIRST_RELATION)
+    heads = np.append(words[:-1] - 1, 0)
+    return Sentence(words, heads, relations, np.column_stack([heads, words, relations])[1:], words)
 
 
 def check_structure(case: Case) -> None:
@@ -195,7 +198,7 @@ def _far_scores(case: Case):
     if attention.q_proj is not None and attention.k_proj is not None:  # a positive product: da cuts negative ones off
         attention.k_proj.load_state_dict(attention.q_proj.state_dict())
     x = torch.randn(1, 1, SMALL.embed_dim, dtype=torch.float64).expand(300, 1, -1)
-    scores = attention.scores(x, x, side_inputs=_of_chain(attention.positions.methods, 300))[0, :, -1]
+    scores = attention.scores(x, x, side_inputs=_of_chain(attention.positions.methods, 300))[0, :, -2]
     return scores[:, 1], scores[:, 0]
 
 
@@ -204,7 +207,7 @@ def _far_vectors(case: Case):
     ctx = AttentionContext(at, at, side=SideInputs(_of_chain([method], 300), declared_by([method.card])))
     x = torch.ones(1, 300, SMALL.embed_dim, dtype=torch.float64)
     x = method.before_layer(method.embed(x, torch.full((1, 300), 5), ctx), ctx)
-    return x[:, -2], x[:, -1]
+    return x[:, -3], x[:, -2]
 
 
 def _of_chain(methods, length: int) -> dict[str, Tensor]:

@@ -1,6 +1,6 @@
-"""Whether our distances between words of trees are those of an independent graph library, networkx, in all trees of some files.
+"""Whether our distances between words of trees and graphs are those of an independent library, networkx, in all lines of files.
 
-distances.py HEADS...     files of heads, as posenc side trees writes them
+distances.py FILE...     files of heads and of edges, as posenc side trees writes them
 """
 
 import sys
@@ -8,31 +8,48 @@ import sys
 import networkx
 import numpy as np
 
+from fairseq_posenc.data.side.files import parse_edges
+from fairseq_posenc.ops import graphs
 from fairseq_posenc.ops.trees import Tree
 
 
-def independent(heads: list[int]) -> np.ndarray:
-    """The number of edges between every two words, by breadth-first search in an undirected graph."""
-    graph = networkx.Graph()
-    graph.add_nodes_from(range(len(heads)))
-    graph.add_edges_from((word, head - 1) for word, head in enumerate(heads) if head)
-    found = np.zeros((len(heads), len(heads)), int)
+def independent(graph: networkx.Graph) -> np.ndarray:
+    """The number of edges from every word to every word, by breadth-first search."""
+    found = np.full((len(graph), len(graph)), graphs.FAR)
     for word, lengths in networkx.all_pairs_shortest_path_length(graph):
         for other, length in lengths.items():
             found[word, other] = length
     return found
 
 
+def of_heads(line: str) -> tuple[np.ndarray, np.ndarray]:
+    """Our distances in a tree, along edges in both directions, and those of networkx."""
+    heads = np.array(line.split(), int) - 1
+    graph = networkx.Graph((word, head) for word, head in enumerate(heads.tolist()) if head >= 0)
+    graph.add_nodes_from(range(len(heads)))
+    return Tree(heads).distances, independent(graph)
+
+
+def of_edges(line: str) -> tuple[np.ndarray, np.ndarray]:
+    """The same in a graph, along the direction of edges."""
+    edges = [(start - 1, end - 1) for start, end, _ in parse_edges(line, sys.maxsize) if start]
+    words = 1 + max((word for edge in edges for word in edge), default=-1)
+    graph = networkx.DiGraph(edges)
+    graph.add_nodes_from(range(words))
+    return graphs.distances(graphs.leads(np.array(edges, int).reshape(-1, 2), words)), independent(graph)
+
+
 def main(*paths: str) -> None:
     for path in paths:
-        trees = longest = 0
+        kind, compare = ("graphs", of_edges) if path.endswith(".edges") else ("trees", of_heads)
+        count = longest = 0
         with open(path, encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
-                heads = [int(head) for head in line.split()]
-                if not np.array_equal(Tree(np.array(heads, int) - 1).distances, independent(heads)):
+                ours, theirs = compare(line)
+                if not np.array_equal(ours, theirs):
                     sys.exit(f"distances.py: {path}, line {number}: the distances are not those of networkx")
-                trees, longest = trees + 1, max(longest, len(heads))
-        print(f"{path}: the distances of {trees} trees of up to {longest} words are those of networkx")
+                count, longest = count + 1, max(longest, len(ours))
+        print(f"{path}: the distances of {count} {kind} of up to {longest} words are those of networkx")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ read_methods() { # sets `methods` to what METHODS lists, or the file that it nam
 side_files=()
 check_options=() # others of posenc check
 declare -A side_of=() # method -> the side files that it reads, or `none`
+declare -A specs_of=() # posenc_NAME:OPTIONS -> the words `SITE SPEC` of every site, with tabs between them
 
 check_methods() { # all of them, before anything is made; `all` becomes the architectures of all methods, also under DRY_RUN
   local checked method rest
@@ -31,6 +32,7 @@ check_methods() { # all of them, before anything is made; `all` becomes the arch
   while IFS=$'\t' read -r method rest; do
     methods+=("$method")
     [[ $rest != *$'\t'"side "* ]] || side_of[$method]=${rest##*$'\t'side }
+    [[ $method != posenc_*:* ]] || specs_of[$method]=${rest%$'\t'side *}
   done <<<"$checked"
 }
 
@@ -48,10 +50,13 @@ control_of() { # METHOD: sets `control` to what fairseq-train and fairseq-genera
 }
 
 model_of() { # METHOD: sets `model` to its options for fairseq-train; a spec stands for encoder and decoder
-  local size=_$SIZE method=${1%@random}
+  local size=_$SIZE method=${1%@random} specs=${specs_of[$1]-} site spec
   [[ $SIZE != base ]] || size=
   if [[ $method == posenc_* ]]; then
-    model=(--arch "$method$size")
+    model=(--arch "${method%%:*}$size")
+    while read -r site spec; do
+      [[ -z $site ]] || model+=("--$site-position" "$spec")
+    done <<<"${specs//$'\t'/$'\n'}"
   else
     model=(--arch "posenc_transformer$size" --encoder-position "$method" --decoder-position "$method")
   fi

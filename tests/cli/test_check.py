@@ -55,6 +55,15 @@ def test_what_is_read_beside_the_words_is_said(capsys):
     assert tree[-1] == control[-1] == "side heads" and tree[1:] == control[1:] and len(plain) == len(tree) - 1
 
 
+def test_the_method_of_an_architecture_may_have_options(capsys):
+    (graph, control) = lines(capsys, "posenc_graformer:graph=edges", "posenc_graformer:graph=edges@random", "--cards-only")
+    assert graph[1:] == ["encoder sinusoidal+graformer:graph=edges", "decoder sinusoidal", "cross none", "side edges"]
+    assert control[1:] == graph[1:]
+    line = refusal(capsys, "posenc_complex_transformer:learned=false")
+    assert "posenc_complex_transformer is more than the method complex_transformer, so it takes no options" in line
+    assert "graph is one of tree, edges" in refusal(capsys, "posenc_graformer:graph=dog")
+
+
 def test_methods_whose_side_files_are_not_there(capsys):
     line = refusal(capsys, "posenc_tpe", "--side-files", "order")
     assert line == "posenc: posenc_tpe reads side files (heads), which this data does not have"

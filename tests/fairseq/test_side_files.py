@@ -1,5 +1,6 @@
 """fairseq's commands with side files: trained, validated and decoded with them, and refused in one line without."""
 
+import dataclasses
 import random
 import shutil
 
@@ -52,8 +53,14 @@ def test_decoding_reads_the_trees(structured, trained, subset):
 
 
 def test_orders_are_read_and_where_they_are_from_is_told(structured, tmp_path):
-    output = structured.train("posenc_xl_pe_tiny", tmp_path, *TASK).succeeded()
+    output = structured.train("posenc_xl_pe_tiny", tmp_path / "run", *TASK).succeeded()
     assert f"orders of {structured.data} are from drawn" in output
+    structured.generate(tmp_path / "run" / "checkpoint_last.pt", *TASK).succeeded()
+    oracle = shutil.copytree(structured.data, tmp_path / "oracle")
+    (oracle / "order.source.txt").write_text("an oracle\n")
+    other = dataclasses.replace(structured, folder=tmp_path, data=oracle)
+    line = other.generate(tmp_path / "run" / "checkpoint_last.pt", *TASK).refusal()
+    assert f"was trained with orders from 'drawn', and those of {oracle} are from 'an oracle'; order all parts alike" in line
 
 
 def test_without_files_there_is_one_line(fairseq, trained):

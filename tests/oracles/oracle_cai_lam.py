@@ -6,14 +6,15 @@ import numpy as np
 
 from fairseq_posenc.testing.reference import Oracle, split
 
-from .oracle_spr import depth
 from .oracle_zhu import path
+from .walks import edges, steps, undirected
 
 
-def labels(t: int, s: int, sentence) -> list[int]:
-    """From token s to token t: 1 is the word itself, 2 a path of more than eight edges."""
-    found = path(sentence.words[s], sentence.words[t], sentence.heads, sentence.relations)
-    return [2] if len(found) > 8 else found or [1]
+def labels(t: int, s: int, at) -> list[int]:
+    """From token s to token t: 0 no path, 1 the word itself, 2 a path of more than eight edges."""
+    i, j = at.sentence.words[s], at.sentence.words[t]
+    found = path(i, j, at)
+    return [2] if len(found) > 8 else found or [int(i == j)]
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
@@ -34,7 +35,7 @@ def states(vectors: list, suffix: str, given: dict) -> list:
 
 def relation(t: int, s: int, at) -> np.ndarray:
     given = at.parameters
-    vectors = [given["labels"][label] for label in labels(t, s, at.sentence)]
+    vectors = [given["labels"][label] for label in labels(t, s, at)]
     for layer in range(2):
         there = states(vectors, f"l{layer}", given)
         back = states(vectors[::-1], f"l{layer}_reverse", given)[::-1]
@@ -49,7 +50,9 @@ def score(q, k, t, s, at):
 
 
 def embed(x, ids, at):
-    depths = [min(depth(word, at.sentence.heads), 31) for word in at.sentence.words]
+    end, known = at.sentence.words[-1], edges(at)
+    root = next((before for before, after, _ in known if after == end), end)
+    depths = [min(steps(root, word, undirected(known)), 31) for word in at.sentence.words]
     return x + at.parameters["depths"][depths]
 
 
@@ -58,7 +61,7 @@ ORACLES = [
         "cai_lam",
         score=score,
         embed=embed,
-        defaults={"hidden": None},
-        cases=[({}, "encoder"), ({"hidden": 3}, "encoder")],
+        defaults={"hidden": None, "graph": "tree"},
+        cases=[({}, "encoder"), ({"hidden": 3}, "encoder"), ({"graph": "edges", "hidden": 3}, "encoder")],
     )
 ]

@@ -1,16 +1,8 @@
-"""A bias for the directed distance in the tree (Schmitt et al. 2021)."""
+"""A bias for the directed distance in the tree or graph (Schmitt et al. 2021)."""
 
 from fairseq_posenc.testing.reference import Oracle, product
 
-from .oracle_spr import ancestors
-
-
-def steps(i: int, j: int, heads, undirected: bool) -> float:
-    """Edges from i to j: down the tree, or in any direction."""
-    if undirected:
-        common = next(word for word in ancestors(i, heads) if word in ancestors(j, heads))
-        return ancestors(i, heads).index(common) + ancestors(j, heads).index(common)
-    return ancestors(j, heads).index(i) if i in ancestors(j, heads) else float("inf")
+from .walks import edges, steps, undirected
 
 
 def bucket(t: int, s: int, at) -> int:
@@ -20,7 +12,8 @@ def bucket(t: int, s: int, at) -> int:
     if words[t] == words[s]:
         offset = max(-near, min(near, s - t))
         return 2 * far + 2 + 2 * (abs(offset) - 1) + (offset < 0)
-    there, back = (steps(i, j, at.sentence.heads, at["undirected"]) for i, j in ((words[t], words[s]), (words[s], words[t])))
+    known = undirected(edges(at)) if at["undirected"] else edges(at)
+    there, back = steps(words[t], words[s], known), steps(words[s], words[t], known)
     if there == back == float("inf"):
         return 1
     return 2 * min(far, there) if there <= back else 2 * min(far, back) + 1
@@ -34,12 +27,14 @@ ORACLES = [
     Oracle(
         "graformer",
         score=score,
-        defaults={"max_distance": 10, "max_offset": 10, "undirected": False, "share": "layers"},
+        defaults={"max_distance": 10, "max_offset": 10, "graph": "tree", "undirected": False, "share": "layers"},
         cases=[
             ({}, "encoder"),
             ({"max_distance": 1, "max_offset": 1}, "encoder"),
             ({"undirected": True, "share": "none"}, "encoder"),
             ({"share": "all", "max_distance": 2}, "encoder"),
+            ({"graph": "edges"}, "encoder"),
+            ({"graph": "edges", "undirected": True}, "encoder"),
         ],
     )
 ]

@@ -1,4 +1,4 @@
-"""Role, closeness and distance of words in their tree (Zhang et al. 2020)."""
+"""Role, closeness and distance of words in their tree or graph (Zhang et al. 2020)."""
 
 import math
 import zlib
@@ -8,28 +8,27 @@ import numpy as np
 from fairseq_posenc.testing.reference import Oracle
 
 from .oracle_sinusoidal import sinusoid
-from .oracle_spr import depth
+from .walks import edges, steps, undirected
 
 
-def neighbours(word: int, heads) -> list[int]:
-    return [other for other in range(len(heads)) if heads[other] == word or heads[word] == other]
+def neighbours(word: int, joined: list) -> set[int]:
+    return {after for before, after, _ in joined if before == word}
 
 
-def colour(word: int, heads, rounds: int) -> int:
+def colour(word: int, joined: list, rounds: int) -> int:
     if rounds == 1:
-        return len(neighbours(word, heads))
-    own = colour(word, heads, rounds - 1)
-    around = sorted(colour(other, heads, rounds - 1) for other in neighbours(word, heads))
+        return len(neighbours(word, joined))
+    own = colour(word, joined, rounds - 1)
+    around = sorted(colour(other, joined, rounds - 1) for other in neighbours(word, joined))
     return zlib.crc32(repr((own, around)).encode()) % 100
 
 
-def walk(heads, normalise: str) -> np.ndarray:
+def walk(size: int, joined: list, normalise: str) -> np.ndarray:
     """0.15 sum_k 0.85^k A'^k, the inverse as the series that it stands for."""
-    size = len(heads)
-    degree = [max(len(neighbours(word, heads)), 1) for word in range(size)]
+    degree = [max(len(neighbours(word, joined)), 1) for word in range(size)]
     matrix = np.zeros((size, size))
     for i in range(size):
-        for j in neighbours(i, heads):
+        for j in neighbours(i, joined):
             matrix[i, j] = 1 / degree[j] if normalise == "columns" else 1 / math.sqrt(degree[i] * degree[j])
     term, total = np.eye(size), np.zeros((size, size))
     for _ in range(300):
@@ -37,18 +36,19 @@ def walk(heads, normalise: str) -> np.ndarray:
     return total
 
 
-def numbers(heads, at) -> list[tuple[int, int, int]]:
-    """Colour, rank and hops of every word of a tree without </s>."""
-    root = list(heads).index(-1)
-    close = walk(heads, at["normalise"])[root].round(9)
-    others = sorted((word for word in range(len(heads)) if word != root), key=lambda word: (-close[word], word))
+def numbers(size: int, at) -> list[tuple[int, int, int]]:
+    """Colour, rank and hops of every word before </s>, which is the word after them."""
+    joined = undirected([edge for edge in edges(at) if edge[1] != size])
+    root = next(before for before, after, _ in edges(at) if after == size)
+    close = walk(size, joined, at["normalise"])[root].round(9)
+    others = sorted((word for word in range(size) if word != root), key=lambda word: (-close[word], word))
     ranks = [root, *others]
-    return [(colour(word, heads, at["rounds"]), ranks.index(word), depth(word, heads)) for word in range(len(heads))]
+    return [(colour(w, joined, at["rounds"]), ranks.index(w), int(min(steps(root, w, joined), 99))) for w in range(size)]
 
 
 def embed(x, ids, at):
-    heads = at.sentence.heads[:-1]
-    known, out = numbers(heads, at) if len(heads) else [], x.copy()
+    size = int(at.sentence.words[-1])
+    known, out = numbers(size, at) if size else [], x.copy()
     for token, word in enumerate(at.sentence.words):
         for table, number in enumerate(known[word] if word < len(known) else []):
             if at["embedding"] == "learned":
@@ -62,8 +62,14 @@ ORACLES = [
     Oracle(
         "graph_bert",
         embed=embed,
-        defaults={"embedding": "sinusoids", "normalise": "columns", "rounds": 1},
-        cases=[({}, "encoder"), ({"rounds": 2, "normalise": "both"}, "encoder"), ({"embedding": "learned"}, "encoder")],
+        defaults={"embedding": "sinusoids", "normalise": "columns", "rounds": 1, "graph": "tree"},
+        cases=[
+            ({}, "encoder"),
+            ({"rounds": 2, "normalise": "both"}, "encoder"),
+            ({"embedding": "learned"}, "encoder"),
+            ({"graph": "edges"}, "encoder"),
+            ({"graph": "edges", "rounds": 2, "normalise": "both"}, "encoder"),
+        ],
         atol=1e-6,  # tables are float32
     )
 ]

@@ -1,4 +1,4 @@
-"""Eigenvectors of the Laplacian of the tree (Dwivedi and Bresson 2021)."""
+"""Eigenvectors of the Laplacian of the tree or graph (Dwivedi and Bresson 2021)."""
 
 import math
 
@@ -6,14 +6,15 @@ import numpy as np
 
 from fairseq_posenc.testing.reference import Oracle
 
+from .walks import edges, undirected
 
-def coordinates(heads, count: int) -> np.ndarray:
+
+def coordinates(words: int, known: list, count: int) -> np.ndarray:
     """Of every word the entries in the eigenvectors after the first; zeros for the last word, </s>."""
-    words = len(heads) - 1
     out = np.zeros((words + 1, count))
     if words < 2:
         return out
-    joined = [[float(heads[i] == j or heads[j] == i) for j in range(words)] for i in range(words)]
+    joined = [[float((i, j) in known) for j in range(words)] for i in range(words)]
     # to the last bit as anybody else would: eigenvectors of an eigenvalue that occurs twice are arbitrary
     root = [1 / math.sqrt(max(sum(row), 1.0)) for row in joined]
     laplacian = np.array([[float(i == j) - root[i] * joined[i][j] * root[j] for j in range(words)] for i in range(words)])
@@ -24,7 +25,8 @@ def coordinates(heads, count: int) -> np.ndarray:
 
 
 def embed(x, ids, at):
-    known = coordinates(at.sentence.heads, at["eigenvectors"])
+    joined = [(before, after) for before, after, _ in undirected(edges(at))]
+    known = coordinates(int(at.sentence.words[-1]), joined, at["eigenvectors"])
     weight, bias = at.parameters["projection.weight"], at.parameters["projection.bias"]
     return np.array([vector + weight @ known[at.sentence.words[token]] + bias for token, vector in enumerate(x)])
 
@@ -33,8 +35,8 @@ ORACLES = [
     Oracle(
         "laplacian",
         embed=embed,
-        defaults={"eigenvectors": 8},
-        cases=[({}, "encoder"), ({"eigenvectors": 2}, "encoder")],
+        defaults={"eigenvectors": 8, "graph": "tree"},
+        cases=[({}, "encoder"), ({"eigenvectors": 2}, "encoder"), ({"graph": "edges"}, "encoder")],
         atol=1e-6,  # coordinates are float32
     )
 ]

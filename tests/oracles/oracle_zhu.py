@@ -7,10 +7,14 @@ import numpy as np
 from fairseq_posenc.testing.reference import Oracle, softmax
 
 from .oracle_spr import ancestors
+from .walks import edges, shortest
 
 
-def path(i: int, j: int, heads, relations) -> list[int]:
+def path(i: int, j: int, at) -> list[int]:
     """Labels from word i to word j: 2r up an edge with relation r, 2r + 1 down it."""
+    heads, relations = at.sentence.heads, at.sentence.relations
+    if at["graph"] == "edges":
+        return shortest(i, j, edges(at))
     above_i, above_j = ancestors(i, heads), ancestors(j, heads)
     common = next(word for word in above_i if word in above_j)
     up = above_i[: above_i.index(common)]
@@ -18,14 +22,16 @@ def path(i: int, j: int, heads, relations) -> list[int]:
     return [2 * int(relations[word]) for word in up] + [2 * int(relations[word]) + 1 for word in down]
 
 
-def labels(t: int, s: int, sentence) -> list[int]:
+def labels(t: int, s: int, at) -> list[int]:
     """From token t to token s; 1 is a token itself, and tokens of one word are siblings."""
     if t == s:
         return [1]
-    i, j = sentence.words[t], sentence.words[s]
+    i, j = at.sentence.words[t], at.sentence.words[s]
     if i == j:
-        return [2 * int(sentence.relations[i]), 2 * int(sentence.relations[i]) + 1]
-    return path(i, j, sentence.heads, sentence.relations)
+        entering = [relation for _, after, relation in edges(at) if after == i]
+        own = min(entering, default=3) if at["graph"] == "edges" else int(at.sentence.relations[i])
+        return [2 * own, 2 * own + 1]
+    return path(i, j, at)
 
 
 def feature(found: list[int], features: int) -> int:
@@ -48,12 +54,14 @@ def vector(found: list[int], at) -> np.ndarray:
     slots = 5 if kind in ("average", "sum") else 4
     vectors = [given["labels"][label] * math.sqrt(width) for label in found[:slots]]
     if kind == "sum":
-        return sum(vectors)
+        return sum(vectors, np.zeros(width))
     if kind == "average":
-        return sum(vectors) / len(vectors)
+        return sum(vectors, np.zeros(width)) / max(len(vectors), 1)
     if kind == "convolution":
         padded = np.concatenate([*vectors, *[np.zeros(width)] * (slots - len(vectors))])
         return np.maximum(given["convolution"][layer] @ padded + given["convolution_bias"][layer], 0)
+    if not vectors:
+        return np.zeros(width)
     placed = [one + waves(place, width) for place, one in enumerate(vectors)]
     q, k, v = ([matrix @ one for one in placed] for matrix in np.split(given["attention"][layer], 3))
     seen = [sum(share * one for share, one in zip(softmax([a @ b / math.sqrt(width) for b in k]), v)) for a in q]
@@ -62,7 +70,7 @@ def vector(found: list[int], at) -> np.ndarray:
 
 
 def relation(which: str, t: int, s: int, at) -> np.ndarray:
-    r = vector(labels(t, s, at.sentence), at)
+    r = vector(labels(t, s, at), at)
     r = (r - r.mean()) / math.sqrt(r.var() + 1e-5)
     r = r * at.parameters["norm"][at.layer] + at.parameters["norm_bias"][at.layer]
     return at.parameters[which][at.layer] @ r + at.parameters[f"{which}_bias"][at.layer]
@@ -81,7 +89,7 @@ ORACLES = [
         "zhu",
         score=score,
         value=value,
-        defaults={"paths": "convolution", "width": 64},
+        defaults={"paths": "convolution", "width": 64, "graph": "tree"},
         cases=[
             ({}, "encoder"),
             ({"width": 5}, "encoder"),
@@ -89,6 +97,9 @@ ORACLES = [
             ({"paths": "average", "width": 8}, "encoder"),
             ({"paths": "sum", "width": 8}, "encoder"),
             ({"paths": "feature"}, "encoder"),
+            ({"graph": "edges", "width": 5}, "encoder"),
+            ({"graph": "edges", "paths": "attention", "width": 6}, "encoder"),
+            ({"graph": "edges", "paths": "feature"}, "encoder"),
         ],
         atol=1e-6,  # sinusoids are float32
     )

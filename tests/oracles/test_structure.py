@@ -1,16 +1,28 @@
 """The reference tree of the specification, laws of trees, and an independent graph library."""
 
+import dataclasses
+
 import networkx
 import numpy as np
 import pytest
 import torch
 
 from fairseq_posenc import spec as parsing
-from fairseq_posenc.core import END_RELATION, FIRST_RELATION, AttentionContext, Dims, Positions, Sentence, SideInputs
+from fairseq_posenc.core import (
+    END_RELATION,
+    FIRST_RELATION,
+    UNKNOWN_RELATION,
+    AttentionContext,
+    Dims,
+    Positions,
+    Sentence,
+    SideInputs,
+)
 from fairseq_posenc.core.side import declared_by
 from fairseq_posenc.data.side import examples
 from fairseq_posenc.methods.structure.graph_bert import closeness, colours
 from fairseq_posenc.methods.structure.laplacian import eigenvectors
+from fairseq_posenc.ops import graphs
 from fairseq_posenc.ops.kernels import banks
 from fairseq_posenc.ops.paths import unique_paths
 from fairseq_posenc.ops.trees import Tree, by_token, path_labels
@@ -30,6 +42,12 @@ DISTANCES = [
 ]
 #: The cat chased a sm@@ all dog </s>
 TOKENS = Sentence(np.array([0, 1, 2, 3, 4, 4, 5, 6]), np.append(HEADS, 2), np.append(RELATIONS, END_RELATION))
+#: joined words of an undirected graph, that of the reference tree
+JOINED = graphs.leads(graphs.tree_edges(HEADS), 6) | graphs.leads(graphs.tree_edges(HEADS), 6).T
+#: a graph of the same words: "small" is alone, and "cat" leads to "dog" too; </s> hangs off "chased"
+FRIEND = OBJ + 1
+EDGES = np.array([[2, 1, NSUBJ], [1, 0, DET], [2, 5, OBJ], [5, 3, DET], [1, 5, FRIEND], [2, 6, END_RELATION]])
+GRAPH = Sentence(TOKENS.words, edges=EDGES)
 
 
 def words(heads=HEADS, relations=None) -> Sentence:
@@ -94,7 +112,9 @@ def test_trees_against_networkx(seed):
         edges = [a if heads[a] == b else b for a, b in zip(ways[i][j], ways[i][j][1:])]
         assert below[i, j][: len(edges)].tolist() == edges and (below[i, j][len(edges) :] == -1).all()
         assert rising[i, j] == sum(heads[a] == b for a, b in zip(ways[i][j], ways[i][j][1:]))
-    assert tree.adjacency().tolist() == networkx.to_numpy_array(down.to_undirected(), range(len(heads))).tolist()
+    leads = graphs.leads(graphs.tree_edges(heads), len(heads))
+    assert leads.tolist() == networkx.to_numpy_array(down, range(len(heads))).tolist()
+    assert (graphs.distances(leads | leads.T) == tree.distances).all()
 
 
 def test_a_cycle_ends():
@@ -105,6 +125,66 @@ def test_a_cycle_ends():
 def test_a_sentence_of_the_end_alone():
     tree = Tree(np.array([-1]))
     assert tree.depths.tolist() == [0] and tree.distances.tolist() == [[0]]
+
+
+# -- graphs --------------------------------------------------------------------------------------------------------------
+
+
+def random_edges(size: int, seed: int) -> np.ndarray:
+    """Of a graph with circles, several components, words that nothing joins, and two edges between the same words."""
+    generator = np.random.default_rng(seed)
+    edges = generator.integers(size, size=(size + size // 4, 2))
+    edges = np.column_stack([edges, generator.integers(FIRST_RELATION, FIRST_RELATION + 4, len(edges))])
+    return edges[edges[:, 0] != edges[:, 1]]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_graphs_against_networkx(seed):
+    size = 2 + 3 * seed
+    edges = random_edges(size, seed)
+    directed = networkx.MultiDiGraph()
+    directed.add_nodes_from(range(size))
+    directed.add_weighted_edges_from(edges.tolist(), "relation")
+    leads = graphs.leads(edges, size)
+    for joined, graph in ((leads, directed), (leads | leads.T, directed.to_undirected())):
+        lengths, found = dict(networkx.all_pairs_shortest_path_length(graph)), graphs.distances(joined)
+        assert all(found[i, j] == lengths[i].get(j, graphs.FAR) for i in range(size) for j in range(size))
+    labels, lengths = graphs.path_labels(edges, size, 6)
+    assert (lengths == graphs.distances(leads | leads.T)).all()
+    both = networkx.MultiDiGraph(directed)  # every edge again from its end, with another label
+    for _, _, edge in both.edges(data=True):
+        edge["label"] = 2 * edge["relation"] + 1
+    for start, end, relation in edges.tolist():
+        both.add_edge(end, start, label=2 * relation)
+    for i in range(size):
+        for j in range(size):
+            ways = networkx.all_shortest_paths(both, i, j) if i != j and networkx.has_path(both, i, j) else [[i]]
+            written = [[min(edge["label"] for edge in both[a][b].values()) for a, b in zip(way, way[1:])] for way in ways]
+            assert labels[i, j].tolist() == (min(written) + [0] * 6)[:6]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_tree_is_a_graph(seed):
+    heads = random_heads(20, seed)
+    relations = np.random.default_rng(seed).integers(FIRST_RELATION, FIRST_RELATION + 4, 20)
+    edges = graphs.tree_edges(heads)
+    edges = np.column_stack([edges, relations[edges[:, 1]]])
+    sentence = Sentence(np.arange(20), heads, relations, edges)
+    for spec in ("graformer", "graformer:undirected=true", "laplacian", "graph_bert", "zhu", "zhu:paths=feature", "cai_lam"):
+        (given,) = parsing.parse(spec, "encoder").methods
+        read = [
+            method_class(given.name).side_values(sentence, dataclasses.replace(given.options, graph=graph))
+            for graph in ("tree", "edges")
+        ]
+        for name in read[0]:
+            np.testing.assert_array_equal(read[0][name], read[1][name], err_msg=f"{spec} {name}")
+
+
+def test_what_reads_edges_reads_no_tree():
+    for name in ("graformer", "laplacian", "graph_bert", "zhu", "cai_lam"):
+        found = method_class(name)
+        assert found.card.side_files(found.Options()) == {"heads", *["relations"] * (name in ("zhu", "cai_lam"))}
+        assert found.card.side_files(found.Options(graph="edges")) == {"edges"}
 
 
 # -- Wang et al. ---------------------------------------------------------------------------------------------------------
@@ -173,11 +253,29 @@ def test_far_distances_of_graformer_keep_their_sign():
     assert found[0].tolist() == [0, 2, 4, 4, 4] and found[4].tolist() == [5, 5, 5, 3, 0]
 
 
+def test_distances_of_graformer_in_a_graph():
+    none, within = 10000, 20000
+    found = values("graformer:graph=edges", GRAPH)
+    assert found[0].tolist() == [0, -1, -2, none, none, none, none, none]
+    assert found[1].tolist() == [1, 0, -1, 2, none, none, 1, none]
+    assert found[2].tolist() == [2, 1, 0, 2, none, none, 1, 1]
+    assert found[3].tolist() == [none, -2, -2, 0, none, none, -1, none]
+    assert found[4].tolist() == [none, none, none, none, 0, 2 * within + 1, none, none]  # sm@@ all
+    found = values("graformer:graph=edges,undirected=true", GRAPH)
+    assert found[0].tolist() == [0, 1, 2, 3, none, none, 2, 3]
+
+
+def test_circles_of_graformer():
+    circle = Sentence(np.arange(5), edges=np.array([[0, 1, 4], [1, 2, 4], [2, 3, 4], [3, 0, 4]]))
+    found = values("graformer:graph=edges", circle)
+    assert found[0].tolist() == [0, 1, 2, -1, 10000] and found[2].tolist() == [2, -1, 0, 1, 10000]  # a tie is positive
+
+
 # -- Laplacian -----------------------------------------------------------------------------------------------------------
 
 
 def test_spectrum_of_the_reference_tree():
-    found, vectors = eigenvectors(Tree(HEADS).adjacency())
+    found, vectors = eigenvectors(JOINED)
     np.testing.assert_allclose(found, [0, 0.236237, 1, 1, 1.763763, 2], atol=1e-6)
     np.testing.assert_allclose(np.abs(vectors[:, 0]), np.sqrt([0.1, 0.2, 0.2, 0.1, 0.1, 0.3]), atol=1e-12)
 
@@ -185,7 +283,8 @@ def test_spectrum_of_the_reference_tree():
 @pytest.mark.parametrize("seed", range(5))
 def test_spectrum_of_any_tree(seed):
     heads = random_heads(15, seed)
-    found, vectors = eigenvectors(Tree(heads).adjacency())
+    leads = graphs.leads(graphs.tree_edges(heads), 15)
+    found, vectors = eigenvectors(leads | leads.T)
     np.testing.assert_allclose(found, 2 - found[::-1], atol=1e-12)
     graph = networkx.Graph((word, int(head)) for word, head in enumerate(heads) if head >= 0)
     laplacian = networkx.normalized_laplacian_matrix(graph, range(15)).toarray()
@@ -193,6 +292,31 @@ def test_spectrum_of_any_tree(seed):
         here = np.abs(found - value) < 1e-5
         projector = vectors[:, here] @ vectors[:, here].T
         np.testing.assert_allclose(laplacian @ projector, value * projector, atol=1e-5)
+
+
+def test_spectrum_of_a_graph_of_several_components():
+    """Two triangles and a word alone: 0 once for each component, and 1 for the word, as its degree counts as one."""
+    edges = np.array([[0, 1, 4], [1, 2, 4], [2, 0, 4], [3, 4, 4], [4, 5, 4], [5, 3, 4], [5, 3, 5]])
+    leads = graphs.leads(edges, 7)
+    found, vectors = eigenvectors(leads | leads.T)
+    np.testing.assert_allclose(found, [0, 0, 1, 1.5, 1.5, 1.5, 1.5], atol=1e-12)
+    constant = np.zeros((7, 7))
+    constant[:3, :3] = constant[3:6, 3:6] = 1 / 3
+    np.testing.assert_allclose(vectors[:, :2] @ vectors[:, :2].T, constant, atol=1e-12)
+    given = values("laplacian:graph=edges,eigenvectors=4", Sentence(np.arange(8), edges=np.append(edges, [[0, 7, 2]], 0)))
+    assert given.shape == (8, 4) and np.abs(given[:7]).sum() > 1 and not given[7].any()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_spectrum_of_any_graph(seed):
+    edges = random_edges(14, seed)
+    leads = graphs.leads(edges, 14)
+    graph = networkx.Graph(edges[:, :2].tolist())  # without the words that nothing joins
+    laplacian = networkx.normalized_laplacian_matrix(graph).toarray()
+    alone = [1.0] * (14 - len(graph))
+    found, _ = eigenvectors(leads | leads.T)
+    np.testing.assert_allclose(found, sorted([*np.linalg.eigvalsh(laplacian), *alone]), atol=1e-9)
+    assert (found < 1e-9).sum() == networkx.number_connected_components(graph)
 
 
 def test_few_words_have_few_coordinates():
@@ -279,9 +403,8 @@ def test_tree_positions_that_do_not_fit():
 
 
 def test_colours_of_the_reference_tree():
-    joined = Tree(HEADS).adjacency()
-    assert colours(joined, 1).tolist() == [1, 2, 2, 1, 1, 3]
-    two, three = colours(joined, 2), colours(joined, 3)
+    assert colours(JOINED, 1).tolist() == [1, 2, 2, 1, 1, 3]
+    two, three = colours(JOINED, 2), colours(JOINED, 3)
     same = [[row == other for other in (1, 3, 4, 2, 2, 5)] for row in (1, 3, 4, 2, 2, 5)]
     for found in (two, three):
         assert (found[:, None] == found).tolist() == same
@@ -295,13 +418,20 @@ def test_colours_of_the_reference_tree():
     ],
 )
 def test_closeness_of_the_reference_tree(normalise, order, close):
-    found = closeness(Tree(HEADS).adjacency(), normalise)
+    found = closeness(JOINED, normalise)
     np.testing.assert_allclose(found[2, order], close, atol=5e-5)
     if normalise == "columns":
         np.testing.assert_allclose(found.sum(0), 1)
     numbers = values(f"graph_bert:normalise={normalise}", Sentence(np.arange(7), np.append(HEADS, 2)))
     assert numbers[[2, *order], 1].tolist() == list(range(6))
     assert numbers[:6, 2].tolist() == [2, 1, 0, 2, 2, 1] and (numbers[6] == -1).all()
+
+
+def test_numbers_of_words_that_the_root_does_not_reach():
+    found = values("graph_bert:graph=edges", Sentence(np.arange(7), edges=EDGES))
+    assert found[:6, 0].tolist() == [1, 3, 2, 1, 0, 3]  # degrees
+    assert found[:6, 2].tolist() == [2, 1, 0, 2, 99, 1]
+    assert found[2, 1] == 0 and found[4, 1] == 5 and (found[6] == -1).all()
 
 
 # -- Ding et al. ---------------------------------------------------------------------------------------------------------
@@ -364,13 +494,26 @@ def test_paths_of_the_reference_tree():
 
 def test_paths_of_cai_and_lam_lead_to_the_query():
     sentence = Sentence(TOKENS.words, TOKENS.heads, TOKENS.relations)
-    paths = method_class("cai_lam").side_values(sentence, None)["cai_lam_path"]
+    paths = method_class("cai_lam").side_values(sentence, method_class("cai_lam").Options())["cai_lam_path"]
     assert path(paths, 6, 0) == [up(DET), up(NSUBJ), down(OBJ)]
     assert path(paths, 0, 6) == [up(OBJ), down(NSUBJ), down(DET)]
     assert path(paths, 4, 5) == path(paths, 2, 2) == [1]
     chain = Sentence(np.arange(11), np.arange(11) - 1, np.full(11, DET))
-    paths = method_class("cai_lam").side_values(chain, None)["cai_lam_path"]
+    paths = method_class("cai_lam").side_values(chain, method_class("cai_lam").Options())["cai_lam_path"]
     assert path(paths, 0, 8) == [up(DET)] * 8 and path(paths, 0, 9) == [2] and path(paths, 10, 0) == [2]
+
+
+def test_paths_of_a_graph():
+    found = values("zhu:graph=edges", GRAPH)
+    assert path(found, 0, 6) == [up(DET), down(FRIEND)] and path(found, 6, 0) == [up(FRIEND), down(DET)]
+    assert path(found, 0, 7) == [up(DET), up(NSUBJ), down(END_RELATION)]
+    assert path(found, 4, 2) == [] and path(found, 4, 4) == [1]  # no way joins them
+    assert path(found, 4, 5) == [up(UNKNOWN_RELATION), down(UNKNOWN_RELATION)]  # siblings by an edge that is not there
+    (given,) = parsing.parse("cai_lam:graph=edges", "encoder").methods
+    made = method_class("cai_lam").side_values(GRAPH, given.options)
+    assert path(made["cai_lam_path"], 6, 0) == [up(DET), down(FRIEND)] and path(made["cai_lam_path"], 4, 2) == []
+    assert path(made["cai_lam_path"], 4, 5) == [1]
+    assert made["cai_lam_depth"].tolist() == [2, 1, 0, 2, 31, 31, 1, 1]
 
 
 def test_whole_paths_have_vectors_of_their_own():

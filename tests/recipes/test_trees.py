@@ -64,6 +64,18 @@ def test_every_method_that_reads_trees_and_its_control():
     assert all("--task" in command for command in found if re.search("fairseq-(train|generate)", " ".join(command[:3])))
 
 
+def test_graphs_are_read_by_methods_with_options():
+    found = commands(DATA_FROM="banks", EDGES="enhanced", METHODS="posenc_graformer:graph=edges posenc_zhu:graph=edges@random")
+    (made,) = with_words(found, "side", "trees", "banks/en_pud-ud-test.conllu.gz")
+    assert made[made.index("--edges") + 1] == "enhanced"
+    trained = [command for command in found if any("fairseq-train" in word for word in command)]
+    for command, spec in zip(trained, ("sinusoidal+graformer:graph=edges", "sinusoidal+zhu:graph=edges")):
+        assert command[command.index("--encoder-position") + 1] == spec
+        assert command[command.index("--decoder-position") + 1] == "sinusoidal"
+    assert ["--random-structure" in command for command in trained] == [False, True]
+    assert trained[0][trained[0].index("--save-dir") + 1].endswith("posenc_graformer_graph=edges/seed1")
+
+
 def test_a_parser_is_called_for_every_part():
     found = with_words(commands(TEXT_FROM="words", PARSER="parse --model x"), "side", "parse")
     assert [command[5] for command in found] == [f"runs/x/text/{part}.en" for part in ("train", "valid", "test")]
@@ -95,14 +107,19 @@ def test_other_recipes_refuse_methods_that_need_trees():
 def test_a_wrong_distance_is_found(tmp_path):
     """What recipes/lib/distances.py says of right trees, and that it sees a wrong one."""
     (tmp_path / "heads").write_text("2 3 0 6 6 3\n0\n\n0 1 2\n")
-    code = f"import runpy, sys; sys.argv = ['distances.py', {str(tmp_path / 'heads')!r}]; "
+    (tmp_path / "text.edges").write_text("0-1:root 1-2:a 2-3:b 3-1:c 4-5:d 4-5:e\n0-1:root\n\n")
+    paths = [str(tmp_path / name) for name in ("heads", "text.edges")]
+    code = f"import runpy, sys; sys.argv = ['distances.py', *{paths!r}]; "
     run = "runpy.run_path('recipes/lib/distances.py', run_name='__main__')"
     wrong = "import fairseq_posenc.ops.trees as t; t.Tree.distances = property(lambda self: 2 * self.common); "
     right, found = (
         subprocess.run([sys.executable, "-c", start + run], cwd=ROOT, capture_output=True, text=True, env={**os.environ})
         for start in (code, code + wrong)
     )
-    assert right.stdout == f"{tmp_path}/heads: the distances of 4 trees of up to 6 words are those of networkx\n", right.stderr
+    assert right.stdout == (
+        f"{tmp_path}/heads: the distances of 4 trees of up to 6 words are those of networkx\n"
+        f"{tmp_path}/text.edges: the distances of 3 graphs of up to 5 words are those of networkx\n"
+    ), right.stderr
     assert found.returncode == 1 and "heads, line 1: the distances are not those of networkx" in found.stderr
 
 

@@ -136,6 +136,14 @@ def test_rows_that_differ_in_a_later_part_are_refused(posenc, write):
     assert status == 2 and "t5 and rope differ" in error and "parts.long.decoding.beam (4 and 5)" in error
 
 
+def test_what_a_method_reads_beside_the_words_may_differ(posenc, write):
+    settings = {**runs.run("none")["settings"], "task": "posenc_translation"}
+    read = {**settings, "relations": 40, "order_source": "a preorderer", "random_structure": 1}
+    records = [runs.run(spec, settings=given) for spec, given in (("none", settings), ("xl_pe", read))]
+    status, out, error = posenc("report", write(*records))
+    assert status == 0 and "xl_pe" in out, error
+
+
 def twice(record):
     return [record, record]
 

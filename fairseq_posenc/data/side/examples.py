@@ -15,7 +15,7 @@ RELATIONS = FIRST_RELATION + 3
 
 
 def random_sentence(tokens: Sequence[int], relations: int = RELATIONS) -> Sentence:
-    """A sentence of these tokens, always the same for the same tokens: some words of several, any tree, any order.
+    """A sentence of these tokens, always the same for the same tokens: some words of several, any tree, any order, any graph.
 
     Its relations are below `relations`.
     """
@@ -31,7 +31,12 @@ def random_sentence(tokens: Sequence[int], relations: int = RELATIONS) -> Senten
     if count:
         heads[count], names[count] = grown[0], END_RELATION
     order = np.append(generator.permutation(count), count)
-    return Sentence(words, heads, names, None, order)
+    edges = generator.integers(max(count, 1), size=(count, 2))  # some words are in no edge, others in a circle
+    edges = np.column_stack([edges, generator.integers(min(FIRST_RELATION, relations - 1), relations, count)])
+    edges = edges[edges[:, 0] != edges[:, 1]]
+    if count:
+        edges = np.append(edges, [[grown[0], count, END_RELATION]], 0)
+    return Sentence(words, heads, names, edges, order)
 
 
 def with_side_inputs(methods: Iterable[PositionMethod]) -> list[PositionMethod]:

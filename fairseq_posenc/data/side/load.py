@@ -32,7 +32,7 @@ class Reader:
 
     @property
     def files(self) -> set[str]:
-        return {kind for side in self.method.card.side_inputs for kind in side.files}
+        return self.method.card.side_files(self.options)
 
     @property
     def name(self) -> str:
@@ -190,9 +190,10 @@ class FileInputs:
         return {kind for reader in self.readers for kind in reader.files}
 
     def build(self, make: Callable[[Any], Any], args: Any) -> Any:
-        """The model that `make` makes of its options, which it records together with the relations of the data.
+        """The model that `make` makes of its options, which it records together with the relations and orders of the data.
 
-        Raises PositionError where its checkpoint was trained with other relations, or its structure was random and this is not.
+        Raises PositionError where its checkpoint was trained with other relations, with orders from another source, or with
+        random structure where this is not.
         """
         relations, trained = self._relations(), getattr(args, "relations", None)
         random, given = self.random_structure, getattr(args, "random_structure", None)
@@ -206,11 +207,23 @@ class FileInputs:
                 f"the model knows {trained} relations and {self.folders[0] / RELATIONS} has {relations}; "
                 f"binarise the data with the relations of its training: posenc side binarise --relations FILE"
             )
+        if any("order" in reader.files for reader in found):
+            self._require_source(args)
         if found and given != random:
             told = ["the real structure" if seed is None else f"--random-structure {seed}" for seed in (given, random)]
             raise PositionError(f"the model was trained with {told[0]}, and this is with {told[1]}; give the same option")
         self.readers = readers(methods, self.readers)
         return model
+
+    def _require_source(self, args: Any) -> None:
+        source, trained = self._order_source(self.folders[0]), getattr(args, "order_source", None)
+        if trained is None:
+            args.order_source = source
+        elif trained != source:
+            raise PositionError(
+                f"the model was trained with orders from {trained!r}, and those of {self.folders[0]} are from {source!r}; "
+                "order all parts alike: posenc side order"
+            )
 
     def _relations(self) -> int:
         path = self.folders[0] / RELATIONS
@@ -227,8 +240,11 @@ class FileInputs:
         return FromFiles(sentences, self.readers)
 
     def _tell_source(self, folder: Path) -> None:
-        path = folder / ORDER_SOURCE
-        source = path.read_text(encoding="utf-8").strip() if path.is_file() else "an unknown source"
         if not self._told:
-            logger.warning("orders of %s are from %s", folder, source)
+            logger.warning("orders of %s are from %s", folder, self._order_source(folder))
             self._told = True
+
+    @staticmethod
+    def _order_source(folder: Path) -> str:
+        path = folder / ORDER_SOURCE
+        return path.read_text(encoding="utf-8").strip() if path.is_file() else "an unknown source"

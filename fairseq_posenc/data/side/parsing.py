@@ -58,6 +58,8 @@ def _parse(task: tuple[str, list[str], Path]) -> int:
     if path.is_file():
         return len(sentences)
     partial, errors = path.with_suffix(".part"), path.with_suffix(".errors")
+    for old in (partial, errors):  # the parser of a killed call may still write to them
+        old.unlink(missing_ok=True)
     with partial.open("wb") as out, errors.open("wb") as told:
         given = "".join(sentence + "\n" for sentence in sentences).encode()
         status = subprocess.run(command, shell=True, input=given, stdout=out, stderr=told, check=False).returncode

@@ -1,4 +1,4 @@
-"""Graformer: a learned bias for the directed distance of two words in the tree."""
+"""Graformer: a learned bias for the directed distance of two words in the tree or graph."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,15 +8,16 @@ import torch
 from torch import Tensor
 
 from ...core import AttentionContext, MethodCard, Options, PositionMethod, SideInput, option, shared_by_layers
+from ...ops.graphs import FAR, distances, joined_by
 from ...ops.precision import at_least_float32
-from ...ops.trees import Tree, by_token
+from ...ops.trees import by_token
 
-#: stands for "no way leads from one word to the other", and the first of the numbers of offsets within a word
+#: what a card says of `FAR`, as it holds literals, and the first of the numbers of offsets within a word
 _NO_WAY, _IN_WORD = 10000, 20000
 
 
 class Graformer(PositionMethod):
-    """A learned scalar for every head and bucket of the directed distance between two words of the tree.
+    """A learned scalar for every head and bucket of the directed distance between two words of the graph.
 
     Equation: A_ts = q_t . k_s / sqrt(d_h) + g[R(t, s)], with R(t, s) = no way if no way leads from t to s or back, the offset
         s - t in a range of its own between tokens of one word, d(t, s) if d(t, s) <= d(s, t), and -d(s, t) otherwise, d being
@@ -25,16 +26,18 @@ class Graformer(PositionMethod):
     Source: Schmitt et al. (2021); mnschmit/graformer; survey.
     Deviations: distances are clipped by their sign, where the authors' code clips the number of the bucket, so that far positive
         distances share the bucket of the farthest negative one; titles, their special buckets and the regulariser of monotone
-        weights are left out; edges lead from heads to dependents, undirected=true measures in both directions; tables start at
-        zero, where the authors draw from (-1, 1), so that training starts from plain attention; sequential positions beside it,
-        as in posenc_graformer, are our extension to translation; </s> depends on the root.
-    Cost: (2 max_distance + 2 + 2 max_offset) h parameters a stack; O(S^2 depth) in the workers that load data.
+        weights are left out; the graph is the tree of the sentence, from heads to dependents, or with graph=edges that of its
+        edges; undirected=true measures in both directions; tables start at zero, where the authors draw from (-1, 1), so that
+        training starts from plain attention; sequential positions beside it, as in posenc_graformer, are our extension to
+        translation; </s> depends on the root.
+    Cost: (2 max_distance + 2 + 2 max_offset) h parameters a stack; O(S^3) in the workers that load data.
     """
 
     @dataclass(frozen=True)
     class Options(Options):
         max_distance: int = option(10, "distance at which tables are clipped", minimum=1, maximum=65536)
         max_offset: int = option(10, "offset between tokens of one word at which tables are clipped", minimum=1, maximum=65536)
+        graph: Literal["tree", "edges"] = option("tree", "what joins words: the tree of the sentence, or the edges of its graph")
         undirected: bool = option(False, "ways may follow edges in both directions")
         share: Literal["layers", "none", "heads", "all"] = option("layers", "share one table across heads, layers or both")
 
@@ -59,12 +62,9 @@ class Graformer(PositionMethod):
 
     @classmethod
     def side_values(cls, sentence, options):
-        tree, words = Tree(sentence.heads), sentence.words
-        distance = tree.distances
-        if not options.undirected:  # down from an ancestor, up to it, or no way
-            sign = np.where(tree.ancestors, 1, np.where(tree.ancestors.T, -1, 0))
-            distance = np.where(sign == 0, _NO_WAY, sign * distance)
-        distance = by_token(distance, words, 2)
+        words, joined = sentence.words, joined_by(options.graph, sentence)
+        there = distances(joined | joined.T if options.undirected else joined)
+        distance = by_token(np.where(there <= there.T, there, -there.T), words, 2)
         token = np.arange(len(words))
         within = (words[:, None] == words) & (token[:, None] != token)
         return {"graformer_distance": np.where(within, 2 * _IN_WORD + token - token[:, None], distance).astype(np.int32)}
@@ -83,7 +83,7 @@ class Graformer(PositionMethod):
         """0 a word itself, 1 no way, then distances 1, -1, 2, -2 and so on, then offsets within a word in the same order."""
         far, near = self.options.max_distance, self.options.max_offset
         between = self._number(distance, far, 0)
-        between = torch.where(distance == 0, 0, torch.where(distance == _NO_WAY, 1, between))
+        between = torch.where(distance == 0, 0, torch.where(distance == FAR, 1, between))
         return torch.where(distance > _IN_WORD, self._number(distance - 2 * _IN_WORD, near, 2 * far), between)
 
     @staticmethod

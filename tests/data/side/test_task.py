@@ -213,6 +213,18 @@ def test_a_checkpoint_must_fit_the_control(corpus, parts):
     refused(lambda: model(make(corpus, random_structure=4), random_structure=3), "and this is with --random-structure 4")
 
 
+def test_a_checkpoint_must_have_the_source_of_the_orders(corpus):
+    """Or a model of a preorderer would be tested with orders that have seen the target."""
+    rows = {"order": ["1 0"], "order_source": ["a preorderer"]}
+    binarise([corpus.write("train", [("a b", "a b")], **rows)], corpus.data)
+    _, trained = model(make(corpus), "xl_pe")
+    assert trained.order_source == "a preorderer"
+    model(make(corpus), "xl_pe", order_source="a preorderer")
+    line = "was trained with orders from 'an oracle', and those of", "are from 'a preorderer'", "order all parts alike"
+    refused(lambda: model(make(corpus), "xl_pe", order_source="an oracle"), *line)
+    model(make(corpus), "sinusoidal", order_source="an oracle")  # it reads none
+
+
 def test_one_side_input_has_one_maker(corpus, parts):
     model(make(corpus), "structure+structure")  # the same twice is one
     refused(lambda: model(make(corpus), "structure+structure:times=2"), "both make 'structure_words'", "the same options")

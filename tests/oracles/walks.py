@@ -1,0 +1,40 @@
+"""Walks in the tree or the graph of a sentence, as plain loops."""
+
+
+def edges(at) -> list[tuple[int, int, int]]:
+    """(from, to, relation), where a tree leads from heads to dependents."""
+    if at["graph"] == "edges":
+        return [tuple(map(int, edge)) for edge in at.sentence.edges]
+    relations = at.sentence.relations
+    return [(int(head), word, int(relations[word])) for word, head in enumerate(at.sentence.heads) if head >= 0]
+
+
+def steps(start: int, end: int, known: list) -> float:
+    """The number of edges from a word to another, along their direction."""
+    reached, number = {start}, 0
+    while end not in reached:
+        further = reached | {after for before, after, _ in known if before in reached}
+        if further == reached:
+            return float("inf")
+        reached, number = further, number + 1
+    return number
+
+
+def undirected(known: list) -> list:
+    return known + [(after, before, relation) for before, after, relation in known]
+
+
+def shortest(start: int, end: int, known: list) -> list[int]:
+    """Labels of the shortest path, 2r + 1 along an edge with relation r and 2r against it; of several the smallest."""
+    labelled = [(a, b, 2 * r + 1) for a, b, r in known] + [(b, a, 2 * r) for a, b, r in known]
+    if steps(start, end, labelled) == float("inf"):
+        return []
+    best: dict[int, list[int]] = {start: []}  # of all paths of one length
+    while end not in best:
+        further: dict[int, list[int]] = {}
+        for before, after, label in labelled:
+            if before in best:
+                labels = [*best[before], label]
+                further[after] = min(further.get(after, labels), labels)
+        best = further
+    return best[end]
