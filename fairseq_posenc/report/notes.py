@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..scoring.record import PartScores, Record
 from ..scoring.sentences import METRICS
+from .records import stops_early
 from .significance import SAMPLES, TESTS, random_seed
 from .summary import Summary
 
@@ -18,7 +19,7 @@ def notes(summary: Summary, full: bool = False) -> list[str]:
         f"{name} {getattr(scores, f'{metric}_signature')}" for metric, name in METRICS.items() for scores in scored.values()
     )
     data = " ".join(filter(None, (runs[0].corpus, runs[0].data)))
-    found = [f"data {data}: {sizes}; {runs[0].updates} updates; {versions}", *signatures]
+    found = [f"data {data}: {sizes}; {_updates(runs)}; {versions}", *signatures]
     if summary.seeds > 1:
         found.append(f"mean ± sample standard deviation over seeds {', '.join(map(str, sorted({run.seed for run in runs})))}")
     if any(row.reconstruction for row in summary.rows):
@@ -30,6 +31,14 @@ def notes(summary: Summary, full: bool = False) -> list[str]:
         source = f"{figures.source.rstrip('.')}. Its data and settings are not ours"
         found.append(f"published {figures.part} {METRICS[figures.metric]}: {source}, and it enters no computation")
     return found + (_decoding_notes(scored) + _training_notes(runs) if full else [])
+
+
+def _updates(runs: list[Record]) -> str:
+    if not stops_early(runs[0]):
+        return f"{runs[0].updates} updates"
+    reached = sorted({run.updates for run in runs})
+    numbers = " to ".join(map(str, dict.fromkeys((reached[0], reached[-1]))))
+    return f"{numbers} updates, until {runs[0].settings['patience']} validations without a smaller loss"
 
 
 def _test_note(summary: Summary) -> str:
