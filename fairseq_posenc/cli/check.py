@@ -12,13 +12,12 @@ from pathlib import Path
 from .. import registry
 from ..architectures import PREFIX, SIZES, Architecture, architecture
 from ..arguments import positive
-from ..core import SITES, Dims, PositionError, SideInput
+from ..core import Dims, PositionError, SideInput
 from ..data.side.files import KINDS
 from ..declarations import include
-from ..spec import build, parse
+from ..spec import build, parse, sites_of
 
 ALL = "all"
-SELF_ATTENTION = ("encoder", "decoder")
 #: relations between words, for methods that have tables of them: as many as a treebank has
 _RELATIONS = 50
 #: after a method that reads the structure of sentences: a control, whose structure is that of other words
@@ -36,7 +35,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "methods",
         nargs="+",
         metavar="SPEC",
-        help=f"a spec, for encoder and decoder; {PREFIX}NAME, an architecture; or {ALL}, the architectures of all methods; "
+        help=f"a spec, for encoder and decoder; encoder=SPEC;cross=SPEC, for these sites; {PREFIX}NAME, an architecture; "
+        f"or {ALL}, the architectures of all methods; "
         f"with {RANDOM} at its end, the same with random structure; or FILE.py, or a folder of files, with methods of your own",
     )
     parser.add_argument("--contract", action="store_true", help="run the contract's checks on methods that are given by name")
@@ -150,10 +150,8 @@ def side_inputs(specs: dict[str, str]) -> list[SideInput]:
 
 
 def specs_of(name: str) -> dict[str, str]:
-    """The spec at every site: of an architecture posenc_NAME, or of a spec that stands for encoder and decoder."""
-    if name.startswith(PREFIX):
-        return dict(architecture(name).specs)
-    return {site: name if site in SELF_ATTENTION else "none" for site in SITES}
+    """The spec at every site: of an architecture posenc_NAME, or of a row of a table."""
+    return dict(architecture(name).specs) if name.startswith(PREFIX) else sites_of(name)
 
 
 def _expand(methods: list[str]) -> list[tuple[str, bool]]:

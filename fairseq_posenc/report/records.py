@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +41,14 @@ def label(record: Record) -> str:
     method, tied = record.method, _tied(record)
     ties = f" (tied {' and '.join(tied)} layers)" if tied else ""
     ties += " (random structure)" if _random(record) is not None else ""
-    if not method:
-        return record.arch + ties
+    return (describe(method) if method else record.arch) + ties
+
+
+def describe(method: Mapping[str, str]) -> str:
+    """The specs of all sites in short."""
     if method["encoder"] == method["decoder"] and method["cross"] == "none":
-        return method["encoder"] + ties
-    return ", ".join(f"{site} {spec}" for site, spec in method.items() if spec != "none") + ties
+        return method["encoder"]
+    return ", ".join(f"{site} {spec}" for site, spec in method.items() if spec != "none")
 
 
 def identity(record: Record) -> tuple[Any, ...]:

@@ -218,3 +218,12 @@ def test_trainings_that_stop_early_may_have_other_numbers_of_updates(posenc, wri
 
     status, printed, _ = posenc("report", write(stopped(700), stopped(900)))
     assert status == 0 and "700 to 900 updates, until 10 validations without a smaller loss" in printed
+
+
+def test_rows_may_name_sites(posenc, write):
+    """They are called alike, whether they have run or not, and keep their order."""
+    mixed = {**record("t5"), "method": {"encoder": "t5", "decoder": "none", "cross": "none"}, "signature": {}}
+    rows = ["decoder=rope;cross=t5", "encoder=t5", "none"]
+    status, printed, _ = posenc("report", write(record("none"), mixed), "--methods", *rows)
+    assert status == 0
+    assert [line.split("|")[1].strip() for line in printed.splitlines()[2:5]] == ["decoder rope, cross t5", "encoder t5", "none"]
