@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from .. import catalog
+from .. import catalog, claims
 from ..core import PositionError
 
 
@@ -18,3 +18,4 @@ def run(args: argparse.Namespace) -> None:
     if not folder.is_dir():
         raise PositionError(f"{folder} is no folder; give the checkout, as in: posenc docs .")
     catalog.write_docs(folder / "methods.md")
+    claims.write(args.root)
