@@ -14,8 +14,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    from ..report import overview
+
     folder = args.root / "docs"
     if not folder.is_dir():
         raise PositionError(f"{folder} is no folder; give the checkout, as in: posenc docs .")
     catalog.write_docs(folder / "methods.md")
     claims.write(args.root)
+    overview.write(args.root)
