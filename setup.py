@@ -19,6 +19,7 @@ setup(
         "sacrebleu>=2.0",
         "sentencepiece",
         "subword-nmt>=0.3.8",
+        "sacremoses>=0.2",  # the tokens of text that others have published figures on
         "conllu>=5.0",  # trees for methods that read them
         "tqdm",
         "pydantic>=2.5",  # the schema of score.json

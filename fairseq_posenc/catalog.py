@@ -50,9 +50,13 @@ def describe(name: str) -> Description:
 
 def number(card: MethodCard, dims: Dims) -> int:
     """The parameters of one stack of `posenc_<name>`, at the first site that its authors have."""
-    site = card.sites[0]
+    return count(card.specs[card.sites[0]], dims, card.sites[0])
+
+
+def count(spec: str, dims: Dims, site: str = "encoder") -> int:
+    """The parameters of one stack with this spec."""
     total = 0
-    for method in parse(card.specs[site], site).methods:
+    for method in parse(spec, site).methods:
         layers = method.options.layers
         own = dims if layers is None else dataclasses.replace(dims, num_layers=len(layers))
         total += registry.card(method.name).count(method.options, own.at(site))

@@ -76,6 +76,23 @@ def parse(text: str, site: str | None = None) -> Spec:
     return Spec(tuple(methods))
 
 
+def sites_of(row: str) -> dict[str, str]:
+    """The spec at every site of a row of a table: `SPEC` is for encoder and decoder, `encoder=SPEC;cross=SPEC` for these sites.
+
+    Raises PositionError for a site that is unknown, or given twice; the specs themselves are not read.
+    """
+    if not row.startswith(tuple(f"{site}=" for site in SITES)):
+        return {"encoder": row, "decoder": row, "cross": "none"}
+    found: dict[str, str] = {}
+    for piece in row.split(";"):
+        site, equals, spec = piece.partition("=")
+        if site not in SITES or not (equals and spec) or site in found:
+            form = f"as in encoder=SPEC;cross=SPEC, with sites from {', '.join(SITES)}, each once"
+            raise PositionError(f"row {shorten(row)!r}: {shorten(piece)!r} gives no site a spec; write it {form}")
+        found[site] = spec
+    return {site: found.get(site, "none") for site in SITES}
+
+
 def build(spec: str, dims: Dims, site: str) -> list[PositionMethod]:
     """The methods of a spec, built for a stack; raises PositionError where one cannot serve it."""
     built = []

@@ -28,7 +28,7 @@ COMMANDS = {
     "check": ("cli.check", "whether methods can be built, or whether a method of your own keeps the contract"),
     "new": ("cli.new", "write a method of your own and its oracle, to fill in"),
     "site": ("site.command", "build the documentation as a site"),
-    "docs": ("cli.docs", "renew docs/methods.md"),
+    "docs": ("cli.docs", "renew what is generated of the documentation"),
 }
 
 

@@ -12,13 +12,12 @@ from pathlib import Path
 from .. import registry
 from ..architectures import PREFIX, SIZES, Architecture, architecture
 from ..arguments import positive
-from ..core import SITES, Dims, PositionError
+from ..core import Dims, PositionError
 from ..data.side.files import KINDS
 from ..declarations import include
-from ..spec import MethodSpec, build, parse
+from ..spec import MethodSpec, build, parse, sites_of
 
 ALL = "all"
-SELF_ATTENTION = ("encoder", "decoder")
 #: relations between words, for methods that have tables of them: as many as a treebank has
 _RELATIONS = 50
 #: after a method that reads the structure of sentences: a control, whose structure is that of other words
@@ -36,9 +35,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "methods",
         nargs="+",
         metavar="SPEC",
-        help=f"a spec, for encoder and decoder; {PREFIX}NAME, an architecture, whose method may have options; or {ALL}, the "
-        f"architectures of all methods; with {RANDOM} at its end, the same with random structure; or FILE.py, or a folder of "
-        "files, with methods of your own",
+        help=f"a spec, for encoder and decoder; encoder=SPEC;cross=SPEC, for these sites; {PREFIX}NAME, an architecture, whose "
+        f"method may have options; or {ALL}, the architectures of all methods; with {RANDOM} at its end, the same with random "
+        "structure; or FILE.py, or a folder of files, with methods of your own",
     )
     parser.add_argument("--contract", action="store_true", help="run the contract's checks on methods that are given by name")
     parser.add_argument("--size", choices=("tiny", "small", "base", "big"), default="base", help="(default: %(default)s)")
@@ -154,9 +153,9 @@ def side_files(specs: dict[str, str]) -> set[str]:
 
 
 def specs_of(name: str) -> dict[str, str]:
-    """The spec at every site: of an architecture, posenc_NAME or posenc_NAME:OPTIONS, or of a spec for encoder and decoder."""
+    """The spec at every site: of an architecture, posenc_NAME or posenc_NAME:OPTIONS, or of a row of a table."""
     if not name.startswith(PREFIX):
-        return {site: name if site in SELF_ATTENTION else "none" for site in SITES}
+        return sites_of(name)
     plain, colon, options = name.partition(":")
     found, own = dict(architecture(plain).specs), plain.removeprefix(PREFIX)
     if not colon:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from .. import catalog
+from .. import catalog, claims
 from ..core import PositionError
 
 
@@ -14,7 +14,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    from ..report import overview
+
     folder = args.root / "docs"
     if not folder.is_dir():
         raise PositionError(f"{folder} is no folder; give the checkout, as in: posenc docs .")
     catalog.write_docs(folder / "methods.md")
+    claims.write(args.root)
+    overview.write(args.root)

@@ -8,9 +8,12 @@ import functools
 from . import environment  # says in one line what is wrong with fairseq, so it comes first
 
 # isort: split
-from . import batches, checkpoints, distributed, evaluation, generation, optimizer_state, precision, saving, warnings
+from . import batches, checkpoints, distributed, evaluation, generation, optimizer_state, patience, precision, saving, warnings
 
-_CONCERNS = (environment, checkpoints, evaluation, optimizer_state, saving, batches, generation, distributed, precision, warnings)
+_CONCERNS = (
+    environment, checkpoints, evaluation, optimizer_state, saving, patience, batches, generation, distributed, precision,
+    warnings,
+)  # fmt: skip
 
 
 @functools.cache

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..core import PositionError
 from ..files import replace_file
+from .chance import COMMITTED
 from .significance import SAMPLES, TESTS
 
 if TYPE_CHECKING:
@@ -23,6 +24,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--output", type=Path, metavar="FOLDER", help="write all of it as Markdown, LaTeX, CSV and HTML, with plots"
     )
     parser.add_argument("--published", type=Path, metavar="FILE", help="published figures to stand beside ours, a JSON file")
+    parser.add_argument(
+        "--chance", type=Path, default=COMMITTED, metavar="FOLDER",
+        help="runs of recipes/studies/chance, for tables of one seed (default: results/chance of the checkout)",
+    )  # fmt: skip
     parser.add_argument(
         "--baseline", metavar="SPEC", help="the row that others are compared with (default: sinusoidal, else the first)"
     )
@@ -41,6 +46,8 @@ def run(args: argparse.Namespace) -> int:
 
     if args.samples < 0:
         raise PositionError(f"--samples {args.samples} must be positive")
+    if args.chance != COMMITTED and not args.chance.is_dir():
+        raise PositionError(f"--chance {args.chance} is no folder; name one with runs of several seeds")
     random_seed()  # before the work whose end would show a wrong one
     figures = read_published(args.published) if args.published else None
     records = load(args.runs)
@@ -49,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         _make(args.output)  # before the tests, which take a while
     full = bool(args.full or args.output)
     compare = full or args.baseline is not None
-    summary = summarise(records, args.methods, figures, args.baseline, compare, args.test, args.samples)
+    summary = summarise(records, args.methods, figures, args.baseline, compare, args.test, args.samples, args.chance)
     if args.output:
         print(f"{args.output}: {', '.join(write(summary, args.output))}")
         return 0

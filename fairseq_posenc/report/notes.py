@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from ..messages import join
 from ..scoring.record import PartScores, Record
 from ..scoring.sentences import METRICS
+from .chance import Chance
+from .records import stops_early
 from .significance import SAMPLES, TESTS, random_seed
 from .summary import Summary
 
@@ -18,18 +23,29 @@ def notes(summary: Summary, full: bool = False) -> list[str]:
         f"{name} {getattr(scores, f'{metric}_signature')}" for metric, name in METRICS.items() for scores in scored.values()
     )
     data = " ".join(filter(None, (runs[0].corpus, runs[0].data)))
-    found = [f"data {data}: {sizes}; {runs[0].updates} updates; {versions}", *signatures]
+    found = [f"data {data}: {sizes}; {_updates(runs)}; {versions}", *signatures]
     if summary.seeds > 1:
         found.append(f"mean ± sample standard deviation over seeds {', '.join(map(str, sorted({run.seed for run in runs})))}")
     if any(row.reconstruction for row in summary.rows):
         found.append("†: a reconstruction, the exact form of the paper could not be read (posenc show NAME)")
     if summary.baseline:
         found.append(_test_note(summary))
+    if summary.chance:
+        found += _chance_notes(summary, summary.chance)
     if summary.published:
         figures = summary.published
-        source = f"{figures.source.rstrip('.')}. Its data and settings are not ours"
+        ours = "are ours as well" if figures.same_task else "are not ours"
+        source = f"{figures.source.rstrip('.')}. Its data and settings {ours}"
         found.append(f"published {figures.part} {METRICS[figures.metric]}: {source}, and it enters no computation")
     return found + (_decoding_notes(scored) + _training_notes(runs) if full else [])
+
+
+def _updates(runs: list[Record]) -> str:
+    if not stops_early(runs[0]):
+        return f"{runs[0].updates} updates"
+    reached = sorted({run.updates for run in runs})
+    numbers = " to ".join(map(str, dict.fromkeys((reached[0], reached[-1]))))
+    return f"{numbers} updates, until {runs[0].settings['patience']} validations without a smaller loss"
 
 
 def _test_note(summary: Summary) -> str:
@@ -39,6 +55,25 @@ def _test_note(summary: Summary) -> str:
         f"difference to {summary.baseline}{over}; p: sacreBLEU's {TESTS[summary.test]} (--paired-{summary.test}, {samples}, "
         f"seed {random_seed()}), * p < 0.05; it covers the choice of the test sentences, not the chance in training"
     )
+
+
+def _chance_notes(summary: Summary, chance: Chance) -> Iterator[str]:
+    """What trainings of one method differ by, and which differences to the baseline are larger."""
+    where = "in this table" if chance.of_this_table else "of the study chance, with the same data, model and training"
+    sizes = [f"{part} {METRICS[metric]} {sd:.1f}" for (part, metric), sd in chance.deviations.items()]
+    yield (
+        f"chance: the standard deviation over seeds of {join(chance.methods, 4)}, {chance.trainings} trainings {where}: "
+        f"{', '.join(sizes)}. Two trainings of one method differ by up to 2.8 times that, once in twenty by more"
+    )
+    if not summary.baseline:
+        return
+    larger = []
+    for part in summary.parts:
+        known = {row.name: summary.is_chance(row.name, part, "bleu") for row in summary.rows}
+        names = [name for name, small in known.items() if small is False]
+        if any(small is not None for small in known.values()):
+            larger.append(f"{part} {join(names, 60) if names else 'none'}")
+    yield f"~: a difference that is no larger than chance. Larger in BLEU: {'; '.join(larger)}"
 
 
 def _decoding_notes(scored: dict[str, PartScores]) -> list[str]:

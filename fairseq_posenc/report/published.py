@@ -23,6 +23,7 @@ class Published(BaseModel):
     source: Text
     metric: Literal["bleu", "chrf"]
     part: Text
+    same_task: bool = False  # data, model and training are meant to be ours
     figures: dict[Text, Annotated[Union[int, float], Field(ge=0, le=100)]]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +41,14 @@ def label(record: Record) -> str:
     method, tied = record.method, _tied(record)
     ties = f" (tied {' and '.join(tied)} layers)" if tied else ""
     ties += " (random structure)" if _random(record) is not None else ""
-    if not method:
-        return record.arch + ties
+    return (describe(method) if method else record.arch) + ties
+
+
+def describe(method: Mapping[str, str]) -> str:
+    """The specs of all sites in short."""
     if method["encoder"] == method["decoder"] and method["cross"] == "none":
-        return method["encoder"] + ties
-    return ", ".join(f"{site} {spec}" for site, spec in method.items() if spec != "none") + ties
+        return method["encoder"]
+    return ", ".join(f"{site} {spec}" for site, spec in method.items() if spec != "none")
 
 
 def identity(record: Record) -> tuple[Any, ...]:
@@ -67,17 +70,29 @@ def require_comparable(records: list[Record]) -> None:
     """Raise PositionError where a row differs from an earlier one; a part that one lacks is no difference."""
     known: dict[str, tuple[Record, dict[str, Any]]] = {}
     for record in records:
-        content = record.model_dump(mode="json")
-        parts = content.pop("parts")
-        for scope in ({"": content}, *({part: {"parts": {part: scores}}} for part, scores in parts.items())):
-            ((name, fields),) = scope.items()
-            settings = dict(_settings(fields))
+        for name, settings in conditions(record).items():
             earlier, expected = known.setdefault(name, (record, settings))
             keys = [key for key in sorted(expected.keys() | settings.keys()) if expected.get(key) != settings.get(key)]
             if keys:
                 values = [f"{shorten(key)} ({_shown(expected.get(key))} and {_shown(settings.get(key))})" for key in keys]
                 both = f"{shorten(label(earlier))} and {shorten(label(record))}"
                 raise PositionError(f"{both} differ in more than method and seed: {join(values, 4)}")
+
+
+def conditions(record: Record) -> dict[str, dict[str, Any]]:
+    """All in which the rows of a table agree, flat: of the training under "", and of every test part under its name."""
+    content = record.model_dump(mode="json")
+    parts = content.pop("parts")
+    if stops_early(record):
+        del content["updates"]  # which follow from the method and the seed
+    found = {"": content, **{part: {"parts": {part: scores}} for part, scores in parts.items()}}
+    return {name: dict(_settings(fields)) for name, fields in found.items()}
+
+
+def stops_early(record: Record) -> bool:
+    """Whether the training may end before its last update, where the validation loss does not fall."""
+    patience = record.settings.get("patience")
+    return isinstance(patience, int) and patience > 0
 
 
 def _shown(value: Any) -> str:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Callable
 
 from ..core import PositionError
 from ..messages import join, shorten
 from ..scoring.record import Record
-from ..spec import parse
-from .records import identity, label
+from ..spec import parse, sites_of
+from .records import describe, identity, label
 
 
 @dataclass(frozen=True)
@@ -80,13 +81,21 @@ def make_rows(records: list[Record], expected: list[str]) -> list[Row]:
     same = [name for name in names.values() if list(names.values()).count(name) > 1]
     if same:
         raise PositionError(f"runs of {shorten(same[0])} differ in their options (signature); keep those of one in the folder")
-    order: dict[Any, str] = {}
+    rows: dict[Any, Row] = {}
     for spec in expected:
         key = _find(spec, names)
-        order.setdefault(spec_key(spec) if key is None else key, spec if key is None else names[key])
+        if key is None:
+            specs = sites_of(spec)
+            rows.setdefault(spec_key(spec), Row(describe(specs), [], _reconstructed(specs)))
+        else:
+            rows.setdefault(key, _row(names[key], groups[key]))
     for key in sorted(groups, key=names.__getitem__):
-        order.setdefault(key, names[key])
-    return [Row(name, groups.get(key, []), _reconstructed(name, groups.get(key, []))) for key, name in order.items()]
+        rows.setdefault(key, _row(names[key], groups[key]))
+    return list(rows.values())
+
+
+def _row(name: str, runs: list[Record]) -> Row:
+    return Row(name, runs, _reconstructed(runs[0].method))
 
 
 def _groups(records: list[Record]) -> dict[Any, list[Record]]:
@@ -112,9 +121,8 @@ def _find(spec: str, names: dict[Any, str]) -> Any:
 
 
 def spec_key(spec: str) -> tuple[Any, ...]:
-    """The identity of runs that have this spec in both stacks; raises PositionError where it is wrong."""
-    both, none = parse(spec).signature, parse("none").signature
-    return tuple(sorted({"encoder": both, "decoder": both, "cross": none}.items())), (), None
+    """The identity of runs that have this spec in both stacks, or those of a row of several; PositionError where it is wrong."""
+    return tuple(sorted((site, parse(found).signature) for site, found in sites_of(spec).items())), (), None
 
 
 def find_row(rows: list[Row], spec: str) -> Row:
@@ -130,10 +138,9 @@ def find_row(rows: list[Row], spec: str) -> Row:
     return next(row for row in rows if row.name == found)
 
 
-def _reconstructed(name: str, runs: list[Record]) -> bool:
+def _reconstructed(specs: Mapping[str, str]) -> bool:
     """Whether the card of one of the methods calls it a reconstruction."""
     from .. import registry  # imports torch
 
-    specs = runs[0].method.values() if runs else [name]
-    methods = {part.partition(":")[0].strip() for spec in specs for part in spec.split("+")}
+    methods = {part.partition(":")[0].strip() for spec in specs.values() for part in spec.split("+")}
     return any(registry.card(method).evidence == "reconstruction" for method in methods & set(registry.names()))

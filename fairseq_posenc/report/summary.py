@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ..core import PositionError
 from ..messages import join, shorten
 from ..scoring.record import Record
 from ..scoring.sentences import METRICS, SentenceStatistics
+from .chance import COMMITTED, Chance, known_chance
 from .published import Published
 from .records import label
 from .rows import Row, Values, find_row, make_rows
@@ -53,6 +55,13 @@ class Summary:
     samples: int = 0
     differences: dict[tuple[str, str, str], Difference] = field(default_factory=dict)  # (row, part, metric)
     lengths: dict[str, Lengths] = field(default_factory=dict)  # by part
+    chance: Chance | None = None  # None: not known
+
+    def is_chance(self, row: str, part: str, metric: str) -> bool | None:
+        """Whether a difference is one that trainings of one method have as well; None where that is not known."""
+        difference = self.differences.get((row, part, metric))
+        margin = self.chance.margin(part, metric, difference.values.n) if self.chance and difference else None
+        return None if margin is None else abs(difference.values.mean) < margin
 
     @property
     def runs(self) -> list[Record]:
@@ -77,17 +86,20 @@ def summarise(
     compare: bool = True,
     test: str = "bs",
     samples: int = 0,
+    chance: Path = COMMITTED,
 ) -> Summary:
-    """Without `compare`, the scores alone: the tests take a while."""
+    """Without `compare`, the scores alone: the tests take a while. `chance` is the folder of runs with several seeds."""
     rows = make_rows(records, expected)
     parts = list(dict.fromkeys(part for record in records for part in record.parts))
     if published and published.part not in parts:
         raise PositionError(f"the published figures are of part {shorten(published.part)}; the runs have {join(parts, 8)}")
+    known = known_chance(rows, parts, chance)
     if not compare:
-        return Summary(rows, parts, published)
+        return Summary(rows, parts, published, chance=known)
     chosen = _baseline(rows, baseline)
     lengths = {part: found for part in parts if (found := _lengths(rows, part))}
-    return Summary(rows, parts, published, chosen.name, test, samples, _differences(rows, parts, chosen, test, samples), lengths)
+    differences = _differences(rows, parts, chosen, test, samples)
+    return Summary(rows, parts, published, chosen.name, test, samples, differences, lengths, known)
 
 
 def _baseline(rows: list[Row], wanted: str | None) -> Row:

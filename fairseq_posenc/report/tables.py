@@ -82,7 +82,8 @@ def _difference(summary: Summary, row: Row, part: str, metric: str) -> str:
     found = summary.differences.get((row.name, part, metric))
     if found is None:
         return "no common seed"
-    return f"{found.values.mean:+.1f} ({_p_values(found)})"
+    mark = "~" if summary.is_chance(row.name, part, metric) else ""
+    return f"{found.values.mean:+.1f}{mark} ({_p_values(found)})"
 
 
 def _p_values(difference: Difference) -> str:

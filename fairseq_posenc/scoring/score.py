@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 #: fields of a record that do not tell one training from another
 _MEASURED = frozenset({"parts", "tokens_per_second", "learning_curve", "training_seconds", "peak_memory", "device"})
 
+#: what sacreBLEU can take for tokens without a download
+TOKENS = ("13a", "none", "intl", "char")
+
 _DESCRIPTION = """\
 Score what fairseq-generate printed for the test parts of one trained model, into RUN/score.json.
 
@@ -44,6 +47,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--log", type=Path, help="what fairseq-train printed, simple or json (default: RUN/train.log)")
     parser.add_argument("--checkpoint", type=Path, help="the decoded one (default: the one that the output names)")
     parser.add_argument(
+        "--tokenize", choices=TOKENS, help="tokens that sacreBLEU counts: none where the text is tokenised (default: sacreBLEU's)"
+    )
+    parser.add_argument(
         "--other-reference", action="store_true", help="score against another reference than the target of the prepared data"
     )
 
@@ -54,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     trainings: dict[Path, dict[str, Any]] = {}
     for part, reference in references.items():
         output = args.run_dir / args.generated.replace("{part}", part)
-        scores, named = score_part(output, reference, compare=not args.other_reference)
+        scores, named = score_part(output, reference, compare=not args.other_reference, tokenize=args.tokenize)
         path = args.checkpoint or (Path(named) if named else None)
         if path is None:
             raise PositionError(f"{output} does not name the checkpoint that made it; name it with --checkpoint")
@@ -107,7 +113,9 @@ def training_fields(checkpoint: Path) -> dict[str, Any]:
     return {**fields, "data": data_digest(training.data), "corpus": corpus_name(training.data), "versions": versions()}
 
 
-def score_part(output: Path, reference: Path, compare: bool = True) -> tuple[dict[str, Any], str | None]:
+def score_part(
+    output: Path, reference: Path, compare: bool = True, tokenize: str | None = None
+) -> tuple[dict[str, Any], str | None]:
     """The scores of one output and how it was decoded, and the checkpoint that it names.
 
     `compare` holds the reference against the T- lines of the output, so that a shuffled or foreign one is refused.
@@ -125,22 +133,22 @@ def score_part(output: Path, reference: Path, compare: bool = True) -> tuple[dic
         outputs.require_same_sentences(generated, references, str(output), str(reference))
     words = [len(line.split()) for line in generated.sources]
     scores = {
-        **measure(generated.hypotheses, references),
+        **measure(generated.hypotheses, references, tokenize),
         "reference": _hash(text),
         "source": _hash("\n".join(generated.sources)) if generated.sources else None,
         "decoding": _as_json(generated.decoding),
-        "statistics": count(generated.hypotheses, references, words or None).pack(),
+        "statistics": count(generated.hypotheses, references, words or None, tokenize).pack(),
         **lengths.parse(printed, generated.hypotheses, str(output)),
     }
     return scores, generated.checkpoint
 
 
-def measure(hypotheses: list[str], references: list[str]) -> dict[str, Any]:
-    """sacreBLEU's BLEU and chrF of a test part, with their signatures."""
+def measure(hypotheses: list[str], references: list[str], tokenize: str | None = None) -> dict[str, Any]:
+    """sacreBLEU's BLEU and chrF of a test part, with their signatures; `tokenize` is for BLEU alone."""
     from sacrebleu.metrics import BLEU, CHRF
 
     scores: dict[str, Any] = {"sentences": len(references)}
-    for name, metric in (("bleu", BLEU()), ("chrf", CHRF())):
+    for name, metric in (("bleu", BLEU(tokenize=tokenize, force=tokenize == "none")), ("chrf", CHRF())):
         scores[name] = round(metric.corpus_score(hypotheses, [references]).score, 2)
         scores[f"{name}_signature"] = str(metric.get_signature())
     return scores

@@ -49,17 +49,20 @@ def _counts(numbers: list[Any]) -> bool:
     return all(type(number) is int and 0 <= number < 2**31 for number in numbers)
 
 
-def count(hypotheses: list[str], references: list[str], source_words: list[int] | None = None) -> SentenceStatistics:
-    """What sacreBLEU counts in these sentences."""
-    counts = {name: _metric(name)._extract_corpus_statistics(hypotheses, [references]) for name in METRICS}
+def count(
+    hypotheses: list[str], references: list[str], source_words: list[int] | None = None, tokenize: str | None = None
+) -> SentenceStatistics:
+    """What sacreBLEU counts in these sentences; `tokenize` names its tokens for BLEU where they are not the default's."""
+    metrics = {name: _metric(name, tokenize if name == "bleu" else None) for name in METRICS}
+    counts = {name: metric._extract_corpus_statistics(hypotheses, [references]) for name, metric in metrics.items()}
     return SentenceStatistics(**counts, source_words=source_words)
 
 
 @functools.cache
-def _metric(name: str) -> Any:
+def _metric(name: str, tokenize: str | None = None) -> Any:
     from sacrebleu.metrics import BLEU, CHRF
 
-    metric = BLEU(force=True) if name == "bleu" else CHRF()  # force: its warnings come with the score
+    metric = BLEU(force=True, tokenize=tokenize) if name == "bleu" else CHRF()  # force: its warnings come with the score
     metric.num_refs = 1
     return metric
 

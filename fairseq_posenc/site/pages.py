@@ -78,7 +78,7 @@ def start(readme: str) -> str:
     """The README, with the navigation."""
     entries = {
         "Methods": ["choose", "docs/methods"],
-        "Compare": ["recipes/README", "results/README"],
+        "Compare": ["recipes/README", "results/README", "docs/claims"],
         "Extend": ["docs/adding_a_method", "docs/architecture", "docs/checkpoints", "docs/api", "CONTRIBUTING", "CHANGELOG"],
     }
     trees = [

@@ -1,15 +1,17 @@
 # From raw text, TEXT/PART.LANGUAGE, to the binary data that fairseq-train reads.
-# Options: SUBWORD_LINES, the most lines of a file that subwords are learnt from; JOBS, processes and threads.
+# Options: SUBWORD_LINES, the most lines of a file that subwords are learnt from; JOBS, processes and threads. MERGES, set by a
+# recipe, is the number of merges of SUBWORDS=bpe, in place of VOCABULARY, which counts characters as well.
 # shellcheck shell=bash
 
 make_subwords() { # PART...: writes TEXT/PART.sub.LANGUAGE; one model for both languages, learnt from the part `train`
-  local part language files=() train=("$text/train.$SOURCE" "$text/train.$TARGET")
+  local part language files=() symbols=(--symbols "${MERGES:-$VOCABULARY}") train=("$text/train.$SOURCE" "$text/train.$TARGET")
   defaults SUBWORD_LINES=1000000 JOBS=1
   for part in "$@"; do
     for language in "$SOURCE" "$TARGET"; do files+=("$text/$part.$language" "$text/$part.sub.$language"); done
   done
   if [[ $SUBWORDS == bpe ]]; then
-    run_to "$text/bpe.log" "$bin/subword-nmt" learn-joint-bpe-and-vocab --symbols "$VOCABULARY" --total-symbols \
+    [[ -n ${MERGES:-} ]] || symbols+=(--total-symbols)
+    run_to "$text/bpe.log" "$bin/subword-nmt" learn-joint-bpe-and-vocab "${symbols[@]}" \
       --input "${train[@]}" --output "$text/codes" --write-vocabulary "$text/vocabulary.$SOURCE" "$text/vocabulary.$TARGET"
     while ((${#files[@]})); do
       run "$bin/subword-nmt" apply-bpe --codes "$text/codes" --input "${files[0]}" --output "${files[1]}"

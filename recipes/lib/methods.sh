@@ -1,4 +1,5 @@
-# The rows of a table: methods, which differ in their spec alone.
+# The rows of a table: methods, which differ in their spec alone. A row is a spec, for encoder and decoder; encoder=SPEC;cross=SPEC,
+# for these sites; or posenc_NAME, an architecture, with options of its method where it needs any.
 # shellcheck shell=bash
 
 read_methods() { # sets `methods` to what METHODS lists, or the file that it names: one spec a line, # begins a comment
@@ -50,13 +51,17 @@ control_of() { # METHOD: sets `control` to what fairseq-train and fairseq-genera
 }
 
 model_of() { # METHOD: sets `model` to its options for fairseq-train; a spec stands for encoder and decoder
-  local size=_$SIZE method=${1%@random} specs=${specs_of[$1]-} site spec
+  local size=_$SIZE method=${1%@random} specs=${specs_of[$1]-} site spec sites
   [[ $SIZE != base ]] || size=
   if [[ $method == posenc_* ]]; then
     model=(--arch "${method%%:*}$size")
     while read -r site spec; do
       [[ -z $site ]] || model+=("--$site-position" "$spec")
     done <<<"${specs//$'\t'/$'\n'}"
+  elif [[ $method =~ ^(encoder|decoder|cross)= ]]; then
+    IFS=';' read -ra sites <<<"$method"
+    model=(--arch "posenc_transformer$size" --encoder-position none --decoder-position none)
+    for site in "${sites[@]}"; do model+=("--${site%%=*}-position" "${site#*=}"); done # the later of two options counts
   else
     model=(--arch "posenc_transformer$size" --encoder-position "$method" --decoder-position "$method")
   fi

@@ -1,9 +1,10 @@
 # Scoring of decoded test parts, and the table of all rows.
 # shellcheck shell=bash
 
-score() { # FOLDER PART...: against TEXT/PART.TARGET; PART=REFERENCE names another reference
+score() { # FOLDER PART...: against TEXT/PART.TARGET; PART=REFERENCE names another reference; TOKENIZE, the tokens of BLEU
   local folder=$1 part parts=()
   shift
+  [[ -z ${TOKENIZE:-} ]] || parts=(--tokenize "$TOKENIZE")
   for part in "$@"; do
     [[ $part == *=* ]] || part+="=$text/$part.$TARGET"
     need decode "$folder/${part%%=*}.out"

@@ -22,6 +22,24 @@ def test_a_spec_stands_for_encoder_and_decoder(capsys):
     assert lines(capsys, "t5:buckets=16") == [["t5:buckets=16", "encoder t5:buckets=16", "decoder t5:buckets=16", "cross none"]]
 
 
+def test_a_row_may_name_its_sites(capsys):
+    row = "encoder=shaw:max_distance=4+learned;cross=t5"
+    assert lines(capsys, row) == [[row, "encoder shaw:max_distance=4+learned", "decoder none", "cross t5"]]
+    assert refusal(capsys, "t5", "encoder=t5;decoder=t5").endswith(
+        "encoder=t5;decoder=t5 is the same model as t5; give one of them"
+    )
+    assert "sinusoidal is not defined at cross" in refusal(capsys, "cross=sinusoidal")
+
+
+@pytest.mark.parametrize(
+    "row", ["encoder=t5;encoder=rope", "encoder=t5;rope", "encoder=", "decoder=t5;deckoder=rope", "cross=t5;"]
+)
+def test_a_wrong_row_is_one_line(capsys, row):
+    assert "gives no site a spec; write it as in encoder=SPEC;cross=SPEC, with sites from encoder, decoder, cross" in refusal(
+        capsys, row
+    )
+
+
 def test_an_architecture_has_its_own_spec_at_every_site(capsys):
     assert lines(capsys, "none", "posenc_xpos") == [
         ["none", "encoder none", "decoder none", "cross none"],

@@ -73,6 +73,14 @@ def test_the_parts_come_as_they_are(folder, take):
     assert len(text) == 7
 
 
+def test_further_test_parts_are_asked_for(folder, take):
+    for language in ("en", "uk"):
+        write(folder, f"test_2017_mscoco.{language}", [f"a bench in {language}."])
+    assert "test_2017_mscoco.en" not in take(folder)
+    assert take(folder, "--tests", "test_2017_mscoco")["test_2017_mscoco.uk"] == ["a bench in uk."]
+    assert "holds no test_2017_flickr.en" in take(folder, "--tests", "test_2017_flickr")
+
+
 def test_text_may_lie_there_unpacked(folder, take):
     for path in list(folder.iterdir()):
         path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
@@ -278,6 +286,7 @@ def test_the_public_home_of_multi30k_must_have_what_is_known(folder, take, known
 
 def test_every_known_sum_is_one():
     files = [f"{part}.{language}" for part in SIZES for language in ("en", "de", "cs", "uk")]
+    files += [f"{part}.{language}" for part in multi30k.MORE_TESTS for language in ("en", "de")]
     assert sorted(multi30k.KNOWN) == sorted(files)
     sums = [total for found in multi30k.KNOWN.values() for total in found]
     assert len(set(sums)) == len(files) and all(len(total) == 64 for total in sums)

@@ -2,12 +2,14 @@
 
 import resource
 import shutil
+from types import SimpleNamespace
 
 import pytest
 import torch
 from fairseq import checkpoint_utils, file_io
 
 import fairseq_posenc.plugin  # noqa: F401  registers the architectures
+from fairseq_posenc.compat import patience
 
 #: 48 sentences are 3 updates an epoch, from batches whose members the seed draws
 EPOCHS = ["--max-update", 100, "--batch-size", 8, "--update-freq", 2, "--save-interval-updates", 1, "--clip-norm", 1]
@@ -123,3 +125,37 @@ def test_a_folder_that_cannot_be_written_is_one_line(fairseq, tmp_path, name):
     (tmp_path / "a-file").write_text("")
     line = fairseq.train("posenc_t5_tiny", tmp_path / name).refusal()
     assert line.startswith(f"fairseq_posenc: --save-dir {tmp_path / name} cannot be written")
+
+
+# --- early stopping ---
+
+
+@pytest.fixture
+def count():
+    """Of fairseq-train: the best loss, and the validations since then."""
+    from fairseq_cli.train import should_stop_early
+
+    yield vars(should_stop_early)
+    vars(should_stop_early).clear()
+
+
+def test_patience_counts_the_validations_before_an_interruption(count):
+    saved = {}
+    count.update(best=2.0, num_runs=3)
+    patience.with_count(lambda trainer, path, extra_state: saved.update(extra_state))(
+        None, "checkpoint_last.pt", {"val_loss": 2.5}
+    )
+    assert saved == {"val_loss": 2.5, "early_stopping": {"best": 2.0, "num_runs": 3}}
+    count.clear()
+
+    def resume(allowed, **options):
+        trainer = SimpleNamespace(cfg=SimpleNamespace(checkpoint=SimpleNamespace(patience=allowed)))
+        return patience.restoring_count(lambda trainer, path, reset_meters: dict(saved))(trainer, "checkpoint_last.pt", **options)
+
+    assert resume(4, reset_meters=True) == saved and count == {}
+    assert resume(4) == saved and count == {"best": 2.0, "num_runs": 3}
+    with pytest.raises(SystemExit) as ended:  # it had stopped; one more epoch would be another model
+        resume(3)
+    assert ended.value.code == 0
+    del saved["early_stopping"]  # of fairseq itself
+    assert resume(3) == saved

@@ -20,13 +20,13 @@ MICRO = {
 }  # fmt: skip
 
 
-def write_corpus(folder: Path, languages=("en", "uk")) -> None:
+def write_corpus(folder: Path, languages=("en", "uk"), parts=PARTS) -> None:
     """The second language has the words of the first in reverse order, each turned round."""
     draw = random.Random(1)
     syllables = [first + second for first in "bdgkmst" for second in "aiou"]
     words = ["".join(draw.choices(syllables, k=draw.randint(1, 3))) for _ in range(40)]
     folder.mkdir()
-    for part, count in PARTS.items():
+    for part, count in parts.items():
         sentences = [draw.choices(words, k=draw.randint(3, 8)) for _ in range(count)]
         turned = [[word[::-1] for word in reversed(sentence)] for sentence in sentences]
         for language, text in zip(languages, (sentences, turned)):

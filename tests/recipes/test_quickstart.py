@@ -84,6 +84,24 @@ def test_options_reach_the_commands():
     assert language[language.index("--train") + 1] == "77"
 
 
+def test_a_row_may_have_specs_of_its_own_at_every_site():
+    found = commands(METHODS="encoder=t5:buckets=9;cross=shaw", OUT="runs/x")
+    (train,) = of("fairseq-train", "", found)
+    given = dict(zip(train, train[1:]))  # the last of several
+    assert [given[f"--{site}-position"] for site in ("encoder", "decoder", "cross")] == ["t5:buckets=9", "none", "shaw"]
+    assert given["--save-dir"] == "runs/x/encoder=t5_buckets=9_cross=shaw/seed1"
+    assert found[-1][-1] == "encoder=t5:buckets=9;cross=shaw"
+
+
+def test_seeds_share_a_table():
+    found = commands(METHODS="none t5", SEEDS="1 2", OUT="runs/x")
+    trained = [
+        (words[words.index("--seed") + 1], words[words.index("--save-dir") + 1]) for words in of("fairseq-train", "", found)
+    ]
+    assert trained == [(seed, f"runs/x/{method}/seed{seed}") for seed in "12" for method in ("none", "t5")]
+    assert [words[-2:] for words in found if "report" in words] == [["none", "t5"]]
+
+
 def test_a_wrong_installation_is_one_line(tmp_path):
     options = environment(POSENC_BIN=str(tmp_path), OUT=str(tmp_path / "out"))
     done = subprocess.run([RECIPE], env=options, capture_output=True, text=True)

@@ -209,3 +209,21 @@ def test_tables_are_no_wider_than_the_terminal():
         found = [cells(line) for line in lines if line.startswith("| t5")]
         assert [cell for row in found for cell in row[1:]] == [*"987654321"]
     assert show([table], ["a note"], None) == markdown([table], ["a note"])
+
+
+def test_trainings_that_stop_early_may_have_other_numbers_of_updates(posenc, write):
+    def stopped(updates):
+        found = record("t5" if updates > 800 else "none")
+        return {**found, "updates": updates, "settings": {"patience": 10}}
+
+    status, printed, _ = posenc("report", write(stopped(700), stopped(900)))
+    assert status == 0 and "700 to 900 updates, until 10 validations without a smaller loss" in printed
+
+
+def test_rows_may_name_sites(posenc, write):
+    """They are called alike, whether they have run or not, and keep their order."""
+    mixed = {**record("t5"), "method": {"encoder": "t5", "decoder": "none", "cross": "none"}, "signature": {}}
+    rows = ["decoder=rope;cross=t5", "encoder=t5", "none"]
+    status, printed, _ = posenc("report", write(record("none"), mixed), "--methods", *rows)
+    assert status == 0
+    assert [line.split("|")[1].strip() for line in printed.splitlines()[2:5]] == ["decoder rope, cross t5", "encoder t5", "none"]

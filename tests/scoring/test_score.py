@@ -10,6 +10,7 @@ from fairseq_posenc.checkpoints.read import data_digest
 from fairseq_posenc.cli import main
 from fairseq_posenc.core import PositionError
 from fairseq_posenc.scoring import generated as outputs
+from fairseq_posenc.scoring.sentences import SentenceStatistics, corpus_bleu
 from tests.checkpoints.files import write_checkpoint
 
 REFERENCES = ["the dog sees the cat", "the cat sees the dog", "dogs sleep"]
@@ -69,6 +70,21 @@ def test_score_json_says_what_was_measured_and_how(trained, capsys):
     assert record["settings"] == {"dropout": 0.1, "lr": [0.003]}  # neither places nor what the screen shows
     assert set(record["versions"]) == {"posenc", "fairseq", "torch", "sacrebleu"}
     assert f"BLEU {part['bleu']:.2f}" in capsys.readouterr().out
+
+
+def test_tokenised_text_is_counted_as_it_stands(trained):
+    """Also by the statistics, of which tests of significance are made."""
+    words = ["ein &apos; hund . .", "die katze &quot; sieht &quot; den hund .", "hunde , die schlafen ."]
+    given = [words[0], words[1].replace("den", "einen"), words[2]]
+    (trained.parent / "test.sov").write_text("\n".join(words) + "\n")
+    (trained / "test.out").write_text(generated(given, config=config(trained), targets=words))
+    assert main(["score", str(trained), f"test={trained.parent / 'test.sov'}", "--tokenize", "none"]) == 0
+    part = json.loads((trained / "score.json").read_text())["parts"]["test"]
+    assert part["bleu"] == round(sacrebleu.corpus_bleu(given, [words], tokenize="none").score, 2)
+    assert part["bleu"] != round(sacrebleu.corpus_bleu(given, [words]).score, 2) and "tok:none" in part["bleu_signature"]
+    counted = SentenceStatistics.unpack(part["statistics"])
+    assert round(corpus_bleu(counted.bleu), 2) == part["bleu"]
+    assert sum(row[1] for row in counted.bleu) == sum(len(line.split()) for line in words)
 
 
 def test_a_second_part_joins_the_first_and_another_training_replaces_it(trained):

@@ -1,7 +1,8 @@
 """Multi30K as raw text, one sentence a line, from its public home, a mirror or a folder.
 
 Two formats are read: that of Multi30k-uk, train.json and test_2016_flickr.json with an object {"en": ..., "uk": ...} a line and
-no validation part, and that of Multi30K, {train,val,test_2016_flickr}.LANGUAGE, with or without .gz.
+no validation part, and that of Multi30K, {train,val,test_2016_flickr}.LANGUAGE, with or without .gz, which has further test parts
+in English and German.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import gzip
 import json
 import random
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 
 from ...core import PositionError
@@ -18,6 +20,7 @@ from ..download import Source, sha256
 
 #: part, as fairseq calls it -> as the files do
 PARTS = {"train": "train", "valid": "val", "test": "test_2016_flickr"}
+MORE_TESTS = ("test_2017_flickr", "test_2017_mscoco")  # by the names of their files
 VALID_SIZE = 1014  # as many as the other languages have
 HUB = "https://huggingface.co/datasets/turuta/Multi30k-uk/resolve/main"
 REPOSITORY = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
@@ -30,6 +33,10 @@ KNOWN = {
     "train.de": {"2c2b73fd2b548fbcde3a875e0a78d6ee94d498bfdee6bd3eae3945779e9ddf72": "Multi30K"},
     "val.de": {"660e09eb7e1da2f856ea13ee5ad3cf6d36b3d5b0b733c857e94c5747a3dfc660": "Multi30K"},
     "test_2016_flickr.de": {"4be6b5b3236b79c25475c6bb829800a7ce559e9ba7a1f6c2394fe4d40be46d16": "Multi30K"},
+    "test_2017_flickr.en": {"ce1450ddc5ab0834502579d77a170849952e15a2938b34cc503bdc25ebb4fb98": "Multi30K"},
+    "test_2017_flickr.de": {"c3078bc3b36808bf9d20eb2347ed6137016179ef59ec0d2b9b8ecc3fb2880081": "Multi30K"},
+    "test_2017_mscoco.en": {"43051fdfa86fd5395182e718a94ca67b1b227b9f7c79596ff0f6b813216981d2": "Multi30K"},
+    "test_2017_mscoco.de": {"58277df3c75f92f7145a11b910b553d1cf82c439249d4dc237c899609eafac22": "Multi30K"},
     "train.cs": {"2be68b38c8d586ff4f54eb13cc6e1baaaa053695b3f070d3038303a47f2268da": "Multi30K"},
     "val.cs": {"d53827e469b0a1ca8d57e9e26b2b64c4bc4b33f5479c7b03ae87ae5c882c3e33": "Multi30K"},
     "test_2016_flickr.cs": {"45adb85f688de8407fddcbe1b36dca15d12aab868149b337e2576f2d6d2ff8d8": "Multi30K"},
@@ -41,11 +48,16 @@ KNOWN = {
 Text = dict[str, list[str]]  # language -> lines
 
 
-def read(source: Source, languages: tuple[str, str]) -> dict[str, Text]:
+def read(source: Source, languages: tuple[str, str], more_tests: Sequence[str] = ()) -> dict[str, Text]:
     """Every part as stored; Multi30k-uk has no validation part."""
     if source.get("train.json"):
-        return {part: _read_json(source, f"{PARTS[part]}.json", languages) for part in ("train", "test")}
-    return {part: {lang: _read_lines(source, f"{PARTS[part]}.{lang}") for lang in languages} for part in PARTS}
+        parts = ("train", "test", *more_tests)
+        return {part: _read_json(source, f"{_file(part)}.json", languages) for part in parts}
+    return {part: {lang: _read_lines(source, f"{_file(part)}.{lang}") for lang in languages} for part in (*PARTS, *more_tests)}
+
+
+def _file(part: str) -> str:
+    return PARTS.get(part, part)
 
 
 def _read_json(source: Source, name: str, languages: tuple[str, str]) -> Text:
@@ -132,7 +144,7 @@ def title(parts: dict[str, Text], origin: str) -> str:
     for part, text in parts.items():
         for language, lines in text.items():
             total = sha256("".join(f"{line}\n" for line in lines).encode())
-            corpora.add(KNOWN.get(f"{PARTS[part]}.{language}", {}).get(total))
+            corpora.add(KNOWN.get(f"{_file(part)}.{language}", {}).get(total))
     pair = "-".join(parts["train"])
     if None in corpora:
         return f"Multi30k-uk {pair}" if origin == HUB else f"unknown data {pair} of {origin}"
@@ -144,6 +156,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--source", default="en", metavar="LANGUAGE", help="(default: %(default)s)")
     parser.add_argument("--target", default="uk", metavar="LANGUAGE", help="uk, de or cs (default: %(default)s)")
+    parser.add_argument(
+        "--tests", nargs="+", default=[], choices=MORE_TESTS, metavar="PART", help=f"also {', '.join(MORE_TESTS)}"
+    )
     parser.add_argument("--from", dest="origin", default="", metavar="PLACE", help="a folder or mirror, not the public home")
     parser.add_argument("--downloads", type=Path, help="where downloads are kept (default: FOLDER/downloads)")
     parser.add_argument("--record", type=Path, help="the sha256 of earlier downloads (default: DOWNLOADS/trusted.sha256)")
@@ -158,7 +173,7 @@ def run(args: argparse.Namespace) -> int:
     origin = args.origin or (HUB if "uk" in languages else REPOSITORY)
     downloads = args.downloads or args.folder / "downloads"
     source = Source(origin, downloads, args.record or downloads / "trusted.sha256")
-    parts = read(source, languages)
+    parts = read(source, languages, args.tests)
     name = title(parts, origin)
     if origin == REPOSITORY and not name.startswith("Multi30K "):
         raise PositionError(f"{origin} has other text than the Multi30K that this version knows; give the files with --from")
@@ -180,5 +195,7 @@ def write(folder: Path, parts: dict[str, Text], name: str) -> None:
             with (folder / f"{part}.{language}").open("w", encoding="utf-8", newline="\n") as file:
                 file.writelines(f"{line}\n" for line in lines)
     (folder / "corpus.txt").write_text(f"{name}\n", encoding="utf-8")
-    sizes = ", ".join(f"{part} {len(next(iter(parts[part].values()))):,}" for part in PARTS)
+    sizes = ", ".join(
+        f"{part} {len(next(iter(parts[part].values()))):,}" for part in [*PARTS, *(part for part in parts if part not in PARTS)]
+    )
     print(f"{folder}: {name}: {sizes} sentence pairs")

@@ -22,8 +22,8 @@ EncoderOut = dict[str, list[Tensor]]
 class Placement:
     """The decoder inputs of a batch and where they stand.
 
-    `searched` is what the search has found, [B, T], by `scores` [B, T, T] of inputs and target words; `read` is what the predictor's reader says of every
-    input, [B, T, C].
+    `searched` is what the search has found, [B, T], by `scores` [B, T, T] of inputs and target words; `read` is what the
+    predictor's reader says of every input, [B, T, C].
     """
 
     inputs: Tensor  # [B, T, C], in the order of the source

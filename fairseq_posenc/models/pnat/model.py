@@ -53,8 +53,8 @@ class PNATModel(PositionTransformer):
         add("--position-search", choices=(*sorted(MATCHINGS), NO_SEARCH), default="greedy",
             help="how training finds positions; none: a plain non-autoregressive model (default: %(default)s)")  # fmt: skip
         add("--search-score", choices=("cosine", "words"), default="cosine",
-            help="what the search compares: cosines of inputs and embedded words, or the log-probability that an input alone gives "
-            "to a word (default: %(default)s)")  # fmt: skip
+            help="what the search compares: cosines of inputs and embedded words, or the log-probability that an input alone "
+            "gives to a word (default: %(default)s)")  # fmt: skip
         add("--position-predictor", choices=PREDICTORS, default="matching",
             help="non-autoregressive matching, autoregressive pointer, or relative classes (default: %(default)s)")  # fmt: skip
         add("--position-matching", choices=sorted(MATCHINGS), default="greedy",

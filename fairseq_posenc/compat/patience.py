@@ -1,0 +1,54 @@
+"""--patience in a training that is resumed: the validations without a gain that came before count too.
+
+fairseq keeps that number in the process alone, so that an interrupted training would go on for longer than another.
+"""
+
+import functools
+import logging
+import sys
+from typing import Any
+
+from fairseq.trainer import Trainer
+
+logger = logging.getLogger(__name__)
+
+_KEY = "early_stopping"  # of a checkpoint's extra_state
+
+
+def _state() -> dict[str, Any]:
+    """What fairseq-train counts: the best validation loss, and the validations since then; empty in other commands."""
+    train = sys.modules.get("fairseq_cli.train")
+    return vars(train.should_stop_early) if train else {}
+
+
+def with_count(save):
+    """Trainer.save_checkpoint, which stores the count."""
+
+    @functools.wraps(save)
+    def save_with_count(trainer, filename, extra_state):
+        count = {key: _state()[key] for key in ("best", "num_runs") if key in _state()}
+        return save(trainer, filename, {**extra_state, _KEY: count} if count else extra_state)
+
+    return save_with_count
+
+
+def restoring_count(load):
+    """Trainer.load_checkpoint, which takes it up again, and ends a training that had run out of patience."""
+
+    @functools.wraps(load)
+    def load_with_count(trainer, *args, reset_meters=False, **kwargs):
+        extra_state = load(trainer, *args, reset_meters=reset_meters, **kwargs)
+        count = (extra_state or {}).get(_KEY)
+        if count and not reset_meters:
+            _state().update(count)
+            if 0 < trainer.cfg.checkpoint.patience <= count["num_runs"]:
+                logger.info(f"the training has stopped early, after {count['num_runs']} validations without a gain")
+                raise SystemExit(0)
+        return extra_state
+
+    return load_with_count
+
+
+def apply() -> None:
+    Trainer.save_checkpoint = with_count(Trainer.save_checkpoint)
+    Trainer.load_checkpoint = restoring_count(Trainer.load_checkpoint)

@@ -1,0 +1,26 @@
+"""Text as Moses' scripts prepare it for translation, by sacremoses: lowercased, with plain punctuation, tokenised, escaped.
+
+moses.py LANGUAGE INPUT OUTPUT [LANGUAGE INPUT OUTPUT ...]
+"""
+
+import sys
+
+from sacremoses import MosesPunctNormalizer, MosesTokenizer
+
+
+def prepare(language: str, source: str, target: str) -> None:
+    """One sentence a line, in the order of Multi30K's own script: lowercase, normalise punctuation, tokenise."""
+    normaliser = MosesPunctNormalizer(language, perl_parity=True)
+    tokeniser = MosesTokenizer(language)
+    with open(source, encoding="utf-8", newline="\n") as lines, open(target, "w", encoding="utf-8", newline="\n") as out:
+        for line in lines:  # with its end, as in Perl: a pattern of the normaliser looks at what follows the last quotation mark
+            out.write(" ".join(tokeniser.tokenize(normaliser.normalize(line.lower()))) + "\n")
+
+
+def main(*arguments: str) -> None:
+    for place in range(0, len(arguments), 3):
+        prepare(*arguments[place : place + 3])
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,57 @@
+"""docs/claims.md: what others say of methods, beside what their cards say."""
+
+import re
+import shutil
+from pathlib import Path
+
+from fairseq_posenc import claims
+from fairseq_posenc.cli import main
+
+ROOT = Path(__file__).parents[2]
+
+
+def rows(title, text):
+    lines = text.split(f"{title}\n")[1].split("\n#")[0].splitlines()
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|") and ":--" not in line]
+
+
+def test_the_page_is_that_of_the_code(tmp_path):
+    """Renew with: posenc docs ."""
+    (tmp_path / "docs").mkdir()
+    shutil.copytree(ROOT / claims.BENCHMARK.parent, tmp_path / claims.BENCHMARK.parent)
+    assert main(["docs", str(tmp_path)]) == 0
+    assert (tmp_path / claims.PAGE).read_text(encoding="utf-8") == (ROOT / claims.PAGE).read_text(encoding="utf-8")
+
+
+def test_contradictions_are_marked():
+    text = claims.page((ROOT / claims.BENCHMARK).read_text())
+    _, *table = rows("(2024), Table 1", text)
+    assert {row[0] for row in table} == {f"{claim.title} ({claim.method})" for claim in claims.CLAIMS}
+    for row in table:
+        for theirs, ours in (row[1:3], row[3:5], row[5:7]):
+            assert ours == (theirs if theirs == ours else f"{'-' if theirs == '+' else '+'} ≠")
+    marked = sum(cell.endswith("≠") for row in table for cell in row)
+    assert f"{marked} of their 18 signs contradict ours" in text
+
+
+def test_without_a_benchmark_costs_are_not_measured():
+    _, *table = rows("(2024), Table 1", claims.page("method,site,measure,quantity,value\n"))
+    assert {cell for row in table for cell in row[-2:]} == {"not measured"}
+
+
+def test_parameters_are_those_of_the_papers_formulas():
+    """Of L layers, h heads and n positions: h L n, h L (2n - 1), and d_h times that."""
+    table = {row[0]: int(row[2].replace(",", "")) for row in rows("(2020), Table 1", claims.page(""))[1:]}
+    layers, heads, positions, width = 12, 12, 512, 64
+    scalars = layers * heads * (2 * positions - 1)
+    assert table["huang1"] == layers * heads * positions and table["huang2"] == scalars == 147312
+    assert table["huang3"] == table["huang4"] == table["shaw:max_distance=511,values=false,share=none"] == scalars * width
+    assert table["learned"] == (positions + 2) * 768
+    clipped = {row[0]: row[1:] for row in rows("clipping distance", claims.page(""))[1:]}
+    assert [int(re.sub(",", "", cell)) for cell in clipped["huang2"]] == [8 * (2 * k + 1) for k in (4, 8, 16, 32, 757)]
+
+
+def test_a_checkout_without_results_is_one_line(tmp_path, capsys):
+    (tmp_path / "docs").mkdir()
+    assert main(["docs", str(tmp_path)]) == 2
+    assert re.search(r"posenc: .*bench\.csv cannot be read: No such file or directory\n$", capsys.readouterr().err)

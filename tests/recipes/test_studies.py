@@ -1,0 +1,83 @@
+"""The studies that are lists of rows: which rows they train, on which data, and with the quickstart's or multi30k_uk's engine."""
+
+import shlex
+import subprocess
+
+import pytest
+
+from fairseq_posenc.cli.check import check, specs_of
+from fairseq_posenc.core import Dims
+from fairseq_posenc.spec import parse
+from tests.recipes.captions import of, value
+from tests.recipes.process import ROOT, environment
+
+STUDIES = ROOT / "recipes" / "studies"
+ROWS = sorted((STUDIES / "rows").glob("*.txt"))
+
+
+def commands(study, *stages, **options):
+    environ = environment(DRY_RUN="1", **{"POSENC_BIN": "/opt/bin", **options})
+    shown = subprocess.run([STUDIES / study, *stages], env=environ, capture_output=True, text=True, check=True).stdout
+    return [shlex.split(line) for line in shown.splitlines() if not line.startswith("#")]
+
+
+def rows_of(path):
+    return [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
+
+
+@pytest.mark.parametrize("path", ROWS, ids=lambda path: path.stem)
+def test_every_row_can_be_built_and_no_two_are_one_model(path):
+    length = 758 if path.stem.endswith("_multi30k") else 256
+    assert list(check(rows_of(path), Dims(128, 4, 2, length, length))) == rows_of(path)
+
+
+@pytest.mark.parametrize("study", ["clipping", "diet", "blocks", "chance"])
+@pytest.mark.parametrize("data", ["language", "multi30k"])
+def test_a_study_trains_its_rows(study, data):
+    found = commands(study, "train", "table", DATA=data)
+    path = STUDIES / "rows" / f"{study}_{data}.txt"
+    rows = rows_of(path if path.exists() else STUDIES / "rows" / f"{study}.txt")
+    trained = [dict(zip(words, words[1:])) for words in of("fairseq-train", found)]  # the last of several options counts
+    expected = [
+        {f"--{site}-position": spec for site, spec in specs_of(row).items() if spec != "none" or site != "cross"} for row in rows
+    ]
+    seeds = 5 if study == "chance" else 1
+    given = [{key: text for key, text in words.items() if key.endswith("-position")} for words in trained]
+    assert given == expected * seeds
+    assert found[-1][found[-1].index("--methods") + 1 :][: len(rows)] == rows
+    out = f"runs/{study}" if data == "language" else f"runs/{study}_multi30k_en-de"
+    assert all(words["--save-dir"].startswith(f"{out}/") for words in trained)
+
+
+def test_other_options_are_those_of_the_engine():
+    found = commands("diet", "train", METHODS="t5", UPDATES="33", SEEDS="7")
+    (words,) = of("fairseq-train", found)
+    assert value(words, "--max-update") == "33" and value(words, "--save-dir") == "runs/diet_UPDATES=33/t5/seed7"
+    (words,) = of("fairseq-train", commands("chance", "train", DATA="multi30k", TARGET="uk", SEEDS="1", OUT="runs/x"))
+    assert words[words.index("--task") - 1] == "sinusoidal" and value(words, "--save-dir") == "runs/x/sinusoidal/seed1"
+
+
+def test_clipping_is_of_the_distances_of_the_paper_and_of_all_that_there_are():
+    methods = [parse(row).methods[0] for row in rows_of(STUDIES / "rows" / "clipping.txt")]
+    reached = {}
+    for method in methods:
+        reached.setdefault(method.name, []).append(method.options.max_distance or 255)
+    assert list(reached) == ["huang1", "huang2", "huang3", "huang4", "shaw"]
+    assert all(distances == [4, 8, 16, 32, 255] for distances in reached.values())
+
+
+@pytest.mark.parametrize(
+    "options, line",
+    [
+        ({"DATA": "wmt"}, "recipes/studies/diet: DATA=wmt must be one of: language multi30k"),
+        ({"UPDATES": "0"}, "recipes/studies/diet: UPDATES=0 must be a whole number from 1"),
+        ({"DATA": "multi30k", "EPOCHS": "x"}, "recipes/studies/diet: EPOCHS=x must be a whole number from 1"),
+        ({"stage": "fetch"}, "recipes/studies/diet: there is no stage 'fetch'; the stages are prepare"),
+    ],
+    ids=str,
+)
+def test_wrong_options_are_one_line(options, line):
+    stages = [options["stage"]] if "stage" in options else []
+    done = subprocess.run([STUDIES / "diet", *stages], env=environment(**options), capture_output=True, text=True)
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr.count("\n") == 1 and done.stderr.startswith(line)

@@ -1,0 +1,85 @@
+"""The results section of README: made from committed runs by posenc docs, and not there without them."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fairseq_posenc.cli import main
+from fairseq_posenc.report import overview
+from tests.report import runs
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """With README, the benchmark and the published figures, and no runs."""
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "README.md").write_text(overview.without((ROOT / "README.md").read_text(encoding="utf-8")), encoding="utf-8")
+    for path in (overview.PUBLISHED, overview.BENCHMARK):
+        (tmp_path / path).parent.mkdir(parents=True)
+        shutil.copy(ROOT / path, tmp_path / path)
+    return tmp_path
+
+
+def add(checkout, *records):
+    for record in records:
+        folder = checkout / overview.RUNS / record["method"]["encoder"] / f"seed{record['seed']}"
+        folder.mkdir(parents=True)
+        (folder / "score.json").write_text(json.dumps(record))
+
+
+def readme(checkout):
+    assert main(["docs", str(checkout)]) == 0
+    return (checkout / "README.md").read_text(encoding="utf-8")
+
+
+def run(spec, seed, rate):
+    return runs.run(spec, seed, rate, part=overview.PART)
+
+
+def test_without_runs_readme_stays_as_it_is(checkout):
+    before = (checkout / "README.md").read_bytes()
+    assert readme(checkout).encode() == before and not (checkout / overview.PICTURE).exists()
+
+
+def test_with_runs_it_has_one_table_and_one_picture(checkout):
+    plain = (checkout / "README.md").read_text(encoding="utf-8")
+    seeds = [run("sinusoidal", 1, 0.30), run("sinusoidal", 2, 0.34)]
+    add(checkout, *seeds, run("t5", 1, 0.31), run("none", 1, 0.9), run("synthesizer_dense", 1, 0.2))
+    text = readme(checkout)
+    assert overview.without(text) == plain and readme(checkout) == text
+    found = text.split("## Results\n")[1].split("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in found.splitlines() if line.startswith("| ")]
+    assert [row[0] for row in rows] == ["method", *sorted(
+        ("sinusoidal", "t5", "none", "synthesizer_dense"), key=lambda spec: -mean(checkout, spec)
+    )]  # fmt: skip
+    by_name = {row[0]: row[1:] for row in rows}
+    assert "±" in by_name["sinusoidal"][0] and by_name["sinusoidal"][0].endswith("(2)") and by_name["sinusoidal"][1] == ""
+    assert by_name["t5"][0].endswith("(1)") and by_name["t5"][1].endswith("~") and not by_name["none"][1].endswith("~")
+    assert by_name["none"][1].startswith("-") and by_name["none"][2] == f"{1000 + 10 * len('none'):,}"
+    assert "published 41.02 with sinusoids" in found and f"![Quality beside cost]({overview.PICTURE})" in found
+    assert (checkout / overview.PICTURE).read_bytes().startswith(b"\x89PNG")
+
+
+def mean(checkout, spec):
+    scores = [json.loads(path.read_text()) for path in (checkout / overview.RUNS / spec).rglob("score.json")]
+    return sum(score["parts"][overview.PART]["bleu"] for score in scores) / len(scores)
+
+
+def test_runs_that_do_not_compare_are_one_line(checkout, capsys):
+    add(checkout, run("sinusoidal", 1, 0.3), {**run("t5", 1, 0.3), "data": "other"})
+    assert main(["docs", str(checkout)]) == 2
+    assert "differ in more than method and seed: data" in capsys.readouterr().err
+
+
+def test_the_readme_of_the_checkout_shows_its_results(tmp_path):
+    """Renew with: posenc docs ."""
+    for name in ("README.md", "results", overview.PUBLISHED):
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        copy(ROOT / name, tmp_path / name)
+    (tmp_path / "docs").mkdir()
+    assert readme(tmp_path) == (ROOT / "README.md").read_text(encoding="utf-8")
