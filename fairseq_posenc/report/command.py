@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..arguments import positive
 from ..core import PositionError
 from ..files import replace_file
 from .significance import SAMPLES, TESTS
@@ -28,7 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--test", default="bs", choices=TESTS, help="paired bootstrap or approximate randomization (%(default)s)")
     samples = ", ".join(f"{test} {number}" for test, number in SAMPLES.items())
-    parser.add_argument("--samples", type=int, default=0, help=f"its resamples or trials (default: sacreBLEU's, {samples})")
+    parser.add_argument("--samples", type=positive, default=0, help=f"its resamples or trials (default: sacreBLEU's, {samples})")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -39,8 +40,6 @@ def run(args: argparse.Namespace) -> int:
     from .significance import random_seed
     from .summary import summarise
 
-    if args.samples < 0:
-        raise PositionError(f"--samples {args.samples} must be positive")
     random_seed()  # before the work whose end would show a wrong one
     figures = read_published(args.published) if args.published else None
     records = load(args.runs)
