@@ -1,12 +1,38 @@
-"""Types of options that several commands have."""
+"""How numbers are written on the command line and in specs. Python itself also reads 1_6 and digits of other scripts."""
 
 from __future__ import annotations
 
 import argparse
+import re
+
+_WRITTEN = {int: re.compile(r"-?[0-9]+"), float: re.compile(r"-?[0-9]*\.?[0-9]+([eE]-?[0-9]+)?|-?[0-9]+\.")}
+
+
+def read_number(text: str, kind: type = int) -> int | float:
+    """Raises ValueError for what is not written as a number of this kind."""
+    if not _WRITTEN[kind].fullmatch(text):
+        raise ValueError(f"{text!r} is not a number")
+    return kind(text)
+
+
+# --- types of options that several commands have ---
 
 
 def positive(text: str) -> int:
     """Of options that count something."""
-    if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
-    return int(text)
+    return _at_least(1, text, "a positive whole number")
+
+
+def not_negative(text: str) -> int:
+    """Of seeds, of indices, and of counts that may be zero."""
+    return _at_least(0, text, "a whole number from 0")
+
+
+def _at_least(least: int, text: str, what: str) -> int:
+    try:
+        number = read_number(text)
+    except ValueError:
+        number = least - 1
+    if number < least:
+        raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
+    return number

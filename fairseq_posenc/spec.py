@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import re
 import typing
 from typing import Any
 
+from .arguments import read_number
 from .core import SITES, Dims, PositionError
 from .core.hooks import BEFORE_LAYERS
 from .messages import join, shorten
@@ -19,8 +19,6 @@ if typing.TYPE_CHECKING:
 
 #: more than these is a mistake
 _MOST_METHODS, _MOST_LAYERS, _MOST_PARAMETERS = 16, 1000, 2**34
-#: how numbers are written: Python itself also reads 1_6 and digits of other scripts
-_WRITTEN = {int: re.compile(r"-?[0-9]+"), float: re.compile(r"-?[0-9]*\.?[0-9]+([eE]-?[0-9]+)?|-?[0-9]+\.")}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,9 +189,9 @@ def _value(text: str, hint: Any, metadata: typing.Mapping[str, Any]) -> Any:
         if text not in ("true", "false"):
             raise ValueError(text)
         return text == "true"
-    if text == "" or (hint in _WRITTEN and not _WRITTEN[hint].fullmatch(text)):
+    if text == "":
         raise ValueError(text)
-    value = hint(text)
+    value = read_number(text, hint) if hint in (int, float) else hint(text)
     if hint is float and not math.isfinite(value):
         raise ValueError(text)
     low, high = metadata.get("minimum"), metadata.get("maximum")

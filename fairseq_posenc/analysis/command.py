@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..arguments import positive
+from ..arguments import not_negative, positive, read_number
 
 #: analysis -> its module, which has analyse(args, progress), and its help
 ANALYSES = {
@@ -29,7 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         if name != "sinusoids":
             command.add_argument("runs", nargs="+", type=Path, metavar="RUN|CHECKPOINT", help=_RUNS[name == "lengths"])
         command.add_argument("--output", type=Path, metavar="FOLDER", help="write the table as Markdown and CSV, and a plot")
-        command.add_argument("--seed", type=int, default=1, help="of all that is drawn at random (default: %(default)s)")
+        command.add_argument("--seed", type=not_negative, default=1, help="of all that is drawn at random (default: %(default)s)")
         if name not in ("sinusoids", "lengths"):
             command.add_argument("--data", metavar="FOLDER", help="binarised data, where it is no longer where it was")
 
@@ -88,7 +88,7 @@ def _sentence(text: str) -> str:
 
 def _rate(text: str) -> float:
     try:
-        rate = float(text)
+        rate = read_number(text, float)
     except ValueError:
         rate = 0.0
     if not 0 < rate < 1:

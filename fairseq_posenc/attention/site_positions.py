@@ -36,6 +36,7 @@ class SitePositions(nn.Module):
         for layer, users in enumerate(self._users):
             plain = {hook: [method for method, _ in found] for hook, found in users.items()}
             refuse_contradictions(plain, dims, self.projections(layer))
+        self._refuse_fractions_beside_tables()
         self._refuse_positions_past_tables()
         self._scales = [
             next((method.scale(dims.head_dim) for method, _ in users.get("scale", ())), default_scale(dims.head_dim))
@@ -51,6 +52,16 @@ class SitePositions(nn.Module):
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
         self.upgrade_state_dict_named(state_dict, prefix.removesuffix("."))
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def _refuse_fractions_beside_tables(self) -> None:
+        """Raises PositionError where one method makes fractions of positions and another one takes integers alone."""
+        for moving in self.methods:
+            for other in self.methods:
+                if moving.fractional_positions and other.integer_positions:
+                    raise PositionError(
+                        f"{moving.card.name} makes fractions of positions in training, and {other.card.name} takes integers "
+                        "alone, as the rows of a table; leave one of them out"
+                    )
 
     def _refuse_positions_past_tables(self) -> None:
         """Raises PositionError where one method changes positions to some that another one has no room for."""

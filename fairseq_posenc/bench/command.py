@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ..arguments import positive
+
 #: one method of each cost
 _QUICK_METHODS = ("sinusoidal", "t5", "rope", "shaw", "tupe_rel", "diet_abs")
 #: what is measured unless an option says otherwise: in full, with --quick, and with --peers
@@ -33,13 +35,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sites", nargs="+", default=["model"], help="model, encoder, decoder or cross (default: model)")
     parser.add_argument("--shapes", nargs="+", metavar="BxT", help=_help("sentences x words", "shapes"))
     parser.add_argument("--lengths", nargs="+", metavar="T", help=_help("words of one attention alone", "lengths"))
-    parser.add_argument("--steps", type=int, help=_help("decoding steps", "steps"))
-    parser.add_argument("--rounds", type=int, help=_help("turns of every variant", "rounds"))
+    parser.add_argument("--steps", type=positive, help=_help("decoding steps", "steps"))
+    parser.add_argument("--rounds", type=positive, help=_help("turns of every variant", "rounds"))
     parser.add_argument("--size", help=_help("tiny, small, base or big", "size"))
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="(default: %(default)s)")
     parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16", "float16"), help="(default: %(default)s)")
     parser.add_argument(
-        "--threads", type=int, default=1, help="CPU threads; one is timed by its own clock (default: %(default)s)"
+        "--threads", type=positive, default=1, help="CPU threads; one is timed by its own clock (default: %(default)s)"
     )
     parser.add_argument("--profile", action="store_true", help="also show the operators whose time differs most from stock's")
     parser.add_argument(

@@ -11,6 +11,7 @@ import torch
 
 from .. import registry
 from ..architectures import PREFIX, SIZES
+from ..arguments import positive, read_number
 from ..core import SITES, PositionError
 from ..scoring.versions import versions
 
@@ -40,8 +41,8 @@ class Settings:
             raise PositionError(f"--size {args.size} is not known; choose one of {', '.join(_SIZES)}")
         if args.device == "cuda" and not torch.cuda.is_available():
             raise PositionError("--device cuda: torch sees no GPU here; leave it out to measure on the CPU")
-        if args.rounds < 1 or args.threads < 1 or args.steps < 3:
-            raise PositionError("--rounds and --threads are at least 1, and --steps at least 3")
+        if args.steps < 3:
+            raise PositionError(f"--steps {args.steps} is too few; give at least 3")
         settings = cls(
             sites=_values("sites", args.sites, specs, _site),
             shapes=_values("shapes", args.shapes, specs, _shape),
@@ -108,18 +109,22 @@ def _site(text: str) -> str:
 
 
 def _shape(text: str) -> tuple[int, int]:
-    batch, cross, length = text.partition("x")
-    if not (cross and batch.isdecimal() and length.isdecimal() and int(batch) and int(length) > 5):
+    try:
+        batch, length = map(read_number, text.split("x"))
+    except ValueError:
+        batch = length = 0
+    if batch < 1 or length <= 5:
         raise PositionError(f"--shapes {text!r} is no shape; give sentences x words, such as 32x32, with more than 5 words")
-    return int(batch), int(length)
+    return batch, length
 
 
 def _length(text: str) -> int:
-    if not (text.isdecimal() and int(text)):
+    try:
+        return positive(text)
+    except argparse.ArgumentTypeError:
         raise PositionError(
             f"--lengths {text!r} is no number of words; give numbers such as 128,512, and methods before the option"
-        )
-    return int(text)
+        ) from None
 
 
 def _processor() -> str:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..arguments import positive
 from ..core import PositionError
 from ..files import replace_file
 from ..messages import shorten
@@ -105,7 +106,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("out", type=Path, metavar="OUT", help="the checkpoint to write")
     parser.add_argument("inputs", nargs="+", type=Path, metavar="CHECKPOINT", help="checkpoints, or with --last their folder")
-    parser.add_argument("--last", type=int, metavar="N", help="average the last N checkpoints of the folder")
+    parser.add_argument("--last", type=positive, metavar="N", help="average the last N checkpoints of the folder")
     parser.add_argument("--by", choices=_NAMES, default="epoch", help="the last epochs or updates (default: %(default)s)")
 
 
@@ -127,6 +128,6 @@ def _selected(args: argparse.Namespace) -> list[Path]:
         if folder is not None:
             raise PositionError(f"{folder} is a folder; say how many of its checkpoints with --last N")
         return args.inputs
-    if args.last < 1 or len(args.inputs) != 1 or not args.inputs[0].is_dir():
-        raise PositionError("--last takes a positive number and one folder of checkpoints")
+    if len(args.inputs) != 1 or not args.inputs[0].is_dir():
+        raise PositionError("--last takes a number and one folder of checkpoints")
     return newest(args.inputs[0], args.last, args.by)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
+from typing import NoReturn
 
 from ..core import PositionError
 from ..version import __version__
@@ -32,10 +33,17 @@ COMMANDS = {
 }
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong with arguments in one line, as for all other input."""
+
+    def error(self, message: str) -> NoReturn:
+        raise PositionError(f"{message}; see {self.prog} --help")
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Runs one command; wrong input is one line on standard error and exit code 2."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    parser = argparse.ArgumentParser(prog="posenc", description="Position methods for fairseq's Transformer.")
+    parser = _Parser(prog="posenc", description="Position methods for fairseq's Transformer.")
     parser.add_argument("--version", action="version", version=f"posenc {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     called = next((argument for argument in arguments if not argument.startswith("-")), None)
@@ -45,8 +53,8 @@ def main(arguments: list[str] | None = None) -> int:
             found = importlib.import_module(f"fairseq_posenc.{module}")
             found.configure(command)
             command.set_defaults(run=found.run)
-    args = parser.parse_args(arguments)
     try:
+        args = parser.parse_args(arguments)
         return args.run(args) or 0
     except PositionError as error:
         print(f"posenc: {error}", file=sys.stderr)

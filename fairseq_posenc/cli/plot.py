@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..arguments import positive
+from ..arguments import not_negative, positive
 from ..core import SITES, PositionError
 
 #: positions beyond which a picture has no more to show
@@ -21,14 +21,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--atlas", action="store_true", help="all methods side by side")
     parser.add_argument("--site", choices=SITES, help="(default: the first of the spec's authors; of a run, all)")
     parser.add_argument("--length", type=positive, default=32, help="number of positions (%(default)s)")
-    parser.add_argument("--layer", type=_number, default=0, help="from 0 (%(default)s)")
+    parser.add_argument("--layer", type=not_negative, default=0, help="from 0 (%(default)s)")
     heads = parser.add_mutually_exclusive_group()
-    heads.add_argument("--head", type=_number, help="one head, from 0 (default: the mean over heads)")
+    heads.add_argument("--head", type=not_negative, help="one head, from 0 (default: the mean over heads)")
     heads.add_argument("--heads", action="store_true", help="every head by itself")
     parser.add_argument("--curves", action="store_true", help="also the row of one query, and the mean by distance")
-    parser.add_argument("--query", type=_number, metavar="N", help="the query of --curves, from 0 (default: the middle one)")
+    parser.add_argument("--query", type=not_negative, metavar="N", help="the query of --curves, from 0 (default: the middle one)")
     parser.add_argument(
-        "--seed", type=_number, help="where learned parameters would change nothing yet, draw those that start constant at random"
+        "--seed",
+        type=not_negative,
+        help="where learned parameters would change nothing yet, draw those that start constant at random",
     )
     parser.add_argument("--data", metavar="FOLDER", help="binarised data of a run, where it is no longer where it was")
     parser.add_argument(
@@ -56,9 +58,3 @@ def run(args: argparse.Namespace) -> None:
         figure = figures.draw(found, args.curves, args.query)
     figures.save(figure, args.output)
     print(f"wrote {args.output}")
-
-
-def _number(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
-    return int(text)

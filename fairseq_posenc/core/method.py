@@ -44,7 +44,10 @@ class PositionMethod(nn.Module):
     mixes_keys: bool = False
     #: whether decoding keeps projected keys and values; a method whose `attend` keeps sums of its own needs none
     caches_keys: bool = True
-
+    #: whether `positions` gives fractions in training
+    fractional_positions: bool = False
+    #: whether hooks take integers alone for positions, as the rows of a table; beside fractions the method is refused
+    integer_positions: bool = False
     #: whether the method calls ctx.add_loss, so that training needs a criterion that reads it
     adds_losses: bool = False
 

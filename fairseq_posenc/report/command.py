@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..arguments import positive
 from ..core import PositionError
 from ..files import replace_file
 from .chance import COMMITTED
@@ -33,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--test", default="bs", choices=TESTS, help="paired bootstrap or approximate randomization (%(default)s)")
     samples = ", ".join(f"{test} {number}" for test, number in SAMPLES.items())
-    parser.add_argument("--samples", type=int, default=0, help=f"its resamples or trials (default: sacreBLEU's, {samples})")
+    parser.add_argument("--samples", type=positive, default=0, help=f"its resamples or trials (default: sacreBLEU's, {samples})")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -44,8 +45,6 @@ def run(args: argparse.Namespace) -> int:
     from .significance import random_seed
     from .summary import summarise
 
-    if args.samples < 0:
-        raise PositionError(f"--samples {args.samples} must be positive")
     if args.chance != COMMITTED and not args.chance.is_dir():
         raise PositionError(f"--chance {args.chance} is no folder; name one with runs of several seeds")
     random_seed()  # before the work whose end would show a wrong one

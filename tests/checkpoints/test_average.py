@@ -145,8 +145,8 @@ def others(trained, tmp_path_factory):
         (["{run}/checkpoint1.pt", "{run}/nowhere.pt"], "nowhere.pt is missing"),
         (["{run}"], "is a folder; say how many of its checkpoints with --last N"),
         (["{run}", "--last", "4"], "holds 3 checkpoints by epoch (checkpointEPOCH.pt), not 4"),
-        (["{run}", "--last", "0"], "--last takes a positive number and one folder"),
-        (["{run}/checkpoint1.pt", "--last", "1"], "--last takes a positive number and one folder"),
+        (["{run}", "--last", "0"], "--last: '0' is not a positive whole number"),
+        (["{run}/checkpoint1.pt", "--last", "1"], "--last takes a number and one folder"),
         (["{other}/out.pt"], "out.pt is one of the checkpoints to average"),
     ],
 )

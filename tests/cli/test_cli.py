@@ -1,5 +1,7 @@
 """The posenc command, in this process: what it prints, and what it says to wrong input."""
 
+import argparse
+import importlib
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,7 @@ import fairseq_posenc as posenc
 from fairseq_posenc import catalog
 from fairseq_posenc import spec as parsing
 from fairseq_posenc.bibliography import bibtex
-from fairseq_posenc.cli import main
+from fairseq_posenc.cli import COMMANDS, main
 
 ROOT = Path(__file__).parents[2]
 
@@ -98,16 +100,43 @@ def test_wrong_input_is_one_line(capsys, arguments, says):
 
 
 def test_unknown_command_is_refused(capsys):
-    with pytest.raises(SystemExit) as stopped:
-        main(["lst"])
-    assert stopped.value.code == 2 and "list" in capsys.readouterr().err
+    assert main(["lst"]) == 2
+    error = capsys.readouterr().err
+    assert "'lst'" in error and "list" in error and error.endswith("; see posenc --help\n") and error.count("\n") == 1
 
 
 @pytest.mark.parametrize("given", ["-1", "0", "two", "1_000"])
 def test_counts_are_positive_whole_numbers(capsys, given):
-    with pytest.raises(SystemExit) as stopped:
-        main(["list", "--layers", given])
-    assert stopped.value.code == 2 and "positive whole number" in capsys.readouterr().err
+    assert main(["list", "--layers", given]) == 2
+    error = f"posenc: argument --layers: {given!r} is not a positive whole number; see posenc list --help\n"
+    assert capsys.readouterr().err == error
+
+
+def parsers(parser) -> list:
+    """A parser and all of its subcommands'."""
+    chosen = [action.choices.values() for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    return [parser, *(found for choices in chosen for command in choices for found in parsers(command))]
+
+
+def options_that_take_numbers() -> list:
+    """Of all commands: (name, option). What is text by its type has no number for a default."""
+    found = []
+    for name, (module, _) in COMMANDS.items():
+        command = argparse.ArgumentParser(prog=f"posenc {name}")
+        importlib.import_module(f"fairseq_posenc.{module}").configure(command)
+        for parser in parsers(command):
+            for action in parser._actions:
+                if action.nargs != 0 and (action.type not in (None, str, Path) or isinstance(action.default, (int, float))):
+                    found.append(pytest.param(action, id=f"{parser.prog} {'/'.join(action.option_strings) or action.dest}"))
+    return found
+
+
+@pytest.mark.parametrize("action", options_that_take_numbers())
+def test_numbers_are_written_in_decimal_digits(action):
+    """Python itself also reads 1_6 and digits of other scripts; so no option has its int or float for a type."""
+    for text in ("1_6", "\uff11\uff16", "٣", "0_1.5", " 7", "7 ", "+7", ""):
+        with pytest.raises((argparse.ArgumentTypeError, ValueError)):
+            action.type(text)
 
 
 def test_docs_are_those_of_the_code(tmp_path):

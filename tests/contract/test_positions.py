@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import fairseq_posenc as posenc
+from fairseq_posenc import registry
 from fairseq_posenc import spec as parsing
 from fairseq_posenc.attention.site_positions import SitePositions
 from fairseq_posenc.core import PositionError
@@ -103,7 +104,6 @@ def refusal(spec: str, site: str = "encoder") -> str:
     [
         ("shape:shift=7+learned", 71),
         ("learned+randomised", 253),
-        ("cape:shift=3,vectors=none+tupe_abs", "67.5"),
         ("shape+randomised", 564),
     ],
 )
@@ -119,13 +119,26 @@ def test_a_range_that_fits_the_table_is_allowed():
     assert logits(model, source, target).isfinite().all()
 
 
-def test_fractions_and_tables():
-    """Tables have rows for whole positions alone; the first step of a training says so."""
-    model = build(encoder="cape:vectors=none+shaw")
-    source, target = texts()
-    assert logits(model, source, target).isfinite().all()
+def beside_fractions(site: str) -> list:
+    names = [name for name in registry.names() if site in registry.card(name).all_sites and name != "cape"]
+    marks = [pytest.mark.variant] if site == "decoder" else []
+    return [
+        pytest.param(Case(f"cape:vectors=none,shift=0,jitter=0+{name}", site), id=f"{name} {site}", marks=marks) for name in names
+    ]
+
+
+@pytest.mark.parametrize("case", [*beside_fractions("encoder"), *beside_fractions("decoder")])
+def test_a_method_beside_fractions_is_refused_at_building_or_trains(case, monkeypatch):
+    """What methods say of themselves holds: those that are refused need integers indeed."""
+    cape, method = parsing.build(case.spec, SMALL.at(case.site), case.site)
+    if not method.integer_positions:
+        assert logits(build_for(case).train(), *texts()).isfinite().all()
+        return
+    message = refusal(case.spec, case.site)
+    assert f"{method.card.name} takes integers alone" in message and "cape makes fractions" in message and "\n" not in message
+    monkeypatch.setattr(type(cape), "fractional_positions", False)
     with pytest.raises(PositionError, match="integer positions only"):
-        logits(model.train(), source, target)
+        logits(build_for(case).train(), *texts())
 
 
 @pytest.mark.parametrize("spec", MOVING)

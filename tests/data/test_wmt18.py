@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from pathlib import Path
 
 import pytest
 import sacrebleu.dataset.fake_sgml
@@ -183,6 +184,31 @@ def test_all_corpora_one_after_another(mirror, tmp_path, capsys):
     assert (
         (tmp_path / "corpus.txt").read_text().startswith("WMT18 en-de: europarl, commoncrawl, news_commentary; unknown data of")
     )
+
+
+def test_the_counts_of_the_public_files_are_compared(mirror, tmp_path, capsys, monkeypatch):
+    """As a first real run does: a line where a number differs, and none where all agree or the data is another."""
+    monkeypatch.setattr(wmt18, "Store", lambda downloads, origin, _: Store(downloads, origin, mirror / "sums"))
+    public = ["wmt18", str(tmp_path), "--from", str(mirror)]
+    assert main(public) == 0
+    found = [line.partition(": ")[2] for line in capsys.readouterr().out.splitlines() if "others count" in line]
+    pairs = SIZES["europarl"] - 2 + SIZES["commoncrawl"] + SIZES["news_commentary"]
+    assert found == [
+        f"europarl has {SIZES['europarl']} lines; others count 1,920,209",
+        f"commoncrawl has {SIZES['commoncrawl']} lines; others count 2,399,123",
+        f"the three corpora have {pairs} pairs; others count 4,592,289",
+    ]
+    monkeypatch.setattr(wmt18, "KNOWN_LINES", {name: SIZES[name] for name in wmt18.KNOWN_LINES})
+    monkeypatch.setattr(wmt18, "KNOWN_PAIRS", pairs)
+    assert main(public) == main([*public, "--other", "cs"]) == fetch(mirror, tmp_path) == 0
+    assert "others count" not in capsys.readouterr().out
+
+
+def test_the_readme_names_what_a_first_run_checks():
+    page = (Path(__file__).parents[2] / "recipes" / "wmt18" / "README.md").read_text(encoding="utf-8")
+    for count in (*wmt18.KNOWN_LINES.values(), wmt18.KNOWN_PAIRS):
+        assert f"{count:,}" in page
+    assert all(words in page for words in ("sha256 of every archive", "addresses", "NCCL"))
 
 
 def test_both_pairs_and_more_corpora(mirror, tmp_path):

@@ -1,12 +1,18 @@
-"""A mirror of WMT18 in small: paths, archives and members of the public one, with languages that nobody wants."""
+"""A mirror of WMT18 in small: paths, archives and members of the public one, with languages that nobody wants.
+
+python -m tests.recipes.news FOLDER PAIRS     with so many training pairs, and as many words as news has
+"""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
 import io
+import itertools
 import random
+import sys
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 from fairseq_posenc.data.corpora.wmt18 import CORPORA, DEV, MORE, TEST
@@ -16,10 +22,26 @@ _SYLLABLES = [first + second for first in "bdgkmst" for second in "aiou"]
 
 
 def sentences(seed: int, count: int) -> dict[str, list[str]]:
-    """The other languages have the words of English in reverse order, each turned round; one more letter for Czech."""
-    draw = random.Random(seed)
+    """Short sentences of 40 words, which are the same for every seed, in all languages."""
+    draw = random.Random(0)
     words = ["".join(draw.choices(_SYLLABLES, k=draw.randint(1, 3))) for _ in range(40)]
-    english = [draw.choices(words, k=draw.randint(3, 8)) for _ in range(count)]
+    draw.seed(seed)
+    return in_all_languages([draw.choices(words, k=draw.randint(3, 8)) for _ in range(count)])
+
+
+def news(seed: int, count: int) -> dict[str, list[str]]:
+    """Sentences of 25 words on average, of many words, short ones more often by Zipf's law, in all languages."""
+    draw = random.Random(0)
+    syllables = [first + second for first in "bcdfghjklmnpqrstvwxyz" for second in ("a", "e", "i", "o", "u", "an", "er", "in")]
+    words = sorted({"".join(draw.choices(syllables, k=draw.randint(1, 4))) for _ in range(450_000)}, key=lambda w: (len(w), w))
+    weights = list(itertools.accumulate(1 / rank for rank in range(1, len(words) + 1)))
+    draw.seed(seed)
+    lengths = [min(100, round(draw.lognormvariate(3.05, 0.6)) + 1) for _ in range(count)]
+    return in_all_languages([draw.choices(words, cum_weights=weights, k=length) for length in lengths])
+
+
+def in_all_languages(english: list[list[str]]) -> dict[str, list[str]]:
+    """The other languages have the words of English in reverse order, each turned round; one more letter for Czech."""
     turned = [[word[::-1] for word in reversed(sentence)] for sentence in english]
     found = {"en": english, "de": turned, "cs": [[f"{word}ě" for word in sentence] for sentence in turned]}
     return {language: [" ".join(sentence).capitalize() + "." for sentence in text] for language, text in found.items()}
@@ -37,19 +59,18 @@ def sgm(lines: list[str], kind: str) -> bytes:
 
 def tgz(path: Path, members: dict[str, bytes], mode: str = "w:gz") -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, mode) as archive:
+    with tarfile.open(path, mode, **({"compresslevel": 1} if mode == "w:gz" else {})) as archive:  # of millions of pairs too
         for name, body in members.items():
             info = tarfile.TarInfo(name)
             info.size = len(body)
             archive.addfile(info, io.BytesIO(body))
 
 
-def write_mirror(folder: Path) -> Path:
+def write_mirror(folder: Path, sizes: dict[str, int] = SIZES, draw: Callable[[int, int], dict] = sentences) -> Path:
     """Writes it; returns the file of checksums."""
     archives: dict[str, dict[str, bytes]] = {}
     for seed, corpus in enumerate([*CORPORA, *MORE.values()]):
-        pairs = sentences(1, SIZES[corpus.name] * (seed + 1))  # one vocabulary, other sentences
-        pairs = {language: lines[-SIZES[corpus.name] :] for language, lines in pairs.items()}
+        pairs = draw(seed, sizes[corpus.name])
         if corpus.name == "europarl":
             dirty(pairs)
         for other, archive in corpus.archives.items():
@@ -57,9 +78,9 @@ def write_mirror(folder: Path) -> Path:
             members[f"{corpus.members(other)[other]}.info"] = b"not wanted\n"
             members.update({member: text(pairs[language]) for language, member in corpus.members(other).items()})
             members[corpus.member.format(other="fr", language="fr")] = b"Bonjour.\n"
-    found = {language: lines[-SIZES["valid"] :] for language, lines in sentences(1, 900).items()}
+    found = draw(100, sizes["valid"])
     archives[DEV.place] = {f"dev/newstest2013.{language}": text(lines) for language, lines in found.items()}
-    tests = {language: lines[-SIZES["test"] :] for language, lines in sentences(1, 1000).items()}
+    tests = draw(101, sizes["test"])
     tests = {language: [f"{lines[0][:-1]} &amp; Co.", *lines[1:]] for language, lines in tests.items()}
     members = archives[TEST.place] = {}
     for other in ("de", "cs"):
@@ -93,3 +114,14 @@ def write_czeng(folder: Path) -> None:
         body = gzip.compress("".join(rows[number::2]).encode())
         tgz(folder / f"data-plaintext-format.{number}.tar", {f"data.plaintext-format/0{number}train.gz": body}, "w")
     (folder / "convert_czeng16_to_17.pl").write_text("my %bad = map { $_ => 1 } qw{7\n 8};\n")
+
+
+def main(folder: str, pairs: str) -> None:
+    """Divided among the corpora as the public pairs of English and German are."""
+    europarl, commentary = int(pairs) * 42 // 100, int(pairs) * 6 // 100
+    training = {"europarl": europarl, "commoncrawl": int(pairs) - europarl - commentary, "news_commentary": commentary}
+    write_mirror(Path(folder), {**SIZES, **training, "valid": 3000, "test": 2998}, news)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

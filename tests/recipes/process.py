@@ -64,14 +64,16 @@ class Process:
         with (self.out / ".lock").open() as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # its commands are gone as well
 
-    def kill_in_every_stage(self, stages):
-        """As soon as the stage changes a file in its folder, and as if its stamp had not been written yet.
+    def stages(self, *chosen, **options):
+        """The folder and the name of every stage, in the order of the recipe, which a dry run shows."""
+        shown = self.run(*chosen, DRY_RUN="1", **options)
+        return [(Path(folder), name) for folder, name in re.findall(rf"^# ({self.out}(?:/\S+)?) (\S+)$", shown, re.MULTILINE)]
 
-        The stages are pairs of a folder and a name, in the order of the recipe.
-        """
+    def kill_in_every_stage(self, *chosen, **options):
+        """As soon as the stage changes a file in its folder, and as if its stamp had not been written yet."""
         unstamped = None
-        for name, folder in ((name, self.out / folder) for folder, name in stages):
-            self.start()
+        for folder, name in self.stages(*chosen, **options):
+            self.start(*chosen, **options)
             for line in self.process.stdout:
                 if line.rstrip().endswith(f"{folder} {name}"):
                     break
@@ -84,7 +86,7 @@ class Process:
                 unstamped.unlink()
             unstamped = folder / f".{name}.done"
             unstamped.unlink(missing_ok=True)  # of a quick stage, which has ended meanwhile
-        self.start().wait_until(unstamped.exists)
+        self.start(*chosen, **options).wait_until(unstamped.exists)
         self.kill()
         unstamped.unlink()
 

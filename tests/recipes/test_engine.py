@@ -220,6 +220,30 @@ def test_no_python_inside_bash():
         assert not re.search(r"python\S* (-c|- <<)|-c '", path.read_text()), path
 
 
+RECIPES = [
+    path
+    for path in sorted((ROOT / "recipes").rglob("*"))
+    if path.is_file() and b"\nsource recipes/lib/engine.sh" in path.read_bytes()
+]
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: str(path.relative_to(ROOT / "recipes")))
+def test_the_defaults_of_a_recipe_are_accepted(recipe, tmp_path):
+    """Methods are looked up under DRY_RUN too. A study that needs data of the user's own gets the names of folders."""
+    given = {"POSENC_BIN": str(BIN), "DRY_RUN": "1", "DATA_FROM": "data"}
+    done = subprocess.run([recipe], env={**os.environ, **given}, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: str(path.relative_to(ROOT / "recipes")))
+def test_every_recipe_is_killed_in_every_stage(recipe):
+    """By a test that names it."""
+    named = " / ".join(f'"{part}"' for part in recipe.relative_to(ROOT).parts)
+    tests = [path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py")]
+    tests += [text + (Path(__file__).parent / "captions.py").read_text(encoding="utf-8") for text in tests if "captions" in text]
+    assert any(named in text and ".kill_in_every_stage(" in text for text in tests)
+
+
 def test_every_file_of_the_engine_is_sourced_and_no_name_is_defined_twice():
     files = [path for path in (ROOT / "recipes" / "lib").glob("*.sh") if path.name != "engine.sh"]
     sourced = re.findall(r"^source recipes/lib/(\S+)$", (ROOT / "recipes" / "lib" / "engine.sh").read_text(), re.MULTILINE)

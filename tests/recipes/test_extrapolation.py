@@ -35,8 +35,9 @@ def test_options_that_cannot_be_are_one_line(given, tmp_path):
 
 
 @pytest.mark.slow
-def test_it_compares_lengths_within_and_beyond_training(tmp_path):
+def test_killed_in_every_stage_it_compares_lengths_within_and_beyond_training(tmp_path):
     recipe = Process(RECIPE, tmp_path / "out", METHODS="none cape", **MICRO)
+    recipe.kill_in_every_stage(METHODS="none")
     printed = recipe.run()
     tables = (recipe.out / "report" / "report.md").read_text(encoding="utf-8")
     for words in ("BLEU by source length: test\n", "BLEU by source length: test_long", "60-69 words", "70-79 words"):

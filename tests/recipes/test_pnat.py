@@ -105,9 +105,10 @@ def test_the_table_needs_scores(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_small_study_ends_with_its_table(tmp_path):
+def test_killed_in_every_stage_a_small_study_ends_with_its_table(tmp_path):
     small = {"SENTENCES": "60", "TEST": "4", "VOCABULARY": "300", "TEACHER_UPDATES": "2", "UPDATES": "2", "BEAM": "2"}
     study = Process(RECIPE, tmp_path / "out", ROWS="pnat", LENGTH_BEAM="3", **small)
+    study.kill_in_every_stage()
     assert "| teacher" in study.run()
     with (study.out / "table.csv").open() as file:
         teacher, pnat = csv.DictReader(file)

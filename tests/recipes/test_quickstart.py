@@ -13,6 +13,7 @@ from fairseq_posenc import registry
 from tests.recipes.process import BIN, ROOT, Process, environment
 
 RECIPE = ROOT / "recipes" / "quickstart"
+ANALYSES = ROOT / "recipes" / "studies" / "analyses"
 MICRO = {"SENTENCES": "400", "UPDATES": "60", "SAVE_EVERY": "20", "TEST": "12", "TEST_LONG": "9"}
 
 
@@ -175,12 +176,29 @@ def test_stopped_again_and_again_it_goes_on_to_the_same_numbers(uninterrupted, t
 @pytest.mark.slow
 def test_killed_in_every_stage_and_before_its_stamp_it_ends_the_same(uninterrupted, tmp_path):
     recipe = quickstart(tmp_path / "out", METHODS="none")
-    stages = [("text", "language"), ("text", "subwords"), ("data", "preprocess")]
-    stages += [("none/seed1", name) for name in ("train", "decode-test", "decode-test_long", "score")]
-    recipe.kill_in_every_stage(stages)
+    recipe.kill_in_every_stage()
     recipe.run()
     (run, scored), *_ = recipe.scores().items()
     assert scored == uninterrupted[0].scores()[run]
+
+
+@pytest.mark.slow
+def test_killed_while_it_makes_trees_it_makes_them_the_same(tmp_path):
+    killed, whole = (quickstart(tmp_path / name, METHODS="posenc_tpe", SENTENCES="60") for name in ("killed", "whole"))
+    killed.kill_in_every_stage("prepare")
+    made = []
+    for recipe in (killed, whole):
+        recipe.run("prepare")
+        made.append({path.name: path.read_bytes() for path in (recipe.out / "data").iterdir() if path.suffix != ".log"})
+    assert made[0] == made[1]
+
+
+@pytest.mark.slow
+def test_analyses_of_its_runs_are_killed_in_every_stage(uninterrupted, tmp_path):
+    recipe = Process(ANALYSES, tmp_path / "out", RUNS=str(uninterrupted[0].out), UPDATES="2")
+    recipe.kill_in_every_stage()
+    recipe.run()
+    assert {path.stem for path in recipe.out.glob("*.csv")} >= {"vectors", "identical", "sinusoids", "lengths", "moved"}
 
 
 @pytest.mark.slow

@@ -124,12 +124,13 @@ def test_a_wrong_distance_is_found(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_whole_run(tmp_path):
+def test_a_whole_run_killed_in_every_stage(tmp_path):
     (tmp_path / "banks").mkdir()
     for seed, language in enumerate(("en", "de")):
         treebank(tmp_path / "banks" / f"{language}_pud-ud-test.conllu.gz", 40, seed)
     options = {"VALID": "5", "TEST": "6", "UPDATES": "1", "VOCABULARY": "20", "METHODS": "posenc_spr_abs posenc_spr_abs@random"}
     recipe = Process(RECIPE, tmp_path / "out", DATA_FROM=str(tmp_path / "banks"), **options)
+    recipe.kill_in_every_stage()
     printed = recipe.run()
     assert "encoder sinusoidal+spr_abs, decoder sinusoidal (random structure)" in printed
     assert "the distances of 40 trees" in (tmp_path / "out" / "text" / "distances.log").read_text()

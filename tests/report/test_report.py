@@ -161,7 +161,7 @@ def spoilt_statistics(record):
         (lambda record: [{**record, "seed": "1"}], [], r"score.json was not written by this posenc score \(seed\)"),
         (lambda record: [[1]], [], "was not written by this posenc score"),
         (None, ["--baseline", "t5"], "there is no run of the baseline t5; the runs are of none"),
-        (None, ["--samples", "-1"], "--samples -1 must be positive"),
+        (None, ["--samples", "-1"], "--samples: '-1' is not a positive whole number"),
         (None, ["--published", "{tmp}/nowhere.json"], "nowhere.json cannot be read: No such file"),
         (None, ["--published", "{tmp}/half.json"], "half.json is not JSON"),
         (None, ["--published", "{tmp}/list.json"], "list.json holds no published figures; it needs"),

@@ -36,6 +36,7 @@ from pathlib import Path
 from random import Random
 from typing import TypeVar
 
+from ...arguments import not_negative, positive
 from ...core import PositionError
 from ...files import replace_file
 
@@ -299,25 +300,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--structure", action="store_true", help="also trees, <part>.svo.conllu, and the order of the target, <part>.svo.order"
     )
-    parser.add_argument("--seed", type=int, default=1, help="of the words and of the sentences (default: %(default)s)")
+    parser.add_argument("--seed", type=not_negative, default=1, help="of the words and of the sentences (default: %(default)s)")
     for name, size in SIZES.items():
         parser.add_argument(
-            f"--{name.replace('_', '-')}", type=int, default=size, metavar="N", help=f"sentences in {name} (default: {size})"
+            f"--{name.replace('_', '-')}",
+            type=not_negative,
+            default=size,
+            metavar="N",
+            help=f"sentences in {name} (default: {size})",
         )
     for option, lengths, parts in (("--words", NORMAL, "train, valid and test"), ("--long-words", LONG, "test_long")):
         parser.add_argument(
-            option, type=int, nargs=2, default=lengths, metavar=("LOW", "HIGH"),
+            option, type=positive, nargs=2, default=lengths, metavar=("LOW", "HIGH"),
             help=f"words of a sentence of {parts}, on both sides (default: {lengths[0]} {lengths[1]})",
         )  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
     sizes = {name: getattr(args, name) for name in SIZES}
-    for name, size in sizes.items():
-        if size < 0:
-            raise PositionError(f"--{name.replace('_', '-')} {size}: give a number of sentences, 0 or more")
     for option, (low, high) in (("--words", args.words), ("--long-words", args.long_words)):
-        if not 1 <= low <= high <= MOST_WORDS:
+        if not low <= high <= MOST_WORDS:
             raise PositionError(f"{option} {low} {high}: give the least and the largest number of words, from 1 to {MOST_WORDS}")
     lengths = {name: tuple(args.long_words if name == "test_long" else args.words) for name in SIZES}
     try:

@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from ...arguments import not_negative
 from ...core import PositionError
 from ..download import Source, sha256
 
@@ -162,7 +163,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--from", dest="origin", default="", metavar="PLACE", help="a folder or mirror, not the public home")
     parser.add_argument("--downloads", type=Path, help="where downloads are kept (default: FOLDER/downloads)")
     parser.add_argument("--record", type=Path, help="the sha256 of earlier downloads (default: DOWNLOADS/trusted.sha256)")
-    parser.add_argument("--valid-seed", type=int, default=1, help="draws a missing validation part (default: %(default)s)")
+    parser.add_argument(
+        "--valid-seed", type=not_negative, default=1, help="draws a missing validation part (default: %(default)s)"
+    )
     parser.add_argument("--drop-empty", action="store_true", help="leave out training pairs of which a side is empty")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ...arguments import positive
 from ...core import PositionError
 from .files import ROOTS, side_file
 from .words import SUBWORDS
@@ -27,7 +28,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _workers(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--workers", type=_positive, default=1, metavar="N", help="processes (default: %(default)s)")
+    parser.add_argument("--workers", type=positive, default=1, metavar="N", help="processes (default: %(default)s)")
 
 
 def _roots(parser: argparse.ArgumentParser) -> None:
@@ -37,12 +38,6 @@ def _roots(parser: argparse.ArgumentParser) -> None:
         default="error",
         help="of several roots: refuse them, or hang them on the first (default: error)",
     )
-
-
-def _positive(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
-    return int(text)
 
 
 # --- trees ---
@@ -74,7 +69,7 @@ def _configure_parse(parser: argparse.ArgumentParser) -> None:
     parser.description = "Write TEXT.conllu by a parser; after an interruption the same command goes on."
     parser.add_argument("text", type=Path, help="the text, words separated by blanks")
     parser.add_argument("--command", required=True, metavar="COMMAND", help="reads lines of words, writes CoNLL-U")
-    parser.add_argument("--lines", type=_positive, default=2000, metavar="N", help="sentences at a time (default: %(default)s)")
+    parser.add_argument("--lines", type=positive, default=2000, metavar="N", help="sentences at a time (default: %(default)s)")
     _workers(parser)
 
 
@@ -138,7 +133,7 @@ def _configure_binarise(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--relations", type=Path, metavar="FILE", help="a dict.relations.txt in place of the relations of train")
     parser.add_argument(
-        "--min-count", type=_positive, default=1, metavar="N", help="relations that are rarer in train are unknown (default: 1)"
+        "--min-count", type=positive, default=1, metavar="N", help="relations that are rarer in train are unknown (default: 1)"
     )
     _roots(parser)
     _workers(parser)

@@ -144,7 +144,7 @@ def _dependencies(token: Any) -> list[tuple[Any, str]]:
     for written in token["deps"].split("|"):
         head, colon, label = written.partition(":")
         whole, dot, part = head.partition(".")
-        if not (colon and label and whole.isdecimal() and whole.isascii() and (not dot or part.isdecimal())):
+        if not (colon and label and head.isascii() and whole.isdecimal() and (not dot or part.isdecimal())):
             raise Fault("SIDE-FORMAT", f"{shorten(written)!r} in column 9 is no enhanced dependency; write HEAD:RELATION")
         found.append(((int(whole), ".", int(part)) if dot else int(whole), "_".join(label.split())))
     return found

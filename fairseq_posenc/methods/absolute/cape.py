@@ -57,6 +57,7 @@ class Cape(PositionMethod):
         evidence="reconstruction",
         sites=("encoder", "decoder"),
     )
+    fractional_positions = True
 
     def __init__(self, options, dims):
         super().__init__(options, dims)

@@ -53,6 +53,7 @@ class Randomised(PositionMethod):
         evidence="paper",
         sites=("encoder", "decoder"),
     )
+    integer_positions = True
 
     def __init__(self, options, dims):
         super().__init__(options, dims)

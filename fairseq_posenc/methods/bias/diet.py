@@ -55,6 +55,7 @@ class DietRelative(_Diet):
         extended_sites=("cross",),
         parameters="tables * (2 * max(n, m) - 1)",
     )
+    integer_positions = True
 
     def __init__(self, options, dims):
         super().__init__(options, dims)
@@ -102,6 +103,7 @@ class DietAbsolute(_Diet):
         extended_sites=("cross",),
         parameters="tables * (n + m) * (rank or d_h)",
     )
+    integer_positions = True
 
     def __init__(self, options, dims):
         super().__init__(options, dims)
@@ -159,7 +161,7 @@ class DietLinformer(_Diet):
         parameters="tables * (n + rank) * (width or d_h) + (1 if shared_by_layers else L) * rank * m * (2 - tie)",
         default_specs={"decoder": "diet_abs"},
     )
-
+    integer_positions = True
     mixes_keys = True
 
     def __init__(self, options, dims):

@@ -322,6 +322,7 @@ class ConvolutionalSpe(_Spe):
         survey_parameters="3 K d h + d L",
         stochastic=True,
     )
+    integer_positions = True
 
     def __init__(self, options, dims):
         super().__init__(options, dims)

@@ -1,0 +1,125 @@
+"""Where a method is not what its paper or the authors' code has, its page says so, and the method is what its page says."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import fairseq_posenc as posenc
+from fairseq_posenc import catalog, registry
+from fairseq_posenc import spec as parsing
+from fairseq_posenc.core import AttentionContext, Dims, Positions
+
+from .cases import randomise
+from .test_values import BOTH, C, H, attention, biases, close, fill, method
+
+#: method -> what `posenc show` must say of it
+SAYS = {
+    "alibi_learned": ["the authors' form is slope=sigmoid", "start normal with mean -2"],
+    "alibi_nonsymmetric": ["the second form for encoders in the authors' issue 5", "the paper itself has the causal form alone"],
+    "alibi_symmetric": ["the first form for encoders in the authors' issue 5", "the paper itself has the causal form alone"],
+    "cable": ["keeps 1/sqrt(d_h), which the authors' code leaves out", "symmetric form", "is our extension and unverified"],
+    "cope": ["scale=code", "authors' repository scales it by default"],
+    "deberta_emd": ["in the code the residual connection of that layer carries x_t + P_abs[t] too"],
+    "disan": ["scores are the products of queries and keys by default", "W_h", "the authors drop inputs of the linear layers"],
+    "dynamic_bias": ["activation=relu, depth=3", "bounded=true, depth=1, hidden=512"],
+    "fire": ["layers share one network by default, which is the paper's variant FIRE-S (FIRE is share=none)"],
+    "forgetting": ["the authors' start at b = 0 (start=0)"],
+    "kerple_power": ["p between 0.01 and 2 by a sigmoid, where the code clamps"],
+    "rope_scaled": ["yarn's ramp is linear in the index i of the pair", "rounded down and up", "number of turns within L_0"],
+    "rr": ["dropout follows the GRU", "embeddings keep the factor sqrt(d)", "decoder has 5 layers", "two bias vectors"],
+    "sandwich": ["public codes differ in the first j", "with first=0"],
+    "segments": ["in a source of single sentences, where it occurs once", "has no effect"],
+    "spe_conv": ["carry the factor 1/sqrt(R)", "their code has 200 and 256 by default", "the ReLU features"],
+    "spe_sine": ["expectation itself is the default", "JAX code has gate and 1 - gate exchanged", "has 1 and 256 by default"],
+    "synthesizer_dense": ["every head has a network of its own"],
+    "t5": ["the last bucket begins nearer (at 91)"],
+    "tupe_abs": ["its figure of 2 d^2 + n (d+2) is that of tupe_rel, of which 2 n is the relative bias", "never gets a gradient"],
+    "universal": [
+        "positions count from 0",
+        "from 1 (first_position=1)",
+        "with layers=, steps count the layers that use the method",
+    ],
+}
+
+
+@pytest.mark.parametrize("name", SAYS)
+def test_its_page_says_so(name):
+    for words in SAYS[name]:
+        assert words in catalog.page(name), words
+
+
+def test_the_exponent_of_kerple_power_is_a_sigmoid():
+    """At its limits a clamp has no gradient; a sigmoid stays within them and has one."""
+    attn = attention("kerple_power", "decoder")
+    for raw in (-3.0, 0.0, 3.0):
+        fill(attn.position.power, raw)
+        one, four = -biases(attn, [-1, -4])[0]
+        assert math.log(four / one, 4) == pytest.approx(0.01 + 1.99 / (1 + math.exp(-raw)))
+    at = Positions.counted(0, 5)
+    attn.position.power.grad = None
+    attn.position.bias(AttentionContext(at, at)).sum().backward()
+    assert (attn.position.power.grad != 0).all()
+
+
+@pytest.mark.parametrize("heads", [2, 4, 8, 16])
+def test_forms_of_alibi_for_encoders(heads):
+    """As the authors write them: a penalty of the distance for all heads, or for each half with the future or the past masked."""
+    n = 7
+    distance = (torch.arange(n) - torch.arange(n)[:, None]).abs()
+    hidden = torch.full((n, n), -math.inf)
+    halves = torch.cat([hidden.triu(1).expand(heads // 2, n, n), hidden.tril(-1).expand(heads // 2, n, n)])
+    x = torch.randn(n, 1, 2 * heads, dtype=torch.double)
+    for spec, own, masks in (("alibi_symmetric", heads, 0), ("alibi_nonsymmetric", heads // 2, halves)):
+        slopes = torch.tensor([2 ** (-8 * head / own) for head in range(1, own + 1)], dtype=torch.double)
+        added = (-slopes[:, None, None] * distance).repeat(heads // own, 1, 1) + masks
+        ours = attention(spec, heads=heads, width=2 * heads)
+        q, k, v = (proj(x)[:, 0].unflatten(-1, (heads, 2)).transpose(0, 1) for proj in (ours.q_proj, ours.k_proj, ours.v_proj))
+        weights = (q @ k.mT / 2**0.5 + added).softmax(-1)
+        theirs = ours.out_proj((weights @ v).transpose(0, 1).flatten(1)).unsqueeze(1)
+        close(ours(x, x, x)[0].detach(), theirs.detach())
+
+
+def test_fire_shares_its_network_by_default():
+    at = Positions.counted(0, 9)
+    for spec, networks in (("fire", 1), ("fire:share=none", 3)):
+        fire = randomise(method(spec, "decoder", layers=3))
+        found = [fire.bias(AttentionContext(at, at, layer=layer)) for layer in range(3)]
+        assert len({bias.detach().numpy().tobytes() for bias in found}) == networks
+
+
+def test_steps_of_universal_count_the_layers_that_use_it():
+    dims = Dims(C, H, 4, 12, 12)
+    site = posenc.attention.site_positions.SitePositions(parsing.build("universal:layers=1/3", dims, "encoder"), dims, "encoder")
+    at = Positions.counted(0, 1)  # position 0 adds the step alone, and ones for its cosines
+    ctx = site.begin(AttentionContext(at, at))
+    added = [site.apply_chain("before_layer", torch.zeros(1, 1, C), ctx=site.at_layer(ctx, layer)) for layer in range(4)]
+    first, second = (torch.tensor([math.sin(step), math.cos(step) + 1]) for step in (1, 2))
+    assert not added[0].any() and not added[2].any()
+    torch.testing.assert_close(added[1][0, 0, :2], first)
+    torch.testing.assert_close(added[3][0, 0, :2], second)
+
+
+def test_the_last_bucket_of_t5_begins_at_91():
+    attn = attention("t5")
+    fill(attn.position.weight, torch.arange(32.0))
+    found = biases(attn, [-90, -91, -1000])[0]
+    assert found.tolist() == [14, 15, 15] and BOTH[-1] == 91
+
+
+def test_what_the_survey_counts_of_tupe():
+    """n (d + 2) is n d, the position vectors, and 2 n, a scalar for every distance: the relative bias."""
+    counted = [registry.card(name).survey_parameters for name in ("tupe_abs", "tupe_rel")]
+    assert counted == ["2 d^2 + n d", "2 d^2 + n (d+2)"]
+
+
+def test_an_attention_that_is_asked_for_weights_makes_all_scores(monkeypatch):
+    assert "need_weights=True`, the default of a call, makes all scores; need_weights=False is faster" in " ".join(
+        posenc.build_attention.__doc__.split()
+    )
+    fused, used = F.scaled_dot_product_attention, []
+    monkeypatch.setattr(F, "scaled_dot_product_attention", lambda *given, **more: used.append(1) or fused(*given, **more))
+    attn, x = attention("rope"), torch.randn(5, 1, C, dtype=torch.double)
+    assert attn(x, x, x)[1] is not None and not used
+    assert attn(x, x, x, need_weights=False)[1] is None and used
