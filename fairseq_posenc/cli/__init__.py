@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 
 from ..core import PositionError
@@ -27,6 +28,7 @@ COMMANDS = {
     "average": ("checkpoints.average", "average the parameters of checkpoints"),
     "check": ("cli.check", "whether methods can be built, or whether a method of your own keeps the contract"),
     "new": ("cli.new", "write a method of your own and its oracle, to fill in"),
+    "completion": ("cli.completion", "let bash or zsh complete commands, options and specs"),
     "site": ("site.command", "build the documentation as a site"),
     "docs": ("cli.docs", "renew docs/methods.md"),
 }
@@ -34,7 +36,11 @@ COMMANDS = {
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs one command; wrong input is one line on standard error and exit code 2."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+    completing = "_ARGCOMPLETE" in os.environ  # a shell asks, by what posenc completion has told it
+    if completing:
+        arguments = os.environ["COMP_LINE"].split()[1:]
+    elif arguments is None:
+        arguments = sys.argv[1:]
     parser = argparse.ArgumentParser(prog="posenc", description="Position methods for fairseq's Transformer.")
     parser.add_argument("--version", action="version", version=f"posenc {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -45,6 +51,10 @@ def main(arguments: list[str] | None = None) -> int:
             found = importlib.import_module(f"fairseq_posenc.{module}")
             found.configure(command)
             command.set_defaults(run=found.run)
+    if completing:
+        import argcomplete
+
+        argcomplete.autocomplete(parser)  # answers and ends the process
     args = parser.parse_args(arguments)
     try:
         return args.run(args) or 0

@@ -6,10 +6,11 @@ import argparse
 
 from .. import catalog, registry
 from ..arguments import print_json
+from ..completion import methods
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("names", nargs="+", metavar="NAME", help="a method of posenc list")
+    parser.add_argument("names", nargs="+", metavar="NAME", help="a method of posenc list").completer = methods
     forms = parser.add_mutually_exclusive_group()
     forms.add_argument("--bibtex", action="store_true", help="the citations alone")
     forms.add_argument("--json", action="store_true", help="print an array of one object a method")

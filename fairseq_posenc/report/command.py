@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..arguments import print_json
+from ..completion import specs
 from ..core import PositionError
 from ..files import replace_file
 from .significance import SAMPLES, TESTS
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = "All runs below a folder side by side: a table of scores on the screen, or a report in files."
     parser.add_argument("runs", type=Path, metavar="RUNS_DIR", help="where the runs are")
-    parser.add_argument("--methods", nargs="+", default=[], metavar="SPEC", help="rows that come first, run or not")
+    parser.add_argument(
+        "--methods", nargs="+", default=[], metavar="SPEC", help="rows that come first, run or not"
+    ).completer = specs
     parser.add_argument("--full", action="store_true", help="also differences, cost of training, and BLEU by source length")
     forms = parser.add_mutually_exclusive_group()
     forms.add_argument(
@@ -28,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--published", type=Path, metavar="FILE", help="published figures to stand beside ours, a JSON file")
     parser.add_argument(
         "--baseline", metavar="SPEC", help="the row that others are compared with (default: sinusoidal, else the first)"
-    )
+    ).completer = specs
     parser.add_argument("--test", default="bs", choices=TESTS, help="paired bootstrap or approximate randomization (%(default)s)")
     samples = ", ".join(f"{test} {number}" for test, number in SAMPLES.items())
     parser.add_argument("--samples", type=int, default=0, help=f"its resamples or trials (default: sacreBLEU's, {samples})")

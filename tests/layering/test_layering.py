@@ -19,7 +19,7 @@ FLOORS = [
     {"methods", "declarations", "bibliography"},
     {"registry"},
     {"spec", "architectures"},
-    {"attention", "catalog"},
+    {"attention", "catalog", "completion"},
     {"compat", "criterions"},
     {"models"},
     {"data", "generation"},
@@ -45,9 +45,10 @@ FREE_OF_FAIRSEQ = {
     "architectures",
     "attention",
     "catalog",
+    "completion",
 }
 #: rooms whose import brings no torch
-FREE_OF_TORCH = ["core", "declarations", "registry", "spec", "architectures", "catalog", "bibliography", "cli"]
+FREE_OF_TORCH = ["core", "declarations", "registry", "spec", "architectures", "catalog", "completion", "bibliography", "cli"]
 
 
 def files() -> list[Path]:
