@@ -31,6 +31,7 @@ setup(
         # posenc site: MyST reads the Markdown of docs/, Furo is a theme that asks no other host for anything
         "site": SITE,
         "floater": ["torchdiffeq>=0.2.3"],  # the solver of one method
+        "completion": ["argcomplete>=3.1"],  # posenc completion
         # transformers and x-transformers are oracles of the parity tests: pinned ones, whose position code they know
         "test": [
             "pytest",
@@ -39,6 +40,7 @@ setup(
             "hypothesis",
             "ruff",
             "torchdiffeq>=0.2.3",
+            "argcomplete>=3.1",
             "transformers==4.46.3",
             "x-transformers==2.31.10",
             *SITE,

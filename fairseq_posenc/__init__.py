@@ -11,11 +11,22 @@ _PUBLIC = {
     "MethodCard": "core",
     "PositionError": "core",
     "PositionMethod": "core",
+    "PositionTransformer": "plugin",
     "build_attention": "attention",
     "card": "registry",
     "names": "registry",
 }
-__all__ = ["Dims", "MethodCard", "PositionError", "PositionMethod", "__version__", "build_attention", "card", "names"]
+__all__ = [
+    "Dims",
+    "MethodCard",
+    "PositionError",
+    "PositionMethod",
+    "PositionTransformer",
+    "__version__",
+    "build_attention",
+    "card",
+    "names",
+]
 
 
 def __getattr__(name: str):

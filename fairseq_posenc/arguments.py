@@ -1,9 +1,11 @@
-"""How numbers are written on the command line and in specs. Python itself also reads 1_6 and digits of other scripts."""
+"""Options that several commands have, and how numbers are written: Python itself also reads 1_6 and digits of other scripts."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
+from typing import Any
 
 _WRITTEN = {int: re.compile(r"-?[0-9]+"), float: re.compile(r"-?[0-9]*\.?[0-9]+([eE]-?[0-9]+)?|-?[0-9]+\.")}
 
@@ -13,9 +15,6 @@ def read_number(text: str, kind: type = int) -> int | float:
     if not _WRITTEN[kind].fullmatch(text):
         raise ValueError(f"{text!r} is not a number")
     return kind(text)
-
-
-# --- types of options that several commands have ---
 
 
 def positive(text: str) -> int:
@@ -36,3 +35,8 @@ def _at_least(least: int, text: str, what: str) -> int:
     if number < least:
         raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
     return number
+
+
+def print_json(value: Any) -> None:
+    """What `--json` prints: one text, of ASCII alone, so that every terminal and pipe takes it."""
+    print(json.dumps(value, indent=2, allow_nan=False))

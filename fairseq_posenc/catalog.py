@@ -24,6 +24,8 @@ COLUMNS = (
 #: those of `posenc list`, which fit a terminal of 80 columns
 SHORT = ("method", "family", "reference", "number", "evidence")
 
+#: the stack whose parameters docs/methods.md counts
+_LISTED = Dims(512, 8, 6)
 _FLAGS = ("learnable", "recurring", "unbound")
 _EXTRAPOLATION = {"runs": "runs on", "clips": "clips: far positions tie", "error": "stops with an error"}
 _EVIDENCE = {
@@ -63,37 +65,68 @@ def count(spec: str, dims: Dims, site: str = "encoder") -> int:
     return total
 
 
-def row(card: MethodCard, dims: Dims) -> dict[str, Any]:
-    """One method in the columns of the survey's Table 1, with what its authors and we define."""
-    ours = [f"({site})" for site in card.extended_sites]
+def facts(card: MethodCard) -> dict[str, Any]:
+    """One method in the columns of the survey's Table 1, with what its authors and we define, whatever its size."""
     return {
         "method": card.name,
         "family": registry.declaration(card.name).family,
         "reference": card.reference,
         "injection": card.injection,
-        **{flag: "yes" if getattr(card, flag) else "no" for flag in _FLAGS},
-        "number": number(card, dims),
+        **{flag: getattr(card, flag) for flag in _FLAGS},
         "parameters": pretty(card.parameters),
-        "survey": card.survey_parameters or "-",
-        "sites": " ".join([*card.sites, *ours]),
+        "survey": card.survey_parameters or None,
+        "sites": {**dict.fromkeys(card.sites, "authors"), **dict.fromkeys(card.extended_sites, "ours")},
         "evidence": card.evidence,
     }
 
 
-def table(dims: Dims, style: str, columns: Sequence[str] = COLUMNS, **wanted: Any) -> str:
-    """All methods whose cards agree with `wanted` (a site, a reference point, a flag ...), as a table."""
+def rows(dims: Dims, columns: Sequence[str] = COLUMNS, **wanted: Any) -> list[dict[str, Any]]:
+    """All methods whose cards agree with `wanted` (a site, a reference point, a flag ...), each with these columns."""
     unknown = [column for column in columns if column not in COLUMNS]
     if unknown:
         raise PositionError(
             f"column {unknown[0]!r} is unknown{registry.nearest(unknown[0], list(COLUMNS))}; columns are {', '.join(COLUMNS)}"
         )
     cards = [card for card in map(registry.card, registry.names()) if _agrees(card, wanted)]
-    if not cards:
+    found = [{**facts(card), "number": number(card, dims)} for card in cards]
+    return [{column: row[column] for column in columns} for row in found]
+
+
+def table(found: list[dict[str, Any]], style: str) -> str:
+    """Rows of methods as a table."""
+    if not found:
         return "no method agrees with these filters"
-    rows = [{column: row(card, dims)[column] for column in columns} for card in cards]
+    cells = [{column: _cell(value) for column, value in row.items()} for row in found]
     if style == "tsv":  # for programs: plain numbers, nothing padded
-        return "\n".join("\t".join(map(str, cells)) for cells in [columns, *(found.values() for found in rows)])
-    return tabulate(rows, headers="keys", tablefmt=style, intfmt=",")
+        return "\n".join("\t".join(map(str, line)) for line in [cells[0], *(row.values() for row in cells)])
+    return tabulate(cells, headers="keys", tablefmt=style, intfmt=",")
+
+
+def _cell(value: Any) -> Any:
+    """What stands in a table for a value of `facts`."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):  # sites
+        return " ".join(f"({site})" if whose == "ours" else site for site, whose in value.items())
+    return "-" if value is None else value
+
+
+def entry(name: str) -> dict[str, Any]:
+    """All that is known of one method, as JSON has it."""
+    card, description = registry.card(name), describe(name)
+    options = [dict(zip(("option", "allowed", "default", "meaning"), values)) for values in option_rows(name)]
+    return {
+        **facts(card),
+        "title": card.title,
+        "summary": description.summary,
+        "sections": dict(description.sections),
+        "extrapolation": card.extrapolation,
+        "specs": card.specs,
+        "options": options,
+        "side_inputs": [{"name": side.name, "axes": side.axes, "of": side.of, "files": side.files} for side in card.side_inputs],
+        "citations": card.citations,
+        "bibtex": bibtex(card.citations),
+    }
 
 
 def page(name: str, level: str = "#") -> str:
@@ -126,7 +159,7 @@ def write_docs(pages: Path) -> None:
         "queries, m of keys,\n`tables` what the option `share` leaves of h L tables. Sites in brackets are our extension.\n"
     )
     body = "\n".join(page(name, "##") for name in registry.names())
-    pages.write_text(f"{intro}\n{table(Dims(512, 8, 6), 'github')}\n\n{body}", encoding="utf-8")
+    pages.write_text(f"{intro}\n{table(rows(_LISTED), 'github')}\n\n{body}", encoding="utf-8")
 
 
 def _agrees(card: MethodCard, wanted: Mapping[str, Any]) -> bool:

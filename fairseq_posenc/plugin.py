@@ -8,6 +8,7 @@ from .core import PositionError
 try:
     from .criterions import cross_entropy, nat  # noqa: F401  (registers the criterions)
     from .models import register  # noqa: F401  (registers models and architectures with fairseq)
+    from .models.transformer.model import PositionTransformer  # noqa: F401  (whose from_pretrained loads a checkpoint)
     from .tasks import nat as _nat  # noqa: F401  (registers the task)
     from .tasks import translation  # noqa: F401  (registers the task)
 except PositionError as error:  # a file of POSENC_METHODS is wrong

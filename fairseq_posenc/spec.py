@@ -122,6 +122,34 @@ def option_rows(name: str) -> list[tuple[str, str, str, str]]:
     ]
 
 
+def complete(begun: str) -> list[str]:
+    """What a spec that is being typed may go on to: methods, then their options, then the values of an option that has few."""
+    before, plus, piece = begun.rpartition("+")
+    name, colon, rest = piece.partition(":")
+    if not colon:
+        found = names()
+    elif name in names():
+        given, comma, item = rest.rpartition(",")
+        option, equals, _ = item.partition("=")
+        hints, known = _types(declaration(name).options), {other.partition("=")[0] for other in given.split(",")}
+        items = [f"{option}={value}" for value in _choices(hints.get(option))] if equals else [f"{name}=" for name in hints]
+        found = [f"{name}:{given}{comma}{item}" for item in items if item.partition("=")[0] not in known]
+    else:
+        found = []
+    return [text for text in (f"{before}{plus}{text}" for text in found) if text.startswith(begun)]
+
+
+def _choices(hint: Any) -> list[str]:
+    """The values of a type that has few."""
+    arguments = typing.get_args(hint)
+    if typing.get_origin(hint) is typing.Literal:
+        return list(map(str, arguments))
+    if hint is bool:
+        return ["true", "false"]
+    inner = [value for argument in arguments for value in _choices(argument)]
+    return [_nothing(hint), *inner] if inner and type(None) in arguments else []
+
+
 def _require_memory(method_spec: MethodSpec, dims: Dims) -> None:
     """Raises PositionError for options whose tables no machine would hold, before torch is asked for them."""
     count = declaration(method_spec.name).card.count(method_spec.options, dims)

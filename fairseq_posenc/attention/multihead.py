@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from ..core import AttentionContext
+from ..core.export import refuse_script
 from ..core.hooks import NEEDS_SCORES
 from ..ops.kernels.blocked_bias import BiasedAttention, lacks_fused_gradient, merged, plain_attention, prefer_blocked
 from ..ops.precision import at_least_float32
@@ -27,6 +28,8 @@ class Attention(nn.Module):
     Cost: no tensor larger than [B, H, T, S], and not even that one for long sentences, or while nothing but a
         bias is added to the scores, unless weights are asked for.
     """
+
+    __prepare_scriptable__ = refuse_script
 
     def __init__(
         self, embed_dim: int, num_heads: int, projections: frozenset[str], key_dim: int | None = None, dropout: float = 0.0

@@ -55,7 +55,7 @@ class PositionalAttention(Attention):
         query, key, value = (x.transpose(0, 1) for x in (query, key, value))  # [T, B, C] -> [B, T, C]
         state = None if incremental_state is None else self._state(incremental_state)
         side = SideInputs(side_inputs, self.positions.side_inputs)
-        ctx = self.positions.begin(self._context(query, key, key_padding_mask, state).replace(side=side), query.size(0))
+        ctx = self.positions.begin(self._context(query, key, key_padding_mask, state, side), query.size(0))
         mask = _with_mask(self.positions.mask(ctx), attn_mask, self.positions)
         out, weights = super().forward(self.positions, ctx, query, key, value, mask, need_weights)
         return out.transpose(0, 1), None if weights is None or not need_weights else weights.mean(1)
@@ -93,7 +93,9 @@ class PositionalAttention(Attention):
     def _state(self, incremental_state: dict) -> State:
         return State(incremental_state, f"{id(self)}.")
 
-    def _context(self, query: Tensor, key: Tensor, padding: Tensor | None, state: State | None) -> AttentionContext:
+    def _context(
+        self, query: Tensor, key: Tensor, padding: Tensor | None, state: State | None, side: SideInputs
+    ) -> AttentionContext:
         """Counts positions without padding; queries follow the steps that the state remembers."""
         dims, device, seen = self.positions.dims, query.device, 0
         if state is not None:
@@ -106,7 +108,7 @@ class PositionalAttention(Attention):
             keys = _pad_free(seen + query.size(1), padding, device)
             queries = Positions(keys.ids[:, seen:], None if keys.start is None else seen)
         return AttentionContext(
-            queries, keys, causal=dims.causal, cross=dims.cross, key_padding=padding, inputs=(query, key), state=state
+            queries, keys, causal=dims.causal, cross=dims.cross, key_padding=padding, inputs=(query, key), state=state, side=side
         )
 
 

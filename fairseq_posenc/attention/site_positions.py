@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core import AttentionContext, Dims, PositionError, PositionMethod, Positions, SideInput
+from ..core.export import refuse_script, refuse_trace
 from ..core.hooks import BEFORE_LAYERS
 from ..core.method import default_scale
 from ..core.side import declared_by
@@ -26,6 +27,8 @@ class SitePositions(nn.Module):
 
     Raises PositionError where two methods contradict each other.
     """
+
+    __prepare_scriptable__ = refuse_script
 
     def __init__(self, methods: list[PositionMethod], dims: Dims, site: str):
         super().__init__()
@@ -167,6 +170,7 @@ class SitePositions(nn.Module):
 
     def begin(self, ctx: AttentionContext, rows: int = 1) -> AttentionContext:
         """The context of one forward of this many sentences: lengths and side inputs checked, positions and noise drawn."""
+        refuse_trace()
         self.check_length(ctx)
         for method in self.methods:
             if method.card.side_inputs:

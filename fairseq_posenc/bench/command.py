@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from ..arguments import positive
+from ..completion import specs_and_architectures
 
 #: one method of each cost
 _QUICK_METHODS = ("sinusoidal", "t5", "rope", "shaw", "tupe_rel", "diet_abs")
@@ -26,7 +27,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "Measure the time and memory of methods as ratios to stock fairseq's Transformer; variants take turns in one process. "
         "An option with several values takes them with commas, --lengths 32,512, or with spaces."
     )
-    parser.add_argument("specs", nargs="*", metavar="SPEC", help="methods, or architectures posenc_NAME (default: all methods)")
+    parser.add_argument(
+        "specs", nargs="*", metavar="SPEC", help="methods, or architectures posenc_NAME (default: all methods)"
+    ).completer = specs_and_architectures
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--quick", action="store_true", help=f"about a minute: {', '.join(_QUICK_METHODS)}, one shape, tiny models")
     kind.add_argument(

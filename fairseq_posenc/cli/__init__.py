@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from typing import NoReturn
 
@@ -28,6 +29,7 @@ COMMANDS = {
     "average": ("checkpoints.average", "average the parameters of checkpoints"),
     "check": ("cli.check", "whether methods can be built, or whether a method of your own keeps the contract"),
     "new": ("cli.new", "write a method of your own and its oracle, to fill in"),
+    "completion": ("cli.completion", "let bash or zsh complete commands, options and specs"),
     "site": ("site.command", "build the documentation as a site"),
     "docs": ("cli.docs", "renew what is generated of the documentation"),
 }
@@ -42,7 +44,11 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs one command; wrong input is one line on standard error and exit code 2."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+    completing = "_ARGCOMPLETE" in os.environ  # a shell asks, by what posenc completion has told it
+    if completing:
+        arguments = os.environ["COMP_LINE"].split()[1:]
+    elif arguments is None:
+        arguments = sys.argv[1:]
     parser = _Parser(prog="posenc", description="Position methods for fairseq's Transformer.")
     parser.add_argument("--version", action="version", version=f"posenc {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -53,6 +59,10 @@ def main(arguments: list[str] | None = None) -> int:
             found = importlib.import_module(f"fairseq_posenc.{module}")
             found.configure(command)
             command.set_defaults(run=found.run)
+    if completing:
+        import argcomplete
+
+        argcomplete.autocomplete(parser)  # answers and ends the process
     try:
         args = parser.parse_args(arguments)
         return args.run(args) or 0

@@ -12,6 +12,7 @@ from pathlib import Path
 from .. import registry
 from ..architectures import PREFIX, SIZES, Architecture, architecture
 from ..arguments import positive
+from ..completion import specs_and_architectures
 from ..core import Dims, PositionError
 from ..data.side.files import KINDS
 from ..declarations import include
@@ -38,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help=f"a spec, for encoder and decoder; encoder=SPEC;cross=SPEC, for these sites; {PREFIX}NAME, an architecture, whose "
         f"method may have options; or {ALL}, the architectures of all methods; with {RANDOM} at its end, the same with random "
         "structure; or FILE.py, or a folder of files, with methods of your own",
-    )
+    ).completer = specs_and_architectures
     parser.add_argument("--contract", action="store_true", help="run the contract's checks on methods that are given by name")
     parser.add_argument("--size", choices=("tiny", "small", "base", "big"), default="base", help="(default: %(default)s)")
     parser.add_argument(

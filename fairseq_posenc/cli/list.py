@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from .. import catalog
-from ..arguments import positive
+from ..arguments import positive, print_json
 from ..core import SITES, Dims, PositionError
 
 _FLAGS = ("learnable", "recurring", "unbound")
@@ -22,10 +22,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(option, type=positive, default=default, help="for the number of parameters (default: %(default)s)")
     parser.add_argument(
         "--columns",
-        default=",".join(catalog.SHORT),
-        help="all, or a list such as %(default)s; columns: " + ", ".join(catalog.COLUMNS),
+        help=f"all, or a list (default: {','.join(catalog.SHORT)}; with --json, all); columns: {', '.join(catalog.COLUMNS)}",
     )
-    parser.add_argument("--format", default="simple", choices=("simple", "github", "latex", "tsv"))
+    forms = parser.add_mutually_exclusive_group()
+    forms.add_argument("--format", default="simple", choices=("simple", "github", "latex", "tsv"))
+    forms.add_argument("--json", action="store_true", help="print an array of one object a method")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -34,5 +35,10 @@ def run(args: argparse.Namespace) -> None:
     dims = Dims(args.embed_dim, args.heads, args.layers, args.max_positions, args.max_positions)
     flags = {flag: {"yes": True, "no": False}.get(getattr(args, flag)) for flag in _FLAGS}
     wanted = {"site": args.site, "reference": args.reference, "injection": args.injection, "evidence": args.evidence, **flags}
-    columns = catalog.COLUMNS if args.columns == "all" else tuple(args.columns.split(","))
-    print(catalog.table(dims, args.format, columns, **wanted))
+    chosen = args.columns or ("all" if args.json else ",".join(catalog.SHORT))
+    columns = catalog.COLUMNS if chosen == "all" else tuple(chosen.split(","))
+    found = catalog.rows(dims, columns, **wanted)
+    if args.json:
+        print_json(found)
+    else:
+        print(catalog.table(found, args.format))

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from ..arguments import not_negative, positive
+from ..completion import specs
 from ..core import SITES, PositionError
 
 #: positions beyond which a picture has no more to show
@@ -17,7 +18,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "Draws what positions do to attention where every position has the same content: scores, weights of methods with a "
         "kernel of their own, or for positions that join the words, how alike their vectors are."
     )
-    parser.add_argument("sources", nargs="*", metavar="SPEC|RUN", help="a spec, or a checkpoint of ours or its folder")
+    parser.add_argument(
+        "sources", nargs="*", metavar="SPEC|RUN", help="a spec, or a checkpoint of ours or its folder"
+    ).completer = specs
     parser.add_argument("--atlas", action="store_true", help="all methods side by side")
     parser.add_argument("--site", choices=SITES, help="(default: the first of the spec's authors; of a run, all)")
     parser.add_argument("--length", type=positive, default=32, help="number of positions (%(default)s)")

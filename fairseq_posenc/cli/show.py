@@ -5,14 +5,21 @@ from __future__ import annotations
 import argparse
 
 from .. import catalog, registry
+from ..arguments import print_json
+from ..completion import methods
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("names", nargs="+", metavar="NAME", help="a method of posenc list")
-    parser.add_argument("--bibtex", action="store_true", help="the citations alone")
+    parser.add_argument("names", nargs="+", metavar="NAME", help="a method of posenc list").completer = methods
+    forms = parser.add_mutually_exclusive_group()
+    forms.add_argument("--bibtex", action="store_true", help="the citations alone")
+    forms.add_argument("--json", action="store_true", help="print an array of one object a method")
 
 
 def run(args: argparse.Namespace) -> None:
     for name in args.names:
         registry.card(name)
-    print(catalog.cite(args.names) if args.bibtex else "\n".join(map(catalog.page, args.names)))
+    if args.json:
+        print_json([catalog.entry(name) for name in args.names])
+    else:
+        print(catalog.cite(args.names) if args.bibtex else "\n".join(map(catalog.page, args.names)))

@@ -8,7 +8,7 @@ import importlib
 
 from .card import SITES, MethodCard, Options, option
 from .dims import Dims
-from .errors import PositionError
+from .errors import PositionError, Refusal
 from .formula import shared_by_layers
 from .sentence import END_RELATION, FIRST_RELATION, UNKNOWN_RELATION, Sentence
 from .side import SideInput, SideInputs
@@ -27,6 +27,7 @@ __all__ = [
     "PositionError",
     "PositionMethod",
     "Positions",
+    "Refusal",
     "Sentence",
     "SideInput",
     "SideInputs",

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from .card import MethodCard, Options
 from .context import AttentionContext, Positions
 from .dims import Dims
+from .export import refuse_script
 from .formula import owners
 from .hooks import HOOKS
 from .sentence import Sentence
@@ -51,6 +52,7 @@ class PositionMethod(nn.Module):
     #: whether the method calls ctx.add_loss, so that training needs a criterion that reads it
     adds_losses: bool = False
 
+    __prepare_scriptable__ = refuse_script
     _overridden: ClassVar[frozenset[str]] = frozenset()
 
     def __init_subclass__(cls) -> None:

@@ -13,11 +13,10 @@ from fairseq.data import Dictionary
 from fairseq.sequence_generator import EnsembleModelWithAlignment
 from torch import Tensor
 
-from ..core import PositionError
+from ..core import PositionError, Refusal
 from ..files import read_text
 from ..messages import shorten
 from ..models.transformer.encoder import side_outputs
-from ..models.transformer.model import Refusal
 from ..ops.characters import printed_characters
 from ..spec import Spec, parse
 from .options import SOURCES, OutputLengthConfig

@@ -8,9 +8,9 @@ import torch
 from fairseq.iterative_refinement_generator import IterativeRefinementGenerator
 from torch import Tensor
 
+from ..core import Refusal
 from ..models.pnat.model import PNATModel
 from ..models.transformer.encoder import roll
-from ..models.transformer.model import Refusal
 
 
 class _WithReference:

@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..arguments import positive
+from ..arguments import positive, print_json
+from ..completion import specs
 from ..core import PositionError
 from ..files import replace_file
 from .chance import COMMITTED
@@ -19,11 +20,15 @@ if TYPE_CHECKING:
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = "All runs below a folder side by side: a table of scores on the screen, or a report in files."
     parser.add_argument("runs", type=Path, metavar="RUNS_DIR", help="where the runs are")
-    parser.add_argument("--methods", nargs="+", default=[], metavar="SPEC", help="rows that come first, run or not")
-    parser.add_argument("--full", action="store_true", help="also differences, cost of training, and BLEU by source length")
     parser.add_argument(
+        "--methods", nargs="+", default=[], metavar="SPEC", help="rows that come first, run or not"
+    ).completer = specs
+    parser.add_argument("--full", action="store_true", help="also differences, cost of training, and BLEU by source length")
+    forms = parser.add_mutually_exclusive_group()
+    forms.add_argument(
         "--output", type=Path, metavar="FOLDER", help="write all of it as Markdown, LaTeX, CSV and HTML, with plots"
     )
+    forms.add_argument("--json", action="store_true", help="print an object with the numbers that the screen would show")
     parser.add_argument("--published", type=Path, metavar="FILE", help="published figures to stand beside ours, a JSON file")
     parser.add_argument(
         "--chance", type=Path, default=COMMITTED, metavar="FOLDER",
@@ -31,14 +36,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--baseline", metavar="SPEC", help="the row that others are compared with (default: sinusoidal, else the first)"
-    )
+    ).completer = specs
     parser.add_argument("--test", default="bs", choices=TESTS, help="paired bootstrap or approximate randomization (%(default)s)")
     samples = ", ".join(f"{test} {number}" for test, number in SAMPLES.items())
     parser.add_argument("--samples", type=positive, default=0, help=f"its resamples or trials (default: sacreBLEU's, {samples})")
 
 
 def run(args: argparse.Namespace) -> int:
-    from . import screen, tables
+    from . import formats, screen, tables
     from .notes import notes
     from .published import read_published
     from .records import load, require_comparable
@@ -58,6 +63,9 @@ def run(args: argparse.Namespace) -> int:
     summary = summarise(records, args.methods, figures, args.baseline, compare, args.test, args.samples, args.chance)
     if args.output:
         print(f"{args.output}: {', '.join(write(summary, args.output))}")
+        return 0
+    if args.json:
+        print_json(formats.as_json(summary, notes(summary, full)))
         return 0
     shown = tables.all_tables if full else tables.compared_tables if compare else lambda summary: [tables.screen_table(summary)]
     print(screen.show(shown(summary), notes(summary, full), screen.terminal_width()), end="")

@@ -1,4 +1,4 @@
-"""A report as Markdown, LaTeX, HTML and CSV."""
+"""A report as Markdown, LaTeX, HTML, CSV and JSON."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 from ..scoring.sentences import METRICS
 from .rows import Row, Values
+from .significance import SAMPLES
 from .summary import Summary
 from .tables import NOT_RUN, Table
 
@@ -167,3 +168,53 @@ def _spread(key: str, values: Values | None) -> dict[str, Any]:
         return {f"{key}_mean": "", f"{key}_sd": "", f"{key}_n": 0}
     sd = "" if values.sd is None else round(values.sd, 4)
     return {f"{key}_mean": round(values.mean, 4), f"{key}_sd": sd, f"{key}_n": values.n}
+
+
+def as_json(summary: Summary, notes: Sequence[str]) -> dict[str, Any]:
+    """All numbers of a summary, unrounded; what it has not computed, or a run does not say, is None."""
+    compared = summary.baseline is not None
+    return {
+        "parts": summary.parts,
+        "baseline": summary.baseline,
+        "test": summary.test if compared else None,
+        "samples": (summary.samples or SAMPLES[summary.test]) if compared else None,
+        "rows": [_row_as_json(summary, row) for row in summary.rows],
+        "notes": list(notes),
+    }
+
+
+def _row_as_json(summary: Summary, row: Row) -> dict[str, Any]:
+    return {
+        "method": row.name,
+        "reconstruction": row.reconstruction,
+        "seeds": [run.seed for run in row.runs],
+        "scores": {part: {metric: _score_as_json(summary, row, part, metric) for metric in METRICS} for part in summary.parts},
+        "parameters": row.runs[0].parameters if row.runs else None,
+        "parameters_added": summary.added_parameters(row),
+        "tokens_per_second": _values_as_json(row.values(lambda run: run.tokens_per_second)),
+        "training_seconds": _values_as_json(row.values(lambda run: run.training_seconds)),
+        "peak_memory_gib": row.peak_memory,
+        "validation_loss": _values_as_json(row.final_loss),
+        "bleu_by_length": {
+            part: [
+                {"words": lengths.names[i], "sentences": lengths.sentences[i], "bleu": _values_as_json(lengths.rows[row.name][i])}
+                for i in lengths.shown
+            ]
+            for part, lengths in summary.lengths.items()
+        },
+    }
+
+
+def _score_as_json(summary: Summary, row: Row, part: str, metric: str) -> dict[str, Any] | None:
+    found = _values_as_json(row.score(part, metric))
+    if found is None:
+        return None
+    difference, published = summary.differences.get((row.name, part, metric)), summary.published
+    found["difference"] = {**_values_as_json(difference.values), "p": difference.p} if difference else None
+    if published and (published.part, published.metric) == (part, metric):
+        found["published"] = published.figures.get(row.name)
+    return found
+
+
+def _values_as_json(values: Values | None) -> dict[str, Any] | None:
+    return None if values is None else {"mean": values.mean, "sd": values.sd, "by_seed": values.by_seed}

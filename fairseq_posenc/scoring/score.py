@@ -13,12 +13,15 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..arguments import print_json
 from ..core import PositionError
 from ..files import read_text
 
 if TYPE_CHECKING:
     from .record import PartScores
 
+#: fields of a test part that are printed
+_SHOWN = frozenset({"sentences", "bleu", "bleu_signature", "chrf", "chrf_signature"})
 #: fields of a record that do not tell one training from another
 _MEASURED = frozenset({"parts", "tokens_per_second", "learning_curve", "training_seconds", "peak_memory", "device"})
 
@@ -52,12 +55,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--other-reference", action="store_true", help="score against another reference than the target of the prepared data"
     )
+    parser.add_argument("--json", action="store_true", help="print an array of one object a test part")
 
 
 def run(args: argparse.Namespace) -> int:
     references = _parts(args.parts, args.generated)
     measured = _measured(args.log or args.run_dir / "train.log")
     trainings: dict[Path, dict[str, Any]] = {}
+    scored: dict[str, PartScores] = {}
     for part, reference in references.items():
         output = args.run_dir / args.generated.replace("{part}", part)
         scores, named = score_part(output, reference, compare=not args.other_reference, tokenize=args.tokenize)
@@ -70,8 +75,12 @@ def run(args: argparse.Namespace) -> int:
         averaged = fields.pop("averaged")
         if averaged:
             scores["decoding"]["averaged_checkpoints"] = averaged
-        found = update(args.run_dir, {**fields, **measured}, part, scores)
-        print(f"{args.run_dir}: {part} BLEU {found.bleu:.2f}, chrF {found.chrf:.2f}, {found.sentences} sentences")
+        found = scored[part] = update(args.run_dir, {**fields, **measured}, part, scores)
+        if not args.json:
+            print(f"{args.run_dir}: {part} BLEU {found.bleu:.2f}, chrF {found.chrf:.2f}, {found.sentences} sentences")
+    if args.json:
+        run = {"run": str(args.run_dir)}
+        print_json([{**run, "part": part, **found.model_dump(include=_SHOWN)} for part, found in scored.items()])
     return 0
 
 
@@ -149,7 +158,7 @@ def measure(hypotheses: list[str], references: list[str], tokenize: str | None =
 
     scores: dict[str, Any] = {"sentences": len(references)}
     for name, metric in (("bleu", BLEU(tokenize=tokenize, force=tokenize == "none")), ("chrf", CHRF())):
-        scores[name] = round(metric.corpus_score(hypotheses, [references]).score, 2)
+        scores[name] = min(metric.corpus_score(hypotheses, [references]).score, 100.0)  # rounding may end just above
         scores[f"{name}_signature"] = str(metric.get_signature())
     return scores
 

@@ -79,7 +79,8 @@ def start(readme: str) -> str:
     entries = {
         "Methods": ["choose", "docs/methods"],
         "Compare": ["recipes/README", "results/README", "docs/claims"],
-        "Extend": ["docs/adding_a_method", "docs/architecture", "docs/checkpoints", "docs/api", "CONTRIBUTING", "CHANGELOG"],
+        "Use": ["docs/build_attention", "docs/checkpoints", "docs/command_line"],
+        "Extend": ["docs/adding_a_method", "docs/architecture", "docs/api", "CONTRIBUTING", "CHANGELOG"],
     }
     trees = [
         f"```{{toctree}}\n:hidden:\n:caption: {caption}\n\n" + "\n".join(pages) + "\n```" for caption, pages in entries.items()

@@ -11,8 +11,8 @@ from fairseq.tasks.translation import TranslationTask
 from fairseq.tasks.translation_lev import NOISE_CHOICES, TranslationLevenshteinConfig, TranslationLevenshteinTask
 
 from ..architectures import NAT_TASK
+from ..core import Refusal
 from ..generation.parallel import ParallelGenerator
-from ..models.transformer.model import Refusal
 
 
 @dataclass

@@ -12,12 +12,11 @@ from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig
 
 from ..architectures import TASK
-from ..core import PositionError, SideInput
+from ..core import PositionError, Refusal, SideInput
 from ..data.side.dataset import Maker, SideInputDataset
 from ..data.side.load import FileInputs
 from ..data.side.options import SideFileConfig
 from ..generation.options import OutputLengthConfig
-from ..models.transformer.model import Refusal
 from .lengths import OutputLengthTask
 
 

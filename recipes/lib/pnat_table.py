@@ -48,7 +48,7 @@ def main(out: str, *rows: str) -> None:
 def read(folder: Path) -> dict:
     """One row: scores, accuracies and speed, as far as they are there."""
     parts = scores(folder).parts
-    found = {column: parts[part].bleu for part, column in PARTS.items() if part in parts}
+    found = {column: round(parts[part].bleu, 2) for part, column in PARTS.items() if part in parts}
     for name, column in ACCURACIES.items():
         numbers = re.findall(rf"\| {name} ([\d.]+)", text_of(folder / "accuracy.out"))
         if numbers:

@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import json
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,26 @@ def test_list_shows_the_columns_that_are_asked_for(capsys):
     assert set(table(capsys.readouterr().out)[0]) == set(catalog.COLUMNS)
 
 
+def as_json(capsys, *arguments):
+    """The one JSON text that a command prints, and nothing beside it."""
+    assert main([*arguments, "--json"]) == 0
+    out, error = capsys.readouterr()
+    assert error == ""
+    return json.loads(out)
+
+
+def test_list_as_json_has_every_column_of_every_method(capsys):
+    found = as_json(capsys, "list")
+    assert [row["method"] for row in found] == posenc.names()
+    assert all(list(row) == list(catalog.COLUMNS) for row in found)
+    shaw, alibi = (next(row for row in found if row["method"] == name) for name in ("shaw", "alibi"))
+    assert shaw["number"] == 2 * 33 * 64 * 6 and shaw["learnable"] is True and alibi["learnable"] is False
+    assert shaw["sites"] == {"encoder": "authors", "decoder": "authors", "cross": "ours"}
+    assert next(row for row in found if row["method"] == "none")["survey"] is None
+    assert as_json(capsys, "list", "--columns", "method,number", "--reference", "none") == [{"method": "none", "number": 0}]
+    assert as_json(capsys, "list", "--reference", "none", "--learnable", "yes") == []
+
+
 @pytest.mark.parametrize(
     ("filters", "agrees"),
     [
@@ -76,6 +97,23 @@ def test_show_says_everything(capsys, name):
         assert wanted in page
     for label, text in catalog.describe(name).sections.items():
         assert f"- {label}: {text}" in page
+
+
+@pytest.mark.parametrize("name", ["shaw", "tpe", "tupe_abs", "rope_scaled"])
+def test_show_as_json_says_what_the_page_says(capsys, name):
+    (found,) = as_json(capsys, "show", name)
+    card, description = posenc.card(name), catalog.describe(name)
+    assert (found["method"], found["title"], found["summary"]) == (name, card.title, description.summary)
+    assert found["sections"] == dict(description.sections) and found["specs"] == dict(card.specs)
+    assert [tuple(option.values()) for option in found["options"]] == parsing.option_rows(name)
+    assert list(found["options"][0]) == ["option", "allowed", "default", "meaning"]
+    assert found["citations"] == list(card.citations) and found["bibtex"] == bibtex(card.citations)
+    assert [side["name"] for side in found["side_inputs"]] == [side.name for side in card.side_inputs]
+    assert found["extrapolation"] == card.extrapolation
+
+
+def test_show_as_json_is_an_array_in_the_order_asked_for(capsys):
+    assert [found["method"] for found in as_json(capsys, "show", "t5", "rope")] == ["t5", "rope"]
 
 
 def test_show_bibtex_has_each_citation_once(capsys):

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_posenc.core import AttentionContext, Positions
-from fairseq_posenc.models.transformer.model import Refusal
+from fairseq_posenc.core import AttentionContext, Positions, Refusal
 from fairseq_posenc.testing import checks_decoding
 from fairseq_posenc.testing.models import batch, build, close, differ, encode, logits, sentences
 from tests.contract.cases import SMALL, Case

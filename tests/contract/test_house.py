@@ -8,10 +8,9 @@ import torch
 
 from fairseq_posenc import spec as parsing
 from fairseq_posenc.attention.site_positions import SitePositions
-from fairseq_posenc.core import PositionError, SideInput
+from fairseq_posenc.core import PositionError, Refusal, SideInput
 from fairseq_posenc.core.side import declared_by
 from fairseq_posenc.criterions.cross_entropy import CrossEntropyWithLosses
-from fairseq_posenc.models.transformer.model import Refusal
 from fairseq_posenc.testing import checks_decoding
 from fairseq_posenc.testing.models import PAD, batch, build, build_for, close, differ, encode, logits, sentences
 from tests.contract import probes

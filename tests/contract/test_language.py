@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from fairseq_posenc import spec as parsing
-from fairseq_posenc.core import AttentionContext, Dims, PositionError, Positions
-from fairseq_posenc.models.transformer.model import Refusal
+from fairseq_posenc.core import AttentionContext, Dims, PositionError, Positions, Refusal
 from fairseq_posenc.testing.models import END, PAD, batch, build, close, differ, encode, logits
 
 #: the words that name languages in the dictionary of these models, and words that name none

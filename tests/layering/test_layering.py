@@ -19,7 +19,7 @@ FLOORS = [
     {"methods", "declarations", "bibliography"},
     {"registry"},
     {"spec", "architectures"},
-    {"attention", "catalog"},
+    {"attention", "catalog", "completion"},
     {"claims"},
     {"compat", "criterions"},
     {"models"},
@@ -47,9 +47,12 @@ FREE_OF_FAIRSEQ = {
     "attention",
     "catalog",
     "claims",
+    "completion",
 }
 #: rooms whose import brings no torch
-FREE_OF_TORCH = ["core", "declarations", "registry", "spec", "architectures", "catalog", "claims", "bibliography", "cli"]
+FREE_OF_TORCH = [
+    "core", "declarations", "registry", "spec", "architectures", "catalog", "claims", "completion", "bibliography", "cli",
+]  # fmt: skip
 
 
 def files() -> list[Path]:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import statistics
 
 import pytest
 from sacrebleu.metrics import BLEU, CHRF
@@ -80,6 +81,45 @@ def test_the_full_report(posenc, write):
     assert training["validation loss"] == "2.230 ± 0.014"
     assert tables["Training"][3][1:] == ["not run"] * 6
     assert "--paired-bs, 50 resamples, seed 12345" in out and "beam 4" in out and "device: CPU" in out
+
+
+def as_json(posenc, folder, *options):
+    """The one JSON text that the report prints, and nothing beside it."""
+    status, out, error = posenc("report", folder, "--json", *options)
+    assert status == 0 and not error
+    return json.loads(out)
+
+
+def test_the_report_as_json(posenc, write, tmp_path):
+    records = {(spec, seed): runs.run(spec, seed, rate) for spec, rate in (("none", 0.5), ("t5", 0.2)) for seed in (1, 2)}
+    (tmp_path / "published.json").write_text(json.dumps(PUBLISHED))
+    folder = write(*records.values())
+    options = ["--full", "--samples", 50, "--methods", "none", "t5", "rope", "--published", tmp_path / "published.json"]
+    found = as_json(posenc, folder, *options)
+    assert found["parts"] == ["test"] and found["baseline"] == "none" and (found["test"], found["samples"]) == ("bs", 50)
+    none, t5, rope = found["rows"]
+    assert [row["method"] for row in found["rows"]] == ["none", "t5", "rope"] and t5["seeds"] == [1, 2]
+    ours = {str(seed): records["t5", seed]["parts"]["test"]["bleu"] for seed in (1, 2)}  # with all digits
+    score = t5["scores"]["test"]["bleu"]
+    assert score["by_seed"] == ours and score["mean"] == statistics.fmean(ours.values()) and score["published"] == 36.3
+    assert score["sd"] == statistics.stdev(ours.values())
+    gains = {seed: value - none["scores"]["test"]["bleu"]["by_seed"][seed] for seed, value in ours.items()}
+    assert score["difference"]["by_seed"] == gains and score["difference"]["p"] == {"1": 1 / 51, "2": 1 / 51}
+    assert none["scores"]["test"]["bleu"]["difference"] is None
+    assert (t5["parameters"], t5["parameters_added"], t5["peak_memory_gib"]) == (1020, -20, 0.7)
+    assert t5["training_seconds"]["by_seed"] == {"1": 3725.0, "2": 3725.0}
+    assert t5["bleu_by_length"]["test"][0]["words"] == "1-9" and t5["bleu_by_length"]["test"][0]["bleu"] is None  # too few
+    assert rope["seeds"] == [] and rope["scores"]["test"]["bleu"] is None and rope["parameters"] is None
+    assert any("--paired-bs, 50 resamples" in note for note in found["notes"])
+
+
+def test_the_report_as_json_computes_no_more_than_that_on_the_screen(posenc, write):
+    folder = write(runs.run("none", rate=0.5), runs.run("t5", rate=0.2))
+    short = as_json(posenc, folder)
+    assert short["baseline"] is short["test"] is short["samples"] is None
+    assert short["rows"][1]["scores"]["test"]["chrf"]["difference"] is None and short["rows"][1]["bleu_by_length"] == {}
+    compared = as_json(posenc, folder, "--baseline", "t5", "--samples", 20)
+    assert compared["baseline"] == "t5" and compared["rows"][0]["scores"]["test"]["chrf"]["difference"]["mean"] < 0
 
 
 def test_few_sentences_of_a_length_get_no_bleu(posenc, write):

@@ -60,7 +60,7 @@ def test_score_json_says_what_was_measured_and_how(trained, capsys):
     record = json.loads((trained / "score.json").read_text())
     expected = sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES]).score, sacrebleu.corpus_chrf(HYPOTHESES, [REFERENCES]).score
     part = record["parts"]["test"]
-    assert (part["bleu"], part["chrf"]) == tuple(round(value, 2) for value in expected)
+    assert (part["bleu"], part["chrf"]) == expected
     assert "tok:13a" in part["bleu_signature"] and "nc:6" in part["chrf_signature"]
     assert part["sentences"] == 3 and part["decoding"] == {"beam": 4, "lenpen": 1.0, "post_process": "sentencepiece"}
     assert (record["parameters"], record["tokens_per_second"]) == (968704, 7000)  # the median, not the mean
@@ -80,11 +80,31 @@ def test_tokenised_text_is_counted_as_it_stands(trained):
     (trained / "test.out").write_text(generated(given, config=config(trained), targets=words))
     assert main(["score", str(trained), f"test={trained.parent / 'test.sov'}", "--tokenize", "none"]) == 0
     part = json.loads((trained / "score.json").read_text())["parts"]["test"]
-    assert part["bleu"] == round(sacrebleu.corpus_bleu(given, [words], tokenize="none").score, 2)
-    assert part["bleu"] != round(sacrebleu.corpus_bleu(given, [words]).score, 2) and "tok:none" in part["bleu_signature"]
+    assert part["bleu"] == sacrebleu.corpus_bleu(given, [words], tokenize="none").score
+    assert part["bleu"] != sacrebleu.corpus_bleu(given, [words]).score and "tok:none" in part["bleu_signature"]
     counted = SentenceStatistics.unpack(part["statistics"])
-    assert round(corpus_bleu(counted.bleu), 2) == part["bleu"]
+    assert corpus_bleu(counted.bleu) == pytest.approx(part["bleu"])
     assert sum(row[1] for row in counted.bleu) == sum(len(line.split()) for line in words)
+
+
+def test_what_it_prints_as_json(trained, capsys):
+    reference = trained.parent / "test.sov"
+    (trained / "long.out").write_text((trained / "test.out").read_text())
+    assert main(["score", str(trained), f"test={reference}", f"long={reference}", "--json"]) == 0
+    out, error = capsys.readouterr()
+    parts = json.loads((trained / "score.json").read_text())["parts"]
+    shown = ("sentences", "bleu", "bleu_signature", "chrf", "chrf_signature")
+    assert not error and json.loads(out) == [
+        {"run": str(trained), "part": part, **{key: parts[part][key] for key in shown}} for part in ("test", "long")
+    ]
+
+
+def test_perfect_translations_have_100_bleu(trained):
+    """sacreBLEU's sum of logarithms gives 100.00000000000004."""
+    run = config(trained)
+    (trained / "test.out").write_text(generated(REFERENCES, config=run))
+    assert main(["score", str(trained), f"test={trained.parent / 'test.sov'}"]) == 0
+    assert json.loads((trained / "score.json").read_text())["parts"]["test"]["bleu"] == 100
 
 
 def test_a_second_part_joins_the_first_and_another_training_replaces_it(trained):

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from ...architectures import COMPLEX_MODEL
 from ...attention.site_positions import SitePositions
-from ...core import PositionError
+from ...core import PositionError, Refusal
 from ...core.hooks import BEFORE_LAYERS
 from ..transformer.decoder import Decoder
 from ..transformer.encoder import Encoder
-from ..transformer.model import PositionTransformer, Refusal
+from ..transformer.model import PositionTransformer
 from ..transformer.stack import Stack
 from .layers import ComplexDecoderLayer, ComplexEncoderLayer, ComplexNorm
 

@@ -14,9 +14,10 @@ from torch import Tensor, nn
 
 from ...architectures import NAT_TASK, PNAT
 from ...attention.site_positions import SitePositions
+from ...core import Refusal
 from ...criterions import NAT_CRITERION
 from ...spec import Spec, build, parse
-from ..transformer.model import PositionTransformer, Refusal, dims_at, site_positions
+from ..transformer.model import PositionTransformer, dims_at, site_positions
 from .bridge import BRIDGES
 from .decoder import ParallelDecoder
 from .predictor import Reader

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ...architectures import MODEL, TASK
 from ...attention.site_positions import SitePositions
-from ...core import Dims, PositionError, PositionMethod
+from ...core import Dims, PositionError, PositionMethod, Refusal
 from ...core.side import declared_by
 from ...criterions import CRITERION
 from ...spec import Spec, build, parse
@@ -48,13 +48,6 @@ _REFUSED = {
 }
 
 _MOST_LAYERS = 1000
-
-
-class Refusal(SystemExit):
-    """One clear line on standard error and a non-zero exit, also where fairseq would wrap an exception in another."""
-
-    def __init__(self, message: object):
-        super().__init__(f"fairseq_posenc: {message}")
 
 
 @register_model(MODEL)
@@ -166,6 +159,11 @@ class PositionTransformer(TransformerModel):
         super().__init__(args, encoder, decoder)
         encoder.side_inputs = declared_by([method.card for method in self.position_methods])
         encoder.max_source_positions = min(encoder.max_source_positions, decoder.cross_position.key_limit)
+
+    def get_normalized_probs(self, net_output: tuple, log_probs: bool, sample: dict | None = None) -> Tensor:
+        """Probabilities of the words, or their logarithms."""
+        # fairseq marks its own for TorchScript, and torch.jit.trace would stumble over that mark before it could be refused
+        return self.get_normalized_probs_scriptable(net_output, log_probs, sample)
 
     @property
     def position_methods(self) -> list[PositionMethod]:

@@ -10,9 +10,8 @@ import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY
 
 from fairseq_posenc.core import Options as Base
-from fairseq_posenc.core import PositionMethod, SideInput, option
+from fairseq_posenc.core import PositionMethod, Refusal, SideInput, option
 from fairseq_posenc.data.side.binarise import binarise
-from fairseq_posenc.models.transformer.model import Refusal
 from fairseq_posenc.tasks.translation import PositionTranslation, PositionTranslationConfig
 from tests.contract.broken import card
 from tests.contract.cases import registered

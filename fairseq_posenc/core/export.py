@@ -1,0 +1,23 @@
+"""TorchScript and ONNX, which no module with positions can become."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import torch
+
+from .errors import Refusal
+
+
+def refuse_script(module: Any = None) -> NoReturn:
+    """Ends torch.jit.script; as `__prepare_scriptable__` of a module it is called before torch reads any code."""
+    raise Refusal(
+        "a module with positions cannot become TorchScript or ONNX, since Python chooses its hooks at every call; "
+        "run it in Python, with torch.compile where speed matters"
+    )
+
+
+def refuse_trace() -> None:
+    """Ends torch.jit.trace and torch.onnx.export, whose graph would keep the positions of the one example."""
+    if torch.jit.is_tracing() or (torch.compiler.is_compiling() and torch.onnx.is_in_onnx_export()):
+        refuse_script()

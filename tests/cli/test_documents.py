@@ -1,0 +1,55 @@
+"""What the documents show runs as it is printed."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from fairseq_posenc import catalog, registry
+from fairseq_posenc.cli import main
+
+ROOT = Path(__file__).parents[2]
+
+
+def python_of(document: str) -> list[str]:
+    """Its blocks of Python, in their order."""
+    return re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / document).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_positions_in_a_transformer_of_ones_own(capsys):
+    """In one process, as a reader pastes one block behind the other."""
+    blocks, names = python_of("build_attention.md"), {"__name__": "document"}
+    assert len(blocks) == 5
+    for block in blocks:
+        exec(block, names)
+    assert all(p.grad is not None for p in names["model"].parameters())
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("fairseq_posenc: a module with positions cannot become TorchScript or ONNX")
+
+
+def test_the_fields_of_the_json_are_documented(capsys):
+    text = (ROOT / "docs" / "command_line.md").read_text(encoding="utf-8")
+    sections = {name: body for name, body in re.findall(r"^`posenc (\w+) .*?--json`: (.*?)(?=^`posenc|^## )", text, re.M | re.S)}
+    assert set(sections) == {"list", "show", "score", "report"}
+    assert set(catalog.COLUMNS) <= set(re.findall(r"`(\w+)`", sections["list"]))
+    assert main(["show", "shaw", "--json"]) == 0
+    (shown,) = json.loads(capsys.readouterr().out)
+    assert set(shown) - set(catalog.COLUMNS) <= set(re.findall(r"`(\w+)`", sections["show"]))
+
+
+def test_the_example_of_the_json_runs_as_printed(tmp_path):
+    (tmp_path / "posenc").write_text(f"#!{sys.executable}\nimport sys\nfrom fairseq_posenc.cli import main\nsys.exit(main())\n")
+    (tmp_path / "posenc").chmod(0o755)
+    text = (ROOT / "docs" / "command_line.md").read_text(encoding="utf-8")
+    example = textwrap.dedent(re.search(r"^(    posenc list --learnable.*?\n)\n", text, re.M | re.S)[1])
+    environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(["bash", "-c", example], env=environment, capture_output=True, text=True)
+    found = [line.split()[0] for line in done.stdout.splitlines()]
+    cards = map(registry.card, registry.names())
+    assert set(found) == {card.name for card in cards if card.learnable and card.unbound}, done.stderr

@@ -1,0 +1,99 @@
+"""torch.compile: what is compiled gives what it gave before, for every method; and every kind of hook trains."""
+
+import pytest
+import torch
+
+import fairseq_posenc as posenc
+from fairseq_posenc import registry
+from fairseq_posenc.core.hooks import HOOKS, OUTSIDE_ATTENTION
+from fairseq_posenc.testing import models
+from fairseq_posenc.testing.cases import Case
+
+#: methods that compile for evaluation alone, and why they do not train
+EVALUATED_ALONE = {
+    "huang3": "torch cannot reorder the memory that the blocks of its own backward pass share",
+    "cable": "torch takes the gradient of its sums for one of other strides",
+}
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    """Nothing that another test compiled."""
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def attention(spec, site="encoder"):
+    """One whose learned positions are not at their start values."""
+    torch.manual_seed(1)
+    found = posenc.build_attention(spec, 16, 4, site=site, max_positions=32)
+    with torch.no_grad():
+        for parameter in found.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.3)
+    return found
+
+
+def test_an_attention_is_one_graph():
+    module = attention("rope+t5", "decoder").eval()
+    x = torch.randn(9, 2, 16)
+    compiled = torch.compile(module, backend="eager", fullgraph=True)
+    models.close(compiled(x, x, x, need_weights=False)[0], module(x, x, x, need_weights=False)[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", registry.names())
+def test_a_compiled_model_gives_the_same(name):
+    """Everything of a model around the method too; a step that torch cannot compile runs in Python."""
+    model = models.build_for(Case(name, registry.card(name).all_sites[0]), encoder_layers=1, decoder_layers=1)
+    source, target = models.batch(models.sentences(1, 7, 5), "left"), models.batch(models.sentences(2, 6, 6))
+    given = (source, None, target), {"side_inputs": models.side_inputs(model, source)}
+    torch.manual_seed(3)  # of methods that draw positions
+    expected = model(*given[0], **given[1])[0]
+    torch.manual_seed(3)
+    models.close(torch.compile(model, backend="eager")(*given[0], **given[1])[0], expected)
+
+
+def _trained() -> dict[str, str]:
+    """For every hook that an attention calls, the first method that an attention alone can serve."""
+    found: dict[str, str] = {}
+    for name in registry.names():
+        cls, card = registry.method_class(name), registry.card(name)
+        hooks = cls._overridden
+        if not hooks & OUTSIDE_ATTENTION and not card.side_inputs and name not in EVALUATED_ALONE:
+            for hook in hooks:
+                found.setdefault(hook, name)
+    return {hook: found[hook] for hook in HOOKS if hook in found}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(set(_trained().values())))
+def test_a_compiled_attention_trains_the_same(name):
+    module = attention(name, registry.card(name).all_sites[0])
+    x, padding = torch.randn(9, 2, 16), torch.zeros(2, 9, dtype=torch.bool)
+    padding[1, 7:] = True
+
+    def trained(call):
+        module.zero_grad()
+        torch.manual_seed(3)
+        out = call(x, x, x, key_padding_mask=padding, need_weights=False)[0]
+        out.square().sum().backward()
+        return [out.detach(), *(p.grad.clone() for p in module.parameters() if p.grad is not None)]
+
+    models.close(trained(torch.compile(module, backend="aot_eager")), trained(module), 1e-4)
+
+
+def test_every_hook_of_an_attention_is_trained():
+    """But those that change positions or prepare what layers share: the methods of both enter outside of an attention too."""
+    assert set(HOOKS) - OUTSIDE_ATTENTION - set(_trained()) == {"positions", "prepare"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EVALUATED_ALONE)
+def test_what_does_not_train_is_listed(name):
+    """Take it off the list when torch, or the method, has learned it."""
+    module, x = attention(name), torch.randn(9, 2, 16)
+    padding = torch.zeros(2, 9, dtype=torch.bool)
+    padding[1, 7:] = True
+    with pytest.raises(Exception, match="view"):
+        torch.compile(module, backend="aot_eager")(x, x, x, padding, need_weights=False)[0].square().sum().backward()
