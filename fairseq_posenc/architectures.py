@@ -68,6 +68,11 @@ def _beside_methods(size: Size) -> Iterator[tuple[str, Architecture]]:
     yield PNAT, Architecture(pnat, size, model=PNAT, options={"length_loss_weight": 0.1})
 
 
+def beside_methods() -> list[str]:
+    """The names of the architectures that are more than a method, without a size."""
+    return [name for name, _ in _beside_methods(SIZES[""])]
+
+
 def architectures() -> Iterator[tuple[str, Architecture]]:
     """Every architecture with its name."""
     for suffix, size in SIZES.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from .. import catalog
+from ..architectures import beside_methods
 from ..arguments import positive, print_json
 from ..core import SITES, Dims, PositionError
 
@@ -42,3 +43,5 @@ def run(args: argparse.Namespace) -> None:
         print_json(found)
     else:
         print(catalog.table(found, args.format))
+        if args.format == "simple" and not any(value is not None for value in wanted.values()):
+            print("\nArchitectures that are more than a method:", *beside_methods(), sep="\n  ")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 
 from .. import catalog, registry
+from ..architectures import PREFIX, beside_methods
 from ..arguments import print_json
 from ..completion import methods
+from ..core import PositionError
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -18,6 +20,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     for name in args.names:
+        architecture = PREFIX + name.removeprefix(PREFIX)
+        if architecture in beside_methods():
+            raise PositionError(f"{name} is an architecture, more than a method; for fairseq-train: --arch {architecture}")
         registry.card(name)
     if args.json:
         print_json([catalog.entry(name) for name in args.names])

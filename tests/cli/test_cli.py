@@ -177,6 +177,17 @@ def test_numbers_are_written_in_decimal_digits(action):
             action.type(text)
 
 
+def test_architectures_that_are_more_than_a_method_are_named(capsys):
+    assert main(["list"]) == 0
+    assert "  posenc_pnat\n" in capsys.readouterr().out
+    assert main(["list", "--site", "cross"]) == 0
+    assert "posenc_pnat" not in capsys.readouterr().out
+    for name in ("pnat", "posenc_pnat"):
+        assert main(["show", name]) == 2
+        error = capsys.readouterr().err
+        assert error.startswith(f"posenc: {name} is an architecture") and error.endswith("--arch posenc_pnat\n")
+
+
 def test_docs_are_those_of_the_code(tmp_path):
     """Renew with: posenc docs ."""
     catalog.write_docs(tmp_path / "methods.md")
