@@ -194,8 +194,10 @@ def test_killed_while_it_makes_trees_it_makes_them_the_same(tmp_path):
 
 
 @pytest.mark.slow
-def test_analyses_of_its_runs_are_killed_in_every_stage(uninterrupted, tmp_path):
-    recipe = Process(ANALYSES, tmp_path / "out", RUNS=str(uninterrupted[0].out), UPDATES="2")
+def test_analyses_of_its_runs_are_killed_in_every_stage(tmp_path):
+    runs = quickstart(tmp_path / "runs", METHODS="sinusoidal", UPDATES="2")
+    runs.run()
+    recipe = Process(ANALYSES, tmp_path / "out", RUNS=str(runs.out), UPDATES="2")
     recipe.kill_in_every_stage()
     recipe.run()
     assert {path.stem for path in recipe.out.glob("*.csv")} >= {"vectors", "identical", "sinusoids", "lengths", "moved"}
