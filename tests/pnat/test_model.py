@@ -9,8 +9,9 @@ from fairseq.models.nat.nonautoregressive_transformer import base_architecture
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from fairseq_posenc.core import PositionError, Refusal
+from fairseq_posenc.models.pnat.model import PNATModel
 from fairseq_posenc.models.pnat.search import inner_words, moved
-from tests.pnat.models import EOS, PAD, PREDICTORS, WORDS, batch, build, lengths_of, run, sentences, task
+from tests.pnat.models import EOS, PAD, PREDICTORS, WORDS, arguments, batch, build, lengths_of, run, sentences, task
 
 SOURCES, TARGETS = (9, 1, 6, 0, 3), (7, 4, 6, 2, 11)
 
@@ -235,6 +236,13 @@ def test_lengths_stay_within_the_positions():
 
 
 # --- refusals ---
+
+
+def test_a_checkpoint_older_than_an_option_has_its_default():
+    args = arguments()
+    del args.search_score
+    model = PNATModel.build_model(args, task())
+    assert model.decoder.search_score == "cosine"
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,9 @@ class PNATModel(PositionTransformer):
 
     @classmethod
     def build_model(cls, args: argparse.Namespace, task: Any) -> PNATModel:
+        options = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
+        cls.add_args(options)
+        options.parse_args([], args)  # a checkpoint may be older than an option, which then has its default
         _refuse_task(args, task)
         _refuse_options(args)
         return super().build_model(args, task)
