@@ -11,8 +11,8 @@ import pytest
 from tests.recipes.captions import PARTS, of, value, write_corpus
 from tests.recipes.process import ROOT, Process, environment
 
-FOLDER = ROOT / "recipes" / "studies" / "transformer_tiny"
-RECIPE = FOLDER / "run"
+RECIPE = ROOT / "recipes" / "studies" / "transformer_tiny" / "run"
+FOLDER = RECIPE.parent
 TESTS = ["test_2016_flickr", "test_2017_flickr", "test_2017_mscoco"]
 MICRO = {
     "METHODS": "sinusoidal", "WORDS": "0", "MERGES": "40", "UPDATES": "40", "PATIENCE": "3", "AVERAGE": "2",
@@ -139,7 +139,7 @@ def test_text_of_another_length_is_refused(corpus, tmp_path):
 
 
 @pytest.mark.slow
-def test_it_stops_early_and_when_killed_meanwhile_at_the_same_update(corpus, tmp_path):
+def test_it_stops_early_and_when_killed_in_every_stage_at_the_same_update(corpus, tmp_path):
     recipe = Process(RECIPE, tmp_path / "out", **{**MICRO, "DATA_FROM": str(corpus)})
     printed = recipe.run()
     (record,) = recipe.scores().values()
@@ -149,13 +149,7 @@ def test_it_stops_early_and_when_killed_meanwhile_at_the_same_update(corpus, tmp
     assert "published test_2016_flickr BLEU" in printed and "until 3 validations without a smaller loss" in printed
 
     other = Process(RECIPE, tmp_path / "other", **{**MICRO, "DATA_FROM": str(corpus)})
-    log = other.out / "sinusoidal" / "seed1" / "train.log"
-    other.start()
-    last_epoch = max(
-        int(number) for number in re.findall(r"end of epoch (\d+)", (recipe.out / log.relative_to(other.out)).read_text())
-    )
-    other.wait_until(lambda: log.exists() and f"Saved checkpoint {log.parent}/checkpoint{last_epoch - 1}.pt" in log.read_text())
-    other.kill()
+    other.kill_in_every_stage()
     other.run()
     (again,) = other.scores().values()
     assert again["updates"] == record["updates"] and again["parts"] == record["parts"]
