@@ -4,6 +4,7 @@ import csv
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -102,6 +103,16 @@ def test_an_output_of_other_sources_is_refused(tmp_path, text):
 
 def test_the_table_needs_scores(tmp_path):
     assert "score.json is missing; the stage score makes it" in helper("pnat_table.py", tmp_path, "nat", status=1)
+
+
+def test_the_committed_table_is_that_of_its_scores(tmp_path):
+    committed = ROOT / "results" / "pnat" / "language"
+    shutil.copytree(committed, tmp_path / "out")
+    for name in ("table.md", "table.csv"):
+        (tmp_path / "out" / name).unlink()
+    helper("pnat_table.py", tmp_path / "out", "nat", "pnat")
+    for name in ("table.md", "table.csv"):
+        assert (tmp_path / "out" / name).read_text() == (committed / name).read_text()
 
 
 @pytest.mark.slow
