@@ -38,7 +38,7 @@ def main(out: str, *rows: str) -> None:
     cells = [[row.get(column) for column in columns] for row in table]
     text = tabulate(cells, columns, tablefmt="github", missingval="")
     teacher = scores(folders["teacher"])
-    first = f"{teacher.parts['test'].sentences} test sentences, seed {teacher.seed}."
+    first = f"# PNAT and its teacher\n\n{teacher.parts['test'].sentences} test sentences, seed {teacher.seed}."
     (Path(out) / "table.md").write_text(f"{first}\n\n{text}\n", encoding="utf-8")
     with (Path(out) / "table.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([columns, *cells])
