@@ -17,6 +17,16 @@ def read_number(text: str, kind: type = int) -> int | float:
     return kind(text)
 
 
+def integer(text: str) -> int:
+    """Of options of fairseq-train, whose limits the models check."""
+    return read_number(text)
+
+
+def number(text: str) -> float:
+    """The same with a decimal point."""
+    return read_number(text, float)
+
+
 def positive(text: str) -> int:
     """Of options that count something."""
     return _at_least(1, text, "a positive whole number")
@@ -29,12 +39,12 @@ def not_negative(text: str) -> int:
 
 def _at_least(least: int, text: str, what: str) -> int:
     try:
-        number = read_number(text)
+        read = read_number(text)
     except ValueError:
-        number = least - 1
-    if number < least:
+        read = least - 1
+    if read < least:
         raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
-    return number
+    return read
 
 
 def print_json(value: Any) -> None:

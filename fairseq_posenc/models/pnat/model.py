@@ -13,6 +13,7 @@ from fairseq.tasks.translation_lev import TranslationLevenshteinTask
 from torch import Tensor, nn
 
 from ...architectures import NAT_TASK, PNAT
+from ...arguments import integer, number
 from ...attention.site_positions import SitePositions
 from ...core import Refusal
 from ...criterions import NAT_CRITERION
@@ -60,19 +61,19 @@ class PNATModel(PositionTransformer):
             help="non-autoregressive matching, autoregressive pointer, or relative classes (default: %(default)s)")  # fmt: skip
         add("--position-matching", choices=sorted(MATCHINGS), default="greedy",
             help="how the predictor `matching` makes a permutation (default: %(default)s)")  # fmt: skip
-        add("--predicted-positions", type=float, default=0.0, metavar="SHARE",
+        add("--predicted-positions", type=number, default=0.0, metavar="SHARE",
             help="share of training sentences whose inputs stand at predicted positions and not at searched ones "
             "(default: %(default)s)")  # fmt: skip
-        add("--relative-classes", type=int, default=4, metavar="K",
+        add("--relative-classes", type=integer, default=4, metavar="K",
             help="classes of the predictor `relative`, in each direction (default: %(default)s)")  # fmt: skip
-        add("--predictor-layers", type=int, default=2, metavar="N", help="layers of the predictor (default: %(default)s)")
+        add("--predictor-layers", type=integer, default=2, metavar="N", help="layers of the predictor (default: %(default)s)")
         add("--predictor-position", default="sinusoidal", metavar="SPEC",
             help="positions of the predictor's inputs, in the order of the source (default: %(default)s)")  # fmt: skip
         for loss, weight, what in (
             ("word", 1.0, "of the words"), ("position", 1.0, "of the predicted positions"),
             ("search", 0.0, "of the search: its cosines agree with its result; its words are those of the target"),
         ):  # fmt: skip
-            add(f"--{loss}-loss-weight", type=float, default=weight, metavar="W",
+            add(f"--{loss}-loss-weight", type=number, default=weight, metavar="W",
                 help=f"weight of the loss {what} (default: %(default)s)")  # fmt: skip
 
     @classmethod

@@ -14,6 +14,7 @@ from fairseq.models.transformer import TransformerConfig, TransformerModel
 from torch import Tensor, nn
 
 from ...architectures import MODEL, TASK
+from ...arguments import integer, number
 from ...attention.site_positions import SitePositions
 from ...core import Dims, PositionError, PositionMethod, Refusal
 from ...core.side import declared_by
@@ -81,7 +82,7 @@ class PositionTransformer(TransformerModel):
                 f"--tie-{side}-layers", action="store_true", help=f"all {side} layers are one, as in Universal Transformers"
             )
             parser.add_argument(
-                f"--{side}-ffn-kernel", type=int, metavar="K",
+                f"--{side}-ffn-kernel", type=integer, metavar="K",
                 help=f"positions that the feed-forward networks of the {side} see (default: 1, a linear layer)",
             )  # fmt: skip
             parser.add_argument(
@@ -93,24 +94,24 @@ class PositionTransformer(TransformerModel):
                 "the states of words that have halted continue, or are copied (default: all words run all steps)",
             )  # fmt: skip
         parser.add_argument(
-            "--halting-epsilon", type=float, metavar="E",
+            "--halting-epsilon", type=number, metavar="E",
             help="words halt when their halting probabilities exceed 1 - E (default: 0.01)",
         )  # fmt: skip
         parser.add_argument(
-            "--ponder-weight", type=float, metavar="W",
+            "--ponder-weight", type=number, metavar="W",
             help="factor of the ponder cost, steps and remainder of every word, in the training loss (default: 0.01)",
         )  # fmt: skip
         parser.add_argument(
-            "--encoder-shuffle-words", type=float, metavar="P",
+            "--encoder-shuffle-words", type=number, metavar="P",
             help="probability with which training shuffles the words of a source sentence (default: 0)",
         )  # fmt: skip
         parser.add_argument(
-            "--encoder-drop-residual", type=int, metavar="LAYER",
+            "--encoder-drop-residual", type=integer, metavar="LAYER",
             help="encoder layer, from 0, whose self-attention has no residual connection (default: none)",
         )  # fmt: skip
 
         parser.add_argument(
-            "--length-loss-weight", type=float, metavar="W",
+            "--length-loss-weight", type=number, metavar="W",
             help="build a predictor of the output's length on the encoder, whose loss is added with this weight (default: none)",
         )  # fmt: skip
         parser.add_argument(
