@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Callable, Literal, Optional
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ..core import AttentionContext, Positions
@@ -33,6 +34,18 @@ def key_products(k: Tensor, ctx: AttentionContext, vectors: Vectors, limit: int 
     return _products(k, ctx.keys, ctx.queries, lambda distance: vectors(-distance), limit, needed).transpose(-1, -2)
 
 
+def sum_products(q: Tensor, k: Tensor, ctx: AttentionContext, vectors: Vectors, limit: int | None = None) -> Tensor:
+    """(q_t + k_s) . r[s - t]: [B, H, T, D] and [B, H, S, D] -> [B, H, T, S]; the sum of the two above, of one table."""
+    queries, keys = ctx.queries, ctx.keys
+    counted = queries.start is not None and keys.start is not None
+    if counted and not (limit is not None and _few_vectors(queries, keys, limit)):
+        table = vectors(_occurring(queries, keys, limit, None)[0]).to(q.dtype)
+        if len(table) == 1 and _is_short((*q.shape[:3], k.size(2)), table):
+            _, pairs = _by_pair(table, keys)
+            return torch.einsum("bhtd,tsd->bhts", q, pairs) + torch.einsum("bhsd,tsd->bhts", k, pairs)
+    return query_products(q, ctx, vectors, limit) + key_products(k, ctx, vectors, limit)
+
+
 def value_products(weights: Tensor, ctx: AttentionContext, vectors: Vectors, limit: int) -> Tensor:
     """sum_s w_ts r[s - t]: attention weights [B, H, T, S] -> [B, H, T, D]; `vectors` and `limit` as in `query_products`."""
     if _few_vectors(ctx.queries, ctx.keys, limit):
@@ -41,7 +54,8 @@ def value_products(weights: Tensor, ctx: AttentionContext, vectors: Vectors, lim
     along, layout = _occurring(ctx.queries, ctx.keys, limit, "before" if ctx.causal else None)
     table = vectors(along).to(weights.dtype)
     if _is_short(weights.shape, table):
-        return torch.einsum("bhts,gdts->bhtd" if len(table) == 1 else "bhts,hdts->bhtd", weights, _by_pair(table, ctx.keys))
+        one, pairs = _by_pair(table, ctx.keys)
+        return torch.einsum("bhts,tsd->bhtd" if one else "bhts,hdts->bhtd", weights, pairs)
     return DistanceSums.apply(weights, table, layout)
 
 
@@ -56,7 +70,8 @@ def _products(x: Tensor, rows: Positions, columns: Positions, vectors: Vectors, 
     along, layout = _occurring(rows, columns, limit, needed)
     table, shape = vectors(along).to(x.dtype), (*x.shape[:3], columns.ids.size(1))
     if _is_short(shape, table):
-        return torch.einsum("bhtd,gdts->bhts" if len(table) == 1 else "bhtd,hdts->bhts", x, _by_pair(table, columns))
+        one, pairs = _by_pair(table, columns)
+        return torch.einsum("bhtd,tsd->bhts" if one else "bhtd,hdts->bhts", x, pairs)
     return DistanceScores.apply(x, table, shape[3], layout)
 
 
@@ -66,9 +81,13 @@ def _is_short(shape: tuple[int, ...], table: Tensor) -> bool:
     return columns <= _SHORT and batch * heads // len(table) >= 2 * columns
 
 
-def _by_pair(table: Tensor, columns: Positions) -> Tensor:
-    """[H or 1, T + S - 1, D] by ascending distance -> [H or 1, D, T, S]."""
-    return toeplitz(table.transpose(-1, -2), columns.ids.size(1))
+def _by_pair(table: Tensor, columns: Positions) -> tuple[bool, Tensor]:
+    """[1, T + S - 1, D] by ascending distance -> True, [T, S, D]; [H, T + S - 1, D] -> False, [H, D, T, S]."""
+    width = columns.ids.size(1)
+    if len(table) > 1:
+        return False, toeplitz(table.transpose(-1, -2), width)
+    index = toeplitz(torch.arange(table.size(1), device=table.device), width)  # [T, S]
+    return True, F.embedding(index, table[0])  # whose gradient is one kernel
 
 
 def _few_vectors(rows: Positions, columns: Positions, limit: int) -> bool:

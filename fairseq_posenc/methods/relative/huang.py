@@ -12,7 +12,7 @@ from ...core import AttentionContext, Dims, MethodCard, Options, PositionMethod,
 from ...ops.distances import by_distance, from_table, require_integer, table_row
 from ...ops.kernels.clipped_distances import clipped_columns
 from ...ops.precision import at_least_float32
-from ...ops.relative import key_products, query_products
+from ...ops.relative import key_products, query_products, sum_products
 
 
 @dataclass(frozen=True)
@@ -255,6 +255,6 @@ class Huang4(PositionMethod):
         table, scale = self.of_layer(self.table, ctx), ctx.scale  # [H or 1, 2 * reach + 1, D]
 
         def vectors(delta: Tensor) -> Tensor:
-            return table[:, table_row(delta, self.reach)] * scale
+            return table.index_select(1, table_row(delta, self.reach)) * scale
 
-        return query_products(q, ctx, vectors, self.reach) + key_products(k, ctx, vectors, self.reach)
+        return sum_products(q, k, ctx, vectors, self.reach)

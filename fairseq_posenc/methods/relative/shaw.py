@@ -81,7 +81,7 @@ class Shaw(PositionMethod):
         return value_products(probs, ctx, lambda delta: self._vectors(table, delta), self.options.max_distance)
 
     def _vectors(self, table: Tensor, delta: Tensor) -> Tensor:
-        return table[:, table_row(delta, self.options.max_distance)]
+        return table.index_select(1, table_row(delta, self.options.max_distance))
 
 
 class ShawAbsolute(PositionMethod):
