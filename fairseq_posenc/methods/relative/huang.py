@@ -12,7 +12,7 @@ from ...core import AttentionContext, Dims, MethodCard, Options, PositionMethod,
 from ...ops.distances import by_distance, from_table, require_integer, table_row
 from ...ops.kernels.clipped_distances import clipped_columns
 from ...ops.precision import at_least_float32
-from ...ops.relative import key_products, query_products, sum_products
+from ...ops.relative import sum_products
 
 
 @dataclass(frozen=True)
