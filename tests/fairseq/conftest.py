@@ -1,17 +1,17 @@
 """Real fairseq commands on a tiny language pair: the target is the source backwards."""
 
+import contextlib
 import dataclasses
-import json
 import os
 import random
 import re
 import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 import torch
+
+from tests import forked
 
 HERE = Path(__file__).parent
 USER_DIR = HERE.parents[1] / "fairseq_posenc"
@@ -54,15 +54,12 @@ class Result:
 
 @dataclasses.dataclass(frozen=True)
 class Running:
+    process: subprocess.Popen
     folder: Path
 
     def finish(self, seconds: float = 180) -> Result:
         """Waits, for at most this long."""
-        end = time.monotonic() + seconds
-        while not (self.folder / "status").exists():
-            assert time.monotonic() < end, f"still running: {self.output()}"
-            time.sleep(0.01)
-        return Result(int((self.folder / "status").read_text()), self.output())
+        return Result(self.process.wait(seconds), self.output())
 
     def output(self) -> str:
         """First what it printed, then its log and its errors."""
@@ -73,7 +70,6 @@ class Running:
 class Fairseq:
     """Starts fairseq's commands, each in a process and a folder of its own, with the plugin as --user-dir."""
 
-    server: subprocess.Popen
     folder: Path
     data: Path
     tiny: list[str] = dataclasses.field(default_factory=TINY.split)
@@ -85,11 +81,17 @@ class Fairseq:
         folder = self.folder / f"{self.started}-{command}"
         folder.mkdir()
         (folder / "input").write_text(input)
-        arguments = [*map(str, arguments), *([] if command == "fairseq-preprocess" else ["--user-dir", str(USER_DIR)])]
-        job = {"folder": str(folder), "command": command, "arguments": arguments, "environment": self.environment}
-        self.server.stdin.write(json.dumps(job) + "\n")
-        self.server.stdin.flush()
-        return Running(folder)
+        if command != "fairseq-preprocess":
+            arguments = [*arguments, "--user-dir", USER_DIR]
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        with contextlib.ExitStack() as files:
+            modes = {"input": "r", "output": "w", "errors": "w"}
+            stdin, stdout, stderr = (files.enter_context((folder / name).open(mode)) for name, mode in modes.items())
+            process = subprocess.Popen(
+                [os.path.join(forked.folder(), command), *map(str, arguments)], cwd=folder,
+                env={**environment, "OMP_NUM_THREADS": "1", **self.environment}, stdin=stdin, stdout=stdout, stderr=stderr,
+            )  # fmt: skip
+        return Running(process, folder)
 
     def run(self, command: str, *arguments, input: str = "") -> Result:
         return self.start(command, *arguments, input=input).finish()
@@ -120,20 +122,7 @@ class Fairseq:
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory):
-    """A process that has imported fairseq and forks for every command. One thread, so that results repeat bit by bit."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    process = subprocess.Popen(
-        [sys.executable, HERE / "command_server.py"],
-        env={**environment, "OMP_NUM_THREADS": "1"}, stdin=subprocess.PIPE, text=True, cwd=tmp_path_factory.mktemp("server"),
-    )  # fmt: skip
-    yield process
-    process.stdin.close()
-    process.wait(timeout=60)
-
-
-@pytest.fixture(scope="session")
-def data(server, tmp_path_factory) -> Path:
+def data(tmp_path_factory) -> Path:
     """The language pair as fairseq-preprocess writes it, with one dictionary for both sides."""
     text, draw = tmp_path_factory.mktemp("text"), random.Random(1)
     for part, lengths in PARTS.items():
@@ -146,13 +135,13 @@ def data(server, tmp_path_factory) -> Path:
     parts = ["--trainpref", text / "train"]
     for part in ("valid", "test"):
         parts += [f"--{part}pref", f"{text}/{part},{text}/{part}1"]
-    Fairseq(server, text, text).run("fairseq-preprocess", *languages, *parts).succeeded()
+    Fairseq(text, text).run("fairseq-preprocess", *languages, *parts).succeeded()
     return text / "binary"
 
 
 @pytest.fixture(scope="session")
-def fairseq(server, data, tmp_path_factory) -> Fairseq:
-    return Fairseq(server, tmp_path_factory.mktemp("commands"), data)
+def fairseq(data, tmp_path_factory) -> Fairseq:
+    return Fairseq(tmp_path_factory.mktemp("commands"), data)
 
 
 @pytest.fixture(scope="session")

@@ -29,7 +29,7 @@ def hypotheses(fairseq, output):
 
 def test_training_logs_every_loss_and_validation_bleu_and_accuracies(pnat):
     log = (pnat.parent / "log").read_text()
-    trained, valid = ([line for line in log.splitlines() if f":{logger}:" in line] for logger in ("train_inner", "valid"))
+    trained, valid = ([line for line in log.splitlines() if f"| {logger} |" in line] for logger in ("train_inner", "valid"))
     for name in ("word_ins", "length", "position", "search"):
         assert all(re.search(rf"\b{name}[= ][\d.]+", line) for line in (trained[-1], valid[-1])), name
     for name in ("bleu", "position_accuracy", "order_accuracy", "near_order_accuracy"):

@@ -32,7 +32,7 @@ def structured(fairseq, tmp_path_factory):
     prefixes = {split: ",".join(f"{folder}/{split}{number}" for number in ("", "1")) for split in ("valid", "test")}
     command = ["side", "binarise", str(data), "-s", "fw", "-t", "bw", "--trainpref", f"{folder}/train"]
     assert main([*command, "--validpref", prefixes["valid"], "--testpref", prefixes["test"]]) == 0
-    return type(fairseq)(fairseq.server, tmp_path_factory.mktemp("structured_commands"), data)
+    return type(fairseq)(tmp_path_factory.mktemp("structured_commands"), data)
 
 
 @pytest.fixture(scope="module")

@@ -50,7 +50,7 @@ def sentence(draw: random.Random) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def treebank(server, fairseq, tmp_path_factory):
+def treebank(fairseq, tmp_path_factory):
     """The same commands on a treebank in two languages, in subwords."""
     folder, draw = tmp_path_factory.mktemp("treebank"), random.Random(5)
     for part, size in SIZES.items():
@@ -60,7 +60,7 @@ def treebank(server, fairseq, tmp_path_factory):
             assert main(["side", "trees", str(trees), str(text), "--write-text", "--edges", "enhanced"]) == 0
             lines = [" ".join("@@ ".join(word) for word in line.split()) for line in text.read_text().splitlines()]
             (folder / f"{part}.sub.{language}").write_text("".join(line + "\n" for line in lines))
-    made = type(fairseq)(server, tmp_path_factory.mktemp("treebank_commands"), folder / "binary")
+    made = type(fairseq)(tmp_path_factory.mktemp("treebank_commands"), folder / "binary")
     prefixes = [word for part in SIZES for word in (f"--{part}pref", folder / f"{part}.sub")]
     languages = ["--source-lang", "fw", "--target-lang", "bw"]
     made.run("fairseq-preprocess", *languages, "--joined-dictionary", "--destdir", made.data, *prefixes).succeeded()

@@ -10,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+from tests import forked
+
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 
@@ -24,14 +26,17 @@ def take_interrupts():
 
 
 class Process:
-    """A recipe in one output folder, in a process group of its own."""
+    """A recipe in one output folder, in a process group of its own; its programs are forked unless POSENC_BIN is given."""
 
     def __init__(self, command, out, **options):
-        self.command, self.out, self.options = command, out, {"POSENC_BIN": str(BIN), **options}
+        self.command, self.out, self.options = command, out, {"POSENC_BIN": forked.folder(), **options}
         self.process = None
 
     def start(self, *stages, limit=None, **options):
-        environ = environment(OUT=str(self.out), **{**self.options, **options})
+        options = {**self.options, **options}
+        if limit:  # which a process that is forked elsewhere would not inherit
+            options["POSENC_BIN"] = str(BIN)
+        environ = environment(OUT=str(self.out), **options)
         command = [str(word) for word in (self.command, *stages)]
         if limit:  # of every file, in kilobytes
             command = ["bash", "-c", f'ulimit -f {limit}; exec "$@"', "bash", *command]

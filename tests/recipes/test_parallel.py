@@ -13,7 +13,7 @@ import torch
 from fairseq.distributed import utils as distributed_utils
 
 from tests.recipes.captions import RECIPE, assert_same_parameters
-from tests.recipes.process import environment
+from tests.recipes.process import BIN, environment
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def test_two_processes_end_with_the_parameters_of_one(one, tmp_path):
 
 @pytest.mark.slow
 def test_a_worker_that_dies_ends_the_others(one, tmp_path):
-    two = one.beside(tmp_path / "out", PROCS="2").start("train")
+    two = one.beside(tmp_path / "out", PROCS="2", POSENC_BIN=str(BIN)).start("train")  # each ends in its own time
     two.wait_until(lambda: "num_updates=6," in two.log())
     (worker,) = workers(two, rank=1)
     os.kill(worker, signal.SIGKILL)

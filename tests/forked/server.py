@@ -1,0 +1,120 @@
+"""Forks a process for every program that `caller.py` asks for. Imports torch and fairseq before, and nothing of the plugin."""
+
+import array
+import atexit
+import contextlib
+import fcntl
+import gc
+import json
+import logging
+import os
+import runpy
+import select
+import signal
+import socket
+import sys
+import threading
+import traceback
+
+sys.path.pop(0)  # this folder: `--user-dir` alone shall find the plugin
+import fairseq.models
+import fairseq.tasks  # noqa: F401
+import torch._dynamo  # noqa: F401  every optimizer imports it, for over a second
+
+
+def serve(real: str, place: str) -> dict:
+    """Forks for every caller until standard input ends; only a process in which a job is to run ever returns."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system buries the supervisors
+    with socket.socket(socket.AF_UNIX) as door:
+        door.bind(os.path.join(place, "socket"))
+        door.listen(64)
+        os.write(1, b".")
+        while door in select.select([door, sys.stdin], [], [])[0]:
+            caller = door.accept()[0]
+            if not os.fork():
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                door.close()
+                return supervise(caller, real)
+            caller.close()
+    os._exit(0)
+
+
+def supervise(caller: socket.socket, real: str) -> dict:
+    _, rights, *_ = caller.recvmsg(1, socket.CMSG_SPACE(16 * array.array("i").itemsize))
+    files = array.array("i", rights[0][2])
+    job = json.loads(caller.makefile().readline())
+    worker = os.fork()
+    if not worker:
+        caller.close()
+        os.setpgid(0, 0)
+        high = [fcntl.fcntl(file, fcntl.F_DUPFD, 100) for file in files]  # out of the way of the numbers they are to have
+        for file in files:
+            os.close(file)
+        for file, number in zip(high, job["files"]):
+            os.dup2(file, number)
+            os.close(file)
+        return {**job, "real": real}
+    os.setpgid(worker, worker)  # whichever of the two is first
+    for file in [*files, 0, 1, 2]:
+        os.close(file)
+    ended = os.pidfd_open(worker)
+    while ended not in select.select([ended, caller], [], [])[0]:
+        number = caller.recv(1)
+        os.killpg(worker, number[0] if number else signal.SIGKILL)
+        if not number:
+            break
+    status = os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1])
+    with contextlib.suppress(OSError):  # the caller may be gone
+        caller.sendall(f"{status}\n".encode())
+    os._exit(0)
+
+
+def run(job: dict) -> int:
+    """The program's exit status; says what the interpreter would say of an exit or an error."""
+    os.chdir(job["folder"])
+    os.environ.clear()
+    os.environ.update(job["environment"])
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115  the old one has read ahead
+    if job["environment"].get("PYTHONUNBUFFERED"):
+        sys.stdout.reconfigure(write_through=True)
+    logging.getLogger().handlers.clear()
+    program, arguments = job["program"], [word.replace(job["bin"], job["real"]) for word in job["arguments"]]
+    paths = job["environment"].get("PYTHONPATH", "").split(":")
+    sys.path[:0] = [path for path in paths if path]
+    try:
+        if program != "python":
+            sys.argv = [os.path.join(job["real"], program), *arguments]
+            runpy.run_path(sys.argv[0], run_name="__main__")
+        elif arguments[0] == "-m":
+            sys.argv = arguments[1:]
+            sys.path.insert(0, job["folder"])
+            runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv = arguments
+            sys.path.insert(0, os.path.dirname(os.path.abspath(arguments[0])))
+            runpy.run_path(arguments[0], run_name="__main__")
+    except SystemExit as stop:
+        if isinstance(stop.code, str):
+            print(stop.code, file=sys.stderr)
+            return 1
+        return stop.code or 0
+    except KeyboardInterrupt:
+        traceback.print_exc()
+        return -signal.SIGINT
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    gc.freeze()  # or every process would copy what was imported, only to look for garbage in it
+    status = run(serve(*sys.argv[1:]))
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if status < 0:
+        signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    os._exit(status)  # taking all modules apart would take as long as the program
