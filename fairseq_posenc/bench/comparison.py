@@ -62,6 +62,9 @@ def actions(pair: Pair, batch: int, sizes: Sizes, settings: Settings) -> dict[st
     torch.manual_seed(1)
     spec = pair.spec_for(sizes)
     ours = build_attention(spec, sizes.width, sizes.heads, site=pair.site, max_positions=sizes.positions)
+    if not pair.biases:
+        for projection in (ours.q_proj, ours.k_proj, ours.v_proj, ours.out_proj):
+            projection.bias = None
     x = torch.randn(batch, sizes.length, sizes.width, device=settings.device, dtype=settings.dtype, requires_grad=True)
 
     def attend(x: Tensor) -> Tensor:

@@ -50,6 +50,7 @@ class Pair:
     package: str
     peer: str
     build: Callable[[Sizes], PeerAttention]
+    biases: bool = True  # whether its projections of queries, keys, values and outputs have them
 
     @property
     def method(self) -> str:
@@ -170,11 +171,11 @@ _HF, _X = "transformers", "x_transformers"
 PAIRS = (
     Pair("shaw:values=false,max_distance={reach}", "encoder", _HF, "Hugging Face BERT, relative_key", _bert_key),
     Pair("huang4:share=heads,max_distance={reach}", "encoder", _HF, "Hugging Face BERT, relative_key_query", _bert_key_query),
-    Pair("t5", "encoder", _HF, "Hugging Face T5", _t5),
+    Pair("t5", "encoder", _HF, "Hugging Face T5", _t5, biases=False),
     Pair("deberta:max_distance={reach}", "encoder", _HF, "Hugging Face DeBERTa", _deberta),
     Pair("xl", "encoder", "fairseq", "fairseq's ESPnet relative attention", _espnet),
     Pair("rope", "decoder", _HF, "Hugging Face GPT-NeoX", _gpt_neox),
-    Pair("cope", "decoder", _X, "x-transformers", _x_cope),
-    Pair("forgetting", "decoder", _X, "x-transformers", _x_forgetting),
-    Pair("dynamic_bias", "encoder", _X, "x-transformers", _x_dynamic_bias),
+    Pair("cope", "decoder", _X, "x-transformers", _x_cope, biases=False),
+    Pair("forgetting", "decoder", _X, "x-transformers", _x_forgetting, biases=False),
+    Pair("dynamic_bias", "encoder", _X, "x-transformers", _x_dynamic_bias, biases=False),
 )

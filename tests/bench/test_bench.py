@@ -287,6 +287,13 @@ def test_a_peer_reaches_all_its_parameters(pair):
     assert [name for name, p in peer.named_parameters() if p.grad is None] == []
 
 
+@pytest.mark.parametrize("pair", peers.PAIRS, ids=lambda pair: pair.method)
+def test_ours_has_biases_where_the_peer_has(pair):
+    peer = pair.build(peers.Sizes(32, 4, 9))
+    linear = [module for module in peer.modules() if isinstance(module, torch.nn.Linear)]
+    assert pair.biases == any(m.bias is not None for m in linear if m.in_features == 32 and m.out_features % 32 == 0)
+
+
 def test_a_missing_peer_is_one_line(monkeypatch, capsys):
     monkeypatch.setattr(peers.importlib.util, "find_spec", lambda name: None if name == "x_transformers" else True)
     assert [pair.method for pair in comparison.installed(["rope", "cope", "forgetting"])] == ["rope"]
