@@ -1,5 +1,6 @@
 """A recipe on small data, as a process that can be watched and killed."""
 
+import contextlib
 import fcntl
 import json
 import os
@@ -103,12 +104,10 @@ class Process:
     def files(self, folder=None):
         """When each file was changed."""
         found = {}
-        for path in (folder or self.out).rglob("*"):
-            try:
-                if path.is_file() and path.name != ".lock":
+        for place, _, names in os.walk(folder or self.out):
+            for path in (Path(place, name) for name in names if name != ".lock"):
+                with contextlib.suppress(FileNotFoundError):  # renamed or removed meanwhile
                     found[path] = path.stat().st_mtime_ns
-            except FileNotFoundError:  # renamed meanwhile
-                continue
         return found
 
     def scores(self):
