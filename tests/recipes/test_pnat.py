@@ -105,8 +105,9 @@ def test_the_table_needs_scores(tmp_path):
     assert "score.json is missing; the stage score makes it" in helper("pnat_table.py", tmp_path, "nat", status=1)
 
 
-def test_the_committed_table_is_that_of_its_scores(tmp_path):
-    committed = ROOT / "results" / "pnat" / "language"
+@pytest.mark.parametrize("data", ["language", "multi30k_en-de"])
+def test_the_committed_table_is_that_of_its_scores(tmp_path, data):
+    committed = ROOT / "results" / "pnat" / data
     shutil.copytree(committed, tmp_path / "out")
     for name in ("table.md", "table.csv"):
         (tmp_path / "out" / name).unlink()
