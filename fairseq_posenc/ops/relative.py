@@ -38,7 +38,8 @@ def sum_products(q: Tensor, k: Tensor, ctx: AttentionContext, vectors: Vectors, 
     """(q_t + k_s) . r[s - t]: [B, H, T, D] and [B, H, S, D] -> [B, H, T, S]; the sum of the two above, of one table."""
     queries, keys = ctx.queries, ctx.keys
     counted = queries.start is not None and keys.start is not None
-    if counted and not (limit is not None and _few_vectors(queries, keys, limit)):
+    few = limit is not None and _few_vectors(queries, keys, limit)
+    if counted and not few and keys.ids.size(1) <= _SHORT:
         table = vectors(_occurring(queries, keys, limit, None)[0]).to(q.dtype)
         if len(table) == 1 and _is_short((*q.shape[:3], k.size(2)), table):
             _, pairs = _by_pair(table, keys)

@@ -76,6 +76,8 @@ def test_products_with_vectors_of_distances(monkeypatch, at, causal, blocks, tab
     compare(relative.query_products(q.transpose(1, 2), ctx, vectors, limit).masked_fill(~allowed, 0), asked, q, table)
     seen = torch.where(allowed, torch.einsum("bshd,htsd->bhts", k, pairs), 0)
     compare(relative.key_products(k.transpose(1, 2), ctx, vectors, limit).masked_fill(~allowed, 0), seen, k, table)
+    both = relative.sum_products(q.transpose(1, 2), k.transpose(1, 2), ctx, vectors, limit).masked_fill(~allowed, 0)
+    compare(both, asked + seen, q, k, table)
     if limit is not None:
         weights = probs * allowed
         given = torch.einsum("bhts,htsd->bhtd", weights, pairs)
