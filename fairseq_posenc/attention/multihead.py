@@ -142,7 +142,7 @@ class Attention(nn.Module):
             queries, keys = scores.shape[2:]
             allowed = torch.ones(queries, keys, dtype=torch.bool, device=scores.device).tril(keys - queries)
         if allowed is not None:
-            scores = scores.where(allowed, float("-inf"))
+            scores = scores.masked_fill(~allowed, float("-inf"))
         weights = scores.softmax(-1)
         if mask.fully_masked is not None:
             weights = weights.masked_fill(mask.fully_masked, 0.0)

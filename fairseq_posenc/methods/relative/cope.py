@@ -71,8 +71,9 @@ class ContextualPositions(PositionMethod):
 
     def _logits(self, table: Tensor, q: Tensor, ctx: AttentionContext) -> Tensor:
         """Products of queries with all positions of a table, [B, H, T, largest]."""
-        factor = ctx.scale if self.options.scale == "code" else 1.0
-        return at_least_float32((q * factor) @ self.of_layer(table, ctx).to(q.dtype).mT)
+        q = q * ctx.scale if self.options.scale == "code" else q
+        vectors = self.of_layer(table, ctx).squeeze(0)  # [largest, d_h] of all heads, or [H, largest, d_h]
+        return at_least_float32(q @ vectors.to(q.dtype).mT)
 
 
 def _read(logits: Tensor, positions: Tensor) -> Tensor:
