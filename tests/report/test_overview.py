@@ -15,12 +15,11 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def checkout(tmp_path):
-    """With README, the benchmark and the published figures, and no runs."""
+    """With README and the benchmark, and no runs."""
     (tmp_path / "docs").mkdir()
     (tmp_path / "README.md").write_text(overview.without((ROOT / "README.md").read_text(encoding="utf-8")), encoding="utf-8")
-    for path in (overview.PUBLISHED, overview.BENCHMARK):
-        (tmp_path / path).parent.mkdir(parents=True)
-        shutil.copy(ROOT / path, tmp_path / path)
+    (tmp_path / overview.BENCHMARK).parent.mkdir(parents=True)
+    shutil.copy(ROOT / overview.BENCHMARK, tmp_path / overview.BENCHMARK)
     return tmp_path
 
 
@@ -37,7 +36,8 @@ def readme(checkout):
 
 
 def run(spec, seed, rate):
-    return runs.run(spec, seed, rate, part=overview.PART)
+    settings = {"encoder_layers": 2, "decoder_layers": 3, "encoder_embed_dim": 128, "max_epoch": 10}
+    return runs.run(spec, seed, rate, part=overview.PART, settings=settings)
 
 
 def test_without_runs_readme_stays_as_it_is(checkout):
@@ -60,7 +60,7 @@ def test_with_runs_it_has_one_table_and_one_picture(checkout):
     assert "±" in by_name["sinusoidal"][0] and by_name["sinusoidal"][0].endswith("(2)") and by_name["sinusoidal"][1] == ""
     assert by_name["t5"][0].endswith("(1)") and by_name["t5"][1].endswith("~") and not by_name["none"][1].endswith("~")
     assert by_name["none"][1].startswith("-") and by_name["none"][2] == f"{1000 + 10 * len('none'):,}"
-    assert "published 41.02 with sinusoids" in found and f"![Quality beside cost]({overview.PICTURE})" in found
+    assert "2 and 3 layers, 128 wide" in found and "10 epochs" in found and f"![Quality beside cost]({overview.PICTURE})" in found
     assert (checkout / overview.PICTURE).read_bytes().startswith(b"\x89PNG")
 
 
@@ -77,7 +77,7 @@ def test_runs_that_do_not_compare_are_one_line(checkout, capsys):
 
 def test_the_readme_of_the_checkout_shows_its_results(tmp_path):
     """Renew with: posenc docs ."""
-    for name in ("README.md", "results", overview.PUBLISHED):
+    for name in ("README.md", "results"):
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         copy(ROOT / name, tmp_path / name)
