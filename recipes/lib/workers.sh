@@ -16,6 +16,8 @@ check_workers() { # sets WORKERS, the number of all processes
   if ((GPUS)); then WORKERS=$((GPUS * NNODES)); else WORKERS=$PROCS; fi
   # Small models gain nothing from more threads, and threads that spin while they wait are 10 times slower on busy cores.
   export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((PROCS > 1 ? 1 : 2))} OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-PASSIVE}
+  # Every update frees large arrays and needs them again; glibc would return them to the system, which clears their pages anew.
+  export MALLOC_MMAP_MAX_=${MALLOC_MMAP_MAX_:-0} MALLOC_TRIM_THRESHOLD_=${MALLOC_TRIM_THRESHOLD_:-$((2 ** 40))}
 }
 
 launch() { # LOG OPTION...: fairseq-train with all workers of this machine; what it prints is appended to LOG
