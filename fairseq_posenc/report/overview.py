@@ -61,9 +61,8 @@ def section(summary: Summary, rows: list[Row], costs: dict[str, float]) -> str:
     settings = rows[0].runs[0].settings
     return (
         "## Results\n\n"
-        f"Captions from English to German (Multi30K, test 2016), a Transformer of {settings['encoder_layers']} and "
-        f"{settings['decoder_layers']} layers, {settings['encoder_embed_dim']} wide,\n"
-        f"{settings['max_epoch']} epochs; `TARGET=de recipes/multi30k_uk/run` makes it again.\n\n"
+        f"Captions from English to German (Multi30K, test 2016), {settings['encoder_layers']} and "
+        f"{settings['decoder_layers']} layers, {settings['encoder_embed_dim']} wide, {settings['max_epoch']} epochs.\n\n"
         + "\n".join(lines)
         + "\n\n"
         + "".join(f"{line}\n" for line in _legend(summary.chance))
@@ -73,16 +72,14 @@ def section(summary: Summary, rows: list[Row], costs: dict[str, float]) -> str:
 
 def _legend(chance: Chance | None) -> list[str]:
     lines = [
-        "± the standard deviation over seeds, their number in brackets; time of a training",
-        f"step beside stock fairseq's ({COST.split()[-1].replace('x', ' sentences of ')} words, two cores of a CPU).",
+        "± is the standard deviation over seeds, their number in brackets; time is that of a training step",
+        f"over stock fairseq's ({COST.split()[-1].replace('x', ' sentences of ')} words, two cores of a CPU).",
     ]
     margin = chance.margin(PART, "bleu") if chance else None
     if margin is not None:
-        lines += [
-            f"Two trainings of one method differ by up to {margin:.1f} BLEU, which is chance: ~ marks what is no more,",
-            "with as many trainings as there are.",
-        ]
-    return [*lines, "[results/](results/README.md) has all tables."]
+        lines[-1] += " Trainings of one method"
+        lines.append(f"differ by up to {margin:.1f} BLEU by chance; ~ marks what is no more, with as many seeds as there are.")
+    return lines
 
 
 def _cells(summary: Summary, row: Row, costs: dict[str, float]) -> list[str]:

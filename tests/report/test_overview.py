@@ -60,7 +60,7 @@ def test_with_runs_it_has_one_table_and_one_picture(checkout):
     assert "±" in by_name["sinusoidal"][0] and by_name["sinusoidal"][0].endswith("(2)") and by_name["sinusoidal"][1] == ""
     assert by_name["t5"][0].endswith("(1)") and by_name["t5"][1].endswith("~") and not by_name["none"][1].endswith("~")
     assert by_name["none"][1].startswith("-") and by_name["none"][2] == f"{1000 + 10 * len('none'):,}"
-    assert "2 and 3 layers, 128 wide" in found and "10 epochs" in found and f"![Quality beside cost]({overview.PICTURE})" in found
+    assert "2 and 3 layers, 128 wide, 10 epochs" in found and f"![Quality beside cost]({overview.PICTURE})" in found
     assert (checkout / overview.PICTURE).read_bytes().startswith(b"\x89PNG")
 
 
