@@ -7,11 +7,12 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .. import registry
 from ..files import read_text, replace_file
 from ..plotting.style import label_text, line_style, new_figure, render
 from ..scoring.record import FILE
 from .chance import Chance
-from .records import load, require_comparable
+from .records import describe, load, require_comparable
 from .rows import Row
 from .summary import Summary, summarise
 
@@ -48,10 +49,11 @@ def without(readme: str) -> str:
 
 
 def _costs(benchmark: str) -> dict[str, float]:
-    """The time of training by method, over that of stock fairseq."""
+    """The time of training by row, over that of stock fairseq: the benchmark has a method as in its architecture."""
     rows = csv.DictReader(benchmark.splitlines())
     wanted = {"site": "model", "measure": COST, "quantity": "median"}
-    return {row["method"]: float(row["value"]) for row in rows if wanted.items() <= row.items()}
+    found = {row["method"]: float(row["value"]) for row in rows if wanted.items() <= row.items()}
+    return {describe(registry.card(name).specs) if name in registry.names() else name: cost for name, cost in found.items()}
 
 
 def section(summary: Summary, rows: list[Row], costs: dict[str, float]) -> str:

@@ -1,6 +1,7 @@
 """The results section of README: made from committed runs by posenc docs, and not there without them."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -67,6 +68,13 @@ def test_with_runs_it_has_one_table_and_one_picture(checkout):
 def mean(checkout, spec):
     scores = [json.loads(path.read_text()) for path in (checkout / overview.RUNS / spec).rglob("score.json")]
     return sum(score["parts"][overview.PART]["bleu"] for score in scores) / len(scores)
+
+
+def test_a_row_with_the_specs_of_an_architecture_has_its_cost(checkout):
+    alibi = {"method": {"encoder": "alibi_symmetric", "decoder": "alibi", "cross": "none"}}
+    add(checkout, run("sinusoidal", 1, 0.3), {**run("alibi", 1, 0.3), **alibi})
+    (row,) = [line for line in readme(checkout).splitlines() if line.startswith("| encoder alibi_symmetric, decoder alibi |")]
+    assert re.search(r"\| \d\.\d\d \|$", row)
 
 
 def test_runs_that_do_not_compare_are_one_line(checkout, capsys):
