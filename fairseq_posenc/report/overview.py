@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from .. import registry
 from ..files import read_text, replace_file
-from ..plotting.style import label_text, line_style, new_figure, render
+from ..plotting.style import add_legend, label_text, line_style, new_figure, render
 from ..scoring.record import FILE
 from .chance import Chance
 from .records import describe, load, require_comparable
@@ -57,7 +57,7 @@ def _costs(benchmark: str) -> dict[str, float]:
 
 
 def section(summary: Summary, rows: list[Row], costs: dict[str, float]) -> str:
-    head = ["method", "BLEU", f"more than {BASELINE}", "parameters", "time"]
+    head = ["method", "BLEU", f"over {BASELINE}, same seed", "parameters", "time"]
     lines = [f"| {' | '.join(head)} |", "|---|--:|--:|--:|--:|"]
     lines += [f"| {' | '.join(_cells(summary, row, costs))} |" for row in rows]
     settings = rows[0].runs[0].settings
@@ -108,12 +108,9 @@ def _draw(summary: Summary, rows: list[Row], costs: dict[str, float]) -> Figure:
             axis.axhspan(values.mean - margin, values.mean + margin, color="#e8eef4", zorder=0)
         if row.name not in costs:
             continue
-        colour = line_style(summary.rows.index(row))["color"]
-        axis.errorbar(costs[row.name], values.mean, yerr=values.sd or 0, fmt="o", color=colour, capsize=3)
-        axis.annotate(
-            label_text(row.title), (costs[row.name], values.mean), xytext=(6, 4), textcoords="offset points", fontsize=8
-        )
+        style = {**line_style(summary.rows.index(row)), "linestyle": "none"}
+        axis.errorbar(costs[row.name], values.mean, yerr=values.sd, label=label_text(row.title), capsize=3, **style)
     axis.set_xlabel("time of a training step, stock fairseq's = 1")
     axis.set_ylabel("BLEU")
-    axis.margins(x=0.15)
+    add_legend(figure, axis)
     return figure
