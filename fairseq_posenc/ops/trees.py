@@ -20,14 +20,16 @@ class Tree:
     @functools.cached_property
     def up(self) -> np.ndarray:
         """The way from every word up to the root, itself first: [n, depth + 1], -1 past the root."""
-        steps = [np.arange(len(self.heads))]
-        while True:
-            above = np.where(steps[-1] >= 0, self.heads[steps[-1]], -1)
-            if above.max(initial=-1) < 0:
-                return np.stack(steps, 1)
-            if len(steps) > len(self.heads):
-                raise ValueError(f"the heads {self.heads.tolist()} have a cycle")
-            steps.append(above)
+        heads, ways = self.heads.tolist(), []
+        for word in range(len(heads)):  # numpy takes longer for trees of sentences
+            way = [word]
+            while (word := heads[word]) >= 0:
+                way.append(word)
+                if len(way) > len(heads):
+                    raise ValueError(f"the heads {heads} have a cycle")
+            ways.append(way)
+        longest = max(map(len, ways))
+        return np.array([way + [-1] * (longest - len(way)) for way in ways])
 
     @functools.cached_property
     def depths(self) -> np.ndarray:
@@ -41,10 +43,18 @@ class Tree:
         return np.where(column >= 0, np.take_along_axis(self.up, column.clip(0), 1), -1)
 
     @functools.cached_property
+    def ancestors(self) -> np.ndarray:
+        """bool [n, n], whether the row's word is an ancestor of the column's, or the word itself."""
+        count = len(self.heads)
+        found = np.zeros((count + 1, count), bool)  # what is past the root goes into the last row
+        found[self.up, np.arange(count)[:, None]] = True
+        return found[:-1]
+
+    @functools.cached_property
     def common(self) -> np.ndarray:
         """The depth of the lowest common ancestor of every two words: [n, n]."""
-        shared = (self.paths[:, None] == self.paths) & (self.paths >= 0)  # [n, n, depth + 1]
-        return np.logical_and.accumulate(shared, 2).sum(2) - 1
+        ancestors = self.ancestors.astype(np.float32)  # products of whole numbers are slow
+        return (ancestors.T @ ancestors).astype(np.int64) - 1  # the ancestors of both
 
     @property
     def distances(self) -> np.ndarray:
@@ -52,20 +62,14 @@ class Tree:
         return self.depths[:, None] + self.depths - 2 * self.common
 
     @property
-    def ancestors(self) -> np.ndarray:
-        """bool [n, n], whether the row's word is an ancestor of the column's, or the word itself."""
-        return self.common == self.depths[:, None]
-
-    @property
     def siblings(self) -> tuple[np.ndarray, np.ndarray]:
         """Of every word its number among the dependents of its head, from left to right, and the sibling before it, or -1."""
-        order = np.argsort(self.heads, kind="stable")
-        first = np.flatnonzero(np.diff(self.heads[order], prepend=-2))  # where the next head's dependents begin
-        place = np.arange(len(order)) - np.repeat(first, np.diff(first, append=len(order)))
-        number, before = np.zeros_like(order), np.full_like(order, -1)
-        number[order] = place
-        before[order[1:]] = np.where(place[1:] > 0, order[:-1], -1)
-        return number, before
+        number, before, last = [], [], {}
+        for word, head in enumerate(self.heads.tolist()):
+            before.append(last.get(head, -1))
+            number.append(number[before[-1]] + 1 if before[-1] >= 0 else 0)
+            last[head] = word
+        return np.array(number), np.array(before)
 
     def path_words(self, slots: int) -> tuple[np.ndarray, np.ndarray]:
         """The first edges of the way from every word i to every word j, each named by the word below it.

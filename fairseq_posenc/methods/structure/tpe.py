@@ -59,13 +59,9 @@ class TreePositions(PositionMethod):
             above, branch = np.where(before >= 0, before, sentence.heads), (before >= 0).astype(int)
         else:
             above, branch = sentence.heads, np.minimum(number, options.branches - 1)
-        here, found = np.arange(len(above)), np.full((len(above), options.depth), -1, np.int16)
-        for level in range(options.depth):
-            inside = (here >= 0) & (above[here] >= 0)  # a step up is left
-            if not inside.any():
-                break
-            found[inside, level] = branch[here[inside]]
-            here = np.where(inside, above[here], -1)
+        up = Tree(above).up[:, : options.depth + 1]  # the last step arrives at the root and has no branch
+        found = np.full((len(above), options.depth), -1, np.int16)
+        found[:, : up.shape[1] - 1] = np.where(up[:, 1:] >= 0, branch[up[:, :-1]], -1)
         return {"tpe_branches": by_token(found, sentence.words)}
 
     def __init__(self, options, dims):
