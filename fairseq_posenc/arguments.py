@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+from collections.abc import Iterable
 from typing import Any
 
 _WRITTEN = {int: re.compile(r"-?[0-9]+"), float: re.compile(r"-?[0-9]*\.?[0-9]+([eE]-?[0-9]+)?|-?[0-9]+\.")}
@@ -25,6 +26,12 @@ def integer(text: str) -> int:
 def number(text: str) -> float:
     """The same with a decimal point."""
     return read_number(text, float)
+
+
+def read_as_written(actions: Iterable[argparse.Action]) -> None:
+    """Lets options that fairseq made of a dataclass, with the type int or float, take what is written as a number alone."""
+    for action in actions:
+        action.type = {int: integer, float: number}.get(action.type, action.type)
 
 
 def positive(text: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from argparse import ArgumentParser
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig
 
 from ..architectures import TASK
+from ..arguments import read_as_written
 from ..core import PositionError, Refusal, SideInput
 from ..data.side.dataset import Maker, SideInputDataset
 from ..data.side.load import FileInputs
@@ -33,6 +35,13 @@ class PositionTranslation(OutputLengthTask):
     """
 
     cfg: PositionTranslationConfig
+
+    @classmethod
+    def add_args(cls, parser: ArgumentParser) -> None:
+        others = len(parser._actions)
+        super().add_args(parser)
+        own = {*SideFileConfig.__annotations__, *OutputLengthConfig.__annotations__}
+        read_as_written(action for action in parser._actions[others:] if action.dest in own)
 
     def __init__(self, cfg: PositionTranslationConfig, src_dict: Any, tgt_dict: Any):
         super().__init__(cfg, src_dict, tgt_dict)

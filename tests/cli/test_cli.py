@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from fairseq.models.transformer import TransformerModel
+from fairseq.tasks.translation import TranslationTask
 
 import fairseq_posenc as posenc
 from fairseq_posenc import catalog
@@ -15,6 +16,7 @@ from fairseq_posenc.bibliography import bibtex
 from fairseq_posenc.cli import COMMANDS, main
 from fairseq_posenc.models.pnat.model import PNATModel
 from fairseq_posenc.models.transformer.model import PositionTransformer
+from fairseq_posenc.tasks.translation import PositionTranslation
 
 ROOT = Path(__file__).parents[2]
 
@@ -172,21 +174,22 @@ def options_that_take_numbers() -> list:
     return found
 
 
-def options_of_models() -> list:
-    """Those that our models add to stock fairseq's and that take numbers."""
-    stock, found = argparse.ArgumentParser(), {}
-    TransformerModel.add_args(stock)
-    for model in (PositionTransformer, PNATModel):
-        ours = argparse.ArgumentParser()
-        model.add_args(ours)
-        for action in ours._actions:
-            if not set(action.option_strings) & set(stock._option_string_actions) and action.type is not None:
+def options_of_fairseq_train() -> list:
+    """Those that our models and our task add to stock fairseq's and that take numbers."""
+    pairs = [(PositionTransformer, TransformerModel), (PNATModel, TransformerModel), (PositionTranslation, TranslationTask)]
+    found = {}
+    for ours, stock in pairs:
+        here, there = argparse.ArgumentParser(), argparse.ArgumentParser()
+        ours.add_args(here)
+        stock.add_args(there)
+        for action in here._actions:
+            if not set(action.option_strings) & set(there._option_string_actions) and action.type not in (None, str):
                 found[action.option_strings[0]] = action
-    assert len(found) > 8
+    assert {"--length-noise", "--length-ratio", "--random-structure"} < set(found) and len(found) > 11
     return [pytest.param(action, id=f"fairseq-train {name}") for name, action in found.items()]
 
 
-@pytest.mark.parametrize("action", [*options_that_take_numbers(), *options_of_models()])
+@pytest.mark.parametrize("action", [*options_that_take_numbers(), *options_of_fairseq_train()])
 def test_numbers_are_written_in_decimal_digits(action):
     """Python itself also reads 1_6 and digits of other scripts; so no option has its int or float for a type."""
     for text in ("1_6", "\uff11\uff16", "٣", "0_1.5", " 7", "7 ", "+7", ""):
