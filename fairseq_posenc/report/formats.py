@@ -40,7 +40,7 @@ def markdown(tables: Sequence[Table], notes: Sequence[str], figures: Sequence[st
 _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "|": r"\textbar{}", "<": r"$<$", ">": r"$>$",
-    "±": r"$\pm$", "†": r"$\dagger$",
+    "±": r"$\pm$", "†": r"$\dagger$", "‡": r"$\ddagger$",
 }  # fmt: skip
 
 

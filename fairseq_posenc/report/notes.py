@@ -28,6 +28,8 @@ def notes(summary: Summary, full: bool = False) -> list[str]:
         found.append(f"mean ± sample standard deviation over seeds {', '.join(map(str, sorted({run.seed for run in runs})))}")
     if any(row.reconstruction for row in summary.rows):
         found.append("†: a reconstruction, the exact form of the paper could not be read (posenc show NAME)")
+    if sources := sorted({source for row in summary.rows for source in row.asked}):
+        found.append(f"‡: decoding asked for output lengths ({', '.join(sources)}); rows without this mark were told none")
     if summary.baseline:
         found.append(_test_note(summary))
     if summary.chance:

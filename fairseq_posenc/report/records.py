@@ -80,12 +80,17 @@ def require_comparable(records: list[Record]) -> None:
 
 
 def conditions(record: Record) -> dict[str, dict[str, Any]]:
-    """All in which the rows of a table agree, flat: of the training under "", and of every test part under its name."""
+    """All in which the rows of a table agree, flat: of the training under "", of every test part under its name.
+
+    Output lengths that were asked for stand apart, as a model that reads none was not asked for any.
+    """
     content = record.model_dump(mode="json")
     parts = content.pop("parts")
     if stops_early(record):
         del content["updates"]  # which follow from the method and the seed
+    lengths = {part: asked for part, scores in parts.items() if (asked := scores.pop("asked")) is not None}
     found = {"": content, **{part: {"parts": {part: scores}} for part, scores in parts.items()}}
+    found |= {f"{part} lengths": {"parts": {part: {"asked": asked}}} for part, asked in lengths.items()}
     return {name: dict(_settings(fields)) for name, fields in found.items()}
 
 

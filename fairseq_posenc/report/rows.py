@@ -43,8 +43,13 @@ class Row:
 
     @property
     def title(self) -> str:
-        """The name, with the mark of a reconstruction."""
-        return f"{self.name} †" if self.reconstruction else self.name
+        """The name, with the marks of a reconstruction and of output lengths that were asked for."""
+        return " ".join([self.name, *(["†"] if self.reconstruction else []), *(["‡"] if self.asked else [])])
+
+    @property
+    def asked(self) -> list[str]:
+        """Where the output lengths come from that decoding asked for."""
+        return sorted({part.asked.source for run in self.runs for part in run.parts.values() if part.asked})
 
     def values(self, get: Callable[[Record], float | None]) -> Values | None:
         found = {run.seed: value for run in self.runs if (value := get(run)) is not None}

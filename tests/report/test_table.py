@@ -119,6 +119,26 @@ def test_rows_that_differ_in_more_than_method_and_seed_are_refused(report, chang
     assert error == f"posenc: none and t5 differ in more than method and seed: {named}\n"
 
 
+ASKED = {"source": "reference", "ratio": 1.0, "unit": "token", "end": "free"}
+
+
+def asked(spec, **changes):
+    changed = record(spec)
+    changed["parts"]["test"]["asked"] = {**ASKED, **changes}
+    return changed
+
+
+def test_rows_that_were_told_output_lengths_stand_beside_others_and_are_marked(report):
+    status, lines, _ = report(record("none"), asked("ldpe"))
+    assert status == 0 and [cells(line)[0] for line in lines[2:4]] == ["ldpe ‡", "none"]
+    assert "* ‡: decoding asked for output lengths (reference); rows without this mark were told none" in lines
+
+
+def test_rows_that_were_told_different_output_lengths_are_refused(report):
+    status, _, error = report(record("none"), asked("ldpe"), asked("lrpe", ratio=0.8))
+    assert status == 2 and error.endswith("differ in more than method and seed: parts.test.asked.ratio (1.0 and 0.8)\n")
+
+
 @pytest.mark.parametrize("key", ["sentences", "reference", "bleu_signature", "decoding"])
 def test_parts_must_have_been_decoded_and_scored_alike(report, key):
     other = record("t5")
