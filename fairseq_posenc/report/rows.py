@@ -44,7 +44,7 @@ class Row:
     @property
     def title(self) -> str:
         """The name, with the marks of a reconstruction and of output lengths that were asked for."""
-        return " ".join([self.name, *(["†"] if self.reconstruction else []), *(["‡"] if self.asked else [])])
+        return self.name + " †" * self.reconstruction + " ‡" * bool(self.asked)
 
     @property
     def asked(self) -> list[str]:
