@@ -28,8 +28,8 @@ class Tree:
                 if len(way) > len(heads):
                     raise ValueError(f"the heads {heads} have a cycle")
             ways.append(way)
-        longest = max(map(len, ways))
-        return np.array([way + [-1] * (longest - len(way)) for way in ways])
+        longest = max(map(len, ways), default=1)
+        return np.array([way + [-1] * (longest - len(way)) for way in ways], int).reshape(-1, longest)
 
     @functools.cached_property
     def depths(self) -> np.ndarray:

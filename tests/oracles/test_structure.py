@@ -127,6 +127,13 @@ def test_a_sentence_of_the_end_alone():
     assert tree.depths.tolist() == [0] and tree.distances.tolist() == [[0]]
 
 
+def test_a_sentence_without_words():
+    tree = Tree(np.array([], int))
+    assert tree.up.shape[0] == 0 and tree.depths.shape == (0,)
+    assert tree.distances.shape == tree.common.shape == (0, 0)
+    assert tree.path_words(3)[0].shape == (0, 0, 3)
+
+
 # -- graphs --------------------------------------------------------------------------------------------------------------
 
 
