@@ -138,6 +138,7 @@ def _numbers(summary: Summary, row: Row) -> dict[str, Any]:
     found: dict[str, Any] = {
         "method": row.name,
         "reconstruction": "yes" if row.reconstruction else "no",
+        "asked_lengths": " ".join(row.asked),
         "seeds": " ".join(str(run.seed) for run in runs) or NOT_RUN,
     }
     for part in summary.parts:
@@ -187,6 +188,7 @@ def _row_as_json(summary: Summary, row: Row) -> dict[str, Any]:
     return {
         "method": row.name,
         "reconstruction": row.reconstruction,
+        "asked_lengths": row.asked,
         "seeds": [run.seed for run in row.runs],
         "scores": {part: {metric: _score_as_json(summary, row, part, metric) for metric in METRICS} for part in summary.parts},
         "parameters": row.runs[0].parameters if row.runs else None,

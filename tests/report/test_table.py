@@ -1,5 +1,6 @@
 """posenc report: from score.json files alone to one table, or to a refusal."""
 
+import csv
 import json
 from copy import deepcopy
 
@@ -132,6 +133,17 @@ def test_rows_that_were_told_output_lengths_stand_beside_others_and_are_marked(r
     status, lines, _ = report(record("none"), asked("ldpe"))
     assert status == 0 and [cells(line)[0] for line in lines[2:4]] == ["ldpe ‡", "none"]
     assert "* ‡: decoding asked for output lengths (reference); rows without this mark were told none" in lines
+
+
+def test_numbers_for_programs_say_which_rows_were_told_output_lengths(report, tmp_path, capsys):
+    report(record("none"), asked("ldpe"))
+    assert main(["report", str(tmp_path / "runs"), "--output", str(tmp_path / "out")]) == 0
+    with open(tmp_path / "out" / "report.csv", encoding="utf-8", newline="") as file:
+        assert {row["method"]: row["asked_lengths"] for row in csv.DictReader(file)} == {"ldpe": "reference", "none": ""}
+    capsys.readouterr()
+    assert main(["report", str(tmp_path / "runs"), "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert {row["method"]: row["asked_lengths"] for row in rows} == {"ldpe": ["reference"], "none": []}
 
 
 def test_rows_that_were_told_different_output_lengths_are_refused(report):
