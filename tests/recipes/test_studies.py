@@ -58,9 +58,10 @@ def test_other_options_are_those_of_the_engine():
 
 
 def test_clipping_is_of_the_distances_of_the_paper_and_of_all_that_there_are():
-    methods = [parse(row).methods[0] for row in rows_of(STUDIES / "rows" / "clipping.txt")]
+    none, sinusoidal, *rows = rows_of(STUDIES / "rows" / "clipping.txt")
+    assert (none, sinusoidal) == ("none", "sinusoidal")
     reached = {}
-    for method in methods:
+    for method in (parse(row).methods[0] for row in rows):
         reached.setdefault(method.name, []).append(method.options.max_distance or 255)
     assert list(reached) == ["huang1", "huang2", "huang3", "huang4", "shaw"]
     assert all(distances == [4, 8, 16, 32, 255] for distances in reached.values())
