@@ -12,6 +12,9 @@ from .records import stops_early
 from .significance import SAMPLES, TESTS, random_seed
 from .summary import Summary
 
+#: methods that a note names one by one; of more it gives the number
+_NAMED = 8
+
 
 def notes(summary: Summary, full: bool = False) -> list[str]:
     """One sentence or list an item; `full` adds decoding, devices and what is meant by time and memory."""
@@ -72,10 +75,12 @@ def _chance_notes(summary: Summary, chance: Chance) -> Iterator[str]:
     larger = []
     for part in summary.parts:
         known = {row.name: summary.is_chance(row.name, part, "bleu") for row in summary.rows}
+        compared = [small for small in known.values() if small is not None]
         names = [name for name, small in known.items() if small is False]
-        if any(small is not None for small in known.values()):
-            larger.append(f"{part} {join(names, 60) if names else 'none'}")
-    yield f"~: a difference that is no larger than chance. Larger in BLEU: {'; '.join(larger)}"
+        which = f" ({'; '.join(names)})" if 0 < len(names) <= _NAMED else ""
+        if compared:
+            larger.append(f"{part} {len(names)} of {len(compared)}{which}")
+    yield f"~: a difference that is no larger than chance. Larger in BLEU: {', '.join(larger)}"
 
 
 def _decoding_notes(scored: dict[str, PartScores]) -> list[str]:

@@ -44,7 +44,7 @@ def test_a_table_of_one_seed_says_what_the_study_has_found_for_its_task(posenc, 
         in note(out)[0]
     )
     none, rope = (next(row for row in tables["Difference to learned"] if row[0] == name)[1:] for name in ("none", "rope"))
-    assert not any("~" in cell for cell in (*none, *rope)) and "Larger in BLEU: test none, rope" in out
+    assert not any("~" in cell for cell in (*none, *rope)) and "Larger in BLEU: test 2 of 2 (none; rope)" in out
 
 
 def test_differences_inside_it_are_marked(posenc, write, study):
@@ -53,7 +53,13 @@ def test_differences_inside_it_are_marked(posenc, write, study):
     tables, out = full(posenc, found, "--chance", folder, "--baseline", "none")
     difference = {row[0]: row[1] for row in tables["Difference to none"]}
     assert "~ (p" in difference["rope"] and "~" not in difference["learned"]
-    assert "~: a difference that is no larger than chance. Larger in BLEU: test learned" in out
+    assert "~: a difference that is no larger than chance. Larger in BLEU: test 1 of 2 (learned)" in out
+
+
+def test_of_many_larger_differences_the_number_is_said(posenc, write, study):
+    rows = [runs.run(f"t5:buckets={buckets}", rate=0.9) for buckets in range(4, 22, 2)]
+    _, out = full(posenc, write(runs.run("none", rate=0.3), *rows), "--chance", study(*seeds([0.2, 0.25])), "--baseline", "none")
+    assert "Larger in BLEU: test 9 of 9\n" in out
 
 
 def test_of_another_task_nothing_is_said(posenc, write, study):
