@@ -70,7 +70,7 @@ class _Counter(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         made = _tensors(out)
         for x in made:
-            if _key(x) not in self.seen | keys:
+            if _key(x) not in keys and _key(x) not in self.seen:
                 self._begin(x.untyped_storage())
         if func._schema.is_mutable or any(_key(x) not in keys for x in made):  # else a view
             self.moved += sum(min(x.numel() * x.element_size(), x.untyped_storage().nbytes()) for x in given + made)
