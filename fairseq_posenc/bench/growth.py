@@ -18,6 +18,8 @@ def _figure(measured: list[dict[str, Any]]) -> Any:
     rows = [row for row in measured if lengths and row.get(lengths[0])]
     if not rows:
         return None
+    from matplotlib.ticker import LogLocator
+
     figure, [panels] = new_figure(7.5, 4, 1, 2)
     words = [int(key.split()[1]) for key in lengths]
     for panel, quantity, title in zip(panels, ("median", "mib"), ("time, ratio to stock", "memory, MiB")):
@@ -31,6 +33,7 @@ def _figure(measured: list[dict[str, Any]]) -> Any:
         panel.set_xticks(words, words)
         panel.set_xticks([], minor=True)
         panel.yaxis.set_major_formatter("{x:g}")
+        panel.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
         panel.yaxis.set_minor_formatter("{x:g}")
     add_legend(figure, panels[1])
     return figure
