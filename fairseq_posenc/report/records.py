@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..architectures import COMPLEX_MODEL
 from ..core import PositionError
 from ..messages import join, shorten
 from ..scoring.record import FILE, Record, read
@@ -14,7 +15,8 @@ from ..scoring.record import FILE, Record, read
 _MAY_DIFFER = frozenset({
     "arch", "method", "signature", "seed", "parameters", "bleu", "chrf", "statistics", "lengths",
     "tokens_per_second", "training_seconds", "peak_memory", "learning_curve", "device",
-    "tie_encoder_layers", "tie_decoder_layers", "random_structure",  # the name of a row says so
+    # the name of a row says so
+    "tie_encoder_layers", "tie_decoder_layers", "encoder_halting", "decoder_halting", "random_structure",
     "task", "relations", "order_source",  # of methods that read more than words
 })  # fmt: skip
 
@@ -37,11 +39,9 @@ def load(folder: Path) -> list[Record]:
 
 
 def label(record: Record) -> str:
-    """A method's name in a table: its spec where both stacks have the same, else those of all sites that have one; and ties."""
-    method, tied = record.method, _tied(record)
-    ties = f" (tied {' and '.join(tied)} layers)" if tied else ""
-    ties += " (random structure)" if _random(record) is not None else ""
-    return (describe(method) if method else record.arch) + ties
+    """A method's name in a table: its spec where both stacks have the same, else those of all sites with one; and its model."""
+    name = describe(record.method) if record.method else record.arch
+    return name + "".join(f" ({trait})" for trait in _traits(record))
 
 
 def describe(method: Mapping[str, str]) -> str:
@@ -54,11 +54,26 @@ def describe(method: Mapping[str, str]) -> str:
 def identity(record: Record) -> tuple[Any, ...]:
     """What the runs of one row have in common: all options, however they were given."""
     named = record.signature or record.method or {"arch": record.arch}
-    return tuple(sorted(named.items())), tuple(_tied(record)), _random(record)
+    return tuple(sorted(named.items())), tuple(_traits(record)), _random(record)
 
 
-def _tied(record: Record) -> list[str]:
-    return [side for side in ("encoder", "decoder") if record.settings.get(f"tie_{side}_layers")]
+def _traits(record: Record) -> Iterator[str]:
+    """What a model is beside its methods."""
+    if record.arch.startswith(COMPLEX_MODEL):
+        yield "complex Transformer"
+    tied = [side for side in ("encoder", "decoder") if record.settings.get(f"tie_{side}_layers")]
+    if tied:
+        yield f"tied {' and '.join(tied)} layers"
+    halting = [f"{record.settings.get(f'{side}_layers')} {side}" for side in _halting(record)]
+    if halting:
+        yield f"halting after up to {' and '.join(halting)} layers"
+    if _random(record) is not None:
+        yield "random structure"
+
+
+def _halting(record: Record) -> list[str]:
+    """The sides on which words choose their number of layers."""
+    return [side for side in ("encoder", "decoder") if record.settings.get(f"{side}_halting")]
 
 
 def _random(record: Record) -> Any:
@@ -82,15 +97,19 @@ def require_comparable(records: list[Record]) -> None:
 def conditions(record: Record) -> dict[str, dict[str, Any]]:
     """All in which the rows of a table agree, flat: of the training under "", of every test part under its name.
 
-    Output lengths that were asked for stand apart, as a model that reads none was not asked for any.
+    Output lengths that were asked for stand apart, as a model that reads none was not asked for any, and the number of layers, as
+    halting chooses it.
     """
     content = record.model_dump(mode="json")
     parts = content.pop("parts")
     if stops_early(record):
         del content["updates"]  # which follow from the method and the seed
+    layers = {side: content["settings"].pop(f"{side}_layers", None) for side in ("encoder", "decoder")}
     lengths = {part: asked for part, scores in parts.items() if (asked := scores.pop("asked")) is not None}
     found = {"": content, **{part: {"parts": {part: scores}} for part, scores in parts.items()}}
     found |= {f"{part} lengths": {"parts": {part: {"asked": asked}}} for part, asked in lengths.items()}
+    for side in (side for side in layers if side not in _halting(record)):
+        found[f"{side} layers"] = {"settings": {f"{side}_layers": layers[side]}}
     return {name: dict(_settings(fields)) for name, fields in found.items()}
 
 

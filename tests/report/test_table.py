@@ -171,6 +171,28 @@ def test_a_folder_without_runs_is_one_line(report, tmp_path, capsys):
     assert capsys.readouterr().err == f"posenc: {tmp_path / 'nowhere'} is no folder of runs\n"
 
 
+def test_halting_and_the_complex_transformer_belong_to_the_row_and_its_name(report):
+    plain = {"lr": [0.003], "encoder_layers": 2, "decoder_layers": 2}
+    halting = {**plain, "encoder_layers": 4, "encoder_halting": "continue"}
+    status, lines, error = report(
+        record("universal", settings=plain),
+        record("universal", settings=halting),
+        record("complex", settings=plain),
+        record("complex", arch="posenc_complex_transformer_tiny", settings=plain),
+    )
+    assert status == 0 and not error
+    assert [line.split("|")[1].strip() for line in lines if line.startswith(("| universal", "| complex"))][:4] == [
+        "complex †", "complex (complex Transformer) †", "universal", "universal (halting after up to 4 encoder layers)",
+    ]  # fmt: skip
+
+
+def test_only_halting_excuses_another_number_of_layers(report):
+    plain = {"lr": [0.003], "encoder_layers": 2, "decoder_layers": 2}
+    halting = {**plain, "decoder_layers": 4, "encoder_halting": "continue"}
+    status, _, error = report(record("none", settings=plain), record("universal", settings=halting))
+    assert status == 2 and "settings.decoder_layers (2 and 4)" in error and "encoder_layers" not in error
+
+
 def test_tied_layers_belong_to_the_row_and_its_name(report):
     tied = {"lr": [0.003], "dropout": 0.0, "tie_encoder_layers": True, "tie_decoder_layers": True}
     untied = {**tied, "tie_encoder_layers": False, "tie_decoder_layers": False}
