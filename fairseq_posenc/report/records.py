@@ -108,8 +108,7 @@ def conditions(record: Record) -> dict[str, dict[str, Any]]:
     lengths = {part: asked for part, scores in parts.items() if (asked := scores.pop("asked")) is not None}
     found = {"": content, **{part: {"parts": {part: scores}} for part, scores in parts.items()}}
     found |= {f"{part} lengths": {"parts": {part: {"asked": asked}}} for part, asked in lengths.items()}
-    for side in (side for side in layers if side not in _halting(record)):
-        found[f"{side} layers"] = {"settings": {f"{side}_layers": layers[side]}}
+    found |= {f"{side} layers": {"settings": {f"{side}_layers": layers[side]}} for side in layers if side not in _halting(record)}
     return {name: dict(_settings(fields)) for name, fields in found.items()}
 
 
