@@ -64,9 +64,8 @@ def _traits(record: Record) -> Iterator[str]:
     tied = [side for side in ("encoder", "decoder") if record.settings.get(f"tie_{side}_layers")]
     if tied:
         yield f"tied {' and '.join(tied)} layers"
-    halting = [f"{record.settings.get(f'{side}_layers')} {side}" for side in _halting(record)]
-    if halting:
-        yield f"halting after up to {' and '.join(halting)} layers"
+    for side in _halting(record):
+        yield f"{side} halting={record.settings[f'{side}_halting']}, up to {record.settings.get(f'{side}_layers')} layers"
     if _random(record) is not None:
         yield "random structure"
 

@@ -177,12 +177,14 @@ def test_halting_and_the_complex_transformer_belong_to_the_row_and_its_name(repo
     status, lines, error = report(
         record("universal", settings=plain),
         record("universal", settings=halting),
+        record("universal", settings={**halting, "encoder_halting": "copy"}),
         record("complex", settings=plain),
         record("complex", arch="posenc_complex_transformer_tiny", settings=plain),
     )
     assert status == 0 and not error
-    assert [line.split("|")[1].strip() for line in lines if line.startswith(("| universal", "| complex"))][:4] == [
-        "complex †", "complex (complex Transformer) †", "universal", "universal (halting after up to 4 encoder layers)",
+    assert [line.split("|")[1].strip() for line in lines if line.startswith(("| universal", "| complex"))][:5] == [
+        "complex †", "complex (complex Transformer) †", "universal", "universal (encoder halting=continue, up to 4 layers)",
+        "universal (encoder halting=copy, up to 4 layers)",
     ]  # fmt: skip
 
 
