@@ -50,7 +50,9 @@ def _updates(runs: list[Record]) -> str:
         return f"{runs[0].updates} updates"
     reached = sorted({run.updates for run in runs})
     numbers = " to ".join(map(str, dict.fromkeys((reached[0], reached[-1]))))
-    return f"{numbers} updates, until {runs[0].settings['patience']} validations without a smaller loss"
+    settings = runs[0].settings
+    limit = f" or {settings['max_update']} updates" if settings.get("max_update") else ""
+    return f"{numbers} updates, until {settings['patience']} validations without a smaller loss{limit}"
 
 
 def _test_note(summary: Summary) -> str:
@@ -80,7 +82,8 @@ def _chance_notes(summary: Summary, chance: Chance) -> Iterator[str]:
         which = f" ({'; '.join(names)})" if 0 < len(names) <= _NAMED else ""
         if compared:
             larger.append(f"{part} {len(names)} of {len(compared)}{which}")
-    yield f"~: a difference that is no larger than chance. Larger in BLEU: {', '.join(larger)}"
+    if larger:
+        yield f"~: a difference that is no larger than chance. Larger in BLEU: {', '.join(larger)}"
 
 
 def _decoding_notes(scored: dict[str, PartScores]) -> list[str]:

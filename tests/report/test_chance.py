@@ -83,6 +83,11 @@ def test_several_seeds_speak_for_themselves(posenc, write, study):
     assert f"of none, t5, 5 trainings in this table: test BLEU {pooled:.1f}, " in note(out)[0]
 
 
+def test_one_method_has_nothing_to_be_larger_than(posenc, write, study):
+    _, out = full(posenc, write(*seeds([0.2, 0.25])), "--baseline", "t5")
+    assert note(out) and "~" not in out and "Larger" not in out
+
+
 def test_the_table_on_the_screen_says_it_as_well(posenc, write, study):
     status, out, _ = posenc("report", write(runs.run("none")), "--chance", study(*seeds([0.2, 0.25])))
     assert status == 0 and len(note(out)) == 1 and "~" not in out
