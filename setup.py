@@ -21,6 +21,7 @@ setup(
         "subword-nmt>=0.3.8",
         "sacremoses>=0.2",  # the tokens of text that others have published figures on
         "conllu>=5.0",  # trees for methods that read them
+        "scipy>=1.10",  # Student's t of a few seeds
         "tqdm",
         "pydantic>=2.5",  # the schema of score.json
         "tensorboard",

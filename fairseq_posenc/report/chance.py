@@ -10,7 +10,8 @@ from typing import Any
 
 from ..scoring.record import FILE, Record, read
 from ..scoring.sentences import METRICS
-from .rows import Row, make_rows
+from .records import identity
+from .rows import Row, group
 
 #: in a checkout, where the runs of recipes/studies/chance are kept
 COMMITTED = Path(__file__).parents[2] / "results" / "chance"
@@ -24,42 +25,54 @@ _TASK = (
 
 
 @dataclass(frozen=True)
+class Spread:
+    """A standard deviation over seeds, and how well it is known."""
+
+    deviation: float
+    degrees: int  # of freedom
+
+
+@dataclass(frozen=True)
 class Chance:
-    """The standard deviation over seeds of each score, pooled over the methods that have several."""
+    """The spread over seeds of each score, pooled over the methods that have several."""
 
     methods: list[str]
     trainings: int
     of_this_table: bool
-    deviations: dict[tuple[str, str], float]  # (part, metric)
+    of_the_study: bool
+    spreads: dict[tuple[str, str], Spread]  # (part, metric)
 
     def margin(self, part: str, metric: str, seeds: int = 1) -> float | None:
-        """Twice the deviation of the difference of two means of so many trainings: 19 in 20 differences of chance are smaller."""
-        deviation = self.deviations.get((part, metric))
-        return None if deviation is None else 2 * deviation * math.sqrt(2 / seeds)
+        """What 19 in 20 differences between means of so many trainings are below, by Student's t; None if it is not known."""
+        from scipy.special import stdtrit  # takes a while to import
+
+        spread = self.spreads.get((part, metric))
+        return None if spread is None else float(stdtrit(spread.degrees, 0.975)) * spread.deviation * math.sqrt(2 / seeds)
 
 
 def known_chance(rows: Sequence[Row], parts: Sequence[str], folder: Path) -> Chance | None:
-    """From the rows themselves where some have several seeds, else from the runs below a folder that have the same task."""
-    if any(len(row.runs) > 1 for row in rows):
-        return _pooled(rows, parts, of_this_table=True)
-    task = _task(next(row.runs[0] for row in rows if row.runs))
-    same = [record for path in sorted(folder.rglob(FILE)) if _task(record := read(path)) == task]
-    return _pooled(make_rows(same, []), parts, of_this_table=False)
+    """From the rows themselves, and the runs below a folder that have the same task and another method or seed."""
+    own = [run for row in rows for run in row.runs]
+    task, taken = _task(own[0]), {_training(run) for run in own}
+    found = [record for path in sorted(folder.rglob(FILE)) if _task(record := read(path)) == task]
+    several = [row for row in group([*own, *(run for run in found if _training(run) not in taken)]) if len(row.runs) > 1]
+    spreads = {(part, metric): spread for part in parts for metric in METRICS if (spread := _pooled(several, part, metric))}
+    if not spreads:
+        return None
+    used = {_training(run) for row in several for run in row.runs}
+    return Chance([row.name for row in several], len(used), bool(used & taken), bool(used - taken), spreads)
 
 
 def _task(record: Record) -> dict[str, Any]:
     return {"data": record.data, **{name: record.settings.get(name) for name in _TASK}}
 
 
-def _pooled(rows: Sequence[Row], parts: Sequence[str], of_this_table: bool) -> Chance | None:
-    deviations = {}
-    for part in parts:
-        for metric in METRICS:
-            several = [values for row in rows if (values := row.score(part, metric)) is not None and values.n > 1]
-            if several:
-                squares = sum((values.n - 1) * values.sd**2 for values in several)
-                deviations[part, metric] = math.sqrt(squares / sum(values.n - 1 for values in several))
-    if not deviations:
-        return None
-    named = [row for row in rows if len(row.runs) > 1]
-    return Chance([row.name for row in named], sum(len(row.runs) for row in named), of_this_table, deviations)
+def _training(record: Record) -> tuple[Any, int]:
+    return identity(record), record.seed
+
+
+def _pooled(rows: Sequence[Row], part: str, metric: str) -> Spread | None:
+    """Over the rows, each around its own mean; None where no row has two numbers."""
+    several = [values for row in rows if (values := row.score(part, metric)) is not None and values.sd is not None]
+    degrees = sum(values.n - 1 for values in several)
+    return Spread(math.sqrt(sum((values.n - 1) * values.sd**2 for values in several) / degrees), degrees) if degrees else None

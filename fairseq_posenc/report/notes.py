@@ -66,11 +66,13 @@ def _test_note(summary: Summary) -> str:
 
 def _chance_notes(summary: Summary, chance: Chance) -> Iterator[str]:
     """What trainings of one method differ by, and which differences to the baseline are larger."""
-    where = "in this table" if chance.of_this_table else "of the study chance, with the same data, model and training"
-    sizes = [f"{part} {METRICS[metric]} {sd:.1f}" for (part, metric), sd in chance.deviations.items()]
+    study = "of the study chance, with the same data, model and training"
+    where = " and ".join(["in this table"] * chance.of_this_table + [study] * chance.of_the_study)
+    sizes = [f"{part} {METRICS[metric]} {spread.deviation:.1f}" for (part, metric), spread in chance.spreads.items()]
+    margins = [f"{part} {METRICS[metric]} {chance.margin(part, metric):.1f}" for part, metric in chance.spreads]
     yield (
         f"chance: the standard deviation over seeds of {join(chance.methods, 4)}, {chance.trainings} trainings {where}: "
-        f"{', '.join(sizes)}. Two trainings of one method differ by up to 2.8 times that, once in twenty by more"
+        f"{', '.join(sizes)}; 19 in 20 pairs of trainings differ by less than {', '.join(margins)} (Student's t)"
     )
     if not summary.baseline:
         return

@@ -99,6 +99,11 @@ def make_rows(records: list[Record], expected: list[str]) -> list[Row]:
     return list(rows.values())
 
 
+def group(records: list[Record]) -> list[Row]:
+    """One row for each method, by name."""
+    return sorted((_row(_name(runs, []), runs) for runs in _groups(records).values()), key=lambda row: row.name)
+
+
 def _row(name: str, runs: list[Record]) -> Row:
     return Row(name, runs, _reconstructed(runs[0].method))
 

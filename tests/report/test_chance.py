@@ -4,7 +4,9 @@ import json
 import statistics
 
 import pytest
+import scipy.stats
 
+from fairseq_posenc.report.chance import Chance, Spread
 from tests.report import runs
 from tests.report.test_report import full
 
@@ -58,7 +60,9 @@ def test_differences_inside_it_are_marked(posenc, write, study):
 
 def test_of_many_larger_differences_the_number_is_said(posenc, write, study):
     rows = [runs.run(f"t5:buckets={buckets}", rate=0.9) for buckets in range(4, 22, 2)]
-    _, out = full(posenc, write(runs.run("none", rate=0.3), *rows), "--chance", study(*seeds([0.2, 0.25])), "--baseline", "none")
+    _, out = full(
+        posenc, write(runs.run("none", rate=0.3), *rows), "--chance", study(*seeds([0.2, 0.25, 0.3, 0.35])), "--baseline", "none"
+    )
     assert "Larger in BLEU: test 9 of 9\n" in out
 
 
@@ -66,6 +70,32 @@ def test_of_another_task_nothing_is_said(posenc, write, study):
     folder = study(*seeds([0.2, 0.25], data="other"), *seeds([0.2, 0.25], settings={"lr": [0.1]}))
     _, out = full(posenc, write(runs.run("none"), runs.run("rope")), "--chance", folder)
     assert not note(out) and "~" not in out
+
+
+@pytest.mark.parametrize("known, compared", [(2, 1), (5, 1), (5, 3), (200, 1)])
+def test_few_seeds_know_little_of_chance(known, compared):
+    """Two seeds, whose deviation may be small by accident, need a difference of 18 times that; 200 one of 2.8 times."""
+    chance = Chance(["t5"], known, True, False, {("test", "bleu"): Spread(0.5, known - 1)})
+    wanted = scipy.stats.t.ppf(0.975, known - 1) * 0.5 * (1 / compared + 1 / compared) ** 0.5
+    assert chance.margin("test", "bleu", compared) == pytest.approx(wanted)
+    assert chance.margin("test", "chrf") is None
+
+
+def test_the_note_says_how_far_two_trainings_are_apart(posenc, write, study):
+    known = seeds([0.2, 0.25, 0.3, 0.35])
+    _, out = full(posenc, write(runs.run("none"), runs.run("rope")), "--chance", study(*known))
+    margin = scipy.stats.t.ppf(0.975, 3) * 2**0.5 * statistics.stdev(record["parts"]["test"]["bleu"] for record in known)
+    assert f"19 in 20 pairs of trainings differ by less than test BLEU {margin:.1f}, " in note(out)[0]
+
+
+def test_seeds_of_the_table_and_of_the_study_count_once(posenc, write, study):
+    """The study has a seed of the table, and two others."""
+    scores = {1: 0.2, 2: 0.25, 3: 0.3}
+    table = [runs.run("none"), runs.run("t5", 1, scores[1]), runs.run("t5", 2, scores[2])]
+    _, out = full(posenc, write(*table), "--chance", study(runs.run("t5", 1, 0.9), runs.run("t5", 3, scores[3])))
+    wanted = [runs.run("t5", seed, rate)["parts"]["test"]["bleu"] for seed, rate in scores.items()]
+    assert "of t5, 3 trainings in this table and of the study chance, with the same data, model and training: " in note(out)[0]
+    assert f"test BLEU {statistics.stdev(wanted):.1f}, " in note(out)[0]
 
 
 def test_several_seeds_speak_for_themselves(posenc, write, study):
