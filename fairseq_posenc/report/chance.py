@@ -24,6 +24,10 @@ _TASK = (
 )  # fmt: skip
 
 
+#: two seeds that are alike by accident would call every difference large
+_FEWEST_DEGREES = 2
+
+
 @dataclass(frozen=True)
 class Spread:
     """A standard deviation over seeds, and how well it is known."""
@@ -47,7 +51,9 @@ class Chance:
         from scipy.special import stdtrit  # takes a while to import
 
         spread = self.spreads.get((part, metric))
-        return None if spread is None else float(stdtrit(spread.degrees, 0.975)) * spread.deviation * math.sqrt(2 / seeds)
+        if spread is None or spread.degrees < _FEWEST_DEGREES:
+            return None
+        return float(stdtrit(spread.degrees, 0.975)) * spread.deviation * math.sqrt(2 / seeds)
 
 
 def known_chance(rows: Sequence[Row], parts: Sequence[str], folder: Path) -> Chance | None:

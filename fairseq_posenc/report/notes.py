@@ -69,10 +69,12 @@ def _chance_notes(summary: Summary, chance: Chance) -> Iterator[str]:
     study = "of the study chance, with the same data, model and training"
     where = " and ".join(["in this table"] * chance.of_this_table + [study] * chance.of_the_study)
     sizes = [f"{part} {METRICS[metric]} {spread.deviation:.1f}" for (part, metric), spread in chance.spreads.items()]
-    margins = [f"{part} {METRICS[metric]} {chance.margin(part, metric):.1f}" for part, metric in chance.spreads]
+    margins = {key: margin for key in chance.spreads if (margin := chance.margin(*key)) is not None}
+    below = ", ".join(f"{part} {METRICS[metric]} {margin:.1f}" for (part, metric), margin in margins.items())
+    pairs = f"19 in 20 pairs of trainings differ by less than {below} (Student's t)" if margins else "too few to say more"
     yield (
         f"chance: the standard deviation over seeds of {join(chance.methods, 4)}, {chance.trainings} trainings {where}: "
-        f"{', '.join(sizes)}; 19 in 20 pairs of trainings differ by less than {', '.join(margins)} (Student's t)"
+        f"{', '.join(sizes)}; {pairs}"
     )
     if not summary.baseline:
         return

@@ -72,13 +72,19 @@ def test_of_another_task_nothing_is_said(posenc, write, study):
     assert not note(out) and "~" not in out
 
 
-@pytest.mark.parametrize("known, compared", [(2, 1), (5, 1), (5, 3), (200, 1)])
+@pytest.mark.parametrize("known, compared", [(3, 1), (5, 1), (5, 3), (200, 1)])
 def test_few_seeds_know_little_of_chance(known, compared):
-    """Two seeds, whose deviation may be small by accident, need a difference of 18 times that; 200 one of 2.8 times."""
+    """Three seeds ask for a difference of 6.1 times their deviation, 200 of 2.8 times."""
     chance = Chance(["t5"], known, True, False, {("test", "bleu"): Spread(0.5, known - 1)})
     wanted = scipy.stats.t.ppf(0.975, known - 1) * 0.5 * (1 / compared + 1 / compared) ** 0.5
     assert chance.margin("test", "bleu", compared) == pytest.approx(wanted)
     assert chance.margin("test", "chrf") is None
+
+
+def test_two_seeds_that_are_alike_by_accident_make_no_difference_large(posenc, write, study):
+    found = write(runs.run("none", rate=0.3), runs.run("rope", rate=0.9))
+    _, out = full(posenc, found, "--chance", study(*seeds([0.2, 0.2])), "--baseline", "none")
+    assert note(out)[0].endswith("; too few to say more") and "~" not in out and "Larger" not in out
 
 
 def test_the_note_says_how_far_two_trainings_are_apart(posenc, write, study):
