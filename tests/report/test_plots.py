@@ -1,13 +1,14 @@
 """The plots of a report hold many rows and long names: nothing is cut off, nothing looks the same."""
 
 import io
+import itertools
 import json
 
 import pytest
 
 from fairseq_posenc.plotting import style as plotting
 from fairseq_posenc.report import plots
-from fairseq_posenc.report.rows import Row
+from fairseq_posenc.report.rows import Row, Values
 from fairseq_posenc.report.summary import summarise
 from fairseq_posenc.scoring.record import Record
 from tests.report import runs
@@ -23,6 +24,10 @@ def summary_of(*names):
         method = {"encoder": name, "decoder": name, "cross": "none"}
         records.append(Record.model_validate_json(json.dumps({**plain, "method": method})))
     return summarise(records, [], samples=5)
+
+
+def many(number):
+    return summary_of(*(f"t5:buckets={n}" for n in range(2, number + 2)))
 
 
 @pytest.fixture
@@ -52,8 +57,8 @@ def size(figure, axis):
 
 @pytest.mark.parametrize("number", [2, 60])
 def test_legends_are_whole_and_tell_all_lines_apart(figures, number):
-    plots.draw_plots(summary_of(*(f"t5:buckets={n}" for n in range(2, number + 2))))
-    for name in ("learning", "length"):
+    plots.draw_plots(many(number))
+    for name in ("learning", "length")[: 2 if number < 20 else 1]:
         figure = figures[name]
         figure.canvas.draw()
         (legend,) = figure.legends
@@ -62,6 +67,44 @@ def test_legends_are_whole_and_tell_all_lines_apart(figures, number):
         assert all(not axis.get_window_extent().overlaps(legend.get_window_extent()) for axis in figure.axes)
         lines = [line for line in figure.axes[0].lines if not line.get_label().startswith("_")]
         assert len({(line.get_color(), line.get_linestyle(), line.get_marker()) for line in lines}) == number
+
+
+def test_a_legend_has_the_order_in_which_lines_end(figures):
+    summary = summary_of("none", "t5", "rope")
+    for loss, row in zip((2.0, 4.0, 3.0), summary.rows):
+        row.runs[0] = row.runs[0].model_copy(update={"learning_curve": [(1, 9 - loss), (2, loss)]})
+    plots.draw_plots(summary)
+    assert [text.get_text() for text in figures["learning"].legends[0].get_texts()] == ["rope", "t5", "none"]
+
+
+def test_many_rows_have_their_numbers_by_length_in_a_table_of_colours(figures):
+    summary = many(60)
+    (lengths,) = summary.lengths.values()
+    for nth, row in enumerate(summary.rows):
+        lengths.rows[row.name] = [Values({1: nth + i / 10}) for i in lengths.shown]
+    plots.draw_plots(summary)
+    figure = figures["length"]
+    figure.canvas.draw()
+    assert not figure.legends
+    labels = figure.axes[0].get_yticklabels()
+    assert [label.get_text() for label in labels] == [row.title for row in summary.rows]
+    (axis,) = figure.axes
+    cells = {(text.get_position()[1], text.get_position()[0]): text.get_text() for text in axis.texts}
+    assert [cells[place] for place in sorted(cells)] == [f"{nth}.{i}" for nth in range(60) for i in lengths.shown]
+    assert all(inside(figure, text.get_window_extent()) for text in [*axis.texts, *axis.get_xticklabels()])
+
+
+@pytest.mark.parametrize("number", [2, 60])
+def test_names_beside_rows_are_whole_and_apart(figures, number):
+    summary = summary_of(*(f"t5:buckets={n}" for n in range(2, number + 1)), LONG)
+    plots.draw_plots(summary)
+    for name in ("scores", "length")[: 2 if number > 20 else 1]:
+        figure = figures[name]
+        figure.canvas.draw()
+        boxes = [label.get_window_extent() for label in figure.axes[0].get_yticklabels()]
+        assert len(boxes) == number and all(inside(figure, box) for box in boxes)
+        assert not any(a.overlaps(b) for a, b in itertools.pairwise(boxes))
+        assert figure.get_figheight() < 2.5 + 0.31 * number  # one long name does not make every row high
 
 
 def test_a_long_name_does_not_shrink_the_panels(figures):
