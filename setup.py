@@ -40,6 +40,7 @@ setup(
             "pytest-xdist",
             "hypothesis",
             "ruff",
+            "vermin",
             "torchdiffeq>=0.2.3",
             "argcomplete>=3.1",
             "transformers==4.46.3",
