@@ -23,7 +23,6 @@ _TASK = (
     "fp16",
 )  # fmt: skip
 
-
 #: two seeds that are alike by accident would call every difference large
 _FEWEST_DEGREES = 2
 
