@@ -44,7 +44,7 @@ setup(
             "torchdiffeq>=0.2.3",
             "argcomplete>=3.1",
             "transformers==4.46.3",
-            "x-transformers==2.31.10",
+            "x-transformers==2.31.10; python_version >= '3.10'",  # which is the oldest that it runs on
             *SITE,
         ],
     },
