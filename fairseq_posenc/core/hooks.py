@@ -80,4 +80,6 @@ IN_MATRIX = hooks_where(lambda hook: hook.phase >= Phase.PROJECTED)
 #: hooks that a kernel of a method's own leaves without effect
 REPLACED_BY_KERNEL = hooks_where(lambda hook: hook.phase in (Phase.SCORES, Phase.VALUES))
 #: hooks that need the scores or the weights as tensors, which a fused kernel never makes
-NEEDS_SCORES = hooks_where(lambda hook: hook.phase == Phase.VALUES or (hook.phase == Phase.SCORES and hook.kind == Kind.CHAIN))
+NEEDS_SCORES = tuple(
+    sorted(hooks_where(lambda hook: hook.phase == Phase.VALUES or (hook.phase == Phase.SCORES and hook.kind == Kind.CHAIN)))
+)

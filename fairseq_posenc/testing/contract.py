@@ -41,7 +41,7 @@ def _masks(case: Case) -> bool:
 
 
 def _needs_scores(case: Case) -> bool:
-    return standalone(case) and bool(case.method().hooks & NEEDS_SCORES)
+    return standalone(case) and not case.method().hooks.isdisjoint(NEEDS_SCORES)
 
 
 def _steps(case: Case) -> bool:
