@@ -47,6 +47,7 @@ def supervise(caller: socket.socket, real: str) -> dict:
     if not worker:
         caller.close()
         os.setpgid(0, 0)
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
         high = [fcntl.fcntl(file, fcntl.F_DUPFD, 100) for file in files]  # out of the way of the numbers they are to have
         for file in files:
             os.close(file)

@@ -51,5 +51,16 @@ def test_it_ends_with_its_caller_and_holds_its_lock_until_then(tmp_path, number)
         fcntl.flock(lock, fcntl.LOCK_EX)  # else this would wait for a minute
 
 
+def test_it_can_be_interrupted_where_the_tests_run_in_the_background(tmp_path):
+    ours = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    server = forked.folder.__wrapped__()
+    signal.signal(signal.SIGINT, ours)
+    process = start(tmp_path, "time.sleep(60)", f"{server}/python")
+    process.stdin.close()
+    assert "blue" in process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=20) == -signal.SIGINT
+
+
 def test_every_program_of_the_environment_is_there():
     assert {"python", "fairseq-train", "subword-nmt", "torchrun"} <= set(os.listdir(forked.folder())) <= set(os.listdir(BIN))
