@@ -10,7 +10,7 @@ setup(
     description="Position encodings for machine translation, as a fairseq plugin",
     license="MIT",
     packages=find_packages(include=["fairseq_posenc", "fairseq_posenc.*"]),
-    package_data={"fairseq_posenc": ["references.bib", "cli/templates/*.txt", "site/static/*"]},
+    package_data={"fairseq_posenc": ["registry/references.bib", "cli/templates/*.txt", "site/static/*"]},
     python_requires=">=3.9",
     # Lower bounds only; the versions that were tested together are in constraints.txt.
     install_requires=[

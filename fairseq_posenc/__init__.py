@@ -11,7 +11,7 @@ _PUBLIC = {
     "MethodCard": "core",
     "PositionError": "core",
     "PositionMethod": "core",
-    "PositionTransformer": "plugin",
+    "PositionTransformer": "host.plugin",
     "build_attention": "attention",
     "card": "registry",
     "names": "registry",
@@ -36,4 +36,4 @@ def __getattr__(name: str):
 
 
 if "fairseq" in sys.modules:  # as when fairseq imports its --user-dir
-    from . import plugin  # noqa: F401
+    from .host import plugin  # noqa: F401

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .. import spec as specs
 from ..core import AttentionContext, Dims, PositionError, Positions, SideInputs, State
 from ..core.hooks import OUTSIDE_ATTENTION
+from ..registry import spec as specs
 from .mask import AttentionMask
 from .multihead import Attention
 from .site_positions import SitePositions

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from .. import registry
-from ..architectures import PREFIX
+from ..common.progress import Progress
 from ..core import PositionError
-from ..spec import parse
+from ..registry.architectures import PREFIX
+from ..registry.spec import parse
 from . import actions, counting, files, models, tables
 from .models import STOCK, Variant
-from .progress import Progress
 from .settings import Settings
 from .timing import interleaved, ratios
 

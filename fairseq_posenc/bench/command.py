@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..arguments import positive
-from ..completion import specs_and_architectures
+from ..common.option_types import positive
+from ..registry.completion import specs_and_architectures
 
 #: one method of each cost
 _QUICK_METHODS = ("sinusoidal", "t5", "rope", "shaw", "tupe_rel", "diet_abs")
@@ -59,7 +59,7 @@ def _help(text: str, name: str) -> str:
 
 
 def run(args: argparse.Namespace) -> int:
-    from .. import plugin  # noqa: F401  (registers the models that are measured)
+    from ..host import plugin  # noqa: F401  (registers the models that are measured)
     from . import benchmark, comparison
     from .settings import Settings
 

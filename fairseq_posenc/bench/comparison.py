@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from ..attention.positional import build_attention
+from ..common.progress import Progress
 from ..core import PositionError
 from . import files, tables
 from .actions import Action
 from .peers import PAIRS, Pair, Sizes
-from .progress import Progress
 from .settings import Settings
 from .timing import interleaved, ratios
 

@@ -14,12 +14,12 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from torch import nn
 
 from .. import registry
-from ..architectures import MODEL, PREFIX, SIZES, Size, architecture
 from ..core import Dims
 from ..core.hooks import OUTSIDE_ATTENTION
 from ..data.side.examples import RELATIONS
-from ..spec import build as build_methods
-from ..spec import parse
+from ..registry.architectures import MODEL, PREFIX, SIZES, Size, architecture
+from ..registry.spec import build as build_methods
+from ..registry.spec import parse
 
 STOCK = "stock"
 WORDS = 1000

@@ -10,10 +10,10 @@ from typing import Any, Callable
 import torch
 
 from .. import registry
-from ..architectures import PREFIX, SIZES
-from ..arguments import positive, read_number
+from ..common.option_types import positive, read_number
+from ..common.versions import versions
 from ..core import SITES, PositionError
-from ..scoring.versions import versions
+from ..registry.architectures import PREFIX, SIZES
 
 _SIZES = {size.lstrip("_") or "base": size for size in SIZES}
 

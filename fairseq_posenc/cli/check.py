@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .. import registry
-from ..architectures import PREFIX, SIZES, Architecture, architecture
-from ..arguments import positive
-from ..completion import specs_and_architectures
+from ..common.option_types import positive
 from ..core import Dims, PositionError
 from ..data.side.files import KINDS
-from ..declarations import include
-from ..spec import MethodSpec, build, parse, sites_of
+from ..registry.architectures import PREFIX, SIZES, Architecture, architecture
+from ..registry.completion import specs_and_architectures
+from ..registry.declarations import include
+from ..registry.spec import MethodSpec, build, parse, sites_of
 
 ALL = "all"
 #: relations between words, for methods that have tables of them: as many as a treebank has

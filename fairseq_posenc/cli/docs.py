@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from .. import catalog, claims
 from ..core import PositionError
+from ..registry import catalog
+from ..site import claims
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -14,7 +15,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ..report import overview
+    from ..evaluation.report import overview
 
     folder = args.root / "docs"
     if not folder.is_dir():

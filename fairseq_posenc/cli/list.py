@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from .. import catalog
-from ..architectures import beside_methods
-from ..arguments import positive, print_json
+from ..common.option_types import positive, print_json
 from ..core import SITES, Dims, PositionError
+from ..registry import catalog
+from ..registry.architectures import beside_methods
 
 _FLAGS = ("learnable", "recurring", "unbound")
 

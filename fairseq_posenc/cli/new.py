@@ -7,10 +7,11 @@ import re
 from pathlib import Path
 from string import Template
 
-from .. import external, registry
+from .. import registry
+from ..common.files import replace_file
 from ..core import PositionError
-from ..declarations import RESERVED
-from ..files import replace_file
+from ..registry import external
+from ..registry.declarations import RESERVED
 
 _TEMPLATES = Path(__file__).with_name("templates")
 

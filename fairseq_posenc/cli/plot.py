@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..arguments import not_negative, positive
-from ..completion import specs
+from ..common.option_types import not_negative, positive
 from ..core import SITES, PositionError
+from ..registry.completion import specs
 
 #: positions beyond which a picture has no more to show
 _LONGEST = 512

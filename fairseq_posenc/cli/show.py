@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from .. import catalog, registry
-from ..architectures import PREFIX, beside_methods
-from ..arguments import print_json
-from ..completion import methods
+from .. import registry
+from ..common.option_types import print_json
 from ..core import PositionError
+from ..registry import catalog
+from ..registry.architectures import PREFIX, beside_methods
+from ..registry.completion import methods
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -18,8 +18,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..common.files import digest
 from ..core import PositionError
-from ..files import digest
 from .download import CHUNK, download, read_sums
 
 _ALGORITHMS = {32: "md5", 64: "sha256"}  # by the length of a checksum

@@ -20,8 +20,8 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..common.files import digest
 from ..core import PositionError
-from ..files import digest
 
 SUMS = "SHA256SUMS"
 TRIES = 5

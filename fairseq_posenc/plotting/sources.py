@@ -14,7 +14,7 @@ from .. import registry
 from ..attention.site_positions import SitePositions
 from ..core import SITES, Dims, PositionError
 from ..data.side.examples import RELATIONS
-from ..spec import build, parse
+from ..registry.spec import build, parse
 from .matrices import Content
 
 #: sizes of what is built from a spec, with as many layers as it names, and as many positions as are drawn, but not fewer
@@ -76,7 +76,7 @@ def checkpoint_of(path: Path) -> Path:
 def load_with_task(path: Path, data: str | None = None) -> tuple[Any, Any, Any]:
     """The model of a run in evaluation, the settings of its training, and its task, which knows dictionaries and data."""
     found = checkpoint_of(path)
-    from .. import plugin  # noqa: F401  (first: it readies fairseq, and makes its loader the safe one)
+    from ..host import plugin  # noqa: F401  (first: it readies fairseq, and makes its loader the safe one)
 
     from fairseq.checkpoint_utils import load_model_ensemble_and_task  # isort: skip
 

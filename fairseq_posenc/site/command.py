@@ -17,7 +17,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..bench.progress import Progress
+    from ..common.progress import Progress
     from .build import build
 
     if args.output.exists() and not args.output.is_dir():

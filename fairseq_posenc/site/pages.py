@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-from .. import catalog, registry
-from ..bibliography import bibtex
+from .. import registry
 from ..core import SITES, Dims, MethodCard
 from ..core.formula import pretty
-from ..spec import option_rows
+from ..registry import catalog
+from ..registry.citations import bibtex
+from ..registry.spec import option_rows
 from .equations import to_html
 
 _DIMS = Dims(512, 8, 6)
@@ -38,7 +39,7 @@ _FILTERS = {
     "evidence": ("evidence", tuple(_EVIDENCE)),
 }
 _API = {
-    "Building and looking up": ("fairseq_posenc.attention", "fairseq_posenc.registry", "fairseq_posenc.spec"),
+    "Building and looking up": ("fairseq_posenc.attention", "fairseq_posenc.registry", "fairseq_posenc.registry.spec"),
     "Writing a method": (
         "fairseq_posenc.core.method", "fairseq_posenc.core.card", "fairseq_posenc.core.context", "fairseq_posenc.core.dims",
         "fairseq_posenc.core.side", "fairseq_posenc.core.state", "fairseq_posenc.core.hooks",

@@ -11,10 +11,10 @@ import typing
 from typing import Callable, Optional
 
 from .. import registry
-from .. import spec as parsing
 from ..core import Dims, PositionError, PositionMethod
 from ..core.hooks import OUTSIDE_ATTENTION
 from ..data.side.examples import RELATIONS
+from ..registry import spec as parsing
 
 SMALL = Dims(embed_dim=16, num_heads=4, num_layers=2, max_positions=64, max_key_positions=64, vocab_size=20, relations=RELATIONS)
 

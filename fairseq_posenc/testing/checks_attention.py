@@ -8,10 +8,10 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
-from .. import spec as parsing
 from ..attention import build_attention, multihead
 from ..core import AttentionContext, Positions
 from ..data.side import examples
+from ..registry import spec as parsing
 from .cases import SMALL, Case
 from .models import close, refused
 

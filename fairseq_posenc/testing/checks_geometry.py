@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import spec as parsing
 from ..attention.positional import PositionalAttention
 from ..attention.site_positions import SitePositions
 from ..core import FIRST_RELATION, AttentionContext, PositionError, Positions, Sentence, SideInputs
 from ..core.hooks import BEFORE_LAYERS, OUTSIDE_ATTENTION
 from ..core.side import declared_by
 from ..data.side import examples
+from ..registry import spec as parsing
 from .cases import SMALL, Case, NotApplicable
 from .models import Describe, build_for, close, describe, differ, encode, fixed, logits, moved, positions_by_site, sentences
 

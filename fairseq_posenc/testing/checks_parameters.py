@@ -8,9 +8,9 @@ import torch
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
 from torch import Tensor, nn
 
-from .. import spec as parsing
 from ..core import PositionError
 from ..core.hooks import BEFORE_LAYERS, IN_MATRIX
+from ..registry import spec as parsing
 from .cases import SMALL, Case
 from .checks_attention import attention, inputs
 from .checks_attention import side_inputs as of_attention

@@ -14,10 +14,10 @@ from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from torch import Tensor, nn
 
-from .. import plugin  # noqa: F401  registers the architectures
 from ..core import PositionError, Positions, Sentence
 from ..data.side import examples
-from ..models.transformer.model import PositionTransformer
+from ..host import plugin  # noqa: F401  registers the architectures
+from ..host.models.transformer.model import PositionTransformer
 from .cases import SMALL, Case
 
 PAD = SMALL.padding_idx

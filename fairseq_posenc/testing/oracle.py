@@ -8,13 +8,13 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import torch
 
-from .. import spec as parsing
 from ..attention.positional import PositionalAttention
 from ..attention.site_positions import SitePositions
 from ..core import AttentionContext, Dims, Positions, Sentence, SideInputs
 from ..core.side import declared_by
 from ..data.side import examples
 from ..registry import card
+from ..registry import spec as parsing
 from . import reference
 from .reference import Oracle, Place
 

@@ -12,13 +12,14 @@ from pathlib import Path
 
 import torch
 
-from .. import external, registry
+from .. import registry
 from ..attention import site_positions
-from ..bibliography import entries
-from ..catalog import describe
+from ..common.messages import join, shorten
 from ..core import PositionError
-from ..messages import join, shorten
-from ..spec import option_rows
+from ..registry import external
+from ..registry.catalog import describe
+from ..registry.citations import entries
+from ..registry.spec import option_rows
 from . import oracle
 from .cases import Case, NotApplicable, specs
 from .contract import CONTRACT

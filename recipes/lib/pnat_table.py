@@ -13,7 +13,7 @@ from pathlib import Path
 from tabulate import tabulate
 
 from fairseq_posenc.core import PositionError
-from fairseq_posenc.scoring import record
+from fairseq_posenc.evaluation.scoring import record
 
 #: score of a part -> its column
 PARTS = {"test": "BLEU", "lengths": "length beam", "rescored": "rescored", "reference": "reference positions"}

@@ -9,7 +9,7 @@ train() { # FOLDER --max-update|--max-epoch NUMBER OPTION...; those of TRAIN_OPT
   if [[ -z $DRY_RUN ]] && ((NODE_RANK == 0)); then
     if compgen -G "$folder/checkpoint*.pt" >/dev/null; then
       require_settings "$folder/.train.begun" "$folder"
-      reached=$("$bin/python" -m fairseq_posenc.checkpoints.repair "$folder" 2>>"$folder/train.log") ||
+      reached=$("$bin/python" -m fairseq_posenc.host.checkpoints.repair "$folder" 2>>"$folder/train.log") ||
         fail "the checkpoints in $folder could not be readied; $(tail -n 1 "$folder/train.log")"
       say "  $reached updates are there"
     else

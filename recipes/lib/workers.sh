@@ -23,7 +23,7 @@ check_workers() { # sets WORKERS, the number of all processes
 launch() { # LOG OPTION...: fairseq-train with all workers of this machine; what it prints is appended to LOG
   local log=$1
   shift
-  local measured=("$bin/python" fairseq_posenc/scoring/memory.py "$bin/fairseq-train") # logs the peak memory of the process
+  local measured=("$bin/python" fairseq_posenc/evaluation/scoring/memory.py "$bin/fairseq-train") # logs the peak memory of the process
   set -- "$@" --distributed-world-size "$WORKERS"
   if ((GPUS == 0 && PROCS > 1)); then
     run_workers "$log" "$PROCS" "${measured[@]}" "$@" --cpu --num-workers 0 --ddp-backend legacy_ddp --distributed-backend gloo \

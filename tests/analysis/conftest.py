@@ -72,7 +72,7 @@ def runs(data, tmp_path_factory):
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
     from omegaconf import OmegaConf
 
-    import fairseq_posenc.plugin  # noqa: F401  (registers the architectures)
+    import fairseq_posenc.host.plugin  # noqa: F401  (registers the architectures)
 
     found = {}
     for spec in ("none", "sinusoidal", "t5", "gaussian"):

@@ -6,9 +6,9 @@ import shutil
 import numpy
 import pytest
 
-from fairseq_posenc.analysis import reordering
-from fairseq_posenc.analysis.command import ANALYSES
-from fairseq_posenc.analysis.runs import load_runs
+from fairseq_posenc.evaluation.analysis import reordering
+from fairseq_posenc.evaluation.analysis.command import ANALYSES
+from fairseq_posenc.evaluation.analysis.runs import load_runs
 
 
 def table(path):
@@ -118,7 +118,7 @@ def test_a_moved_word_is_learned_where_states_show_it(runs):
     run = type(run)(run.path, "plain", run.model, run.settings, type("Task", (), {"source_dictionary": Words}))
     torch.manual_seed(1)
     found = reordering.Detector(Plain(), True)
-    from fairseq_posenc.bench.progress import Progress
+    from fairseq_posenc.common.progress import Progress
 
     args = argparse.Namespace(lr=0.01, mode="frozen", seed=1, updates=300, every=100, batch=32, min_distance=2)
     words = [list(range(8))]
@@ -165,7 +165,7 @@ def test_help_says_what_an_analysis_is(posenc, name):
 
 
 def test_methods_with_side_inputs_are_refused(refusal, runs, tmp_path, monkeypatch):
-    from fairseq_posenc.analysis import runs as loading
+    from fairseq_posenc.evaluation.analysis import runs as loading
 
     folder = shutil.copytree(runs["none"], tmp_path / "run")
     load = loading.load_with_task
@@ -185,9 +185,9 @@ def test_methods_with_side_inputs_are_refused(refusal, runs, tmp_path, monkeypat
 @pytest.fixture
 def scored(tmp_path):
     """Two runs with a score.json: of the second, long translations are wrong."""
-    from fairseq_posenc.scoring import record
-    from fairseq_posenc.scoring.score import measure
-    from fairseq_posenc.scoring.sentences import count
+    from fairseq_posenc.evaluation.scoring import record
+    from fairseq_posenc.evaluation.scoring.score import measure
+    from fairseq_posenc.evaluation.scoring.sentences import count
 
     references = [" ".join(f"w{(7 * i + k) % 50}" for k in range(5 if i < 60 else 20)) for i in range(120)]
     wrong = [text if len(text.split()) < 10 else " ".join(text.split()[::-1]) for text in references]

@@ -7,9 +7,9 @@ from random import Random
 import pytest
 import torch
 
-from fairseq_posenc.analysis import identical, lengths, moved, moves, reordering, sinusoids, vectors
+from fairseq_posenc.evaluation.analysis import identical, lengths, moved, moves, reordering, sinusoids, vectors
+from fairseq_posenc.evaluation.scoring.sentences import corpus_bleu, count
 from fairseq_posenc.ops.sinusoids import sinusoid
-from fairseq_posenc.scoring.sentences import corpus_bleu, count
 
 # --- sinusoids -------------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import weakref
 import pytest
 import torch
 
-import fairseq_posenc.plugin  # noqa: F401  registers the models
+import fairseq_posenc.host.plugin  # noqa: F401  registers the models
 from fairseq_posenc import cli
 from fairseq_posenc.bench import actions, benchmark, command, comparison, counting, models, peers, settings, tables, timing
 

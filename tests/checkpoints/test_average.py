@@ -7,9 +7,9 @@ from fairseq import checkpoint_utils, options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import OmegaConf
 
-import fairseq_posenc.plugin  # noqa: F401  (registers the model)
-from fairseq_posenc.checkpoints.read import read
-from fairseq_posenc.checkpoints.repair import repair
+import fairseq_posenc.host.plugin  # noqa: F401  (registers the model)
+from fairseq_posenc.host.checkpoints.read import read
+from fairseq_posenc.host.checkpoints.repair import repair
 
 TINY = "--encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 8 --decoder-embed-dim 8 --encoder-ffn-embed-dim 8 \
 --decoder-ffn-embed-dim 8 --encoder-attention-heads 2 --decoder-attention-heads 2 --share-all-embeddings --optimizer adam"

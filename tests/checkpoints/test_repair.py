@@ -6,8 +6,8 @@ import sys
 import pytest
 import torch
 
-from fairseq_posenc.checkpoints import read, repair
 from fairseq_posenc.core import PositionError
+from fairseq_posenc.host.checkpoints import read, repair
 from tests.checkpoints.files import write_checkpoint
 
 
@@ -58,7 +58,7 @@ class Sentinel:
 
 def test_recipes_run_it_as_a_module(tmp_path):
     write_checkpoint(tmp_path / "checkpoint_1_400.pt", tmp_path, updates=400)
-    command = [sys.executable, "-m", "fairseq_posenc.checkpoints.repair", str(tmp_path)]
+    command = [sys.executable, "-m", "fairseq_posenc.host.checkpoints.repair", str(tmp_path)]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "400\n"
     assert (tmp_path / "checkpoint_last.pt").is_file()
 

@@ -4,8 +4,8 @@ import re
 import shutil
 from pathlib import Path
 
-from fairseq_posenc import claims
 from fairseq_posenc.cli import main
+from fairseq_posenc.site import claims
 
 ROOT = Path(__file__).parents[2]
 

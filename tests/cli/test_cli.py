@@ -10,13 +10,13 @@ from fairseq.models.transformer import TransformerModel
 from fairseq.tasks.translation import TranslationTask
 
 import fairseq_posenc as posenc
-from fairseq_posenc import catalog
-from fairseq_posenc import spec as parsing
-from fairseq_posenc.bibliography import bibtex
 from fairseq_posenc.cli import COMMANDS, main
-from fairseq_posenc.models.pnat.model import PNATModel
-from fairseq_posenc.models.transformer.model import PositionTransformer
-from fairseq_posenc.tasks.translation import PositionTranslation
+from fairseq_posenc.host.models.pnat.model import PNATModel
+from fairseq_posenc.host.models.transformer.model import PositionTransformer
+from fairseq_posenc.host.tasks.translation import PositionTranslation
+from fairseq_posenc.registry import catalog
+from fairseq_posenc.registry import spec as parsing
+from fairseq_posenc.registry.citations import bibtex
 
 ROOT = Path(__file__).parents[2]
 

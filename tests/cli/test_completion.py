@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_posenc import registry, spec
+from fairseq_posenc import registry
 from fairseq_posenc.cli import COMMANDS, main
-from fairseq_posenc.declarations import declarations
+from fairseq_posenc.registry import spec
+from fairseq_posenc.registry.declarations import declarations
 
 ROOT = Path(__file__).parents[2]
 #: posenc, as pip would install it

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_posenc import catalog, registry
+from fairseq_posenc import registry
 from fairseq_posenc.cli import main
+from fairseq_posenc.registry import catalog
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_posenc import bibliography, external, registry
+from fairseq_posenc import registry
 from fairseq_posenc.cli import main
-from fairseq_posenc.declarations import declarations
+from fairseq_posenc.registry import citations as bibliography
+from fairseq_posenc.registry import external
+from fairseq_posenc.registry.declarations import declarations
 
 ROOT = Path(__file__).parents[2]
 
@@ -164,7 +166,7 @@ def test_a_file_that_cannot_be_imported_is_one_line(monkeypatch, capsys, slope):
 
 def test_a_wrong_file_ends_fairseq_with_one_line(slope):
     slope.write_text(slope.read_text(encoding="utf-8").replace('"relative"', '"relativ"'), encoding="utf-8")
-    done = python("import fairseq_posenc.plugin", POSENC_METHODS=str(slope))
+    done = python("import fairseq_posenc.host.plugin", POSENC_METHODS=str(slope))
     assert done.returncode == 1
     assert [line for line in done.stderr.splitlines() if line.startswith("fairseq_posenc: ")] == done.stderr.splitlines()[-1:]
     assert "has reference='relativ'" in done.stderr and "Traceback" not in done.stderr

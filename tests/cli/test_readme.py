@@ -7,7 +7,7 @@ import pytest
 
 from fairseq_posenc import registry
 from fairseq_posenc.cli import COMMANDS
-from fairseq_posenc.declarations import declarations
+from fairseq_posenc.registry.declarations import declarations
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

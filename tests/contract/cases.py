@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fairseq_posenc.declarations import Declaration, declarations
+from fairseq_posenc.registry.declarations import Declaration, declarations
 from fairseq_posenc.testing.cases import SMALL, Case, all_cases, builds, defaults, specs, standalone
 
 __all__ = ["SMALL", "Case", "all_cases", "builds", "defaults", "marked", "registered", "specs", "standalone"]

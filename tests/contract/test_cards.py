@@ -7,9 +7,9 @@ import typing
 import pytest
 
 import fairseq_posenc as posenc
-from fairseq_posenc import spec as parsing
-from fairseq_posenc.bibliography import entries
 from fairseq_posenc.core import SITES, MethodCard
+from fairseq_posenc.registry import spec as parsing
+from fairseq_posenc.registry.citations import entries
 from tests.contract.cases import SMALL, builds
 
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from fairseq_posenc import registry
-from fairseq_posenc import spec as parsing
 from fairseq_posenc.attention.site_positions import SitePositions
 from fairseq_posenc.core import PositionError
+from fairseq_posenc.registry import spec as parsing
 from fairseq_posenc.testing import checks_attention, checks_decoding
 from fairseq_posenc.testing.models import build, close, differ, encode, logits, sentences
 from tests.contract.cases import SMALL, Case, all_cases, specs, standalone

@@ -5,10 +5,10 @@ import dataclasses
 import pytest
 
 import fairseq_posenc as posenc
-from fairseq_posenc.bibliography import entries
-from fairseq_posenc.catalog import describe
-from fairseq_posenc.declarations import declarations
 from fairseq_posenc.registry import declaration
+from fairseq_posenc.registry.catalog import describe
+from fairseq_posenc.registry.citations import entries
+from fairseq_posenc.registry.declarations import declarations
 
 #: the families, as the folders of methods/ and the navigation of the docs
 FAMILIES = {"absolute", "recurrent", "bias", "relative", "rotary", "kernel", "length", "structure"}

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 import fairseq_posenc as posenc
-from fairseq_posenc import spec
 from fairseq_posenc.core import Refusal
+from fairseq_posenc.registry import spec
 from fairseq_posenc.testing import models
 from fairseq_posenc.testing.cases import SMALL
 

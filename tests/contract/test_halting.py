@@ -8,9 +8,9 @@ import torch
 from fairseq.logging import metrics
 
 from fairseq_posenc.core import Refusal
-from fairseq_posenc.criterions import CRITERION
-from fairseq_posenc.criterions.cross_entropy import CrossEntropyWithLosses
-from fairseq_posenc.models.layers.halting import HALTING, Halting, Pondering
+from fairseq_posenc.host.criterions import CRITERION
+from fairseq_posenc.host.criterions.cross_entropy import CrossEntropyWithLosses
+from fairseq_posenc.host.models.layers.halting import HALTING, Halting, Pondering
 from fairseq_posenc.testing import checks_decoding
 from fairseq_posenc.testing.models import PAD, batch, build, close, differ, encode, logits, sentences
 from tests.contract.cases import SMALL, Case

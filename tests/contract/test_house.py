@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from fairseq_posenc import spec as parsing
 from fairseq_posenc.attention.site_positions import SitePositions
 from fairseq_posenc.core import PositionError, Refusal, SideInput
 from fairseq_posenc.core.side import declared_by
-from fairseq_posenc.criterions.cross_entropy import CrossEntropyWithLosses
+from fairseq_posenc.host.criterions.cross_entropy import CrossEntropyWithLosses
+from fairseq_posenc.registry import spec as parsing
 from fairseq_posenc.testing import checks_decoding
 from fairseq_posenc.testing.models import PAD, batch, build, build_for, close, differ, encode, logits, sentences
 from tests.contract import probes

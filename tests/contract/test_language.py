@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from fairseq_posenc import spec as parsing
 from fairseq_posenc.core import AttentionContext, Dims, PositionError, Positions, Refusal
+from fairseq_posenc.registry import spec as parsing
 from fairseq_posenc.testing.models import END, PAD, batch, build, close, differ, encode, logits
 
 #: the words that name languages in the dictionary of these models, and words that name none

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from fairseq_posenc import spec as parsing
 from fairseq_posenc.attention.site_positions import SitePositions
 from fairseq_posenc.core import AttentionContext, PositionError, PositionMethod, Positions, SideInputs
 from fairseq_posenc.core.hooks import BEFORE_LAYERS
+from fairseq_posenc.registry import spec as parsing
 from fairseq_posenc.testing import checks_decoding
 from fairseq_posenc.testing.models import (
     batch,

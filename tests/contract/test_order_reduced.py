@@ -5,7 +5,7 @@ import torch
 from fairseq.data import Dictionary
 
 from fairseq_posenc.core import Refusal
-from fairseq_posenc.models.transformer.shuffle import WordShuffle
+from fairseq_posenc.host.models.transformer.shuffle import WordShuffle
 from fairseq_posenc.testing.models import END, batch, build, close, differ, logits, sentences
 from tests.contract import probes
 from tests.contract.cases import registered

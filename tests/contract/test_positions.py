@@ -5,9 +5,9 @@ import torch
 
 import fairseq_posenc as posenc
 from fairseq_posenc import registry
-from fairseq_posenc import spec as parsing
 from fairseq_posenc.attention.site_positions import SitePositions
 from fairseq_posenc.core import PositionError
+from fairseq_posenc.registry import spec as parsing
 from fairseq_posenc.testing.models import batch, build, build_for, close, differ, logits, sentences
 from tests.contract.cases import SMALL, Case
 

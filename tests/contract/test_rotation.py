@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from fairseq_posenc import spec as parsing
 from fairseq_posenc.attention.site_positions import SitePositions
 from fairseq_posenc.core import AttentionContext, Positions
 from fairseq_posenc.ops.rotation import every_channel, rotate
+from fairseq_posenc.registry import spec as parsing
 from fairseq_posenc.testing.models import close
 from tests.contract.cases import SMALL
 

@@ -5,7 +5,7 @@ import pytest
 from fairseq_posenc import registry
 from fairseq_posenc.cli import main
 from fairseq_posenc.core import PositionMethod
-from fairseq_posenc.declarations import declarations
+from fairseq_posenc.registry.declarations import declarations
 from fairseq_posenc.testing import runner
 from fairseq_posenc.testing.models import fixed
 from tests.contract import broken

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairseq_posenc import registry
-from fairseq_posenc import spec as parsing
 from fairseq_posenc.core import SITES, PositionError
+from fairseq_posenc.registry import spec as parsing
 from tests.contract.cases import SMALL, all_cases
 
 

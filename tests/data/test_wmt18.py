@@ -280,7 +280,7 @@ import resource
 from pathlib import Path
 from fairseq_posenc.data.archives import extract
 from fairseq_posenc.data.corpora.wmt18 import Cleaning, parallel, write_train
-from fairseq_posenc.files import digest
+from fairseq_posenc.common.files import digest
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 folder = Path({str(tmp_path)!r})
 digest(folder / "a.tgz")

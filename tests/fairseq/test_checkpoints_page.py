@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-import fairseq_posenc.plugin  # noqa: F401  readies the safe loader
+import fairseq_posenc.host.plugin  # noqa: F401  readies the safe loader
 
 PAGE = (Path(__file__).parents[2] / "docs" / "checkpoints.md").read_text(encoding="utf-8")
 LONG = ["--gen-subset", "test1", "--max-len-b", 40]  # two of its sentences have 25 and 30 letters

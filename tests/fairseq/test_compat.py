@@ -22,7 +22,7 @@ from fairseq.modules import MultiheadAttention
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 
 import fairseq_posenc
-from fairseq_posenc import compat
+from fairseq_posenc.host import compat
 
 USER_DIR = Path(fairseq_posenc.__file__).parent
 TINY = (  # a stock model on a task that makes its data up
@@ -296,7 +296,7 @@ def test_a_missing_fairseq_is_one_line():
 
 
 def test_importing_the_plugin_leaves_logging_alone():
-    code = "import logging, fairseq_posenc.plugin; root = logging.getLogger(); print(root.level, root.handlers)"
+    code = "import logging, fairseq_posenc.host.plugin; root = logging.getLogger(); print(root.level, root.handlers)"
     assert finish(start([sys.executable, "-c", code], USER_DIR.parent)).splitlines()[-1] == "30 []"
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
-from fairseq_posenc.models.transformer.model import PositionTransformer
+from fairseq_posenc.host.models.transformer.model import PositionTransformer
 
 
 @pytest.fixture(scope="module")

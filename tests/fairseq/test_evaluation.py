@@ -9,7 +9,7 @@ import pytest
 import torch
 from fairseq import utils
 
-from fairseq_posenc.compat.evaluation import evaluate
+from fairseq_posenc.host.compat.evaluation import evaluate
 
 ROOT = Path(installed.__file__).parent
 

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-import fairseq_posenc.plugin  # noqa: F401  (lets torch read the checkpoint)
+import fairseq_posenc.host.plugin  # noqa: F401  (lets torch read the checkpoint)
 from fairseq_posenc.cli import main
 
 

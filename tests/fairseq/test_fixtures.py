@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-import fairseq_posenc.plugin  # noqa: F401  lets the tests read checkpoints
+import fairseq_posenc.host.plugin  # noqa: F401  lets the tests read checkpoints
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
-import fairseq_posenc.plugin  # noqa: F401  registers the architectures
+import fairseq_posenc.host.plugin  # noqa: F401  registers the architectures
 
 ARCHS = ["posenc_complex_transformer", "posenc_universal_halting"]
 OPTIONS = ["--max-update", 4, "--criterion", "posenc_label_smoothed_cross_entropy"]

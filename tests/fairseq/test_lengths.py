@@ -6,7 +6,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
-import fairseq_posenc.plugin  # noqa: F401  (readies fairseq, also for reading checkpoints)
+import fairseq_posenc.host.plugin  # noqa: F401  (readies fairseq, also for reading checkpoints)
 
 TASK = ("--task", "posenc_translation")
 CRITERION = ("--criterion", "posenc_label_smoothed_cross_entropy")

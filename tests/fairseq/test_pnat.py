@@ -6,7 +6,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
-import fairseq_posenc.plugin  # noqa: F401  (readies fairseq's loader of checkpoints)
+import fairseq_posenc.host.plugin  # noqa: F401  (readies fairseq's loader of checkpoints)
 
 TASK = ("--task", "posenc_nat_translation")
 TRAIN = (*TASK, "--criterion", "posenc_nat_loss", "--share-all-embeddings")

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import fairseq_posenc
-import fairseq_posenc.plugin
-from fairseq_posenc.models.transformer.model import _REFUSED, PositionTransformer
+import fairseq_posenc.host.plugin
+from fairseq_posenc.host.models.transformer.model import _REFUSED, PositionTransformer
 
 #: option of the command line -> how to give it; the rest of _REFUSED is listed below
 FLAGS = {

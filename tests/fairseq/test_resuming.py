@@ -8,8 +8,8 @@ import pytest
 import torch
 from fairseq import checkpoint_utils, file_io
 
-import fairseq_posenc.plugin  # noqa: F401  registers the architectures
-from fairseq_posenc.compat import patience
+import fairseq_posenc.host.plugin  # noqa: F401  registers the architectures
+from fairseq_posenc.host.compat import patience
 
 #: 48 sentences are 3 updates an epoch, from batches whose members the seed draws
 EPOCHS = ["--max-update", 100, "--batch-size", 8, "--update-freq", 2, "--save-interval-updates", 1, "--clip-norm", 1]

@@ -8,7 +8,7 @@ from fairseq import options as fairseq_options
 from fairseq import tasks, utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
-import fairseq_posenc.plugin  # noqa: F401  registers the architectures
+import fairseq_posenc.host.plugin  # noqa: F401  registers the architectures
 
 LEARNED = ["--encoder-learned-pos", "--decoder-learned-pos"]
 

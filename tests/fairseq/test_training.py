@@ -14,7 +14,7 @@ from fairseq import options as fairseq_options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 import fairseq_posenc
-import fairseq_posenc.plugin
+import fairseq_posenc.host.plugin
 
 #: sources, their lengths and targets; the first is padded on the left
 SENTENCES = (

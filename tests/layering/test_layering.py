@@ -11,48 +11,24 @@ PACKAGE = Path(__file__).parents[2] / "fairseq_posenc"
 
 #: floors of the house, from the ground up; a file imports its own floor and lower ones alone
 FLOORS = [
-    {"version", "arguments"},
-    {"core", "messages"},
-    {"files"},
-    {"ops"},
-    {"external"},
-    {"methods", "declarations", "bibliography"},
+    {"version"},
+    {"core"},
+    {"common", "ops"},
+    {"methods"},
     {"registry"},
-    {"spec", "architectures"},
-    {"attention", "catalog", "completion"},
-    {"claims"},
-    {"compat", "criterions"},
-    {"models"},
-    {"data", "generation"},
-    {"tasks"},
-    {"plugin"},
-    {"checkpoints", "plotting", "testing"},
-    {"scoring"},
-    {"report", "bench"},
-    {"analysis", "site"},
+    {"attention"},
+    {"data"},
+    {"host"},
+    {"plotting", "testing"},
+    {"evaluation", "bench"},
+    {"site"},
     {"cli"},
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 #: rooms that never import fairseq, not even inside a function
-FREE_OF_FAIRSEQ = {
-    "core",
-    "ops",
-    "methods",
-    "declarations",
-    "external",
-    "bibliography",
-    "registry",
-    "spec",
-    "architectures",
-    "attention",
-    "catalog",
-    "claims",
-    "completion",
-}
+FREE_OF_FAIRSEQ = {"core", "ops", "methods", "registry", "attention"}
 #: rooms whose import brings no torch
-FREE_OF_TORCH = [
-    "core", "declarations", "registry", "spec", "architectures", "catalog", "claims", "completion", "bibliography", "cli",
-]  # fmt: skip
+FREE_OF_TORCH = ["core", "common", "registry", "cli"]
 
 
 def files() -> list[Path]:
@@ -132,5 +108,5 @@ def test_light_commands_bring_no_torch(command):
 
 def test_fairseq_loads_the_plugin_with_user_dir():
     """Imported while fairseq is there, as --user-dir does it, the package registers its model; by itself it does not."""
-    assert "fairseq_posenc.models.transformer.model" in loaded("import fairseq\nimport fairseq_posenc")
+    assert "fairseq_posenc.host.models.transformer.model" in loaded("import fairseq\nimport fairseq_posenc")
     assert "fairseq" not in loaded("import fairseq_posenc")

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_posenc import spec as parsing
 from fairseq_posenc.core import AttentionContext, Dims, PositionError, Positions
+from fairseq_posenc.registry import spec as parsing
 
 from .cases import place_of, randomise
 from .oracle_complex import ORACLES, embed_words

@@ -3,7 +3,7 @@
 import pytest
 
 import fairseq_posenc as posenc
-from fairseq_posenc import spec as parsing
+from fairseq_posenc.registry import spec as parsing
 
 from .cases import ORACLES
 

@@ -7,9 +7,10 @@ import torch
 import torch.nn.functional as F
 
 import fairseq_posenc as posenc
-from fairseq_posenc import catalog, registry
-from fairseq_posenc import spec as parsing
+from fairseq_posenc import registry
 from fairseq_posenc.core import AttentionContext, Dims, Positions
+from fairseq_posenc.registry import catalog
+from fairseq_posenc.registry import spec as parsing
 
 from .cases import randomise
 from .test_values import BOTH, C, H, attention, biases, close, fill, method

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_posenc import spec as parsing
 from fairseq_posenc.attention.site_positions import SitePositions
 from fairseq_posenc.core import AttentionContext, Dims, PositionError, Positions, State
 from fairseq_posenc.ops.sinusoids import sinusoid
+from fairseq_posenc.registry import spec as parsing
 
 from .cases import randomise
 

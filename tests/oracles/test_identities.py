@@ -10,10 +10,10 @@ from torch import nn
 
 import fairseq_posenc as posenc
 from fairseq_posenc import registry
-from fairseq_posenc import spec as parsing
 from fairseq_posenc.core import AttentionContext, Dims, PositionError, Positions
 from fairseq_posenc.methods.bias import fire
 from fairseq_posenc.methods.relative.huang import GatedProduct
+from fairseq_posenc.registry import spec as parsing
 from fairseq_posenc.testing import models
 from tests.contract.cases import SMALL
 

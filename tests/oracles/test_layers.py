@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_posenc import spec as parsing
 from fairseq_posenc.core import AttentionContext, Dims, Positions
 from fairseq_posenc.data.side.examples import RELATIONS
+from fairseq_posenc.registry import spec as parsing
 from fairseq_posenc.testing import reference
 
 from .cases import HEADS, MAX_POSITIONS, WIDTH, assert_close, cases, place_of, randomise, sentences_of, spec_of, with_side

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from fairseq_posenc import spec as parsing
 from fairseq_posenc.core import AttentionContext, Dims, PositionError, Positions, SideInputs
 from fairseq_posenc.ops.characters import printed_characters
+from fairseq_posenc.registry import spec as parsing
 from fairseq_posenc.testing.models import batch, build, close, differ, sentences
 
 PAPER = "layout=interleaved,grid=paper"

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import fairseq_posenc as posenc
-from fairseq_posenc import spec as parsing
 from fairseq_posenc.core import AttentionContext, Dims, PositionError, Positions
+from fairseq_posenc.registry import spec as parsing
 
 from .test_values import PAPER, close, embedded, method
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_posenc import spec as parsing
 from fairseq_posenc.core import AttentionContext, Dims, Positions
 from fairseq_posenc.methods.kernel import spe
+from fairseq_posenc.registry import spec as parsing
 from fairseq_posenc.testing import reference
 
 from .cases import HEADS, WIDTH, attention_of, cases, padding_mask

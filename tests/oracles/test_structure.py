@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_posenc import spec as parsing
 from fairseq_posenc.core import (
     END_RELATION,
     FIRST_RELATION,
@@ -27,6 +26,7 @@ from fairseq_posenc.ops.kernels import banks
 from fairseq_posenc.ops.paths import unique_paths
 from fairseq_posenc.ops.trees import Tree, by_token, path_labels
 from fairseq_posenc.registry import method_class
+from fairseq_posenc.registry import spec as parsing
 
 #: The0 cat1 chased2 a3 small4 dog5: det nsubj root det amod obj
 HEADS = np.array([1, 2, -1, 5, 5, 2])

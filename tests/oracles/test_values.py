@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 import fairseq_posenc as posenc
-from fairseq_posenc import spec as parsing
 from fairseq_posenc.core import AttentionContext, Dims, Positions
+from fairseq_posenc.registry import spec as parsing
 
 from .cases import randomise
 from .oracle_alibi import slopes

@@ -15,7 +15,7 @@ from fairseq.modules.espnet_multihead_attention import RelPositionMultiHeadedAtt
 from fairseq.modules.positional_encoding import RelPositionalEncoding
 from fairseq.tasks.translation import TranslationTask
 
-import fairseq_posenc.plugin  # noqa: F401  registers the architectures
+import fairseq_posenc.host.plugin  # noqa: F401  registers the architectures
 
 from . import attentions
 

@@ -34,10 +34,10 @@ from transformers.models.t5.modeling_t5 import T5Attention
 from transformers.models.wav2vec2_bert.modeling_wav2vec2_bert import Wav2Vec2BertSelfAttention
 
 import fairseq_posenc as posenc
-from fairseq_posenc import spec as parsing
 from fairseq_posenc.core import AttentionContext, Dims, Positions
 from fairseq_posenc.methods.bias.alibi import slopes
 from fairseq_posenc.ops.buckets import log_buckets
+from fairseq_posenc.registry import spec as parsing
 
 from .attentions import BATCH, HEAD, HEADS, LENGTH, WIDTH, attend, build, copy, directed, future, hidden, matters, same
 

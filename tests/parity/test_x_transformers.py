@@ -5,8 +5,8 @@ import sys
 import pytest
 import torch
 
-from fairseq_posenc import spec as parsing
 from fairseq_posenc.core import AttentionContext, Dims, Positions
+from fairseq_posenc.registry import spec as parsing
 
 from .attentions import HEAD, HEADS, LENGTH, WIDTH, attend, build, copy, directed, matters, same
 

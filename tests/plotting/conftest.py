@@ -31,7 +31,7 @@ def run_folder(tmp_path_factory):
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
     from omegaconf import OmegaConf
 
-    import fairseq_posenc.plugin  # noqa: F401  (registers the architectures)
+    import fairseq_posenc.host.plugin  # noqa: F401  (registers the architectures)
 
     folder = tmp_path_factory.mktemp("run")
     for language in ("xx", "yy"):

@@ -6,9 +6,9 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
-import fairseq_posenc.plugin  # noqa: F401  registers the architectures
-from fairseq_posenc.models.pnat.model import PNATModel
-from fairseq_posenc.tasks.nat import ParallelTranslation, ParallelTranslationConfig
+import fairseq_posenc.host.plugin  # noqa: F401  registers the architectures
+from fairseq_posenc.host.models.pnat.model import PNATModel
+from fairseq_posenc.host.tasks.nat import ParallelTranslation, ParallelTranslationConfig
 
 WORDS = Dictionary()
 for _number in range(30):

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from fairseq_posenc.models.pnat.bridge import BRIDGES
+from fairseq_posenc.host.models.pnat.bridge import BRIDGES
 
 SOURCES, TARGETS = (7, 3, 5), (4, 9, 5)
 

@@ -9,8 +9,8 @@ from fairseq.models.nat.nonautoregressive_transformer import base_architecture
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from fairseq_posenc.core import PositionError, Refusal
-from fairseq_posenc.models.pnat.model import PNATModel
-from fairseq_posenc.models.pnat.search import inner_words, moved
+from fairseq_posenc.host.models.pnat.model import PNATModel
+from fairseq_posenc.host.models.pnat.search import inner_words, moved
 from tests.pnat.models import EOS, PAD, PREDICTORS, WORDS, arguments, batch, build, lengths_of, run, sentences, task
 
 SOURCES, TARGETS = (9, 1, 6, 0, 3), (7, 4, 6, 2, 11)

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from fairseq_posenc.models.pnat.predictor import Matching, Pointer, RelativeClasses
-from fairseq_posenc.models.pnat.search import inner_words
+from fairseq_posenc.host.models.pnat.predictor import Matching, Pointer, RelativeClasses
+from fairseq_posenc.host.models.pnat.search import inner_words
 from fairseq_posenc.ops.sinusoids import sinusoid
 
 WIDTH = 8

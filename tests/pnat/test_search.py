@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from fairseq_posenc.models.pnat.search import (
+from fairseq_posenc.host.models.pnat.search import (
     MATCHINGS,
     accuracy,
     alignment_loss,

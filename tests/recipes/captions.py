@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-import fairseq_posenc.plugin  # noqa: F401  registers the architectures
+import fairseq_posenc.host.plugin  # noqa: F401  registers the architectures
 from tests.recipes.process import ROOT, Process, environment
 
 RECIPE = ROOT / "recipes" / "multi30k_uk" / "run"

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from fairseq_posenc.analysis.command import ANALYSES
+from fairseq_posenc.evaluation.analysis.command import ANALYSES
 from tests.recipes.process import BIN, ROOT, Process, environment
 
 RECIPE = ROOT / "recipes" / "studies" / "analyses"

@@ -7,7 +7,7 @@ import pytest
 
 from fairseq_posenc.cli.check import check, specs_of
 from fairseq_posenc.core import Dims
-from fairseq_posenc.spec import parse
+from fairseq_posenc.registry.spec import parse
 from tests.recipes.captions import of, value
 from tests.recipes.process import ROOT, environment
 

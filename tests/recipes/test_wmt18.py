@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-import fairseq_posenc.plugin  # noqa: F401  registers the architectures
+import fairseq_posenc.host.plugin  # noqa: F401  registers the architectures
 from tests.recipes.captions import assert_same_parameters, of, value
 from tests.recipes.news import SIZES, write_mirror
 from tests.recipes.process import BIN, ROOT, Process, environment

@@ -2,8 +2,8 @@
 
 import random
 
-from fairseq_posenc.scoring.score import measure
-from fairseq_posenc.scoring.sentences import count
+from fairseq_posenc.evaluation.scoring.score import measure
+from fairseq_posenc.evaluation.scoring.sentences import count
 
 WORDS = "the a dog cat house tree sees finds takes old small red never often here there".split()
 

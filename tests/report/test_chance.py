@@ -6,7 +6,7 @@ import statistics
 import pytest
 import scipy.stats
 
-from fairseq_posenc.report.chance import Chance, Spread
+from fairseq_posenc.evaluation.report.chance import Chance, Spread
 from tests.report import runs
 from tests.report.test_report import full
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fairseq_posenc.cli import main
-from fairseq_posenc.report import overview
+from fairseq_posenc.evaluation.report import overview
 from tests.report import runs
 
 ROOT = Path(__file__).parents[2]

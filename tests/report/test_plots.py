@@ -5,11 +5,11 @@ import json
 
 import pytest
 
+from fairseq_posenc.evaluation.report import plots
+from fairseq_posenc.evaluation.report.rows import Row, Values
+from fairseq_posenc.evaluation.report.summary import summarise
+from fairseq_posenc.evaluation.scoring.record import Record
 from fairseq_posenc.plotting import style as plotting
-from fairseq_posenc.report import plots
-from fairseq_posenc.report.rows import Row, Values
-from fairseq_posenc.report.summary import summarise
-from fairseq_posenc.scoring.record import Record
 from tests.report import runs
 
 LONG = "+".join(["deberta:terms=c2p/p2c,max_distance=128"] * 8)

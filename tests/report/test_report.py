@@ -8,9 +8,9 @@ import pytest
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 
-from fairseq_posenc.report.significance import paired_test
-from fairseq_posenc.report.source_length import bleu_by_length, bucket_name, buckets_up_to
-from fairseq_posenc.scoring.sentences import SentenceStatistics, count
+from fairseq_posenc.evaluation.report.significance import paired_test
+from fairseq_posenc.evaluation.report.source_length import bleu_by_length, bucket_name, buckets_up_to
+from fairseq_posenc.evaluation.scoring.sentences import SentenceStatistics, count
 from tests.report import runs
 
 PUBLISHED = {"source": "A paper", "metric": "bleu", "part": "test", "figures": {"none": 18.59, "t5": 36.3}}

@@ -8,8 +8,8 @@ from html.parser import HTMLParser
 import pytest
 
 from fairseq_posenc.cli import main
-from fairseq_posenc.report.formats import latex, markdown
-from fairseq_posenc.report.tables import Table
+from fairseq_posenc.evaluation.report.formats import latex, markdown
+from fairseq_posenc.evaluation.report.tables import Table
 from tests.report import runs
 
 

@@ -7,9 +7,9 @@ from copy import deepcopy
 import pytest
 
 from fairseq_posenc.cli import main
-from fairseq_posenc.report.formats import markdown
-from fairseq_posenc.report.screen import show
-from fairseq_posenc.report.tables import Table
+from fairseq_posenc.evaluation.report.formats import markdown
+from fairseq_posenc.evaluation.report.screen import show
+from fairseq_posenc.evaluation.report.tables import Table
 
 
 def record(spec, seed=1, bleu=40.0, parts=("test", "test_long"), **fields):

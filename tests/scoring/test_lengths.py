@@ -8,16 +8,16 @@ import pytest
 
 from fairseq_posenc.cli import main
 from fairseq_posenc.core import PositionError
-from fairseq_posenc.scoring import lengths
-from fairseq_posenc.scoring.lengths import Lengths, brevity_penalty
-from fairseq_posenc.scoring.score import score_part
-from fairseq_posenc.scoring.sentences import count
+from fairseq_posenc.evaluation.scoring import lengths
+from fairseq_posenc.evaluation.scoring.lengths import Lengths, brevity_penalty
+from fairseq_posenc.evaluation.scoring.score import score_part
+from fairseq_posenc.evaluation.scoring.sentences import count
 from tests.report.runs import run as made_up
 
-HEADER = "2026 | INFO | fairseq_posenc.generation.lengths | output lengths: reference, ratio 0.8, unit {}, end free"
+HEADER = "2026 | INFO | fairseq_posenc.host.generation.lengths | output lengths: reference, ratio 0.8, unit {}, end free"
 #: two batches, whose sentences stand in the order of their lengths
 OUTPUT = """{}
-2026 | INFO | fairseq_posenc.generation.lengths | asked: 2:4 0:3
+2026 | INFO | fairseq_posenc.host.generation.lengths | asked: 2:4 0:3
 S-2\tx
 H-2\t-0.5\t▁ab c
 D-2\t-0.5\tabc
@@ -25,7 +25,7 @@ P-2\t-0.1 -0.1 -0.1
 D-2\t-0.9\tab
 P-2\t-0.1
 P-0\t-0.1 -0.1 -0.1 -0.1
-2026 | INFO | fairseq_posenc.generation.lengths | asked: 1:7
+2026 | INFO | fairseq_posenc.host.generation.lengths | asked: 1:7
 P-1\t-0.1 -0.1 -0.1 -0.1 -0.1 -0.1
 """
 HYPOTHESES = ["one two", "", "abc"]

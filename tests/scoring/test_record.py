@@ -5,7 +5,7 @@ import json
 import pytest
 
 from fairseq_posenc.core import PositionError
-from fairseq_posenc.scoring import record
+from fairseq_posenc.evaluation.scoring import record
 from tests.report import runs
 
 NUMBER = "9" * 5000

@@ -6,11 +6,11 @@ import re
 import pytest
 import sacrebleu
 
-from fairseq_posenc.checkpoints.read import data_digest
 from fairseq_posenc.cli import main
 from fairseq_posenc.core import PositionError
-from fairseq_posenc.scoring import generated as outputs
-from fairseq_posenc.scoring.sentences import SentenceStatistics, corpus_bleu
+from fairseq_posenc.evaluation.scoring import generated as outputs
+from fairseq_posenc.evaluation.scoring.sentences import SentenceStatistics, corpus_bleu
+from fairseq_posenc.host.checkpoints.read import data_digest
 from tests.checkpoints.files import write_checkpoint
 
 REFERENCES = ["the dog sees the cat", "the cat sees the dog", "dogs sleep"]

@@ -4,8 +4,8 @@ import json
 import subprocess
 import sys
 
-from fairseq_posenc.scoring import memory
-from fairseq_posenc.scoring.training_log import parse_training_log
+from fairseq_posenc.evaluation.scoring import memory
+from fairseq_posenc.evaluation.scoring.training_log import parse_training_log
 
 STAMP = "2026-01-01 10:00:00 | INFO |"
 

@@ -5,7 +5,8 @@ import xml.dom.minidom
 
 import pytest
 
-from fairseq_posenc import catalog, registry
+from fairseq_posenc import registry
+from fairseq_posenc.registry import catalog
 from fairseq_posenc.site.equations import to_html
 
 _ENTITY = re.compile(r"&(?!amp;|lt;|gt;|quot;|#)\w+;")

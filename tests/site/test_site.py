@@ -6,8 +6,9 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from fairseq_posenc import catalog, registry
-from fairseq_posenc.bibliography import bibtex
+from fairseq_posenc import registry
+from fairseq_posenc.registry import catalog
+from fairseq_posenc.registry.citations import bibtex
 
 pytestmark = pytest.mark.slow
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 
-import fairseq_posenc.plugin  # noqa: F401  (first: readies fairseq)
+import fairseq_posenc.host.plugin  # noqa: F401  (first: readies fairseq)
 from fairseq_posenc.core import Refusal
-from fairseq_posenc.generation.lengths import LengthEnsemble, OutputLengths, Unit, with_smallest_remaining
-from fairseq_posenc.generation.options import OutputLengthConfig
-from fairseq_posenc.models.layers.length_predictor import LengthPredictor
+from fairseq_posenc.host.generation.lengths import LengthEnsemble, OutputLengths, Unit, with_smallest_remaining
+from fairseq_posenc.host.generation.options import OutputLengthConfig
+from fairseq_posenc.host.models.layers.length_predictor import LengthPredictor
 
 PAD, END, A, LONG = 1, 2, 4, 5  # of the dictionary; "a" has one character, "long@@" four
 

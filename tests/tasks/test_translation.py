@@ -5,7 +5,7 @@ import pytest
 import torch
 from fairseq.data import Dictionary, LanguagePairDataset
 
-import fairseq_posenc.plugin  # noqa: F401  (first: readies fairseq)
+import fairseq_posenc.host.plugin  # noqa: F401  (first: readies fairseq)
 from fairseq_posenc.core import SideInput
 from fairseq_posenc.data.side.dataset import SideInputDataset
 

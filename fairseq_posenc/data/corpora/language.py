@@ -36,9 +36,9 @@ from pathlib import Path
 from random import Random
 from typing import TypeVar
 
-from ...arguments import not_negative, positive
+from ...common.files import replace_file
+from ...common.option_types import not_negative, positive
 from ...core import PositionError
-from ...files import replace_file
 
 SOURCE, TARGET = "svo", "sov"
 NORMAL = (4, 40)  # words of a sentence, on both sides, in train, valid and test

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...arguments import not_negative
+from ...common.option_types import not_negative
 from ...core import PositionError
 from ..download import Source, sha256
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
+from ...common.files import replace_file
 from ...core import PositionError
-from ...files import replace_file
 from ..archives import Archive, Store, extract, require_room
 
 #: sentences in the other language and in English; None is not UTF-8

@@ -21,8 +21,8 @@ import numpy as np
 from fairseq.data import Dictionary, data_utils, indexed_dataset
 from tqdm import tqdm
 
+from ...common.messages import join, shorten
 from ...core import END_RELATION, PositionError
-from ...messages import join, shorten
 from . import files
 from .conllu import open_text
 from .files import KINDS, WORDS, Fault, SideError, side_file

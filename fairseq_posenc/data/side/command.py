@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ...arguments import positive
+from ...common.option_types import positive
 from ...core import PositionError
 from .files import ROOTS, side_file
 from .words import SUBWORDS

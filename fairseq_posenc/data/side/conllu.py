@@ -15,8 +15,8 @@ from typing import Any, Optional, TextIO
 
 import conllu
 
+from ...common.messages import shorten
 from ...core import PositionError
-from ...messages import shorten
 from .files import Fault, check_tree
 
 FIELDS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
 
+from ...common.messages import shorten
 from ...core import PositionError
-from ...messages import shorten
 
 #: the kinds of side files that belong to words; the names are those of the fields of core.Sentence
 KINDS = ("heads", "relations", "edges", "order")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-import fairseq_posenc.plugin  # noqa: F401  (first: readies fairseq)
+import fairseq_posenc.host.plugin  # noqa: F401  (first: readies fairseq)
 from fairseq_posenc.data.side.binarise import Part
 
 WORDS = "The cat chased a small dog"

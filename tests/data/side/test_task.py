@@ -12,7 +12,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq_posenc.core import Options as Base
 from fairseq_posenc.core import PositionMethod, Refusal, SideInput, option
 from fairseq_posenc.data.side.binarise import binarise
-from fairseq_posenc.tasks.translation import PositionTranslation, PositionTranslationConfig
+from fairseq_posenc.host.tasks.translation import PositionTranslation, PositionTranslationConfig
 from tests.contract.broken import card
 from tests.contract.cases import registered
 

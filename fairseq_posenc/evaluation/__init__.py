@@ -1,0 +1,1 @@
+"""Scores of training runs, reports that compare runs, and analyses of trained models."""

@@ -1,0 +1,152 @@
+"""Attention between identical words: all that differs comes from positions.
+
+Wang et al. (2021), On Position Embeddings in BERT, name the properties; the formulas of the indicators are our reconstruction.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import astuple, dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ...attention.multihead import Attention
+from ...common.progress import Progress
+from ...core import AttentionContext, PositionError, Positions
+from ...plotting.style import label_text, new_figure
+from .results import Result
+from .runs import Run, load_runs
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_NEAR = 16  # distances over which monotonicity is counted
+_EQUAL = 1e-5  # a spread beside which nothing but rounding is left
+_COLUMNS = 5
+
+
+@dataclass(frozen=True)
+class Indicators:
+    """Of scores A [T, S] and their weights: 1 is fully symmetric, invariant, monotonic; a balance above 1 looks to the right."""
+
+    symmetry: float
+    invariance: float
+    monotonicity: float
+    balance: float
+
+
+def indicators(scores: Tensor, weights: Tensor) -> Indicators:
+    """Those of one head, or of the mean over heads: [T, T] twice."""
+    a, length = scores.double(), len(scores)
+    symmetry = 1 - float((a - a.mT).norm() / (2 * a.norm().clamp(min=1e-12)))
+    diagonals = [a.diagonal(k) for k in range(2 - length, length - 1)]  # of at least two scores
+    spread = float(a.std(correction=0))
+    constant = spread <= _EQUAL * max(1.0, float(a.abs().max()))
+    within = sum(float(d.std(correction=0)) for d in diagonals) / len(diagonals)
+    return Indicators(symmetry, 1.0 if constant else 1 - within / spread, _monotonicity(a), _balance(weights.double()))
+
+
+def _monotonicity(a: Tensor) -> float:
+    """The fraction of a query's near neighbours whose score exceeds that of the next farther one by more than rounding."""
+    above = _EQUAL * max(1.0, float(a.abs().max()))
+    counted = fallen = 0
+    for k in range(min(_NEAR, len(a) - 2) + 1):
+        for near, far in ((a.diagonal(k)[:-1], a.diagonal(k + 1)), (a.diagonal(-k)[1:], a.diagonal(-k - 1))):
+            counted += len(far)
+            fallen += int((near > far + above).sum())
+    return fallen / counted
+
+
+def _balance(weights: Tensor) -> float:
+    """The weight of later words over that of earlier ones."""
+    return float(weights.triu(1).sum() / weights.tril(-1).sum().clamp(min=1e-12))
+
+
+@torch.no_grad()
+def probe(run: Run, words: Tensor, length: int) -> tuple[Tensor, Tensor] | None:
+    """Scores before softmax and weights of the first encoder layer, mean over words: [H, T, T]; None without scores."""
+    encoder = run.model.encoder
+    positions = encoder.position
+    if positions.uses("attend", 0) or not len(encoder.layers):
+        return None
+    total: list[Tensor] = []
+    layer = encoder.layers[0]
+    for word in words:
+        tokens = torch.full((1, length), int(word))
+        at = Positions.counted(0, length)
+        ctx = positions.begin(AttentionContext(at, at, tokens=tokens), 1)
+        x, _ = encoder.embed(tokens, ctx)
+        ctx = positions.at_layer(ctx, 0)
+        x = layer.before(layer.self_attn_layer_norm, positions.apply_chain("before_layer", x, ctx=ctx))
+        here = ctx.replace(inputs=(x, x), project=layer.self_attn.project_one)
+        q, k, _ = layer.self_attn.project(positions, here, x, x, x)
+        mask = positions.mask(here)
+        scores = Attention.logits(positions, here, q, k, mask.bias)[0]  # [H, T, T]
+        hidden = scores if mask.allowed is None else scores.where(mask.allowed[0], float("-inf"))
+        both = torch.stack([scores.expand(hidden.shape), hidden.softmax(-1).nan_to_num()])
+        total = [both] if not total else [total[0] + both]
+    mean = total[0] / len(words)
+    return mean[0], mean[1]
+
+
+def frequent_words(run: Run, number: int) -> Tensor:
+    """The most frequent words of the dictionary, without its special symbols."""
+    words = run.words
+    ranked = sorted(range(words.nspecial, len(words)), key=lambda index: (-words.count[index], index))
+    real = [index for index in ranked if words.count[index] > 0 and not words.symbols[index].startswith("madeupword")]
+    if not real:
+        raise PositionError(f"{run.path}: its dictionary has no word that was counted; name the data with --data FOLDER")
+    return torch.tensor(real[:number])
+
+
+def analyse(args: argparse.Namespace) -> Result:
+    if args.length < 3:
+        raise PositionError(f"--length {args.length} is too short; give at least 3 words")
+    progress, rows, drawn, used, detail = Progress(), [], {}, 0, []
+    for run in load_runs(args.runs, args.data):
+        run.require_words_alone("sentences of one word")
+        words = frequent_words(run, args.words)
+        used = max(used, len(words))
+        progress.show(f"identical words: {run.title}")
+        found = probe(run, words, int(min(args.length, run.model.encoder.max_positions())))
+        if found is None:
+            rows.append([run.title, *[None] * 4])
+            continue
+        scores, weights = found
+        drawn[run.title] = scores.mean(0)
+        rows.append([run.title, *astuple(indicators(scores.mean(0), weights.mean(0)))])
+        detail += [[run.title, str(head), *astuple(indicators(a, w))] for head, (a, w) in enumerate(zip(scores, weights))]
+    progress.end()
+    if not drawn:
+        raise PositionError(f"{', '.join(row[0] for row in rows)}: a kernel in place of softmax has no scores to probe")
+    head = ["symmetry", "translation invariance", "monotonicity", "right/left"]
+    notes = [
+        f"scores before softmax and weights of the first encoder layer, {args.length} copies of a word, mean over {used} words",
+        "of the mean over heads; the CSV file has every head",
+        "symmetry: 1 - |A - A'| / (2 |A|)",
+        "translation invariance: 1 - mean over k of std_t A[t,t+k] / std A; 1 where A is constant",
+        f"monotonicity: fraction of distances up to {_NEAR} at which the next farther word scores less",
+        "right/left: weight of later words over that of earlier ones; '-': a kernel in place of softmax has no scores",
+        "the formulas are a reconstruction: the paper's exact ones could not be read",
+    ]
+    both = ["method", *head], ["method", "head", *head]
+    return Result("identical", "Identical words", both[0], rows, notes, lambda: _plot(drawn), detail=(both[1], detail))
+
+
+def _plot(drawn: dict[str, Tensor]) -> Figure:
+    columns = min(_COLUMNS, len(drawn))
+    lines = -(-len(drawn) // columns)
+    figure, axes = new_figure(2.6 * columns, 2.7 * lines, lines, columns)
+    flat = [axis for line in axes for axis in line]
+    for axis, (title, scores) in zip(flat, drawn.items()):
+        centred = scores - scores.mean()
+        limit = max(float(centred.abs().max()), 1e-3)
+        image = axis.imshow(centred.numpy(), cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="nearest", rasterized=True)
+        figure.colorbar(image, ax=axis, fraction=0.046, pad=0.03)
+        axis.set_title(label_text(title), loc="left")
+        axis.grid(False)
+    for axis in flat[len(drawn) :]:
+        axis.remove()
+    return figure

@@ -1,0 +1,184 @@
+"""Quality by the length of the source, from what score.json keeps of every sentence (Neishi and Yoshinaga 2019)."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...common.messages import join, shorten
+from ...core import PositionError
+from ...plotting.style import add_legend, label_text, line_style, new_figure
+from ..report.records import label
+from ..report.significance import paired_test, random_seed
+from ..report.source_length import Bucket, bucket_name, buckets_up_to
+from ..report.summary import MIN_SENTENCES
+from ..scoring.record import FILE, Record, read
+from ..scoring.sentences import SentenceStatistics, stored_metric
+from .results import Result
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Quality:
+    """Of some sentences of one run, by sacreBLEU."""
+
+    sentences: int
+    bleu: float
+    chrf: float
+    brevity: float  # the penalty, 1 where hypotheses are not too short
+    ratio: float  # length of the hypotheses over that of the references
+
+
+def quality(statistics: SentenceStatistics) -> Quality:
+    """Raises ZeroDivisionError for no sentences."""
+    bleu = stored_metric("bleu")._aggregate_and_compute(statistics.bleu)
+    chrf = stored_metric("chrf")._aggregate_and_compute(statistics.chrf)
+    return Quality(len(statistics.bleu), bleu.score, chrf.score, bleu.bp, bleu.ratio)
+
+
+def select(statistics: SentenceStatistics, first: int, last: int | None) -> SentenceStatistics:
+    """The sentences whose sources have so many words."""
+    lengths = statistics.source_words or []
+    kept = [n for n, words in enumerate(lengths) if max(words, 1) >= first and (last is None or words <= last)]
+    pick = [[rows[number] for number in kept] for rows in (statistics.bleu, statistics.chrf, lengths)]
+    return SentenceStatistics(*pick)
+
+
+def _load(path: Path, parts: Sequence[str] | None) -> tuple[Record, list[str], SentenceStatistics]:
+    """The record of a run, and its parts taken together."""
+    file = (path if path.is_dir() else path.parent) / FILE
+    if not file.is_file():
+        raise PositionError(f"{path} has no {FILE}; make it with: posenc score {path} PART=REFERENCE")
+    record = read(file)
+    names = list(parts or record.parts)
+    rows: list[list] = [[], [], []]
+    for name in names:
+        if name not in record.parts:
+            raise PositionError(f"{file} has no part {shorten(name)}; it has {join(list(record.parts), 8)}")
+        packed = record.parts[name].statistics
+        try:
+            found = None if packed is None else SentenceStatistics.unpack(packed)
+        except Exception:  # a damaged text can fail in any of four steps
+            raise PositionError(
+                f"the sentence statistics of {file}, part {shorten(name)}, are damaged; score the run again"
+            ) from None
+        if found is None or found.source_words is None:
+            raise PositionError(
+                f"{file} knows no sources of part {shorten(name)}; score the run again, from output with S- lines"
+            )
+        for own, more in zip(rows, (found.bleu, found.chrf, found.source_words)):
+            own += more
+    return record, names, SentenceStatistics(*rows)
+
+
+def analyse(args: argparse.Namespace) -> Result:
+    random_seed()  # before the work whose end would show a wrong one
+    loaded = [_load(path, args.parts) for path in args.runs]
+    titles = _titles([record for record, _, _ in loaded], args.runs)
+    runs = {title: statistics for title, (_, _, statistics) in zip(titles, loaded)}
+    _require_same_sentences(loaded, titles)
+    baseline = args.baseline or ("sinusoidal" if "sinusoidal" in runs else titles[0])
+    if baseline not in runs:
+        raise PositionError(f"--baseline {shorten(baseline)} is no run here; there are {join(titles, 8)}")
+    records, curves, heads = [], {title: {} for title in titles}, {}
+    for first, last, name in _buckets(args.seen, runs[baseline]):
+        inside = {title: select(statistics, first, last) for title, statistics in runs.items()}
+        heads[name] = f"{name} (n = {len(inside[baseline].bleu)})"
+        enough = len(inside[baseline].bleu) >= MIN_SENTENCES
+        others = {title: own for title, own in inside.items() if title != baseline}
+        tested = paired_test(inside[baseline], others, "bs") if enough and others else {}
+        for title, own in inside.items():
+            found = quality(own) if enough else None
+            p = tested[title]["bleu"] if title in tested else None
+            numbers = [found.bleu, found.chrf, found.brevity, found.ratio] if found else [None] * 4
+            records.append([title, name, len(own.bleu), *numbers, p])
+            curves[title][name] = None if found is None else (found.bleu, p)
+    rows = [[title, *map(_bleu, own.values()), *_difference(own, args.seen)] for title, own in curves.items()]
+    head = ["method", *heads.values(), *["unseen - seen"] * bool(args.seen)]
+    notes = [
+        f"BLEU; parts {', '.join(loaded[0][1])} together, by words of the source as it was before subwords",
+        f"* differs from {baseline}, p < 0.05, paired bootstrap; '-': fewer than {MIN_SENTENCES} sentences",
+        "the CSV file has chrF, brevity penalty, ratio of lengths and p as well",
+    ]
+    notes += [f"seen: as long as the longest source in training, {args.seen} words, or shorter"] * bool(args.seen)
+    names = {bucket_name(bucket): bucket for bucket in _tens(runs[baseline]) if bucket_name(bucket) in heads}
+    detail = ["method", "source words", "n", "BLEU", "chrF", "brevity penalty", "length ratio", "p"], records
+    title = "Quality by length of the source"
+    return Result("lengths", title, head, rows, notes, lambda: _plot(curves, names, args.seen), 1, detail)
+
+
+def _bleu(found: tuple[float, float | None] | None) -> str | None:
+    if found is None:
+        return None
+    return f"{found[0]:.1f}{'*' if found[1] is not None and found[1] < 0.05 else ''}"
+
+
+def _difference(own: dict[str, tuple[float, float | None] | None], seen: int | None) -> list[float | None]:
+    """BLEU of longer sources than any in training less that of the others."""
+    if not seen:
+        return []
+    far, near = own[_unseen(seen)], own[_seen(seen)]
+    return [None if far is None or near is None else far[0] - near[0]]
+
+
+def _titles(records: Sequence[Record], paths: Sequence[Path]) -> list[str]:
+    found: list[str] = []
+    for record, path in zip(records, paths):
+        title = label(record)
+        found.append(title if title not in found else f"{title} ({path})")
+    return found
+
+
+def _require_same_sentences(loaded: Sequence[tuple[Record, list[str], SentenceStatistics]], titles: Sequence[str]) -> None:
+    wanted = [(name, loaded[0][0].parts[name].source) for name in loaded[0][1]]
+    for (record, names, _), title in zip(loaded, titles):
+        if [(name, record.parts[name].source) for name in names] != wanted:
+            raise PositionError(
+                f"{shorten(title)} and {shorten(titles[0])} were not tested on the same sentences; choose parts with --parts"
+            )
+
+
+def _seen(words: int) -> str:
+    return f"seen (up to {words})"
+
+
+def _unseen(words: int) -> str:
+    return f"unseen ({words + 1}+)"
+
+
+def _buckets(seen: int | None, statistics: SentenceStatistics) -> list[tuple[int, int | None, str]]:
+    """Those with a sentence, and where the longest source of the training is known, all seen and all unseen lengths."""
+    tens = {bucket_name(bucket): bucket for bucket in _tens(statistics)}
+    found = {name: bucket for name, bucket in tens.items() if select(statistics, *bucket).bleu}
+    if seen:
+        found |= {_seen(seen): (1, seen), _unseen(seen): (seen + 1, None)}
+    return [(first, last, name) for name, (first, last) in found.items()]
+
+
+def _tens(statistics: SentenceStatistics) -> list[Bucket]:
+    return buckets_up_to(max(statistics.source_words or [0]))
+
+
+def _plot(
+    curves: dict[str, dict[str, tuple[float, float | None] | None]], names: dict[str, Bucket], seen: int | None
+) -> Figure | None:
+    shown = [name for name in names if any(own.get(name) is not None for own in curves.values())]
+    if not shown:
+        return None
+    figure, ((axis,),) = new_figure(6.5, 4)
+    for number, (title, own) in enumerate(curves.items()):
+        points = [(place, own[name][0]) for place, name in enumerate(shown) if own.get(name) is not None]
+        axis.plot(*zip(*points), markersize=5, label=label_text(title), **line_style(number))
+    if seen:
+        known = [place for place, name in enumerate(shown) if names[name][0] <= seen]
+        axis.axvline((known[-1] if known else -1) + 0.5, color="#999999", linewidth=1)
+    axis.set_xticks(range(len(shown)), shown)
+    axis.set_xlabel("source words")
+    axis.set_ylabel("BLEU")
+    add_legend(figure, axis)
+    return figure

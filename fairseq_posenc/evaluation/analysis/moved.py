@@ -1,0 +1,151 @@
+"""Robustness of translation to moved words: BLEU of sources in which one word has moved, beside that of the sources as they are.
+
+The second experiment of Yang et al. (2019). Whole words move here, not their subwords; the last one stays.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from random import Random
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ...common.progress import Progress
+from ...core import PositionError
+from ...plotting.style import add_legend, label_text, line_style, new_figure
+from . import moves
+from .results import Result
+from .runs import Run, batch_of, load_runs, pairs
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+#: sentences below which a bucket shows no BLEU
+_FEWEST = 50
+_BATCH = 32
+_WORD_BEGIN, _WORD_GOES_ON = "▁", "@@"  # of SentencePiece, and of subword-nmt
+_BUCKETS = ["1-4", "5-9", *moves.bucket_names()[1:]]
+
+
+def words_of(tokens: Sequence[int], symbols: Sequence[str]) -> list[Sequence[int]]:
+    """The subwords of every word."""
+    pieces = [symbols[token] for token in tokens]
+    if any(piece.startswith(_WORD_BEGIN) for piece in pieces):
+        begins = [piece.startswith(_WORD_BEGIN) for piece in pieces]
+    else:
+        begins = [number == 0 or not pieces[number - 1].endswith(_WORD_GOES_ON) for number in range(len(pieces))]
+    starts = [number for number, first in enumerate(begins) if first or number == 0]
+    return [tokens[first:end] for first, end in zip(starts, [*starts[1:], len(tokens)])]
+
+
+def joining(symbols: Sequence[str]) -> str | None:
+    """How fairseq joins the subwords of a dictionary to words."""
+    if any(symbol.startswith(_WORD_BEGIN) for symbol in symbols):
+        return "sentencepiece"
+    return "subword_nmt" if any(symbol.endswith(_WORD_GOES_ON) for symbol in symbols) else None
+
+
+def bucket(distance: int) -> int:
+    """Moves by 1 to 4 places, 5 to 9, and then the buckets of ten of the paper."""
+    return int(distance >= 5) if distance < moves.BUCKET else 1 + moves.bucket(distance)
+
+
+class Translator:
+    """Beam search of one model; long sentences end after twice the source and ten words."""
+
+    def __init__(self, run: Run, beam: int):
+        from fairseq.dataclass.configs import GenerationConfig
+
+        self.run, self.target = run, run.task.target_dictionary
+        self.generator = run.task.build_generator([run.model], GenerationConfig(beam=beam, max_len_a=2, max_len_b=10))
+        self.joining = joining(self.target.symbols)
+
+    @torch.no_grad()
+    def translate(self, sources: Sequence[Sequence[int]], progress: Progress, what: str) -> list[str]:
+        """In the given order; sentences of about one length share a batch."""
+        order = sorted(range(len(sources)), key=lambda number: len(sources[number]))
+        found = [""] * len(sources)
+        for first in range(0, len(order), _BATCH):
+            chosen = order[first : first + _BATCH]
+            progress.show(f"moved words: {self.run.title}, {what}, sentence {first} of {len(order)}")
+            tokens = batch_of([sources[number] for number in chosen], self.run)
+            lengths = torch.tensor([len(sources[number]) + 1 for number in chosen])
+            best = self.generator.generate([self.run.model], {"net_input": {"src_tokens": tokens, "src_lengths": lengths}})
+            for number, hypotheses in zip(chosen, best):
+                found[number] = self.text(hypotheses[0]["tokens"])
+        return found
+
+    def text(self, tokens: Tensor) -> str:
+        return self.target.string(tokens, self.joining)
+
+
+def analyse(args: argparse.Namespace) -> Result:
+    progress, rows, found, numbers = Progress(), [], {}, [0] * len(_BUCKETS)
+    for run in load_runs(args.runs, args.data):
+        run.require_words_alone("sentences with a moved word")
+        both = [pair for subset in args.subsets for pair in pairs(run, subset)]
+        changed = [_moved(source, run, args.seed + number) for number, (source, _) in enumerate(both)]
+        kept = [(source, target, *one) for (source, target), one in zip(both, changed) if one is not None]
+        if not kept:
+            raise PositionError(f"{run.path}: no sentence of {', '.join(args.subsets)} has three words, of which one could move")
+        translator = Translator(run, args.beam)
+        references = [translator.text(torch.tensor(target)) for _, target, _, _ in kept]
+        plain = translator.translate([source for source, _, _, _ in kept], progress, "as they are")
+        moved = translator.translate([source for _, _, source, _ in kept], progress, "with a moved word")
+        buckets = [bucket(distance) for *_, distance in kept]
+        numbers = [buckets.count(number) for number in range(len(_BUCKETS))]
+        clean, other = _bleu(plain, references), _bleu(moved, references)
+        drops: list[float | None] = []
+        for number, count in enumerate(numbers):
+            inside = [place for place, own in enumerate(buckets) if own == number]
+            pick = [[texts[place] for place in inside] for texts in (plain, moved, references)]
+            drops.append(_bleu(pick[0], pick[2]) - _bleu(pick[1], pick[2]) if count >= _FEWEST else None)
+        found[run.title] = (clean - other, drops)
+        rows.append([run.title, clean, other, clean - other, *drops])
+    progress.end()
+    shown = [number for number, count in enumerate(numbers) if count]
+    rows = [[*row[:4], *(row[4 + number] for number in shown)] for row in rows]
+    head = ["method", "BLEU", "one word moved", "loss", *(f"loss, by {_BUCKETS[n]} (n = {numbers[n]})" for n in shown)]
+    notes = [
+        f"{sum(numbers)} sentences of {', '.join(args.subsets)}; one word of each moves, the same in all rows (seed {args.seed})",
+        "the reference stays that of the source as it was",
+        f"BLEU of sacreBLEU on words, beam {args.beam}; loss: BLEU of the source as it is less that with a moved word",
+        "a large loss says that the model reads word order; a model that ignores order loses nothing",
+        f"'-': fewer than {_FEWEST} sentences",
+    ]
+    return Result("moved", "Translation of sources with a moved word", head, rows, notes, lambda: _plot(found, shown), digits=1)
+
+
+def _moved(source: Sequence[int], run: Run, seed: int) -> tuple[list[int], int] | None:
+    """The source with one word moved, and by how many places; None for fewer than three words."""
+    words = words_of(source, run.words.symbols)
+    drawn = moves.draw(len(words), Random(seed))
+    return None if drawn is None else ([piece for word in moves.move(words, *drawn) for piece in word], abs(drawn[0] - drawn[1]))
+
+
+def _bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
+    from sacrebleu.metrics import BLEU
+
+    return BLEU(force=True).corpus_score(list(hypotheses), [list(references)]).score
+
+
+def _plot(found: dict[str, tuple[float, list[float | None]]], shown: Sequence[int]) -> Figure:
+    figure, ((dots, lines),) = new_figure(8.5, 0.8 + max(2.6, 0.3 * len(found)), 1, 2)
+    for number, (title, (loss, by_bucket)) in enumerate(found.items()):
+        style = line_style(number)
+        dots.plot(loss, number, "o", color=style["color"], markersize=6)
+        points = [(place, by_bucket[own]) for place, own in enumerate(shown) if by_bucket[own] is not None]
+        if points:
+            lines.plot(*zip(*points), markersize=4, label=label_text(title), **style)
+    dots.set_yticks(range(len(found)), [label_text(title) for title in found])
+    dots.set_ylim(len(found) - 0.5, -0.5)
+    dots.set_title("loss of BLEU", loc="left")
+    lines.set_title("by distance of the move", loc="left")
+    lines.set_xticks(range(len(shown)), [_BUCKETS[own] for own in shown])
+    lines.set_xlabel("words")
+    if lines.get_legend_handles_labels()[0]:
+        add_legend(figure, lines)
+    return figure

@@ -1,0 +1,244 @@
+"""Detection of word reordering: can a moved word, and the place it came from, be found in the states of an encoder?
+
+Yang, Wang, Wong, Chao and Tu (2019), Assessing the Ability of Self-Attention Networks to Learn Word Order. As in their code,
+words are the tokens of the data, sentences have 6 to 49 of them, and the last one stays where it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ...common.progress import Progress
+from ...core import PositionError
+from ...plotting.style import add_legend, label_text, line_style, new_figure
+from . import moves
+from .results import Result
+from .runs import Run, batch_of, load_runs, pairs
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_SHORTEST, _LONGEST = 6, 49  # tokens
+_PATIENCE = 5  # validations that are no better
+#: learning rates of the paper
+_RATES = {"frozen": 1e-3, "scratch": 1e-5}
+#: tested sentences below which a bucket shows no accuracy
+_FEWEST = 50
+
+
+class Pointers(nn.Module):
+    """The output layer: states [B, S, C] -> logits over the place of the moved word, and over the one behind its own, [B, S].
+
+    Equation: [Q, K, V] = W H + b; P_I = softmax(u . tanh(Q) + c); v = sum_s P_I[s] V_s; P_O = softmax(K v / sqrt(d)).
+    """
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.project = nn.Linear(width, 3 * width)
+        self.score = nn.Linear(width, 1)
+
+    def forward(self, states: Tensor, outside: Tensor) -> tuple[Tensor, Tensor]:
+        q, k, v = self.project(states).chunk(3, -1)  # [B, S, C] each
+        inserted = self.score(q.tanh()).squeeze(-1).masked_fill(outside, -1e9)  # [B, S]
+        moved = torch.einsum("bs,bsc->bc", inserted.softmax(-1), v)
+        original = torch.einsum("bsc,bc->bs", k, moved) * k.size(-1) ** -0.5
+        return inserted, original.masked_fill(outside, -1e9)
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A sentence in which one token has moved, where it stands and where it belongs."""
+
+    words: list[int]
+    inserted: int
+    original: int
+
+
+@dataclass(frozen=True)
+class Accuracies:
+    """Of a test set: fractions, and by bucket of |I - O| the number of instances and the fraction of both."""
+
+    both: float
+    inserted: float
+    original: float
+    buckets: list[tuple[int, float]]
+
+
+class Detector(nn.Module):
+    """An encoder and the output layer; a frozen encoder is evaluated without gradients."""
+
+    def __init__(self, encoder: nn.Module, frozen: bool):
+        super().__init__()
+        self.encoder, self.frozen = encoder, frozen
+        self.pointers = Pointers(encoder.embed_tokens.embedding_dim)
+        encoder.requires_grad_(not frozen)
+        encoder.embed_tokens.requires_grad_(False)  # those of the translation, also where the encoder is new
+
+    def forward(self, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        self.encoder.train(self.training and not self.frozen)
+        with torch.set_grad_enabled(self.training and not self.frozen):
+            states = self.encoder(tokens)["encoder_out"][0].transpose(0, 1)  # [S, B, C] -> [B, S, C]
+        outside = torch.arange(tokens.size(1)) >= lengths.unsqueeze(1)  # the end of sentence too
+        return self.pointers(states, outside)
+
+
+def instance(words: Sequence[int], random: Random, least: int) -> Instance | None:
+    """The sentence with one token moved; None where no token can move so far."""
+    drawn = moves.draw(len(words), random, least)
+    return None if drawn is None else Instance(moves.move(words, *drawn), *moves.labels(*drawn))
+
+
+def detector(run: Run, mode: str, seed: int) -> Detector:
+    """Of the run's encoder, or of a new one with its settings and word embeddings."""
+    if mode == "frozen":
+        encoder = run.model.encoder
+    else:
+        torch.manual_seed(seed)
+        encoder = run.task.build_model(run.settings.model).float().encoder
+        encoder.embed_tokens.load_state_dict(run.model.encoder.embed_tokens.state_dict())
+    torch.manual_seed(seed)
+    return Detector(encoder, mode == "frozen")
+
+
+def train(
+    found: Detector,
+    run: Run,
+    training: Sequence[Sequence[int]],
+    valid: Sequence[Instance],
+    args: argparse.Namespace,
+    progress: Progress,
+) -> int:
+    """Trains until nothing improves on the validation set, keeps the best state, and returns the updates that made it."""
+    learned = [parameter for parameter in found.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.Adam(learned, args.lr or _RATES[args.mode])
+    random, best, reached, state = Random(args.seed), float("inf"), 0, None
+    for update in range(1, args.updates + 1):
+        drawn = [instance(words, random, args.min_distance) for words in random.choices(training, k=args.batch)]
+        found.train()
+        loss = _loss(found, run, drawn)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        progress.show(f"reordering, {args.mode}: {run.title}, update {update} of {args.updates}, loss {loss.item():.3f}")
+        if update % args.every == 0 or update == args.updates:
+            found.eval()
+            with torch.no_grad():
+                parts = _batches(valid, args.batch)
+                value = sum(float(_loss(found, run, part)) * len(part) for part in parts) / len(valid)
+            if value < best:
+                best, reached, state = value, update, copy.deepcopy(found.state_dict())
+            elif update - reached >= _PATIENCE * args.every:
+                break
+    if state is None:
+        raise PositionError(f"{run.path}: the loss of the detection is no number; lower the learning rate with --lr")
+    found.load_state_dict(state)
+    return reached
+
+
+def accuracies(found: Detector, run: Run, tested: Sequence[Instance], size: int) -> Accuracies:
+    found.eval()
+    hits: list[tuple[bool, bool]] = []
+    with torch.no_grad():
+        for part in _batches(tested, size):
+            inserted, original = (logits.argmax(-1).tolist() for logits in found(*_tensors(run, part)))
+            hits += [(i == one.inserted, o == one.original) for one, i, o in zip(part, inserted, original)]
+    by_bucket: list[list[bool]] = [[] for _ in range(moves.BUCKETS)]
+    for one, hit in zip(tested, hits):
+        by_bucket[moves.bucket(abs(one.inserted - one.original))].append(all(hit))
+
+    def mean(values: Sequence[bool]) -> float:
+        return sum(values) / max(len(values), 1)
+
+    return Accuracies(
+        mean([all(hit) for hit in hits]), mean([hit[0] for hit in hits]), mean([hit[1] for hit in hits]),
+        [(len(bucket), mean(bucket)) for bucket in by_bucket],
+    )  # fmt: skip
+
+
+def _batches(instances: Sequence[Instance], size: int) -> list[Sequence[Instance]]:
+    return [instances[first : first + size] for first in range(0, len(instances), size)]
+
+
+def _tensors(run: Run, instances: Sequence[Instance]) -> tuple[Tensor, Tensor]:
+    return batch_of([one.words for one in instances], run), torch.tensor([len(one.words) for one in instances])
+
+
+def _loss(found: Detector, run: Run, instances: Sequence[Instance]) -> Tensor:
+    inserted, original = found(*_tensors(run, instances))
+    wanted = torch.tensor([[one.inserted, one.original] for one in instances])
+    return F.cross_entropy(inserted, wanted[:, 0]) + F.cross_entropy(original, wanted[:, 1])
+
+
+def _sentences(run: Run, subset: str, least: int) -> list[list[int]]:
+    found = [source for source, _ in pairs(run, subset)]
+    kept = [words for words in found if max(_SHORTEST, least + 2) <= len(words) <= _LONGEST]
+    if not kept:
+        raise PositionError(
+            f"{run.path}: no sentence of {subset!r} has {_SHORTEST} to {_LONGEST} tokens of which one can move by "
+            f"{least}; lower --min-distance, or name other data with --data"
+        )
+    return kept
+
+
+def _instances(sentences: Sequence[Sequence[int]], seed: int, least: int, number: int) -> list[Instance]:
+    random = Random(seed)
+    return [instance(words, random, least) for words in sentences for _ in range(number)]
+
+
+def analyse(args: argparse.Namespace) -> Result:
+    progress, rows, found = Progress(), [], {}
+    for run in load_runs(args.runs, args.data):
+        run.require_words_alone("sentences with a moved word")
+        training, valid, tested = (_sentences(run, subset, args.min_distance) for subset in ("train", "valid", args.subset))
+        model = detector(run, args.mode, args.seed)
+        instances = _instances(valid, args.seed, args.min_distance, args.instances)
+        updates = train(model, run, training, instances, args, progress)
+        instances = _instances(tested, args.seed, args.min_distance, args.instances)
+        found[run.title] = own = accuracies(model, run, instances, args.batch)
+        by_bucket = [100 * both if number >= _FEWEST else None for number, both in own.buckets]
+        rows.append([run.title, updates, 100 * own.both, 100 * own.inserted, 100 * own.original, *by_bucket])
+    progress.end()
+    numbers = [number for number, _ in next(iter(found.values())).buckets]
+    shown = [bucket for bucket, number in enumerate(numbers) if number]
+    names = [f"both, {moves.bucket_names()[bucket]} apart (n = {numbers[bucket]})" for bucket in shown]
+    rows = [[*row[:5], *(row[5 + bucket] for bucket in shown)] for row in rows]
+    rate = args.lr or _RATES[args.mode]
+    what = {"frozen": "the encoder of the translation, frozen", "scratch": "a new encoder with the translation's embeddings"}
+    notes = [
+        f"{what[args.mode]}; per cent of {sum(numbers)} instances of {args.subset!r}, {args.instances} of a sentence",
+        f"tokens of the data, sentences of {_SHORTEST} to {_LONGEST}; the last one stays; moves by at least {args.min_distance}",
+        f"Adam {rate:g}, {args.batch} sentences an update, at most {args.updates}; updates: of the lowest validation loss",
+        f"'-': fewer than {_FEWEST} instances",
+    ]  # fmt: skip
+    if args.min_distance == 1:
+        notes.append("neighbours that change places can be read in two ways, so 100 is out of reach")
+    head = ["method", "updates", "both", "moved word", "its place", *names]
+    name = f"reordering_{args.mode}"
+    return Result(name, f"Word reordering detection: {what[args.mode]}", head, rows, notes, lambda: _plot(found), digits=1)
+
+
+def _plot(found: dict[str, Accuracies]) -> Figure:
+    figure, ((dots, lines),) = new_figure(8.5, 0.8 + max(2.6, 0.3 * len(found)), 1, 2)
+    for number, (title, own) in enumerate(found.items()):
+        style: dict[str, Any] = line_style(number)
+        dots.plot(100 * own.both, number, "o", color=style["color"], markersize=6)
+        points = [(bucket, 100 * both) for bucket, (count, both) in enumerate(own.buckets) if count >= _FEWEST]
+        lines.plot(*zip(*points), markersize=4, label=label_text(title), **style) if points else None
+    dots.set_yticks(range(len(found)), [label_text(title) for title in found])
+    dots.set_ylim(len(found) - 0.5, -0.5)
+    dots.set_title("both places found, per cent", loc="left")
+    lines.set_title("by distance", loc="left")
+    lines.set_xticks(range(moves.BUCKETS), moves.bucket_names())
+    lines.set_xlabel("tokens apart")
+    if lines.get_legend_handles_labels()[0]:
+        add_legend(figure, lines)
+    return figure

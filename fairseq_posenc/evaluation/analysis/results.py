@@ -1,0 +1,101 @@
+"""What an analysis found: a table on the screen, as Markdown and as CSV, a plot, and arrays."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tabulate import tabulate
+
+from ...common.files import replace_file
+from ...core import PositionError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NOTHING = "-"
+
+
+@dataclass(frozen=True)
+class Result:
+    """Rows of texts and numbers; None where there is no number, whose reason a note says."""
+
+    name: str  # of the files
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    notes: Sequence[str]
+    plot: Callable[[], Figure | None]
+    digits: int = 3
+    detail: tuple[Sequence[str], Sequence[Sequence[Any]]] | None = None  # head and rows of the CSV file where it has more
+    arrays: Mapping[str, Any] = field(default_factory=dict)  # file name -> numpy array
+
+
+def make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PositionError(f"--output {folder}: the folder cannot be made ({error.strerror}); name another") from None
+
+
+def screen(result: Result) -> str:
+    """The table and its notes."""
+    return f"{result.title}\n\n{_table(result, 'simple')}\n" + _notes(result)
+
+
+def write(result: Result, folder: Path) -> list[str]:
+    """Writes NAME.md, NAME.csv, NAME.svg, NAME.png and arrays; returns the names of the files."""
+    from ...plotting.style import render
+
+    plot = render(result.name, result.plot)
+    picture = f"\n![{result.title}]({result.name}.svg)\n" if plot else ""
+    files: dict[str, bytes] = {
+        f"{result.name}.md": f"# {result.title}\n\n{_table(result, 'pipe')}\n{_notes(result)}{picture}".encode(),
+        f"{result.name}.csv": _csv(result).encode(),
+    }
+    if plot:
+        files |= {f"{result.name}.svg": plot.svg.encode(), f"{result.name}.png": plot.png}
+    files |= {name: _npy(array) for name, array in result.arrays.items()}
+    for name, data in files.items():
+        replace_file(folder / name, lambda partial, data=data: partial.write_bytes(data))
+    return list(files)
+
+
+def _table(result: Result, style: str) -> str:
+    body = [[_cell(value, result.digits) for value in row] for row in result.rows]
+    if style == "pipe":
+        body = [[cell.replace("|", "\\|") for cell in row] for row in body]
+    texts = [all(isinstance(row[column], str) for row in result.rows) for column in range(len(result.head))]
+    align = ["left" if text else "right" for text in texts]
+    return tabulate(body, list(result.head), style, colalign=align, disable_numparse=True) + "\n"
+
+
+def _cell(value: Any, digits: int) -> str:
+    return NOTHING if value is None else f"{value:.{digits}f}" if isinstance(value, float) else str(value)
+
+
+def _notes(result: Result) -> str:
+    return "".join(f"* {note}\n" for note in result.notes)
+
+
+def _csv(result: Result) -> str:
+    """Numbers with six digits, which another machine's rounding leaves alone; empty where there is none."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    head, rows = result.detail or (result.head, result.rows)
+    writer.writerow(head)
+    for row in rows:
+        writer.writerow([f"{value:.6g}" if isinstance(value, float) else value for value in row])
+    return text.getvalue()
+
+
+def _npy(array: Any) -> bytes:
+    import numpy
+
+    data = io.BytesIO()
+    numpy.save(data, array)
+    return data.getvalue()

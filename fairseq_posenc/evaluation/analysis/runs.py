@@ -1,0 +1,82 @@
+"""Trained models to analyse, one at a time, and the sentences of their data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...common.messages import join
+from ...core import SITES, PositionError
+from ...plotting.sources import checkpoint_of, load_with_task
+
+
+@dataclass(frozen=True)
+class Run:
+    """A trained model in evaluation, the settings of its training, and its task."""
+
+    path: Path
+    title: str
+    model: Any
+    settings: Any
+    task: Any
+
+    @property
+    def words(self) -> Any:
+        """The dictionary of the source."""
+        return self.task.source_dictionary
+
+    def require_words_alone(self, purpose: str) -> None:
+        """Raises PositionError where a method reads more than words, which the sentences of an analysis have not."""
+        read = list(self.model.encoder.side_inputs)
+        if read:
+            raise PositionError(f"{self.path}: {self.title} reads {join(read)} beside the words, which {purpose} have not")
+
+
+def load_runs(paths: Sequence[Path], data: str | None = None) -> Iterator[Run]:
+    """The runs one after the other; raises PositionError before the first where one has no checkpoint."""
+    for path in paths:
+        checkpoint_of(path)
+    seen: set[str] = set()
+    for path in paths:
+        model, settings, task = load_with_task(path, data)
+        title = method_of({site: str(spec) for site, spec in model.specs.items()})
+        title = title if title not in seen else f"{title} ({path})"
+        seen.add(title)
+        yield Run(path, title, model, settings, task)
+
+
+def method_of(specs: dict[str, str]) -> str:
+    """The spec where both stacks have the same and attention to the source has none, else those of all sites that have one."""
+    if specs["encoder"] == specs["decoder"] and specs["cross"] == "none":
+        return specs["encoder"]
+    return ", ".join(f"{site} {specs[site]}" for site in SITES if specs[site] != "none")
+
+
+def pairs(run: Run, subset: str) -> list[tuple[list[int], list[int]]]:
+    """Source and target of every sentence of a part of the data, without the end of sentence."""
+    try:
+        run.task.load_dataset(subset)
+    except (FileNotFoundError, OSError) as error:
+        raise PositionError(f"{run.path}: its data has no part {subset!r} ({error}); name the data with --data FOLDER") from None
+    dataset, end = run.task.dataset(subset), run.words.eos()
+    items = (dataset[number] for number in range(len(dataset)))
+    return [tuple(_without_end(item[side].tolist(), end) for side in ("source", "target")) for item in items]
+
+
+def _without_end(words: list[int], end: int) -> list[int]:
+    return words[:-1] if words[-1:] == [end] else words
+
+
+def batch_of(sentences: Sequence[Sequence[int]], run: Run) -> Tensor:
+    """[B, S], each sentence with its end, padded on the right."""
+    width = max(map(len, sentences)) + 1
+    tokens = torch.full((len(sentences), width), run.words.pad())
+    for row, words in zip(tokens, sentences):
+        row[: len(words)] = torch.tensor(words)
+        row[len(words)] = run.words.eos()
+    return tokens

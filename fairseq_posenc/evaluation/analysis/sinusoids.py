@@ -1,0 +1,52 @@
+"""Products of sinusoids by distance, before and after a projection (Yan et al. 2019; survey, Figure 6)."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+import torch
+
+from ...ops.sinusoids import sinusoid
+from ...plotting.style import add_legend, line_style, new_figure
+from .results import Result
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_PROJECTIONS = 2
+
+
+def products(width: int, distance: int, grid: str, seed: int) -> dict[str, list[float]]:
+    """By name, the product of the vectors of positions t and t + k for k = -distance .. distance, alone and with W between."""
+    at = torch.arange(2 * distance + 1)
+    vectors = sinusoid(at, width, "halves", grid).double()
+    middle = vectors[distance]
+    generator = torch.Generator().manual_seed(seed)
+    found = {"P_t . P_(t+k)": (vectors @ middle).tolist()}
+    for number in range(1, _PROJECTIONS + 1):
+        projection = torch.randn(width, width, generator=generator, dtype=torch.double) / width**0.5
+        found[f"P_t W{number} P_(t+k)"] = (vectors @ (middle @ projection)).tolist()
+    return found
+
+
+def analyse(args: argparse.Namespace) -> Result:
+    distances = list(range(-args.distance, args.distance + 1))
+    found = products(args.width, args.distance, args.grid, args.seed)
+    rows = [[k, *values] for k, *values in zip(distances, *found.values())]
+    notes = [
+        f"{args.width} channels, frequencies of {args.grid}; t = {args.distance}, but the first column is the same at every t",
+        f"W1 and W2 are random, with entries of variance 1/{args.width} (seed {args.seed})",
+        "the first column is symmetric: it says how far a word is and not on which side; a projection undoes this",
+    ]
+
+    def plot() -> Figure:
+        figure, ((axis,),) = new_figure(6.5, 4)
+        for number, (name, values) in enumerate(found.items()):
+            axis.plot(distances, values, label=name, **{**line_style(number), "marker": None})
+        axis.set_xlabel("k")
+        axis.set_ylabel("product")
+        add_legend(figure, axis)
+        return figure
+
+    return Result("sinusoids", "Products of sinusoids by distance", ["k", *found], rows, notes, plot)

@@ -1,0 +1,110 @@
+"""What position vectors hold: how alike they are, and whether position and order can be read off them.
+
+Wang and Chen (2020), What Do Position Embeddings Learn? An Empirical Study of Pre-Trained Language Model Positional Encoding.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ...common.progress import Progress
+from ...core import PositionError
+from ...plotting.matrices import position_vectors
+from ...plotting.style import label_text, new_figure
+from .results import Result
+from .runs import Run, load_runs
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_FOLDS, _PAIRS, _ITERATIONS = 5, 512, 1000
+_COLUMNS = 4  # of the picture
+
+
+def similarity(vectors: Tensor) -> Tensor:
+    """The cosine of every two vectors: [T, C] -> [T, T]."""
+    unit = torch.nn.functional.normalize(vectors.double(), dim=-1)
+    return unit @ unit.mT
+
+
+def absolute_error(vectors: Tensor, seed: int) -> float:
+    """The mean distance of a position from what a linear regression on its vector gives, rounded; five-fold cross-validation."""
+    from sklearn.linear_model import LinearRegression
+    from sklearn.model_selection import KFold, cross_val_predict
+
+    at = torch.arange(len(vectors)).numpy()
+    folds = KFold(_FOLDS, shuffle=True, random_state=seed)
+    found = cross_val_predict(LinearRegression(), vectors.double().numpy(), at, cv=folds)
+    return float(abs(found.round() - at).mean())
+
+
+def order_error(vectors: Tensor, seed: int) -> float:
+    """How often a logistic regression on the vectors of two positions errs in which comes first; five-fold cross-validation."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import KFold, cross_val_predict
+
+    generator = torch.Generator().manual_seed(seed)
+    first = torch.randint(len(vectors), (_PAIRS,), generator=generator)
+    step = torch.randint(1, len(vectors), (_PAIRS,), generator=generator)
+    second = (first + step) % len(vectors)  # another position
+    features = torch.cat([vectors[first], vectors[second]], -1).double().numpy()
+    later = (second > first).numpy()
+    folds = KFold(_FOLDS, shuffle=True, random_state=seed)
+    found = cross_val_predict(LogisticRegression(max_iter=_ITERATIONS), features, later, cv=folds)
+    return float((found != later).mean())
+
+
+def vectors_of(run: Run, site: str, length: int) -> Tensor | None:
+    """Those of the first layer's input, [T, C]; None where positions do not join the words."""
+    stack = run.model.encoder if site == "encoder" else run.model.decoder
+    return position_vectors(stack.position, int(min(length, stack.max_positions())))
+
+
+def analyse(args: argparse.Namespace) -> Result:
+    if args.length < 2 * _FOLDS:
+        raise PositionError(f"--length {args.length} is too short for {_FOLDS} folds; give at least {2 * _FOLDS}")
+    progress, rows, found = Progress(), [], {}
+    for run in load_runs(args.runs, args.data):
+        progress.show(f"vectors: {run.title}")
+        vectors = vectors_of(run, args.site, args.length)
+        if vectors is None:
+            rows.append([run.title, None, None, None, None])
+            continue
+        found[run.title] = alike = similarity(vectors)
+        neighbours = float(alike.diagonal(1).mean())
+        rows.append([run.title, len(vectors), neighbours, absolute_error(vectors, args.seed), order_error(vectors, args.seed)])
+    progress.end()
+    if not found:
+        raise PositionError(
+            f"{', '.join(row[0] for row in rows)}: no position vectors join the words of the {args.site}; "
+            "this is for methods such as sinusoidal and learned, and scores are drawn by: posenc plot RUN"
+        )
+    head = ["method", "positions", "cosine of neighbours", "absolute error", "order error"]
+    notes = [
+        f"vectors at the input of the {args.site}, where words are zero vectors; '-': positions that join no vector",
+        "absolute error: mean distance, in positions, of a linear regression's rounded prediction; five-fold cross-validation",
+        f"order error: of a logistic regression on the vectors of two positions, {_PAIRS} random pairs; the same folds",
+        "learned vectors of positions that no training sentence has reached are those of the start",
+    ]
+    arrays = {f"vectors_{number}.npy": alike.float().numpy() for number, alike in enumerate(found.values(), 1)}
+    notes += [f"vectors_{number}.npy: cosines of {title}" for number, title in enumerate(found, 1)]
+    return Result("vectors", "Position vectors", head, rows, notes, lambda: _plot(found), arrays=arrays)
+
+
+def _plot(found: dict[str, Tensor]) -> Figure:
+    columns = min(_COLUMNS, len(found))
+    lines = -(-len(found) // columns)
+    figure, axes = new_figure(3 * columns, 2.9 * lines, lines, columns)
+    flat = [axis for line in axes for axis in line]
+    for axis, (title, alike) in zip(flat, found.items()):
+        image = axis.imshow(alike.numpy(), cmap="RdBu_r", vmin=-1, vmax=1, interpolation="nearest", rasterized=True)
+        axis.set_title(label_text(title), loc="left")
+        axis.grid(False)
+    for axis in flat[len(found) :]:
+        axis.remove()
+    figure.colorbar(image, ax=flat[: len(found)], shrink=0.8, label="cosine")
+    return figure

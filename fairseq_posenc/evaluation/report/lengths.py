@@ -1,0 +1,247 @@
+"""`posenc lengths`: the output lengths that runs were asked for and gave, from their score.json files."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...common.files import replace_file
+from ...common.messages import shorten
+from ...core import PositionError
+from ..scoring.lengths import WITHIN, Lengths, brevity_penalty
+from ..scoring.sentences import SentenceStatistics, corpus_bleu
+from .source_length import bucket_name, buckets_up_to
+from .tables import Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from ..scoring.record import PartScores, Record
+
+_PANEL, _COLUMNS = 2.2, 4  # inches, and panels side by side
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "What runs were asked for and gave: differences, variance and accuracy of output lengths, and BLEU, of every test part "
+        "that was decoded with --length-from, or by a model that reads lengths. Scores come from posenc score."
+    )
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run, or a folder of runs")
+    parser.add_argument("--output", type=Path, metavar="FOLDER", help="write tables as Markdown and CSV, and a plot")
+
+
+def run(args: argparse.Namespace) -> int:
+    from . import formats, screen
+
+    decodings = load(args.runs)
+    tables = make_tables(decodings)
+    if args.output is None:
+        print(screen.show(tables, (), screen.terminal_width()), end="")
+        return 0
+    from ...plotting.style import render
+
+    try:
+        args.output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PositionError(f"{args.output} cannot be made: {error.strerror}") from None
+    plot = render("lengths", lambda: draw(decodings))
+    figure = "![Asked and given lengths; lines are one standard deviation.](lengths.svg)\n"
+    files = {
+        "lengths.md": ("# Output lengths\n\n" + formats.markdown(tables, ()) + figure).encode(),
+        "lengths.csv": csv_table(decodings).encode(),
+        "lengths.svg": plot.svg.encode(),
+        "lengths.png": plot.png,
+    }
+    for name, content in files.items():
+        replace_file(args.output / name, lambda partial, content=content: partial.write_bytes(content))
+    print(f"{args.output}: {', '.join(files)}")
+    return 0
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """One test part of one run, and what its output lengths were."""
+
+    row: str
+    part: str
+    scores: PartScores
+    lengths: Lengths
+    statistics: SentenceStatistics
+
+    @property
+    def asked(self) -> str:
+        """As in the tables: 'reference' or '0.8 reference'."""
+        source = self.scores.asked.source
+        return source if self.scores.asked.ratio == 1 else f"{self.scores.asked.ratio:g} {source}"
+
+    def measured(self, rows: list[int] | None = None) -> dict[str, float]:
+        """All metrics, of some sentences or of all."""
+        rows = list(range(len(self.lengths.got))) if rows is None else rows
+        counts = [self.statistics.bleu[row] for row in rows]
+        ratio, penalty = brevity_penalty(counts)
+        others = {"length_ratio": ratio, "brevity_penalty": penalty, "bleu": corpus_bleu(counts)}
+        return {**self.lengths.of(rows).metrics(), **others}
+
+    def buckets(self) -> Iterator[tuple[str, list[int]]]:
+        """The sentences by the number of their source words."""
+        words = self.statistics.source_words or []
+        for first, last in buckets_up_to(max(words, default=0)):
+            rows = [row for row, n in enumerate(words) if max(n, 1) >= first and (last is None or n <= last)]
+            if rows:
+                yield bucket_name((first, last)), rows
+
+
+def load(folders: list[Path]) -> list[Decoding]:
+    """All decodings with lengths in these folders, in the order in which they are given and then of the paths."""
+    from ..scoring.record import FILE, read
+
+    paths = [path for folder in folders for path in sorted(folder.rglob(FILE))]
+    if not paths:
+        raise PositionError(f"there is no {FILE} in {shorten(', '.join(map(str, folders)))}; posenc score writes them")
+    records = [read(path) for path in dict.fromkeys(paths)]
+    found = [decoding for record in records for decoding in _decodings(record, records)]
+    if not found:
+        raise PositionError(
+            "no test part of these runs was asked for output lengths; decode it with --task posenc_translation "
+            "--length-from reference, and score it again"
+        )
+    units = sorted({decoding.scores.asked.unit for decoding in found})
+    if len(units) > 1:
+        raise PositionError(f"these runs count output lengths in different units ({' and '.join(units)}); compare those of one")
+    return found
+
+
+def _decodings(record: Record, all_records: list[Record]) -> Iterator[Decoding]:
+    for part, scores in record.parts.items():
+        if scores.asked is None or scores.lengths is None or scores.statistics is None:
+            continue
+        try:
+            lengths, statistics = Lengths.unpack(scores.lengths), SentenceStatistics.unpack(scores.statistics)
+        except Exception as error:  # unpacking fails in many ways
+            raise PositionError(
+                f"the lengths of {_name(record, all_records)}, {part}, are damaged ({error}); score it again"
+            ) from None
+        yield Decoding(_name(record, all_records), part, scores, lengths, statistics)
+
+
+def _name(record: Record, records: list[Record]) -> str:
+    """A run in a table: by what it does not share with all others, and its noise."""
+    from .records import label
+
+    encoders = {other.method.get("encoder") for other in records}
+    name = label(record)
+    if len(encoders) == 1 and record.method.get("cross") == "none":
+        name = record.method["decoder"]
+    noise = record.settings.get("length_noise")
+    seed = f", seed {record.seed}" if len({other.seed for other in records}) > 1 else ""
+    return name + (f", noise {noise}" if noise else "") + seed
+
+
+def make_tables(decodings: list[Decoding]) -> list[Table]:
+    unit = {"token": "tokens", "char": "characters"}[decodings[0].scores.asked.unit]
+    rows, asked = _rows(decodings), list(dict.fromkeys(decoding.asked for decoding in decodings))
+    at = {(decoding.row, decoding.asked): decoding.measured() for decoding in decodings}
+
+    def table(title: str, metric: str, digits: int) -> Table:
+        body = [[row, *(_cell(at.get((row, name)), metric, digits) for name in asked)] for row in rows]
+        return Table(title, ["decoder", *asked], body, None)
+
+    return [
+        table(f"Mean absolute difference to the asked length, in {unit}", "mean_absolute_difference", 2),
+        table(f"Variance: mean squared difference to the asked length, in {unit}", "variance", 2),
+        table("Ratio of given to reference length, in words", "length_ratio", 2),
+        table("BLEU", "bleu", 1),
+        _accuracy(decodings),
+        _by_source(decodings),
+    ]
+
+
+def _rows(decodings: list[Decoding]) -> list[str]:
+    return list(dict.fromkeys(decoding.row for decoding in decodings))
+
+
+def _cell(measured: dict[str, float] | None, metric: str, digits: int) -> str:
+    return "" if measured is None else f"{measured[metric]:.{digits}f}"
+
+
+def _of_references(decodings: list[Decoding]) -> list[Decoding]:
+    """Those with the reference's own length, or of the first kind where there is none."""
+    wanted = "reference" if any(decoding.asked == "reference" for decoding in decodings) else decodings[0].asked
+    return [decoding for decoding in decodings if decoding.asked == wanted]
+
+
+def _accuracy(decodings: list[Decoding]) -> Table:
+    chosen = _of_references(decodings)
+    columns = {f"within {n}": f"within_{n}" for n in WITHIN}
+    columns |= {"within 5 %": "within_5_percent"}
+    others = {"length ratio": ("length_ratio", 3), "brevity penalty": ("brevity_penalty", 3), "BLEU": ("bleu", 1)}
+    body = []
+    for decoding in chosen:
+        found = decoding.measured()
+        shares = [f"{100 * found[metric]:.1f} %" for metric in columns.values()]
+        body.append([decoding.row, *shares, *(f"{found[metric]:.{digits}f}" for metric, digits in others.values())])
+    return Table(f"Sentences within a distance of the asked length: {chosen[0].asked}", ["decoder", *columns, *others], body)
+
+
+def _by_source(decodings: list[Decoding]) -> Table:
+    chosen = _of_references(decodings)
+    sizes = {name: len(rows) for name, rows in chosen[0].buckets()}
+    body = []
+    for decoding in chosen:
+        found = {name: decoding.lengths.of(rows).metrics()["mean_absolute_difference"] for name, rows in decoding.buckets()}
+        body.append([decoding.row, *(f"{found[name]:.2f}" if name in found else "" for name in sizes)])
+    head = ["decoder", *(f"{name} words (n = {n})" for name, n in sizes.items())]
+    return Table(f"Mean absolute difference by source length: {chosen[0].asked}", head, body)
+
+
+def csv_table(decodings: list[Decoding]) -> str:
+    """A row for every decoding and for its sentences by source length, unrounded."""
+    rows: list[dict[str, Any]] = []
+    for decoding in decodings:
+        known = {"decoder": decoding.row, "part": decoding.part, **decoding.scores.asked.model_dump()}
+        for name, chosen in (("all", None), *decoding.buckets()):
+            size = len(decoding.lengths.got) if chosen is None else len(chosen)
+            measured = {key: round(value, 6) for key, value in decoding.measured(chosen).items()}
+            rows.append({**known, "source_words": name, "sentences": size, **measured})
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def draw(decodings: list[Decoding]) -> Figure:
+    """A panel for every run: the mean given length for every asked one, over all decodings towards references."""
+    import statistics
+
+    from ...plotting.style import label_text, line_style, new_figure
+
+    rows, unit = _rows(decodings), decodings[0].scores.asked.unit
+    columns = min(_COLUMNS, len(rows))
+    height = -(-len(rows) // columns)
+    figure, axes = new_figure(_PANEL * columns + 0.5, _PANEL * height + 0.5, height, columns, sharex=True, sharey=True)
+    longest = max(length for decoding in decodings for length in decoding.lengths.asked)
+    panels = [axis for line in axes for axis in line]
+    for index, (row, axis) in enumerate(zip(rows, panels)):
+        by_asked: dict[int, list[int]] = {}
+        for decoding in decodings:
+            if decoding.row == row and decoding.scores.asked.source in ("reference", "source"):
+                for asked, got in zip(decoding.lengths.asked, decoding.lengths.got):
+                    by_asked.setdefault(asked, []).append(got)
+        x = sorted(by_asked)
+        style = line_style(index)
+        axis.plot([0, longest], [0, longest], color="#999999", linewidth=0.8)
+        spread = [statistics.pstdev(by_asked[length]) for length in x]
+        means = [statistics.fmean(by_asked[length]) for length in x]
+        axis.errorbar(x, means, yerr=spread, fmt=style["marker"], markersize=2.5, color=style["color"], elinewidth=0.6)
+        axis.set_title(label_text(row), loc="left", fontsize=8)
+    for axis in panels[len(rows) :]:
+        axis.set_visible(False)
+    figure.supxlabel(f"asked length ({unit}s)", fontsize=9)
+    figure.supylabel(f"given length ({unit}s)", fontsize=9)
+    return figure

@@ -1,0 +1,184 @@
+"""The plots of a report: scores, learning curves, BLEU by source length."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+from ...plotting.style import Plot, add_legend, label_text, line_style, new_figure, render
+from ..scoring.sentences import METRICS
+from .rows import Row, Values
+from .summary import MIN_SENTENCES, Lengths, Summary
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_PANEL = 3.2  # inches: the width of one of the panels of scores
+_ROW, _LINE, _CELL = 0.3, 0.17, 0.65  # inches: the height of a row, of a further line of its name, and the width of a number
+_CROWD = 20  # more rows than lines that an eye can follow
+
+
+def draw_plots(summary: Summary) -> dict[str, Plot]:
+    """The plots that have something to show, by name."""
+    plots = {"scores": _scores, "learning": _learning, "length": _length}
+    found = {name: render(name, functools.partial(plot, summary)) for name, plot in plots.items()}
+    return {name: plot for name, plot in found.items() if plot is not None}
+
+
+def _shown(summary: Summary) -> list[tuple[int, Row]]:
+    return [(i, row) for i, row in enumerate(summary.rows) if row.runs]
+
+
+def _scores(summary: Summary) -> Figure:
+    """Dots, not bars: the axes do not begin at zero. Many rows have all their panels side by side."""
+    rows = _shown(summary)
+    edges = _edges([row for _, row in rows])
+    panels = [(part, metric) for part in summary.parts for metric in METRICS]
+    down = 1 if len(rows) > _CROWD else len(summary.parts)
+    across = len(panels) // down
+    figure, axes = new_figure(_PANEL * across, down * (0.9 + edges[-1]), down, across, sharey=True)
+    for axis, (part, metric) in zip([axis for line in axes for axis in line], panels):
+        for middle, (index, row) in zip(_middles(edges), rows):
+            values = row.score(part, metric)
+            if values is not None:
+                _dot(axis, middle, values, line_style(index)["color"])
+        axis.set_title(label_text(f"{part}: {METRICS[metric]}"), loc="left")
+        _name_rows(axis, rows, edges)
+        axis.margins(x=0.08)
+    figure.set_figwidth(_PANEL * across + _width_of_names(figure, axes[0][0]))
+    return figure
+
+
+def _edges(rows: Sequence[Row]) -> list[float]:
+    """Where rows begin and the last ends, in inches: those whose names have several lines are higher."""
+    return list(accumulate((_ROW + _LINE * label_text(row.title).count("\n") for row in rows), initial=0.0))
+
+
+def _middles(edges: Sequence[float]) -> list[float]:
+    return [(low + high) / 2 for low, high in zip(edges, edges[1:])]
+
+
+def _name_rows(axis: Axes, rows: Sequence[tuple[int, Row]], edges: Sequence[float]) -> None:
+    axis.set_yticks(_middles(edges), [label_text(row.title) for _, row in rows])
+    axis.set_ylim(edges[-1], 0)
+    axis.tick_params(axis="y", length=0)
+
+
+def _width_of_names(figure: Figure, axis: Axes) -> float:
+    names = [label.get_window_extent(figure.canvas.get_renderer()).width for label in axis.get_yticklabels()]
+    return max(names) / figure.dpi + 0.3
+
+
+def _dot(axis: Axes, place: int, values: Values, colour: str) -> None:
+    if values.sd is not None:
+        axis.errorbar(values.mean, place, xerr=values.sd, color=colour, capsize=3, linewidth=1.4)
+        seeds = list(values.by_seed.values())
+        axis.scatter(seeds, [place + 0.07] * len(seeds), s=11, facecolors="none", edgecolors=colour, linewidths=0.8)
+    axis.plot(values.mean, place, "o", color=colour, markersize=6)
+
+
+def _learning(summary: Summary) -> Figure | None:
+    curves = [(index, row, curve) for index, row in _shown(summary) if (curve := _curve(row))]
+    if not any(len(curve) > 1 for _, _, curve in curves):
+        return None
+    curves.sort(key=lambda found: list(found[2].values())[-1].mean, reverse=True)  # the legend in the order in which lines end
+    figure, ((axis,),) = new_figure(6.5, 4)
+    for index, row, curve in curves:
+        updates, losses = list(curve), list(curve.values())
+        style = line_style(index)
+        means = [values.mean for values in losses]
+        marked = 1 + len(updates) // 15  # markers on some of many points
+        axis.plot(updates, means, label=label_text(row.title), markersize=3.5, markevery=marked, **style)
+        if any(values.sd is not None for values in losses):
+            spread = [values.sd or 0 for values in losses]
+            low, high = [m - s for m, s in zip(means, spread)], [m + s for m, s in zip(means, spread)]
+            axis.fill_between(updates, low, high, color=style["color"], alpha=0.15, linewidth=0)
+    axis.set_xlabel("updates")
+    axis.set_ylabel("validation loss")
+    axis.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    add_legend(figure, axis)
+    return figure
+
+
+def _curve(row: Row) -> dict[int, Values]:
+    """By updates, over the seeds that were validated there."""
+    points: dict[int, dict[int, float]] = {}
+    for run in row.runs:
+        for updates, loss in run.learning_curve or ():
+            points.setdefault(updates, {})[run.seed] = loss
+    return {updates: Values(by_seed) for updates, by_seed in sorted(points.items())}
+
+
+def _length(summary: Summary) -> Figure | None:
+    wanted = [part for part, lengths in summary.lengths.items() if len(_places(lengths)) > 1]
+    if not wanted:
+        return None
+    if len(_shown(summary)) > _CROWD:
+        return _length_map(summary, wanted)
+    figure, axes = new_figure(6.5, 3.2 * len(wanted), len(wanted))
+    for (axis,), part in zip(axes, wanted):
+        _length_axis(axis, summary, part)
+    add_legend(figure, axes[0][0])
+    return figure
+
+
+def _places(lengths: Lengths) -> list[int]:
+    return [i for i in lengths.shown if lengths.sentences[i] >= MIN_SENTENCES]
+
+
+def _length_map(summary: Summary, wanted: Sequence[str]) -> Figure:
+    """A number for every row and length on its colour, one scale for all: what too many lines would hide."""
+    rows = _shown(summary)
+    edges = _edges([row for _, row in rows])
+    places = [_places(summary.lengths[part]) for part in wanted]
+    numbers = [[_means(summary.lengths[part].rows[row.name], at) for _, row in rows] for part, at in zip(wanted, places)]
+    most = max(number for part in numbers for row in part for number in row if not math.isnan(number))
+    columns = [len(at) for at in places]
+    figure, (axes,) = new_figure(1, 1.2 + edges[-1], 1, len(wanted), sharey=True, width_ratios=columns)
+    for axis, part, at, part_numbers in zip(axes, wanted, places, numbers):
+        axis.pcolormesh(range(len(at) + 1), edges, part_numbers, cmap="Blues", vmin=0, vmax=most)
+        for middle, row in zip(_middles(edges), part_numbers):
+            for column, number in enumerate(row):
+                if not math.isnan(number):
+                    colour = "white" if number > 0.6 * most else "black"
+                    axis.text(column + 0.5, middle, f"{number:.1f}", ha="center", va="center", fontsize=8, color=colour)
+        axis.grid(False)
+        axis.tick_params(axis="x", length=0)
+        _name_lengths(axis, summary, part, [column + 0.5 for column in range(len(at))])
+        _name_rows(axis, rows, edges)
+    figure.set_figwidth(_CELL * sum(columns) + _width_of_names(figure, axes[0]))
+    return figure
+
+
+def _means(values: Sequence[Values | None], places: Sequence[int]) -> list[float]:
+    return [math.nan if (found := values[i]) is None else found.mean for i in places]
+
+
+def _name_lengths(axis: Axes, summary: Summary, part: str, ticks: Sequence[float]) -> None:
+    lengths = summary.lengths[part]
+    axis.set_xticks(ticks, [f"{lengths.names[i]}\nn = {lengths.sentences[i]:,}" for i in _places(lengths)])
+    axis.set_title(label_text(part), loc="left")
+    axis.set_xlabel("source words")
+
+
+def _length_axis(axis: Axes, summary: Summary, part: str) -> None:
+    lengths, rows = summary.lengths[part], _shown(summary)
+    places = _places(lengths)
+    for nth, (index, row) in enumerate(rows):
+        found = [(place, values) for place, i in enumerate(places) if (values := lengths.rows[row.name][i]) is not None]
+        shift = min(0.03, 0.4 / len(rows)) * (nth - (len(rows) - 1) / 2) if _spreads(value for _, value in found) else 0
+        x, y = [place + shift for place, _ in found], [values.mean for _, values in found]
+        axis.plot(x, y, markersize=5, label=label_text(row.title), **line_style(index))
+        if _spreads(value for _, value in found):
+            errors = [values.sd or 0 for _, values in found]
+            axis.errorbar(x, y, yerr=errors, fmt="none", color=line_style(index)["color"], capsize=2.5, linewidth=1)
+    _name_lengths(axis, summary, part, range(len(places)))
+    axis.set_ylabel("BLEU")
+
+
+def _spreads(values: Sequence[Values] | Any) -> bool:
+    return any(value.sd is not None for value in values)

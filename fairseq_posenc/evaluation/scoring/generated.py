@@ -1,0 +1,125 @@
+"""What fairseq-generate printed for one test part: its hypotheses, its settings, and whether they fit a reference."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import html
+import os
+import re
+import unicodedata
+from dataclasses import dataclass
+from typing import Any
+
+from ...common.messages import shorten
+from ...core import PositionError
+
+_HYPOTHESIS = re.compile(r"^([DH])-(\d+)\t[^\t]*\t?(.*)$", re.MULTILINE)
+_SOURCE = re.compile(r"^S-(\d+)\t(.*)$", re.MULTILINE)
+_TARGET = re.compile(r"^T-(\d+)\t(.*)$", re.MULTILINE)
+_SETTINGS = re.compile(r"(\{'_name': .*\})$", re.MULTILINE)
+
+#: what SentencePiece and subword-nmt leave in a text whose subwords were not joined
+_SUBWORDS = {"▁": "sentencepiece", "@@": "subword_nmt"}
+_UNKNOWN = "<<unk>>"  # as fairseq writes it in T- lines
+#: sentences whose letters agree less than this are different ones; tokenisation and unknown words leave far more
+_SIMILAR = 0.5
+
+
+@dataclass(frozen=True)
+class Generated:
+    """The output of fairseq-generate for one test part, in the order of the references."""
+
+    hypotheses: list[str]
+    sources: list[str]  # without subwords; empty where the output has no sources
+    targets: dict[int, str]  # the targets of the prepared data, by sentence
+    decoding: dict[str, Any]  # empty where the output was kept without its log
+    checkpoint: str | None
+
+
+def parse(text: str, references: int, name: str) -> Generated:
+    """Read an output; raises PositionError where it has not one hypothesis for every reference."""
+    best = hypotheses(text, references, name)
+    sources = {int(index): line for index, line in _SOURCE.findall(text)}
+    decoding, checkpoint = _settings(text)
+    return Generated(
+        hypotheses=best,
+        sources=[sources[index] for index in range(references)] if len(sources) == references else [],
+        targets={int(index): line for index, line in _TARGET.findall(text)},
+        decoding=decoding,
+        checkpoint=checkpoint,
+    )
+
+
+def hypotheses(text: str, references: int, name: str) -> list[str]:
+    """The best hypothesis of every sentence, in the order of the references: D lines, or H lines where there is no D."""
+    found: dict[str, dict[int, str]] = {"D": {}, "H": {}}
+    for kind, index, hypothesis in _HYPOTHESIS.findall(text):
+        found[kind].setdefault(int(index), hypothesis)  # the first of several is the best
+    best = found["D"] or found["H"]
+    if not best:
+        raise PositionError(
+            f"{name} holds no hypothesis (D- or H- lines); it must be what fairseq-generate printed, without --quiet"
+        )
+    missing = [index for index in range(references) if index not in best]
+    if missing or len(best) > references:
+        lost = f", the first missing one is {missing[0]}" if missing else ""
+        hint = "; fairseq drops sentences of an incomplete batch: give it --required-batch-size-multiple 1" if missing else ""
+        raise PositionError(f"{name} has {len(best)} hypotheses for {references} references{lost}{hint}")
+    return [best[index] for index in range(references)]
+
+
+def _settings(text: str) -> tuple[dict[str, Any], str | None]:
+    """How it was decoded and from which checkpoint, as fairseq-generate logged it before its output."""
+    for line in _SETTINGS.findall(text):
+        try:
+            config = ast.literal_eval(line)
+            common = config["common_eval"]
+            path = common["path"]
+            if config["generation"].get("iter_decode_with_external_reranker"):
+                path = path.rpartition(os.pathsep)[0]  # the last one only rescores
+            return {**config["generation"], "post_process": common["post_process"]}, path
+        except (ValueError, SyntaxError, LookupError, TypeError, RecursionError, MemoryError):
+            continue  # another line of braces, or a setting that is no literal
+    return {}, None
+
+
+def require_translations(generated: Generated, references: list[str], name: str) -> None:
+    """Raise PositionError where the hypotheses are no translations into plain words."""
+    if generated.decoding.get("score_reference"):
+        raise PositionError(f"{name} holds scores of the reference and no translations; decode without --score-reference")
+    for mark, kind in _SUBWORDS.items():
+        lines = [*generated.hypotheses, *generated.targets.values()]  # a poor hypothesis may be one subword without a mark
+        number = sum(mark in line for line in lines)
+        if number and not any(mark in reference for reference in references):
+            raise PositionError(
+                f"{name} holds subwords ({mark!r} in {number} of {len(lines)} hypotheses and targets); "
+                f"decode with --remove-bpe {kind}, as the data was prepared"
+            )
+
+
+def require_same_sentences(generated: Generated, references: list[str], name: str, reference_name: str) -> None:
+    """Raise PositionError where a reference is not the target that the prepared data has for the same sentence."""
+    known = {index: _letters(text) for index, text in generated.targets.items() if _UNKNOWN not in text}
+    everywhere = set(known.values())
+    wrong = []
+    for index, target in known.items():
+        reference = _letters(references[index]) if index < len(references) else target
+        if reference != target and (reference in everywhere or not _similar(reference, target)):
+            wrong.append(index)
+    if wrong:
+        first = min(wrong)
+        raise PositionError(
+            f"{reference_name} is not the target of {name}: {len(wrong)} of {len(references)} lines differ, first line "
+            f"{first + 1} ({shorten(references[first], 40)!r}, T-{first} is {shorten(generated.targets[first], 40)!r}); "
+            "give the reference in the order of the prepared data, or --other-reference to score against another one"
+        )
+
+
+def _letters(text: str) -> str:
+    """What tokenisation, casing and the normalisation of characters leave alone."""
+    return "".join(filter(str.isalnum, unicodedata.normalize("NFKC", html.unescape(text)).casefold()))
+
+
+def _similar(one: str, other: str) -> bool:
+    return difflib.SequenceMatcher(None, one, other, autojunk=False).ratio() >= _SIMILAR

@@ -1,0 +1,97 @@
+"""Output lengths of one test part: what was asked for, as the task logged it, and what the hypotheses have."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import re
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+from ...core import PositionError
+
+_NAMED = re.compile(
+    r"output lengths: (?P<source>\S+), ratio (?P<ratio>\S+), unit (?P<unit>token|char), end (?P<end>free|min|exact)$",
+    re.MULTILINE,
+)
+_ASKED = re.compile(r"\basked: ((?:\d+:\d+ ?)+)$", re.MULTILINE)
+_TOKENS = re.compile(r"^P-(\d+)\t(.*)$", re.MULTILINE)  # one number for every token and for </s>
+
+#: tolerances of the accuracy, in units of length
+WITHIN = (0, 1, 2, 5)
+_SHARE = 0.05  # and as a share of the asked length
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Asked and given lengths of sentences, in the same order and unit."""
+
+    asked: list[int]
+    got: list[int]
+
+    def pack(self) -> str:
+        """As text, for score.json."""
+        return base64.b64encode(zlib.compress(json.dumps([self.asked, self.got]).encode(), 9)).decode()
+
+    @classmethod
+    def unpack(cls, text: str) -> Lengths:
+        """Raises ValueError where the text is damaged."""
+        try:
+            asked, got = json.loads(zlib.decompressobj().decompress(base64.b64decode(text), 2**28))
+        except (ValueError, zlib.error) as error:
+            raise ValueError(f"packed lengths are damaged ({error})") from None
+        if len(asked) != len(got) or not all(type(n) is int and n >= 0 for n in (*asked, *got)):
+            raise ValueError("packed lengths are no lengths")
+        return cls(asked, got)
+
+    def of(self, rows: list[int]) -> Lengths:
+        """Those of some sentences."""
+        return Lengths([self.asked[row] for row in rows], [self.got[row] for row in rows])
+
+    def metrics(self) -> dict[str, float]:
+        """Means, variance, mean absolute difference, and the share of sentences within a tolerance of the asked length."""
+        differences = [got - asked for asked, got in zip(self.asked, self.got)]
+        size = len(differences)
+        near = [abs(difference) <= _SHARE * asked for difference, asked in zip(differences, self.asked)]
+        return {
+            "mean_asked": sum(self.asked) / size,
+            "mean_got": sum(self.got) / size,
+            "variance": sum(difference**2 for difference in differences) / size,
+            "mean_absolute_difference": sum(map(abs, differences)) / size,
+            **{f"within_{n}": sum(abs(difference) <= n for difference in differences) / size for n in WITHIN},
+            "within_5_percent": sum(near) / size,
+        }
+
+
+def parse(text: str, hypotheses: list[str], name: str) -> dict[str, Any]:
+    """The fields `asked` and `lengths` of a test part's scores; none where no length was asked for."""
+    found = _NAMED.search(text)
+    if found is None:
+        return {}
+    asked = {int(number): int(length) for line in _ASKED.findall(text) for number, length in _pairs(line)}
+    missing = [number for number in range(len(hypotheses)) if number not in asked]
+    if missing or len(asked) > len(hypotheses):
+        raise PositionError(f"{name} has asked lengths of {len(asked)} of {len(hypotheses)} sentences; decode it again")
+    if found["unit"] == "char":
+        got = [len(hypothesis) + 1 if hypothesis else 0 for hypothesis in hypotheses]  # every word with one space
+    else:
+        counts: dict[int, int] = {}
+        for number, scores in _TOKENS.findall(text):
+            counts.setdefault(int(number), len(scores.split()) - 1)  # the first of several is the best
+        got = [counts[number] for number in range(len(hypotheses))]
+    source = {"source": found["source"], "ratio": float(found["ratio"]), "unit": found["unit"], "end": found["end"]}
+    return {"asked": source, "lengths": Lengths([asked[number] for number in range(len(got))], got).pack()}
+
+
+def _pairs(line: str) -> list[list[str]]:
+    return [pair.split(":") for pair in line.split()]
+
+
+def brevity_penalty(rows: list[list[int]]) -> tuple[float, float]:
+    """The ratio of hypotheses to references in words, and BLEU's brevity penalty, by sacreBLEU's counts of sentences."""
+    hypotheses, references = sum(row[0] for row in rows), sum(row[1] for row in rows)
+    if not hypotheses or not references:
+        return 0.0, 0.0
+    return hypotheses / references, min(1.0, math.exp(1 - references / hypotheses))

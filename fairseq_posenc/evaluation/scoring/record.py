@@ -1,0 +1,129 @@
+"""The schema of score.json, by which the file is written and read everywhere."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Annotated, Any, Literal, Optional, Union
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, StringConstraints, ValidationError
+
+from ...common.files import read_text, replace_file
+from ...common.messages import join, shorten
+from ...core import SITES, PositionError
+
+FILE = "score.json"
+_LARGEST = 10**15  # of a count or a number of seconds; far above what a training reaches
+
+Text = Annotated[str, StringConstraints(max_length=2000, pattern=r"^[^\p{Cc}]+$")]  # of one line, for tables
+Count = Annotated[int, Field(ge=0, le=_LARGEST)]
+Quantity = Annotated[Union[int, float], Field(ge=0, le=_LARGEST)]
+Score = Annotated[float, Field(ge=0, le=100)]
+
+
+def _require_finite(value: Any) -> Any:
+    """Settings may be any JSON, but no number that Python cannot show or compare."""
+    if isinstance(value, (int, float)) and not (math.isfinite(value) and abs(value) < 2**64):
+        raise ValueError("a number is too large or not finite")
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _require_finite(inner)
+    return value
+
+
+Settings = Annotated[dict[str, JsonValue], AfterValidator(_require_finite)]
+
+
+def _require_sites(method: dict[str, str]) -> dict[str, str]:
+    if method and set(method) != set(SITES):
+        raise ValueError(f"it needs a spec for each of {', '.join(SITES)}")
+    return method
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class AskedLengths(_Model):
+    """The output lengths that decoding asked for."""
+
+    source: Text  # reference, source, predictor, file or a number
+    ratio: Annotated[float, Field(gt=0, le=1000)]
+    unit: Literal["token", "char"]
+    end: Literal["free", "min", "exact"]
+
+
+class PartScores(_Model):
+    """The scores of one test part, and how it was decoded."""
+
+    sentences: Annotated[Count, Field(ge=1)]
+    bleu: Score
+    bleu_signature: Text
+    chrf: Score
+    chrf_signature: Text
+    reference: Optional[Text] = None  # hash of the text
+    source: Optional[Text] = None  # the same
+    decoding: Settings = Field(default_factory=dict)
+    statistics: Optional[str] = None  # of every sentence, packed
+    asked: Optional[AskedLengths] = None
+    lengths: Optional[str] = None  # asked and given, of every sentence, packed
+
+
+class PeakMemory(_Model):
+    """The most memory that the training has held."""
+
+    of: Literal["GPU", "process"]
+    gib: Quantity
+
+
+class Record(_Model):
+    """One score.json: a training, and the scores of its test parts."""
+
+    arch: Text
+    method: Annotated[dict[str, Text], AfterValidator(_require_sites)]  # spec by site; empty for a model without our positions
+    signature: dict[str, Text] = Field(default_factory=dict)  # the same with all options
+    seed: Annotated[int, Field(ge=-_LARGEST, le=_LARGEST)]
+    updates: Count
+    settings: Settings = Field(default_factory=dict)
+    data: Text  # hash of the prepared data
+    corpus: Optional[Text] = None
+    versions: Annotated[dict[Text, Text], Field(min_length=1)]
+    parameters: Count
+    tokens_per_second: Optional[Quantity] = None  # None: the log does not say, likewise below
+    learning_curve: Optional[list[tuple[Count, Quantity]]] = None  # updates, validation loss
+    training_seconds: Optional[Quantity] = None
+    peak_memory: Optional[PeakMemory] = None
+    device: Optional[Text] = None
+    parts: Annotated[dict[Text, PartScores], Field(min_length=1)]
+
+
+def parse(text: str, name: str) -> Record:
+    """The record of a JSON text; raises PositionError with what is wrong in it."""
+    try:
+        return Record.model_validate_json(text)
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_input=False)
+    except ValueError as error:  # a lone surrogate in the text itself
+        problems = [{"type": "json_invalid", "msg": str(error), "loc": ()}]
+    if problems[0]["type"] == "json_invalid":
+        raise PositionError(f"{name} is damaged ({shorten(problems[0]['msg'])}); remove it and score the run again")
+    places = dict.fromkeys(shorten(".".join(map(str, _place(problem["loc"]))) or "the whole file") for problem in problems)
+    raise PositionError(f"{name} was not written by this posenc score ({join(list(places))}); score the run again")
+
+
+def _place(location: tuple[Union[int, str], ...]) -> list[Union[int, str]]:
+    """Without pydantic's names of the alternatives of a union."""
+    return [step for step in location if step not in ("int", "float", "[key]")]
+
+
+def read(path: Path) -> Record:
+    """The record of a file; raises PositionError where it cannot be read or is none."""
+    return parse(read_text(path), str(path))
+
+
+def write(path: Path, fields: dict[str, Any]) -> Record:
+    """Write the fields of a record to a file, and return the record."""
+    text = json.dumps(fields, indent=1, ensure_ascii=False)
+    record = parse(text, str(path))
+    replace_file(path, lambda partial: partial.write_text(text + "\n", encoding="utf-8"))
+    return record

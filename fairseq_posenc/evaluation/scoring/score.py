@@ -1,0 +1,186 @@
+"""`posenc score`: BLEU and chrF of what fairseq-generate printed, with all that the numbers depend on, in RUN/score.json.
+
+RUN is the folder of one trained model. It holds `train.log`, all that fairseq-train printed; for every test part
+`PART.out`, all that fairseq-generate printed, log and T- lines included; and the decoded checkpoint. The prepared data
+must be where the training found it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...common.files import read_text
+from ...common.option_types import print_json
+from ...core import PositionError
+
+if TYPE_CHECKING:
+    from .record import PartScores
+
+#: fields of a test part that are printed
+_SHOWN = frozenset({"sentences", "bleu", "bleu_signature", "chrf", "chrf_signature"})
+#: fields of a record that do not tell one training from another
+_MEASURED = frozenset({"parts", "tokens_per_second", "learning_curve", "training_seconds", "peak_memory", "device"})
+
+#: what sacreBLEU can take for tokens without a download
+TOKENS = ("13a", "none", "intl", "char")
+
+_DESCRIPTION = """\
+Score what fairseq-generate printed for the test parts of one trained model, into RUN/score.json.
+
+RUN is the folder of the model, usually its --save-dir, and holds
+  train.log   all that fairseq-train printed, kept with: fairseq-train ... 2>&1 | tee -a RUN/train.log
+  PART.out    all that fairseq-generate printed for the test part PART, kept with: fairseq-generate ... > RUN/PART.out 2>&1
+  *.pt        the checkpoint that was decoded; PART.out names it
+Decode with --remove-bpe, so that hypotheses hold whole words. The prepared data must be where the training found it.
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.description = _DESCRIPTION
+    parser.add_argument("run_dir", type=Path, metavar="RUN", help="the folder of the model")
+    parser.add_argument(
+        "parts", nargs="+", metavar="PART=REFERENCE", help="a test part and its raw reference, one sentence a line"
+    )
+    parser.add_argument("--generated", default="{part}.out", metavar="NAME", help="its output in RUN (default: %(default)s)")
+    parser.add_argument("--log", type=Path, help="what fairseq-train printed, simple or json (default: RUN/train.log)")
+    parser.add_argument("--checkpoint", type=Path, help="the decoded one (default: the one that the output names)")
+    parser.add_argument(
+        "--tokenize", choices=TOKENS, help="tokens that sacreBLEU counts: none where the text is tokenised (default: sacreBLEU's)"
+    )
+    parser.add_argument(
+        "--other-reference", action="store_true", help="score against another reference than the target of the prepared data"
+    )
+    parser.add_argument("--json", action="store_true", help="print an array of one object a test part")
+
+
+def run(args: argparse.Namespace) -> int:
+    references = _parts(args.parts, args.generated)
+    measured = _measured(args.log or args.run_dir / "train.log")
+    trainings: dict[Path, dict[str, Any]] = {}
+    scored: dict[str, PartScores] = {}
+    for part, reference in references.items():
+        output = args.run_dir / args.generated.replace("{part}", part)
+        scores, named = score_part(output, reference, compare=not args.other_reference, tokenize=args.tokenize)
+        path = args.checkpoint or (Path(named) if named else None)
+        if path is None:
+            raise PositionError(f"{output} does not name the checkpoint that made it; name it with --checkpoint")
+        if path not in trainings:
+            trainings[path] = training_fields(path)
+        fields = dict(trainings[path])
+        averaged = fields.pop("averaged")
+        if averaged:
+            scores["decoding"]["averaged_checkpoints"] = averaged
+        found = scored[part] = update(args.run_dir, {**fields, **measured}, part, scores)
+        if not args.json:
+            print(f"{args.run_dir}: {part} BLEU {found.bleu:.2f}, chrF {found.chrf:.2f}, {found.sentences} sentences")
+    if args.json:
+        run = {"run": str(args.run_dir)}
+        print_json([{**run, "part": part, **found.model_dump(include=_SHOWN)} for part, found in scored.items()])
+    return 0
+
+
+def _parts(given: list[str], generated: str) -> dict[str, Path]:
+    """The reference of every test part."""
+    found: dict[str, Path] = {}
+    for item in given:
+        part, equals, reference = item.partition("=")
+        if not (part and equals):
+            raise PositionError(f"{item!r} is no test part; give PART=REFERENCE, e.g. test=test.de")
+        if part in found:
+            raise PositionError(f"test part {part} is given twice; give every part one reference")
+        found[part] = Path(reference)
+    if len(found) > 1 and "{part}" not in generated:
+        raise PositionError(f"--generated {generated!r} is one file for {len(found)} parts; write {{part}} for the part's name")
+    return found
+
+
+def _measured(log: Path) -> dict[str, Any]:
+    """The fields of a score.json that are read off the log."""
+    from .training_log import parse_training_log
+
+    fields = parse_training_log(read_text(log, errors="replace"))
+    if fields["parameters"] is None:
+        raise PositionError(f"{log} shows no parameters of a model; it must be what fairseq-train printed")
+    return fields
+
+
+def training_fields(checkpoint: Path) -> dict[str, Any]:
+    """All that a score.json says of the training, except for what is read off its log; and how many checkpoints were averaged."""
+    from ...common.versions import versions
+    from ...host.checkpoints.read import corpus_name, data_digest, read
+
+    training = read(checkpoint)
+    fields = {
+        name: getattr(training, name) for name in ("arch", "method", "signature", "seed", "updates", "settings", "averaged")
+    }
+    fields["settings"] = _as_json(fields["settings"])
+    return {**fields, "data": data_digest(training.data), "corpus": corpus_name(training.data), "versions": versions()}
+
+
+def score_part(
+    output: Path, reference: Path, compare: bool = True, tokenize: str | None = None
+) -> tuple[dict[str, Any], str | None]:
+    """The scores of one output and how it was decoded, and the checkpoint that it names.
+
+    `compare` holds the reference against the T- lines of the output, so that a shuffled or foreign one is refused.
+    """
+    from . import generated as outputs
+    from . import lengths
+    from .sentences import count
+
+    text = read_text(reference)
+    references = text.removesuffix("\n").split("\n")
+    printed = read_text(output)
+    generated = outputs.parse(printed, len(references), str(output))
+    outputs.require_translations(generated, references, str(output))
+    if compare:
+        outputs.require_same_sentences(generated, references, str(output), str(reference))
+    words = [len(line.split()) for line in generated.sources]
+    scores = {
+        **measure(generated.hypotheses, references, tokenize),
+        "reference": _hash(text),
+        "source": _hash("\n".join(generated.sources)) if generated.sources else None,
+        "decoding": _as_json(generated.decoding),
+        "statistics": count(generated.hypotheses, references, words or None, tokenize).pack(),
+        **lengths.parse(printed, generated.hypotheses, str(output)),
+    }
+    return scores, generated.checkpoint
+
+
+def measure(hypotheses: list[str], references: list[str], tokenize: str | None = None) -> dict[str, Any]:
+    """sacreBLEU's BLEU and chrF of a test part, with their signatures; `tokenize` is for BLEU alone."""
+    from sacrebleu.metrics import BLEU, CHRF
+
+    scores: dict[str, Any] = {"sentences": len(references)}
+    for name, metric in (("bleu", BLEU(tokenize=tokenize, force=tokenize == "none")), ("chrf", CHRF())):
+        scores[name] = min(metric.corpus_score(hypotheses, [references]).score, 100.0)  # rounding may end just above
+        scores[f"{name}_signature"] = str(metric.get_signature())
+    return scores
+
+
+def update(run_dir: Path, training: dict[str, Any], part: str, scores: dict[str, Any]) -> PartScores:
+    """Add one test part to the score.json of a run; parts of another training than this one do not stay."""
+    from . import record
+
+    path = run_dir / record.FILE
+    parts: dict[str, Any] = {}
+    if path.is_file():
+        earlier = record.read(path).model_dump(mode="json")
+        if all(earlier[key] == value for key, value in training.items() if key not in _MEASURED):
+            parts = earlier["parts"]
+    written = record.write(path, {**training, "parts": {**parts, part: scores}})
+    return written.parts[part]
+
+
+def _as_json(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings as JSON has them: what it has no form for, such as infinity, becomes text."""
+    return json.loads(json.dumps(settings, default=str), parse_constant=str)
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,133 @@
+"""`posenc average`: one checkpoint whose parameters are the means of those of several."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ...common.files import replace_file
+from ...common.messages import shorten
+from ...common.option_types import positive
+from ...core import PositionError
+from .read import load
+
+_NAMES = {"epoch": re.compile(r"checkpoint(\d+)\.pt"), "update": re.compile(r"checkpoint_\d+_(\d+)\.pt")}
+
+
+def newest(folder: Path, number: int, by: str) -> list[Path]:
+    """The last checkpoints of a training in their order."""
+    found = {int(match[1]): path for path in folder.iterdir() if (match := _NAMES[by].fullmatch(path.name))}
+    if len(found) < number:
+        form = {"epoch": "checkpointEPOCH.pt", "update": "checkpoint_EPOCH_UPDATE.pt"}[by]
+        raise PositionError(f"{folder} holds {len(found)} checkpoints by {by} ({form}), not {number}")
+    return [found[key] for key in sorted(found)[-number:]]
+
+
+def average(paths: Sequence[Path]) -> dict[str, Any]:
+    """A whole checkpoint: the last one's, without its optimizer, and with the means of all models.
+
+    Sums are in double precision. What is no floating point number, such as the text of the positions, must be equal.
+    """
+    sums: dict[str, Any] = {}
+    for path in paths:
+        state = load(path)
+        model = state["model"]
+        if not sums:
+            first = model
+        _require_same_model(paths[0], first, path, model)
+        for name, tensor in _distinct(model).items():
+            if tensor.is_floating_point():
+                sums[name] = sums[name] + tensor.double() if name in sums else tensor.double()
+    means = {name: (total / len(paths)).to(model[name].dtype) for name, total in sums.items()}
+    return {**_for_inference(state), "model": _restore_sharing(model, means), "averaged": [path.name for path in paths]}
+
+
+def _require_same_model(first_path: Path, first: dict[str, Any], path: Path, model: dict[str, Any]) -> None:
+    positions = [_positions(state) for state in (first, model)]
+    if positions[0] != positions[1]:
+        ours, theirs = (
+            shorten("; ".join(line for line in lines if line not in other) or "none", 120)
+            for lines, other in (positions, positions[::-1])
+        )
+        raise PositionError(f"{first_path} has the positions {ours}, {path} has {theirs}; they have no mean")
+    if first.keys() == model.keys() and _distinct(first).keys() != _distinct(model).keys():
+        raise PositionError(f"{first_path} and {path} differ in the parameters that they share")
+    for name in sorted(first.keys() | model.keys()):
+        one, two = first.get(name), model.get(name)
+        if one is None or two is None:
+            raise PositionError(f"{path if two is None else first_path} has no {name}, {first_path if two is None else path} has")
+        if one.shape != two.shape or one.dtype != two.dtype:
+            shapes = f"{tuple(one.shape)} {one.dtype} and {tuple(two.shape)} {two.dtype}"
+            raise PositionError(f"{first_path} and {path} differ in the shape of {name}: {shapes}")
+        if not one.is_floating_point() and not one.equal(two):
+            raise PositionError(f"{first_path} and {path} differ in {name}, which has no mean")
+
+
+def _positions(model: dict[str, Any]) -> list[str]:
+    """The specs of all sites, a line each; none for a model without our positions."""
+    text = model.get("positions_version")
+    return [] if text is None else bytes(text.tolist()).decode(errors="replace").splitlines()
+
+
+def _storage(tensor: Any) -> tuple[Any, ...]:
+    return tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype
+
+
+def _distinct(model: dict[str, Any]) -> dict[str, Any]:
+    """Of several names of one tensor, the first."""
+    seen: dict[tuple[Any, ...], str] = {}
+    return {name: tensor for name, tensor in model.items() if seen.setdefault(_storage(tensor), name) == name}
+
+
+def _restore_sharing(model: dict[str, Any], means: dict[str, Any]) -> dict[str, Any]:
+    """All names of the model, those of one tensor with one mean."""
+    by_storage = {_storage(model[name]): mean for name, mean in means.items()}
+    return {name: by_storage.get(_storage(tensor), tensor) for name, tensor in model.items()}
+
+
+def _for_inference(state: dict[str, Any]) -> dict[str, Any]:
+    """What fairseq-generate loads; the configuration in the form in which fairseq stores it."""
+    from omegaconf import OmegaConf
+
+    extra = {name: value for name, value in state["extra_state"].items() if not name.startswith("ema")}
+    cfg = state["cfg"]
+    if OmegaConf.is_config(cfg):
+        cfg = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
+    return {**state, "cfg": cfg, "extra_state": extra, "last_optimizer_state": None}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Average the parameters of checkpoints of one training into OUT, for fairseq-generate: those that are named, "
+        "or the last ones of a folder."
+    )
+    parser.add_argument("out", type=Path, metavar="OUT", help="the checkpoint to write")
+    parser.add_argument("inputs", nargs="+", type=Path, metavar="CHECKPOINT", help="checkpoints, or with --last their folder")
+    parser.add_argument("--last", type=positive, metavar="N", help="average the last N checkpoints of the folder")
+    parser.add_argument("--by", choices=_NAMES, default="epoch", help="the last epochs or updates (default: %(default)s)")
+
+
+def run(args: argparse.Namespace) -> int:
+    import torch
+
+    paths = _selected(args)
+    if args.out.resolve() in [path.resolve() for path in paths]:
+        raise PositionError(f"{args.out} is one of the checkpoints to average; give the result another name")
+    state = average(paths)
+    replace_file(args.out, lambda partial: torch.save(state, partial))
+    print(f"{args.out}: the mean of {', '.join(path.name for path in paths)}")
+    return 0
+
+
+def _selected(args: argparse.Namespace) -> list[Path]:
+    if args.last is None:
+        folder = next((path for path in args.inputs if path.is_dir()), None)
+        if folder is not None:
+            raise PositionError(f"{folder} is a folder; say how many of its checkpoints with --last N")
+        return args.inputs
+    if len(args.inputs) != 1 or not args.inputs[0].is_dir():
+        raise PositionError("--last takes a number and one folder of checkpoints")
+    return newest(args.inputs[0], args.last, args.by)

@@ -1,0 +1,118 @@
+"""What a fairseq checkpoint says of its training: model, positions, seed, updates, data and settings."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...common.files import digest
+from ...common.messages import shorten
+from ...core import SITES, PositionError
+from ...data.side.files import KINDS, WORDS
+
+_SECTIONS = "common distributed_training dataset optimization checkpoint ema task criterion optimizer lr_scheduler model"
+
+#: not settings of the training: paths, names and logging; and what score.json holds in fields of its own
+_EXCLUDED = frozenset({
+    "_name", "data", "save_dir", "user_dir", "num_workers", "data_buffer_size", "distributed_port", "distributed_init_method",
+    "no_progress_bar", "log_format", "log_interval", "log_file", "plasma_path",
+    "tensorboard_logdir", "wandb_project", "aim_repo", "aim_run_hash", "azureml_logging",
+    "arch", "seed", "encoder_position", "decoder_position", "cross_position",
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Training:
+    """The training that a checkpoint comes from."""
+
+    arch: str
+    method: dict[str, str]  # the spec of every site as it was given; empty for a model without our positions
+    signature: dict[str, str]  # the same with all options
+    seed: int
+    updates: int
+    data: Path
+    settings: dict[str, Any]  # all others
+    averaged: int = 0  # of how many checkpoints `posenc average` has taken the mean
+
+
+def load(path: Path) -> dict[str, Any]:
+    """The whole state of a checkpoint; raises PositionError where it is missing, damaged, or none of fairseq's."""
+    if not path.is_file():
+        raise PositionError(f"checkpoint {path} is missing")
+    from .. import plugin  # noqa: F401, I001  (first: its compat readies torch's safe loader for fairseq's checkpoints)
+    from fairseq.checkpoint_utils import load_checkpoint_to_cpu
+
+    try:
+        state = load_checkpoint_to_cpu(str(path))
+    except SystemExit as refused:  # the one line of compat
+        raise PositionError(str(refused).removeprefix("fairseq_posenc: ")) from None
+    with _as_position_error(path):
+        missing = [name for name in ("cfg", "model", "extra_state") if state[name] is None]
+        if missing:
+            raise KeyError(missing[0])
+    return state
+
+
+def read(path: Path) -> Training:
+    """What the checkpoint says of its training; raises PositionError where it is missing or says nothing."""
+    state = load(path)
+    with _as_position_error(path):
+        return _training(state)
+
+
+@contextlib.contextmanager
+def _as_position_error(path: Path) -> Iterator[None]:
+    """A checkpoint is a tree of dictionaries that may lack anything."""
+    try:
+        yield
+    except (LookupError, TypeError, AttributeError, ValueError, AssertionError) as error:
+        reason = shorten(f"{type(error).__name__}: {error}")
+        raise PositionError(f"checkpoint {path} does not describe its training ({reason}); name one of fairseq-train") from None
+
+
+def _training(state: dict[str, Any]) -> Training:
+    from omegaconf import OmegaConf
+
+    given: dict[str, Any] = {}
+    for name in _SECTIONS.split():
+        section = state["cfg"].get(name)
+        section = (
+            vars(section) if isinstance(section, argparse.Namespace) else OmegaConf.to_container(section or OmegaConf.create())
+        )
+        given.update(section)
+    text = state["model"].get("positions_version")
+    lines = bytes(text.tolist()).decode().splitlines() if text is not None else []
+    return Training(
+        arch=given.get("arch") or given["_name"],
+        method={site: given[f"{site}_position"] for site in SITES} if lines else {},
+        signature=dict(line.split(": ", 1) for line in lines),
+        seed=given["seed"],
+        updates=state["optimizer_history"][-1]["num_updates"],
+        data=Path(given["data"].split(os.pathsep)[0]),
+        settings={name: value for name, value in sorted(given.items()) if name not in _EXCLUDED},
+        averaged=len(state.get("averaged", ())),
+    )
+
+
+def data_digest(folder: Path) -> str:
+    """A hash of the prepared text: dictionaries and binary files, by name and content, without side files."""
+    files = sorted(p for p in folder.glob("*") if p.name.startswith("dict.") or p.suffix in (".bin", ".idx"))
+    files = [p for p in files if p.name != "dict.relations.txt" and Path(p.stem).suffix[1:] not in (*KINDS, WORDS)]
+    if not files:
+        raise PositionError(f"the training data {folder} is not here; run this from where the training was started")
+    total = hashlib.sha256()
+    for file in files:
+        total.update(file.name.encode() + b"\0" + bytes.fromhex(digest(file)))
+    return total.hexdigest()[:16]
+
+
+def corpus_name(folder: Path) -> str | None:
+    """The name of the prepared data, where the recipe that made it has written it down."""
+    path = folder / "corpus.txt"
+    return path.read_text(encoding="utf-8", errors="replace").strip() if path.is_file() else None

@@ -1,0 +1,77 @@
+"""Replace the incomplete checkpoints of an interrupted training: `python -m fairseq_posenc.host.checkpoints.repair FOLDER`."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import sys
+import zipfile
+from pathlib import Path
+
+from ...common.files import replace_file
+from ...common.messages import shorten
+from ...core import PositionError
+
+#: the names that fairseq gives; other checkpoints, such as averages, are left alone
+_OF_FAIRSEQ = re.compile(r"checkpoint(\d+|_\d+_\d+|_best|_last|\.best_.*)\.pt")
+
+
+def repair(folder: Path) -> int:
+    """Ready an interrupted training for its next start, and return the number of updates it has reached.
+
+    fairseq writes one checkpoint at each save and copies it to checkpoint_best.pt and checkpoint_last.pt; killed
+    meanwhile, it leaves an incomplete copy. The newest complete checkpoint replaces every incomplete one, and
+    checkpoint_last.pt where that is older.
+    """
+    updates = {file: _updates(file) for file in folder.glob("checkpoint*.pt") if _OF_FAIRSEQ.fullmatch(file.name)}
+    complete = [file for file, number in updates.items() if number is not None]
+    if not complete:
+        for file in updates:
+            file.unlink()
+        return 0
+    newest = max(complete, key=updates.__getitem__)
+    last = folder / "checkpoint_last.pt"
+    stale = {last} if updates.get(last) != updates[newest] else set()
+    for file in stale | (updates.keys() - set(complete)):
+        replace_file(file, lambda partial: shutil.copyfile(newest, partial))
+    return updates[newest]
+
+
+def _updates(path: Path) -> int | None:
+    """The number of updates of a complete checkpoint, None for a damaged one.
+
+    Raises PositionError for a file that is undamaged and does not load: that says nothing against the file.
+    """
+    import torch
+
+    from .. import plugin  # noqa: F401  (its compat readies torch's safe loader for fairseq's checkpoints)
+
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if archive.testzip() is not None:  # torch.load does not compare the checksums of tensors
+                return None
+    except Exception:  # a truncated file can make zipfile fail in any way
+        return None
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        return state["optimizer_history"][-1]["num_updates"]
+    except Exception as error:
+        raise PositionError(
+            f"{path} is undamaged, but does not load as a checkpoint of fairseq ({shorten(str(error), 100)}); nothing was "
+            "changed: move it away, or use the versions of torch and fairseq that wrote it"
+        ) from None
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Repair the checkpoints of one folder, and print the number of updates."""
+    parser = argparse.ArgumentParser(prog="python -m fairseq_posenc.host.checkpoints.repair", description=__doc__)
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="the --save-dir of the training")
+    try:
+        print(repair(parser.parse_args(arguments).folder))
+    except PositionError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

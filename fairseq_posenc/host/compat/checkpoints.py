@@ -1,0 +1,147 @@
+"""Loading checkpoints: torch's safe loader, with the types that fairseq stores and no others."""
+
+from __future__ import annotations
+
+import argparse
+import codecs
+import functools
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+from fairseq import checkpoint_utils
+
+from ... import registry
+from ...core import SITES, PositionError
+from .errors import first_line
+
+
+def _numpy_rebuilders() -> list:
+    """The two functions that rebuild numpy values, each under its name in numpy 1 and in numpy 2.
+
+    The safe loader goes by the name in the file, and a file written with the one is read with the other.
+    """
+    rebuilders = []
+    for function in (numpy.float64().__reduce__()[0], numpy.empty(0).__reduce__()[0]):  # scalar and _reconstruct
+        for module in ("numpy.core.multiarray", "numpy._core.multiarray"):
+            alias = functools.partial(function)
+            alias.__module__, alias.__name__, alias.__qualname__ = module, function.__name__, function.__name__
+            rebuilders.append(alias)
+    return rebuilders
+
+
+def allow_checkpoint_types() -> None:
+    """Lets the safe loader read the model's Namespace and numpy's numbers, which meters hold after --eval-bleu.
+
+    By itself it reads tensors and plain containers only.
+    """
+    numbers = [type(numpy.dtype(name)) for name in ("bool", "int32", "int64", "float32", "float64")]
+    arrays = [numpy.ndarray, numpy.dtype, *numbers, *_numpy_rebuilders(), codecs.encode]  # the last for the bytes in them
+    torch.serialization.add_safe_globals([argparse.Namespace, *arrays])
+
+
+def with_safe_loader(load):
+    """fairseq's `load(path, ...)`, made to use the safe loader.
+
+    By itself fairseq does so on torch >= 2.6 only, and its main branch never does.
+    """
+
+    @functools.wraps(load)
+    def load_safely(path, *args, **kwargs):
+        torch_load = torch.load
+        torch.load = functools.partial(_read, path, torch_load)
+        try:
+            return load(path, *args, **kwargs)
+        except OSError as error:
+            raise SystemExit(f"fairseq_posenc: {path} cannot be opened: {error.strerror or error}") from None
+        finally:
+            torch.load = torch_load
+
+    return load_safely
+
+
+def _read(path, torch_load, *args, **kwargs) -> dict:
+    """What torch reads from a checkpoint, or one clear line instead of a traceback through torch."""
+    try:
+        state = torch_load(*args, **{**kwargs, "weights_only": True})
+    except Exception as error:  # a damaged file can make the loader fail in any way
+        refused = re.search(r"GLOBAL (\S+)", str(error))
+        if refused:
+            raise SystemExit(
+                f"fairseq_posenc: {path} was refused: it holds {refused[1]}, which no fairseq checkpoint needs and "
+                "which may run code when it is loaded; nothing of it ran. Use a checkpoint that you trained yourself."
+            ) from None
+        reason = first_line(error)
+        if "weights_only" in reason:  # torch's advice to load it with weights_only=False, which would run its code
+            reason = "it is no archive of torch.save"
+        raise SystemExit(_unreadable(path, reason)) from None
+    problem = _problem(state)
+    if problem:
+        raise SystemExit(_unreadable(path, problem))
+    try:
+        _require_methods(state["model"])
+    except PositionError as error:
+        raise SystemExit(f"fairseq_posenc: {path} cannot be loaded: {error}") from None
+    return state
+
+
+def _problem(state: Any) -> str | None:
+    """What fairseq would stumble over in a checkpoint, or None."""
+    if not (isinstance(state, dict) and "model" in state and ("cfg" in state or "args" in state)):
+        return "it holds no fairseq model"
+    model = state["model"]
+    if not isinstance(model, dict) or not all(isinstance(k, str) and torch.is_tensor(v) for k, v in model.items()):
+        return "its model is no dictionary of tensors"
+    if state.get("cfg") is not None and not isinstance(state["cfg"], dict):
+        return "its cfg is no dictionary"
+    if state.get("args") is not None and not isinstance(state["args"], argparse.Namespace):
+        return "its args are no Namespace"
+    if state.get("cfg") is None and state.get("args") is None:
+        return "its cfg and args are empty"
+    if "optimizer_history" in state:  # else it is of fairseq's first versions
+        history = state["optimizer_history"]
+        if not isinstance(history, list) or not history or not all(isinstance(entry, dict) for entry in history):
+            return "its optimizer_history is no list of dictionaries"
+        if type(history[-1].get("num_updates", 0 if "optimizer" in history[-1] else None)) is not int:
+            return "its optimizer_history has no num_updates"
+        if not isinstance(state.get("extra_state"), dict):
+            return "its extra_state is no dictionary"
+        if not isinstance(state["extra_state"].get("train_iterator", {}), dict):
+            return "its train_iterator is no dictionary"
+    if "positions_version" in model and not _is_text_of_positions(model["positions_version"]):
+        return "its positions_version names no positions"
+    return None
+
+
+def _is_text_of_positions(value: torch.Tensor) -> bool:
+    """Whether these are the characters of lines such as `encoder: rope:base=10000`, of the three sites and of further stacks."""
+    if value.dim() != 1 or value.is_floating_point() or not all(0 <= code < 128 for code in value.tolist()):
+        return False
+    lines = bytes(value.tolist()).decode().splitlines()
+    return [line.partition(": ")[0] for line in lines[: len(SITES)]] == list(SITES)
+
+
+def _require_methods(model: dict[str, torch.Tensor]) -> None:
+    """Raises PositionError for a method of the checkpoint that is not here, for which fairseq would find no architecture."""
+    if "positions_version" in model:
+        for line in bytes(model["positions_version"].tolist()).decode().splitlines():
+            for method in line.partition(": ")[2].split("+"):
+                registry.card(method.partition(":")[0].strip())
+
+
+def _unreadable(path, reason: str) -> str:
+    siblings = [p for p in Path(path).parent.glob("checkpoint*.pt") if p.is_file() and p.name != Path(path).name]
+    newest = sorted(siblings, key=lambda p: p.stat().st_mtime, reverse=True)[:3]
+    others = ", ".join(map(str, newest)) or "checkpoint_best.pt or checkpoint1.pt"
+    return (
+        f"fairseq_posenc: {path} is damaged, cut off or no checkpoint at all ({reason}). "
+        f"Use an older one ({others}): --restore-file goes on training from it, --path decodes with it."
+    )
+
+
+def apply() -> None:
+    allow_checkpoint_types()
+    checkpoint_utils.load_checkpoint_to_cpu = with_safe_loader(checkpoint_utils.load_checkpoint_to_cpu)
+    checkpoint_utils.load_ema_from_checkpoint = with_safe_loader(checkpoint_utils.load_ema_from_checkpoint)

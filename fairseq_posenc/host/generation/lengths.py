@@ -1,0 +1,318 @@
+"""Output lengths: what they count, what training and generation ask for, and where a sentence may end."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from fairseq.data import Dictionary
+from fairseq.sequence_generator import EnsembleModelWithAlignment
+from torch import Tensor
+
+from ...common.files import read_text
+from ...common.messages import shorten
+from ...core import PositionError, Refusal
+from ...ops.characters import printed_characters
+from ...registry.spec import Spec, parse
+from ..models.transformer.encoder import side_outputs
+from .options import SOURCES, OutputLengthConfig
+
+logger = logging.getLogger(__name__)
+
+#: the side input of methods that read lengths
+SIDE = "target_length"
+#: keys of the encoder's output, which beams reorder with it
+_ASKED, _LAST_STEP = "asked_length", "last_step"
+_SENTENCES = "sentences"  # their numbers, for the log
+
+
+class Unit:
+    """What a length counts: tokens without </s>, or printed characters, each word with one space."""
+
+    def __init__(self, name: str, dictionary: Dictionary):
+        self.name, self.padding_idx = name, dictionary.pad()
+        self.characters = printed_characters(dictionary.indices, len(dictionary)) if name == "char" else None
+
+    def of_sentences(self, tokens: Tensor) -> Tensor:
+        """[B, T], padded, each with its </s> -> [B]."""
+        if self.characters is None:
+            return tokens.ne(self.padding_idx).sum(1) - 1
+        return self.characters.to(tokens.device)[tokens].sum(1)
+
+    def of_prefixes(self, tokens: Tensor) -> Tensor:
+        """[B, T], which begin with </s> -> [B, T], the length up to every word."""
+        if self.characters is None:
+            return torch.arange(tokens.size(1), device=tokens.device).expand_as(tokens)
+        return self.characters.to(tokens.device)[tokens].cumsum(1)
+
+
+class OutputLengths:
+    """The lengths of one task. Raises Refusal for options that are wrong or that do not fit the models."""
+
+    def __init__(self, cfg: OutputLengthConfig, source: Dictionary, target: Dictionary):
+        self.noise, self.seed, self.ratio, self.eos = cfg.length_noise, cfg.seed, cfg.length_ratio, str(cfg.length_eos)
+        self.dictionaries = source, target
+        self.epoch = 1
+        self.read_as: str | None = None  # the unit of the models that read lengths, if any does
+        self.asked_from, self.numbers = _parse(cfg.length_from)
+        if self.noise < 0:
+            raise Refusal(f"--length-noise {self.noise} must be 0 or more")
+        if not 0 < self.ratio < 1000:
+            raise Refusal(f"--length-ratio {self.ratio} must be above 0 and below 1000")
+        self._set_unit("token")
+
+    def _set_unit(self, name: str) -> None:
+        self.source, self.target = (Unit(name, dictionary) for dictionary in self.dictionaries)
+
+    def add_model(self, model: Any) -> None:
+        """Finds out whether this model reads lengths, and in which unit."""
+        units = {method.options.unit: method.card.name for method in _readers(model)}
+        if self.noise and not units:
+            raise Refusal(f"--length-noise {self.noise} has no effect: the model reads no output length; leave it out")
+        for unit, name in units.items():
+            if self.read_as not in (None, unit):
+                raise Refusal(f"{name} counts output length by {unit} and another method by {self.read_as}; give both one unit")
+            self.read_as = unit
+            self._set_unit(unit)
+
+    # -- training ----------------------------------------------------------------------------------------------------
+
+    def add_reference(self, sample: dict[str, Any], noisy: bool = False) -> None:
+        """Puts the lengths of the references into a batch, for models that read them."""
+        if self.read_as is None:
+            return
+        lengths = self.target.of_sentences(sample["target"])
+        if noisy and self.noise:
+            lengths = (lengths + self.draw_noise(sample["id"].tolist()).to(lengths)).clamp(min=0)
+        sample["net_input"].setdefault("side_inputs", {})[SIDE] = lengths
+
+    def draw_noise(self, numbers: list[int]) -> Tensor:
+        """From -W to W for every sentence by its number, the same in the same epoch of any training with this seed."""
+        drawn = [
+            np.random.default_rng((self.seed, self.epoch, number)).integers(-self.noise, self.noise + 1) for number in numbers
+        ]
+        return torch.tensor(drawn)
+
+    # -- generation --------------------------------------------------------------------------------------------------
+
+    @property
+    def wanted(self) -> bool:
+        """Whether generation asks for lengths."""
+        return bool(self.asked_from) or self.read_as is not None
+
+    def require_lines(self, sentences: int, split: str) -> None:
+        """Refuses a file that has not one length for every sentence of this part of the data."""
+        if self.asked_from == "file" and len(self.numbers) != sentences:
+            raise Refusal(f"the file of --length-from has {len(self.numbers)} lengths, and {split} has {sentences} sentences")
+
+    def prepare(self, generator: Any, models: list[Any]) -> Any:
+        """The generator, ready to ask for lengths."""
+        if not self.wanted:
+            return generator
+        if not all(hasattr(model.encoder, "side_inputs") for model in models):
+            raise Refusal("--length-from works with models of this plugin alone; leave it out")
+        scored = not hasattr(generator, "model")
+        if self.asked_from == "predictor":
+            if scored:
+                raise Refusal("--score-reference knows no predicted length; use --length-from reference")
+            if all(model.encoder.length_predictor is None for model in models):
+                raise Refusal("the model has no length predictor; train one with --length-loss-weight, or ask for other lengths")
+            if self.target.name == "char":
+                raise Refusal("the predictor predicts tokens, and the model counts characters; ask for other lengths")
+        if not scored:
+            generator.model = LengthEnsemble(models, self).eval()
+        what = {"constant": f"{self.numbers[0]}" if self.numbers else "", "": "reference"}.get(self.asked_from, self.asked_from)
+        logger.info("output lengths: %s, ratio %g, unit %s, end %s", what, self.ratio, self.target.name, self.eos)
+        return generator
+
+    def ask(self, sample: dict[str, Any], generator: Any, prefix: Tensor | None) -> Tensor | None:
+        """Puts the lengths that are asked for into a batch; -> the words that sentences must begin with."""
+        if not self.wanted:
+            return prefix
+        lengths = self._asked(sample)
+        net_input = sample["net_input"]
+        if not isinstance(getattr(generator, "model", None), LengthEnsemble):  # it scores references
+            if self.read_as is not None:
+                net_input.setdefault("side_inputs", {})[SIDE] = lengths
+            return prefix
+        last_step = _last_step(generator, net_input)
+        if lengths is not None:
+            lengths = lengths.clamp(min=1)
+            self._require_room(sample, lengths, generator, last_step)
+            if prefix is not None and self.eos != "free":
+                prefix = self._complete(prefix, lengths, generator.eos, generator.pad)
+        net_input[_ASKED], net_input[_LAST_STEP], net_input[_SENTENCES] = lengths, last_step, sample.get("id")
+        return prefix
+
+    def _asked(self, sample: dict[str, Any]) -> Tensor | None:
+        """[B], or None where the model predicts them."""
+        kind, words = self.asked_from or "reference", sample["net_input"]["src_tokens"]
+        if kind == "predictor":
+            return None
+        if kind == "constant":
+            lengths = words.new_full(words.shape[:1], self.numbers[0])
+        elif kind == "source":
+            lengths = self.source.of_sentences(words)
+        elif kind == "reference":
+            if sample.get("target") is None:
+                raise Refusal(
+                    "there is no reference to take output lengths from; give --length-from source, predictor or a number, "
+                    "or in fairseq-generate a file"
+                )
+            lengths = self.target.of_sentences(sample["target"])
+        else:
+            if "id" not in sample:
+                raise Refusal("--length-from a file needs fairseq-generate; here give source, predictor or a number")
+            lengths = words.new_tensor([self.numbers[number] for number in sample["id"].tolist()])
+        return self.scaled(lengths)
+
+    def scaled(self, lengths: Tensor) -> Tensor:
+        """Times --length-ratio, rounded, and at least 1 where there was anything."""
+        return torch.maximum((lengths * self.ratio + 0.5).floor().long(), lengths.clamp(max=1))
+
+    def _require_room(self, sample: dict[str, Any], lengths: Tensor, generator: Any, last_step: int) -> None:
+        if self.target.name == "token" and int(lengths.max()) > last_step:
+            row = int(lengths.argmax())
+            number = int(sample["id"][row]) if "id" in sample else row
+            raise Refusal(
+                f"sentence {number}: the asked length {int(lengths[row])} is beyond {last_step}, the most that --max-len-a "
+                f"{generator.max_len_a:g}, --max-len-b {generator.max_len_b} and the model's --max-target-positions allow; "
+                "raise --max-len-b or ask for less"
+            )
+        if self.eos == "exact" and int(lengths.min()) < generator.min_len:
+            raise Refusal(
+                f"--length-eos exact cannot give the asked length {int(lengths.min())} with --min-len {generator.min_len}"
+            )
+
+    def _complete(self, prefix: Tensor, lengths: Tensor, eos: int, pad: int) -> Tensor:
+        """The prefix [B, T] with </s> behind it where it has all of an exact length; Refusal where it contradicts the length."""
+        start = prefix.new_full((len(prefix), 1), eos)
+        before = self.target.of_prefixes(torch.cat([start, prefix], 1))  # [B, T + 1]
+        left = lengths.unsqueeze(1) - before
+        ends, words = prefix.eq(eos), prefix.ne(eos) & prefix.ne(pad)
+        wrong = ends & (left[:, :-1] > 0)
+        if self.eos == "exact":
+            wrong |= words & (left[:, :-1] <= 0)
+        if wrong.any():
+            row = int(wrong.any(1).nonzero()[0])
+            raise Refusal(
+                f"--prefix-size {prefix.size(1)} and --length-eos {self.eos} contradict each other: "
+                f"a prefix does not fit the asked length {int(lengths[row])}"
+            )
+        if self.eos != "exact":
+            return prefix
+        size = words.sum(1)  # of every prefix
+        full = (left.gather(1, size.unsqueeze(1)) <= 0).squeeze(1)
+        prefix = torch.cat([prefix, torch.full_like(start, pad)], 1)
+        prefix[full, size[full]] = eos
+        return prefix
+
+
+class LengthEnsemble(EnsembleModelWithAlignment):
+    """Models that decode towards lengths, which follow every reordering of beams as part of the encoder's output."""
+
+    def __init__(self, models: list[Any], lengths: OutputLengths):
+        super().__init__(models)
+        self.lengths = lengths
+        self.end = lengths.dictionaries[1].eos()
+
+    def forward_encoder(self, net_input: dict[str, Any]) -> list[dict[str, list[Tensor]]]:
+        known = {name: value for name, value in net_input.items() if name not in (_ASKED, _LAST_STEP, _SENTENCES)}
+        outs = super().forward_encoder(known)
+        asked, last_step = net_input[_ASKED], net_input[_LAST_STEP]
+        if asked is None:
+            asked = self._predict(outs, last_step)
+        _log(asked, net_input[_SENTENCES])
+        if self.lengths.read_as is not None:
+            outs = [{**out, **side_outputs({SIDE: asked})} for out in outs]
+        outs[0] = {**outs[0], _ASKED: [asked], _LAST_STEP: [torch.full_like(asked, last_step)]}
+        return outs
+
+    def _predict(self, outs: list[dict[str, list[Tensor]]], last_step: int) -> Tensor:
+        """The most likely lengths by the predictors of all models, times the ratio: [B]."""
+        pairs = [(model.encoder.length_predictor, out) for model, out in zip(self.models, outs)]
+        found = [predictor(out).log_softmax(-1) for predictor, out in pairs if predictor is not None]
+        likely = torch.stack(found).logsumexp(0).argmax(-1)
+        lengths = next(predictor.length(likely, out) for predictor, out in pairs if predictor is not None)
+        wanted = self.lengths.scaled(lengths)
+        kept = wanted.clamp(1, last_step)
+        if not kept.equal(wanted):
+            logger.warning("%d predicted lengths were not from 1 to %d", int(kept.ne(wanted).sum()), last_step)
+        return kept
+
+    def forward_decoder(
+        self, tokens: Tensor, encoder_outs: list, incremental_states: list, temperature: float = 1.0
+    ) -> tuple[Tensor, Tensor | None]:
+        scores, attention = super().forward_decoder(tokens, encoder_outs, incremental_states, temperature)
+        if self.lengths.eos == "free":
+            return scores, attention
+        left = encoder_outs[0][_ASKED][0] - self.lengths.target.of_prefixes(tokens)[:, -1]  # [B]
+        early = (left > 0) & (encoder_outs[0][_LAST_STEP][0] > tokens.size(1) - 1)  # the last step ends all that is left
+        scores[early, self.end] = -torch.inf
+        if self.lengths.eos == "exact":
+            ending = scores[:, self.end].clone()
+            scores[left <= 0] = -torch.inf
+            scores[:, self.end] = ending
+        return scores, attention
+
+
+def _readers(model: Any) -> list[Any]:
+    """The methods of a model that read output lengths."""
+    sites = [getattr(model.decoder, name, None) for name in ("position", "cross_position")]
+    methods = [method for at in sites if at is not None for method in at.methods]
+    return [method for method in methods if SIDE in {wanted.name for wanted in method.card.side_inputs}]
+
+
+def _last_step(generator: Any, net_input: dict[str, Any]) -> int:
+    """The number of words that the generator stops at."""
+    if generator.match_source_len:
+        return int(net_input["src_lengths"].max())
+    longest = int(generator.max_len_a * net_input["src_tokens"].size(1) + generator.max_len_b)
+    return min(longest, generator.max_len - 1)
+
+
+def _log(lengths: Tensor, numbers: Tensor | None) -> None:
+    """One line a batch, as NUMBER:LENGTH where sentences have numbers; `posenc score` reads it."""
+    texts = [str(length) for length in lengths.tolist()]
+    if numbers is not None:
+        texts = [f"{number}:{text}" for number, text in zip(numbers.tolist(), texts)]
+    logger.info("asked: %s", " ".join(texts))
+
+
+def _parse(given: str) -> tuple[str, list[int]]:
+    """What --length-from names, and its numbers."""
+    if not given or given in SOURCES:
+        return given, []
+    if given.removeprefix("-").isdecimal():
+        return "constant", [_length(given, f"--length-from {given}")]
+    if not Path(given).is_file():
+        raise Refusal(
+            f"--length-from {shorten(given)}: there is no such file; give {', '.join(SOURCES)}, a number, or a file of numbers"
+        )
+    try:
+        lines = read_text(Path(given)).splitlines()
+    except PositionError as error:
+        raise Refusal(error) from None
+    return "file", [_length(line, f"{given}, line {number}") for number, line in enumerate(lines, 1)]
+
+
+def _length(text: str, where: str) -> int:
+    text = text.strip()
+    if not (text.isascii() and text.isdecimal() and 0 < int(text) < 10**6):
+        raise Refusal(f"{where}: {shorten(text, 20)!r} is no length; a length is a whole number from 1")
+    return int(text)
+
+
+def with_smallest_remaining(text: str, noise: int) -> str:
+    """A spec whose methods know how far past its length a sentence may go, where they count what remains."""
+    return text if not noise else str(Spec(tuple(_with_floor(method, -noise) for method in parse(text).methods)))
+
+
+def _with_floor(method: Any, floor: int) -> Any:
+    if getattr(method.options, "min_remaining", 0) is not None:
+        return method
+    return dataclasses.replace(method, options=dataclasses.replace(method.options, min_remaining=floor))

@@ -1,0 +1,73 @@
+"""One-step generation for models that write all words at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from fairseq.iterative_refinement_generator import IterativeRefinementGenerator
+from torch import Tensor
+
+from ...core import Refusal
+from ..models.pnat.model import PNATModel
+from ..models.transformer.encoder import roll
+
+
+class _WithReference:
+    """A model that decodes with the lengths and the searched positions of the reference, given in the encoder's output."""
+
+    def __init__(self, model: PNATModel, reference: Tensor):
+        self._model, self._reference = model, reference
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def forward_encoder(self, encoder_inputs: list[Tensor]) -> dict[str, list[Tensor]]:
+        return {**self._model.forward_encoder(encoder_inputs), "reference": [self._reference]}
+
+
+class ParallelGenerator(IterativeRefinementGenerator):
+    """fairseq's iterative refinement generator in one step, with its length beam and a rescoring that works.
+
+    A further step would change nothing, for the model reads the source and no earlier hypothesis.
+    """
+
+    def __init__(self, *args: Any, use_reference: bool = False, **kwargs: Any):
+        super().__init__(*args, **{**kwargs, "max_iter": 0, "adaptive": False})
+        self.use_reference = use_reference
+
+    @torch.no_grad()
+    def generate(self, models: list, sample: dict, prefix_tokens: Any = None, constraints: Any = None) -> list:
+        if prefix_tokens is not None:
+            raise Refusal("a model that writes all words at once cannot go on from a prefix; leave --prefix-size out")
+        parallel = models[:-1] if self.reranking else models
+        if len(parallel) != 1 or not isinstance(parallel[0], PNATModel):
+            rest = " and an autoregressive model for rescoring" if self.reranking else ""
+            raise Refusal(
+                f"--path must name one posenc_pnat checkpoint{rest}, not {len(models)} checkpoints of "
+                + ", ".join(type(model).__name__ for model in models)
+            )
+        if self.use_reference:
+            if sample.get("target") is None:
+                raise Refusal("--decode-positions reference needs data that has the target side")
+            models = [_WithReference(models[0], sample["target"]), *models[1:]]
+        return super().generate(models, sample, None, constraints)
+
+    def rerank(self, reranker: Any, finalized: list, encoder_input: list[Tensor], beam_size: int) -> list:
+        """Replaces every score by the mean log-probability that an autoregressive model gives to the same words.
+
+        It gets the source without the first symbol and targets that begin with the end of a sentence, as it was trained.
+        """
+        tokens = torch.nn.utils.rnn.pad_sequence([found[0]["tokens"] for found in finalized], True, self.pad)
+        tokens[:, 0] = self.eos
+        source = roll(encoder_input[0], self.pad)[0][:, 1:]
+        encoder_out = reranker.encoder(source, encoder_input[1] - 1)
+        order = torch.arange(len(source), device=source.device).repeat_interleave(beam_size)
+        encoder_out = reranker.encoder.reorder_encoder_out(encoder_out, order)
+        out = reranker.decoder(tokens[:, :-1], encoder_out)
+        words = tokens[:, 1:].ne(self.pad)
+        scores = reranker.get_normalized_probs(out, True).gather(2, tokens[:, 1:, None]).squeeze(2)
+        means = scores.masked_fill(~words, 0.0).sum(1) / words.sum(1)
+        for found, mean in zip(finalized, means):
+            found[0]["score"] = mean
+        return finalized

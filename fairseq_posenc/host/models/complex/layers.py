@@ -1,0 +1,92 @@
+"""Attention, norms, feed-forward networks and layers of complex hidden states.
+
+A complex hidden state is real numbers with a last axis twice as wide: all real parts, then all imaginary parts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ....attention.mask import AttentionMask
+from ....attention.multihead import Attention
+from ....attention.site_positions import SitePositions
+from ....core import AttentionContext
+from ....ops.precision import at_least_float32
+from ..layers.transformer import DecoderLayer, EncoderLayer
+
+
+class ComplexAttention(Attention):
+    """Real projections of both parts, scores that are moduli of complex products, and real weights for both parts.
+
+    Equation: A_ts = |sum_k q_tk k_sk| / sqrt(2 d_h), complex q and k; with `conjugate`, of q and the conjugate of k.
+    Shapes: query [B, T, 2C], key [B, S, 2C'] -> output [B, T, 2C] and weights [B, H, T, S].
+    Source: Wang et al. (2020), the translation model of iclr-complex-order/complex-order, which does not conjugate.
+    Cost: two products of queries and keys instead of one, and all scores as tensors.
+    """
+
+    conjugate = False
+
+    def logits(self, positions: SitePositions, ctx: AttentionContext, q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
+        re, im = q.chunk(2, -1)  # [B, H, T, 2D] -> [B, H, T, D] twice
+        ways = ([re, im], [-im, re]) if self.conjugate else ([re, -im], [im, re])
+        parts = [at_least_float32(torch.cat(way, -1) @ k.transpose(-1, -2)) for way in ways]
+        # the root has no gradient at zero
+        scores = (parts[0].square() + parts[1].square() + 1e-12).sqrt() * ctx.scale
+        return scores if bias is None else scores + bias
+
+    def fused(
+        self, positions: SitePositions, ctx: AttentionContext, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask
+    ) -> tuple[Tensor, None]:
+        """Torch has no such kernel."""
+        return self.explicit(positions, ctx, q, k, v, mask)[0], None
+
+    def _heads(self, projection: nn.Linear | None, x: Tensor) -> Tensor:
+        x = x.unflatten(-1, (2, -1))
+        x = (x if projection is None else projection(x)).unflatten(-1, (self.num_heads, -1))
+        return x.movedim(-2, -4).flatten(-2)  # [B, T, 2, H, D] -> [B, H, T, 2D]
+
+    def _merged(self, out: Tensor) -> Tensor:
+        out = out.unflatten(-1, (2, -1)).movedim(1, -2).flatten(-2)  # [B, H, T, 2D] -> [B, T, 2, C]
+        return self.out_proj(out).flatten(-2)
+
+
+class ComplexNorm(nn.LayerNorm):
+    """One layer norm for the real parts and for the imaginary parts: [..., 2C] -> [..., 2C]."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.unflatten(-1, (2, -1))).flatten(-2)
+
+
+class ComplexLinear(nn.Module):
+    """A linear map of complex numbers with complex weights: [..., 2C] -> [..., 2C']."""
+
+    def __init__(self, in_features: int, out_features: int, kernel: int, causal: bool):
+        super().__init__()
+        self.real, self.imaginary = nn.Linear(in_features, out_features), nn.Linear(in_features, out_features)
+
+    def forward(self, x: Tensor, ctx: AttentionContext, name: str) -> Tensor:
+        re, im = x.chunk(2, -1)
+        return torch.cat([self.real(re) - self.imaginary(im), self.real(im) + self.imaginary(re)], -1)
+
+
+class ComplexEncoderLayer(EncoderLayer):
+    """Self-attention and feed-forward network: [B, S, 2C] -> [B, S, 2C]."""
+
+    attention, norm, linear = ComplexAttention, ComplexNorm, ComplexLinear
+
+    def __init__(self, cfg: Any, *args: Any):
+        super().__init__(cfg, *args)
+        self.self_attn.conjugate = bool(getattr(cfg, "conjugate_scores", False))
+
+
+class ComplexDecoderLayer(DecoderLayer):
+    """Self-attention, attention to the source and feed-forward network: [B, T, 2C] -> [B, T, 2C]."""
+
+    attention, norm, linear = ComplexAttention, ComplexNorm, ComplexLinear
+
+    def __init__(self, cfg: Any, *args: Any):
+        super().__init__(cfg, *args)
+        self.self_attn.conjugate = self.encoder_attn.conjugate = bool(getattr(cfg, "conjugate_scores", False))

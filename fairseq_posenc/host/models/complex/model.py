@@ -1,0 +1,97 @@
+"""The complex Transformer as a fairseq model."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import torch
+from fairseq.models import register_model
+from torch import Tensor, nn
+
+from ....attention.site_positions import SitePositions
+from ....core import PositionError, Refusal
+from ....core.hooks import BEFORE_LAYERS
+from ....registry.architectures import COMPLEX_MODEL
+from ..transformer.decoder import Decoder
+from ..transformer.encoder import Encoder
+from ..transformer.model import PositionTransformer
+from ..transformer.stack import Stack
+from .layers import ComplexDecoderLayer, ComplexEncoderLayer, ComplexNorm
+
+
+class _ComplexStack(Stack):
+    """Embeddings are real parts; the methods of the spec make complex numbers of them."""
+
+    norm = ComplexNorm
+
+    def build_stack(self, cfg: Any, side: Any, embed_tokens: nn.Embedding, positions: SitePositions, *args: Any) -> None:
+        _refuse_methods(positions)
+        super().build_stack(cfg, side, embed_tokens, positions, *args)
+
+    def as_states(self, embedded: Tensor) -> Tensor:
+        return torch.cat([embedded, torch.zeros_like(embedded)], -1)  # [B, T, C] -> [B, T, 2C]
+
+
+class ComplexEncoder(_ComplexStack, Encoder):
+    """An encoder of complex hidden states: fairseq's dictionary, with an output [S, B, 2C]."""
+
+    layer = ComplexEncoderLayer
+
+
+class ComplexDecoder(_ComplexStack, Decoder):
+    """A decoder of complex hidden states, whose squared moduli are the input of the output projection."""
+
+    layer = ComplexDecoderLayer
+
+    def __init__(self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding, positions: SitePositions, cross: SitePositions):
+        _refuse_methods(cross)
+        super().__init__(cfg, dictionary, embed_tokens, positions, cross)
+
+    def output_layer(self, features: Tensor) -> Tensor:
+        return self.output_projection(features.unflatten(-1, (2, -1)).square().sum(-2))  # [B, T, 2C] -> [B, T, C] -> [B, T, V]
+
+
+@register_model(COMPLEX_MODEL)
+class ComplexTransformer(PositionTransformer):
+    """A Transformer whose hidden states are complex, after Wang et al. (2020).
+
+    Equation: x_t = r(u_t) exp(i (w t + th)); attention by moduli (`ComplexAttention`); complex weights in feed-forward networks
+        and ReLU on both parts; one layer norm for both; logits from the squared modulus of the last state.
+    Source: the translation model of iclr-complex-order/complex-order; frequencies, and phases, are those of the method `complex`
+        (--encoder-position complex:frequencies=word); embeddings are real, so that phases begin at zero.
+    Deviations: dropout also follows the embeddings; norms stand before the layers where --encoder-normalize-before asks for it.
+    Cost: twice the feed-forward parameters and four times their products, twice those of projections and of attention: its floor.
+    """
+
+    encoder_class, decoder_class = ComplexEncoder, ComplexDecoder
+    parts = 2
+
+    @classmethod
+    def add_args(cls, parser: argparse.ArgumentParser) -> None:
+        super().add_args(parser)
+        parser.add_argument(
+            "--conjugate-scores", action="store_true",
+            help="scores of queries and conjugate keys, which depend on distances (default: the keys themselves, as the authors)",
+        )  # fmt: skip
+
+    @classmethod
+    def build_model(cls, args: argparse.Namespace, task: Any) -> ComplexTransformer:
+        for side in ("encoder", "decoder"):
+            if (getattr(args, f"{side}_ffn_kernel", None) or 1) != 1:
+                raise Refusal(f"--{side}-ffn-kernel is not supported by {COMPLEX_MODEL}: its networks are linear; leave it out")
+            if getattr(args, f"{side}_halting", None):
+                raise Refusal(f"--{side}-halting is not supported by {COMPLEX_MODEL}; leave it out")
+        if getattr(args, "length_loss_weight", None):
+            raise Refusal(f"--length-loss-weight is not supported by {COMPLEX_MODEL}: it reads real states; leave it out")
+        return super().build_model(args, task)
+
+
+def _refuse_methods(positions: SitePositions) -> None:
+    """Raises PositionError for methods that act in attention, which here is another one."""
+    for method in positions.methods:
+        if not method.hooks <= BEFORE_LAYERS:
+            raise PositionError(
+                f"{COMPLEX_MODEL}: {method.card.name} acts in the layers, whose attention is complex; "
+                "use methods that enter with the embeddings, such as complex, sinusoidal or none"
+            )

@@ -1,0 +1,115 @@
+"""Encoder and decoder layers, batch first, with fairseq's parameter names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fairseq import utils
+from fairseq.modules import LayerNorm
+from fairseq.modules.fairseq_dropout import FairseqDropout
+from torch import Tensor, nn
+
+from ....attention.mask import AttentionMask
+from ....attention.multihead import Attention
+from ....attention.site_positions import SitePositions
+from ....core import AttentionContext
+from .feed_forward import linear_or_convolution
+
+
+@dataclass(frozen=True)
+class LayerOptions:
+    """What changes a layer and not its positions.
+
+    `residual`: whether the self-attention has its residual connection (Liu et al. 2021a leave it out in a middle encoder layer).
+    `ffn_kernel`: positions that the feed-forward network sees (Liu et al. 2021b); `causal`: itself and earlier ones alone.
+    """
+
+    residual: bool = True
+    ffn_kernel: int = 1
+    causal: bool = False
+
+
+class _Layer(nn.Module):
+    """What both kinds of layer have: a self-attention, a feed-forward network, and norms before or after.
+
+    Another host replaces the modules that they consist of.
+    """
+
+    attention, norm, linear = Attention, staticmethod(LayerNorm), staticmethod(linear_or_convolution)
+
+    def __init__(self, cfg: Any, side: Any, projections: frozenset[str], options: LayerOptions):
+        super().__init__()
+        width = side.embed_dim
+        self.options = options
+        self.normalize_before = side.normalize_before
+        self.self_attn = self.attention(width, side.attention_heads, projections, dropout=cfg.attention_dropout)
+        self.self_attn_layer_norm = self.norm(width)
+        self.activation_fn = utils.get_activation_fn(cfg.activation_fn)
+        name = type(self).__name__
+        self.dropout_module = FairseqDropout(cfg.dropout, module_name=name)
+        self.activation_dropout_module = FairseqDropout(float(cfg.activation_dropout or cfg.relu_dropout or 0), module_name=name)
+
+    def build_feed_forward(self, side: Any) -> None:
+        """Adds the feed-forward network, after all attentions: optimizer states of fairseq go by the order of parameters."""
+        kernel, causal = self.options.ffn_kernel, self.options.causal
+        self.fc1 = self.linear(side.embed_dim, side.ffn_embed_dim, kernel, causal)
+        self.fc2 = self.linear(side.ffn_embed_dim, side.embed_dim, kernel, causal)
+        self.final_layer_norm = self.norm(side.embed_dim)
+
+    def before(self, norm: nn.Module, x: Tensor) -> Tensor:
+        return norm(x) if self.normalize_before else x
+
+    def after(self, norm: nn.Module, x: Tensor, residual: Tensor | None) -> Tensor:
+        x = self.dropout_module(x)
+        x = x if residual is None else residual + x
+        return x if self.normalize_before else norm(x)
+
+    def feed_forward(self, x: Tensor, ctx: AttentionContext) -> Tensor:
+        hidden = self.activation_fn(self.fc1(self.before(self.final_layer_norm, x), ctx, "fc1"))
+        return self.after(self.final_layer_norm, self.fc2(self.activation_dropout_module(hidden), ctx, "fc2"), x)
+
+
+class EncoderLayer(_Layer):
+    """Self-attention and feed-forward network: [B, S, C] -> [B, S, C]."""
+
+    def __init__(self, cfg: Any, projections: frozenset[str], options: LayerOptions):
+        super().__init__(cfg, cfg.encoder, projections, options)
+        self.build_feed_forward(cfg.encoder)
+
+    def forward(self, x: Tensor, positions: SitePositions, ctx: AttentionContext, mask: AttentionMask | None) -> Tensor:
+        normed = self.before(self.self_attn_layer_norm, x)
+        out, _ = self.self_attn(positions, ctx, normed, normed, mask=mask)
+        residual = x if self.options.residual else None
+        return self.feed_forward(self.after(self.self_attn_layer_norm, out, residual), ctx)
+
+
+class DecoderLayer(_Layer):
+    """Self-attention, attention to the source and feed-forward network: [B, T, C] -> [B, T, C]."""
+
+    def __init__(self, cfg: Any, projections: frozenset[str], cross_projections: frozenset[str], options: LayerOptions):
+        super().__init__(cfg, cfg.decoder, projections, options)
+        width = cfg.decoder.embed_dim
+        self.encoder_attn = self.attention(
+            width, cfg.decoder.attention_heads, cross_projections, cfg.encoder.embed_dim, cfg.attention_dropout
+        )
+        self.encoder_attn_layer_norm = self.norm(width)
+        self.build_feed_forward(cfg.decoder)
+
+    def forward(
+        self,
+        x: Tensor,
+        source: Tensor,
+        positions: tuple[SitePositions, SitePositions],
+        contexts: tuple[AttentionContext, AttentionContext],
+        masks: tuple[AttentionMask | None, AttentionMask | None],
+        need_weights: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """The weights are those of the attention to the source, [B, H, T, S], or None."""
+        normed = self.before(self.self_attn_layer_norm, x)
+        out, _ = self.self_attn(positions[0], contexts[0], normed, normed, mask=masks[0])
+        x = self.after(self.self_attn_layer_norm, out, x)
+        # [B * beam, 1, C] -> [B, beam, C] where the beams of a sentence are its queries, else unchanged
+        normed = self.before(self.encoder_attn_layer_norm, x).reshape(source.size(0), -1, x.size(-1))
+        out, weights = self.encoder_attn(positions[1], contexts[1], normed, source, mask=masks[1], need_weights=need_weights)
+        return self.feed_forward(self.after(self.encoder_attn_layer_norm, out.view_as(x), x), contexts[0]), weights

@@ -1,0 +1,114 @@
+"""The decoder of PNAT: it writes all words at once, each at the position that its input was given."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ....attention.site_positions import SitePositions
+from ....core import PositionError
+from ..transformer.decoder import Decoder
+from .bridge import BRIDGES
+from .predictor import Matching, Pointer, Reader, RelativeClasses
+from .search import MATCHINGS, inner_words, log_probabilities, moved, similarity
+
+EncoderOut = dict[str, list[Tensor]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Placement:
+    """The decoder inputs of a batch and where they stand.
+
+    `searched` is what the search has found, [B, T], by `scores` [B, T, T] of inputs and target words; `read` is what the
+    predictor's reader says of every input, [B, T, C].
+    """
+
+    inputs: Tensor  # [B, T, C], in the order of the source
+    inner: Tensor  # bool [B, T], true at the words that may move
+    z: Tensor  # [B, T]
+    searched: Tensor | None = None
+    scores: Tensor | None = None
+    read: Tensor | None = None
+
+
+class ParallelDecoder(Decoder):
+    """A Transformer decoder without a causal mask, whose inputs come from the source and are put at learned positions.
+
+    Shapes: tokens [B, T], right-padded, of which only lengths are read -> logits [B, T, V].
+    """
+
+    def __init__(
+        self,
+        cfg: Any,
+        dictionary: Any,
+        embed_tokens: nn.Embedding,
+        positions: SitePositions,
+        cross_positions: SitePositions,
+        reader: Reader | None,
+    ):
+        super().__init__(cfg, dictionary, embed_tokens, positions, cross_positions)
+        width = cfg.decoder.embed_dim
+        self.bridge = BRIDGES[cfg.bridge]
+        self.bridge_states = cfg.bridge_states
+        self.share_predicted = cfg.predicted_positions
+        self.search, self.reader, self.head = None, reader, None
+        if reader is not None:
+            self.search, self.search_score = MATCHINGS[cfg.position_search], cfg.search_score
+            heads = {
+                "matching": lambda: Matching(width, cfg.position_matching),
+                "pointer": lambda: Pointer(width),
+                "relative": lambda: RelativeClasses(width, cfg.relative_classes),
+            }
+            self.head = heads[cfg.position_predictor]()
+
+    # -- positions ---------------------------------------------------------------------------------------------------
+
+    def inputs(self, encoder_out: EncoderOut, words: Tensor) -> Tensor:
+        """What the bridge makes of the source: [B, T, C], without any position of the target."""
+        if self.bridge_states == "embedding":
+            source = encoder_out["encoder_embedding"][0]
+        else:
+            source = encoder_out["encoder_out"][0].transpose(0, 1)  # [S, B, C] -> [B, S, C]
+        return self.bridge(source, _source_lengths(encoder_out), words.sum(1), words.size(1))
+
+    def place(self, encoder_out: EncoderOut, tokens: Tensor, target: Tensor | None = None) -> Placement:
+        """The decoder inputs of these lengths at searched positions where the target [B, T] is given, else at predicted ones."""
+        words = tokens.ne(self.padding_idx)
+        inner = inner_words(words)
+        inputs = self.inputs(encoder_out, words)
+        if self.reader is None:
+            return Placement(inputs, inner, torch.arange(words.size(1), device=words.device).expand_as(tokens))
+        source = encoder_out["encoder_out"][0].transpose(0, 1)
+        padding = encoder_out["encoder_padding_mask"][0] if encoder_out["encoder_padding_mask"] else None
+        read = self.reader(inputs, tokens, words, source, padding)
+        if target is None:
+            return Placement(inputs, inner, self.head.positions(read, inner), read=read)
+        if self.search_score == "cosine":
+            scores = similarity(inputs, self.embed_tokens(target))
+        else:
+            scores = log_probabilities(self.output_layer(inputs), target)
+        z = searched = self.search(scores.detach(), inner)
+        if self.training and self.share_predicted:
+            predicted = torch.rand(len(z), 1, device=z.device) < self.share_predicted
+            z = torch.where(predicted, self.head.positions(read.detach(), inner), searched)
+        return Placement(inputs, inner, z, searched, scores, read)
+
+    def logits_at(self, placement: Placement, encoder_out: EncoderOut, tokens: Tensor) -> tuple[Tensor, dict[str, Any]]:
+        """Logits of every target position, [B, T, V], and what the decoder says beside them."""
+        x = moved(placement.inputs, placement.z)
+        features, extra = self.extract_features(tokens, encoder_out, vectors=x)
+        return self.output_layer(features), extra
+
+    def forward(self, prev_output_tokens: Tensor, encoder_out: EncoderOut, incremental_state: dict | None = None, **unused: Any):
+        """Predicts positions and words of sentences of these lengths."""
+        if incremental_state is not None:
+            raise PositionError("posenc_pnat writes all words at once and cannot decode step by step; use its own task")
+        return self.logits_at(self.place(encoder_out, prev_output_tokens), encoder_out, prev_output_tokens)
+
+
+def _source_lengths(encoder_out: EncoderOut) -> Tensor:
+    """[B], both ends of a sentence counted."""
+    return encoder_out["src_lengths"][0].squeeze(1).long()

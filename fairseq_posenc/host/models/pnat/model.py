@@ -1,0 +1,221 @@
+"""PNAT as a fairseq model, beside the autoregressive host whose encoder, layers and positions it uses."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from typing import Any
+
+import torch
+from fairseq.iterative_refinement_generator import DecoderOut
+from fairseq.models import register_model
+from fairseq.tasks.translation_lev import TranslationLevenshteinTask
+from torch import Tensor, nn
+
+from ....attention.site_positions import SitePositions
+from ....common.option_types import integer, number
+from ....core import Refusal
+from ....registry.architectures import NAT_TASK, PNAT
+from ....registry.spec import Spec, build, parse
+from ...criterions import NAT_CRITERION
+from ..transformer.model import PositionTransformer, dims_at, site_positions
+from .bridge import BRIDGES
+from .decoder import ParallelDecoder
+from .predictor import Reader
+from .search import MATCHINGS, accuracy, alignment_loss
+
+#: what turns the search off: inputs stay where the bridge has put them, and nothing is predicted
+NO_SEARCH = "none"
+PREDICTORS = ("matching", "pointer", "relative")
+#: those that have a weight, beside that of the length
+LOSSES = ("word", "position", "search")
+
+
+@register_model(PNAT)
+class PNATModel(PositionTransformer):
+    """A non-autoregressive Transformer that learns the positions of its decoder inputs (Bao et al., 2019).
+
+    Raises Refusal for what PositionTransformer refuses, for a task whose sentences have no first symbol, another criterion,
+    and for options that contradict each other.
+    """
+
+    criterion = NAT_CRITERION
+    #: asked by fairseq's iterative refinement generator
+    allow_length_beam = True
+    allow_ensemble = False
+
+    @classmethod
+    def add_args(cls, parser: argparse.ArgumentParser) -> None:
+        super().add_args(parser)
+        add = parser.add_argument
+        add("--bridge", choices=sorted(BRIDGES), default="copy",
+            help="how source vectors become decoder inputs (default: %(default)s)")  # fmt: skip
+        add("--bridge-states", choices=("embedding", "encoder"), default="embedding",
+            help="the source vectors: embeddings or the encoder's output (default: %(default)s)")  # fmt: skip
+        add("--position-search", choices=(*sorted(MATCHINGS), NO_SEARCH), default="greedy",
+            help="how training finds positions; none: a plain non-autoregressive model (default: %(default)s)")  # fmt: skip
+        add("--search-score", choices=("cosine", "words"), default="cosine",
+            help="what the search compares: cosines of inputs and embedded words, or the log-probability that an input alone "
+            "gives to a word (default: %(default)s)")  # fmt: skip
+        add("--position-predictor", choices=PREDICTORS, default="matching",
+            help="non-autoregressive matching, autoregressive pointer, or relative classes (default: %(default)s)")  # fmt: skip
+        add("--position-matching", choices=sorted(MATCHINGS), default="greedy",
+            help="how the predictor `matching` makes a permutation (default: %(default)s)")  # fmt: skip
+        add("--predicted-positions", type=number, default=0.0, metavar="SHARE",
+            help="share of training sentences whose inputs stand at predicted positions and not at searched ones "
+            "(default: %(default)s)")  # fmt: skip
+        add("--relative-classes", type=integer, default=4, metavar="K",
+            help="classes of the predictor `relative`, in each direction (default: %(default)s)")  # fmt: skip
+        add("--predictor-layers", type=integer, default=2, metavar="N", help="layers of the predictor (default: %(default)s)")
+        add("--predictor-position", default="sinusoidal", metavar="SPEC",
+            help="positions of the predictor's inputs, in the order of the source (default: %(default)s)")  # fmt: skip
+        for loss, weight, what in (
+            ("word", 1.0, "of the words"), ("position", 1.0, "of the predicted positions"),
+            ("search", 0.0, "of the search: its cosines agree with its result; its words are those of the target"),
+        ):  # fmt: skip
+            add(f"--{loss}-loss-weight", type=number, default=weight, metavar="W",
+                help=f"weight of the loss {what} (default: %(default)s)")  # fmt: skip
+
+    @classmethod
+    def build_model(cls, args: argparse.Namespace, task: Any) -> PNATModel:
+        options = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
+        cls.add_args(options)
+        options.parse_args([], args)  # a checkpoint may be older than an option, which then has its default
+        _refuse_task(args, task)
+        _refuse_options(args)
+        return super().build_model(args, task)
+
+    @classmethod
+    def specs_of(cls, args: argparse.Namespace) -> dict[str, Spec]:
+        found = super().specs_of(args)
+        return found if args.position_search == NO_SEARCH else {**found, "predictor": parse(args.predictor_position)}
+
+    @classmethod
+    def build_decoder(cls, cfg: Any, tgt_dict: Any, embed_tokens: nn.Embedding) -> ParallelDecoder:
+        dims = dataclasses.replace(dims_at(cfg, "decoder", cfg.decoder, tgt_dict), causal=False)
+        own = SitePositions(build(cfg.decoder.position, dims, "decoder"), dims, "decoder")
+        cross = site_positions(cfg, "cross", cfg.decoder, tgt_dict)
+        reader = None
+        if cfg.position_search != NO_SEARCH:
+            layers = cfg.predictor_layers
+            dims = dataclasses.replace(dims, num_layers=layers)
+            cross_dims = dataclasses.replace(dims_at(cfg, "cross", cfg.decoder, tgt_dict), num_layers=layers)
+            positions = SitePositions(build(cfg.predictor_position, dims, "decoder"), dims, "decoder")
+            reader = Reader(cfg, positions, SitePositions(build("none", cross_dims, "cross"), cross_dims, "cross"))
+        return ParallelDecoder(cfg, tgt_dict, embed_tokens, own, cross, reader)
+
+    def __init__(self, args: Any, encoder: nn.Module, decoder: ParallelDecoder):
+        super().__init__(args, encoder, decoder)
+        self.pad, self.bos, self.eos, self.unk = (getattr(decoder.dictionary, name)() for name in ("pad", "bos", "eos", "unk"))
+        self.factors = {loss: getattr(args, f"{loss}_loss_weight") for loss in LOSSES}
+
+    # -- training ----------------------------------------------------------------------------------------------------
+
+    def forward(self, src_tokens: Tensor, src_lengths: Tensor, prev_output_tokens: Tensor, tgt_tokens: Tensor) -> dict[str, dict]:
+        """What the criterion makes losses of, by the name under which it logs them; fairseq's form of it."""
+        encoder_out = self.encoder(src_tokens, src_lengths)
+        words = tgt_tokens.ne(self.pad)
+        placement = self.decoder.place(encoder_out, tgt_tokens, tgt_tokens)
+        logits, extra = self.decoder.logits_at(placement, encoder_out, tgt_tokens)
+        lengths = self.encoder.length_predictor
+        length_loss = lengths.loss(encoder_out, words.sum(1) - 1).mean()  # without the last symbol
+        terms = {
+            "word_ins": {"out": logits, "tgt": tgt_tokens, "mask": words, "smooth": True, "nll_loss": True,
+                         "factor": self.factors["word"]},
+            "length": {"loss": length_loss, "factor": lengths.loss_weight},
+        }  # fmt: skip
+        if placement.read is not None:
+            terms.update(self._position_terms(placement))
+        for name, added in extra["losses"].items():
+            terms[name] = {"loss": added.sum() / words.sum()}
+        return {name: term for name, term in terms.items() if term.get("factor", 1.0) > 0}  # the criterion divides by it
+
+    def _position_terms(self, placement: Any) -> dict[str, dict]:
+        z, inner = placement.searched, placement.inner
+        out, tgt, mask = self.decoder.head.terms(placement.read, z, inner)
+        position = {"out": out, "tgt": tgt, "mask": mask, "factor": self.factors["position"]}
+        if not self.training:
+            position["accuracy"] = accuracy(self.decoder.head.positions(placement.read, inner), z, inner)
+        weight = self.factors["search"]
+        if self.decoder.search_score == "cosine":
+            scores = placement.scores.masked_fill(~inner.unsqueeze(1), float("-inf"))
+            search = {"out": scores, "tgt": z, "mask": inner, "factor": weight}
+        else:
+            search = {"loss": weight * alignment_loss(placement.scores, inner), "factor": weight}
+        return {"position": position, "search": search}
+
+    # -- what fairseq's iterative refinement generator asks for --------------------------------------------------------
+
+    def forward_encoder(self, encoder_inputs: list[Tensor]) -> dict[str, list[Tensor]]:
+        return self.encoder(*encoder_inputs)
+
+    def initialize_output_tokens(self, encoder_out: dict[str, list[Tensor]], src_tokens: Tensor) -> DecoderOut:
+        """Sentences of the predicted lengths, or of those of the reference where `encoder_out` holds one."""
+        if "reference" in encoder_out:
+            lengths = encoder_out["reference"][0].ne(self.pad).sum(1)
+        else:
+            predictor = self.encoder.length_predictor
+            lengths = predictor.length(predictor(encoder_out).argmax(-1), encoder_out) + 1  # with the last symbol
+        return self._unknown_words(lengths)
+
+    def regenerate_length_beam(self, decoder_out: DecoderOut, beam_size: int) -> DecoderOut:
+        """For every sentence `beam_size` of neighbouring lengths, at least 2: [B, T] -> [B * beam_size, T']."""
+        lengths = decoder_out.output_tokens.ne(self.pad).sum(1, keepdim=True)
+        lengths = lengths + torch.arange(beam_size, device=lengths.device) - beam_size // 2
+        return self._unknown_words(lengths.view(-1))
+
+    def forward_decoder(self, decoder_out: DecoderOut, encoder_out: dict[str, list[Tensor]], **unused: Any) -> DecoderOut:
+        """Writes all words at once."""
+        tokens = decoder_out.output_tokens
+        target = encoder_out["reference"][0] if "reference" in encoder_out else None
+        placement = self.decoder.place(encoder_out, tokens, target)
+        logits, _ = self.decoder.logits_at(placement, encoder_out, tokens)
+        logits = logits.float().log_softmax(-1)
+        written = logits.clone()
+        written[..., [self.pad, self.bos, self.eos]] = float("-inf")  # a sentence begins and ends where it does
+        best = torch.where(placement.inner, written.argmax(-1), tokens)
+        scores = logits.gather(-1, best.unsqueeze(-1)).squeeze(-1).masked_fill(tokens.eq(self.pad), 0.0)
+        return decoder_out._replace(output_tokens=best, output_scores=scores)
+
+    def _unknown_words(self, lengths: Tensor) -> DecoderOut:
+        """Sentences of these lengths [B], within what is possible: a first and a last symbol, and unknown words."""
+        lengths = lengths.clamp(2, self.decoder.max_positions())
+        at = torch.arange(int(lengths.max()), device=lengths.device)
+        last = lengths.unsqueeze(1) - 1
+        tokens = torch.where(at < last, self.unk, self.pad)
+        tokens = torch.where(at == last, self.eos, tokens)
+        tokens[:, 0] = self.bos
+        return DecoderOut(tokens, tokens.new_zeros(tokens.shape, dtype=torch.float32), None, 0, 0, None)
+
+
+def _refuse_task(args: argparse.Namespace, task: Any) -> None:
+    if not isinstance(task, TranslationLevenshteinTask):
+        raise Refusal(f"{PNAT} needs sentences with a first symbol; use --task {NAT_TASK}")
+    given = getattr(args, "criterion", NAT_CRITERION)
+    if given != NAT_CRITERION:
+        raise Refusal(f"{PNAT} has losses of its own, which --criterion {given} does not read; use --criterion {NAT_CRITERION}")
+
+
+def _refuse_options(args: argparse.Namespace) -> None:
+    for option, least in (("predictor_layers", 1), ("relative_classes", 1)):
+        if getattr(args, option) < least:
+            raise Refusal(f"--{option.replace('_', '-')} {getattr(args, option)} must be at least {least}")
+    if not 0 <= args.predicted_positions <= 1:
+        raise Refusal(f"--predicted-positions {args.predicted_positions} must be a share from 0 to 1")
+    if args.search_score == "words" and not args.search_loss_weight:
+        raise Refusal("--search-score words is learnt by its loss: --search-loss-weight must be above 0")
+    if not args.length_loss_weight:
+        raise Refusal(f"{PNAT} must know how long its output is: --length-loss-weight must be above 0")
+    for loss in LOSSES:
+        if not 0 <= getattr(args, f"{loss}_loss_weight") < float("inf"):
+            raise Refusal(f"--{loss}-loss-weight {getattr(args, f'{loss}_loss_weight')} must be a number of at least 0")
+    if args.encoder_embed_dim != args.decoder_embed_dim:
+        raise Refusal(
+            f"{PNAT} makes decoder inputs of source vectors: --encoder-embed-dim {args.encoder_embed_dim} and "
+            f"--decoder-embed-dim {args.decoder_embed_dim} must be the same"
+        )
+    if "hungarian" in (args.position_search, args.position_matching):
+        try:
+            import scipy.optimize  # noqa: F401
+        except ImportError:
+            raise Refusal("the matching `hungarian` needs scipy; install it, or choose greedy") from None

@@ -1,0 +1,175 @@
+"""What predicts the positions: a reader of the decoder inputs, and one of three heads.
+
+A head has two methods. `terms(r, z, inner)` gives what a cross-entropy needs in training: logits, classes and a mask.
+`positions(r, inner)` gives z [B, T], always a permutation that leaves the ends and the padding of a sentence where they are.
+r [B, T, C] is what the reader says of every input.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from fairseq.modules import LayerNorm
+from fairseq.modules.fairseq_dropout import FairseqDropout
+from torch import Tensor, nn
+
+from ....attention.site_positions import SitePositions
+from ....core import AttentionContext, Positions
+from ....ops.precision import at_least_float32
+from ....ops.sinusoids import sinusoid
+from ..layers.transformer import DecoderLayer, LayerOptions
+from .search import MATCHINGS, moved
+
+Terms = tuple[Tensor, Tensor, Tensor]
+
+
+class Reader(nn.Module):
+    """Layers in which every decoder input reads the others and the source: [B, T, C], [B, S, C] -> [B, T, C].
+
+    The order of the inputs comes in by a position spec of its own.
+    """
+
+    def __init__(self, cfg: Any, positions: SitePositions, cross_positions: SitePositions):
+        super().__init__()
+        options = LayerOptions(causal=positions.dims.causal)
+        self.position, self.cross_position = positions, cross_positions
+        self.dropout_module = FairseqDropout(cfg.dropout, module_name=type(self).__name__)
+        self.layers = nn.ModuleList(
+            DecoderLayer(cfg, positions.projections(layer), cross_positions.projections(layer), options)
+            for layer in range(positions.dims.num_layers)
+        )
+        self.layer_norm = LayerNorm(cfg.decoder.embed_dim) if cfg.decoder.normalize_before else None
+
+    def forward(self, inputs: Tensor, tokens: Tensor, words: Tensor, source: Tensor, source_padding: Tensor | None) -> Tensor:
+        """`words` [B, T] is true where there is an input, `source_padding` [B, S] where there is no source word."""
+        at, source_at = (Positions.counted(0, x.size(1), x.device) for x in (inputs, source))
+        rows = len(inputs)
+        own = self.position.begin(AttentionContext(at, at, key_padding=~words), rows)
+        cross = self.cross_position.begin(AttentionContext(at, source_at, cross=True, key_padding=source_padding), rows)
+        positions = (self.position, self.cross_position)
+        masks = [of.masks(ctx) for of, ctx in zip(positions, (own, cross))]
+        x = self.dropout_module(self.position.embed(inputs, tokens, own))
+        for index, layer in enumerate(self.layers):
+            contexts = tuple(of.at_layer(ctx, index) for of, ctx in zip(positions, (own, cross)))
+            x = self.position.apply_chain("before_layer", x, ctx=contexts[0])
+            x, _ = layer(x, source, positions, contexts, (masks[0][index], masks[1][index]))
+        return x if self.layer_norm is None else self.layer_norm(x)
+
+
+class Matching(nn.Module):
+    """The non-autoregressive head: a score for every input at every position, and a matching.
+
+    Equation: p(z_i = j) = softmax_j(r_i W . U s_j / sqrt(d)), s_j the sinusoid of position j; j runs over the inner positions.
+    """
+
+    def __init__(self, width: int, matching: str):
+        super().__init__()
+        self.match = MATCHINGS[matching]
+        self.input_proj = nn.Linear(width, width, bias=False)
+        self.slot_proj = nn.Linear(width, width, bias=False)
+
+    def terms(self, r: Tensor, z: Tensor, inner: Tensor) -> Terms:
+        return self._logits(r, inner), z, inner
+
+    def positions(self, r: Tensor, inner: Tensor) -> Tensor:
+        return self.match(self._logits(r, inner).log_softmax(-1), inner)
+
+    def _logits(self, r: Tensor, inner: Tensor) -> Tensor:
+        slots = torch.arange(r.size(1), device=r.device)
+        slots = self.slot_proj(sinusoid(slots, r.size(2), "halves", "fairseq").to(r.dtype))  # [T, C]
+        logits = at_least_float32(self.input_proj(r) @ slots.T / r.size(2) ** 0.5)  # [B, T, T]
+        return logits.masked_fill(~inner.unsqueeze(1), float("-inf"))
+
+
+class Pointer(nn.Module):
+    """The autoregressive head: a pointer network that names the input of one position after the other.
+
+    Equation: score_t(i) = v . tanh(W h_t + U c_i) over the inputs that have no position yet; c: two LSTM layers over r;
+        h_t: an LSTM cell that has read the input of position t-1, at first a learned vector. Greedy at inference.
+    Deviations: the authors' code leaves tanh out, so that its ranking does not depend on h_t.
+    """
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.candidates = nn.LSTM(width, width, num_layers=2, batch_first=True)
+        self.steps = nn.LSTM(width, width, batch_first=True)
+        self.start = nn.Parameter(torch.randn(width) * width**-0.5)
+        self.step_proj = nn.Linear(width, width, bias=False)
+        self.input_proj = nn.Linear(width, width)
+        self.score = nn.Linear(width, 1, bias=False)
+
+    def terms(self, r: Tensor, z: Tensor, inner: Tensor) -> Terms:
+        keys, state = self._candidates(r, inner)
+        end = max(r.size(1) - 1, 2)  # positions 1 to end - 1 are predicted; in a batch of empty sentences one, for nobody
+        read = torch.cat([self.start.expand(len(r), 1, -1), moved(r, z)[:, 1 : end - 1]], 1)
+        out, _ = self.steps(read, state)
+        logits = self.score(torch.tanh(self.step_proj(out).unsqueeze(2) + keys.unsqueeze(1))).squeeze(-1)  # [B, T - 2, T]
+        free = z.unsqueeze(1) >= torch.arange(1, end, device=r.device).view(1, -1, 1)  # not read yet
+        logits = at_least_float32(logits).masked_fill(~(free & inner.unsqueeze(1)), float("-inf"))
+        return logits, z.argsort(1)[:, 1:end], inner[:, 1:end]
+
+    def positions(self, r: Tensor, inner: Tensor) -> Tensor:
+        keys, state = self._candidates(r, inner)
+        z = torch.arange(r.size(1), device=r.device).repeat(len(r), 1)
+        x, free = self.start.expand(len(r), 1, -1), inner
+        for position in range(1, r.size(1) - 1):
+            out, state = self.steps(x, state)
+            logits = self.score(torch.tanh(self.step_proj(out) + keys)).squeeze(-1)  # [B, T]
+            chosen = logits.masked_fill(~free, float("-inf")).argmax(1, keepdim=True)  # [B, 1]
+            # a sentence that has ended has nothing left to choose
+            here = inner[:, position : position + 1]
+            z.scatter_(1, chosen, torch.where(here, position, z.gather(1, chosen)))
+            free = free.scatter(1, chosen, free.gather(1, chosen) & ~here)
+            x = r.gather(1, chosen.unsqueeze(-1).expand(-1, -1, r.size(2)))
+        return z
+
+    def _candidates(self, r: Tensor, inner: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """U c_i of every input, and the state after the last one, from which the steps begin."""
+        lengths = inner.sum(1).cpu() + 2
+        packed = nn.utils.rnn.pack_padded_sequence(r, lengths, batch_first=True, enforce_sorted=False)
+        out, (hidden, cell) = self.candidates(packed)
+        out, _ = nn.utils.rnn.pad_packed_sequence(out, batch_first=True, total_length=r.size(1))
+        return self.input_proj(out), (hidden[-1:].contiguous(), cell[-1:].contiguous())
+
+
+class RelativeClasses(nn.Module):
+    """The relative head: how far apart two inputs stand in the target, in classes -K to -1 and 1 to K.
+
+    Equation: l_ij = f(r_i - r_j), f a feed-forward network; the logit of class c is l_ij[c] + l_ji[-c]. An input stands at the
+        position that is the number of inputs after which it is predicted to stand.
+    Deviations: the authors' code gives it a loss of 0, so it cannot be trained as published; ours is the mean cross-entropy
+        over the pairs of a batch.
+    """
+
+    def __init__(self, width: int, classes: int):
+        super().__init__()
+        self.classes = classes  # K
+        self.fc1 = nn.Linear(width, width)
+        self.fc2 = nn.Linear(width, 2 * classes)
+
+    def terms(self, r: Tensor, z: Tensor, inner: Tensor) -> Terms:
+        k = self.classes
+        distance = (z.unsqueeze(2) - z.unsqueeze(1)).clamp(-k, k)  # [B, T, T]
+        wanted = torch.where(distance > 0, distance + k - 1, distance + k)
+        return self._logits(r), wanted, self._pairs(inner)
+
+    def positions(self, r: Tensor, inner: Tensor) -> Tensor:
+        later = self._logits(r).softmax(-1)[..., self.classes :].sum(-1) > 0.5  # i stands after j
+        rank = (later & self._pairs(inner)).sum(2)  # [B, T]
+        last = inner.size(1)
+        # by rank, equal ones as they stand: the ends and the padding of a sentence keep their place
+        index = torch.arange(last, device=r.device)
+        key = torch.where(inner, rank, index.ge(inner.sum(1, keepdim=True) + 1).long() * last)
+        key = torch.where(index.eq(0), -1, key)
+        return key.argsort(dim=1, stable=True).argsort(1)
+
+    def _logits(self, r: Tensor) -> Tensor:
+        pairs = self.fc2(F.relu(self.fc1(r.unsqueeze(2) - r.unsqueeze(1))))  # [B, T, T, 2K]
+        return at_least_float32(pairs + pairs.transpose(1, 2).flip(-1))
+
+    @staticmethod
+    def _pairs(inner: Tensor) -> Tensor:
+        apart = ~torch.eye(inner.size(1), dtype=torch.bool, device=inner.device)
+        return inner.unsqueeze(2) & inner.unsqueeze(1) & apart

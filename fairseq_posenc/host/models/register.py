@@ -1,0 +1,45 @@
+"""Registers every architecture with fairseq, once, when it is imported."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+from fairseq.models import register_model_architecture
+from fairseq.models.transformer.transformer_legacy import base_architecture
+
+from ...registry.architectures import Architecture, architectures
+from .complex import model as _complex  # noqa: F401  (registers the model)
+from .pnat import model as _pnat  # noqa: F401  (registers the model)
+from .transformer import model  # noqa: F401  (registers the model)
+
+
+def _defaults(architecture: Architecture) -> dict[str, Any]:
+    """The options of the model that this architecture sets."""
+    size = architecture.size
+    defaults: dict[str, Any] = {"dropout": size.dropout}
+    for side in ("encoder", "decoder"):
+        defaults |= {
+            f"{side}_layers": size.layers,
+            f"{side}_embed_dim": size.embed_dim,
+            f"{side}_attention_heads": size.heads,
+            f"{side}_ffn_embed_dim": size.ffn_embed_dim,
+            f"tie_{side}_layers": architecture.tied_layers,
+        }
+    return defaults | {f"{site}_position": spec for site, spec in architecture.specs.items()} | dict(architecture.options)
+
+
+def _setter(defaults: dict[str, Any]) -> Callable[[Any], None]:
+    """What fairseq calls to complete the options that were given."""
+
+    def complete(args: Any) -> None:
+        for name, value in defaults.items():
+            given = getattr(args, name, None)
+            if given is None or given is False:  # and not 0, as in --dropout 0
+                setattr(args, name, value)
+        base_architecture(args)
+
+    return complete
+
+
+for _name, _architecture in architectures():
+    register_model_architecture(_architecture.model, _name)(_setter(_defaults(_architecture)))

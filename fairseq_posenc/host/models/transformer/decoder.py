@@ -1,0 +1,201 @@
+"""The decoder: teacher forcing and decoding step by step go through the same code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from fairseq.models import FairseqIncrementalDecoder
+from torch import Tensor, nn
+
+from ....attention.site_positions import SitePositions
+from ....core import AttentionContext, Positions, SideInputs, State
+from ....core.side import declared_by
+from ..layers.transformer import DecoderLayer, LayerOptions
+from .encoder import unroll
+from .stack import Stack
+
+
+class Decoder(Stack, FairseqIncrementalDecoder):
+    """A Transformer decoder with positions in its own attention and in that to the source.
+
+    Shapes: prev_output_tokens [B, T], right-padded -> logits [B, T, V] and fairseq's dictionary.
+    """
+
+    layer = DecoderLayer
+
+    def __init__(
+        self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding, positions: SitePositions, cross_positions: SitePositions
+    ):
+        super().__init__(dictionary)
+        self.side_inputs = declared_by([method.card for at in (positions, cross_positions) for method in at.methods])
+        self.build_stack(
+            cfg,
+            cfg.decoder,
+            embed_tokens,
+            positions,
+            lambda layer: self.layer(
+                cfg,
+                positions.projections(layer),
+                cross_positions.projections(layer),
+                LayerOptions(ffn_kernel=getattr(cfg.decoder, "ffn_kernel", None) or 1, causal=positions.dims.causal),
+            ),
+            cfg.tie_decoder_layers,
+        )
+        self.cross_position = cross_positions
+        final_norm = cfg.decoder.normalize_before and not cfg.no_decoder_final_norm
+        self.layer_norm = self.norm(cfg.decoder.embed_dim) if final_norm else None
+        self.output_projection = nn.Linear(cfg.decoder.embed_dim, len(dictionary), bias=False)
+        if cfg.share_decoder_input_output_embed:
+            self.output_projection.weight = self.embed_tokens.weight
+        else:
+            nn.init.normal_(self.output_projection.weight, std=cfg.decoder.embed_dim**-0.5)
+        self.max_target_positions = cfg.max_target_positions
+        self.need_attn = True
+        self.beam_size = 1
+
+    def forward(
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: dict[str, list[Tensor]],
+        incremental_state: dict | None = None,
+        features_only: bool = False,
+        full_context_alignment: bool = False,
+        alignment_layer: int | None = None,
+        alignment_heads: int | None = None,
+        src_lengths: Tensor | None = None,
+        return_all_hiddens: bool = False,
+    ) -> tuple[Tensor, dict[str, Any]]:
+        x, extra = self.extract_features(
+            prev_output_tokens, encoder_out, incremental_state, full_context_alignment, alignment_layer, alignment_heads
+        )
+        return (x if features_only else self.output_layer(x)), extra
+
+    def extract_features(
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: dict[str, list[Tensor]],
+        incremental_state: dict | None = None,
+        full_context_alignment: bool = False,
+        alignment_layer: int | None = None,
+        alignment_heads: int | None = None,
+        vectors: Tensor | None = None,
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """Features [B, T, C]; `attn` holds the weights of the alignment layer, [B, T, S] in the caller's columns, where wanted.
+
+        With an incremental state only the last token is read, and T is 1. `vectors` [B, T, C] stand for the words' embeddings.
+        """
+        state = None if incremental_state is None else State(incremental_state)
+        own, cross = self._contexts(prev_output_tokens, encoder_out, state, full_context_alignment)
+        tokens = prev_output_tokens if state is None else prev_output_tokens[:, -1:]
+        source = encoder_out["encoder_out"][0].transpose(0, 1)  # [S, B, C] -> [B, S, C]
+        source = source[:: cross.queries.ids.size(1) // own.queries.ids.size(1)]
+        wanted = alignment_layer is not None or alignment_heads is not None or (self.need_attn and not self.training)
+        alignment_layer = self.num_layers - 1 if alignment_layer is None else alignment_layer
+
+        x, _ = self.embed(tokens, own, vectors)
+        positions = (self.position, self.cross_position)
+        masks = [at.masks(ctx) for at, ctx in zip(positions, (own, cross))]
+        states, weights = [x.transpose(0, 1)], None
+        pondering = self.ponders(x, tokens.eq(self.padding_idx))
+        for index, layer in self.active_layers():
+            contexts = tuple(
+                at.at_layer(ctx, index).replace(state=_within(ctx.state, str(index))) for at, ctx in zip(positions, (own, cross))
+            )
+            given, x = x, self.position.apply_chain("before_layer", x, ctx=contexts[0])
+            x = x if pondering is None else pondering.before_step(given, x)
+            here_masks = (masks[0][index], masks[1][index])
+            here = wanted and index == alignment_layer
+            x, found = self.run(layer, x, source, positions, contexts, here_masks, here)
+            weights = found if here else weights
+            x = x if pondering is None else pondering.after_step(x)
+            states.append(x.transpose(0, 1))
+            if pondering is not None and self.training and not wanted and pondering.finished():
+                break
+        if pondering is not None:
+            x = pondering.output
+            pondering.report(own, "decoder")
+        if self.layer_norm is not None:
+            x = self.layer_norm(x)
+        if weights is not None:
+            weights = weights[:, :alignment_heads].mean(1).view(x.size(0), x.size(1), -1)  # [B, H, T, S] -> [B, T, S]
+            weights = unroll(weights, encoder_out["source_shift"][0])
+        for name, found in _carried(encoder_out, "loss.").items():
+            own.add_loss(name, found)
+        own.means.update(_carried(encoder_out, "mean."))
+        return x, {"attn": [weights], "inner_states": states, "losses": own.losses, "means": own.means}
+
+    def _contexts(
+        self, prev_output_tokens: Tensor, encoder_out: dict[str, list[Tensor]], state: State | None, full_context: bool
+    ) -> tuple[AttentionContext, AttentionContext]:
+        """The contexts of the two attentions: positions, masks, state and side inputs."""
+        length, device = prev_output_tokens.size(1), prev_output_tokens.device
+        keys = Positions.counted(0, length, device)
+        queries = keys if state is None else Positions.counted(length - 1, 1, device)
+        source = Positions.counted(0, encoder_out["encoder_out"][0].size(0), device)
+        source_padding = encoder_out["encoder_padding_mask"][0] if encoder_out["encoder_padding_mask"] else None
+        beam = self._folded_beam(encoder_out, state)
+        if beam > 1:  # the beams of a sentence become its queries: they share keys and values of the source
+            source_padding = None if source_padding is None else source_padding[::beam]
+        side = SideInputs(_carried(encoder_out, "side."), self.side_inputs).up_to(length)
+        causal = self.position.dims.causal and not full_context
+        # a causal query never sees the padding to its right
+        padding = None if causal else prev_output_tokens.eq(self.padding_idx)
+        own = AttentionContext(
+            queries, keys, causal=causal, key_padding=padding, tokens=prev_output_tokens, state=_within(state, "self"), side=side,
+            pair_draws=_carried(encoder_out, "pair."),
+        )  # fmt: skip
+        cross = AttentionContext(
+            queries if beam == 1 else Positions(queries.ids.expand(-1, beam)),
+            source,
+            cross=True,
+            key_padding=source_padding,
+            state=None if state is None else state.per_source().within("cross"),
+            side=side.every(beam),
+            losses=own.losses,
+        )
+        rows = prev_output_tokens.size(0)
+        return self.position.begin(own, rows), self.cross_position.begin(cross, rows // beam)
+
+    def _folded_beam(self, encoder_out: dict[str, list[Tensor]], state: State | None) -> int:
+        """The beam size where decoding goes in groups of that many rows of one source sentence, else 1; checked once."""
+        if state is None or self.beam_size == 1:
+            return 1
+        known = state.get("beam")
+        if known is None:
+            source = encoder_out["encoder_out"][0]  # [S, B, C]
+            grouped = source.size(1) % self.beam_size == 0 and torch.equal(
+                source, source[:, :: self.beam_size].repeat_interleave(self.beam_size, 1)
+            )
+            known = state.store_shared("beam", torch.tensor(self.beam_size if grouped else 1))
+        return int(known)
+
+    def set_beam_size(self, beam_size: int) -> None:
+        self.beam_size = beam_size
+
+    def output_layer(self, features: Tensor) -> Tensor:
+        return self.output_projection(features)
+
+    def reorder_incremental_state(self, incremental_state: dict, new_order: Tensor) -> None:
+        state = State(incremental_state)
+        beam = state.get("beam")
+        state.reorder(new_order, 1 if beam is None else int(beam))
+
+    def reorder_incremental_state_scripting(self, incremental_state: dict, new_order: Tensor) -> None:
+        """Without fairseq's walk over all modules: no other one keeps a state."""
+        self.reorder_incremental_state(incremental_state, new_order)
+
+    def make_generation_fast_(self, need_attn: bool = False, **kwargs: Any) -> None:
+        self.need_attn = need_attn
+
+    def max_positions(self) -> int:
+        return int(min(self.max_target_positions, self.position.limit, self.cross_position.limit))
+
+
+def _within(state: State | None, scope: str) -> State | None:
+    return None if state is None else state.within(scope)
+
+
+def _carried(encoder_out: dict[str, list[Tensor]], kind: str) -> dict[str, Tensor]:
+    """The tensors of one kind that the encoder hands on, by name."""
+    return {name.removeprefix(kind): tensors[0] for name, tensors in encoder_out.items() if name.startswith(kind)}

@@ -1,0 +1,125 @@
+"""The encoder: it rolls every sentence to the left edge once, so that column and position are the same for all methods."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from fairseq.models import FairseqEncoder
+from torch import Tensor, nn
+
+from ....attention.site_positions import SitePositions
+from ....core import AttentionContext, Positions, SideInputs
+from ..layers.length_predictor import LengthPredictor
+from ..layers.transformer import EncoderLayer, LayerOptions
+from .shuffle import WordShuffle
+from .stack import Stack, reorder
+
+
+def roll(tokens: Tensor, padding_idx: int) -> tuple[Tensor, Tensor]:
+    """Moves left padding to the right: tokens [B, S] -> the same rolled, and how far each row moved, [B, 1]."""
+    shift = (tokens.ne(padding_idx).cumsum(1) == 0).sum(1, keepdim=True)
+    columns = torch.arange(tokens.size(1), device=tokens.device)
+    return tokens.gather(1, (columns + shift) % tokens.size(1)), shift
+
+
+def unroll(weights: Tensor, shift: Tensor) -> Tensor:
+    """Gives the columns of [B, T, S] back the places that they had before `roll`."""
+    columns = torch.arange(weights.size(-1), device=weights.device)
+    index = (columns - shift) % weights.size(-1)  # [B, S]
+    return weights.gather(-1, index.unsqueeze(1).expand_as(weights))
+
+
+def _options(side: Any, layer: int | None) -> LayerOptions:
+    """Those of one layer, or of the one that stands for all (layer None)."""
+    dropped = getattr(side, "drop_residual", None)
+    return LayerOptions(residual=dropped is None or dropped != layer, ffn_kernel=getattr(side, "ffn_kernel", None) or 1)
+
+
+def side_outputs(side_inputs: Mapping[str, Tensor]) -> dict[str, list[Tensor]]:
+    """What the encoder hands on to the decoder beside its states, in the form of fairseq's dictionary."""
+    return {f"side.{name}": [tensor] for name, tensor in side_inputs.items()}
+
+
+class Encoder(Stack, FairseqEncoder):
+    """A Transformer encoder with positions: tokens [B, S], padded on either side -> fairseq's dictionary of outputs.
+
+    All outputs are right-padded; `source_shift` [B, 1] says how far each sentence moved, for alignments.
+    """
+
+    layer = EncoderLayer
+
+    def __init__(self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding, positions: SitePositions):
+        super().__init__(dictionary)
+        self.build_stack(
+            cfg,
+            cfg.encoder,
+            embed_tokens,
+            positions,
+            lambda layer: self.layer(cfg, positions.projections(layer), _options(cfg.encoder, layer)),
+            cfg.tie_encoder_layers,
+        )
+        self.layer_norm = self.norm(cfg.encoder.embed_dim) if cfg.encoder.normalize_before else None
+        shuffled = getattr(cfg.encoder, "shuffle_words", None)
+        self.shuffle = WordShuffle(dictionary, shuffled) if shuffled else None
+        self.max_source_positions = cfg.max_source_positions
+        self.side_inputs = positions.side_inputs  # the model adds what its decoder reads
+        weight = getattr(cfg, "length_loss_weight", None)
+        stop = bool(getattr(cfg, "length_stop_gradient", False))
+        self.length_predictor = LengthPredictor(cfg.encoder.embed_dim, weight, stop) if weight else None
+
+    def forward(
+        self,
+        src_tokens: Tensor,
+        src_lengths: Tensor | None = None,
+        return_all_hiddens: bool = False,
+        side_inputs: Mapping[str, Tensor] | None = None,
+    ) -> dict[str, list[Tensor]]:
+        """`side_inputs` are tensors beside the words, padded as these are; methods find those they declare in their context."""
+        tokens, shift = roll(src_tokens, self.padding_idx)
+        tokens = tokens if self.shuffle is None else self.shuffle(tokens)
+        side = SideInputs(side_inputs, self.side_inputs).rolled(shift)
+        padding = tokens.eq(self.padding_idx)
+        padding = padding if padding.any() else None
+        at = Positions.counted(0, tokens.size(1), tokens.device)
+        ctx = self.position.begin(AttentionContext(at, at, key_padding=padding, tokens=tokens, side=side), len(tokens))
+        x, embedded = self.embed(tokens, ctx)
+        if padding is not None:
+            x = x.masked_fill(padding.unsqueeze(-1), 0.0)
+        states = [x] if return_all_hiddens else []
+        masks, pondering = self.position.masks(ctx), self.ponders(x, padding)
+        for index, layer in self.active_layers():
+            here = self.position.at_layer(ctx, index)
+            given, x = x, self.position.apply_chain("before_layer", x, ctx=here)
+            x = x if pondering is None else pondering.before_step(given, x)
+            x = self.run(layer, x, self.position, here, masks[index])
+            x = x if pondering is None else pondering.after_step(x)
+            if return_all_hiddens:
+                states.append(x)
+            if pondering is not None and self.training and pondering.finished():
+                break
+        if pondering is not None:
+            x = pondering.output
+            pondering.report(ctx, "encoder")
+        if self.layer_norm is not None:
+            x = self.layer_norm(x)
+        return {
+            "encoder_out": [x.transpose(0, 1)],  # [B, S, C] -> [S, B, C], fairseq's order
+            "encoder_padding_mask": [] if padding is None else [padding],  # [B, S]
+            "encoder_embedding": [embedded],  # [B, S, C]
+            "encoder_states": [state.transpose(0, 1) for state in states],
+            "src_tokens": [],
+            "src_lengths": [tokens.ne(self.padding_idx).sum(1, keepdim=True, dtype=torch.int32)],
+            "source_shift": [shift],
+            **side_outputs(side),
+            **{f"loss.{name}": [tensor] for name, tensor in ctx.losses.items()},
+            **{f"pair.{name}": [tensor] for name, tensor in ctx.pair_draws.items()},
+            **{f"mean.{name}": [tensor] for name, tensor in ctx.means.items()},
+        }
+
+    def reorder_encoder_out(self, encoder_out: dict[str, list[Tensor]], new_order: Tensor) -> dict[str, list[Tensor]]:
+        return reorder(encoder_out, new_order, {"encoder_out": 1, "encoder_states": 1})
+
+    def max_positions(self) -> int:
+        return int(min(self.max_source_positions, self.position.limit))

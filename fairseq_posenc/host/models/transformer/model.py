@@ -1,0 +1,394 @@
+"""The fairseq model: options, refusals, building and loading."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from fairseq import utils
+from fairseq.models import register_model
+from fairseq.models.transformer import TransformerConfig, TransformerModel
+from torch import Tensor, nn
+
+from ....attention.site_positions import SitePositions
+from ....common.option_types import integer, number
+from ....core import Dims, PositionError, PositionMethod, Refusal
+from ....core.side import declared_by
+from ....registry.architectures import MODEL, TASK
+from ....registry.spec import Spec, build, parse
+from ...criterions import CRITERION
+from ..layers.halting import HALTING
+from .decoder import Decoder
+from .encoder import Encoder
+
+SPEC_OPTIONS = {"encoder": "encoder_position", "decoder": "decoder_position", "cross": "cross_position"}
+
+#: options of stock `transformer` that would have no effect here, and why
+_REFUSED = {
+    "encoder_learned_pos": "positions are chosen by --encoder-position learned",
+    "decoder_learned_pos": "positions are chosen by --decoder-position learned",
+    "no_token_positional_embeddings": "positions are chosen by --encoder-position none --decoder-position none",
+    "encoder_layers_to_keep": "a position method may have parameters of every layer",
+    "decoder_layers_to_keep": "a position method may have parameters of every layer",
+    "encoder_xformers_att_config": "attention is our own",
+    "decoder_xformers_att_config": "attention is our own",
+    "adaptive_input": "embeddings have one width",
+    "adaptive_softmax_cutoff": "the output has one projection",
+    "merge_src_tgt_embed": "use a joined dictionary and --share-all-embeddings",
+    "offload_activations": "use --checkpoint-activations",
+    "no_cross_attention": "the model is an encoder-decoder",
+    "cross_self_attention": "attention to the source has positions of its own",
+    "quant_noise_pq": "projections are plain",
+    "quant_noise_scalar": "projections are plain",
+    "char_inputs": "inputs are tokens",
+    "base_layers": "layers are plain",
+    "export": "the model is not TorchScript",
+}
+
+_MOST_LAYERS = 1000
+
+
+@register_model(MODEL)
+class PositionTransformer(TransformerModel):
+    """A Transformer whose encoder, decoder and attention to the source each take a position spec.
+
+    Raises Refusal for a wrong spec, for options of stock `transformer` that have no effect here, and for a checkpoint of
+    other positions.
+    """
+
+    encoder_class, decoder_class = Encoder, Decoder
+    #: numbers of a hidden state for every channel of a projection: two where they are complex
+    parts = 1
+    #: the criterion that reads what methods add to the loss
+    criterion = CRITERION
+
+    @classmethod
+    def add_args(cls, parser: argparse.ArgumentParser) -> None:
+        super().add_args(parser)
+        where = {
+            "encoder": "the encoder's input and self-attention",
+            "decoder": "the decoder's input and self-attention",
+            "cross": "the decoder's attention to the source",
+        }
+        for site, option in SPEC_OPTIONS.items():
+            parser.add_argument(
+                f"--{option.replace('_', '-')}", metavar="SPEC", help=f"positions of {where[site]}, e.g. shaw:max_distance=8"
+            )
+        for side in ("encoder", "decoder"):
+            parser.add_argument(
+                f"--tie-{side}-layers", action="store_true", help=f"all {side} layers are one, as in Universal Transformers"
+            )
+            parser.add_argument(
+                f"--{side}-ffn-kernel", type=integer, metavar="K",
+                help=f"positions that the feed-forward networks of the {side} see (default: 1, a linear layer)",
+            )  # fmt: skip
+            parser.add_argument(
+                f"--{side}-freeze-position", action="store_true", help=f"train on without the parameters of --{side}-position"
+            )
+            parser.add_argument(
+                f"--{side}-halting", choices=HALTING,
+                help=f"adaptive computation time: each word of the {side} runs its own number of steps, at most --{side}-layers; "
+                "the states of words that have halted continue, or are copied (default: all words run all steps)",
+            )  # fmt: skip
+        parser.add_argument(
+            "--halting-epsilon", type=number, metavar="E",
+            help="words halt when their halting probabilities exceed 1 - E (default: 0.01)",
+        )  # fmt: skip
+        parser.add_argument(
+            "--ponder-weight", type=number, metavar="W",
+            help="factor of the ponder cost, steps and remainder of every word, in the training loss (default: 0.01)",
+        )  # fmt: skip
+        parser.add_argument(
+            "--encoder-shuffle-words", type=number, metavar="P",
+            help="probability with which training shuffles the words of a source sentence (default: 0)",
+        )  # fmt: skip
+        parser.add_argument(
+            "--encoder-drop-residual", type=integer, metavar="LAYER",
+            help="encoder layer, from 0, whose self-attention has no residual connection (default: none)",
+        )  # fmt: skip
+
+        parser.add_argument(
+            "--length-loss-weight", type=number, metavar="W",
+            help="build a predictor of the output's length on the encoder, whose loss is added with this weight (default: none)",
+        )  # fmt: skip
+        parser.add_argument(
+            "--length-stop-gradient", action="store_true", help="the loss of that predictor does not reach the encoder"
+        )
+
+    @classmethod
+    def build_model(cls, args: argparse.Namespace, task: Any) -> PositionTransformer:
+        _refuse_options(args, task)
+        try:
+            model = super().build_model(args, task)
+        except PositionError as error:
+            raise Refusal(error) from None
+        except RuntimeError as error:
+            if "allocate memory" not in str(error):
+                raise
+            raise Refusal("there is not enough memory for this model; choose smaller sizes") from None
+        _refuse_task(task, model)
+        _refuse_criterion(args, model)
+        _refuse_shuffled_side_inputs(model)
+        for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+            if getattr(args, f"{side}_freeze_position", False):
+                _freeze(stack.position, f"--{side}-freeze-position")
+        model.specs = cls.specs_of(args)
+        text = "\n".join(f"{site}: {spec.signature}" for site, spec in model.specs.items())
+        # integers and "version" in the name: what averages checkpoints leaves it as it is
+        model.register_buffer("positions_version", torch.tensor(list(text.encode())))
+        return model
+
+    @classmethod
+    def specs_of(cls, args: argparse.Namespace) -> dict[str, Spec]:
+        """The spec of every site."""
+        return {site: parse(getattr(args, option), site) for site, option in SPEC_OPTIONS.items()}
+
+    @classmethod
+    def build_encoder(cls, cfg: Any, src_dict: Any, embed_tokens: nn.Embedding) -> Encoder:
+        positions = site_positions(cfg, "encoder", cfg.encoder, src_dict, cls.parts)
+        return cls.encoder_class(cfg, src_dict, embed_tokens, positions)
+
+    @classmethod
+    def build_decoder(cls, cfg: Any, tgt_dict: Any, embed_tokens: nn.Embedding) -> Decoder:
+        positions = (site_positions(cfg, site, cfg.decoder, tgt_dict, cls.parts) for site in ("decoder", "cross"))
+        return cls.decoder_class(cfg, tgt_dict, embed_tokens, *positions)
+
+    def __init__(self, args: Any, encoder: Encoder, decoder: Decoder):
+        super().__init__(args, encoder, decoder)
+        encoder.side_inputs = declared_by([method.card for method in self.position_methods])
+        encoder.max_source_positions = min(encoder.max_source_positions, decoder.cross_position.key_limit)
+
+    def get_normalized_probs(self, net_output: tuple, log_probs: bool, sample: dict | None = None) -> Tensor:
+        """Probabilities of the words, or their logarithms."""
+        # fairseq marks its own for TorchScript, and torch.jit.trace would stumble over that mark before it could be refused
+        return self.get_normalized_probs_scriptable(net_output, log_probs, sample)
+
+    @property
+    def position_methods(self) -> list[PositionMethod]:
+        """Those of all sites."""
+        sites = (self.encoder.position, self.decoder.position, self.decoder.cross_position)
+        return [method for positions in sites for method in positions.methods]
+
+    def forward(
+        self,
+        src_tokens: Tensor,
+        src_lengths: Tensor,
+        prev_output_tokens: Tensor,
+        return_all_hiddens: bool = False,
+        features_only: bool = False,
+        alignment_layer: int | None = None,
+        alignment_heads: int | None = None,
+        side_inputs: Mapping[str, Tensor] | None = None,
+    ):
+        encoder_out = self.encoder(src_tokens, src_lengths, return_all_hiddens, side_inputs)
+        predictor = self.encoder.length_predictor
+        if predictor is not None:
+            lengths = prev_output_tokens.ne(self.decoder.padding_idx).sum(1) - 1
+            encoder_out["loss.length"] = [predictor.loss(encoder_out, lengths)]
+        return self.decoder(
+            prev_output_tokens,
+            encoder_out,
+            features_only=features_only,
+            alignment_layer=alignment_layer,
+            alignment_heads=alignment_heads,
+        )
+
+    def set_beam_size(self, beam_size: int) -> None:
+        """Called by the generator: rows arrive in groups of `beam_size`, one group a sentence."""
+        self.decoder.set_beam_size(beam_size)
+
+    def load_state_dict(self, state_dict: dict[str, Tensor], strict: bool = True, model_cfg: Any = None, args: Any = None):
+        """Loads our own checkpoints of the same positions, and stock `transformer` checkpoints where positions agree."""
+        given = state_dict.get("positions_version")
+        if given is None:
+            if strict:  # a moving average, which fairseq restores without it, is not strict
+                self._refuse_foreign(state_dict)
+            state_dict = {**state_dict, "positions_version": self.positions_version}
+        else:
+            differences = _differences(given, self.positions_version)
+            if differences:
+                raise Refusal(
+                    f"the checkpoint has other positions than this model ({differences}); "
+                    "train with the checkpoint's positions, or into another --save-dir"
+                )
+            state_dict = {**state_dict, "positions_version": self.positions_version}
+        try:
+            return super().load_state_dict(state_dict, strict, model_cfg, args)
+        except RuntimeError as error:
+            raise Refusal(
+                f"the checkpoint does not fit this model: {_first_problem(error)}; check --arch and its sizes"
+            ) from None
+
+    def _refuse_foreign(self, state_dict: Mapping[str, Tensor]) -> None:
+        """Stock fairseq has learned positions, sinusoids, or none; its checkpoints do not tell the last two apart."""
+        plain = str(self.specs["cross"]) == "none"
+        for site in ("encoder", "decoder"):
+            fitting = ("learned",) if f"{site}.embed_positions.weight" in state_dict else ("sinusoidal", "none")
+            if not plain or str(self.specs[site]) not in fitting:
+                raise Refusal(
+                    f"the checkpoint is not one of ours; one of stock fairseq's transformer with these weights fits "
+                    f"--{site}-position {' or '.join(fitting)} and --cross-position none, "
+                    f"not {self.specs[site]} and {self.specs['cross']}"
+                )
+
+
+def site_positions(cfg: Any, site: str, side: Any, dictionary: Any, parts: int = 1) -> SitePositions:
+    """The methods of one site, with the sizes of its stack."""
+    dims = dims_at(cfg, site, side, dictionary, parts)
+    spec = getattr(side if site != "cross" else cfg, "position" if site != "cross" else "cross_position")
+    return SitePositions(build(spec, dims, site), dims, site)
+
+
+def dims_at(cfg: Any, site: str, side: Any, dictionary: Any, parts: int = 1) -> Dims:
+    """The sizes of the attention at one site."""
+    own, other = cfg.max_target_positions, cfg.max_source_positions
+    return Dims(
+        embed_dim=parts * side.embed_dim,
+        num_heads=side.attention_heads,
+        num_layers=side.layers,
+        max_positions=other if site == "encoder" else own,
+        max_key_positions=own if site == "decoder" else other,
+        padding_idx=dictionary.pad(),
+        vocab_size=len(dictionary),
+        words=dictionary.indices,
+        relations=getattr(cfg, "relations", 0),  # from the task
+        key_embed_dim=parts * cfg.encoder.embed_dim if site == "cross" else 0,
+    ).at(site)
+
+
+def _refuse_options(args: argparse.Namespace, task: Any) -> None:
+    defaults = TransformerConfig()
+    for option, reason in _REFUSED.items():
+        given = getattr(args, option, None)
+        if given and given != getattr(defaults, option, None):
+            raise Refusal(f"--{option.replace('_', '-')} is not supported: {reason}")
+    if utils.eval_bool(str(getattr(task.cfg, "left_pad_target", False))):
+        raise Refusal("--left-pad-target is not supported: decoding counts target positions from the left; leave it out")
+    if getattr(args, "ddp_backend", None) == "fully_sharded":
+        raise Refusal("--ddp-backend fully_sharded is not supported; use legacy_ddp or pytorch_ddp")
+    for side in ("encoder", "decoder"):
+        _refuse_sizes(args, side)
+        width, heads = getattr(args, f"{side}_embed_dim"), getattr(args, f"{side}_attention_heads")
+        if width % heads:
+            raise Refusal(f"--{side}-embed-dim {width} must be divisible by --{side}-attention-heads {heads}")
+    _refuse_layer_options(args)
+    for option in ("decoder_input_dim", "decoder_output_dim"):
+        if getattr(args, option, args.decoder_embed_dim) != args.decoder_embed_dim:
+            raise Refusal(f"--{option.replace('_', '-')} is not supported: it must equal --decoder-embed-dim")
+
+
+def _refuse_task(task: Any, model: PositionTransformer) -> None:
+    """Another task than ours would make batches without side inputs."""
+    declared = next(iter(model.encoder.side_inputs.values()), None)
+    if declared is not None and not hasattr(task, "side_inputs"):
+        given = getattr(getattr(task, "cfg", None), "_name", None) or type(task).__name__
+        raise Refusal(
+            f"the positions read {declared.name!r} beside the words, which --task {given} does not give; use --task {TASK}"
+        )
+
+
+def _refuse_criterion(args: argparse.Namespace, model: PositionTransformer) -> None:
+    """Another criterion than ours would leave out what the methods add to the loss."""
+    wanted = model.criterion
+    given = getattr(args, "criterion", wanted)
+    adding = [f"--{side}-halting" for side in ("encoder", "decoder") if getattr(model, side).halting is not None]
+    adding += ["--length-loss-weight"] * (model.encoder.length_predictor is not None)
+    adding += [method.card.name for method in model.position_methods if method.adds_losses]
+    if adding and given != wanted:
+        raise Refusal(f"{adding[0]} adds to the training loss, which --criterion {given} leaves out; use --criterion {wanted}")
+
+
+def _refuse_shuffled_side_inputs(model: PositionTransformer) -> None:
+    """Side inputs belong to the words in their order."""
+    side = next((side for side in model.encoder.side_inputs.values() if side.of == "source" and side.words), None)
+    if model.encoder.shuffle is not None and side is not None:
+        raise Refusal(f"--encoder-shuffle-words would part words and their side input {side.name!r}; leave it out")
+
+
+def _freeze(positions: SitePositions, option: str) -> None:
+    """Takes the parameters of these methods out of training, as Liu et al. (2021b) do when they fine-tune."""
+    parameters = list(positions.parameters())
+    if not parameters:
+        raise Refusal(f"{option}: its methods have no parameters; leave it out")
+    for parameter in parameters:
+        parameter.requires_grad_(False)
+
+
+def _refuse_layer_options(args: argparse.Namespace) -> None:
+    for side in ("encoder", "decoder"):
+        kernel = getattr(args, f"{side}_ffn_kernel", None)
+        if kernel is not None and (kernel < 1 or (side == "encoder" and kernel % 2 == 0)):
+            raise Refusal(f"--{side}-ffn-kernel {kernel} is not allowed: it is a positive{' odd' * (side == 'encoder')} number")
+        _refuse_halting(args, side)
+    shuffled = getattr(args, "encoder_shuffle_words", None)
+    if shuffled is not None and not 0 <= shuffled <= 1:
+        raise Refusal(f"--encoder-shuffle-words {shuffled} is not allowed: it is a probability from 0 to 1")
+    weight = getattr(args, "length_loss_weight", None) or 0.0
+    if not 0 <= weight < float("inf"):
+        raise Refusal(f"--length-loss-weight {weight} must be 0 or more")
+    if getattr(args, "length_stop_gradient", False) and not weight:
+        raise Refusal("--length-stop-gradient has no effect without a --length-loss-weight above 0; leave it out")
+    dropped = getattr(args, "encoder_drop_residual", None)
+    if dropped is None:
+        return
+    if not 0 <= dropped < args.encoder_layers:
+        raise Refusal(f"--encoder-drop-residual {dropped}: that layer does not exist; layers are 0 to {args.encoder_layers - 1}")
+    if getattr(args, "tie_encoder_layers", False) or getattr(args, "encoder_layerdrop", 0):
+        raise Refusal(
+            "--encoder-drop-residual changes one layer, and --tie-encoder-layers or --encoder-layerdrop leave none to itself"
+        )
+
+
+def _refuse_halting(args: argparse.Namespace, side: str) -> None:
+    """Fills in the defaults of halting, and refuses it where no number of steps could be chosen."""
+    for option, default, largest in (("halting_epsilon", 0.01, 1.0), ("ponder_weight", 0.01, math.inf)):
+        given = default if getattr(args, option, None) is None else getattr(args, option)
+        if not 0 <= given < largest:
+            limit = "at least 0" if largest == math.inf else "from 0 to less than 1"
+            raise Refusal(f"--{option.replace('_', '-')} {given} is not allowed: it is a finite number {limit}")
+        setattr(args, option, given)
+    if not getattr(args, f"{side}_halting", None):
+        return
+    if not getattr(args, f"tie_{side}_layers", False):
+        raise Refusal(f"--{side}-halting repeats one layer; add --tie-{side}-layers")
+    if getattr(args, f"{side}_layerdrop", 0):
+        raise Refusal(f"--{side}-halting counts steps, and --{side}-layerdrop leaves some out; use one of them")
+
+
+def _refuse_sizes(args: argparse.Namespace, side: str) -> None:
+    """Refuses what no model has; a checkpoint may ask for any of it."""
+    layers = getattr(args, f"{side}_layers")
+    if not 0 <= layers <= _MOST_LAYERS:
+        raise Refusal(f"--{side}-layers {layers} must be 0 to {_MOST_LAYERS}")
+    for kind in ("embed_dim", "attention_heads", "ffn_embed_dim"):
+        size = getattr(args, f"{side}_{kind}")
+        if size < 1:
+            raise Refusal(f"--{side}-{kind.replace('_', '-')} {size} must be at least 1")
+
+
+def _differences(given: Tensor, own: Tensor) -> str:
+    """The sites whose specs differ, as 'encoder: t5:... instead of rope:...', or nothing."""
+    lines = ["".join(map(chr, text.tolist())).splitlines() for text in (given, own)]
+    rows = [dict(line.partition(": ")[::2] for line in text) for text in lines]
+    return "; ".join(
+        f"{site}: {rows[0].get(site)} instead of {spec}"
+        for site, spec in rows[1].items()
+        if not _same_spec(rows[0].get(site, ""), spec)
+    )
+
+
+def _same_spec(given: str, own: str) -> bool:
+    """Whether two texts say the same: an older version's lacks options that have come since, and means their defaults."""
+    try:
+        return parse(given) == parse(own)
+    except PositionError:
+        return given == own
+
+
+def _first_problem(error: RuntimeError) -> str:
+    """The first line of torch's list that says what is wrong."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    return next((line.rstrip(".") for line in lines[1:] if line), lines[0])

@@ -1,0 +1,92 @@
+"""What encoder and decoder have in common: their layers, tied or not, dropped or checkpointed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, Callable
+
+import torch
+from fairseq.modules import LayerNorm
+from fairseq.modules.fairseq_dropout import FairseqDropout
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from ....attention.site_positions import SitePositions
+from ....core import AttentionContext
+from ..layers.halting import Halting, Pondering
+
+
+class Stack(nn.Module):
+    """Mixed into fairseq's encoder and decoder bases: embeddings, the list of layers and the way through them.
+
+    Another host replaces the layers and norms that it consists of.
+    """
+
+    layer: type[nn.Module]
+    norm = staticmethod(LayerNorm)
+
+    def build_stack(
+        self,
+        cfg: Any,
+        side: Any,
+        embed_tokens: nn.Embedding,
+        positions: SitePositions,
+        build_layer: Callable[[int | None], nn.Module],
+        tied: bool,
+    ) -> None:
+        self.register_buffer("version", torch.Tensor([3]))  # fairseq's checkpoints have it
+        self.embed_tokens = embed_tokens
+        self.padding_idx = embed_tokens.padding_idx
+        self.embed_scale = 1.0 if cfg.no_scale_embedding else math.sqrt(side.embed_dim)
+        self.position = positions
+        self.layernorm_embedding = self.norm(side.embed_dim) if cfg.layernorm_embedding else None
+        self.dropout_module = FairseqDropout(cfg.dropout, module_name=type(self).__name__)
+        self.layers = nn.ModuleList(map(build_layer, [None] if tied else range(side.layers)))
+        self.num_layers = side.layers
+        halting = getattr(side, "halting", None)
+        self.halting = Halting(side.embed_dim, halting, cfg.halting_epsilon, cfg.ponder_weight) if halting else None
+        self.layerdrop = side.layerdrop
+        self.checkpoint_activations = cfg.checkpoint_activations
+
+    def embed(self, tokens: Tensor, ctx: AttentionContext, vectors: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """[B, T] -> the input of the layers and the scaled embeddings alone, [B, T, C] each; `vectors` stand for embeddings."""
+        embedded = self.embed_scale * self.embed_tokens(tokens) if vectors is None else vectors
+        x = self.position.embed(self.as_states(embedded), tokens, ctx)
+        if self.layernorm_embedding is not None:
+            x = self.layernorm_embedding(x)
+        return self.dropout_module(x), embedded
+
+    def as_states(self, embedded: Tensor) -> Tensor:
+        """Embeddings [B, T, C] -> what hidden states are like in this host."""
+        return embedded
+
+    def active_layers(self) -> Iterator[tuple[int, nn.Module]]:
+        """Every layer with its number, without those that LayerDrop leaves out of this training step."""
+        drawn = torch.rand(self.num_layers).tolist() if self.training and self.layerdrop > 0 else None
+        for index in range(self.num_layers):
+            if drawn is None or drawn[index] > self.layerdrop:
+                yield index, self.layers[index if len(self.layers) > 1 else 0]
+
+    def ponders(self, x: Tensor, padding: Tensor | None) -> Pondering | None:
+        """What counts the steps of every word, where they are of a number of their own."""
+        return None if self.halting is None else Pondering(self.halting, x, padding)
+
+    def run(self, layer: nn.Module, *args: Any) -> Any:
+        """Runs a layer, in training with --checkpoint-activations without keeping its activations."""
+        if self.checkpoint_activations and self.training:
+            return checkpoint(layer, *args, use_reentrant=False)
+        return layer(*args)
+
+    def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> dict[str, Tensor]:
+        """Takes over the position table of stock fairseq, which we keep under another name."""
+        for key in [key for key in state_dict if key.startswith(f"{name}.embed_positions.")]:
+            tensor = state_dict.pop(key)
+            if key.endswith(".weight"):
+                state_dict[f"{name}.position.methods.0.weight"] = tensor
+        return state_dict
+
+
+def reorder(values: dict[str, list[Tensor]], order: Tensor, axes: dict[str, int]) -> dict[str, list[Tensor]]:
+    """Selects sentences in every tensor of an encoder output; the batch is axis 0 but where `axes` says otherwise."""
+    return {name: [tensor.index_select(axes.get(name, 0), order) for tensor in tensors] for name, tensors in values.items()}

@@ -1,0 +1,56 @@
+"""fairseq's task of non-autoregressive translation, for models that write all words in one step."""
+
+# fairseq reads the types of the fields, so annotations must not be postponed here
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from fairseq.dataclass import ChoiceEnum
+from fairseq.tasks import register_task
+from fairseq.tasks.translation import TranslationTask
+from fairseq.tasks.translation_lev import NOISE_CHOICES, TranslationLevenshteinConfig, TranslationLevenshteinTask
+
+from ...core import Refusal
+from ...registry.architectures import NAT_TASK
+from ..generation.parallel import ParallelGenerator
+
+
+@dataclass
+class ParallelTranslationConfig(TranslationLevenshteinConfig):
+    """The options of fairseq's translation_lev, whose targets are masked as a whole here, and one for decoding."""
+
+    noise: NOISE_CHOICES = field(default="full_mask", metadata={"help": "type of noise; models of one step read none of it"})
+    decode_positions: ChoiceEnum(["predicted", "reference"]) = field(
+        default="predicted",
+        metadata={"help": "reference: decode with the lengths and searched positions of the reference, as an upper bound"},
+    )
+
+
+@register_task(NAT_TASK, dataclass=ParallelTranslationConfig)
+class ParallelTranslation(TranslationLevenshteinTask):
+    """fairseq's translation_lev, whose sentences begin with a first symbol, with BLEU in validation and one decoding step."""
+
+    cfg: ParallelTranslationConfig
+
+    def build_generator(self, models: list, args: Any, **unused: Any) -> ParallelGenerator:
+        beam, reranking = getattr(args, "iter_decode_with_beam", 1), getattr(args, "iter_decode_with_external_reranker", False)
+        use_reference = self.cfg.decode_positions == "reference"
+        if reranking and beam == 1:
+            raise Refusal("--iter-decode-with-external-reranker chooses among lengths; give --iter-decode-with-beam 3 or more")
+        if use_reference and beam > 1:
+            raise Refusal("--decode-positions reference has the reference's length; leave --iter-decode-with-beam out")
+        return ParallelGenerator(
+            self.target_dictionary,
+            beam_size=beam,
+            reranking=reranking,
+            retain_dropout=getattr(args, "retain_dropout", False),
+            retain_history=getattr(args, "retain_iter_history", False),
+            use_reference=use_reference,
+        )
+
+    def valid_step(self, sample: dict, model: Any, criterion: Any) -> tuple:
+        """With --eval-bleu also the BLEU of what the model writes, which fairseq's own task leaves out."""
+        model.eval()
+        with torch.no_grad():
+            sample["prev_target"] = self.inject_noise(sample["target"])
+        return TranslationTask.valid_step(self, sample, model, criterion)

@@ -1,0 +1,89 @@
+"""fairseq's translation, with what the model's methods read beside the words."""
+
+from __future__ import annotations
+
+import contextlib
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from fairseq import utils
+from fairseq.tasks import register_task
+from fairseq.tasks.translation import TranslationConfig
+
+from ...common.option_types import read_as_written
+from ...core import PositionError, Refusal, SideInput
+from ...data.side.dataset import Maker, SideInputDataset
+from ...data.side.load import FileInputs
+from ...data.side.options import SideFileConfig
+from ...registry.architectures import TASK
+from ..generation.options import OutputLengthConfig
+from .lengths import OutputLengthTask
+
+
+@dataclass
+class PositionTranslationConfig(SideFileConfig, OutputLengthConfig, TranslationConfig):
+    """The options of fairseq's translation, and those of side inputs."""
+
+
+@register_task(TASK, dataclass=PositionTranslationConfig)
+class PositionTranslation(OutputLengthTask):
+    """fairseq's translation whose batches carry the side inputs that the models declare.
+
+    Models come before datasets in all of fairseq's commands, so the task asks the models what to load.
+    """
+
+    cfg: PositionTranslationConfig
+
+    @classmethod
+    def add_args(cls, parser: ArgumentParser) -> None:
+        others = len(parser._actions)
+        super().add_args(parser)
+        own = {*SideFileConfig.__annotations__, *OutputLengthConfig.__annotations__}
+        read_as_written(action for action in parser._actions[others:] if action.dest in own)
+
+    def __init__(self, cfg: PositionTranslationConfig, src_dict: Any, tgt_dict: Any):
+        super().__init__(cfg, src_dict, tgt_dict)
+        self.side_inputs: dict[str, SideInput] = {}  # what the models read
+        languages = (cfg.source_lang, cfg.target_lang)
+        self.files = FileInputs(utils.split_paths(cfg.data or ""), languages, cfg.random_structure)
+
+    def build_model(self, cfg: Any, from_checkpoint: bool = False):
+        with refusing():
+            model = self.files.build(lambda cfg: super(PositionTranslation, self).build_model(cfg, from_checkpoint), cfg)
+        self.side_inputs.update(getattr(model.encoder, "side_inputs", {}))
+        return model
+
+    def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
+        if self.files.readers and self.cfg.truncate_source:
+            raise Refusal("SIDE-TRUNC: --truncate-source cuts sentences, and side files are of whole ones; leave it out")
+        super().load_dataset(split, epoch, combine, **kwargs)
+        makers = self._makers(split, epoch, combine)
+        if makers:
+            self.datasets[split] = SideInputDataset(self.datasets[split], makers, self.side_inputs)
+
+    def _makers(self, split: str, epoch: int, combine: bool) -> list[Maker]:
+        """What makes the side inputs of a sentence."""
+        makers: list[Maker] = []
+        if self.files.readers:
+            folders = self.files.folders if split == self.cfg.train_subset else self.files.folders[:1]
+            with refusing():
+                makers.append(self.files.maker(split, folders[(epoch - 1) % len(folders)], combine, self.cfg.upsample_primary))
+        return makers
+
+    def build_dataset_for_inference(self, src_tokens: Any, src_lengths: Any, constraints: Any = None):
+        """Called by fairseq-interactive, which has sentences and nothing beside them."""
+        if self.files.readers:
+            names = ", ".join(sorted(self.files.kinds))
+            raise Refusal(f"SIDE-INTERACTIVE: the model reads side files ({names}); binarise the text and use fairseq-generate")
+        return super().build_dataset_for_inference(src_tokens, src_lengths, constraints)
+
+
+@contextlib.contextmanager
+def refusing() -> Iterator[None]:
+    """What a user got wrong ends the command with one line."""
+    try:
+        yield
+    except PositionError as error:
+        raise Refusal(error) from None

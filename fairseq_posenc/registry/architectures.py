@@ -1,0 +1,94 @@
+"""The architectures: posenc_<method> in four sizes, posenc_transformer, whose specs are options, and posenc_pnat (no torch)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..core import PositionError
+from . import lookup
+
+#: how the names of all architectures begin
+PREFIX = "posenc_"
+#: the name of the fairseq model, and of the architecture whose specs are options
+MODEL = "posenc_transformer"
+#: the same of the Transformer whose hidden states are complex
+COMPLEX_MODEL = "posenc_complex_transformer"
+#: the same of the non-autoregressive Transformer with learned positions
+PNAT = "posenc_pnat"
+#: the name of the fairseq task whose batches carry side inputs
+TASK = "posenc_translation"
+#: the same of the one for models that write all words at once
+NAT_TASK = "posenc_nat_translation"
+
+
+@dataclass(frozen=True)
+class Size:
+    """The sizes of encoder and decoder, which are the same."""
+
+    layers: int
+    embed_dim: int
+    heads: int
+    ffn_embed_dim: int
+    dropout: float
+
+
+#: suffix of the architecture's name -> its size
+SIZES = {
+    "": Size(6, 512, 8, 2048, 0.1),
+    "_tiny": Size(2, 128, 4, 512, 0.1),
+    "_small": Size(3, 256, 4, 1024, 0.1),
+    "_big": Size(6, 1024, 16, 4096, 0.3),
+}
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """The spec of every site, a size, whether all layers of a stack are one, the fairseq model, and further options of it."""
+
+    specs: Mapping[str, str]
+    size: Size
+    tied_layers: bool = False
+    model: str = MODEL
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _beside_methods(size: Size) -> Iterator[tuple[str, Architecture]]:
+    """The architectures that are more than a method."""
+    sites = {site: "complex:frequencies=dimension,learned=false" for site in ("encoder", "decoder")}
+    yield COMPLEX_MODEL, Architecture({**sites, "cross": "none"}, size, model=COMPLEX_MODEL)
+    # tensor2tensor's limit of steps is twice its number of layers
+    steps = {f"{side}_layers": 2 * size.layers for side in ("encoder", "decoder")}
+    halting = {f"{side}_halting": "continue" for side in ("encoder", "decoder")}
+    universal = lookup.card("universal")
+    yield "posenc_universal_halting", Architecture(universal.specs, size, universal.tied_layers, options={**steps, **halting})
+    # the authors' positions in the decoder
+    pnat = {"encoder": "sinusoidal", "decoder": "shaw:max_distance=4", "cross": "none"}
+    yield PNAT, Architecture(pnat, size, model=PNAT, options={"length_loss_weight": 0.1})
+
+
+def beside_methods() -> list[str]:
+    """The names of the architectures that are more than a method, without a size."""
+    return [name for name, _ in _beside_methods(SIZES[""])]
+
+
+def architectures() -> Iterator[tuple[str, Architecture]]:
+    """Every architecture with its name."""
+    for suffix, size in SIZES.items():
+        yield MODEL + suffix, Architecture({"encoder": "sinusoidal", "decoder": "sinusoidal", "cross": "none"}, size)
+        for card in map(lookup.card, lookup.names()):
+            yield f"posenc_{card.name}{suffix}", Architecture(card.specs, size, card.tied_layers)
+        for name, architecture in _beside_methods(size):
+            yield name + suffix, architecture
+
+
+def architecture(name: str) -> Architecture:
+    """The architecture of this name without a size, whose specs are no options; raises PositionError with the nearest name."""
+    found = dict(architectures()).get(name)
+    if found is None or name == MODEL or any(suffix and name.endswith(suffix) for suffix in SIZES):
+        try:
+            lookup.card(name.removeprefix(PREFIX))
+        except PositionError as error:
+            raise PositionError(f"architecture {name!r}: {error}; give it as {PREFIX}NAME, without a size") from None
+    return found

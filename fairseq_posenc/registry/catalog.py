@@ -1,0 +1,174 @@
+"""Tables and pages of the methods, made from their cards and docstrings (no torch)."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tabulate import tabulate
+
+from ..core import Dims, MethodCard, PositionError
+from ..core.formula import pretty
+from . import lookup
+from .citations import bibtex
+from .spec import option_rows, parse
+
+COLUMNS = (
+    "method", "family", "reference", "injection", "learnable", "recurring", "unbound", "number", "parameters", "survey", "sites",
+    "evidence",
+)  # fmt: skip
+#: those of `posenc list`, which fit a terminal of 80 columns
+SHORT = ("method", "family", "reference", "number", "evidence")
+
+#: the stack whose parameters docs/methods.md counts
+_LISTED = Dims(512, 8, 6)
+_FLAGS = ("learnable", "recurring", "unbound")
+_EXTRAPOLATION = {"runs": "runs on", "clips": "clips: far positions tie", "error": "stops with an error"}
+_EVIDENCE = {
+    "peer": "equal to a public implementation in a test",
+    "paper": "written from the paper's equation",
+    "reconstruction": "a reconstruction, the paper's exact form could not be read",
+}
+
+
+@dataclass(frozen=True)
+class Description:
+    """The docstring of a method: its first sentence, and what stands behind Equation, Shapes, Source and so on."""
+
+    summary: str
+    sections: Mapping[str, str]
+
+
+def describe(name: str) -> Description:
+    """What the docstring of a method says."""
+    summary, _, labelled = lookup.declaration(name).docstring.partition("\n\n")
+    items = re.sub(r"\n\s+", " ", labelled).splitlines()
+    return Description(" ".join(summary.split()), dict(item.split(": ", 1) for item in items if ": " in item))
+
+
+def number(card: MethodCard, dims: Dims) -> int:
+    """The parameters of one stack of `posenc_<name>`, at the first site that its authors have."""
+    return count(card.specs[card.sites[0]], dims, card.sites[0])
+
+
+def count(spec: str, dims: Dims, site: str = "encoder") -> int:
+    """The parameters of one stack with this spec."""
+    total = 0
+    for method in parse(spec, site).methods:
+        layers = method.options.layers
+        own = dims if layers is None else dataclasses.replace(dims, num_layers=len(layers))
+        total += lookup.card(method.name).count(method.options, own.at(site))
+    return total
+
+
+def facts(card: MethodCard) -> dict[str, Any]:
+    """One method in the columns of the survey's Table 1, with what its authors and we define, whatever its size."""
+    return {
+        "method": card.name,
+        "family": lookup.declaration(card.name).family,
+        "reference": card.reference,
+        "injection": card.injection,
+        **{flag: getattr(card, flag) for flag in _FLAGS},
+        "parameters": pretty(card.parameters),
+        "survey": card.survey_parameters or None,
+        "sites": {**dict.fromkeys(card.sites, "authors"), **dict.fromkeys(card.extended_sites, "ours")},
+        "evidence": card.evidence,
+    }
+
+
+def rows(dims: Dims, columns: Sequence[str] = COLUMNS, **wanted: Any) -> list[dict[str, Any]]:
+    """All methods whose cards agree with `wanted` (a site, a reference point, a flag ...), each with these columns."""
+    unknown = [column for column in columns if column not in COLUMNS]
+    if unknown:
+        raise PositionError(
+            f"column {unknown[0]!r} is unknown{lookup.nearest(unknown[0], list(COLUMNS))}; columns are {', '.join(COLUMNS)}"
+        )
+    cards = [card for card in map(lookup.card, lookup.names()) if _agrees(card, wanted)]
+    found = [{**facts(card), "number": number(card, dims)} for card in cards]
+    return [{column: row[column] for column in columns} for row in found]
+
+
+def table(found: list[dict[str, Any]], style: str) -> str:
+    """Rows of methods as a table."""
+    if not found:
+        return "no method agrees with these filters"
+    cells = [{column: _cell(value) for column, value in row.items()} for row in found]
+    if style == "tsv":  # for programs: plain numbers, nothing padded
+        return "\n".join("\t".join(map(str, line)) for line in [cells[0], *(row.values() for row in cells)])
+    return tabulate(cells, headers="keys", tablefmt=style, intfmt=",")
+
+
+def _cell(value: Any) -> Any:
+    """What stands in a table for a value of `facts`."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):  # sites
+        return " ".join(f"({site})" if whose == "ours" else site for site, whose in value.items())
+    return "-" if value is None else value
+
+
+def entry(name: str) -> dict[str, Any]:
+    """All that is known of one method, as JSON has it."""
+    card, description = lookup.card(name), describe(name)
+    options = [dict(zip(("option", "allowed", "default", "meaning"), values)) for values in option_rows(name)]
+    return {
+        **facts(card),
+        "title": card.title,
+        "summary": description.summary,
+        "sections": dict(description.sections),
+        "extrapolation": card.extrapolation,
+        "specs": card.specs,
+        "options": options,
+        "side_inputs": [{"name": side.name, "axes": side.axes, "of": side.of, "files": side.files} for side in card.side_inputs],
+        "citations": card.citations,
+        "bibtex": bibtex(card.citations),
+    }
+
+
+def page(name: str, level: str = "#") -> str:
+    """All that is known of one method, as Markdown that reads well in a terminal too."""
+    card, description = lookup.card(name), describe(name)
+    options = [(f"`{option}`", allowed, default, help) for option, allowed, default, help in option_rows(name)]
+    ours = f"; {', '.join(card.extended_sites)} (ours)" if card.extended_sites else ""
+    survey = f" (survey: {card.survey_parameters})" if card.survey_parameters else ""
+    facts = {
+        **description.sections,
+        "Sites": f"{', '.join(card.sites)} (the authors){ours}",
+        "Past the trained range": f"it {_EXTRAPOLATION[card.extrapolation]}",
+        "Parameters": f"`{pretty(card.parameters)}`{survey}",
+        "Evidence": _EVIDENCE[card.evidence],
+    }
+    listed = "\n".join(f"- {label}: {text.rstrip('.')}." for label, text in facts.items())
+    choices = tabulate(options, headers=("option", "allowed", "default", "meaning"), tablefmt="github")
+    return (
+        f"{level} {card.name}: {card.title}\n\n{description.summary}\n\n{listed}\n\n{choices}\n\n"
+        f"```bibtex\n{bibtex(card.citations)}\n```\n"
+    )
+
+
+def write_docs(pages: Path) -> None:
+    """Writes docs/methods.md: the table and the pages of all methods."""
+    intro = (
+        "# Methods\n\nMade by `posenc docs` from cards and docstrings; edits here are lost.\n\n"
+        f"{len(lookup.names())} methods. `number` counts the parameters of one stack of `posenc_<method>`, at its first site, "
+        "for d=512, h=8, L=6, n=1024.\nLetters of `parameters`: d width, h heads, d_h width of a head, L layers, n positions of "
+        "queries, m of keys,\n`tables` what the option `share` leaves of h L tables. Sites in brackets are our extension.\n"
+    )
+    body = "\n".join(page(name, "##") for name in lookup.names())
+    pages.write_text(f"{intro}\n{table(rows(_LISTED), 'github')}\n\n{body}", encoding="utf-8")
+
+
+def _agrees(card: MethodCard, wanted: Mapping[str, Any]) -> bool:
+    for claim, value in wanted.items():
+        if value is not None and (value not in card.all_sites if claim == "site" else getattr(card, claim) != value):
+            return False
+    return True
+
+
+def cite(names: Sequence[str]) -> str:
+    """The BibTeX entries of some methods, each once."""
+    return bibtex(key for name in names for key in lookup.card(name).citations)

@@ -1,0 +1,23 @@
+"""What a shell may complete in arguments of the posenc command, in the form that argcomplete calls (no torch)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import lookup, spec
+from .architectures import PREFIX
+
+
+def methods(prefix: str, **_: Any) -> list[str]:
+    """Names of methods."""
+    return [name for name in lookup.names() if name.startswith(prefix)]
+
+
+def specs(prefix: str, **_: Any) -> list[str]:
+    """Specs, as far as their grammar says how they go on."""
+    return spec.complete(prefix)
+
+
+def specs_and_architectures(prefix: str, **_: Any) -> list[str]:
+    """Specs, and the architectures of methods."""
+    return [*specs(prefix), *(name for name in map(PREFIX.__add__, lookup.names()) if name.startswith(prefix))]

@@ -1,0 +1,115 @@
+"""Where methods outside this package are: files of POSENC_METHODS, and entry points of installed packages (no torch)."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Optional
+
+from ..core import PositionError
+
+#: the variable of the environment that lists files and folders, separated as in PATH
+VARIABLE = "POSENC_METHODS"
+#: the group of entry points that name modules or packages
+GROUP = "fairseq_posenc.methods"
+#: files of a folder that hold no methods
+_NO_METHODS = ("_", "oracle_", "test_", "conftest", "setup")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file that may hold methods: how it is imported, and whether it was named itself and so must hold one."""
+
+    path: Path
+    module: str
+    named: bool
+    installed: bool = False  # as a package, which is imported by its name
+
+
+def sources() -> list[Source]:
+    """All files outside this package, each once; raises PositionError for what is not there."""
+    found: dict[Path, Source] = {}
+    for source in (*_of_environment(), *_of_entry_points()):
+        found.setdefault(source.path, source)
+    return list(found.values())
+
+
+def of_path(path: Path) -> list[Source]:
+    """The files that a path stands for: itself, or those of a folder."""
+    path = path.expanduser().resolve()
+    if path.is_dir():
+        return [_source(file, False) for file in sorted(path.glob("*.py")) if not file.name.startswith(_NO_METHODS)]
+    if not path.is_file():
+        raise PositionError(f"{VARIABLE}: {path} is no file and no folder")
+    if path.suffix != ".py":
+        raise PositionError(f"{VARIABLE}: {path} is no Python file")
+    return [_source(path, True)]
+
+
+def load(source: Source) -> ModuleType:
+    """The module of a file; raises PositionError where it cannot be imported."""
+    try:
+        if source.installed:
+            return importlib.import_module(source.module)
+        if source.module not in sys.modules:
+            spec = importlib.util.spec_from_file_location(source.module, source.path)
+            sys.modules[source.module] = importlib.util.module_from_spec(spec)
+            try:
+                spec.loader.exec_module(sys.modules[source.module])
+            except BaseException:
+                del sys.modules[source.module]
+                raise
+        return sys.modules[source.module]
+    except Exception as error:
+        raise PositionError(f"{source.path}: {type(error).__name__}: {' '.join(str(error).split())}") from error
+
+
+def _source(path: Path, named: bool) -> Source:
+    return Source(path, f"{path.stem}_{zlib.crc32(bytes(path)):08x}", named)
+
+
+def _of_environment() -> Iterator[Source]:
+    for entry in os.environ.get(VARIABLE, "").split(os.pathsep):
+        if entry:
+            yield from of_path(Path(entry))
+
+
+def _of_entry_points() -> Iterator[Source]:
+    for entry in _entry_points():
+        name = entry.value.partition(":")[0].strip()
+        path = _path_of(name)
+        if path is None:
+            raise PositionError(f"entry point {entry.name} = {entry.value} of {GROUP}: no module {name} is installed")
+        if path.name != "__init__.py":
+            yield Source(path, name, True, True)
+            continue
+        for file in sorted(path.parent.glob("*.py")):
+            if not file.name.startswith(_NO_METHODS):
+                yield Source(file, f"{name}.{file.stem}", False, True)
+
+
+def _entry_points() -> list[Any]:
+    if sys.version_info >= (3, 10):
+        return list(entry_points(group=GROUP))
+    return list(entry_points().get(GROUP, ()))
+
+
+def _path_of(name: str) -> Optional[Path]:
+    """The file of a module; neither it nor the packages that hold it are imported."""
+    first, *rest = name.split(".")
+    spec = importlib.util.find_spec(first)
+    if spec is None or spec.origin is None:
+        return None
+    path = Path(spec.origin)
+    for part in rest:
+        folder = path.parent / part
+        path = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
+    return path.resolve() if path.is_file() else None

@@ -1,0 +1,269 @@
+"""The grammar of specs: name:option=value,option=value+name (no torch)."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import typing
+from typing import Any
+
+from ..common.messages import join, shorten
+from ..common.option_types import read_number
+from ..core import SITES, Dims, PositionError
+from ..core.hooks import BEFORE_LAYERS
+from .lookup import declaration, names, nearest
+
+if typing.TYPE_CHECKING:
+    from ..core import PositionMethod
+
+#: more than these is a mistake
+_MOST_METHODS, _MOST_LAYERS, _MOST_PARAMETERS = 16, 1000, 2**34
+
+
+@dataclasses.dataclass(frozen=True)
+class MethodSpec:
+    """One method of a spec with all its options."""
+
+    name: str
+    options: Any
+
+    def __str__(self) -> str:
+        """The method and every option that differs from its default."""
+        changed = [field.name for field in dataclasses.fields(self.options) if getattr(self.options, field.name) != field.default]
+        return self.name + (":" + self._texts(changed) if changed else "")
+
+    @property
+    def signature(self) -> str:
+        """The method and all its options."""
+        return self.name + ":" + self._texts([field.name for field in dataclasses.fields(self.options)])
+
+    def _texts(self, names: list[str]) -> str:
+        hints = _types(type(self.options))
+        return ",".join(f"{name}={_text(getattr(self.options, name), hints[name])}" for name in names)
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """What stands at one site: methods applied in this order."""
+
+    methods: tuple[MethodSpec, ...]
+
+    def __str__(self) -> str:
+        return "+".join(map(str, self.methods))
+
+    @property
+    def signature(self) -> str:
+        return "+".join(method.signature for method in self.methods)
+
+
+def parse(text: str, site: str | None = None) -> Spec:
+    """Reads `name:option=value,option=value+name`; raises one PositionError that lists all problems."""
+    problems: list[str] = []
+    if site not in (None, *SITES):
+        problems.append(f"site {site!r} is unknown; sites are {', '.join(SITES)}")
+    pieces, methods = text.split("+"), []
+    if len(pieces) > _MOST_METHODS:
+        raise PositionError(f"spec {shorten(text)!r} has {len(pieces)} methods; at most {_MOST_METHODS} can stand at a site")
+    for piece in pieces:
+        method_spec, wrong = _parse_method(piece, site if site in SITES else None)
+        methods.append(method_spec)
+        problems += wrong
+    if problems:
+        raise PositionError(f"spec {shorten(text, 120)!r}: " + join(problems, 6, "; "))
+    return Spec(tuple(methods))
+
+
+def sites_of(row: str) -> dict[str, str]:
+    """The spec at every site of a row of a table: `SPEC` is for encoder and decoder, `encoder=SPEC;cross=SPEC` for these sites.
+
+    Raises PositionError for a site that is unknown, or given twice; the specs themselves are not read.
+    """
+    if not row.startswith(tuple(f"{site}=" for site in SITES)):
+        return {"encoder": row, "decoder": row, "cross": "none"}
+    found: dict[str, str] = {}
+    for piece in row.split(";"):
+        site, equals, spec = piece.partition("=")
+        if site not in SITES or not (equals and spec) or site in found:
+            form = f"as in encoder=SPEC;cross=SPEC, with sites from {', '.join(SITES)}, each once"
+            raise PositionError(f"row {shorten(row)!r}: {shorten(piece)!r} gives no site a spec; write it {form}")
+        found[site] = spec
+    return {site: found.get(site, "none") for site in SITES}
+
+
+def build(spec: str, dims: Dims, site: str) -> list[PositionMethod]:
+    """The methods of a spec, built for a stack; raises PositionError where one cannot serve it."""
+    built = []
+    for method_spec in parse(spec, site).methods:
+        layers = method_spec.options.layers
+        if layers is not None:
+            missing = [layer for layer in layers if layer >= dims.num_layers]
+            if missing:
+                raise PositionError(f"{method_spec}: layer {missing[0]} does not exist; layers are 0 to {dims.num_layers - 1}")
+        own = dims if layers is None else dataclasses.replace(dims, num_layers=len(layers))
+        _require_memory(method_spec, own)
+        cls = declaration(method_spec.name).load()
+        method = cls(cls.Options(**vars(method_spec.options)), own)
+        if layers is not None and method.hooks <= BEFORE_LAYERS:
+            raise PositionError(
+                f"{method_spec}: {method_spec.name} enters with the embeddings, so layers= means nothing; leave it out"
+            )
+        built.append(method)
+    return built
+
+
+def option_rows(name: str) -> list[tuple[str, str, str, str]]:
+    """(option, allowed values, default, help) of every option of a method."""
+    options = declaration(name).options
+    hints = _types(options)
+    return [
+        (field.name, _allowed(hints[field.name], field.metadata), _text(field.default, hints[field.name]), field.metadata["help"])
+        for field in dataclasses.fields(options)
+    ]
+
+
+def complete(begun: str) -> list[str]:
+    """What a spec that is being typed may go on to: methods, then their options, then the values of an option that has few."""
+    before, plus, piece = begun.rpartition("+")
+    name, colon, rest = piece.partition(":")
+    if not colon:
+        found = names()
+    elif name in names():
+        given, comma, item = rest.rpartition(",")
+        option, equals, _ = item.partition("=")
+        hints, known = _types(declaration(name).options), {other.partition("=")[0] for other in given.split(",")}
+        items = [f"{option}={value}" for value in _choices(hints.get(option))] if equals else [f"{name}=" for name in hints]
+        found = [f"{name}:{given}{comma}{item}" for item in items if item.partition("=")[0] not in known]
+    else:
+        found = []
+    return [text for text in (f"{before}{plus}{text}" for text in found) if text.startswith(begun)]
+
+
+def _choices(hint: Any) -> list[str]:
+    """The values of a type that has few."""
+    arguments = typing.get_args(hint)
+    if typing.get_origin(hint) is typing.Literal:
+        return list(map(str, arguments))
+    if hint is bool:
+        return ["true", "false"]
+    inner = [value for argument in arguments for value in _choices(argument)]
+    return [_nothing(hint), *inner] if inner and type(None) in arguments else []
+
+
+def _require_memory(method_spec: MethodSpec, dims: Dims) -> None:
+    """Raises PositionError for options whose tables no machine would hold, before torch is asked for them."""
+    count = declaration(method_spec.name).card.count(method_spec.options, dims)
+    if count > _MOST_PARAMETERS:
+        raise PositionError(
+            f"{method_spec} asks for {count:,} parameters, {4 * count / 2**30:,.0f} GiB in float32; choose smaller options, "
+            "or shorter sentences with --max-source-positions and --max-target-positions"
+        )
+
+
+@functools.cache
+def _types(options: type) -> dict[str, Any]:
+    """The type of every option."""
+    return typing.get_type_hints(options)
+
+
+def _misplaced(name: str, site: str) -> str:
+    alike = [other for other in names() if other.split("_")[0] == name.split("_")[0]]
+    serving = [other for other in alike if site in declaration(other).card.all_sites]
+    hint = f"; at {site} there is {', '.join(serving)}" if serving else ""
+    return f"{name} is not defined at {site}, only at {', '.join(declaration(name).card.all_sites)}{hint}"
+
+
+def _parse_method(text: str, site: str | None) -> tuple[MethodSpec | None, list[str]]:
+    """One method of a spec, or all that is wrong with it."""
+    name, _, rest = text.strip().partition(":")
+    try:
+        found = declaration(name)
+    except PositionError as error:
+        return None, [str(error)]
+    problems = [_misplaced(name, site)] if site is not None and site not in found.card.all_sites else []
+    hints, fields = _types(found.options), {f.name: f for f in dataclasses.fields(found.options)}
+    values: dict[str, Any] = {}
+    for item in filter(None, rest.split(",")):
+        key, equals, value = (piece.strip() for piece in item.partition("="))
+        if key not in fields:
+            listed = nearest(key, list(fields)) or f"; options are {', '.join(fields)}"
+            problems.append(f"{name} has no option {key!r}{listed} (posenc show {name})")
+        elif key in values:
+            problems.append(f"{name}: {key} is given twice")
+        else:
+            try:
+                values[key] = _value(value if equals else "", hints[key], fields[key].metadata)
+            except ValueError:
+                problems.append(f"{name}: {key}={value!r} is not allowed; {key} is {_allowed(hints[key], fields[key].metadata)}")
+    try:
+        return MethodSpec(name, found.options(**values)), problems
+    except PositionError as error:
+        return None, [*problems, f"{name}: {error}"]
+
+
+def _value(text: str, hint: Any, metadata: typing.Mapping[str, Any]) -> Any:
+    """Reads one value; raises ValueError where the type or the range does not allow it."""
+    arguments = typing.get_args(hint)
+    if type(None) in arguments:
+        return None if text == _nothing(hint) else _value(text, next(a for a in arguments if a is not type(None)), metadata)
+    if typing.get_origin(hint) is typing.Literal:
+        matches = [choice for choice in arguments if str(choice) == text]
+        if not matches:
+            raise ValueError(text)
+        return matches[0]
+    if typing.get_origin(hint) is tuple:
+        return _layers(text)
+    if hint is bool:
+        if text not in ("true", "false"):
+            raise ValueError(text)
+        return text == "true"
+    if text == "":
+        raise ValueError(text)
+    value = read_number(text, hint) if hint in (int, float) else hint(text)
+    if hint is float and not math.isfinite(value):
+        raise ValueError(text)
+    low, high = metadata.get("minimum"), metadata.get("maximum")
+    if (low is not None and not value >= low) or (high is not None and not value <= high):
+        raise ValueError(text)
+    return value
+
+
+def _nothing(hint: Any) -> str:
+    """What stands for None: no limit, or all layers."""
+    return "all" if any(typing.get_origin(a) is tuple for a in typing.get_args(hint)) else "none"
+
+
+def _layers(text: str) -> tuple[int, ...]:
+    """Reads 0, 0/2 or 0-3."""
+    found: list[int] = []
+    for piece in text.split("/"):
+        first, dash, last = piece.partition("-")
+        ends = [_value(end, int, {"minimum": 0, "maximum": _MOST_LAYERS - 1}) for end in ((first, last) if dash else (first,))]
+        found += range(ends[0], ends[-1] + 1)
+    if not found or len(set(found)) < len(found):
+        raise ValueError(text)
+    return tuple(sorted(found))
+
+
+def _allowed(hint: Any, metadata: typing.Mapping[str, Any]) -> str:
+    arguments = typing.get_args(hint)
+    if type(None) in arguments:
+        return f"{_nothing(hint)} or " + _allowed(next(a for a in arguments if a is not type(None)), metadata)
+    if typing.get_origin(hint) is typing.Literal:
+        return "one of " + ", ".join(map(str, arguments))
+    if typing.get_origin(hint) is tuple:
+        return "numbers such as 0, 0/2 or 0-3"
+    if hint is bool:
+        return "true or false"
+    low, high = metadata.get("minimum"), metadata.get("maximum")
+    bounds = {(True, True): f" from {low} to {high}", (True, False): f" of at least {low}", (False, True): f" of at most {high}"}
+    kind = {int: "an integer", float: "a number"}.get(hint, "text")
+    return kind + bounds.get((low is not None, high is not None), "")
+
+
+def _text(value: Any, hint: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return "/".join(map(str, value))
+    return _nothing(hint) if value is None else str(value).replace("e+", "e")  # a plus would separate methods
