@@ -52,12 +52,11 @@ def run(args: argparse.Namespace) -> None:
 
     figures.require_writable(args.output)
     if args.atlas:
-        figure = figures.draw_atlas(panels.atlas(args.length))
+        figures.write_atlas(panels.atlas(args.length), args.output)
     else:
         found = panels.of_sources(
             args.sources, args.length, site=args.site, layer=args.layer, head=args.head,
             every_head=args.heads, seed=args.seed, data=args.data,
         )  # fmt: skip
-        figure = figures.draw(found, args.curves, args.query)
-    figures.save(figure, args.output)
+        figures.save(figures.draw(found, args.curves, args.query), args.output)
     print(f"wrote {args.output}")

@@ -31,7 +31,7 @@ _STYLE = {
     "svg.fonttype": "none",
 }
 _DRAWN = " *"
-_READING = "Queries down, keys across; every position has the same content. Grey: a query may not look there."
+_READING = "Rows are queries, columns are keys. All positions have the same content. Grey: the query cannot attend to the key."
 
 #: width and height of a panel in inches, and how many rows a picture may have
 _PANEL, _MOST_ROWS = (3.1, 3.0), 100
@@ -52,11 +52,21 @@ def require_writable(path: Path) -> None:
         raise PositionError(f"--output {path}: {path.parent} cannot be written to; choose another folder")
 
 
-def save(figure: Figure, path: Path) -> None:
-    """Writes the figure in the format of its name; raises PositionError where that fails."""
+def save(figure: Figure, path: Path, description: str | None = None) -> None:
+    """Write the figure in the format that the file name ends with.
+
+    Args:
+        description: text for the metadata of a PNG file.
+
+    Raises:
+        PositionError: The file cannot be written.
+    """
     import matplotlib
 
-    metadata: dict[str, Any] = {".png": {"Software": None}, ".pdf": {"CreationDate": None}}.get(path.suffix, {"Date": None})
+    formats: dict[str, dict[str, Any]] = {
+        ".png": {"Software": None, "Description": description}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None},
+    }  # fmt: skip
+    metadata = formats[path.suffix]
     data = io.BytesIO()
     with matplotlib.rc_context(_STYLE):
         figure.savefig(data, format=path.suffix[1:], metadata=metadata)
@@ -72,8 +82,21 @@ def draw(panels: Sequence[Panel], curves: bool = False, query: int | None = None
 
 
 def draw_atlas(panels: Sequence[Panel]) -> Figure:
-    """All panels side by side in the order of their families, each with its own scale of colours."""
+    """Draw all panels in the order of their families. Each panel has its own colour scale."""
     return _styled(_atlas, panels)
+
+
+def write_atlas(panels: Sequence[Panel], path: Path) -> None:
+    """Write the atlas. The metadata of a PNG file lists the methods, so that an incomplete picture can be found."""
+    save(draw_atlas(panels), path, " ".join(panel.title for panel in panels))
+
+
+def methods_of_atlas(path: Path) -> list[str]:
+    """Return the methods that an atlas in PNG format lists in its metadata."""
+    from PIL import Image
+
+    with Image.open(path) as picture:
+        return picture.info.get("Description", "").split()
 
 
 def _styled(plot: Any, panels: Sequence[Panel]) -> Figure:
@@ -175,7 +198,7 @@ def _atlas(panels: Sequence[Panel]) -> Figure:
     def at(column: float, row: float, down: float) -> tuple[float, float]:
         return (_MARGIN + column * _PITCH_X) / width, 1 - (_TOP + row * _PITCH_Y + down) / height
 
-    figure.text(*at(0, 0, -30), f"What {len(panels)} position methods do to attention", fontsize=13, weight="bold")
+    figure.text(*at(0, 0, -30), f"Attention scores of {len(panels)} position encodings", fontsize=13, weight="bold")
     for number, panel in enumerate(panels):
         row, column = divmod(number, _COLUMNS)
         x, y = at(column, row, 54 + _SIDE)
@@ -210,10 +233,11 @@ def _legend(figure: Figure, panels: Sequence[Panel], at: Any) -> None:
     last, column = divmod(len(panels) - 1, _COLUMNS)
     text = [
         _READING,
-        f"{len(panels[0].values)} positions, first head of the first site of the authors.",
-        "Each panel has a scale of its own: from blue by white at 0 to red, or where all numbers have one sign, from white.",
-        "Learned parameters have their initial values; those of methods with * would change nothing yet and are drawn at random.",
-        "Of methods that draw noise, the mean of many draws.",
+        f"{len(panels[0].values)} positions, first head, first site (encoder, decoder or cross-attention) of the authors.",
+        "Each panel has its own colour scale. Blue is negative, white is 0, red is positive.",
+        "If all values of a panel have one sign, white is the value closest to 0.",
+        "Learned parameters have their initial values. *: the initial values have no effect, so random values are drawn.",
+        "Methods with random positions or noise: mean over many draws.",
         *map(_sentence, meanings(panels)),
     ]
     room = (_COLUMNS - 1 - column) * _PITCH_X

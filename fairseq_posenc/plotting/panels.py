@@ -20,10 +20,10 @@ from .sources import first_site, fresh, is_run, load, of_model
 _ATLAS_SEED = 1
 
 _MEANING = {
-    COSINE: "cosine: how alike the vectors of two positions are",
-    SCORE: "score: of query and key, 1 where positions change nothing",
-    CHANGE: "change of score: what positions add to the score of query and key",
-    WEIGHT: "weight: of the value at the key in the output at the query, for methods without softmax attention of scores",
+    COSINE: "cosine: cosine similarity of the vectors of two positions",
+    SCORE: "score: attention score of query and key, 1 where the positions have no effect",
+    CHANGE: "change of score: term that the positions add to the attention score of query and key",
+    WEIGHT: "weight: attention weight of the key, for methods without softmax over scores",
 }
 
 

@@ -1,10 +1,14 @@
 """posenc plot: its pictures, and what it says to wrong input."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from fairseq_posenc import registry
 from fairseq_posenc.plotting import figures, panels
+
+ROOT = Path(__file__).parents[2]
 
 
 def images(figure):
@@ -59,6 +63,21 @@ def test_the_atlas_has_every_method_by_family(tmp_path):
     assert {f"{panel.title} *" if panel.origin.startswith("drawn") else panel.title for panel in found} <= set(texts)
     assert min(text.get_fontsize() for text in figure.texts) >= 7
     assert figure.get_figwidth() * figure.dpi <= 1600
+
+
+def test_the_atlas_of_the_documentation_has_every_method():
+    """Renew with: posenc docs ."""
+    assert sorted(figures.methods_of_atlas(ROOT / "docs" / "atlas.png")) == registry.names()
+
+
+def test_the_atlas_of_the_documentation_is_renewed_when_a_method_is_missing(tmp_path, monkeypatch):
+    from fairseq_posenc.cli import docs
+
+    old, found = tmp_path / "atlas.png", panels.atlas(4)
+    monkeypatch.setattr(panels, "atlas", lambda length: found)
+    figures.write_atlas(found[1:], old)
+    docs._renew_atlas(old)
+    assert sorted(figures.methods_of_atlas(old)) == registry.names()
 
 
 def test_a_run_shows_its_learned_parameters(posenc, run_folder, tmp_path):
