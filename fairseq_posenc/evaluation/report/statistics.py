@@ -1,0 +1,232 @@
+"""Statistics of a comparison over training seeds and over test sentences: functions of numpy arrays.
+
+Scores have the shape [..., M, S]: M rows of a table and S seeds, with NaN where a row has no training run of that seed. The
+leading axes are tables, so that a simulation of many tables calls the function that a report calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+ALPHA = 0.05  # level of every test after Holm's correction; intervals have the level 1 - ALPHA
+WELCH_SEEDS = 3  # fewest seeds with which a row is compared by its own variance
+FEWEST_DEGREES = 2  # of freedom of a pooled variance
+FLOOR, CEILING = 5.0, 95.0  # a row with a mean outside has little variance and is not pooled
+WIDE = 20.0  # points between the means of a table above which the logit scale is used
+
+POINTS, LOGIT = "points", "logit"  # scales on which a variance is pooled
+WELCH, POOLED, PAIRED = "Welch", "pooled", "paired"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Every row of a table and its difference to one of them. All arrays have the shape [..., M]; NaN means not known."""
+
+    n: Array  # seeds
+    mean: Array
+    low: Array  # interval of the mean
+    high: Array
+    difference: Array  # mean of the row minus mean of the baseline
+    difference_low: Array  # interval of the difference
+    difference_high: Array
+    p: Array  # two-sided, of one row
+    holm: Array  # p after Holm's correction for all rows
+    test: Array  # WELCH, POOLED or PAIRED; "" where p is not known
+
+
+@dataclass(frozen=True)
+class Pool:
+    """A variance over seeds that all rows are assumed to have, on one scale; arrays of shape [...]."""
+
+    variance: Array
+    degrees: Array  # of freedom
+
+
+def logit(scores: Array) -> Array:
+    """log(x / (1 - x)) of scores between 0 and 100, cut to 0.01 and 99.99."""
+    from scipy import special
+
+    return special.logit(np.clip(scores, 0.01, 99.99) / 100)
+
+
+def choose_scale(means: Array) -> str:
+    """Return LOGIT where the means of a table differ by more than WIDE points and lie between 0 and 100, else POINTS."""
+    known = means[np.isfinite(means)]
+    return LOGIT if len(known) and known.min() >= 0 and known.max() <= 100 and np.ptp(known) > WIDE else POINTS
+
+
+def pool(scores: Array, scale: str = POINTS, outside: Sequence[Array] = ()) -> Pool:
+    """Pool the variance over seeds of all rows that are neither at the floor nor at the ceiling.
+
+    Equation: s_p^2 = sum_i (n_i - 1) s_i^2 / nu, nu = sum_i (n_i - 1)
+
+    Args:
+        scores: [..., M, S], in points.
+        scale: POINTS, or LOGIT for the variance of logit(score / 100).
+        outside: scores [s] of rows that are not in the table.
+    """
+    n, mean, _ = _moments(scores)
+    _, _, variance = _moments(_on(scale, scores))
+    used = (n > 1) & (mean > FLOOR) & (mean < CEILING)
+    degrees = np.where(used, n - 1, 0).sum(-1)
+    squares = np.where(used, (n - 1) * variance, 0.0).sum(-1)
+    for row in outside:
+        own, middle, _ = _moments(row)
+        if own > 1 and FLOOR < middle < CEILING:
+            degrees = degrees + own - 1
+            squares = squares + (own - 1) * _moments(_on(scale, row))[2]
+    with np.errstate(invalid="ignore"):
+        return Pool(np.where(degrees >= FEWEST_DEGREES, squares / np.maximum(degrees, 1), np.nan), degrees)
+
+
+def compare(scores: Array, baseline: int, known: Pool | None = None, scale: str = POINTS, paired: bool = False) -> Comparison:
+    """Compute the interval of every mean, and the difference of every row to the baseline with interval and p-value.
+
+    Equation: D = mean_a - mean_b, p = 2 T_nu(-|D| / SE), interval D +- t_nu SE.
+        Welch, n_a and n_b at least three: SE^2 = s_a^2 / n_a + s_b^2 / n_b, nu = SE^4 / sum_i (s_i^2 / n_i)^2 / (n_i - 1).
+        Pooled, fewer seeds on a side: SE = s_p sqrt(1 / n_a + 1 / n_b). All rows are assumed to have the same variance.
+        Paired, M rows with the same S seeds: s_e^2 = sum (y - mean_m - mean_s + mean)^2 / ((M - 1)(S - 1)), SE = s_e sqrt(2 / S).
+        Interval of a mean: mean +- t_nu s / sqrt(n), with the pooled s where n < 3.
+
+    Args:
+        scores: [..., M, S], in points.
+        baseline: index of the row that others are compared with.
+        known: the pooled variance, on `scale`; intervals on the logit scale are transformed back to points.
+        paired: compare by the paired form; rows need all S seeds.
+
+    Source: Welch (1947); Holm (1979).
+    """
+    from scipy.special import expit, stdtr, stdtrit
+
+    at = np.s_[..., baseline, None]
+    n, mean, variance = _moments(scores)
+    _, z, _ = _moments(_on(scale, scores))
+    unknown = np.full(n.shape[:-1], np.nan)
+    s2, nu = (unknown, unknown) if known is None else (known.variance, known.degrees)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        own, sides = n >= WELCH_SEEDS, variance / n
+        welch = own & own[at] & ~np.bool_(paired)
+        by_welch = sides + sides[at]
+        welch_degrees = by_welch**2 / (sides**2 / (n - 1) + sides[at] ** 2 / (n[at] - 1))
+        if paired:
+            s2, nu, z, scale = *_residuals(scores), mean, POINTS
+        error = np.sqrt(np.where(welch, by_welch, s2[..., None] * (1 / n + 1 / n[at])))
+        degrees = np.where(welch, welch_degrees, nu[..., None])
+        distance = np.where(welch, mean - mean[at], z - z[at])
+        p = np.where(error > 0, 2 * stdtr(degrees, -np.abs(distance) / error), np.nan)
+        p[..., baseline] = np.nan
+        margin = np.where(np.isnan(p), np.nan, stdtrit(degrees, 1 - ALPHA / 2) * error)
+        pooled_margin = stdtrit(nu, 1 - ALPHA / 2)[..., None] * np.sqrt(s2[..., None] / n)
+        of_mean = np.where(own, stdtrit(n - 1, 1 - ALPHA / 2) * np.sqrt(sides), pooled_margin)
+
+    def back(values: Array) -> Array:
+        return 100 * expit(values) if scale == LOGIT else values
+
+    low, high = (np.where(own, mean + sign * of_mean, back(z + sign * of_mean)) for sign in (-1, 1))
+    d_low, d_high = (
+        np.where(welch, distance + sign * margin, back(z[at] + distance + sign * margin) - back(z[at])) for sign in (-1, 1)
+    )
+    test = np.where(np.isnan(p), "", np.where(welch, WELCH, PAIRED if paired else POOLED))
+    return Comparison(n, mean, low, high, mean - mean[at], d_low, d_high, p, holm(p), test)
+
+
+def holm(p: Array) -> Array:
+    """Holm's (1979) step-down correction over the last axis: p_(i) (M - i + 1), running maximum; NaN stays and does not count."""
+    order = np.argsort(p, -1)  # NaN last
+    sorted_p = np.take_along_axis(p, order, -1)
+    left = np.isfinite(p).sum(-1, keepdims=True) - np.arange(p.shape[-1])
+    corrected = np.minimum(np.maximum.accumulate(sorted_p * left, -1), 1.0)
+    found = np.empty_like(p)
+    np.put_along_axis(found, order, corrected, -1)
+    return found
+
+
+def equal_variance(rows: Sequence[Array]) -> float | None:
+    """Return the p-value of Bartlett's test that rows of scores have the same variance; None for fewer than two such rows."""
+    from scipy import stats
+
+    several = [row for row in rows if len(row) >= WELCH_SEEDS and np.ptp(row) > 0]
+    return float(stats.bartlett(*several).pvalue) if len(several) > 1 else None
+
+
+BOOTSTRAP, RANDOMIZATION = "bs", "ar"  # tests over sentences, by sacreBLEU's names
+_BLOCK = 1024  # samples at once; a multiple of 32, so that blocks draw the same bits as one call
+
+
+def sentence_test(
+    baseline: Array, other: Array, score: Callable[[list[float]], float], test: str, samples: int, seed: int | None
+) -> float:
+    """Return the two-sided p-value of the difference between two systems, over the choice of the test sentences.
+
+    Equation: p = (1 + #{extreme}) / (samples + 1), with D the absolute difference of the scores of the two systems.
+        RANDOMIZATION: the systems exchange each sentence with probability 1/2; extreme: |d*| >= D.
+        BOOTSTRAP: sentences are drawn with replacement; extreme: |d* - mean d*| >= D.
+
+    Args:
+        baseline, other: [N, K], K counts of each sentence.
+        score: the score of summed counts [K].
+        seed: of the random numbers; None for a different seed in every call.
+
+    Source: Riezler and Maxwell (2005); Koehn (2004). RANDOMIZATION draws what sacreBLEU draws. sacreBLEU's bootstrap is not
+    two-sided: it takes absolute differences before it subtracts their mean.
+    """
+    rng = np.random.default_rng(seed)
+    sums = baseline.sum(0), other.sum(0)
+    observed = abs(score(sums[1].tolist()) - score(sums[0].tolist()))
+    blocks = _exchanged if test == RANDOMIZATION else _resampled
+    pairs = [pair for block in blocks(rng, baseline.astype(float), other.astype(float), samples) for pair in zip(*block)]
+    found = np.array([score(b.tolist()) - score(a.tolist()) for a, b in pairs])
+    if test == BOOTSTRAP:
+        found = found - found.mean()
+    return float((1 + (np.abs(found) >= observed - 1e-9).sum()) / (samples + 1))
+
+
+def _exchanged(rng: np.random.Generator, baseline: Array, other: Array, samples: int) -> Iterator[tuple[Array, Array]]:
+    total = baseline.sum(0) + other.sum(0)
+    for size in _sizes(samples):
+        first = rng.integers(2, size=(size, len(baseline)), dtype=bool) @ (baseline - other) + other.sum(0)
+        yield first, total - first
+
+
+def _resampled(rng: np.random.Generator, baseline: Array, other: Array, samples: int) -> Iterator[tuple[Array, Array]]:
+    n = len(baseline)
+    for size in _sizes(samples):
+        drawn = rng.integers(n, size=(size, n)) + n * np.arange(size)[:, None]
+        times = np.bincount(drawn.ravel(), minlength=size * n).reshape(size, n).astype(float)
+        yield times @ baseline, times @ other
+
+
+def _sizes(samples: int) -> list[int]:
+    return [min(_BLOCK, samples - first) for first in range(0, samples, _BLOCK)]
+
+
+def _on(scale: str, scores: Array) -> Array:
+    return logit(scores) if scale == LOGIT else scores
+
+
+def _moments(scores: Array) -> tuple[Array, Array, Array]:
+    """Number, mean and sample variance over the last axis, without NaN."""
+    there = np.isfinite(scores)
+    n = there.sum(-1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = np.where(there, scores, 0.0).sum(-1) / n
+        squares = np.where(there, scores - mean[..., None], 0.0) ** 2
+        return n, mean, np.where(n > 1, squares.sum(-1) / (n - 1), np.nan)
+
+
+def _residuals(scores: Array) -> tuple[Array, Array]:
+    """Variance and degrees of freedom of what is left of scores [..., M, S] after the means of rows and of seeds."""
+    complete = np.isfinite(scores).all(-1)
+    rows, seeds = complete.sum(-1), scores.shape[-1]
+    kept = np.where(complete[..., None], scores, np.nan)
+    mean = np.nanmean(kept, (-2, -1), keepdims=True)
+    left = kept - np.nanmean(kept, -1, keepdims=True) - np.nanmean(kept, -2, keepdims=True) + mean
+    degrees = (rows - 1) * (seeds - 1)
+    return np.where(degrees >= FEWEST_DEGREES, np.nansum(left**2, (-2, -1)) / np.maximum(degrees, 1), np.nan), degrees
