@@ -8,12 +8,34 @@ import functools
 from . import environment  # says in one line what is wrong with fairseq, so it comes first
 
 # isort: split
-from . import batches, checkpoints, distributed, evaluation, generation, optimizer_state, patience, precision, saving, warnings
+from . import (
+    archives,
+    batches,
+    checkpoints,
+    distributed,
+    evaluation,
+    generation,
+    optimizer_state,
+    patience,
+    precision,
+    saving,
+    warnings,
+)
 
 _CONCERNS = (
-    environment, checkpoints, evaluation, optimizer_state, saving, patience, batches, generation, distributed, precision,
+    environment,
+    checkpoints,
+    archives,
+    evaluation,
+    optimizer_state,
+    saving,
+    patience,
+    batches,
+    generation,
+    distributed,
+    precision,
     warnings,
-)  # fmt: skip
+)
 
 
 @functools.cache

@@ -1,0 +1,158 @@
+"""Model archives of `from_pretrained`: fairseq 0.12 extracts them without a filter, so that a member may be written anywhere."""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import gzip
+import logging
+import lzma
+import os
+import shutil
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from fairseq import file_utils
+
+from ...core import Refusal
+from .errors import first_line
+
+logger = logging.getLogger(__name__)
+
+_MOST_MEMBERS = 10_000
+_MOST_BYTES = 2**36  # 64 GiB, unpacked
+_LARGEST_READ = 2**20  # of a long name; tarfile reads a header into memory
+_HEADER_BYTES = 2**25  # of all members
+
+_COMPRESSIONS = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\0", lzma.open))
+_DAMAGED = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, OSError, ValueError, ArithmeticError, RecursionError)
+
+
+def load_archive_file(archive_file: Any) -> str | None:
+    """Return the folder of a model: a folder as it is, or the folder that replaces a tar archive, as in fairseq.
+
+    All members are checked before the first one is written.
+
+    Raises:
+        Refusal: if the archive is damaged, exceeds `_MOST_MEMBERS`, `_MOST_BYTES` or the free space, or contains a member that
+            is not a file or folder, or whose path is absolute or contains `..`.
+    """
+    try:
+        resolved = file_utils.cached_path(archive_file, cache_dir=None)
+    except (OSError, ValueError) as error:
+        raise Refusal(
+            f"{archive_file}: the model was not found ({first_line(error)}). Expected a folder, a tar archive or its address. "
+            "Check the name."
+        ) from None
+    if os.path.isdir(resolved):
+        return resolved
+    logger.info(f"extracting archive file {archive_file}")
+    path = Path(resolved)
+    try:
+        _replace_by_folder(path)
+    except _Unsafe as error:
+        raise Refusal(f"{path}: the archive {error}. Nothing was extracted.") from None
+    except _DAMAGED as error:
+        raise Refusal(
+            f"{path}: the archive cannot be extracted ({first_line(error)}). Expected a complete tar archive, which may be "
+            "compressed with gzip, bzip2 or xz. Download it again."
+        ) from None
+    return resolved
+
+
+class _Unsafe(Exception):
+    """What an archive contains; the message follows "the archive"."""
+
+
+def _replace_by_folder(path: Path) -> None:
+    """Extract the archive next to itself, then move the folder to its place."""
+    with _opened(path, _HEADER_BYTES) as archive:
+        members = _checked(archive)
+    room = shutil.disk_usage(path.parent).free
+    need = sum(member.size for member in members)
+    if need > room:
+        raise _Unsafe(f"needs {need / 1e9:.1f} GB, and {path.parent} has {room / 1e9:.1f} GB. Expected enough free space")
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name[:100]}.") as folder:
+        safely = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # older patch releases of Python lack filters
+        with _opened(path, _MOST_BYTES + _HEADER_BYTES) as archive:
+            for member in members:
+                archive.extract(member, folder, **safely)
+        source = Path(folder, _root(members))
+        path.unlink()
+        source.rename(path)
+    path.chmod(0o755)  # a temporary folder is private
+
+
+def _checked(archive: tarfile.TarFile) -> list[tarfile.TarInfo]:
+    """Return all members; raise _Unsafe at the first one that must not be extracted."""
+    members, total = [], 0
+    for member in archive:
+        name = repr(member.name[:80])
+        parts = PurePosixPath(member.name).parts
+        if os.path.isabs(member.name):
+            raise _Unsafe(f"contains the absolute path {name}. Expected relative paths inside the archive")
+        if ".." in parts:
+            raise _Unsafe(f"contains the path {name} outside its folder. Expected relative paths inside the archive")
+        if not (member.isdir() or member.type in (tarfile.REGTYPE, tarfile.AREGTYPE)):
+            kind = "link" if member.issym() or member.islnk() else "device or special file"
+            raise _Unsafe(f"contains the {kind} {name}. Expected only files and folders")
+        if member.size < 0:
+            raise _Unsafe(f"contains {name} with a negative size. Expected a complete tar archive")
+        members.append(member)
+        total += member.size
+        if len(members) > _MOST_MEMBERS:
+            raise _Unsafe(f"contains more than {_MOST_MEMBERS:,} files. Expected at most {_MOST_MEMBERS:,}")
+        if total > _MOST_BYTES:
+            raise _Unsafe(f"contains more than {_MOST_BYTES >> 30} GiB. Expected at most {_MOST_BYTES >> 30} GiB")
+    if not any(member.isreg() for member in members):
+        raise _Unsafe("contains no file. Expected checkpoints and dictionaries")
+    return members
+
+
+def _root(members: list[tarfile.TarInfo]) -> str:
+    """Return the folder that contains all members, or "" for the root of the archive."""
+    paths = [PurePosixPath(member.name) for member in members]
+    first = {path.parts[0] for path in paths if path.parts}
+    inside = all(len(path.parts) > 1 or member.isdir() for path, member in zip(paths, members))
+    return first.pop() if len(first) == 1 and inside else ""
+
+
+@contextlib.contextmanager
+def _opened(path: Path, limit: int) -> Iterator[tarfile.TarFile]:
+    """Open a tar archive of which at most `limit` bytes are read after decompression; bytes that are skipped do not count."""
+    with path.open("rb") as raw:
+        start = raw.read(6)
+        raw.seek(0)
+        opened = next((reader for magic, reader in _COMPRESSIONS if start.startswith(magic)), None)
+        with contextlib.ExitStack() as stack:
+            file = stack.enter_context(opened(raw)) if opened else raw
+            yield stack.enter_context(tarfile.open(fileobj=_Bounded(file, limit), mode="r:"))
+
+
+class _Bounded:
+    """A file for tarfile, which otherwise reads a header of any size into memory."""
+
+    def __init__(self, file: Any, limit: int):
+        self.file, self.left = file, limit
+
+    def read(self, size: int = -1) -> bytes:
+        self.left -= size
+        if not 0 <= size <= _LARGEST_READ or self.left < 0:
+            raise _Unsafe("contains headers that are too large. Expected a complete tar archive of files and folders")
+        return self.file.read(size)
+
+    def seek(self, position: int, whence: int = 0) -> int:
+        if position > 2 * _MOST_BYTES:
+            raise _Unsafe(f"contains more than {_MOST_BYTES >> 30} GiB. Expected at most {_MOST_BYTES >> 30} GiB")
+        return self.file.seek(position, whence)
+
+    def tell(self) -> int:
+        return self.file.tell()
+
+
+def apply() -> None:
+    file_utils.load_archive_file = load_archive_file
