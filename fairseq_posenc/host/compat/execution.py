@@ -1,0 +1,81 @@
+"""The places in fairseq that run what a checkpoint or the files next to it name: each of them is refused or made safe.
+
+tests/fairseq/test_execution.py lists all such places of the installed fairseq.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq.data import fasta_dataset
+from fairseq.data.audio import data_cfg
+from fairseq.models.speech_to_text import hub_interface
+
+from ...core import Refusal
+from .errors import first_line
+
+
+def refuse_fasta(self: Any, path: str, *args: Any, **kwargs: Any) -> None:
+    """Replace the constructor of fairseq's FASTA data set, which runs a shell command that contains `path`."""
+    self.threadlocal = None  # for fairseq's __del__
+    raise Refusal(
+        f"{path}: the data set format fasta is not supported, because fairseq reads it with a shell command. "
+        "Expected --dataset-impl mmap, cached, lazy or raw. Convert the text with fairseq-preprocess."
+    )
+
+
+def refuse_speech_synthesis(get_prediction: Any) -> Any:
+    """Wrap `S2THubInterface.get_prediction`, which runs code of a repository that the configuration of the data names."""
+
+    @functools.wraps(get_prediction)
+    def without_synthesis(cls: type, *args: Any, synthesize_speech: bool = False, **kwargs: Any) -> Any:
+        if synthesize_speech:
+            raise Refusal(
+                "synthesize_speech: not supported, because it runs the code of a repository that the model names. "
+                "Expected False. Load the text-to-speech model yourself."
+            )
+        return get_prediction.__func__(cls, *args, **kwargs)
+
+    return classmethod(without_synthesis)
+
+
+def read_yaml(path: Path) -> Any:
+    """Read a speech configuration with PyYAML's safe loader; fairseq uses a loader that older PyYAML lets run code."""
+    import yaml
+
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise Refusal(f"{path}: cannot be read ({first_line(error)}). Expected plain YAML. Check the file.") from None
+
+
+def with_safe_unpickling(load: Any) -> Any:
+    """Wrap `torch.load`: called from a module of fairseq, it uses the safe loader. Other callers get what they ask for."""
+
+    @functools.wraps(load)
+    def load_safely(*args: Any, **kwargs: Any) -> Any:
+        if sys._getframe(1).f_globals.get("__name__", "").partition(".")[0] not in ("fairseq", "examples"):
+            return load(*args, **kwargs)
+        try:
+            return load(*args, **{**kwargs, "weights_only": True})
+        except OSError:
+            raise
+        except Exception as error:
+            file = args[0] if args and isinstance(args[0], (str, Path)) else "a file of the model"
+            raise Refusal(
+                f"{file}: torch's safe loader cannot read it ({first_line(error)[:120]}). Expected a file of tensors that "
+                "torch.save wrote. Nothing of it ran."
+            ) from None
+
+    return load_safely
+
+
+def apply() -> None:
+    fasta_dataset.FastaDataset.__init__ = refuse_fasta
+    hub_interface.S2THubInterface.get_prediction = refuse_speech_synthesis(vars(hub_interface.S2THubInterface)["get_prediction"])
+    data_cfg.get_config_from_yaml = read_yaml
+    torch.load = with_safe_unpickling(torch.load)
