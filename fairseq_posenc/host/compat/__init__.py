@@ -17,6 +17,7 @@ from . import (
     execution,
     generation,
     optimizer_state,
+    option_types,
     patience,
     precision,
     saving,
@@ -25,6 +26,7 @@ from . import (
 
 _CONCERNS = (
     environment,
+    option_types,
     checkpoints,
     archives,
     evaluation,
