@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Callable
 
 import torch
 from torch import Tensor, nn
@@ -95,7 +95,7 @@ def _t5(sizes: Sizes) -> PeerAttention:
 
 def _deberta(sizes: Sizes) -> PeerAttention:
     from transformers import DebertaConfig
-    from transformers.models.deberta.modeling_deberta import DisentangledSelfAttention
+    from transformers.models.deberta.modeling_deberta import DisentangledSelfAttention, build_relative_position
 
     config = DebertaConfig(
         hidden_size=sizes.width, num_attention_heads=sizes.heads, attention_probs_dropout_prob=0.0, relative_attention=True,
@@ -106,7 +106,8 @@ def _deberta(sizes: Sizes) -> PeerAttention:
     mask = torch.ones(1, 1, sizes.length, sizes.length, dtype=torch.bool)
 
     def attend(x: Tensor) -> Tensor:
-        return module(x, mask.to(x.device).expand(len(x), -1, -1, -1), rel_embeddings=module.table)
+        positions = {"relative_pos": build_relative_position(x, x), "rel_embeddings": module.table}
+        return module(x, mask.to(x.device).expand(len(x), -1, -1, -1), output_attentions=True, **positions)[0]
 
     return PeerAttention(module, attend, nn.Linear(sizes.width, sizes.width))
 

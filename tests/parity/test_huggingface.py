@@ -22,7 +22,7 @@ from transformers import (
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.bert.modeling_bert import BertSelfAttention
 from transformers.models.bloom.modeling_bloom import BloomAttention, build_alibi_tensor
-from transformers.models.deberta.modeling_deberta import DisentangledSelfAttention
+from transformers.models.deberta.modeling_deberta import DisentangledSelfAttention, build_relative_position
 from transformers.models.deberta_v2.modeling_deberta_v2 import DebertaV2Encoder, make_log_bucket_position
 from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXAttention
 from transformers.models.gptj.modeling_gptj import GPTJAttention
@@ -181,7 +181,8 @@ def test_deberta_attention(reach, terms, site, x, padding):
         theirs.pos_q_proj.weight.data, theirs.pos_q_proj.bias.data = method.query_weight[0].data, method.query_bias[0].data
     directed(ours, x)
 
-    out, weights = theirs(x, ~hidden(site, padding), output_attentions=True, rel_embeddings=method.table)
+    positions = {"relative_pos": build_relative_position(x, x), "rel_embeddings": method.table}
+    out, weights = theirs(x, ~hidden(site, padding), output_attentions=True, **positions)
     found, mean = attend(ours, x, padding)
     same(found, ours.out_proj(out))
     same(mean, weights.mean(1))
@@ -267,7 +268,8 @@ def test_rope_halves_of_gpt_neox(fraction, base, x, padding):
     theirs.query_key_value = fuse(ours)
     copy(theirs.dense, ours.out_proj)
 
-    out, _, weights = theirs(x, forbid(padding[:, None, None]), torch.arange(LENGTH).unsqueeze(0), output_attentions=True)
+    mask = forbid(hidden("decoder", padding))
+    out, _, weights = theirs(x, mask, torch.arange(LENGTH).unsqueeze(0), output_attentions=True)
     found, mean = attend(ours, x, padding)
     same(found, out)
     same(mean, weights.mean(1))
