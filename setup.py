@@ -11,7 +11,7 @@ setup(
     license="MIT",
     packages=find_packages(include=["fairseq_posenc", "fairseq_posenc.*"]),
     package_data={"fairseq_posenc": ["registry/references.bib", "cli/templates/*.txt", "site/static/*"]},
-    python_requires=">=3.9",
+    python_requires=">=3.10",
     # Lower bounds only; the versions that were tested together are in constraints.txt.
     install_requires=[
         "fairseq-fixed>=0.12.3",  # fairseq 0.12 that imports on Python 3.11 and later
@@ -43,8 +43,8 @@ setup(
             "vermin",
             "torchdiffeq>=0.2.3",
             "argcomplete>=3.1",
-            "transformers==4.46.3",
-            "x-transformers==2.31.10; python_version >= '3.10'",  # which is the oldest that it runs on
+            "transformers==4.47.1",
+            "x-transformers==2.31.10",
             *SITE,
         ],
     },

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Optional
+from typing import Any, Literal
 
 from .dims import Dims
 from .formula import evaluate
@@ -24,7 +24,7 @@ def option(default: Any, help: str, *, minimum: float | None = None, maximum: fl
 class Options:
     """The options that every method takes."""
 
-    layers: Optional[tuple[int, ...]] = option(  # Optional: read at run time, also by Python 3.9
+    layers: tuple[int, ...] | None = option(
         None, "layers that use the method, from 0, as in layers=0 or layers=0/2 or layers=0-3"
     )
 

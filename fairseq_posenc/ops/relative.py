@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Callable, Literal, Optional
+from collections.abc import Callable
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +16,7 @@ from .kernels.distance_products import DistanceScores, DistanceSums, Layout, row
 
 Vectors = Callable[[Tensor], Tensor]
 #: the columns that a causal context needs of each row
-Needed = Optional[Literal["before", "after"]]
+Needed = Literal["before", "after"] | None
 #: columns up to which all distances are computed, also in a causal context
 _SHORT = 64
 

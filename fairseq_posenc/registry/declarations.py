@@ -38,7 +38,7 @@ class Declaration:
     family: str
     module: str
     class_name: str
-    source: Optional[external.Source] = None  # of a method outside this package
+    source: external.Source | None = None  # of a method outside this package
 
     def load(self) -> type:
         """The class itself."""

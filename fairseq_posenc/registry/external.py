@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Optional
 
 from ..core import PositionError
 
@@ -83,7 +82,7 @@ def _of_environment() -> Iterator[Source]:
 
 
 def _of_entry_points() -> Iterator[Source]:
-    for entry in _entry_points():
+    for entry in entry_points(group=GROUP):
         name = entry.value.partition(":")[0].strip()
         path = _path_of(name)
         if path is None:
@@ -96,13 +95,7 @@ def _of_entry_points() -> Iterator[Source]:
                 yield Source(file, f"{name}.{file.stem}", False, True)
 
 
-def _entry_points() -> list[Any]:
-    if sys.version_info >= (3, 10):
-        return list(entry_points(group=GROUP))
-    return list(entry_points().get(GROUP, ()))
-
-
-def _path_of(name: str) -> Optional[Path]:
+def _path_of(name: str) -> Path | None:
     """The file of a module; neither it nor the packages that hold it are imported."""
     first, *rest = name.split(".")
     spec = importlib.util.find_spec(first)

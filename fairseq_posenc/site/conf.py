@@ -38,7 +38,7 @@ def as_plain_text(app: Any, what: str, name: str, item: Any, options: Any, lines
 
 
 def in_no_contents(app: Any, doctree: Any) -> None:
-    """A page may be reached by a link alone; the warning about it cannot be suppressed in the Sphinx of Python 3.9."""
+    """A page may be reached by a link alone; the warning about it cannot be suppressed in Sphinx 7."""
     app.env.metadata[app.env.docname]["orphan"] = True
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import typing
-from typing import Callable, Optional
+from collections.abc import Callable
 
 from .. import registry
 from ..core import Dims, PositionError, PositionMethod
@@ -29,7 +29,7 @@ class Case:
 
     spec: str
     site: str
-    side: Optional[Callable] = None
+    side: Callable | None = None
 
     def __str__(self) -> str:
         return f"{self.spec}@{self.site}"

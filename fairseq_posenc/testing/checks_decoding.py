@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from .cases import Case
 from .models import FIRST, LAST, batch, build_for, close, differ, encode, fixed, logits, sentences
 
 
-def run(model: Any, source: Tensor, target: Tensor, **options: Any) -> dict[str, Optional[Tensor]]:
+def run(model: Any, source: Tensor, target: Tensor, **options: Any) -> dict[str, Tensor | None]:
     """Encoder output [B, S, C], logits [B, T, V] and attention to the source [B, T, S] in the caller's columns."""
     encoded = encode(model, source)
     found, extra = model.decoder(target, encoded, **options)
@@ -30,7 +30,7 @@ def check_padding(case: Case) -> None:
             _same_sentence({name: None if x is None else x[row] for name, x in found.items()}, expected, side)
 
 
-def _same_sentence(found: dict[str, Optional[Tensor]], expected: dict[str, Optional[Tensor]], side: str) -> None:
+def _same_sentence(found: dict[str, Tensor | None], expected: dict[str, Tensor | None], side: str) -> None:
     words, steps = expected["encoder"].size(1), expected["logits"].size(1)
     close(found["encoder"][:words], expected["encoder"][0])  # the encoder rolls left padding to the right
     close(found["logits"][:steps], expected["logits"][0])

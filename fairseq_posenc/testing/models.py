@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import functools
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import Any, Callable
+from typing import Any
 
 import torch
 from fairseq.data import Dictionary

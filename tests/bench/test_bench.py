@@ -264,22 +264,19 @@ def test_the_parser_imports_neither_torch_nor_fairseq():
 
 # --- beside peers ---
 
-#: x-transformers is not there on Python 3.9
-PAIRS = [pair for pair in peers.PAIRS if pair.installed]
-
 
 def test_a_comparison_with_peers(tmp_path, capsys):
     options = f"--peers --size tiny --rounds 1 --shapes 2x8,1x16 --output {tmp_path}".split()
     assert cli.main(["bench", *options]) == 0
     shown = capsys.readouterr().out
     rows = json.loads((tmp_path / "peers.json").read_text())["rows"]
-    assert [row["method"] for row in rows] == [pair.method for pair in PAIRS]
+    assert [row["method"] for row in rows] == [pair.method for pair in peers.PAIRS]
     assert all(set(row["2x8"]) == set(row["1x16"]) == {"median", "low", "high"} and row["peer"] in shown for row in rows)
     with open(tmp_path / "peers.csv", encoding="utf-8") as file:
         assert len(list(csv.DictReader(file))) == 2 * 3 * len(rows)
 
 
-@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.method)
+@pytest.mark.parametrize("pair", peers.PAIRS, ids=lambda pair: pair.method)
 def test_a_peer_reaches_all_its_parameters(pair):
     """What is timed is the whole attention: every parameter gets a gradient, and the output is as wide as the input."""
     sizes = peers.Sizes(32, 4, 9)
@@ -290,7 +287,7 @@ def test_a_peer_reaches_all_its_parameters(pair):
     assert [name for name, p in peer.named_parameters() if p.grad is None] == []
 
 
-@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.method)
+@pytest.mark.parametrize("pair", peers.PAIRS, ids=lambda pair: pair.method)
 def test_ours_has_biases_where_the_peer_has(pair):
     peer = pair.build(peers.Sizes(32, 4, 9))
     linear = [module for module in peer.modules() if isinstance(module, torch.nn.Linear)]

@@ -1,6 +1,7 @@
 """The reference tree of the specification, laws of trees, and an independent graph library."""
 
 import dataclasses
+import itertools
 
 import networkx
 import numpy as np
@@ -166,7 +167,7 @@ def test_graphs_against_networkx(seed):
     for i in range(size):
         for j in range(size):
             ways = networkx.all_shortest_paths(both, i, j) if i != j and networkx.has_path(both, i, j) else [[i]]
-            written = [[min(edge["label"] for edge in both[a][b].values()) for a, b in zip(way, way[1:])] for way in ways]
+            written = [[min(edge["label"] for edge in both[a][b].values()) for a, b in itertools.pairwise(way)] for way in ways]
             assert labels[i, j].tolist() == (min(written) + [0] * 6)[:6]
 
 

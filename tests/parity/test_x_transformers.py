@@ -1,19 +1,13 @@
 """Equal to x-transformers: whole attentions, given the same weights."""
 
-import sys
-
 import pytest
 import torch
+from x_transformers.x_transformers import Attention, DynamicPositionBias, RotaryEmbedding, ScaledSinusoidalEmbedding
 
 from fairseq_posenc.core import AttentionContext, Dims, Positions
 from fairseq_posenc.registry import spec as parsing
 
 from .attentions import HEAD, HEADS, LENGTH, WIDTH, attend, build, copy, directed, matters, same
-
-if sys.version_info < (3, 10):
-    pytest.skip("x-transformers needs Python 3.10", allow_module_level=True)
-
-from x_transformers.x_transformers import Attention, DynamicPositionBias, RotaryEmbedding, ScaledSinusoidalEmbedding
 
 
 def pair(spec: str, site: str, **how):

@@ -113,5 +113,5 @@ class Process:
     def scores(self):
         """What every run scored and depends on, without what a clock or the machine says."""
         measured = {"tokens_per_second", "training_seconds", "peak_memory"}
-        read = {path.parent.relative_to(self.out): json.loads(path.read_text()) for path in self.out.rglob("score.json")}
+        read = {path.parent.relative_to(self.out): json.loads(path.read_text()) for path in sorted(self.out.rglob("score.json"))}
         return {run: {key: value for key, value in record.items() if key not in measured} for run, record in read.items()}

@@ -1,5 +1,6 @@
 """The quickstart: what it would run, and that it survives being killed."""
 
+import itertools
 import os
 import re
 import shlex
@@ -88,7 +89,7 @@ def test_options_reach_the_commands():
 def test_a_row_may_have_specs_of_its_own_at_every_site():
     found = commands(METHODS="encoder=t5:buckets=9;cross=shaw", OUT="runs/x")
     (train,) = of("fairseq-train", "", found)
-    given = dict(zip(train, train[1:]))  # the last of several
+    given = dict(itertools.pairwise(train))  # the last of several
     assert [given[f"--{site}-position"] for site in ("encoder", "decoder", "cross")] == ["t5:buckets=9", "none", "shaw"]
     assert given["--save-dir"] == "runs/x/encoder=t5_buckets=9_cross=shaw/seed1"
     assert found[-1][-1] == "encoder=t5:buckets=9;cross=shaw"

@@ -1,5 +1,6 @@
 """The studies that are lists of rows: which rows they train, on which data, and with the quickstart's or multi30k_uk's engine."""
 
+import itertools
 import shlex
 import subprocess
 
@@ -37,7 +38,7 @@ def test_a_study_trains_its_rows(study, data):
     found = commands(study, "train", "table", DATA=data)
     path = STUDIES / "rows" / f"{study}_{data}.txt"
     rows = rows_of(path if path.exists() else STUDIES / "rows" / f"{study}.txt")
-    trained = [dict(zip(words, words[1:])) for words in of("fairseq-train", found)]  # the last of several options counts
+    trained = [dict(itertools.pairwise(words)) for words in of("fairseq-train", found)]  # the last of several options counts
     expected = [
         {f"--{site}-position": spec for site, spec in specs_of(row).items() if spec != "none" or site != "cross"} for row in rows
     ]

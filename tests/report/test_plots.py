@@ -1,6 +1,7 @@
 """The plots of a report hold many rows and long names: nothing is cut off, nothing looks the same."""
 
 import io
+import itertools
 import json
 
 import pytest
@@ -102,7 +103,7 @@ def test_names_beside_rows_are_whole_and_apart(figures, number):
         figure.canvas.draw()
         boxes = [label.get_window_extent() for label in figure.axes[0].get_yticklabels()]
         assert len(boxes) == number and all(inside(figure, box) for box in boxes)
-        assert not any(a.overlaps(b) for a, b in zip(boxes, boxes[1:]))
+        assert not any(a.overlaps(b) for a, b in itertools.pairwise(boxes))
         assert figure.get_figheight() < 2.5 + 0.31 * number  # one long name does not make every row high
 
 

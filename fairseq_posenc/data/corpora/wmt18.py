@@ -17,14 +17,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional
 
 from ...common.files import replace_file
 from ...core import PositionError
 from ..archives import Archive, Store, extract, require_room
 
 #: sentences in the other language and in English; None is not UTF-8
-Pairs = Iterator[tuple[Optional[str], Optional[str]]]
+Pairs = Iterator[tuple[str | None, str | None]]
 
 _STATMT = "http://www.statmt.org/wmt13/"
 _STATMT18 = "http://data.statmt.org/wmt18/translation-task/"

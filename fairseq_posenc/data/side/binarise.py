@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 from fairseq.data import Dictionary, data_utils, indexed_dataset
@@ -46,7 +46,7 @@ class Part:
     subwords: Path
     data: Path  # what the names of its indexed files begin with
 
-    def missing(self, kinds: Sequence[str]) -> Optional[Path]:
+    def missing(self, kinds: Sequence[str]) -> Path | None:
         """The first file that is not there."""
         paths = [self.text, self.subwords, *(side_file(self.text, kind) for kind in kinds)]
         return next((path for path in paths if not path.is_file()), None)
@@ -65,7 +65,7 @@ def binarise(
     folder: Path,
     subwords: str = "none",
     roots: str = "error",
-    relations: Optional[Path] = None,
+    relations: Path | None = None,
     min_count: int = 1,
     workers: int = 1,
 ) -> None:
@@ -102,8 +102,8 @@ def _kinds(parts: Sequence[Part]) -> tuple[str, ...]:
 
 
 def _dictionary(
-    parts: Sequence[Part], kinds: Sequence[str], folder: Path, given: Optional[Path], min_count: int
-) -> Optional[Dictionary]:
+    parts: Sequence[Part], kinds: Sequence[str], folder: Path, given: Path | None, min_count: int
+) -> Dictionary | None:
     """The relations: those of a file, of the part `train`, or of the data where it is there already."""
     labelled = [kind for kind in LABELLED if kind in kinds]
     if not labelled:
@@ -259,7 +259,7 @@ class _Encoder:
     def __init__(self, settings: Settings, unknown: collections.Counter):
         self.settings, self.unknown = settings, unknown
 
-    def encode(self, kind: str, line: str, words: int, root: Optional[int]) -> tuple[list[int], Optional[int]]:
+    def encode(self, kind: str, line: str, words: int, root: int | None) -> tuple[list[int], int | None]:
         if kind == "heads":
             heads = files.parse_heads(line, words, self.settings.roots)
             root = heads.index(0) + 1 if words else 0

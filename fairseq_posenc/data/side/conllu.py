@@ -11,7 +11,7 @@ import gzip
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Optional, TextIO
+from typing import Any, TextIO
 
 import conllu
 
@@ -44,7 +44,7 @@ class Tree:
     words: list[str]
     heads: list[int]  # from 1, 0 for the root
     relations: list[str]
-    edges: Optional[list[tuple[int, int, str]]]  # from, to, label
+    edges: list[tuple[int, int, str]] | None  # from, to, label
 
 
 def blocks(file: TextIO) -> Iterator[Block]:
@@ -96,7 +96,7 @@ def read_tree(block: Block, roots: str = "error", edges: str = "none") -> Tree:
     return Tree(["_".join(word["form"].split()) for word in words], heads, relations, graph)
 
 
-def multiword_at(block: Block, number: int) -> Optional[str]:
+def multiword_at(block: Block, number: int) -> str | None:
     """The multiword token that spans a word, as it is written, or None."""
     for token in _tokens(block):
         if isinstance(token["id"], tuple) and token["id"][1] == "-" and token["id"][0] <= number <= token["id"][2]:

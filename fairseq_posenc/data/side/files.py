@@ -16,7 +16,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Optional
 
 from ...common.messages import shorten
 from ...core import PositionError
@@ -156,7 +155,7 @@ def check_words(numbers: Sequence[int], words: int) -> list[int]:
     return list(numbers)
 
 
-def _numbers(line: str, count: Optional[int], what: str, code: str) -> list[int]:
+def _numbers(line: str, count: int | None, what: str, code: str) -> list[int]:
     parts = line.split()
     if count is not None:
         _require_length(parts, count, what)

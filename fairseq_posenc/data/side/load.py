@@ -7,7 +7,7 @@ import itertools
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 import torch
@@ -112,7 +112,7 @@ class Shuffled:
 
 def shuffled(sentence: Sentence, moved: np.ndarray) -> Sentence:
     """The same structure where word i has the place of word moved[i] in it."""
-    new: dict[str, Optional[np.ndarray]] = {}
+    new: dict[str, np.ndarray | None] = {}
     if sentence.heads is not None:
         heads = np.empty_like(sentence.heads)
         heads[moved] = np.where(sentence.heads < 0, -1, moved[sentence.heads])
@@ -180,7 +180,7 @@ class FileInputs:
     `random_structure` is the seed of a control: every sentence then has the structure of other words (`Shuffled`).
     """
 
-    def __init__(self, folders: Sequence[str], languages: tuple[str, str], random_structure: Optional[int] = None):
+    def __init__(self, folders: Sequence[str], languages: tuple[str, str], random_structure: int | None = None):
         self.folders, self.languages, self.random_structure = [Path(folder) for folder in folders], languages, random_structure
         self.readers: list[Reader] = []
         self._told = False

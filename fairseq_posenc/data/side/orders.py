@@ -5,6 +5,7 @@ An order lists the word, from 0, that stands at every place of the reordered sen
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 
@@ -55,7 +56,7 @@ def kendall_tau(order: Sequence[int]) -> float:
 def fuzzy_reordering_score(order: Sequence[int]) -> float:
     """1 - discontinuities / (n + 1): the share of neighbours, with both ends of the sentence, that were neighbours before."""
     padded = [-1, *order, len(order)]
-    return 1 - sum(b != a + 1 for a, b in zip(padded, padded[1:])) / (len(order) + 1)
+    return 1 - sum(b != a + 1 for a, b in itertools.pairwise(padded)) / (len(order) + 1)
 
 
 def relative_to(order: Sequence[int], reference: Sequence[int]) -> list[int]:

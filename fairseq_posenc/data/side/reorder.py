@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
-from typing import Optional
 
 from . import orders
 from .conllu import open_text
@@ -17,7 +16,7 @@ from .outputs import Outputs
 ORACLE = "word alignments with the target (oracle)"
 
 
-def write_orders(text: Path, given: Path, source: Optional[str] = None) -> str:
+def write_orders(text: Path, given: Path, source: str | None = None) -> str:
     """Write TEXT.order of a preorderer's orders, or where no source is named of word alignments; returns the measures."""
     path = side_file(text, "order")
     found = []

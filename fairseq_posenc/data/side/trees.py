@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Optional
 
 from tqdm import tqdm
 
@@ -32,7 +31,7 @@ class Job:
 
 
 #: the number of a sentence from 1, its block of CoNLL-U, its line of the text
-_Sentence = tuple[int, conllu.Block, Optional[str]]
+_Sentence = tuple[int, conllu.Block, str | None]
 
 
 def convert(job: Job, workers: int = 1) -> int:

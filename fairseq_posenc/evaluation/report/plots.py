@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 from ...plotting.style import Plot, add_legend, label_text, line_style, new_figure, render
@@ -59,7 +59,7 @@ def _edges(rows: Sequence[Row]) -> list[float]:
 
 
 def _middles(edges: Sequence[float]) -> list[float]:
-    return [(low + high) / 2 for low, high in zip(edges, edges[1:])]
+    return [(low + high) / 2 for low, high in pairwise(edges)]
 
 
 def _name_rows(axis: Axes, rows: Sequence[tuple[int, Row]], edges: Sequence[float]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal, Union
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -24,7 +24,7 @@ class Published(BaseModel):
     metric: Literal["bleu", "chrf"]
     part: Text
     same_task: bool = False  # data, model and training are meant to be ours
-    figures: dict[Text, Annotated[Union[int, float], Field(ge=0, le=100)]]
+    figures: dict[Text, Annotated[int | float, Field(ge=0, le=100)]]
 
 
 def read_published(path: Path) -> Published:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Optional
-
 from ..scoring.sentences import SentenceStatistics, corpus_bleu
 
 #: the least and the largest number of words, or None for no limit
-Bucket = tuple[int, Optional[int]]
+Bucket = tuple[int, int | None]
 
 
 def buckets_up_to(longest: int) -> list[Bucket]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Annotated, Any, Literal, Optional, Union
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, StringConstraints, ValidationError
 
@@ -18,7 +18,7 @@ _LARGEST = 10**15  # of a count or a number of seconds; far above what a trainin
 
 Text = Annotated[str, StringConstraints(max_length=2000, pattern=r"^[^\p{Cc}]+$")]  # of one line, for tables
 Count = Annotated[int, Field(ge=0, le=_LARGEST)]
-Quantity = Annotated[Union[int, float], Field(ge=0, le=_LARGEST)]
+Quantity = Annotated[int | float, Field(ge=0, le=_LARGEST)]
 Score = Annotated[float, Field(ge=0, le=100)]
 
 
@@ -61,12 +61,12 @@ class PartScores(_Model):
     bleu_signature: Text
     chrf: Score
     chrf_signature: Text
-    reference: Optional[Text] = None  # hash of the text
-    source: Optional[Text] = None  # the same
+    reference: Text | None = None  # hash of the text
+    source: Text | None = None  # the same
     decoding: Settings = Field(default_factory=dict)
-    statistics: Optional[str] = None  # of every sentence, packed
-    asked: Optional[AskedLengths] = None
-    lengths: Optional[str] = None  # asked and given, of every sentence, packed
+    statistics: str | None = None  # of every sentence, packed
+    asked: AskedLengths | None = None
+    lengths: str | None = None  # asked and given, of every sentence, packed
 
 
 class PeakMemory(_Model):
@@ -86,14 +86,14 @@ class Record(_Model):
     updates: Count
     settings: Settings = Field(default_factory=dict)
     data: Text  # hash of the prepared data
-    corpus: Optional[Text] = None
+    corpus: Text | None = None
     versions: Annotated[dict[Text, Text], Field(min_length=1)]
     parameters: Count
-    tokens_per_second: Optional[Quantity] = None  # None: the log does not say, likewise below
-    learning_curve: Optional[list[tuple[Count, Quantity]]] = None  # updates, validation loss
-    training_seconds: Optional[Quantity] = None
-    peak_memory: Optional[PeakMemory] = None
-    device: Optional[Text] = None
+    tokens_per_second: Quantity | None = None  # None: the log does not say, likewise below
+    learning_curve: list[tuple[Count, Quantity]] | None = None  # updates, validation loss
+    training_seconds: Quantity | None = None
+    peak_memory: PeakMemory | None = None
+    device: Text | None = None
     parts: Annotated[dict[Text, PartScores], Field(min_length=1)]
 
 
@@ -111,7 +111,7 @@ def parse(text: str, name: str) -> Record:
     raise PositionError(f"{name} was not written by this posenc score ({join(list(places))}); score the run again")
 
 
-def _place(location: tuple[Union[int, str], ...]) -> list[Union[int, str]]:
+def _place(location: tuple[int | str, ...]) -> list[int | str]:
     """Without pydantic's names of the alternatives of a union."""
     return [step for step in location if step not in ("int", "float", "[key]")]
 

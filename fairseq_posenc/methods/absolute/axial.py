@@ -1,7 +1,7 @@
 """Learned vectors of the rows and of the columns of a grid of positions, added to the embeddings."""
 
 from dataclasses import dataclass
-from typing import Literal, Optional
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -32,7 +32,7 @@ class Axial(PositionMethod):
         combine: Literal["concatenation", "sum"] = option(
             "concatenation", "channels of the row before those of the column, or both vectors added"
         )
-        row_width: Optional[int] = option(None, "channels of the row, d_1; none is half of the model's", minimum=1, maximum=65536)
+        row_width: int | None = option(None, "channels of the row, d_1; none is half of the model's", minimum=1, maximum=65536)
 
     card = MethodCard(
         name="axial",

@@ -1,7 +1,6 @@
 """Learned positions of every language, added to the embeddings."""
 
 from dataclasses import dataclass
-from typing import Optional
 
 import torch
 import torch.nn.functional as F
@@ -28,7 +27,7 @@ class Language(PositionMethod):
 
     @dataclass(frozen=True)
     class Options(Options):
-        tokens: Optional[str] = option(
+        tokens: str | None = option(
             None, "language tokens, separated by /, as they stand in the dictionary: __en__/__de__; none is one language"
         )
 

@@ -1,7 +1,7 @@
 """Positions that are drawn from a longer range in training, in order."""
 
 from dataclasses import dataclass
-from typing import Literal, Optional
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -30,7 +30,7 @@ class Randomised(PositionMethod):
     @dataclass(frozen=True)
     class Options(Options):
         factor: int = option(2, "N, in lengths of the longest sentence that the model takes", minimum=1, maximum=1000)
-        stride: Optional[int] = option(
+        stride: int | None = option(
             None,
             "positions in evaluation are t times this; none is N / 32, for sentences of some 32 words",
             minimum=1,

@@ -1,7 +1,7 @@
 """Learned scores of positions, independent of words: by distance, as a product of positions, and with compressed keys."""
 
 from dataclasses import dataclass
-from typing import Literal, Optional
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -82,7 +82,7 @@ class DietAbsolute(_Diet):
 
     @dataclass(frozen=True)
     class Options(Options):
-        rank: Optional[int] = option(
+        rank: int | None = option(
             None, "width of the vectors; the paper tries 64, 128, 256 and 512 (none: d_h)", minimum=1, maximum=65536
         )
         share: Literal["none", "heads", "layers", "all"] = option("layers", _SHARED)
@@ -138,7 +138,7 @@ class DietLinformer(_Diet):
     @dataclass(frozen=True)
     class Options(Options):
         rank: int = option(32, "number of compressed keys", minimum=1, maximum=65536)
-        width: Optional[int] = option(None, "width of the vectors of positions (none: d_h)", minimum=1, maximum=65536)
+        width: int | None = option(None, "width of the vectors of positions (none: d_h)", minimum=1, maximum=65536)
         tie: bool = option(True, "compress keys and values by the same matrix, F = E")
         share: Literal["none", "heads", "layers", "all"] = option(
             "none", "share vectors of positions across heads, layers or both; layers and all share E and F too"
@@ -265,7 +265,7 @@ class Segments(PositionMethod):
     def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
         return x + self.table[self.segments(tokens)]
 
-    def bias(self, ctx: AttentionContext) -> Optional[Tensor]:
+    def bias(self, ctx: AttentionContext) -> Tensor | None:
         if ctx.tokens is None:
             return None
         own = self.segments(ctx.tokens)

@@ -1,5 +1,6 @@
 """A small network over the signed distance."""
 
+import itertools
 from dataclasses import dataclass
 from typing import Literal
 
@@ -55,7 +56,7 @@ class DynamicPositionBias(PositionMethod):
     def __init__(self, options, dims):
         super().__init__(options, dims)
         widths = [1, *[options.hidden] * options.depth, dims.num_heads]
-        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in zip(widths, widths[1:]))
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in itertools.pairwise(widths))
         self.norms = nn.ModuleList(nn.LayerNorm(options.hidden) for _ in range(options.depth * options.norm))
 
     def bias(self, ctx: AttentionContext) -> Tensor:

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal, Optional
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -30,7 +30,7 @@ class _Spe(PositionMethod):
         gate = torch.randn(dims.num_layers, dims.num_heads, dims.head_dim)
         self.gates = nn.Parameter(gate) if options.gated else None
 
-    def generator(self, number: int, device: torch.device) -> Optional[torch.Generator]:
+    def generator(self, number: int, device: torch.device) -> torch.Generator | None:
         """The generator of the noise of this number: in evaluation of a fixed seed, so that results repeat; None in training."""
         return None if self.training else torch.Generator(device).manual_seed(_EVALUATION_SEED + number)
 

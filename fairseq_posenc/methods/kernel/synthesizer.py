@@ -1,7 +1,7 @@
 """Attention scores that are learned for positions, or computed from the query alone, in place of products with keys."""
 
 from dataclasses import dataclass
-from typing import Literal, Optional
+from typing import Literal
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -159,7 +159,7 @@ class SynthesizerDense(_Synthesizer):
         form: Literal["paper", "minus"] = option(
             "paper", "two layers over the input of the attention, or mesh-tensorflow's one layer over the query"
         )
-        hidden: Optional[int] = option(None, "with form=paper, width of the hidden layer (none: d_h)", minimum=1, maximum=65536)
+        hidden: int | None = option(None, "with form=paper, width of the hidden layer (none: d_h)", minimum=1, maximum=65536)
         mix: Literal["none", "plus", "plus_alpha"] = option("none", _MIX)
 
         def __post_init__(self):

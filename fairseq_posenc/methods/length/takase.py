@@ -1,7 +1,7 @@
 """Sinusoids of the length that the output is to have (Takase and Okazaki 2019)."""
 
 from dataclasses import dataclass
-from typing import Literal, Optional
+from typing import Literal
 
 from torch import Tensor
 
@@ -57,7 +57,7 @@ class LengthDifference(OutputLength):
             "token", "what lengths count: target tokens, or printed characters, each word with one space"
         )
         offset: int = option(0, "added to the remaining length; 2 in the authors' code", minimum=0)
-        min_remaining: Optional[int] = option(
+        min_remaining: int | None = option(
             None, "smallest remaining length (default: 0, or -W in a training with --length-noise W)", maximum=0
         )
         layout: Literal["halves", "interleaved"] = option(

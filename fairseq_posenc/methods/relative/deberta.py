@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal, Optional
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -29,10 +29,10 @@ class Deberta(PositionMethod):
 
     @dataclass(frozen=True)
     class Options(Options):
-        max_distance: Optional[int] = option(
+        max_distance: int | None = option(
             None, "distance K at which the vectors end (none: max_positions)", minimum=1, maximum=65536
         )
-        buckets: Optional[int] = option(
+        buckets: int | None = option(
             None,
             "logarithmic buckets on each side, as in versions 2 and 3, which have 256 (none: every distance)",
             minimum=4,

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, Optional
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ from ...ops.relative import sum_products
 
 @dataclass(frozen=True)
 class _Options(Options):
-    max_distance: Optional[int] = option(
+    max_distance: int | None = option(
         None, "distance at which the table ends (none: max_positions - 1)", minimum=1, maximum=65536
     )
     share: Literal["none", "heads", "layers", "all"] = option("none", "share one table across heads, layers or both")

@@ -1,7 +1,7 @@
 """Products of queries with projected sinusoids of distances, and learned biases of content and distance."""
 
 from dataclasses import dataclass
-from typing import Literal, Optional
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -28,9 +28,7 @@ class TransformerXL(PositionMethod):
     @dataclass(frozen=True)
     class Options(Options):
         share: Literal["layers", "none"] = option("layers", "share u and v across layers, as the authors do, or not")
-        clamp: Optional[int] = option(
-            None, "distance beyond which all distances have the same sinusoid (none: no limit)", minimum=1
-        )
+        clamp: int | None = option(None, "distance beyond which all distances have the same sinusoid (none: no limit)", minimum=1)
 
     card = MethodCard(
         name="xl",

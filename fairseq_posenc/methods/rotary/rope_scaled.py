@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal, Optional
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -92,7 +92,7 @@ class RopeScaled(PositionMethod):
                 rows.append(self._rotate_for(q[:, :, t : t + 1], at, at + 1) @ self._rotate_for(k, ctx.keys.ids, at + 1).mT)
         return torch.cat(rows, 2)
 
-    def _lengths(self, ctx: AttentionContext) -> Optional[Tensor]:
+    def _lengths(self, ctx: AttentionContext) -> Tensor | None:
         """The number of positions of every sentence of keys, [B or 1, 1], for scaling=dynamic."""
         if self.options.scaling != "dynamic":
             return None
@@ -107,14 +107,14 @@ class RopeScaled(PositionMethod):
         """[B, H, T, D] at positions [B or 1, T] of sentences of these lengths."""
         return rotate(x, self._waves(x, ids, lengths), self.width // 2, self.options.layout)
 
-    def _waves(self, x: Tensor, ids: Tensor, lengths: Optional[Tensor]) -> Waves:
+    def _waves(self, x: Tensor, ids: Tensor, lengths: Tensor | None) -> Waves:
         """In float64 up to the sines: [B or 1, 1, T, D] each."""
         angles = ids.double().unsqueeze(-1) * self._frequencies(lengths, ids.device)  # [B or 1, T, pairs]
         size = 0.1 * math.log(self.options.factor) + 1 if self.options.scaling == "yarn" else 1.0
         sin, cos = ((size * wave).unsqueeze(1).to(at_least_float32(x).dtype) for wave in (angles.sin(), angles.cos()))
         return every_channel(sin, cos, self.options.layout, x.size(-1))
 
-    def _frequencies(self, lengths: Optional[Tensor], device: torch.device) -> Tensor:
+    def _frequencies(self, lengths: Tensor | None, device: torch.device) -> Tensor:
         """[pairs], or [B or 1, 1, pairs] for sentences of these lengths, in float64."""
         width, base, factor = self.width, self.options.base, self.options.factor
         plain = frequencies(width // 2, width, "paper", base).to(device)

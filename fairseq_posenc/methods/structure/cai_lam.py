@@ -1,7 +1,7 @@
 """Graph Transformer: the path between two words, read by a recurrent network, in queries and keys."""
 
 from dataclasses import dataclass
-from typing import Literal, Optional
+from typing import Literal
 
 import numpy as np
 import torch
@@ -43,7 +43,7 @@ class GraphTransformer(PositionMethod):
 
     @dataclass(frozen=True)
     class Options(Options):
-        hidden: Optional[int] = option(
+        hidden: int | None = option(
             None, "width of the GRU in each direction; none: half the width of the model", minimum=1, maximum=65536
         )
         graph: Literal["tree", "edges"] = option("tree", "what joins words: the tree of the sentence, or the edges of its graph")

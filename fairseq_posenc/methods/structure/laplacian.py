@@ -1,7 +1,7 @@
 """Eigenvectors of the Laplacian of a tree or graph as coordinates of its words."""
 
 from dataclasses import dataclass
-from typing import Literal, Optional
+from typing import Literal
 
 import numpy as np
 import torch
@@ -66,7 +66,7 @@ class Laplacian(PositionMethod):
         super().__init__(options, dims)
         self.projection = nn.Linear(options.eigenvectors, dims.embed_dim)
 
-    def draw(self, ctx: AttentionContext) -> Optional[Tensor]:
+    def draw(self, ctx: AttentionContext) -> Tensor | None:
         """A sign for every sentence and eigenvector, [B, 1, k]."""
         given = ctx.side["laplacian"]
         if not self.training:

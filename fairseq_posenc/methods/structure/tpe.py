@@ -1,7 +1,6 @@
 """Tree positional encodings: the branches between a word and the root, the nearest first."""
 
 from dataclasses import dataclass
-from typing import Optional
 
 import numpy as np
 import torch
@@ -30,7 +29,7 @@ class TreePositions(PositionMethod):
     @dataclass(frozen=True)
     class Options(Options):
         depth: int = option(32, "number of levels, counted from the word", minimum=1, maximum=4096)
-        branches: Optional[int] = option(
+        branches: int | None = option(
             None, "branches to children by their number; none: to the first child and the next sibling", minimum=1, maximum=1024
         )
 

@@ -6,7 +6,7 @@ Neither a [T, S, D] nor a [T, T + S] tensor is stored, and no product is compute
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, NamedTuple, Optional
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ class Layout(NamedTuple):
     """
 
     offset: int
-    needed: Optional[Literal["before", "after"]] = None
+    needed: Literal["before", "after"] | None = None
 
     def blocks(self, rows: int, columns: int, device: torch.device) -> Iterator[tuple[slice, slice, slice]]:
         """Blocks of rows, the columns that these need, and the vectors of the distances between them."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Optional
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -44,7 +42,7 @@ class Halting(nn.Linear):
 class Pondering:
     """The words of one forward on their way through the steps."""
 
-    def __init__(self, halting: Halting, x: Tensor, padding: Optional[Tensor]):
+    def __init__(self, halting: Halting, x: Tensor, padding: Tensor | None):
         words = torch.ones_like(x[..., :1], dtype=torch.bool)  # [B, T, 1], as all that follow
         self.halting = halting
         self.words = self.running = words if padding is None else words & ~padding.unsqueeze(-1)
