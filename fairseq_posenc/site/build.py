@@ -65,7 +65,7 @@ def write_source(root: Path, source: Path, progress: Any) -> None:
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, copy)
     readme = (root / "README.md").read_text(encoding="utf-8")
-    _write(source / "index.md", pages.start(readme))
+    _write(source / "index.md", pages.start(readme, source))
     (source / "README.md").unlink()
     _write(source / "choose.md", pages.choose(costs))
     _write(source / "docs/methods.md", pages.methods())

@@ -75,16 +75,24 @@ def _ratio(value: Mapping[str, float]) -> float:
     return value.get("median", value.get("ratio", 0.0))
 
 
-def start(readme: str) -> str:
-    """The README, with the navigation."""
+def start(readme: str, source: Path) -> str:
+    """Return the README with the navigation to the pages in the folder `source`, and to those made later."""
     entries = {
-        "Methods": ["choose", "docs/methods"],
-        "Compare": ["recipes/README", "results/README", "docs/claims"],
-        "Use": ["docs/build_attention", "docs/checkpoints", "docs/command_line"],
-        "Extend": ["docs/adding_a_method", "docs/architecture", "docs/api", "CONTRIBUTING", "CHANGELOG"],
+        "Tutorials": ["docs/tutorials/*"],
+        "How-to": ["docs/howto/*"],
+        "Methods": ["choose", "docs/methods", "docs/claims", "docs/coverage"],
+        "Results": ["recipes/README", "results/README"],
+        "Reference": ["docs/reference/*", "docs/api", "docs/glossary", "CHANGELOG"],
+        "Background": ["docs/background/*", "docs/architecture", "CONTRIBUTING"],
+    }
+    made = ("choose", "docs/methods", "docs/api")
+    entries = {
+        caption: [page for page in listed if page in made or any(source.glob(f"{page}.md"))] for caption, listed in entries.items()
     }
     trees = [
-        f"```{{toctree}}\n:hidden:\n:caption: {caption}\n\n" + "\n".join(pages) + "\n```" for caption, pages in entries.items()
+        f"```{{toctree}}\n:hidden:\n:glob:\n:caption: {caption}\n\n" + "\n".join(pages) + "\n```"
+        for caption, pages in entries.items()
+        if pages
     ]
     return readme + "\n" + "\n".join(trees) + "\n"
 

@@ -25,7 +25,7 @@ def python_of(document: str) -> list[str]:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_positions_in_a_transformer_of_ones_own(capsys):
     """In one process, as a reader pastes one block behind the other."""
-    blocks, names = python_of("build_attention.md"), {"__name__": "document"}
+    blocks, names = python_of("howto/use_in_your_own_transformer.md"), {"__name__": "document"}
     assert len(blocks) == 5
     for block in blocks:
         exec(block, names)
@@ -35,7 +35,7 @@ def test_positions_in_a_transformer_of_ones_own(capsys):
 
 
 def test_the_fields_of_the_json_are_documented(capsys):
-    text = (ROOT / "docs" / "command_line.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "reference/json_and_completion.md").read_text(encoding="utf-8")
     sections = {name: body for name, body in re.findall(r"^`posenc (\w+) .*?--json`: (.*?)(?=^`posenc|^## )", text, re.M | re.S)}
     assert set(sections) == {"list", "show", "score", "report"}
     assert set(catalog.COLUMNS) <= set(re.findall(r"`(\w+)`", sections["list"]))
@@ -47,7 +47,7 @@ def test_the_fields_of_the_json_are_documented(capsys):
 def test_the_example_of_the_json_runs_as_printed(tmp_path):
     (tmp_path / "posenc").write_text(f"#!{sys.executable}\nimport sys\nfrom fairseq_posenc.cli import main\nsys.exit(main())\n")
     (tmp_path / "posenc").chmod(0o755)
-    text = (ROOT / "docs" / "command_line.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "reference/json_and_completion.md").read_text(encoding="utf-8")
     example = textwrap.dedent(re.search(r"^(    posenc list --learnable.*?\n)\n", text, re.M | re.S)[1])
     environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(["bash", "-c", example], env=environment, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""docs/checkpoints.md: its commands and its Python, as they are printed there."""
+"""docs/howto/decode_longer_sentences.md: its commands and its Python, as they are printed there."""
 
 import re
 import shlex
@@ -10,7 +10,7 @@ import torch
 
 import fairseq_posenc.host.plugin  # noqa: F401  readies the safe loader
 
-PAGE = (Path(__file__).parents[2] / "docs" / "checkpoints.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "howto/decode_longer_sentences.md").read_text(encoding="utf-8")
 LONG = ["--gen-subset", "test1", "--max-len-b", 40]  # two of its sentences have 25 and 30 letters
 TRAINED = ["--max-source-positions", 14, "--max-target-positions", 14]
 

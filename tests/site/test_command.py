@@ -41,11 +41,11 @@ def test_a_broken_reference_is_an_error(capsys, tmp_path, monkeypatch):
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("*.json", "__pycache__"))
     for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "CITATION.cff"):
         shutil.copy(ROOT / name, root / name)
-    with (root / "docs" / "checkpoints.md").open("a") as file:
+    with (root / "docs" / "howto/decode_longer_sentences.md").open("a") as file:
         file.write("\n[nowhere](no_such_page.md)\n")
     monkeypatch.setattr(build.registry, "names", lambda: ["none", "shaw"])
     found = refusal(capsys, tmp_path / "out", "--root", root)
-    assert "broken references" in found and "checkpoints.md" in found and "no_such_page" in found
+    assert "broken references" in found and "decode_longer_sentences.md" in found and "no_such_page" in found
 
 
 def test_the_choice_holds_every_method_with_its_facts():
