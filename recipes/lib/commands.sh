@@ -2,7 +2,7 @@
 # reaches the shell at once and ends the command too.
 # shellcheck shell=bash
 
-DRY_RUN=${DRY_RUN:-}
+DRY_RUN=${DRY_RUN:-} # until the recipe declares it
 
 say() {
   if [[ -n $DRY_RUN ]]; then echo "# $*"; else printf '[%2d:%02d] %s\n' $((SECONDS / 60)) $((SECONDS % 60)) "$*"; fi

@@ -1,5 +1,5 @@
 # The engine of the recipes: one file a job. A recipe changes into the checkout, sources this file and then says
-#   1. its options, their defaults and limits                  options.sh, workers.sh
+#   1. its options: kind, default and help of each             options.sh, workers.sh
 #   2. which stages it has, and which of them are wanted       choose_stages in stages.sh
 #   3. what each stage does                                    data.sh, training.sh, decoding.sh, scoring.sh
 #   4. run_recipe FUNCTION, which lists the stages             below
@@ -7,6 +7,7 @@
 # VOCABULARY, `text` and `data`, the folders of the raw and of the binary text, and `runs`, that of the runs where it is not OUT.
 # shellcheck shell=bash
 set -euo pipefail
+! declare -F run_recipe >/dev/null || return 0 # a study has sourced it before the recipe that trains its rows
 
 source recipes/lib/options.sh
 source recipes/lib/commands.sh
@@ -17,6 +18,8 @@ source recipes/lib/workers.sh
 source recipes/lib/training.sh
 source recipes/lib/decoding.sh
 source recipes/lib/scoring.sh
+
+runs='' comparing='' # not those of the environment
 
 run_recipe() { # FUNCTION, which calls `stage` for every stage; METHODS are checked before anything is made
   check_output

@@ -1,15 +1,97 @@
-# Options of a recipe are environment variables: their defaults, and what their values may be.
+# Options of a recipe. A recipe calls `read_arguments "$@"`, declares every option once, and then calls `choose_stages`:
+#
+#   option NAME KIND DEFAULT HELP
+#
+# From the declaration on, $NAME has the value of the argument NAME=VALUE, else of the environment variable, else the default. An
+# empty value means the default. The declarations give --help, the check of every value, and the refusal of misspelt names.
+#
+# KIND           value
+# whole:MIN      a whole number, at least MIN
+# decimal        a decimal number that is not negative, such as 0.6 or 3e-4
+# fraction       a decimal number from 0 to 1
+# flag           1, or nothing
+# choice:A,B     one of these words
+# language       a language code, such as en, pt-BR or zh_Hans
+# text           anything
+# wholes:MIN, decimals, fractions, choices:A,B: a list of such values, separated by blanks. A `?` at the end of a kind allows an
+# empty value that is not the default.
+#
+# Values are compared with regular expressions before any arithmetic, because bash evaluates $(...) in the operands of ((...)).
 # shellcheck shell=bash
 
-declare -A default_of=()
+declare -A given=() preset_of=() default_of=() kind_of=() help_of=()
+option_names=() stages_given=() help_wanted=
 
-defaults() { # NAME=VALUE...: the values of options that are not given
-  local option name
-  for option in "$@"; do
-    name=${option%%=*}
-    default_of[$name]=${option#*=}
-    [[ -n ${!name:-} ]] || declare -g "$option"
+# Environment variables that other programs set. They are never taken for an option of another recipe or for a misspelt option.
+ordinary_names="MASTER_ADDR MASTER_PORT NAME PORT HOST"
+
+read_arguments() { # ARGUMENT...: NAME=VALUE, --help or the name of a stage; sets `given`, `help_wanted` and `stages_given`
+  local argument
+  given=() stages_given=() help_wanted=
+  for argument in "$@"; do
+    if [[ $argument == -h || $argument == --help ]]; then
+      help_wanted=1
+    elif [[ $argument =~ ^([A-Za-z_][A-Za-z0-9_]*)=(.*)$ ]]; then
+      given[${BASH_REMATCH[1]}]=${BASH_REMATCH[2]}
+    else
+      stages_given+=("$argument")
+    fi
   done
+  common_options
+}
+
+common_options() { # of every recipe
+  option DRY_RUN flag "" "print every command and run none"
+  option POSENC_BIN text "" "bin folder of another installation; default: .venv/bin, which recipes/setup fills"
+}
+
+preset() { # NAME=VALUE...: the default of an option that is declared later; the first preset of an option counts
+  local item
+  for item in "$@"; do
+    [[ -n ${preset_of[${item%%=*}]+set} ]] || preset_of[${item%%=*}]=${item#*=}
+  done
+}
+
+option() { # NAME KIND DEFAULT HELP
+  local name=$1 kind=$2 value
+  [[ -n ${kind_of[$name]+set} ]] || option_names+=("$name")
+  default_of[$name]=${preset_of[$name]-$3} kind_of[$name]=$kind help_of[$name]=$4
+  value=${given[$name]-${!name-}}
+  if [[ -z $value ]]; then
+    [[ $kind == *\? && -n ${given[$name]+set}${!name+set} ]] || value=${default_of[$name]}
+  fi
+  [[ -z $value ]] || require_kind "$name" "${kind%\?}" "$value"
+  printf -v "$name" %s "$value"
+}
+
+require_kind() { # NAME KIND VALUE
+  local name=$1 kind=${2%%:*} limit=${2#*:} value=$3 subject item items LC_ALL=C
+  subject="$name=${value//$'\n'/ } must be"
+  case $kind in
+    text) return 0 ;;
+    wholes | decimals | fractions | choices)
+      read -rd '' -ra items <<<"$value" || true
+      ((${#items[@]})) || items=('')
+      kind=${kind%s} subject="$name=${value//$'\n'/ } must list values, each"
+      ;;
+    *) items=("$value") ;;
+  esac
+  for item in "${items[@]}"; do
+    case $kind in
+      whole) require_number "$limit" "$item" "$subject" ;;
+      decimal) [[ $item =~ $decimal_number ]] || fail "$subject a decimal number from 0, such as 0.6 or 3e-4" ;;
+      fraction) [[ $item =~ ^(0|1|0?\.[0-9]{1,9}|[01]\.0*)$ ]] || fail "$subject a decimal number from 0 to 1, such as 0.1" ;;
+      flag) [[ $item == 1 ]] || fail "$subject 1, or not be given" ;;
+      language) [[ $item =~ ^[A-Za-z]{1,8}([-_][A-Za-z0-9]{1,8})*$ ]] || fail "$subject a language code, such as en or pt-BR" ;;
+      choice) [[ $item != *,* && ,$limit, == *,"$item",* ]] || fail "$subject one of: ${limit//,/ }" ;;
+    esac
+  done
+}
+
+decimal_number='^((0|[1-9][0-9]{0,8})(\.[0-9]{1,12})?|\.[0-9]{1,12})([eE](-[0-9]{1,2}|\+?[0-9]))?$'
+
+require_number() { # MINIMUM VALUE SUBJECT
+  [[ $2 =~ ^(0|[1-9][0-9]{0,8})$ ]] && (($2 >= $1)) || fail "$3 a whole number from $1 to 999999999"
 }
 
 differing() { # NAME...: prints _NAME=VALUE for every option that has not its default value, to end the name of a folder
@@ -19,31 +101,67 @@ differing() { # NAME...: prints _NAME=VALUE for every option that has not its de
   done
 }
 
-at_least() { # MINIMUM NAME...: the values are whole numbers, written in decimal digits
-  local minimum=$1 name
-  shift
-  for name in "$@"; do require_number "$minimum" "${!name}" "$name=${!name} must be"; done
+# --- names ---
+
+require_known_names() { # after the last declaration
+  local name near
+  for name in "${!given[@]}"; do
+    [[ -n ${kind_of[$name]+set} ]] || fail "there is no option $name$(elsewhere "$name" || did_you_mean "$name")"
+  done
+  while read -r name near; do
+    if [[ $near != - ]]; then
+      fail "the environment variable $name is nearly an option; did you mean $near? Correct it, or unset $name"
+    fi
+    fail "the environment variable $name is not an option here$(elsewhere "$name"). Unset it; --help lists the options of this recipe"
+  done < <(compgen -e | near_names)
 }
 
-all_at_least() { # MINIMUM NAME: the value lists such numbers, at least one
-  local number numbers
-  read -rd '' -ra numbers <<<"${!2}" || true
-  ((${#numbers[@]})) || numbers=('')
-  for number in "${numbers[@]}"; do require_number "$1" "$number" "$2=${!2} must list numbers, each"; done
+near_names() { # reads names, one a line; prints NAME NEAREST for each that nearly is an option, NAME - for those of other recipes
+  awk -v own="${option_names[*]}" -v other="$(options_of_all | cut -d ' ' -f 2 | tr '\n' ' ')" -v ordinary="$ordinary_names" \
+    -f recipes/lib/near_names.awk
 }
 
-require_number() { # MINIMUM VALUE SUBJECT
-  [[ $2 =~ ^(0|[1-9][0-9]{0,8})$ ]] && (($2 >= $1)) || fail "$3 a whole number from $1 to 999999999"
+did_you_mean() { # NAME: prints the nearest option, or how to find it
+  local near
+  near=$(echo "${1^^}" | near_names | cut -d ' ' -f 2)
+  [[ -n $near && $near != - ]] || near=$(printf '%s\n' "${option_names[@]}" | grep -Fx -- "${1^^}") || true
+  echo "; ${near:+did you mean $near? }--help lists the options"
 }
 
-flags() { # NAME...: the options are given as 1, or not
+options_of_all() { # prints FILE NAME for every declaration of a recipe or of the engine
+  grep -rHoE '^ *option [A-Z][A-Z0-9_]*' recipes | sed -E 's/^([^:]*): *option +/\1 /'
+}
+
+elsewhere() { # NAME: prints which recipes have this option; fails where none has
+  local file files=()
+  while read -r file; do files+=("${file#recipes/}"); done < <(options_of_all | awk -v name="$1" '$2 == name { print $1 }')
+  ((${#files[@]})) || return 1
+  if [[ "${files[*]}" == *lib/* ]]; then files=("other recipes"); else files=("${files[@]/#/recipes/}"); fi
+  printf -v file ', %s' "${files[@]}"
+  echo "; it is an option of ${file#, }"
+}
+
+# --- help ---
+
+print_help() { # STAGES: the comment that begins the recipe, its stages and its options
   local name
-  for name in "$@"; do [[ ${!name} =~ ^1?$ ]] || fail "$name=${!name} must be 1, or not be given"; done
+  sed -n '2,${/^#/!q; s/^# \{0,1\}//p;}' "recipes/${0##*recipes/}"
+  echo
+  echo "Stages, all by default: $1"
+  echo "Options, as arguments NAME=VALUE or as environment variables; paths are relative to $PWD:"
+  for name in "${option_names[@]}"; do
+    printf '  %s=%s\n      %s%s\n' "$name" "$(quoted "${default_of[$name]}")" "${help_of[$name]}" "$(kind_in_words "${kind_of[$name]}")"
+  done
 }
 
-one_of() { # NAME VALUE...: the option has one of these values
-  local name=$1 value
-  shift
-  for value in "$@"; do [[ ${!name} != "$value" ]] || return 0; done
-  fail "$name=${!name} must be one of: $*"
+quoted() { if [[ $1 =~ [^A-Za-z0-9_./,:=+-] ]]; then printf '"%s"' "$1"; else printf %s "$1"; fi; } # VALUE
+
+kind_in_words() { # KIND
+  local kind=${1%\?}
+  case $kind in
+    choice:*) echo " (${kind#*:})" | sed 's/,/, /g' ;;
+    choices:*) echo " (a list of: ${kind#*:})" | sed 's/,/, /g' ;;
+    flag) echo " (1, or nothing)" ;;
+    wholes:* | decimals | fractions) echo " (a list)" ;;
+  esac
 }

@@ -1,21 +1,31 @@
 # Workers: the processes of one training, on a CPU or on the GPUs of one or several machines.
-# Options: PROCS, processes on a CPU; GPUS of each machine, 0 for the CPU; NNODES, machines; NODE_RANK, which of them this one
-# is; MASTER_ADDR and MASTER_PORT, where machine 0 listens; SLURM=1, within an allocation.
 # shellcheck shell=bash
 
-check_workers() { # sets WORKERS, the number of all processes
-  defaults PROCS=1 NNODES=1 NODE_RANK=0 MASTER_ADDR= SLURM=
-  flags SLURM
-  at_least 0 GPUS NODE_RANK
-  at_least 1 PROCS NNODES
+worker_options() { # GPUS, the default: declares the options of a recipe that trains with several workers
+  option GPUS whole:0 "$1" "GPUs of each machine; 0 trains on the CPU"
+  option PROCS whole:1 1 "processes that train together on the CPU"
+  option NNODES whole:1 1 "machines"
+  option NODE_RANK whole:0 0 "number of this machine, from 0"
+  option MASTER_ADDR text "" "address of machine 0"
+  option MASTER_PORT whole:1 "" "port of machine 0; default: 29500, on one machine a random one"
+  option SLURM flag "" "train with srun, within an allocation"
   ((GPUS || NNODES == 1)) || fail "several machines train on GPUs; on a CPU use PROCS"
   ((NODE_RANK < NNODES)) || fail "NODE_RANK=$NODE_RANK must be below NNODES=$NNODES"
   ((NNODES == 1)) || [[ -n $MASTER_ADDR$SLURM ]] || fail "NNODES=$NNODES needs MASTER_ADDR, the address of machine 0, or SLURM=1"
-  defaults MASTER_PORT=$((NNODES > 1 ? 29500 : 20000 + RANDOM % 20000)) # all machines need the same
-  at_least 1 MASTER_PORT
+  : "${MASTER_PORT:=$((NNODES > 1 ? 29500 : 20000 + RANDOM % 20000))}" # all machines need the same
   if ((GPUS)); then WORKERS=$((GPUS * NNODES)); else WORKERS=$PROCS; fi
+  prepare_processes
+}
+
+one_worker() { # for a recipe that trains with one process on the CPU
+  GPUS=0 PROCS=1 NNODES=1 NODE_RANK=0 MASTER_ADDR='' MASTER_PORT='' SLURM='' WORKERS=1
+  prepare_processes
+}
+
+prepare_processes() {
+  option OMP_NUM_THREADS whole:1 $((PROCS > 1 ? 1 : 2)) "threads of each training process on the CPU"
   # Small models gain nothing from more threads, and threads that spin while they wait are 10 times slower on busy cores.
-  export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((PROCS > 1 ? 1 : 2))} OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-PASSIVE}
+  export OMP_NUM_THREADS OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-PASSIVE}
   # Every update frees large arrays and needs them again; glibc would return them to the system, which clears their pages anew.
   export MALLOC_MMAP_MAX_=${MALLOC_MMAP_MAX_:-0} MALLOC_TRIM_THRESHOLD_=${MALLOC_TRIM_THRESHOLD_:-$((2 ** 40))}
 }

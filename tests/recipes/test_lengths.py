@@ -48,7 +48,7 @@ def test_every_row_is_asked_for_every_length():
     "options, words",
     [
         ({"DATA": "news"}, ["DATA=news", "language multi30k"]),
-        ({"RATIOS": "1.0 much"}, ["RATIOS=1.0 much", "numbers such as 0.9"]),
+        ({"RATIOS": "1.0 much"}, ["RATIOS=1.0 much", "a decimal number"]),
         ({"NOISES": "-1"}, ["NOISES=-1"]),
     ],
     ids=str,

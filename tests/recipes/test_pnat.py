@@ -67,7 +67,7 @@ def test_rows_can_learn_from_the_references():
     "options, message",
     [
         ({"LEARN_FROM": "nobody"}, "LEARN_FROM=nobody must be one of: teacher reference"),
-        ({"ROWS": "nat rnn"}, "ROWS=nat rnn must list some of nat, pnat, pnat_pointer and pnat_relative"),
+        ({"ROWS": "nat rnn"}, "ROWS=nat rnn must list values, each one of: nat pnat pnat_pointer pnat_relative"),
         ({"DATA": "wmt"}, "DATA=wmt must be one of: language multi30k"),
         ({"LENGTH_BEAM": "1"}, "LENGTH_BEAM=1 must be a whole number from 3 to"),
         ({"UPDATES": "none"}, "UPDATES=none must be a whole number from 1 to"),

@@ -86,7 +86,7 @@ def test_the_rows_for_a_gpu_begin_with_those_for_a_cpu():
         ({"PATIENCE": "0"}, "PATIENCE=0 must be a whole number from 1"),
         ({"WORDS": "many"}, "WORDS=many must be a whole number from 0"),
         ({"GPUS": "3"}, "3 workers cannot share the UNITS=2 of an update evenly; give a multiple of 3"),
-        ({"SEEDS": "x"}, "SEEDS=x must list numbers"),
+        ({"SEEDS": "x"}, "SEEDS=x must list values"),
     ],
     ids=str,
 )

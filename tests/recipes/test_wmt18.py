@@ -33,6 +33,17 @@ def commands(*stages, **options):
 # --- what it would run ---
 
 
+def test_another_language_in_the_same_folder_is_refused(tmp_path):
+    """Both directions of a pair share text; the settings of a stamp name the pair."""
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / ".fetch.done").write_text("LANGUAGES=en-de\nCLEAN=none\n")
+    for pair in PAIRS:
+        given = environment(POSENC_BIN=str(BIN), OUT=str(tmp_path), PAIR=pair, METHODS="none")
+        done = subprocess.run([RECIPE, "table"], env=given, capture_output=True, text=True)
+        line = f"{tmp_path}/text was made with other settings (LANGUAGES=en-de, now en-cs)"
+        assert (line in done.stderr) == ("cs" in pair) and "Traceback" not in done.stderr
+
+
 def test_base_has_the_settings_of_tensor2tensor():
     (words, *_) = of("fairseq-train", commands("train"))
     expected = {

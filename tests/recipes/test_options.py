@@ -1,0 +1,138 @@
+"""Options of the recipes: every value is checked before bash evaluates it, and no name can be misspelt."""
+
+import re
+import subprocess
+
+import pytest
+
+from tests.recipes.declared import NEEDED, RECIPES, VARIANTS, kind_of, options_of, run
+from tests.recipes.process import ROOT
+
+NUMERIC = {"whole", "wholes", "decimal", "decimals", "fraction"}
+CASES = [
+    pytest.param(recipe, variant, marks=[pytest.mark.slow] * bool(variant), id=" ".join([recipe, *variant.values()]))
+    for recipe in RECIPES
+    for variant in VARIANTS[recipe]
+]
+
+
+def refused(done):
+    """The one line of a recipe that stops."""
+    assert done.returncode == 1 and done.stdout == "" and done.stderr.count("\n") == 1, done.stdout + done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_option_has_a_kind_and_a_help(recipe):
+    known = {"whole", "wholes", "decimal", "decimals", "fraction", "flag", "choice", "choices", "language", "text"}
+    assert {kind_of(kind) for kind, _ in options_of(recipe).values()} <= known
+    shown = run(recipe, "--help")
+    assert shown.returncode == 0 and shown.stderr == ""
+    for name, (_, default) in options_of(recipe, **NEEDED.get(recipe, {})).items():
+        assert re.search(rf'^  {name}=("{re.escape(default)}"|{re.escape(default)})\n {{6}}\w', shown.stdout, re.MULTILINE), name
+
+
+@pytest.mark.parametrize("recipe, variant", CASES)
+def test_no_value_of_an_option_is_run(recipe, variant, tmp_path):
+    """Neither as an argument nor in the environment; a number that is none is one line that names its option."""
+    trap = tmp_path / "trap"
+    values = [f"PATH[$(touch {trap})0]", f"$(touch {trap})", f"`touch {trap}`", "1e99", "08", "-1", "0x10", "1 +1", "  ", "٣"]
+    tried = 0
+    for name, (kind, _) in options_of(recipe, **variant).items():
+        for nth, value in enumerate(values):
+            harmless = nth > 2  # is only tried as an argument, and only as a number
+            if (harmless and kind_of(kind) not in NUMERIC) or name in variant:
+                continue
+            given = {**variant, "POSENC_BIN": "/opt/bin"}
+            tries = [([f"{name}={value}"], given), ([], {**given, name: value})]
+            for arguments, environment in tries[: 1 + (not harmless)]:
+                done = run(recipe, *arguments, env=environment)
+                tried += 1
+                assert not trap.exists(), f"{name}={value}"
+                if kind_of(kind) in NUMERIC:
+                    assert f"{name}={value} must" in refused(done)
+                else:
+                    assert done.returncode == 0 or name in refused(done), done.stderr
+    assert tried > 50
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_name_that_is_not_an_option_is_refused_with_the_nearest(recipe):
+    own = options_of(recipe, **NEEDED.get(recipe, {}))
+    for name in own:
+        if len(name) > 3:
+            misspelt = name[:-2] + name[:-3:-1]  # the last two characters exchanged
+            line = refused(run(recipe, f"{misspelt}=1"))
+            if misspelt not in own and misspelt != name:
+                assert line.startswith(f"recipes/{recipe}: there is no option {misspelt}; did you mean "), line
+    assert "there is no option nonsense; --help lists the options" in refused(run(recipe, "nonsense=1"))
+    first = next(name for name in own if name not in ("DRY_RUN", "POSENC_BIN"))
+    assert f"there is no option {first.lower()}; did you mean {first}?" in refused(run(recipe, f"{first.lower()}=1"))
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_options_of_other_recipes_in_the_environment_are_refused(recipe):
+    own, all_names = options_of(recipe, **NEEDED.get(recipe, {})), {name for other in RECIPES for name in options_of(other)}
+    foreign = sorted(all_names - set(own) - {"MASTER_ADDR", "MASTER_PORT", "NAME"})
+    assert foreign
+    for name in foreign:
+        assert f"the environment variable {name} is not an option here; it is an option of" in refused(run(recipe, **{name: "1"}))
+    assert f"there is no option {name}; it is an option of" in refused(run(recipe, f"{name}=1"))
+
+
+@pytest.mark.parametrize(
+    "name, nearest",
+    [
+        ("METHOD", "METHODS"),
+        ("UPDATE", "UPDATES"),
+        ("SEDE", "SEED"),
+        ("SENTENCE", "SENTENCES"),
+        ("TRIAN_OPTION", "TRAIN_OPTIONS"),
+    ],
+)
+def test_a_misspelt_option_in_the_environment_is_refused(name, nearest):
+    line = refused(run("quickstart", **{name: "1"}))
+    assert f"the environment variable {name} is nearly an option; did you mean {nearest}?" in line
+
+
+def test_ordinary_variables_are_left_alone():
+    names = """
+        HOME LANG LANGUAGE LC_ALL SOURCE_DATE_EPOCH USER LOGNAME SHELL TERM PWD TZ PORT HOST NAME MASTER_ADDR MASTER_PORT
+        SLURM_JOB_ID SLURM_NTASKS CUDA_VISIBLE_DEVICES DISPLAY EDITOR PAGER LESS MAIL TMPDIR TEMP PS1 SHLVL RANK WORLD_SIZE LOCAL_RANK HOSTNAME
+        COLUMNS LINES CI DEBUG CC CXX MAKEFLAGS http_proxy size out data methods VIRTUAL_ENV CONDA_PREFIX DATA_ROOT NODE_NAME
+        OMP_WAIT_POLICY KMP_AFFINITY MKL_NUM_THREADS DATA_DIR LS_COLORS OLDPWD NO_COLOR XDG_DATA_HOME
+    """.split()
+    for recipe in ("quickstart", "wmt18/run"):
+        done = run(recipe, env={name: "1" if name == "MASTER_PORT" else "C" for name in names})
+        assert done.returncode == 0, done.stderr
+
+
+def test_an_argument_goes_before_the_environment():
+    shown = run("quickstart", "UPDATES=7", "train", UPDATES="5", METHODS="none")
+    assert "--max-update 7" in shown.stdout and "fairseq-generate" not in shown.stdout
+    assert run("quickstart", "UPDATES=", "METHODS=none", UPDATES="5").stdout.count("--max-update 1000") == 1  # empty: the default
+
+
+def test_the_last_of_two_arguments_counts():
+    assert "--max-update 9 " in run("quickstart", "METHODS=none", "UPDATES=7", "UPDATES=9").stdout
+
+
+def test_a_list_that_may_be_empty():
+    shown = {noises: run("studies/lengths", f"NOISES={noises}").stdout.count("fairseq-train") for noises in ("", "2 4")}
+    assert shown == {"": 6, "2 4": 10}
+    assert run("studies/lengths", NOISES="").stdout.count("fairseq-train") == 6
+
+
+def test_numbers_in_the_form_of_python():
+    for value in ("3e-4", "0.001", ".5", "1E-3", "2", "1e+2"):
+        assert run("multi30k_uk/run", f"LR={value}", "METHODS=none", "train").returncode == 0
+    for value in ("1", "0", "0.25", ".5", "1.0"):
+        assert run("multi30k_uk/run", f"DROPOUT={value}", "METHODS=none", "train").returncode == 0
+    for value in ("1.1", "2", "nan", "inf", "1e-1"):
+        assert f"DROPOUT={value} must be a decimal number from 0 to 1" in refused(run("multi30k_uk/run", f"DROPOUT={value}"))
+
+
+def test_help_comes_before_everything_else(tmp_path):
+    done = subprocess.run([ROOT / "recipes" / "quickstart", "--help"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.startswith("Trains and compares position methods")
+    assert "Stages, all by default: prepare train decode score table" in done.stdout
