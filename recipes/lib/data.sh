@@ -1,11 +1,10 @@
 # From raw text, TEXT/PART.LANGUAGE, to the binary data that fairseq-train reads.
-# Options: SUBWORD_LINES, the most lines of a file that subwords are learnt from; JOBS, processes and threads. MERGES, set by a
-# recipe, is the number of merges of SUBWORDS=bpe, in place of VOCABULARY, which counts characters as well.
+# Options of a recipe, if it has them: SUBWORD_LINES, the most lines of a file that subwords are learnt from; JOBS, processes and
+# threads; MERGES, the number of merges of SUBWORDS=bpe, in place of VOCABULARY, which counts characters as well.
 # shellcheck shell=bash
 
 make_subwords() { # PART...: writes TEXT/PART.sub.LANGUAGE; one model for both languages, learnt from the part `train`
   local part language files=() symbols=(--symbols "${MERGES:-$VOCABULARY}") train=("$text/train.$SOURCE" "$text/train.$TARGET")
-  defaults SUBWORD_LINES=1000000 JOBS=1
   for part in "$@"; do
     for language in "$SOURCE" "$TARGET"; do files+=("$text/$part.$language" "$text/$part.sub.$language"); done
   done
@@ -20,8 +19,8 @@ make_subwords() { # PART...: writes TEXT/PART.sub.LANGUAGE; one model for both l
   else
     local model_type=bpe
     [[ $SUBWORDS != unigram ]] || model_type=unigram
-    run "$bin/python" recipes/lib/spm.py train "$model_type" "$VOCABULARY" "$text/subwords" "$SUBWORD_LINES" "${train[@]}"
-    run "$bin/python" recipes/lib/spm.py encode "$text/subwords.model" "$JOBS" "${files[@]}"
+    run "$bin/python" recipes/lib/spm.py train "$model_type" "$VOCABULARY" "$text/subwords" "${SUBWORD_LINES:-1000000}" "${train[@]}"
+    run "$bin/python" recipes/lib/spm.py encode "$text/subwords.model" "${JOBS:-1}" "${files[@]}"
   fi
 }
 
@@ -45,16 +44,21 @@ read_trees() { # PART...: side files of the trees TEXT/PART.SOURCE.conllu, besid
 
 binarise_side_files() { # TEST_PART...: all side files beside the source text
   local tests
-  printf -v tests ',%s' "${@/#/$text/}"
+  join_prefixes "" "$@"
   posenc side binarise "$data" --source-lang "$SOURCE" --target-lang "$TARGET" --trainpref "$text/train" --validpref "$text/valid" \
-    --testpref "${tests#,}" --subwords "$(joining)" --subwords-in .sub
+    --testpref "$tests" --subwords "$(joining)" --subwords-in .sub
+}
+
+join_prefixes() { # ENDING PART...: sets `tests` to TEXT/PART.ENDING,TEXT/PART.ENDING, as fairseq-preprocess reads them
+  local ending=$1 part
+  shift
+  tests=
+  for part in "$@"; do tests+=${tests:+,}$text/$part$ending; done
 }
 
 binarise() { # TEST_PART...
   local tests
-  printf -v tests ',%s' "${@/#/$text/}"
-  tests=${tests//,/.sub,}
-  tests=${tests#.sub,}.sub
+  join_prefixes .sub "$@"
   run rm -f "$data/dict.$SOURCE.txt" "$data/dict.$TARGET.txt" # of an interrupted call; fairseq-preprocess refuses to replace them
   run_to "$text/preprocess.log" "$bin/fairseq-preprocess" --source-lang "$SOURCE" --target-lang "$TARGET" --joined-dictionary \
     --destdir "$data" --trainpref "$text/train.sub" --validpref "$text/valid.sub" --testpref "$tests"
@@ -79,9 +83,9 @@ binarise_part() { # PREFIX NAME: DATA/NAME.*, where NAME is train, train1, ...
 
 binarise_rest() { # TEST_PART...: validation, tests and dictionaries
   local tests
-  printf -v tests ',%s.sub' "${@/#/$text/}"
+  join_prefixes .sub "$@"
   run rm -f "$data/dict.$SOURCE.txt" "$data/dict.$TARGET.txt"
-  preprocess "$text/preprocess.log" --destdir "$data" --validpref "$text/valid.sub" --testpref "${tests#,}"
+  preprocess "$text/preprocess.log" --destdir "$data" --validpref "$text/valid.sub" --testpref "$tests"
 }
 
 train_parts() { # prints what divide_train has listed; before it, and under DRY_RUN, as for text of one part
@@ -92,5 +96,5 @@ preprocess() { # LOG OPTION...: fairseq-preprocess with TEXT/dict.txt
   local log=$1
   shift
   run_to "$log" "$bin/fairseq-preprocess" --source-lang "$SOURCE" --target-lang "$TARGET" --joined-dictionary \
-    --srcdict "$text/dict.txt" --workers "$JOBS" "$@"
+    --srcdict "$text/dict.txt" --workers "${JOBS:-1}" "$@"
 }

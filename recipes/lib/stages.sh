@@ -7,6 +7,9 @@
 
 check_output() { # OUT
   [[ $OUT != *[:,]* ]] || fail "OUT=$OUT holds a colon or a comma, which separate paths for fairseq; choose another name"
+  # shellcheck disable=SC2016 # the characters themselves
+  [[ $OUT != *'${'* && $OUT != *$'\n'* && $OUT != -* ]] ||
+    fail "OUT=${OUT//$'\n'/ } begins with a dash, or holds \${ or the end of a line; choose another name"
 }
 
 open_output() { # locks OUT; the first of several machines does
@@ -18,11 +21,15 @@ open_output() { # locks OUT; the first of several machines does
   fi
 }
 
-choose_stages() { # "STAGE..." GIVEN...: the given ones of all, or all
+choose_stages() { # "STAGE...": sets `wanted` to the stages that are given as arguments, or to all; ends the declarations of options
   local all=$1 name
-  shift
-  wanted="${*:-$all}"
-  for name in "$@"; do
+  if [[ -n $help_wanted ]]; then
+    print_help "$all"
+    exit
+  fi
+  require_known_names
+  wanted="${stages_given[*]:-$all}"
+  for name in "${stages_given[@]}"; do
     [[ " $all " == *" $name "* ]] || fail "there is no stage '$name'; the stages are $all"
   done
 }
@@ -30,9 +37,12 @@ choose_stages() { # "STAGE..." GIVEN...: the given ones of all, or all
 wants() { [[ " $wanted " == *" $1 "* ]]; }
 
 run_stages() { # FUNCTION, which calls `stage` for every stage: first compares the settings of all, then runs those that are wanted
-  comparing=1
-  [[ -n $DRY_RUN ]] || "$1"
-  comparing=
+  if [[ -z $DRY_RUN ]]; then
+    comparing=1
+    "$1"
+    comparing=
+    require_no_differences
+  fi
   "$1"
 }
 
@@ -41,7 +51,7 @@ stage() { # STAGE FOLDER NAME SETTINGS COMMAND...: one step of a stage that can 
   stage_settings=$4
   shift 4
   if [[ -n $comparing ]]; then
-    if [[ -e $stamp ]]; then require_settings "$stamp" "$folder"; fi
+    [[ ! -e $stamp ]] || compare_settings "$belongs_to" "$stamp" "$folder"
   elif ! wants "$belongs_to"; then
     return 0
   elif [[ -z $DRY_RUN && -e $stamp ]]; then
@@ -65,15 +75,44 @@ record_settings() { # FILE: gets the settings of the current stage
   mv "$part" "$1"
 }
 
-require_settings() { # FILE FOLDER: what is in FOLDER was made with the settings of the current stage, says FILE
-  local file=$1 name recorded differences=
+# A stage of decoding or scoring writes its files anew when its stamp is gone, so the message names stamps and never the training.
+# These stages come after the training in the list, and are compared to the end: one command removes all of their stamps.
+stale_stamps='' stale_differences=''
+
+compare_settings() { # STAGE FILE FOLDER: FOLDER has the settings of the current stage, says FILE
+  local differences
+  find_differences "$2"
+  if [[ -z $differences ]]; then return 0; fi
+  [[ $1 == decode || $1 == score ]] || refuse_settings "$3"
+  stale_differences=${stale_differences:-$differences}
+  [[ " $stale_stamps " == *" ${2##*/} "* ]] || stale_stamps+="${stale_stamps:+ }${2##*/}"
+}
+
+require_no_differences() { # of decoding and scoring
+  [[ -n $stale_stamps ]] || return 0
+  fail "${runs:-$OUT} was decoded with other settings ($stale_differences); give OUT another folder, or decode again without" \
+    "training again: find $(printf %q "${runs:-$OUT}") '(' -name ${stale_stamps// / -o -name } ')' -delete"
+}
+
+require_settings() { # FILE FOLDER: as compare_settings, for the training that continues
+  local differences
+  find_differences "$1"
+  [[ -z $differences ]] || refuse_settings "$2"
+}
+
+refuse_settings() { # FOLDER
+  fail "$1 was made with other settings ($differences); give OUT another folder, or remove $1"
+}
+
+find_differences() { # FILE: sets `differences` between the settings that it lists and those of the current stage
+  local file=$1 name recorded
+  differences=
   [[ -s $file ]] || file=$OUT/settings # where earlier versions listed those of all stages
   [[ -e $file ]] || return 0
   for name in $stage_settings; do
     recorded=$(grep -m 1 "^$name=" "$file") || continue
     [[ $recorded == "$(setting "$name")" ]] || differences+="${differences:+; }$recorded, now ${!name}"
   done
-  [[ -z $differences ]] || fail "$2 was made with other settings ($differences); give OUT another folder, or remove $2"
 }
 
 setting() { printf '%s=%s' "$1" "${!1//$'\n'/ }"; } # NAME: on one line

@@ -141,10 +141,10 @@ def test_other_languages_and_subwords():
         ({"EPOCHS": "ten"}, "EPOCHS=ten must be a whole number from 1"),
         ({"EPOCHS": "0"}, "EPOCHS=0 must be a whole number from 1"),
         ({"SOURCE": "de", "TARGET": "de"}, "SOURCE and TARGET are both de; give two languages"),
-        ({"TARGET": "../de"}, "SOURCE=en and TARGET=../de must be languages"),
+        ({"TARGET": "../de"}, "TARGET=../de must be a language code, such as en or pt-BR"),
         ({"NNODES": "2", "GPUS": "1", "NODE_RANK": "2", "SLURM": "1"}, "NODE_RANK=2 must be below NNODES=2"),
         ({"DROP_EMPTY": "0"}, "DROP_EMPTY=0 must be 1, or not be given"),
-        ({"SEEDS": "1 x"}, "SEEDS=1 x must list numbers, each a whole number from 0"),
+        ({"SEEDS": "1 x"}, "SEEDS=1 x must list values, each a whole number from 0"),
         ({"NNODES": "2"}, "several machines train on GPUs"),
         ({"NNODES": "2", "GPUS": "1"}, "NNODES=2 needs MASTER_ADDR"),
         ({"METHODS": "  "}, "names no method"),
@@ -257,6 +257,21 @@ def test_the_shown_commands_do_the_same(whole, tmp_path):
     shown = other.run("fetch", "prepare", "train", DRY_RUN="1")
     subprocess.run(["bash", "-e"], input=shown, text=True, cwd=ROOT, env=environment(), check=True, capture_output=True)
     assert_same_parameters(recipe.state(), other.state(), rtol=0, atol=0)
+
+
+@pytest.mark.slow
+def test_the_output_folder_may_have_any_name(captions, tmp_path):
+    """With all that bash, sed and fairseq's configuration read otherwise; stamps and settings are found again."""
+    (tmp_path / "a ").mkdir()
+    recipe = Recipe(captions, tmp_path / "a " / """& b\\ 'c' "d" $e {f} [g] *%s=~;#\\""", METHODS="none", EPOCHS="1")
+    assert recipe.run().splitlines()[-1].startswith("* published")
+    before = recipe.files()
+    assert recipe.run().count("done before") == 6 and recipe.files() == before
+    assert {path.name for path in tmp_path.iterdir()} == {"a "}
+    line = recipe.fails(BEAM="3")
+    command = line.partition("without training again: ")[2]
+    subprocess.run(["bash", "-ec", command], check=True)
+    assert recipe.run(BEAM="3").count("done before") == 4
 
 
 # --- killed, or out of room ---
