@@ -21,6 +21,7 @@ COMMANDS = {
     "wmt18": ("data.corpora.wmt18", "fetch WMT18 as raw text"),
     "side": ("data.side.command", "trees, graphs and orders of source sentences, for methods that read them"),
     "score": ("evaluation.scoring.score", "score what fairseq-generate printed, into score.json"),
+    "archive": ("evaluation.scoring.archive", "collect the score.json files of many runs in two small files"),
     "report": ("evaluation.report.command", "show all runs side by side, from their score.json"),
     "lengths": ("evaluation.report.lengths", "output lengths that runs were asked for and gave"),
     "plot": ("cli.plot", "draw what methods do to attention"),

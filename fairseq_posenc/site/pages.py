@@ -87,7 +87,8 @@ def start(readme: str, source: Path) -> str:
     }
     made = ("choose", "docs/methods", "docs/api")
     entries = {
-        caption: [page for page in listed if page in made or any(source.glob(f"{page}.md"))] for caption, listed in entries.items()
+        caption: [page for page in listed if page in made or any(source.glob(f"{page}.md"))]
+        for caption, listed in entries.items()
     }
     trees = [
         f"```{{toctree}}\n:hidden:\n:glob:\n:caption: {caption}\n\n" + "\n".join(pages) + "\n```"

@@ -59,7 +59,15 @@ def parsed(site):
 
 
 def test_every_page_is_there(site, parsed):
-    for name in ("index", "choose", "docs/methods", "docs/api", "recipes/README", "results/README", "docs/tutorials/your_own_method"):
+    for name in (
+        "index",
+        "choose",
+        "docs/methods",
+        "docs/api",
+        "recipes/README",
+        "results/README",
+        "docs/tutorials/your_own_method",
+    ):
         assert site / f"{name}.html" in parsed
     assert {path.stem for path in (site / "docs" / "methods").glob("*.html")} == set(registry.names())
 

@@ -6,7 +6,7 @@ import base64
 import functools
 import json
 import zlib
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 METRICS = {"bleu": "BLEU", "chrf": "chrF"}
@@ -34,7 +34,7 @@ class SentenceStatistics:
 
     def pack(self) -> str:
         """The statistics as text, for score.json."""
-        columns = {name: rows if name == "source_words" else list(zip(*rows)) for name, rows in asdict(self).items()}
+        columns = {name: rows if name == "source_words" else list(zip(*rows)) for name, rows in vars(self).items()}
         return base64.b64encode(zlib.compress(json.dumps(columns, separators=(",", ":")).encode(), 9)).decode()
 
     @classmethod

@@ -1,0 +1,114 @@
+"""posenc archive: many score.json files in two small ones, and nothing lost."""
+
+import json
+import lzma
+import shutil
+
+import pytest
+
+from fairseq_posenc.core import PositionError
+from fairseq_posenc.evaluation.scoring import archive
+from fairseq_posenc.evaluation.scoring.lengths import Lengths
+from fairseq_posenc.evaluation.scoring.sentences import count
+from tests.report import runs
+from tests.report.conftest import write  # noqa: F401
+
+
+@pytest.fixture
+def folder(write):  # noqa: F811
+    long, references = runs.texts(40, 60, 3), runs.texts()
+    records = [runs.run(spec, seed, rate) for spec, rate in (("none", 0.5), ("t5", 0.2)) for seed in (1, 2)]
+    for number, record in enumerate(records):
+        hypotheses = runs.spoilt(long, 0.1 * number)
+        record["parts"]["long"] = {**record["parts"]["test"], "reference": "xyz", "decoding": {"beam": 5}}
+        record["parts"]["long"] |= {"sentences": 40, "statistics": count(hypotheses, long).pack()}  # without lengths of sources
+    asked = {"source": "reference", "ratio": 1.0, "unit": "token", "end": "free"}
+    lengths = Lengths([len(line) for line in references], [len(line) + 3 for line in references])
+    records[2]["parts"]["test"] |= {"asked": asked, "lengths": lengths.pack()}
+    del records[3]["parts"]["test"]["statistics"]
+    records[1]["settings"]["lr"], records[3]["settings"]["cpu"] = [0.001], 1
+    return write(*records)
+
+
+@pytest.fixture
+def archived(folder, posenc, tmp_path):
+    assert posenc("archive", folder, "--output", tmp_path / "archive")[0] == 0
+    return tmp_path / "archive"
+
+
+def test_records_come_back_as_they_were(folder, archived):
+    before, after = archive.find(folder), archive.find(archived)
+    assert len(before) == 4
+    assert {path.relative_to(folder): record for path, record in before.items()} == {
+        path.relative_to(archived): record for path, record in after.items()
+    }
+    assert "cpu" not in json.loads((archived / "runs.json").read_text())["settings"]  # 1 is another value than true
+
+
+def test_the_files_are_small(folder, archived):
+    assert (
+        sum(path.stat().st_size for path in archived.iterdir()) < sum(path.stat().st_size for path in folder.rglob("*.json")) / 2
+    )
+
+
+def test_writing_again_gives_the_same_bytes(archived, posenc, tmp_path):
+    assert posenc("archive", archived, "--output", tmp_path / "again")[0] == 0
+    for name in (archive.RUNS, archive.SENTENCES):
+        assert (tmp_path / "again" / name).read_bytes() == (archived / name).read_bytes()
+
+
+def test_a_report_of_the_archive_is_that_of_the_files(write, posenc, tmp_path):  # noqa: F811
+    folder = write(*(runs.run(spec, seed, rate) for spec, rate in (("none", 0.5), ("t5", 0.2)) for seed in (1, 2)))
+    assert posenc("archive", folder, "--output", tmp_path / "archive")[0] == 0
+    (status, first, _), (_, second, _) = (
+        posenc("report", place, "--baseline", "none") for place in (folder, tmp_path / "archive")
+    )
+    assert status == 0 and "t5" in first and first.replace(str(folder), "F") == second.replace(str(tmp_path / "archive"), "F")
+
+
+def test_files_beside_an_archive_must_agree_with_it(folder, archived):
+    shutil.copytree(folder / "0", archived / "0")
+    assert len(archive.find(archived)) == 4
+    other = json.loads((archived / "0" / "score.json").read_text())
+    (archived / "0" / "score.json").write_text(json.dumps({**other, "seed": 9}))
+    with pytest.raises(PositionError, match="Remove the older one"):
+        archive.find(archived)
+
+
+def _edit(change):
+    def edited(archived):
+        content = json.loads((archived / archive.RUNS).read_text())
+        change(content)
+        (archived / archive.RUNS).write_text(json.dumps(content))
+
+    return edited
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda archived: (archived / archive.SENTENCES).unlink(),
+        lambda archived: (archived / archive.SENTENCES).write_bytes(b""),
+        lambda archived: (archived / archive.SENTENCES).write_bytes((archived / archive.SENTENCES).read_bytes()[:-40]),
+        lambda archived: (archived / archive.SENTENCES).write_bytes(lzma.compress(bytes(2**22))),
+        lambda archived: (archived / archive.RUNS).write_text("[" * 100_000),
+        lambda archived: (archived / archive.RUNS).write_text("[]"),
+        _edit(lambda content: content.update(format=2)),
+        _edit(lambda content: content["sentences"][0].__setitem__(3, 2**40)),
+        _edit(lambda content: content["sentences"].pop()),
+        _edit(lambda content: content["runs"]["0"].pop("seed")),
+        _edit(lambda content: content["runs"]["0"]["parts"].update(test=[])),
+    ],
+    ids=["missing", "empty", "truncated", "other", "nested", "list", "format", "huge", "fewer", "no-seed", "no-part"],
+)
+def test_damage_is_one_line(archived, damage):
+    damage(archived)
+    with pytest.raises(PositionError) as error:
+        archive.read(archived)
+    assert "\n" not in str(error.value) and archive.RUNS in str(error.value)
+
+
+def test_a_folder_without_runs_is_refused(posenc, tmp_path):
+    (tmp_path / "empty").mkdir()
+    status, _, error = posenc("archive", tmp_path / "empty", "--output", tmp_path / "archive")
+    assert status == 2 and "Run posenc score first" in error and not (tmp_path / "archive").exists()
