@@ -16,9 +16,7 @@ COMMANDS = {
     "list": ("cli.list", "all methods, or those that agree with the filters"),
     "show": ("cli.show", "one method: equation, options, citation"),
     "path": ("cli.path", "the folder to give to fairseq's --user-dir"),
-    "language": ("data.corpora.language", "write the artificial language pair of the quickstart"),
-    "multi30k": ("data.corpora.multi30k", "fetch Multi30k-uk or Multi30K as raw text"),
-    "wmt18": ("data.corpora.wmt18", "fetch WMT18 as raw text"),
+    "data": ("cli.data", "write the text files of a corpus: the artificial language, Multi30K, WMT18"),
     "side": ("data.side.command", "trees, graphs and orders of source sentences, for methods that read them"),
     "score": ("evaluation.scoring.score", "score what fairseq-generate printed, into score.json"),
     "archive": ("evaluation.scoring.archive", "collect the score.json files of many runs in two small files"),
@@ -35,6 +33,9 @@ COMMANDS = {
     "docs": ("cli.docs", "renew what is generated of the documentation"),
 }
 
+#: name of an earlier version -> what it is called now
+RENAMED = {name: f"data {name}" for name in ("language", "multi30k", "wmt18")}
+
 
 class _Parser(argparse.ArgumentParser):
     """Says what is wrong with arguments in one line, as for all other input."""
@@ -50,6 +51,12 @@ def main(arguments: list[str] | None = None) -> int:
         arguments = os.environ["COMP_LINE"].split()[1:]
     elif arguments is None:
         arguments = sys.argv[1:]
+    if arguments and arguments[0] in RENAMED:
+        print(
+            f"posenc {arguments[0]}: renamed to posenc {RENAMED[arguments[0]]}. The old name works in this version.",
+            file=sys.stderr,
+        )
+        arguments = [*RENAMED[arguments[0]].split(), *arguments[1:]]
     parser = _Parser(prog="posenc", description="Position methods for fairseq's Transformer.")
     parser.add_argument("--version", action="version", version=f"posenc {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")

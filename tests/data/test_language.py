@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from fairseq_posenc.data.corpora import language
+from fairseq_posenc.data.corpora import language, language_files
 from fairseq_posenc.data.corpora.language import LONG, NORMAL, Sentence
 
 SEED = 7
@@ -99,7 +99,7 @@ class Translator:
 
 def test_one_seed_gives_the_same_files_and_another_seed_a_different_language(tmp_path):
     for folder, seed in (("a", 1), ("b", 1), ("c", 2)):
-        language.write(tmp_path / folder, seed, SIZES)
+        language_files.write(tmp_path / folder, seed, SIZES)
     read = {folder: {p.name: p.read_bytes() for p in (tmp_path / folder).iterdir()} for folder in "abc"}
     assert read["a"] == read["b"]
     assert read["a"].keys() == {f"{part}.{side}" for part in SIZES for side in ("svo", "sov")}
@@ -194,7 +194,10 @@ def test_words(lexicon, parts):
 def test_the_command_writes_and_tells(tmp_path, capsys):
     from fairseq_posenc.cli import main
 
-    assert main(["language", str(tmp_path / "text"), "--train", "30", "--valid", "3", "--test", "4", "--test-long", "0"]) == 0
+    assert (
+        main(["data", "language", str(tmp_path / "text"), "--train", "30", "--valid", "3", "--test", "4", "--test-long", "0"])
+        == 0
+    )
     printed = capsys.readouterr().out
     assert "train          30 sentences" in printed and "for example: " in printed
     assert len((tmp_path / "text" / "train.svo").read_text().splitlines()) == 30
@@ -205,7 +208,7 @@ def test_a_full_disk_is_one_line(tmp_path, capsys, full_disk):
     from fairseq_posenc.cli import main
 
     with full_disk(1000):
-        assert main(["language", str(tmp_path / "text"), "--train", "300"]) == 2
+        assert main(["data", "language", str(tmp_path / "text"), "--train", "300"]) == 2
     error = capsys.readouterr().err
     assert f"{tmp_path / 'text' / 'valid.svo'} cannot be written: File too large" in error and error.count("\n") == 1
     assert not list((tmp_path / "text").iterdir())
@@ -214,7 +217,7 @@ def test_a_full_disk_is_one_line(tmp_path, capsys, full_disk):
 def test_a_size_below_zero_is_one_line(tmp_path, capsys):
     from fairseq_posenc.cli import main
 
-    assert main(["language", str(tmp_path), "--test", "-1"]) == 2
+    assert main(["data", "language", str(tmp_path), "--test", "-1"]) == 2
     error = capsys.readouterr().err
     assert "argument --test: '-1' is not a whole number from 0" in error and error.count("\n") == 1
 
@@ -238,6 +241,13 @@ def test_lengths_that_are_asked_for():
 def test_lengths_that_cannot_be_are_one_line(options, says, tmp_path, capsys):
     from fairseq_posenc.cli import main
 
-    assert main(["language", str(tmp_path), *options]) == 2
+    assert main(["data", "language", str(tmp_path), *options]) == 2
     error = capsys.readouterr().err
     assert says in error and error.count("\n") == 1
+
+
+def test_the_old_name_of_the_command_works_with_a_notice(tmp_path, capsys):
+    from fairseq_posenc.cli import main
+
+    assert main(["language", str(tmp_path / "text"), "--train", "3"]) == 0
+    assert capsys.readouterr().err == "posenc language: renamed to posenc data language. The old name works in this version.\n"

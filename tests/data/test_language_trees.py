@@ -5,7 +5,7 @@ from random import Random
 import conllu
 import pytest
 
-from fairseq_posenc.data.corpora import language, language_trees
+from fairseq_posenc.data.corpora import language, language_files, language_trees
 from fairseq_posenc.data.corpora.language import Clause, NounPhrase, Relative, Sentence, Word
 from fairseq_posenc.data.side import orders
 from fairseq_posenc.data.side.trees import Job, convert
@@ -83,8 +83,8 @@ def test_a_sentence_by_hand():
 
 def test_the_files_are_conllu_and_side_files(tmp_path, lexicon):
     sizes = {"train": 40, "valid": 5, "test": 5, "test_long": 3}
-    language.write(tmp_path / "plain", 3, sizes)
-    language.write(tmp_path / "structure", 3, sizes, structure=True)
+    language_files.write(tmp_path / "plain", 3, sizes)
+    language_files.write(tmp_path / "structure", 3, sizes, structure=True)
     for path in (tmp_path / "plain").iterdir():
         assert path.read_bytes() == (tmp_path / "structure" / path.name).read_bytes()
     for part, size in sizes.items():

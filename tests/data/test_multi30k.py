@@ -54,7 +54,7 @@ def take(tmp_path, capsys):
 
     def run(origin, *options):
         out = tmp_path / "out"
-        status = cli.main(["multi30k", str(out), "--from", str(origin), *options])
+        status = cli.main(["data", "multi30k", str(out), "--from", str(origin), *options])
         error = capsys.readouterr().err
         if status:
             assert status == 2 and error.startswith("posenc: ") and error.count("\n") == 1, error

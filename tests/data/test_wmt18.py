@@ -26,7 +26,7 @@ def mirror(tmp_path_factory):
 
 
 def fetch(mirror, folder, *options):
-    return main(["wmt18", str(folder), "--from", str(mirror), "--checksums", str(mirror / "sums"), *options])
+    return main(["data", "wmt18", str(folder), "--from", str(mirror), "--checksums", str(mirror / "sums"), *options])
 
 
 def read(path):
@@ -189,7 +189,7 @@ def test_all_corpora_one_after_another(mirror, tmp_path, capsys):
 def test_the_counts_of_the_public_files_are_compared(mirror, tmp_path, capsys, monkeypatch):
     """As a first real run does: a line where a number differs, and none where all agree or the data is another."""
     monkeypatch.setattr(wmt18, "Store", lambda downloads, origin, _: Store(downloads, origin, mirror / "sums"))
-    public = ["wmt18", str(tmp_path), "--from", str(mirror)]
+    public = ["data", "wmt18", str(tmp_path), "--from", str(mirror)]
     assert main(public) == 0
     found = [line.partition(": ")[2] for line in capsys.readouterr().out.splitlines() if "others count" in line]
     pairs = SIZES["europarl"] - 2 + SIZES["commoncrawl"] + SIZES["news_commentary"]

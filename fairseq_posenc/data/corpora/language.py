@@ -28,16 +28,12 @@ All draws use `random.Random(text).random()` alone, whose sequence Python guaran
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle
-from pathlib import Path
 from random import Random
 from typing import TypeVar
 
-from ...common.files import replace_file
-from ...common.option_types import not_negative, positive
 from ...core import PositionError
 
 SOURCE, TARGET = "svo", "sov"
@@ -245,7 +241,7 @@ def pairs(seed: int, part: str) -> Iterator[tuple[str, str]]:
     return ((drawn[1], drawn[2]) for drawn in sentences(seed, part) if drawn)
 
 
-def _splits(seed: int, sizes: dict[str, int], lengths: Lengths | None) -> dict[str, list[tuple[Sentence, str, str]]]:
+def drawn_splits(seed: int, sizes: dict[str, int], lengths: Lengths | None) -> dict[str, list[tuple[Sentence, str, str]]]:
     seen: set[str] = set()
     parts: dict[str, list[tuple[Sentence, str, str]]] = {}
     for part in sorted(sizes, key="train".__eq__):  # train is drawn last, so its size changes no other part
@@ -267,69 +263,4 @@ def _splits(seed: int, sizes: dict[str, int], lengths: Lengths | None) -> dict[s
 
 def splits(seed: int, sizes: dict[str, int] = SIZES, lengths: Lengths | None = None) -> dict[str, list[tuple[str, str]]]:
     """All parts, of the usual lengths or of those given; no source sentence occurs twice, in one or in two of them."""
-    return {part: [(left, right) for _, left, right in drawn] for part, drawn in _splits(seed, sizes, lengths).items()}
-
-
-def write(
-    folder: Path, seed: int, sizes: dict[str, int] = SIZES, structure: bool = False, lengths: Lengths | None = None
-) -> dict[str, list[tuple[str, str]]]:
-    """Write FOLDER/<part>.svo and FOLDER/<part>.sov, one sentence a line, and return the parts.
-
-    With `structure`, also <part>.svo.conllu, .order and .order.source (language_trees.py).
-    """
-    from . import language_trees
-
-    drawn, lexicon = _splits(seed, sizes, lengths), make_lexicon(seed)
-    parts = {name: [(left, right) for _, left, right in part] for name, part in drawn.items()}
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, part in parts.items():
-        for side, language in enumerate((SOURCE, TARGET)):
-            text = "".join(pair[side] + "\n" for pair in part)
-            replace_file(folder / f"{name}.{language}", lambda path: path.write_text(text, encoding="utf-8"))  # noqa: B023
-        if structure:
-            language_trees.write(folder / f"{name}.{SOURCE}", [sentence for sentence, _, _ in drawn[name]], lexicon)
-    return parts
-
-
-# --- posenc language --------------------------------------------------------------------------------------------------
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Write the artificial language pair of the quickstart: svo (verb-second) to sov (verb-final)."
-    parser.add_argument("folder", type=Path, help="where <part>.svo and <part>.sov are written")
-    parser.add_argument(
-        "--structure", action="store_true", help="also trees, <part>.svo.conllu, and the order of the target, <part>.svo.order"
-    )
-    parser.add_argument("--seed", type=not_negative, default=1, help="of the words and of the sentences (default: %(default)s)")
-    for name, size in SIZES.items():
-        parser.add_argument(
-            f"--{name.replace('_', '-')}",
-            type=not_negative,
-            default=size,
-            metavar="N",
-            help=f"sentences in {name} (default: {size})",
-        )
-    for option, lengths, parts in (("--words", NORMAL, "train, valid and test"), ("--long-words", LONG, "test_long")):
-        parser.add_argument(
-            option, type=positive, nargs=2, default=lengths, metavar=("LOW", "HIGH"),
-            help=f"words of a sentence of {parts}, on both sides (default: {lengths[0]} {lengths[1]})",
-        )  # fmt: skip
-
-
-def run(args: argparse.Namespace) -> int:
-    sizes = {name: getattr(args, name) for name in SIZES}
-    for option, (low, high) in (("--words", args.words), ("--long-words", args.long_words)):
-        if not low <= high <= MOST_WORDS:
-            raise PositionError(f"{option} {low} {high}: give the least and the largest number of words, from 1 to {MOST_WORDS}")
-    lengths = {name: tuple(args.long_words if name == "test_long" else args.words) for name in SIZES}
-    try:
-        parts = write(args.folder, args.seed, sizes, args.structure, lengths)
-    except OSError as error:
-        raise PositionError(f"{args.folder} cannot be written: {error.strerror}") from None
-    for name, part in parts.items():
-        words = [len(side.split()) for pair in part for side in pair] or [0]
-        print(f"{name:<10}{len(part):>7} sentences of {min(words)} to {max(words)} words")
-    if parts["test"]:
-        shortest = min(parts["test"], key=lambda pair: len(pair[0]))
-        print(f"for example: {shortest[0]}  ->  {shortest[1]}")
-    return 0
+    return {part: [(left, right) for _, left, right in drawn] for part, drawn in drawn_splits(seed, sizes, lengths).items()}

@@ -9,7 +9,6 @@ from typing import Any
 from ...common.messages import join, shorten
 from ...core import PositionError
 from ...registry.architectures import COMPLEX_MODEL
-from ..scoring import archive
 from ..scoring.record import FILE, Record
 
 #: what belongs to a method or to one run of it; the rows of a table agree in all the rest
@@ -26,6 +25,8 @@ def load(folder: Path) -> list[Record]:
     """All records below a folder, in the order of their paths."""
     if not folder.is_dir():
         raise PositionError(f"{folder} is no folder of runs")
+    from ..scoring import archive  # imports numpy
+
     records = archive.find(folder)
     if not records:
         raise PositionError(f"there is no {FILE} below {folder}; posenc score writes them")

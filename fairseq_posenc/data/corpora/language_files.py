@@ -1,0 +1,72 @@
+"""`posenc data language`: the text files of the artificial language pair, with trees and orders of its sentences on request."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ...common.files import replace_file
+from ...common.option_types import not_negative, positive
+from ...core import PositionError
+from . import language_trees
+from .language import LONG, MOST_WORDS, NORMAL, SIZES, SOURCE, TARGET, Lengths, drawn_splits, make_lexicon
+
+
+def write(
+    folder: Path, seed: int, sizes: dict[str, int] = SIZES, structure: bool = False, lengths: Lengths | None = None
+) -> dict[str, list[tuple[str, str]]]:
+    """Write FOLDER/<part>.svo and FOLDER/<part>.sov, one sentence a line, and return the parts.
+
+    With `structure`, also <part>.svo.conllu, .order and .order.source (language_trees.py).
+    """
+    drawn, lexicon = drawn_splits(seed, sizes, lengths), make_lexicon(seed)
+    parts = {name: [(left, right) for _, left, right in part] for name, part in drawn.items()}
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, part in parts.items():
+        for side, language in enumerate((SOURCE, TARGET)):
+            text = "".join(pair[side] + "\n" for pair in part)
+            replace_file(folder / f"{name}.{language}", lambda path: path.write_text(text, encoding="utf-8"))  # noqa: B023
+        if structure:
+            language_trees.write(folder / f"{name}.{SOURCE}", [sentence for sentence, _, _ in drawn[name]], lexicon)
+    return parts
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Write the artificial language pair of the quickstart: svo (verb-second) to sov (verb-final)."
+    parser.add_argument("folder", type=Path, help="where <part>.svo and <part>.sov are written")
+    parser.add_argument(
+        "--structure", action="store_true", help="also trees, <part>.svo.conllu, and the order of the target, <part>.svo.order"
+    )
+    parser.add_argument("--seed", type=not_negative, default=1, help="of the words and of the sentences (default: %(default)s)")
+    for name, size in SIZES.items():
+        parser.add_argument(
+            f"--{name.replace('_', '-')}",
+            type=not_negative,
+            default=size,
+            metavar="N",
+            help=f"sentences in {name} (default: {size})",
+        )
+    for option, lengths, parts in (("--words", NORMAL, "train, valid and test"), ("--long-words", LONG, "test_long")):
+        parser.add_argument(
+            option, type=positive, nargs=2, default=lengths, metavar=("LOW", "HIGH"),
+            help=f"words of a sentence of {parts}, on both sides (default: {lengths[0]} {lengths[1]})",
+        )  # fmt: skip
+
+
+def run(args: argparse.Namespace) -> int:
+    sizes = {name: getattr(args, name) for name in SIZES}
+    for option, (low, high) in (("--words", args.words), ("--long-words", args.long_words)):
+        if not low <= high <= MOST_WORDS:
+            raise PositionError(f"{option} {low} {high}: give the least and the largest number of words, from 1 to {MOST_WORDS}")
+    lengths = {name: tuple(args.long_words if name == "test_long" else args.words) for name in SIZES}
+    try:
+        parts = write(args.folder, args.seed, sizes, args.structure, lengths)
+    except OSError as error:
+        raise PositionError(f"{args.folder} cannot be written: {error.strerror}") from None
+    for name, part in parts.items():
+        words = [len(side.split()) for pair in part for side in pair] or [0]
+        print(f"{name:<10}{len(part):>7} sentences of {min(words)} to {max(words)} words")
+    if parts["test"]:
+        shortest = min(parts["test"], key=lambda pair: len(pair[0]))
+        print(f"for example: {shortest[0]}  ->  {shortest[1]}")
+    return 0
