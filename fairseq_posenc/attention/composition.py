@@ -39,8 +39,8 @@ def _refuse_beside_kernel(users: Users) -> None:
 
 def _refuse_missing_projections(users: Users, projections: frozenset[str]) -> None:
     for side in PositionMethod.projections - projections:
-        reading = hooks_where(lambda hook, side=side: side in hook.projections)
-        unread = [method for hook in HOOKS if hook in reading for method in users.get(hook, ()) if side in method.projections]
+        reading = [method for hook in HOOKS for method in users.get(hook, ()) if side in method.projections_of(hook)]
+        unread = [method for method in reading if side in method.projections]
         if unread:
             without = next(method for found in users.values() for method in found if side not in method.projections)
             raise PositionError(
@@ -66,7 +66,12 @@ def _refuse_order_dependence(users: Users) -> None:
 
 
 def _refuse_mixed_keys(users: Users) -> None:
-    changing = [method for hook in ("key_input", "value_input", "rotate_key") for method in users.get(hook, ())]
+    changing = [
+        method
+        for hook in ("project_input", "rotate")
+        for method in users.get(hook, ())
+        if method.projections_of(hook) & {"key", "value"}
+    ]
     for mixing in (method for method in changing if method.mixes_keys):
         for other in (method for method in changing if method is not mixing):
             raise PositionError(
@@ -82,7 +87,7 @@ def _refuse_two_rotations(users: Users) -> None:
 
 
 def _refuse_content_beside_rotation(users: Users) -> None:
-    rotating = [method.card.name for method in users.get("rotate_query", ())]
+    rotating = [method.card.name for method in users.get("rotate", ())]
     content = [method for method in users.get("rescale", ()) if method.rescale_reads == "content"]
     readers = [method.card.name for method in [*users.get("content_scores", ()), *content]]
     reading = [name for name in readers if name not in rotating]

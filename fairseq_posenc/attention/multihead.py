@@ -82,16 +82,16 @@ class Attention(nn.Module):
         self, positions: SitePositions, ctx: AttentionContext, query: Tensor, key: Tensor, value: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, and keys and values of all steps so far, after their hooks: [B, H, T, D], [B, H, S, D] twice."""
-        x = positions.apply_chain("query_input", query, ctx.queries, ctx=ctx)
+        x = positions.project_input("query", query, ctx.queries, ctx)
         q = self._heads(self.q_proj, x)
-        q = positions.apply_chain("rotate_query", q, ctx.queries, ctx=ctx)
+        q = positions.rotate("query", q, ctx.queries, ctx)
         state = ctx.state
         if state is not None and ctx.cross and state.get("key") is not None:
             return q, state.get("key"), state.get("value")
         at = ctx.queries if state is not None and not ctx.cross else ctx.keys  # of the keys that are new
-        k = self._heads(self.k_proj, positions.apply_chain("key_input", key, at, ctx=ctx))
-        k = positions.apply_chain("rotate_key", k, at, ctx=ctx)
-        v = self._heads(self.v_proj, positions.apply_chain("value_input", value, at, ctx=ctx))
+        k = self._heads(self.k_proj, positions.project_input("key", key, at, ctx))
+        k = positions.rotate("key", k, at, ctx)
+        v = self._heads(self.v_proj, positions.project_input("value", value, at, ctx))
         if state is not None and (ctx.cross or positions.caches_keys(ctx.layer)):
             if not ctx.cross and state.get("key") is not None:
                 k = torch.cat([state.get("key"), k], dim=2)

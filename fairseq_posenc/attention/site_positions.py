@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..core import AttentionContext, Dims, PositionError, PositionMethod, Positions, SideInput
+from ..core import AttentionContext, Dims, PositionError, PositionMethod, Positions, Projection, SideInput
 from ..core.export import refuse_script, refuse_trace
 from ..core.hooks import BEFORE_LAYERS
 from ..core.method import default_scale
@@ -110,7 +110,7 @@ class SitePositions(nn.Module):
         """Whether the hooks inside an attention may be called for some of its queries at a time, in place of all."""
         methods = self._serving(ctx.layer)
         plain = not any(method.card.side_inputs or method.adds_losses or method.mixes_keys for method in methods)
-        return plain and ctx.state is None and not ctx.noise and not ctx.prepared
+        return plain and ctx.state is None and not ctx.prepared
 
     @property
     def side_inputs(self) -> dict[str, SideInput]:
@@ -151,6 +151,20 @@ class SitePositions(nn.Module):
             return ctx.replace(layer=layer, state=ctx.state.within(f"method{index}"))
         return ctx if layer == ctx.layer else ctx.replace(layer=layer)
 
+    def project_input(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        """Pass the input of a projection through the methods that change it: [B, T, C] -> same, keys may become fewer."""
+        return self._apply_to(which, "project_input", x, at, ctx)
+
+    def rotate(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        """Pass projected queries or keys through the method that rotates them: [B, H, T, D] -> [B, H, T, D']."""
+        return self._apply_to(which, "rotate", x, at, ctx)
+
+    def _apply_to(self, which: Projection, hook: str, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        for method, here in self.using(hook, ctx):
+            if which in method.projections_of(hook):
+                x = getattr(method, hook)(which, x, at, here)
+        return x
+
     def apply_chain(self, hook: str, x: Tensor, *args: Any, ctx: AttentionContext) -> Tensor:
         """Passes x through this hook of every method."""
         for method, here in self.using(hook, ctx):
@@ -169,7 +183,7 @@ class SitePositions(nn.Module):
     # -- one forward -------------------------------------------------------------------------------------------------
 
     def begin(self, ctx: AttentionContext, rows: int = 1) -> AttentionContext:
-        """The context of one forward of this many sentences: lengths and side inputs checked, positions and noise drawn."""
+        """The context of one forward of this many sentences: lengths and side inputs checked, positions and methods prepared."""
         refuse_trace()
         self.check_length(ctx)
         for method in self.methods:
@@ -183,8 +197,7 @@ class SitePositions(nn.Module):
                 queries = Positions(keys.ids[:, keys.ids.size(1) - ctx.queries.ids.size(1) :])
             ctx = ctx.replace(queries=queries, keys=keys)
         ctx = self.at_layer(ctx, ctx.layer).replace(cache={})
-        drawing, preparing = self._before_layers["draw"], self._before_layers["prepare"]
-        ctx = ctx.replace(noise={method: method.draw(self._seen_by(method, ctx, ctx.layer)) for method in drawing})
+        preparing = self._before_layers["prepare"]
         return ctx.replace(prepared={method: method.prepare(self._seen_by(method, ctx, ctx.layer)) for method in preparing})
 
     def positions(self, at: Positions, rows: int, ctx: AttentionContext) -> Positions:

@@ -10,6 +10,7 @@ from .card import SITES, MethodCard, Options, option
 from .dims import Dims
 from .errors import PositionError, Refusal
 from .formula import shared_by_layers
+from .hooks import Projection, acts_on
 from .sentence import END_RELATION, FIRST_RELATION, UNKNOWN_RELATION, Sentence
 from .side import SideInput, SideInputs
 
@@ -27,11 +28,13 @@ __all__ = [
     "PositionError",
     "PositionMethod",
     "Positions",
+    "Projection",
     "Refusal",
     "Sentence",
     "SideInput",
     "SideInputs",
     "State",
+    "acts_on",
     "option",
     "shared_by_layers",
 ]

@@ -5,13 +5,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from .side import SideInputs
 from .state import State
+
+if TYPE_CHECKING:
+    from .method import PositionMethod
 
 T = TypeVar("T")
 
@@ -64,7 +67,6 @@ class AttentionContext:
     project: Callable[[str, Tensor], Tensor] | None = None  # ("query" or "key", [..., T, C]) -> [..., H, T, D], as this attention
     state: State | None = None
     side: SideInputs = dataclasses.field(default_factory=SideInputs)
-    noise: Mapping[Any, Any] = dataclasses.field(default_factory=dict)  # method -> what its `draw` gave this forward
     prepared: Mapping[Any, Any] = dataclasses.field(default_factory=dict)  # method -> what its `prepare` made for this forward
     cache: dict = dataclasses.field(default_factory=dict)  # of one forward
     pair_draws: dict[str, Tensor] = dataclasses.field(default_factory=dict)  # [B, ...], what both sides of a sentence pair share
@@ -73,6 +75,10 @@ class AttentionContext:
 
     def replace(self, **changes: Any) -> AttentionContext:
         return dataclasses.replace(self, **changes)
+
+    def prepared_by(self, method: PositionMethod) -> AttentionContext:
+        """The context with what a method prepares for this forward pass."""
+        return self.replace(prepared={**self.prepared, method: method.prepare(self)}) if "prepare" in method.hooks else self
 
     def part(self, first: int, end: int, keys: int) -> AttentionContext:
         """The context of some queries inside an attention, and of the first keys; nothing of it is seen by the rest."""

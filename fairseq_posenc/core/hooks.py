@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, IntEnum
+from typing import Any, Literal, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+#: what a projection of an attention makes
+Projection = Literal["query", "key", "value"]
 
 
 class Phase(IntEnum):
@@ -33,11 +38,21 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Hook:
-    """One hook: its phase, its kind, and the projections that it changes or reads."""
+    """One hook: its phase, its kind, and the projections that it changes or reads; `acts_on` narrows them for a method."""
 
     phase: Phase
     kind: Kind
     projections: frozenset[str] = frozenset()
+
+
+def acts_on(*projections: Projection) -> Callable[[F], F]:
+    """Decorate a `project_input` or `rotate` that changes only some projections: it is not called for the others."""
+
+    def decorate(hook: F) -> F:
+        hook.projections = frozenset(projections)  # type: ignore[attr-defined]
+        return hook
+
+    return decorate
 
 
 def _hook(phase: Phase, kind: Kind, *projections: str) -> Hook:
@@ -47,15 +62,11 @@ def _hook(phase: Phase, kind: Kind, *projections: str) -> Hook:
 #: in the order of a forward; a bias and a mask of positions alone may be made ahead of it
 HOOKS: dict[str, Hook] = {
     "positions": _hook(Phase.START, Kind.CHAIN),
-    "draw": _hook(Phase.START, Kind.EACH),
     "prepare": _hook(Phase.START, Kind.EACH),
     "embed": _hook(Phase.INPUT, Kind.CHAIN),
     "before_layer": _hook(Phase.LAYER, Kind.CHAIN),
-    "query_input": _hook(Phase.ATTENTION_INPUT, Kind.CHAIN, "query"),
-    "key_input": _hook(Phase.ATTENTION_INPUT, Kind.CHAIN, "key"),
-    "value_input": _hook(Phase.ATTENTION_INPUT, Kind.CHAIN, "value"),
-    "rotate_query": _hook(Phase.PROJECTED, Kind.EXCLUSIVE, "query"),
-    "rotate_key": _hook(Phase.PROJECTED, Kind.EXCLUSIVE, "key"),
+    "project_input": _hook(Phase.ATTENTION_INPUT, Kind.CHAIN, "query", "key", "value"),
+    "rotate": _hook(Phase.PROJECTED, Kind.EXCLUSIVE, "query", "key"),
     "scale": _hook(Phase.SCORES, Kind.AGREEMENT),
     "rescale": _hook(Phase.SCORES, Kind.CHAIN, "query", "key"),
     "content_scores": _hook(Phase.SCORES, Kind.SUM, "query", "key"),

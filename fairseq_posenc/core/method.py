@@ -14,7 +14,7 @@ from .context import AttentionContext, Positions
 from .dims import Dims
 from .export import refuse_script
 from .formula import owners
-from .hooks import HOOKS
+from .hooks import HOOKS, Projection
 from .sentence import Sentence
 
 
@@ -41,7 +41,7 @@ class PositionMethod(nn.Module):
     content_dependent: bool = False
     #: what `rescale` reads: positions alone (it multiplies by a factor), the scores, or queries and keys ("content")
     rescale_reads: Literal["positions", "scores", "content"] = "positions"
-    #: whether `key_input` gives other keys than one for every position
+    #: whether `project_input` gives other keys than one for every position
     mixes_keys: bool = False
     #: whether decoding keeps projected keys and values; a method whose `attend` keeps sums of its own needs none
     caches_keys: bool = True
@@ -77,6 +77,16 @@ class PositionMethod(nn.Module):
         return self._overridden
 
     @property
+    def draws(self) -> bool:
+        """Whether `prepare` draws random numbers with these options."""
+        return self.card.stochastic and "prepare" in self.hooks
+
+    @classmethod
+    def projections_of(cls, hook: str) -> frozenset[str]:
+        """The projections that this hook of the method changes or reads; `acts_on` narrows those of the table of hooks."""
+        return getattr(getattr(cls, hook), "projections", HOOKS[hook].projections)
+
+    @property
     def limit(self) -> int | None:
         """The number of query positions that the method can tell apart, where more is an error."""
         return self.dims.max_positions if self.card.extrapolation == "error" else None
@@ -96,12 +106,11 @@ class PositionMethod(nn.Module):
         """[B, T] -> same, may become float; drawn once per batch in training, not drawn in evaluation (of [1, T])."""
         return ids
 
-    def draw(self, ctx: AttentionContext) -> Any:
-        """-> noise that the hooks of this forward share; once, before the layers; read as ctx.noise[self]."""
-        raise NotImplementedError
-
     def prepare(self, ctx: AttentionContext) -> Any:
-        """-> what all hooks of this forward share and what may hold a gradient; once, before the layers; ctx.prepared[self]."""
+        """Return what the hooks of one forward pass share: random numbers, tensors with a gradient.
+
+        It is called once per forward pass, before the layers. The other hooks read the result as ctx.prepared[self].
+        """
         raise NotImplementedError
 
     def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
@@ -112,25 +121,16 @@ class PositionMethod(nn.Module):
         """[B, T, C] -> [B, T, C]; before every layer."""
         return x
 
-    def query_input(self, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        """[B, T, C] -> [B, T, C]; before the query projection."""
+    def project_input(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        """Change the input of the query, key or value projection: [B, T, C] -> same; keys and values [B, S, C] -> [B, S', C].
+
+        It is called once per key: the result is cached while decoding. `acts_on` names the projections that it changes.
+        """
         return x
 
-    def key_input(self, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        """[B, S, C] -> [B, S', C]; before the key projection, once per key (the result is cached while decoding)."""
+    def rotate(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        """Change projected queries or keys: [B, H, T, D] -> [B, H, T, D'], once per key; `which` is never "value"."""
         return x
-
-    def value_input(self, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        """[B, S, C] -> [B, S', C]; before the value projection, once per key."""
-        return x
-
-    def rotate_query(self, q: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        """[B, H, T, D] -> [B, H, T, D']."""
-        return q
-
-    def rotate_key(self, k: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        """[B, H, S, D] -> [B, H, S, D']; once per key."""
-        return k
 
     def scale(self, head_dim: int) -> float:
         """The factor of the product of queries and keys, which other methods of the spec read as ctx.scale."""

@@ -23,12 +23,7 @@ CHANGE = "change of score"
 WEIGHT = "weight"
 
 #: hooks that change the vectors of which queries and keys are made
-_VECTORS = hooks_where(
-    lambda hook: (
-        hook.phase in (Phase.INPUT, Phase.LAYER)
-        or (hook.phase == Phase.ATTENTION_INPUT and bool(hook.projections & {"query", "key"}))
-    )
-)
+_VECTORS = hooks_where(lambda hook: Phase.INPUT <= hook.phase <= Phase.ATTENTION_INPUT)
 #: hooks that change queries and keys themselves, so that their product cannot be told from what positions add
 _ROTATIONS = hooks_where(lambda hook: hook.phase == Phase.PROJECTED)
 #: hooks that change the product of queries and keys
@@ -76,7 +71,7 @@ def matrices(positions: SitePositions, length: int, layer: int = 0, content: Con
     content = plain_content(positions.dims) if content is None else content
     was_training = positions.training
     positions.eval()
-    random = [method for method in positions.methods if "draw" in method.hooks]
+    random = [method for method in positions.methods if method.draws]
     for method in random:
         method.train()  # in evaluation its noise would be the same every time
     try:
@@ -134,7 +129,7 @@ def _vectors(positions: SitePositions, ctx: AttentionContext) -> tuple[Tensor, T
 
     def of_words(words: Tensor) -> tuple[Tensor, Tensor]:
         x = positions.apply_chain("before_layer", positions.embed(words, ctx.tokens, ctx), ctx=ctx)
-        return x, positions.apply_chain("query_input", x, ctx.queries, ctx=ctx)
+        return x, positions.project_input("query", x, ctx.queries, ctx)
 
     zeros = torch.zeros(1, ctx.keys.ids.size(1), positions.dims.embed_dim)
     added, multiplied = of_words(zeros), of_words(zeros + 1)
@@ -145,9 +140,8 @@ def _vectors(positions: SitePositions, ctx: AttentionContext) -> tuple[Tensor, T
 def _cosines(positions: SitePositions, ctx: AttentionContext) -> Tensor | None:
     """Of what stands at two positions whose words are vectors of zeros, so that nothing but positions is left: [1, T, S]."""
     x, queries = _vectors(positions, ctx)
-    keys = x
-    for method, here in positions.using("key_input", ctx):
-        keys = keys if method.mixes_keys else method.key_input(keys, ctx.keys, here)
+    mixed = any(method.mixes_keys for method, _ in positions.using("project_input", ctx))
+    keys = x if mixed else positions.project_input("key", x, ctx.keys, ctx)
     keys = keys if keys.any() else queries  # positions may join queries alone
     if not queries.any():
         return None
@@ -166,8 +160,8 @@ def _scores(positions: SitePositions, ctx: AttentionContext, content: Content) -
     """Scores where no rotation changes queries and keys less the 1 that their content gives, but 1 where only a mask acts."""
     everywhere = ctx.replace(causal=False)  # else methods leave out what a mask will hide
     x = _projected(positions, ctx, content)
-    q = positions.apply_chain("rotate_query", x, ctx.queries, ctx=ctx)
-    k = positions.apply_chain("rotate_key", x, ctx.keys, ctx=ctx)
+    q = positions.rotate("query", x, ctx.queries, ctx)
+    k = positions.rotate("key", x, ctx.keys, ctx)
     scores = Attention.logits(positions, everywhere, q, k, positions.sum_terms("bias", ctx=everywhere))
     quantity = SCORE
     if _uses(positions, _CHANGES, ctx.layer) and not _uses(positions, _ROTATIONS, ctx.layer):
@@ -188,15 +182,15 @@ def _weights(positions: SitePositions, ctx: AttentionContext, content: Content) 
     x = _projected(positions, ctx, content)
     heads, length = x.size(1), x.size(2)
     keys = x.transpose(1, 2).flatten(2)  # [1, S, C]
-    for method, here in positions.using("key_input", ctx):
-        keys = method.key_input(keys, ctx.keys, here) if method.mixes_keys else keys
+    if any(method.mixes_keys for method, _ in positions.using("project_input", ctx)):
+        keys = positions.project_input("key", keys, ctx.keys, ctx)
     keys = keys.unflatten(-1, (heads, -1)).transpose(1, 2)
-    q = positions.apply_chain("rotate_query", x, ctx.queries, ctx=ctx)
-    k = positions.apply_chain("rotate_key", keys, ctx.keys, ctx=ctx)
+    q = positions.rotate("query", x, ctx.queries, ctx)
+    k = positions.rotate("key", keys, ctx.keys, ctx)
     ((method, here),) = positions.using("attend", ctx)
     with torch.enable_grad():
         values = content.hidden[1].float().expand(1, length, -1).clone().requires_grad_()
-        v = positions.apply_chain("value_input", values, ctx.keys, ctx=ctx)
+        v = positions.project_input("value", values, ctx.keys, ctx)
         out = method.attend(q, k, v.unflatten(-1, (heads, -1)).transpose(1, 2), here)  # [1, H, T, D]
         rows = [torch.autograd.grad(row.sum(), values, retain_graph=True)[0][0] for row in out.unbind(2)]
     weights = torch.stack(rows).unflatten(-1, (heads, -1)).mean(-1).permute(2, 0, 1)  # [T, S, C] -> [H, T, S]

@@ -104,7 +104,7 @@ def check_structure(case: Case) -> None:
 
 def check_shift(case: Case) -> None:
     """All positions moved by the same amount: relative methods give the same numbers, absolute ones give others."""
-    if "draw" in case.method().hooks:
+    if case.method().draws:
         raise NotApplicable("random codes are relative on average only, which the oracles see")
     if "scaling=dynamic" in case.spec:
         raise NotApplicable("the length that the rotation is stretched for moves along")
@@ -175,8 +175,9 @@ def _runs_beyond(case: Case, model, limit: int) -> None:
 
 def check_far(case: Case) -> None:
     """Far positions tie exactly where the card says "clips"."""
-    hooks = case.method().hooks
-    if "draw" in hooks and not reads_sentences(case):  # signs of eigenvectors are drawn in training alone
+    method = case.method()
+    hooks = method.hooks
+    if method.draws and not reads_sentences(case):  # signs of eigenvectors are drawn in training alone
         raise NotApplicable("random codes tie on average only, which the oracles see")
     if case.card.extrapolation == "error" or case.card.injection in ("none", "other") or hooks <= {"mask"} or "attend" in hooks:
         assert case.card.extrapolation != "clips"  # no position enters scores that could be clipped
@@ -204,7 +205,7 @@ def _far_scores(case: Case):
 
 def _far_vectors(case: Case):
     method, at = case.method(), Positions.counted(0, 300)
-    ctx = AttentionContext(at, at, side=SideInputs(_of_chain([method], 300), declared_by([method.card])))
+    ctx = AttentionContext(at, at, side=SideInputs(_of_chain([method], 300), declared_by([method.card]))).prepared_by(method)
     x = torch.ones(1, 300, SMALL.embed_dim, dtype=torch.float64)
     x = method.before_layer(method.embed(x, torch.full((1, 300), 5), ctx), ctx)
     return x[:, -3], x[:, -2]

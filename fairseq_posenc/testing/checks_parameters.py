@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
 from torch import Tensor, nn
 
-from ..core import PositionError
+from ..core import AttentionContext, PositionError, Positions, SideInputs
 from ..core.hooks import BEFORE_LAYERS, IN_MATRIX
+from ..core.side import declared_by
+from ..data.side import examples
 from ..registry import spec as parsing
-from .cases import SMALL, Case
+from .cases import SMALL, Case, specs
 from .checks_attention import attention, inputs
 from .checks_attention import side_inputs as of_attention
 from .models import (
@@ -52,10 +56,37 @@ def check_flags(case: Case) -> None:
     method, card = case.method(), case.card
     assert card.learnable == any(p.requires_grad for p in method.parameters()), "learnable"
     assert card.recurring == bool(method.hooks - BEFORE_LAYERS), "recurring"
-    assert card.stochastic == ("draw" in type(method)._overridden), "stochastic"
+    assert card.stochastic == _draws(case), "stochastic"
     inside = bool(method.hooks & IN_MATRIX)
     expected = {"none": not method.hooks, "MAM": inside, "APE": bool(method.hooks) and not inside, "other": bool(method.hooks)}
     assert expected[card.injection], f"injection={card.injection} with hooks {sorted(method.hooks)}"
+
+
+def _draws(case: Case) -> bool:
+    """Whether `prepare` gives other numbers for other seeds in training, with some choice of options."""
+    methods = [Case(spec, case.site).method().train() for spec in specs(case.name, case.site)]
+    method = next((method for method in methods if "prepare" in method.hooks), None)
+    if method is None:
+        return False
+    at = Positions.counted(0, 9)
+    ctx = AttentionContext(at, at, causal=method.dims.causal, cross=method.dims.cross)
+    own = examples.with_side_inputs([method])
+    given = examples.side_inputs(own, [examples.random_sentence(range(9))] if own else [], 9)
+    ctx = ctx.replace(side=SideInputs(given, declared_by([method.card])))
+    found = []
+    for seed in range(4):
+        torch.manual_seed(seed)
+        found.append(list(_tensors(method.prepare(ctx))))
+    return any(not torch.equal(one, first) for other in found for one, first in zip(other, found[0]))
+
+
+def _tensors(prepared: Any) -> Iterator[Tensor]:
+    """All tensors of nested lists and tuples."""
+    if isinstance(prepared, Tensor):
+        yield prepared
+    elif isinstance(prepared, (list, tuple)):
+        for item in prepared:
+            yield from _tensors(item)
 
 
 def check_gradients(case: Case) -> None:

@@ -89,8 +89,7 @@ def with_side(ctx: AttentionContext, method, oracle: Oracle, sentences: list, pa
     given = side_inputs_of([method], sentences, ctx.keys.ids.size(1), padding)
     for name in oracle.side(0):
         given[name] = torch.tensor([oracle.side(row)[name] for row in range(rows)])
-    ctx = ctx.replace(side=SideInputs(given, declared_by([method.card])))
-    return ctx.replace(prepared={method: method.prepare(ctx)}) if "prepare" in method.hooks else ctx
+    return ctx.replace(side=SideInputs(given, declared_by([method.card]))).prepared_by(method)
 
 
 def padding_mask(lengths: list, side: str) -> torch.Tensor:
@@ -171,11 +170,6 @@ def tokens_of(oracle, padding: torch.Tensor, padding_idx: int) -> torch.Tensor:
     return (padding_idx + 1 + ids % len(WORDS)).masked_fill(padding, padding_idx)
 
 
-def begun(method, ctx):
-    """The context of a forward, with what the method makes before its layers."""
-    return ctx.replace(prepared={method: method.prepare(ctx)}) if "prepare" in method.hooks else ctx
-
-
 def embedded(method, x, tokens, ctx):
     """What the host makes of embeddings: at the positions that the method gives, in evaluation."""
     ids = method.positions(ctx.queries.ids, ctx)
@@ -203,7 +197,7 @@ def compare_embed(oracle, options, site, padding, padding_idx=1):
     ctx = with_side(
         AttentionContext(at, at, causal=site == "decoder", key_padding=mask), method, oracle, sentences, padding, len(mask)
     )
-    out = embedded(method, x, tokens_of(oracle, mask, padding_idx), begun(method, ctx))
+    out = embedded(method, x, tokens_of(oracle, mask, padding_idx), ctx.prepared_by(method))
     place = place_of(method, oracle, options, site, padding_idx=padding_idx, sentences=sentences)
     assert_close(out, expected(oracle, x.numpy(), ids.numpy(), mask.numpy(), place), oracle.atol)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.core import AttentionContext, MethodCard, Options, PositionMethod, Positions, option
+from fairseq_posenc.core import AttentionContext, MethodCard, Options, PositionMethod, Positions, acts_on, option
 from fairseq_posenc.methods.rotary.rope import Rope
 
 
@@ -209,7 +209,8 @@ class CountsCalls(Sound):
 
     card = card("counts_calls")
 
-    def query_input(self, x, at, ctx):
+    @acts_on("query")
+    def project_input(self, which, x, at, ctx):
         self.calls = getattr(self, "calls", 0) + 1
         return x * (1 + self.calls / 10)
 
@@ -382,7 +383,7 @@ class RotaryClaimsClipping(Rope):
 class NotStochastic(Sound):
     card = card("not_stochastic")
 
-    def draw(self, ctx):
+    def prepare(self, ctx):
         return torch.rand(1)
 
 

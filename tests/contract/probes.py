@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.core import AttentionContext, PositionMethod, Positions, SideInput
+from fairseq_posenc.core import AttentionContext, PositionMethod, Positions, Projection, SideInput, acts_on
 from fairseq_posenc.ops.sinusoids import sinusoid
 from fairseq_posenc.testing.models import TARGET_ROOM
 
@@ -145,7 +145,8 @@ class CountdownCross(Countdown):
 
     embed = PositionMethod.embed
 
-    def query_input(self, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+    @acts_on("query")
+    def project_input(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
         left = ctx.side["length"].unsqueeze(1) - at.ids
         return x + sinusoid(left, x.size(-1), "interleaved", "paper").to(x.dtype)
 

@@ -103,7 +103,7 @@ def test_two_methods_in_turns():
     """Methods that contradict each other may take different layers."""
     spec = "rope:layers=0+spe_sine:layers=1"
     positions = SitePositions(parsing.build(spec, SMALL, "encoder"), SMALL, "encoder")
-    assert positions.uses("rotate_query", 0) and positions.uses("rotate_query", 1)
+    assert positions.uses("rotate", 0) and positions.uses("rotate", 1)
     model, source = build(encoder=spec), batch(sentences(50, 5, 8), "left")
     target = torch.stack(sentences(51, 6, 6))
     differ(logits(model, source, target), logits(build(encoder="rope:layers=0"), source, target), "spe_sine is not used")
@@ -116,11 +116,11 @@ def test_refused_for_what_only_draws_and_embeds():
     class DrawsAndEmbeds(PositionMethod):
         card = card("draws_and_embeds", learnable=False, parameters="0", recurring=False, injection="APE", stochastic=True)
 
-        def draw(self, ctx):
+        def prepare(self, ctx):
             return torch.rand(())
 
         def embed(self, x, tokens, ctx):
-            return x + ctx.noise[self]
+            return x + ctx.prepared[self]
 
     with registered(DrawsAndEmbeds), pytest.raises(PositionError, match="layers= means nothing"):
         parsing.build("draws_and_embeds:layers=0", SMALL.at("encoder"), "encoder")

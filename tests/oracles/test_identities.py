@@ -785,8 +785,8 @@ def test_xpos_sizes():
     xpos, at = method("xpos", "decoder", 8 * H).double(), Positions(torch.full((1, 4), N // 2 + 512))
     x, ctx = torch.eye(8).double()[None, None, ::2].expand(1, H, 4, 8), AttentionContext(at, at)
     zeta = np.array([[0.2857, 0.4643, 0.6429, 0.8214]] * H)
-    close(xpos.rotate_query(x, at, ctx).norm(dim=-1)[0], zeta, atol=1e-4)
-    close(1 / xpos.rotate_key(x, at, ctx).norm(dim=-1)[0], zeta, atol=1e-4)
+    close(xpos.rotate("query", x, at, ctx).norm(dim=-1)[0], zeta, atol=1e-4)
+    close(1 / xpos.rotate("key", x, at, ctx).norm(dim=-1)[0], zeta, atol=1e-4)
 
 
 @pytest.mark.parametrize("room, last", [(1024, 4000), (6000, 5999), (10**7, 5999)])
@@ -797,7 +797,7 @@ def test_xpos_in_half_precision(room, last):
     ctx, x = AttentionContext(at, before), torch.randn(2, 1, H, 4, 8)
     found = []
     for given in (x.half(), x.half().double()):
-        q, k = xpos.rotate_query(given[0], at, ctx), xpos.rotate_key(given[1], before, ctx)
+        q, k = xpos.rotate("query", given[0], at, ctx), xpos.rotate("key", given[1], before, ctx)
         found.append((q.double() * k.double()).sum(-1))
         ctx = AttentionContext(at, before)  # without the waves of the other precision
     close(*found, atol=0.03)
@@ -829,7 +829,7 @@ def slowed(spec, length=2):
     """What is left of the angular frequencies of 32 pairs, in a sentence of this length, and the size of the pairs."""
     rope, at = method(f"rope_scaled:{spec}", width=64, heads=1).double(), Positions.counted(0, length)
     x = torch.cat([torch.ones(1, 1, length, 32), torch.zeros(1, 1, length, 32)], -1).double()
-    a, b = rope.rotate_query(x, at, AttentionContext(at, at))[0, 0, 1].chunk(2)
+    a, b = rope.rotate("query", x, at, AttentionContext(at, at))[0, 0, 1].chunk(2)
     return torch.atan2(b, a).numpy() * 10000 ** (np.arange(32) / 32), torch.hypot(a, b).numpy()
 
 

@@ -6,7 +6,7 @@ import torch
 
 from fairseq_posenc.core import AttentionContext, Positions
 from fairseq_posenc.testing import reference
-from fairseq_posenc.testing.oracle import begun, build, compare_before_layer, compare_embed, embedded, expected, tokens_of
+from fairseq_posenc.testing.oracle import build, compare_before_layer, compare_embed, embedded, expected, tokens_of
 
 from .cases import WIDTH, assert_close, cases, place_of, sentences_of, with_side
 
@@ -43,7 +43,7 @@ def test_embed_at_given_positions(oracle, options, site):
         at = Positions(ids)
         sentences = sentences_of(oracle, [6, 6])
         ctx = with_side(AttentionContext(at, at, causal=site == "decoder"), method, oracle, sentences)
-        out = embedded(method, x, tokens, begun(method, ctx))
+        out = embedded(method, x, tokens, ctx.prepared_by(method))
         none, ids = np.zeros((2, 6), bool), np.broadcast_to(ids.numpy(), (2, 6))
         place = place_of(method, oracle, options, site, sentences=sentences)
         assert_close(out, expected(oracle, x.numpy(), ids, none, place), oracle.atol)
@@ -62,11 +62,12 @@ def test_inputs_of_projections_in_every_layer(oracle, options, site):
     far = (oracle.reach or 301) - 1
     for at in (Positions.counted(3, 6), Positions(torch.tensor([[0, 2, 5, 9, far, 1], [3, 1, 4, 1, 5, 9]]))):
         ids = np.broadcast_to(at.ids.numpy(), (2, 6))
-        ctx = begun(method, AttentionContext(at, at, causal=site == "decoder", cross=site == "cross"))
+        ctx = AttentionContext(at, at, causal=site == "decoder", cross=site == "cross").prepared_by(method)
         for layer in range(LAYERS):
             place = place_of(method, oracle, options, site, layer=layer)
-            for name in INPUTS:
-                out = getattr(method, name)(x, at, ctx.replace(layer=layer))
+            for name, which in zip(INPUTS, ("query", "key", "value")):
+                changed = which in method.projections_of("project_input")
+                out = method.project_input(which, x, at, ctx.replace(layer=layer)) if changed else x
                 rows = zip(x.numpy(), ids)
                 wanted = [[getattr(oracle, name)(*pair, place) for pair in zip(*row)] for row in rows]
                 assert_close(out, np.array(wanted), oracle.atol)

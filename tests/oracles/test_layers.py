@@ -14,7 +14,7 @@ from fairseq_posenc.testing import reference
 from .cases import HEADS, MAX_POSITIONS, WIDTH, assert_close, cases, place_of, randomise, sentences_of, spec_of, with_side
 
 LAYERS, T, S = 3, 4, 5
-IN_SCORES = {"rotate_query", "rescale", "content_scores", "bias", "scale"}
+IN_SCORES = {"rotate", "rescale", "content_scores", "bias", "scale"}
 
 
 def in_hooks(oracle) -> bool:
@@ -74,8 +74,8 @@ def by_heads(x):
 def hooked_scores(method, q, k, ctx):
     """The logits that the contract defines from the hooks."""
     used = method.hooks
-    if "rotate_query" in used:
-        q, k = method.rotate_query(q, ctx.queries, ctx), method.rotate_key(k, ctx.keys, ctx)
+    if "rotate" in used:
+        q, k = method.rotate("query", q, ctx.queries, ctx), method.rotate("key", k, ctx.keys, ctx)
     out = q @ k.transpose(2, 3) * ctx.scale
     if "rescale" in used:
         out = method.rescale(out, q, k, ctx)

@@ -45,9 +45,9 @@ def test_linear_attention(oracle, options, site, padding):
     key_ids = torch.tensor([reference.count(row) for row in mask])
     query_ids = torch.arange(4).expand(len(mask), -1) if site == "cross" else key_ids
     ctx = AttentionContext(Positions(query_ids), Positions(key_ids), causal=site == "decoder", key_padding=mask)
-    ctx = ctx.replace(noise={method: method.draw(ctx)})  # always the same codes in evaluation
+    ctx = ctx.prepared_by(method)  # always the same codes in evaluation
     q, k, v = (_heads(x, *projections[name]) for name, x in (("q", query), ("k", key), ("v", value)))
-    q, k = method.rotate_query(q, ctx.queries, ctx), method.rotate_key(k, ctx.keys, ctx)
+    q, k = method.rotate("query", q, ctx.queries, ctx), method.rotate("key", k, ctx.keys, ctx)
     width = WIDTH // HEADS
     merged = np.zeros((*query.shape[:2], WIDTH))
     for b, head, t in np.ndindex(q.shape[:3]):
@@ -84,11 +84,11 @@ def test_codes_of_blocks_are_those_of_single_positions(monkeypatch, size, start)
     method = parsing.build("spe_sine:exact=false", Dims(WIDTH, HEADS), "encoder")[0].double().eval()
     at = Positions.counted(start, 10)
     ctx = AttentionContext(at, at)
-    ctx = ctx.replace(noise={method: method.draw(ctx)})
+    ctx = ctx.prepared_by(method)
     x, direction = torch.randn(2, HEADS, 10, WIDTH // HEADS, dtype=torch.double, requires_grad=True), torch.randn(10, 64).double()
     found = []
     for given in (at, Positions(at.ids), Positions(at.ids.expand(2, -1))):
-        codes = method.rotate_query(x, given, ctx)
+        codes = method.rotate("query", x, given, ctx)
         found.append((codes, *torch.autograd.grad((codes * direction).sum(), [x, *method.parameters()])))
     for others in found[1:]:
         for one, other in zip(found[0], others):
@@ -113,7 +113,7 @@ def test_codes_have_no_second_derivative():
     at = Positions.counted(0, 3)
     ctx = AttentionContext(at, at)
     x = torch.randn(1, HEADS, 3, WIDTH // HEADS, requires_grad=True)
-    codes = method.rotate_query(x, at, ctx.replace(noise={method: method.draw(ctx)}))
+    codes = method.rotate("query", x, at, ctx.prepared_by(method))
     (gradient,) = torch.autograd.grad(codes.square().sum(), x, create_graph=True)
     with pytest.raises(RuntimeError, match="differentiate twice"):
         gradient.sum().backward()

@@ -336,14 +336,14 @@ def test_few_words_have_few_coordinates():
 def test_signs_are_drawn_in_training_for_every_sentence():
     built = method("laplacian")
     ctx = context(built, TOKENS)
-    assert built.draw(ctx) is None
+    assert built.prepare(ctx) is None
     wide = ctx.replace(side=SideInputs({"laplacian": ctx.side["laplacian"].expand(50, -1, -1)}, declared_by([built.card])))
-    signs = built.train().draw(wide)
+    signs = built.train().prepare(wide)
     assert signs.shape == (50, 1, 8) and signs.unique().tolist() == [-1, 1] and len(signs.unique(dim=0)) > 30
     x = torch.zeros(50, 8, 16)
-    once = wide.replace(noise={built: signs})
+    once = wide.replace(prepared={built: signs})
     twice = once.replace(side=SideInputs({"laplacian": wide.side["laplacian"] * signs}, declared_by([built.card])))
-    torch.testing.assert_close(built.embed(x, x, twice), built.embed(x, x, wide))
+    torch.testing.assert_close(built.embed(x, x, twice), built.embed(x, x, wide.replace(prepared={built: None})))
 
 
 # -- what changes nothing ------------------------------------------------------------------------------------------------
@@ -462,7 +462,7 @@ def test_a_sentence_in_its_own_order():
     assert torch.equal(heads.embed(x, x, context(heads, same)), wanted)
     project, q = torch.nn.Linear(16, 16), torch.randn(1, 4, 6, 4)
     ctx = context(heads, same).replace(project=lambda which, x: project(x).unflatten(-1, (4, 4)).transpose(-3, -2))
-    assert torch.equal(heads.rotate_query(q, ctx.queries, ctx), q)
+    assert torch.equal(heads.rotate("query", q, ctx.queries, ctx), q)
 
 
 @pytest.mark.parametrize("spec", ["xl_pe:heads=2", "xl_pe:fuse=heads,heads=5"])
@@ -576,7 +576,7 @@ def test_zero_relations_are_plain_attention():
     ctx = context(built, examples.random_sentence(range(9)))
     x, heads = torch.randn(1, 9, 16), torch.randn(1, 4, 9, 4)
     assert torch.equal(built.embed(x, x, ctx), x)  # depths begin at zero
-    assert not built.content_scores(heads, heads, ctx.replace(prepared={built: built.prepare(ctx)})).any()
+    assert not built.content_scores(heads, heads, ctx.prepared_by(built)).any()
     built = method("zhu", relations=examples.RELATIONS)
     for name in ("key", "value"):
         torch.nn.init.zeros_(built.get_parameter(name))

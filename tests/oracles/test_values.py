@@ -420,7 +420,7 @@ def test_disan_sees_nothing(spec, n):
 
 def rotate(spec, x, start):
     rope, at = method(spec, width=8 * H).double(), Positions.counted(start, x.size(2))
-    return rope.rotate_query(x, at, AttentionContext(at, at))
+    return rope.rotate("query", x, at, AttentionContext(at, at))
 
 
 @pytest.mark.parametrize("spec", ["rope", "rope:layout=interleaved", "rope:fraction=0.5"])

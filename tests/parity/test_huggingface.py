@@ -317,7 +317,7 @@ def test_rope_far_from_the_start(layout):
     parts = [turned.real, turned.imag]
     expected = torch.cat(parts, -1) if layout == "halves" else torch.stack(parts, -1).flatten(-2)
     at = Positions(far)
-    same(method.rotate_query(q, at, AttentionContext(at, at)), expected.float())
+    same(method.rotate("query", q, at, AttentionContext(at, at)), expected.float())
 
 
 # --- rotary, stretched ---
@@ -357,7 +357,7 @@ def test_rope_scaled_frequencies(scaling, factor, base, trained, length, fractio
     units = torch.zeros(1, 1, 1, width)
     units[..., :pairs] = 1.0
     ctx = AttentionContext(one, Positions.counted(0, length))
-    real, imaginary, rest = method.rotate_query(units, one, ctx).flatten().split([pairs, pairs, width - 2 * pairs])
+    real, imaginary, rest = method.rotate("query", units, one, ctx).flatten().split([pairs, pairs, width - 2 * pairs])
     torch.testing.assert_close(torch.atan2(imaginary, real), frequencies, rtol=1e-5, atol=0)
     torch.testing.assert_close(torch.hypot(real, imaginary), torch.full((pairs,), size))
     assert not rest.any()

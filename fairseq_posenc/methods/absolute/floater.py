@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, Positions, option
+from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, Positions, Projection, option
 from ...ops.distances import require_integer
 from ...ops.precision import at_least_float32
 from ...ops.sinusoids import frequencies
@@ -18,7 +18,7 @@ from ...ops.sinusoids import frequencies
 #: positions that are integrated at a time: the memory of a solver grows with their square, and decoding goes so far ahead
 _BLOCK = 32
 #: what has a path of its own in every layer
-_STREAMS = ("queries", "keys", "values")
+_STREAMS = ("query", "key", "value")
 
 
 class Floater(PositionMethod):
@@ -27,7 +27,7 @@ class Floater(PositionMethod):
     Equation: p(s) = p(0) + integral from 0 to s of h(x, p(x)) dx and p_t = p(t Delta), Liu et al. (2020); in their code
         h(x, p) = W_2 [ReLU(W_1 [p; x] + c_1); x] + c_2. In layer l, q_t = W_q (x_t + p_t^(q,l)), k_s = W_k (x_s + p_s^(k,l))
         and v_s = W_v (x_s + p_s^(v,l)); at=input adds one path to the embeddings instead.
-    Shapes: query_input, key_input [B, T, C] -> [B, T, C], value_input the same; embed [B, T, C] -> [B, T, C].
+    Shapes: project_input [B, T, C] -> [B, T, C]; embed [B, T, C] -> [B, T, C].
     Source: Liu, Yu, Dhillon and Hsieh (2020), section 3; xuanqing94/FLOATER.
     Deviations: paths begin as sinusoids, p(0) = (0, ..., 1, ...) and h(x, p) = Omega p + the network, whose last layer begins at
         zero, where the authors' code adds sinusoids to the embeddings and lets the network carry the biases of projections
@@ -112,7 +112,7 @@ class Floater(PositionMethod):
 
     @property
     def hooks(self) -> frozenset[str]:
-        return frozenset({"prepare"}) | ({"embed"} if self.options.at == "input" else {"query_input", "key_input", "value_input"})
+        return frozenset({"prepare", "embed" if self.options.at == "input" else "project_input"})
 
     def prepare(self, ctx: AttentionContext) -> list[list[Tensor]]:
         """For every stream and layer its path, [n, C] with n > the last position; at the input, one stream and one layer."""
@@ -160,16 +160,10 @@ class Floater(PositionMethod):
         return x + vectors.to(x.dtype)
 
     def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
-        return self.added(x, ctx.prepared[self][0][0], ctx.queries) if self.options.at == "input" else x
+        return self.added(x, ctx.prepared[self][0][0], ctx.queries)
 
-    def query_input(self, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        return self.added(x, ctx.prepared[self][0][ctx.layer], at)
-
-    def key_input(self, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        return self.added(x, ctx.prepared[self][1][ctx.layer], at)
-
-    def value_input(self, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        return self.added(x, ctx.prepared[self][2][ctx.layer], at)
+    def project_input(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        return self.added(x, ctx.prepared[self][_STREAMS.index(which)][ctx.layer], at)
 
 
 class _Velocity(nn.Module):

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from ...core import AttentionContext, MethodCard, PositionMethod, Positions
+from ...core import AttentionContext, MethodCard, PositionMethod, Positions, Projection, acts_on
 from ...ops.sinusoids import SinusoidTable
 
 
@@ -11,7 +11,7 @@ class Shortformer(PositionMethod):
 
     Equation: q_t = W_q (x_t + P[t]), k_s = W_k (x_s + P[s]), v_s = W_v x_s, P the sinusoids of fairseq; Press et al. (2021),
         section 5.
-    Shapes: query_input, key_input [B, T, C] -> [B, T, C].
+    Shapes: project_input of queries and keys [B, T, C] -> [B, T, C].
     Source: Press, Smith and Lewis (2021); ofirpress/shortformer.
     Deviations: published for a language model; encoder and cross-attention are our extension, the latter with P of the
         target position in queries and of the source position in keys; positions count from the start of the sentence, for
@@ -39,7 +39,6 @@ class Shortformer(PositionMethod):
         rows = max(dims.max_positions, dims.max_key_positions)
         self.table = SinusoidTable(rows, dims.embed_dim, "halves", "fairseq", origin=dims.padding_idx + 1)
 
-    def query_input(self, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+    @acts_on("query", "key")
+    def project_input(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
         return x + self.table(at).to(x.dtype)
-
-    key_input = query_input

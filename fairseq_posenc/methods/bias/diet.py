@@ -7,7 +7,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, Positions, option, shared_by_layers
+from ...core import (
+    AttentionContext,
+    MethodCard,
+    Options,
+    PositionError,
+    PositionMethod,
+    Positions,
+    Projection,
+    acts_on,
+    option,
+    shared_by_layers,
+)
 from ...ops.distances import from_table, require_integer
 from ...ops.pairs import rows
 from ...ops.precision import at_least_float32
@@ -124,7 +135,7 @@ class DietLinformer(_Diet):
 
     Equation: A_tj = q_t . k_j / sqrt(d_h) + P_Q[t] . P_K[j], k_j = ((E X) W_K)_j, v_j = ((F X) W_V)_j, E and F in R^(rank x n);
         Chen et al. (2021), equation 4.
-    Shapes: key_input, value_input [B, S, C] -> [B, rank, C]; attend -> [B, H, T, D].
+    Shapes: project_input of keys and values [B, S, C] -> [B, rank, C]; attend -> [B, H, T, D].
     Source: Chen et al. (2021); Wang et al. (2020) for Linformer.
     Deviations: 1/sqrt(d_h), where the paper prints sqrt(d) of the hidden size (scale=model); vectors of positions have a width
         of their own, where equation 4 prints d; E is indexed by position, so that padding is left out of the compressed keys;
@@ -179,14 +190,9 @@ class DietLinformer(_Diet):
                 nn.init.uniform_(mixer, -(dims.max_key_positions**-0.5), dims.max_key_positions**-0.5)
             self.register_parameter(name, mixer)
 
-    def key_input(self, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        return self._compress(self.key_mixer, x, at, ctx)
-
-    def value_input(self, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        return self._compress(self.key_mixer if self.options.tie else self.value_mixer, x, at, ctx)
-
-    def _compress(self, mixer: Tensor, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        """[B, S, C] -> [B, rank, C]."""
+    @acts_on("key", "value")
+    def project_input(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        mixer = self.key_mixer if which == "key" or self.options.tie else self.value_mixer
         if ctx.key_padding is not None:
             x = x.masked_fill(ctx.key_padding.unsqueeze(-1), 0.0)
         mixing = self.of_layer(mixer, ctx)[:, require_integer(at.ids)].transpose(0, 1)  # [rank, B or 1, S] -> [B or 1, rank, S]

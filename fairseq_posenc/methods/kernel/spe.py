@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, Positions, option
+from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, Positions, Projection, option
 from ...ops.distances import require_integer
 from ...ops.precision import at_least_float32
 
@@ -73,7 +73,7 @@ class SineSpe(_Spe):
         P' = (1 - gate) P + gate; Liutkus et al. (2021), equations 17 to 19. With exact=false, P is the expectation of the product
         of R random codes of queries and keys. With attention=linear, o_t = phi(q_t) M_t / (phi(q_t) . Z_t), where M_t and Z_t are
         the sums of phi(k_s) v_s and phi(k_s) over the keys and phi = ReLU + 0.001.
-    Shapes: rotate_query, rotate_key [B, H, T, D] -> [B, H, T, (2K + 1) D] exact, [B, H, T, R] with codes; attend ->
+    Shapes: rotate [B, H, T, D] -> [B, H, T, (2K + 1) D] exact, [B, H, T, R] with codes; attend ->
         [B, H, T, D].
     Source: Liutkus et al. (2021); aliutkus/spe (PyTorch).
     Deviations: softmax attention with the expectation itself is the default, where the authors draw random codes; codes carry
@@ -134,19 +134,17 @@ class SineSpe(_Spe):
         return super().hooks - {hook for hook, unused in self._unused() if unused}
 
     def _unused(self):
-        return ("attend", self.options.attention == "softmax"), ("draw", self.options.exact)
+        return ("attend", self.options.attention == "softmax"), ("prepare", self.options.exact)
 
-    def draw(self, ctx: AttentionContext) -> Tensor:
+    def prepare(self, ctx: AttentionContext) -> Tensor:
         """Standard normal noise [H, D, 2K + 1, R]: of K cosines, of K sines and of the plain product."""
         device = self.gains.device
         shape = (self.dims.num_heads, self.dims.head_dim, 2 * self.options.sines + 1, self.options.realizations)
         return torch.randn(shape, generator=self.generator(0, device), device=device)
 
-    def rotate_query(self, q: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        return self._encode(q, at, at_least_float32(self.offsets), ctx)
-
-    def rotate_key(self, k: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        return self._encode(k, at, torch.zeros_like(at_least_float32(self.offsets)), ctx)
+    def rotate(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        offsets = at_least_float32(self.offsets)  # theta, of queries only
+        return self._encode(x, at, offsets if which == "query" else torch.zeros_like(offsets), ctx)
 
     def _encode(self, x: Tensor, at: Positions, offsets: Tensor, ctx: AttentionContext) -> Tensor:
         """Queries or keys [B, H, T, D] -> [B, H, T, D'], whose products are sum_i q_i k_i P'_i, on average with random codes."""
@@ -167,7 +165,7 @@ class SineSpe(_Spe):
 
     def _codes(self, x: Tensor, at: Positions, sines: Sines, ctx: AttentionContext) -> Tensor:
         """The same, projected onto random noise: [B, H, T, R]; blocks of counted positions use the same waves."""
-        noise = ctx.noise[self].to(x.dtype).movedim(1, 2) * self.options.realizations**-0.5  # [H, M, D, R]
+        noise = ctx.prepared[self].to(x.dtype).movedim(1, 2) * self.options.realizations**-0.5  # [H, M, D, R]
         counted = at.start is not None
         ids = at.ids[:, :_WAVE_BLOCK] - at.start if counted else at.ids
         starts = range(at.start, at.start + x.size(2), _WAVE_BLOCK) if counted else range(1)
@@ -285,7 +283,7 @@ class ConvolutionalSpe(_Spe):
     Equation: E[A_ts] = sum_i q_ti k_si P'_i(t-s) / sqrt(d_h), P_i(x) = sum_p wk_ip wq_i(p+x), P' = (1 - gate) P + gate;
         Liutkus et al. (2021), convolutional SPE. P is the expectation of the product of R random codes: the same white noise,
         filtered by wq for queries and by wk for keys. attention=linear is that of spe_sine.
-    Shapes: rotate_query, rotate_key [B, H, T, D] -> [B, H, T, R]; attend -> [B, H, T, D].
+    Shapes: rotate [B, H, T, D] -> [B, H, T, R]; attend -> [B, H, T, D].
     Source: Liutkus et al. (2021); aliutkus/spe (PyTorch).
     Deviations: softmax attention is the default; codes carry the factor 1/sqrt(R), so that attention keeps 1/sqrt(d_h), where the
         authors' codes need 1/sqrt(R); in evaluation the noise comes from fixed seeds, so that results repeat; the gate is that
@@ -334,7 +332,7 @@ class ConvolutionalSpe(_Spe):
     def hooks(self):
         return super().hooks - ({"attend"} if self.options.attention == "softmax" else set())
 
-    def draw(self, ctx: AttentionContext) -> Tensor:
+    def prepare(self, ctx: AttentionContext) -> Tensor:
         """Standard normal noise [R, d, 1 + P - 1 + n]: a column for the plain product, and one for P - 1 + n positions."""
         columns = max(ctx.queries.last, ctx.keys.last) + 1 + self.options.length
         known = None if ctx.state is None else ctx.state.get("spe_noise")
@@ -345,16 +343,13 @@ class ConvolutionalSpe(_Spe):
         noise = torch.cat(drawn, -1)
         return noise if ctx.state is None else ctx.state.store_shared("spe_noise", noise)
 
-    def rotate_query(self, q: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        return self._encode(q, self.query_filter, at, ctx)
-
-    def rotate_key(self, k: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        return self._encode(k, self.key_filter, at, ctx)
+    def rotate(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        return self._encode(x, self.query_filter if which == "query" else self.key_filter, at, ctx)
 
     def _encode(self, x: Tensor, taps: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
         """Queries or keys [B, H, T, D] -> [B, H, T, R], whose products are sum_i q_i k_i P'_i on average."""
         taps, ids = at_least_float32(taps), require_integer(at.ids)
-        noise = ctx.noise[self].to(taps.dtype)
+        noise = ctx.prepared[self].to(taps.dtype)
         first = int(ids.min()) if at.start is None else at.start
         span = noise[..., 1 + first : 1 + at.last + self.options.length]
         codes = filtered(span, taps.flatten(0, 1))  # [R, d, positions]

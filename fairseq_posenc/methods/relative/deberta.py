@@ -7,7 +7,18 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ...core import AttentionContext, Dims, MethodCard, Options, PositionError, PositionMethod, Positions, option
+from ...core import (
+    AttentionContext,
+    Dims,
+    MethodCard,
+    Options,
+    PositionError,
+    PositionMethod,
+    Positions,
+    Projection,
+    acts_on,
+    option,
+)
 from ...ops.distances import require_integer
 from ...ops.relative import key_products, query_products
 
@@ -136,7 +147,7 @@ class DebertaDecoding(Deberta):
     """Disentangled attention with absolute positions at the end: they are added to the inputs of the queries in the last layer.
 
     Equation: deberta, and q_t = W_Q (x_t + P_abs[t]) in the last layer; He et al. (2021), section 3.2.
-    Shapes: query_input [B, T, C] -> same; content_scores -> [B, H, T, S].
+    Shapes: project_input of queries [B, T, C] -> same; content_scores -> [B, H, T, S].
     Source: He, Liu, Gao and Chen (2021), the enhanced mask decoder; microsoft/DeBERTa.
     Deviations: reconstructed for translation: a mask decoder of a language model becomes the last layer of encoder and decoder;
         that layer runs once, where the code runs it twice with the same weights; P_abs enters the queries alone, where in the
@@ -170,5 +181,6 @@ class DebertaDecoding(Deberta):
         self.absolute = nn.Parameter(torch.empty(dims.max_positions, dims.embed_dim))
         nn.init.normal_(self.absolute, std=0.02)
 
-    def query_input(self, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+    @acts_on("query")
+    def project_input(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
         return x + self.absolute[require_integer(at.ids)] if ctx.layer == self.dims.num_layers - 1 else x

@@ -5,7 +5,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from ...core import AttentionContext, Dims, MethodCard, Options, PositionError, PositionMethod, Positions, option
+from ...core import AttentionContext, Dims, MethodCard, Options, PositionError, PositionMethod, Positions, Projection, option
 from ...ops.rotation import Waves, every_channel, rotate
 from ...ops.sinusoids import SinusoidTable
 
@@ -14,7 +14,7 @@ class Rope(PositionMethod):
     """Rotate pairs of channels of queries and keys by angles that grow with the position.
 
     Equation: A_ts = (R_t q_t) . (R_s k_s) / sqrt(d_h), R_t rotates pair i by t base^(-2i/d_r); Su et al. (2021), equation 15.
-    Shapes: rotate_query [B, H, T, D] -> same, rotate_key [B, H, S, D] -> same.
+    Shapes: rotate [B, H, T, D] -> same.
     Source: Su et al. (2021); layout halves as GPT-NeoX, interleaved as RoFormer.
     Deviations: the default layout is that of GPT-NeoX, which differs from the authors' by a fixed permutation of channels;
         cross-attention is our extension (queries by target position, keys by source position).
@@ -51,13 +51,7 @@ class Rope(PositionMethod):
         self.width = rotated_width(options, dims)
         self.table = SinusoidTable(dims.max_distance + 1, self.width, "halves", "paper", options.base)
 
-    def rotate_query(self, q: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        return self._rotate(q, at, ctx)
-
-    def rotate_key(self, k: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        return self._rotate(k, at, ctx)
-
-    def _rotate(self, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+    def rotate(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
         return rotate(x, ctx.once((self, at), lambda: self._waves(x, at)), self.width // 2, self.options.layout)
 
     def _waves(self, x: Tensor, at: Positions) -> Waves:

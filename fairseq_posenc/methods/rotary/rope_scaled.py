@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ...core import AttentionContext, MethodCard, PositionError, PositionMethod, Positions, option
+from ...core import AttentionContext, MethodCard, PositionError, PositionMethod, Positions, Projection, option
 from ...ops.precision import at_least_float32
 from ...ops.rotation import Waves, every_channel, rotate
 from ...ops.sinusoids import frequencies
@@ -20,7 +20,7 @@ class RopeScaled(PositionMethod):
     Equation: rope with theta'_i in place of theta_i = base^(-2i/d_r). linear: theta_i / f. ntk: base' = base f^(d_r/(d_r-2)).
         dynamic: base' = base (f n / L_0 - f + 1)^(d_r/(d_r-2)) for lengths n > L_0. yarn: theta_i ((1 - r_i) + r_i / f), r_i a
         ramp from wavelengths of L_0/32 to L_0, and sines and cosines times 0.1 ln f + 1.
-    Shapes: rotate_query [B, H, T, D] -> same, rotate_key [B, H, S, D] -> same; dynamic in the decoder: rescale -> [B, H, T, S].
+    Shapes: rotate [B, H, T, D] -> same; dynamic in the decoder: rescale -> [B, H, T, S].
     Source: Chen et al. (2023), linear; bloc97 (2023), ntk and dynamic; Peng et al. (2024), yarn; Hugging Face's rope utilities.
     Deviations: yarn's ramp is linear in the index i of the pair between the two pairs of these wavelengths, rounded down and up,
         as in the authors' code and Hugging Face's, where the paper's is linear in the number of turns within L_0; dynamic
@@ -70,13 +70,7 @@ class RopeScaled(PositionMethod):
 
     @property
     def hooks(self):
-        return super().hooks - ({"rotate_query", "rotate_key"} if self.by_query else {"rescale"})
-
-    def rotate_query(self, q: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        return self._rotate(q, at, ctx)
-
-    def rotate_key(self, k: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        return self._rotate(k, at, ctx)
+        return super().hooks - {"rotate" if self.by_query else "rescale"}
 
     def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
         """Rotates all keys anew for each query beyond the trained length, as its frequencies depend on its position."""
@@ -99,7 +93,7 @@ class RopeScaled(PositionMethod):
         ids = ctx.keys.ids if ctx.key_padding is None else ctx.keys.ids.masked_fill(ctx.key_padding, 0)
         return ids.amax(-1, keepdim=True) + 1
 
-    def _rotate(self, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+    def rotate(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
         waves = ctx.once((self, at), lambda: self._waves(x, at.ids, self._lengths(ctx)))
         return rotate(x, waves, self.width // 2, self.options.layout)
 

@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, Positions, option
+from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, Positions, Projection, option
 from ...ops.precision import at_least_float32
 from ...ops.rotation import Waves, every_channel, rotate
 from ...ops.sinusoids import SinusoidTable
@@ -17,7 +17,7 @@ class XPos(PositionMethod):
 
     Equation: A_ts = sum_i zeta_i^((t-s)/512) (R_t q_t)_i . (R_s k_s)_i / sqrt(d_h), zeta_i = (2i + 0.4 d_h) / (1.4 d_h);
         Sun et al. (2023).
-    Shapes: rotate_query [B, H, T, D] -> same, rotate_key [B, H, S, D] -> same.
+    Shapes: rotate [B, H, T, D] -> same.
     Source: Sun et al. (2023); torchscale; x-transformers.
     Deviations: powers count from the middle of max_positions, or from 4 scale_base where that is less, and not from the middle
         of the current sentence, so that encoded keys stay valid while decoding; this changes nothing but their size, which
@@ -55,13 +55,8 @@ class XPos(PositionMethod):
         self.middle = min(dims.max_positions // 2, int(4 * options.scale_base))
         self.table = SinusoidTable(dims.max_distance + 1, dims.head_dim, "halves", "paper", options.base)
 
-    def rotate_query(self, q: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        return self._encode(q, at, 1, ctx)
-
-    def rotate_key(self, k: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        return self._encode(k, at, -1, ctx)
-
-    def _encode(self, x: Tensor, at: Positions, sign: int, ctx: AttentionContext) -> Tensor:
+    def rotate(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        sign = 1 if which == "query" else -1
         waves = ctx.once((self, at, sign), lambda: self._waves(x, at, sign))
         return rotate(x, waves, self.dims.head_dim // 2, self.options.layout)
 

@@ -66,7 +66,7 @@ class Laplacian(PositionMethod):
         super().__init__(options, dims)
         self.projection = nn.Linear(options.eigenvectors, dims.embed_dim)
 
-    def draw(self, ctx: AttentionContext) -> Tensor | None:
+    def prepare(self, ctx: AttentionContext) -> Tensor | None:
         """A sign for every sentence and eigenvector, [B, 1, k]."""
         given = ctx.side["laplacian"]
         if not self.training:
@@ -74,7 +74,7 @@ class Laplacian(PositionMethod):
         return torch.randint(2, (given.size(0), 1, given.size(2)), device=given.device) * 2 - 1
 
     def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
-        coordinates, signs = ctx.side["laplacian"].to(self.projection.weight.dtype), ctx.noise.get(self)
+        coordinates, signs = ctx.side["laplacian"].to(self.projection.weight.dtype), ctx.prepared[self]
         return x + self.projection(coordinates if signs is None else coordinates * signs).to(x.dtype)
 
 

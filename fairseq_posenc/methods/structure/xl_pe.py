@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, Positions, SideInput, option
+from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, Positions, Projection, SideInput, option
 from ...ops.sinusoids import SinusoidTable
 
 
@@ -17,7 +17,7 @@ class CrossLingualPositions(PositionMethod):
     Equation: with P of the places and P' of the places in the other order, X = U + P + P'; fuse=tanh (InXL)
         X = U + tanh(P W1 + P' W2 + b); fuse=heads (HeadXL) X = U + P, and the first heads of the first layer take queries and
         keys of U + P'; Ding et al. (2020), section 3.
-    Shapes: embed [B, S, C] -> [B, S, C]; rotate_query, rotate_key [B, H, S, D] -> [B, H, S, D].
+    Shapes: embed [B, S, C] -> [B, S, C]; rotate [B, H, S, D] -> [B, H, S, D].
     Source: Ding et al. (2020), abstract; survey, section 4.4.
     Deviations: UNVERIFIED are the form of both fusions and the number of heads; fuse=heads adds (P' - P) W to projected queries
         and keys, which equals projecting U + P' where no layer norm stands before the first attention; tokens of a word stay
@@ -79,7 +79,7 @@ class CrossLingualPositions(PositionMethod):
 
     @property
     def hooks(self):
-        return super().hooks if self.options.fuse == "heads" else super().hooks - {"rotate_query", "rotate_key"}
+        return super().hooks if self.options.fuse == "heads" else super().hooks - {"rotate"}
 
     def _vectors(self, at: Positions, ctx: AttentionContext) -> tuple[Tensor, Tensor]:
         """P and P': [B or 1, S, C] and [B, S, C] in float32."""
@@ -93,13 +93,7 @@ class CrossLingualPositions(PositionMethod):
             return x + torch.tanh(self.of_place(here) + self.of_other(other))
         return x + here + other
 
-    def rotate_query(self, q: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        return self._reordered("query", q, at, ctx)
-
-    def rotate_key(self, k: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        return self._reordered("key", k, at, ctx)
-
-    def _reordered(self, which: str, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+    def rotate(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
         """The first heads as if P' had been added to the words in place of P."""
         if ctx.layer > 0:
             return x
