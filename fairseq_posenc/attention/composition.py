@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..core import Dims, PositionError, PositionMethod
+from ..core import PositionError, PositionMethod
 from ..core.hooks import HOOKS, REPLACED_BY_KERNEL, Kind, hooks_where
 
 #: hook -> the methods of one layer that use it, in the order of the spec
@@ -14,11 +14,11 @@ _APART = "give them different layers (layers=...) or leave one out"
 _EXCLUSIVE = hooks_where(lambda hook: hook.kind == Kind.EXCLUSIVE) - {"attend"}
 
 
-def refuse_contradictions(users: Users, dims: Dims, projections: frozenset[str]) -> None:
-    """Raises PositionError with the reason where methods of one layer cannot be combined."""
+def refuse_contradictions(users: Users, projections: frozenset[str], scales: Mapping[str, float]) -> None:
+    """Raises PositionError with the reason where methods of one layer cannot be combined; `scales` are constants by method."""
     _refuse_beside_kernel(users)
     _refuse_missing_projections(users, projections)
-    _refuse_two_scales(users, dims)
+    _refuse_two_scales(scales)
     _refuse_order_dependence(users)
     _refuse_mixed_keys(users)
     _refuse_two_rotations(users)
@@ -48,8 +48,7 @@ def _refuse_missing_projections(users: Users, projections: frozenset[str]) -> No
             )
 
 
-def _refuse_two_scales(users: Users, dims: Dims) -> None:
-    scales = {method.card.name: method.scale(dims.head_dim) for method in users.get("scale", ())}
+def _refuse_two_scales(scales: Mapping[str, float]) -> None:
     if len(set(scales.values())) > 1:
         listed = ", ".join(f"{name} by {value:.4g}" for name, value in scales.items())
         raise PositionError(f"methods scale the product of queries and keys differently ({listed}); choose one of them")

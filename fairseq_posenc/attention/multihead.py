@@ -84,7 +84,7 @@ class Attention(nn.Module):
         """Queries, and keys and values of all steps so far, after their hooks: [B, H, T, D], [B, H, S, D] twice."""
         x = positions.project_input("query", query, ctx.queries, ctx)
         q = self._heads(self.q_proj, x)
-        q = positions.rotate("query", q, ctx.queries, ctx)
+        q = positions.scale_queries(positions.rotate("query", q, ctx.queries, ctx), ctx)
         state = ctx.state
         if state is not None and ctx.cross and state.get("key") is not None:
             return q, state.get("key"), state.get("value")

@@ -13,6 +13,7 @@ from ..core.export import refuse_script, refuse_trace
 from ..core.hooks import BEFORE_LAYERS
 from ..core.method import default_scale
 from ..core.side import declared_by
+from ..ops.precision import at_least_float32
 from .composition import refuse_contradictions
 from .mask import AttentionMask
 
@@ -36,15 +37,14 @@ class SitePositions(nn.Module):
         self.methods = nn.ModuleList(methods)
         self._users = [self._users_at(layer) for layer in range(dims.num_layers)]
         self._before_layers = {hook: [method for method in methods if hook in method.hooks] for hook in BEFORE_LAYERS}
+        self._scales: list[float] = []
         for layer, users in enumerate(self._users):
             plain = {hook: [method for method, _ in found] for hook, found in users.items()}
-            refuse_contradictions(plain, dims, self.projections(layer))
+            scales = self._constant_scales(users)
+            refuse_contradictions(plain, self.projections(layer), scales)
+            self._scales.append(next(iter(scales.values()), default_scale(dims.head_dim)))
         self._refuse_fractions_beside_tables()
         self._refuse_positions_past_tables()
-        self._scales = [
-            next((method.scale(dims.head_dim) for method, _ in users.get("scale", ())), default_scale(dims.head_dim))
-            for users in self._users
-        ]
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         """Renames what earlier versions saved, which called the methods `parts`; fairseq calls it before it loads."""
@@ -55,6 +55,15 @@ class SitePositions(nn.Module):
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
         self.upgrade_state_dict_named(state_dict, prefix.removesuffix("."))
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def _constant_scales(self, users: dict[str, list[tuple[PositionMethod, int]]]) -> dict[str, float]:
+        """The scales of one layer that are numbers, by the name of the method."""
+        at, dims, found = Positions.counted(0, 1), self.dims, {}
+        for method, layer in users.get("scale", ()):
+            scale = method.scale(AttentionContext(at, at, layer=layer, causal=dims.causal, cross=dims.cross))
+            if not isinstance(scale, Tensor):
+                found[method.card.name] = scale
+        return found
 
     def _refuse_fractions_beside_tables(self) -> None:
         """Raises PositionError where one method makes fractions of positions and another one takes integers alone."""
@@ -158,6 +167,14 @@ class SitePositions(nn.Module):
     def rotate(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
         """Pass projected queries or keys through the method that rotates them: [B, H, T, D] -> [B, H, T, D']."""
         return self._apply_to(which, "rotate", x, at, ctx)
+
+    def scale_queries(self, q: Tensor, ctx: AttentionContext) -> Tensor:
+        """Multiply queries [B, H, T, D] by the scales that are tensors; ctx.scale is left to the product with keys."""
+        for method, here in self.using("scale", ctx):
+            scale = method.scale(here)
+            if isinstance(scale, Tensor):
+                q = (at_least_float32(q) * scale).to(q.dtype)
+        return q
 
     def _apply_to(self, which: Projection, hook: str, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
         for method, here in self.using(hook, ctx):

@@ -32,7 +32,7 @@ class Kind(Enum):
     SUM = "what they give is added"
     INTERSECTION = "a query sees a key where all let it"
     EACH = "each has its own"
-    AGREEMENT = "all must give the same"
+    AGREEMENT = "numbers must be equal, tensors are multiplied"
     EXCLUSIVE = "one method alone"
 
 

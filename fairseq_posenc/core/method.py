@@ -132,9 +132,15 @@ class PositionMethod(nn.Module):
         """Change projected queries or keys: [B, H, T, D] -> [B, H, T, D'], once per key; `which` is never "value"."""
         return x
 
-    def scale(self, head_dim: int) -> float:
-        """The factor of the product of queries and keys, which other methods of the spec read as ctx.scale."""
-        return default_scale(head_dim)
+    def scale(self, ctx: AttentionContext) -> float | Tensor:
+        """Return the factor of the product of queries and keys: a float, or a tensor [B or 1, H or 1, T, 1] of query factors.
+
+        A float replaces 1/sqrt(d_h) and depends on options and sizes only. All methods of a spec must agree on it; they read it
+        as ctx.scale. A tensor is a factor of each query beside ctx.scale, computed from the positions in every forward pass:
+        queries are multiplied by it after `rotate`, and tensors of several methods multiply. When a model is built, the hook is
+        called once per layer for a single position without inputs.
+        """
+        return default_scale(self.dims.head_dim)
 
     def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
         """[B, H, T, S] -> [B, H, T, S]; changes the scaled product of queries and keys before anything is added to it."""

@@ -160,7 +160,7 @@ def _scores(positions: SitePositions, ctx: AttentionContext, content: Content) -
     """Scores where no rotation changes queries and keys less the 1 that their content gives, but 1 where only a mask acts."""
     everywhere = ctx.replace(causal=False)  # else methods leave out what a mask will hide
     x = _projected(positions, ctx, content)
-    q = positions.rotate("query", x, ctx.queries, ctx)
+    q = positions.scale_queries(positions.rotate("query", x, ctx.queries, ctx), ctx)
     k = positions.rotate("key", x, ctx.keys, ctx)
     scores = Attention.logits(positions, everywhere, q, k, positions.sum_terms("bias", ctx=everywhere))
     quantity = SCORE

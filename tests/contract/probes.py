@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.core import AttentionContext, PositionMethod, Positions, Projection, SideInput, acts_on
+from fairseq_posenc.ops.precision import at_least_float32
 from fairseq_posenc.ops.sinusoids import sinusoid
 from fairseq_posenc.testing.models import TARGET_ROOM
 
@@ -149,6 +150,21 @@ class CountdownCross(Countdown):
     def project_input(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
         left = ctx.side["length"].unsqueeze(1) - at.ids
         return x + sinusoid(left, x.size(-1), "interleaved", "paper").to(x.dtype)
+
+
+class QueryTemperature(PositionMethod):
+    """Logarithmic scaling: queries multiplied by a learned power of the logarithm of their position."""
+
+    card = card("query_temperature", reference="absolute", parameters="h", directional=True)
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        self.power = nn.Parameter(torch.full((dims.num_heads,), 0.5))
+
+    def scale(self, ctx: AttentionContext) -> Tensor:
+        power = at_least_float32(self.power)
+        growth = (ctx.queries.ids.to(power.dtype) + 2).log()[:, None, :, None]  # [B or 1, T] -> [B or 1, 1, T, 1]
+        return growth ** power[:, None, None]  # -> [B or 1, H, T, 1]
 
 
 class Halting(PositionMethod):

@@ -9,11 +9,12 @@ import torch
 
 from fairseq_posenc import registry
 from fairseq_posenc.attention.site_positions import SitePositions
-from fairseq_posenc.core import PositionError
+from fairseq_posenc.core import AttentionContext, PositionError, Positions
 from fairseq_posenc.registry import spec as parsing
 from fairseq_posenc.testing import checks_attention, checks_decoding
 from fairseq_posenc.testing.models import build, close, differ, encode, logits, sentences
-from tests.contract.cases import SMALL, Case, all_cases, specs, standalone
+from tests.contract import probes
+from tests.contract.cases import SMALL, Case, all_cases, registered, specs, standalone
 
 
 def pairs(text_of=lambda name, site: [name]) -> list:
@@ -117,6 +118,19 @@ def test_nothing_is_lost_beside_a_kernel(case):
         alone = _like(model, pair.site, case.spec, 0)
         found = [logits(m.eval(), torch.stack(sentences(45, 9)), torch.stack(sentences(46, 8))) for m in (model, alone)]
         differ(*found, f"{other} has no effect beside {case.spec}")
+
+
+def test_factors_of_queries_multiply_beside_a_constant_scale():
+    """Scales that are tensors change neither ctx.scale nor the order of the spec."""
+    positions, q = [], torch.randn(2, 4, 5, 4, dtype=torch.float64)
+    with registered(probes.QueryTemperature):
+        for spec in ("tupe_abs+query_temperature", "query_temperature+query_temperature", "query_temperature"):
+            positions.append(SitePositions(parsing.build(spec, SMALL, "encoder"), SMALL, "encoder").double())
+    at = Positions.counted(0, 5)
+    beside, twice, once = (found.scale_queries(q, found.begin(AttentionContext(at, at))) for found in positions)
+    factors = (torch.arange(5.0, dtype=torch.float64) + 2).log().sqrt().view(5, 1)
+    close((beside, twice, once), (q * factors, q * factors**2, q * factors))
+    assert [found.scale(0) for found in positions] == [8**-0.5, 0.5, 0.5]
 
 
 def _like(whole, site: str, spec: str, part: int):

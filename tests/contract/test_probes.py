@@ -40,6 +40,12 @@ PROBES = [
     (probes.DepthOfTarget, "decoder", probes.plan, SIDE),
     (probes.Countdown, "decoder", probes.length, MODEL + PLACES),
     (probes.CountdownCross, "cross", probes.length, SIDE),
+    (probes.QueryTemperature, "encoder", None, MODEL + ALONE),
+    # a factor of a query leaves the order of its keys unknown
+    *(
+        (probes.QueryTemperature, site, None, [c for c in MODEL if c is not geometry.check_order])
+        for site in ("decoder", "cross")
+    ),
 ]
 
 

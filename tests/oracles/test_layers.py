@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from fairseq_posenc.core import AttentionContext, Dims, Positions
+from fairseq_posenc.core.method import default_scale
 from fairseq_posenc.data.side.examples import RELATIONS
 from fairseq_posenc.registry import spec as parsing
 from fairseq_posenc.testing import reference
@@ -36,12 +37,15 @@ def test_layers(oracle, options, site):
     projections = {name: (torch.randn(WIDTH, WIDTH).double() / WIDTH**0.5, torch.randn(WIDTH).double()) for name in ("q", "k")}
     ctx = AttentionContext(
         Positions.counted(0, T), Positions.counted(0, keys), causal=site == "decoder", cross=site == "cross",
-        scale=method.scale(WIDTH // HEADS), inputs=tuple(inputs),
+        inputs=tuple(inputs),
         project=lambda which, x: by_heads(torch.nn.functional.linear(x, *projections[which[0]])),
     )  # fmt: skip
     sentences = sentences_of(oracle, [T, T])
     ctx = with_side(ctx, method, oracle, sentences)
     q, k, v = (torch.randn(2, HEADS, n, WIDTH // HEADS).double() for n in (T, keys, keys))
+    scale = method.scale(ctx)  # a number, or factors of queries beside the usual number
+    factors, constant = (scale, default_scale(WIDTH // HEADS)) if isinstance(scale, torch.Tensor) else (1.0, scale)
+    ctx = ctx.replace(scale=constant)
     for layer in range(LAYERS):
         at = dataclasses.replace(
             place_of(method, oracle, options, site),
@@ -58,10 +62,10 @@ def test_layers(oracle, options, site):
             continue
         if method.hooks & IN_SCORES:  # inputs of queries and keys are the same in every layer: test_attention.py has seen them
             expected = scores(oracle, at, q, k, inputs)
-            assert_close(hooked_scores(method, q, k, here.replace(causal=False)), expected, oracle.atol)
+            assert_close(hooked_scores(method, q * factors, k, here.replace(causal=False)), expected, oracle.atol)
             # where causality hides a key, hooks may leave what they like
             hidden = np.triu(np.full((T, keys), site == "decoder"), 1)
-            assert_close(hooked_scores(method, q, k, here), np.where(hidden, np.nan, expected), oracle.atol)
+            assert_close(hooked_scores(method, q * factors, k, here), np.where(hidden, np.nan, expected), oracle.atol)
         if "content_values" in method.hooks:
             probs = torch.rand(2, HEADS, T, keys).double()
             assert_close(method.content_values(probs, v, here), added(oracle, at, probs, v), oracle.atol)

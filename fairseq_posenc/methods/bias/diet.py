@@ -28,8 +28,8 @@ _SCALE = "scale of the product of queries and keys: 1/sqrt(d_h), or 1/sqrt(d) as
 
 
 class _Diet(PositionMethod):
-    def scale(self, head_dim: int) -> float:
-        return (head_dim if self.options.scale == "head" else self.dims.embed_dim) ** -0.5
+    def scale(self, ctx: AttentionContext) -> float:
+        return (self.dims.head_dim if self.options.scale == "head" else self.dims.embed_dim) ** -0.5
 
 
 class DietRelative(_Diet):

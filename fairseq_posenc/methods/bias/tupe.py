@@ -66,8 +66,8 @@ class TupeAbsolute(PositionMethod):
             nn.init.xavier_uniform_(projection.weight, gain=2**-0.5)
             nn.init.zeros_(projection.bias)
 
-    def scale(self, head_dim: int) -> float:
-        return (2 * head_dim) ** -0.5
+    def scale(self, ctx: AttentionContext) -> float:
+        return (2 * self.dims.head_dim) ** -0.5
 
     def bias(self, ctx: AttentionContext) -> Tensor:
         q = ctx.scale * self._heads(self.query_proj(self.query_positions(ctx.queries.ids + 1)))

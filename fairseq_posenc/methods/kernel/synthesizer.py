@@ -33,8 +33,8 @@ class _Synthesizer(PositionMethod):
     def hooks(self):
         return super().hooks - (set() if self.options.mix == "plus_alpha" else {"rescale"})
 
-    def scale(self, head_dim: int) -> float:
-        return 0.0 if self.options.mix == "none" else head_dim**-0.5
+    def scale(self, ctx: AttentionContext) -> float:
+        return 0.0 if self.options.mix == "none" else self.dims.head_dim**-0.5
 
     def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
         return scores * (1 - self._balance(ctx))

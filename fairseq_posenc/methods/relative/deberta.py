@@ -107,8 +107,8 @@ class Deberta(PositionMethod):
                 nn.init.xavier_uniform_(matrix, gain=2**-0.5)
         self.query_bias = None if self.query_weight is None else nn.Parameter(torch.zeros(dims.num_layers, dims.embed_dim))
 
-    def scale(self, head_dim: int) -> float:
-        return ((3 if self.options.terms == "both" else 2) * head_dim) ** -0.5
+    def scale(self, ctx: AttentionContext) -> float:
+        return ((3 if self.options.terms == "both" else 2) * self.dims.head_dim) ** -0.5
 
     def content_scores(self, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
         scale, total = ctx.scale, 0.0

@@ -65,8 +65,8 @@ class Tener(PositionMethod):
         for bias in (self.content_bias, self.position_bias):
             nn.init.xavier_normal_(bias)
 
-    def scale(self, head_dim: int) -> float:
-        return head_dim**-0.5 if self.options.scaled else 1.0
+    def scale(self, ctx: AttentionContext) -> float:
+        return self.dims.head_dim**-0.5 if self.options.scaled else 1.0
 
     def content_scores(self, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
         u, v = (bias[ctx.layer].unsqueeze(-1).to(q.dtype) for bias in (self.content_bias, self.position_bias))  # [H, D, 1]
