@@ -213,9 +213,9 @@ class SitePositions(nn.Module):
             else:  # of the same tokens as the last keys
                 queries = Positions(keys.ids[:, keys.ids.size(1) - ctx.queries.ids.size(1) :])
             ctx = ctx.replace(queries=queries, keys=keys)
-        ctx = self.at_layer(ctx, ctx.layer).replace(cache={})
+        ctx = self.at_layer(ctx, ctx.layer).replace(store=ctx.store.of_site())
         preparing = self._before_layers["prepare"]
-        return ctx.replace(prepared={method: method.prepare(self._seen_by(method, ctx, ctx.layer)) for method in preparing})
+        return ctx.with_prepared({method: method.prepare(self._seen_by(method, ctx, ctx.layer)) for method in preparing})
 
     def positions(self, at: Positions, rows: int, ctx: AttentionContext) -> Positions:
         """The ids that the methods see: drawn for each sentence in training, the same as given in evaluation."""

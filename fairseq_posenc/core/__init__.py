@@ -14,7 +14,13 @@ from .hooks import Projection, acts_on
 from .sentence import END_RELATION, FIRST_RELATION, UNKNOWN_RELATION, Sentence
 from .side import SideInput, SideInputs
 
-_WITH_TORCH = {"AttentionContext": "context", "Positions": "context", "PositionMethod": "method", "State": "state"}
+_WITH_TORCH = {
+    "AttentionContext": "context",
+    "Positions": "context",
+    "PositionMethod": "method",
+    "State": "state",
+    "ForwardStore": "store",
+}
 
 __all__ = [
     "END_RELATION",
@@ -23,6 +29,7 @@ __all__ = [
     "UNKNOWN_RELATION",
     "AttentionContext",
     "Dims",
+    "ForwardStore",
     "MethodCard",
     "Options",
     "PositionError",

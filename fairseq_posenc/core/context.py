@@ -1,4 +1,4 @@
-"""Where a hook is: positions, tokens, state, side inputs, and the cache of one forward."""
+"""Where a hook is: positions, tokens, state, side inputs, and what the hooks of one forward pass share."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from .side import SideInputs
 from .state import State
+from .store import ForwardStore
 
 if TYPE_CHECKING:
     from .method import PositionMethod
@@ -67,18 +68,23 @@ class AttentionContext:
     project: Callable[[str, Tensor], Tensor] | None = None  # ("query" or "key", [..., T, C]) -> [..., H, T, D], as this attention
     state: State | None = None
     side: SideInputs = dataclasses.field(default_factory=SideInputs)
-    prepared: Mapping[Any, Any] = dataclasses.field(default_factory=dict)  # method -> what its `prepare` made for this forward
-    cache: dict = dataclasses.field(default_factory=dict)  # of one forward
-    pair_draws: dict[str, Tensor] = dataclasses.field(default_factory=dict)  # [B, ...], what both sides of a sentence pair share
-    losses: dict[str, Tensor] = dataclasses.field(default_factory=dict)  # of one forward; see add_loss
-    means: dict[str, Tensor] = dataclasses.field(default_factory=dict)  # of one forward; see add_mean
+    store: ForwardStore = dataclasses.field(default_factory=ForwardStore)
 
     def replace(self, **changes: Any) -> AttentionContext:
         return dataclasses.replace(self, **changes)
 
+    @property
+    def prepared(self) -> Mapping[PositionMethod, Any]:
+        """What `prepare` of each method has returned."""
+        return self.store.prepared
+
     def prepared_by(self, method: PositionMethod) -> AttentionContext:
-        """The context with what a method prepares for this forward pass."""
-        return self.replace(prepared={**self.prepared, method: method.prepare(self)}) if "prepare" in method.hooks else self
+        """Return the context with what a method prepares for this forward pass."""
+        return self.with_prepared({method: method.prepare(self)} if "prepare" in method.hooks else {})
+
+    def with_prepared(self, prepared: Mapping[PositionMethod, Any]) -> AttentionContext:
+        """Return the context with what these methods have prepared."""
+        return self.replace(store=self.store.with_prepared(prepared))
 
     def part(self, first: int, end: int, keys: int) -> AttentionContext:
         """The context of some queries inside an attention, and of the first keys; nothing of it is seen by the rest."""
@@ -88,20 +94,21 @@ class AttentionContext:
             key_padding=None if self.key_padding is None else self.key_padding[:, :keys],
             inputs=None if self.inputs is None else (self.inputs[0][:, first:end], self.inputs[1][:, :keys]),
             tokens=None if self.tokens is None else self.tokens[:, :keys],
-            cache={},
-            losses={},
+            store=self.store.of_block(),
         )
 
     def add_loss(self, name: str, value: Tensor) -> None:
-        """Adds [B], a number for every sentence in the unit of its summed cross-entropy, to what the training minimises."""
-        self.losses[name] = value if name not in self.losses else self.losses[name] + value
+        """Add [B], a number for every sentence in the unit of its summed cross-entropy, to the training loss."""
+        self.store.add_loss(name, value)
 
     def add_mean(self, name: str, total: Tensor, count: Tensor) -> None:
-        """Logs a mean over all that this batch has of something: its sums in every sentence [B], and how many are summed [B]."""
-        self.means[name] = torch.stack([total.detach(), count.to(total.dtype)], 1)  # [B, 2]
+        """Log a mean over the batch: its sums over every sentence [B], and the number of summands [B]."""
+        self.store.add_mean(name, total, count)
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What `make` gives, made once a forward for all layers that ask with the same key; it must hold no gradient."""
-        if key not in self.cache:
-            self.cache[key] = make()
-        return self.cache[key]
+        """Return make(), computed once per forward pass and shared across layers. The result must not require gradients."""
+        return self.store.once(key, make)
+
+    def once_per_pair(self, name: str, draw: Callable[[], Tensor]) -> Tensor:
+        """Return draw(), [B, ...], computed once for both sides of every sentence pair: the decoder gets the encoder's."""
+        return self.store.once_per_pair(name, draw)

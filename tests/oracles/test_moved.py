@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import fairseq_posenc as posenc
-from fairseq_posenc.core import AttentionContext, Dims, PositionError, Positions
+from fairseq_posenc.core import AttentionContext, Dims, ForwardStore, PositionError, Positions
 from fairseq_posenc.registry import spec as parsing
 
 from .test_values import PAPER, close, embedded, method
@@ -19,7 +19,7 @@ def drawn(name, rows=2000, length=N, pair_draws=None, training=True, seed=5):
     """[B, T]: the positions of sentences of one length."""
     torch.manual_seed(seed)
     at = Positions.counted(0, length)
-    ctx = AttentionContext(at, at, pair_draws={} if pair_draws is None else pair_draws)
+    ctx = AttentionContext(at, at, store=ForwardStore(pair_draws={} if pair_draws is None else pair_draws))
     return method(name).train(training).positions(at.ids.expand(rows, -1), ctx)
 
 

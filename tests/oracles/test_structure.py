@@ -341,9 +341,9 @@ def test_signs_are_drawn_in_training_for_every_sentence():
     signs = built.train().prepare(wide)
     assert signs.shape == (50, 1, 8) and signs.unique().tolist() == [-1, 1] and len(signs.unique(dim=0)) > 30
     x = torch.zeros(50, 8, 16)
-    once = wide.replace(prepared={built: signs})
+    once = wide.with_prepared({built: signs})
     twice = once.replace(side=SideInputs({"laplacian": wide.side["laplacian"] * signs}, declared_by([built.card])))
-    torch.testing.assert_close(built.embed(x, x, twice), built.embed(x, x, wide.replace(prepared={built: None})))
+    torch.testing.assert_close(built.embed(x, x, twice), built.embed(x, x, wide.with_prepared({built: None})))
 
 
 # -- what changes nothing ------------------------------------------------------------------------------------------------
@@ -354,7 +354,7 @@ def test_zero_parameters_change_nothing(spec):
     built = method(spec)
     for parameter in built.parameters():
         torch.nn.init.zeros_(parameter)
-    ctx, x = context(built, TOKENS), torch.randn(1, 8, 16)
+    ctx, x = context(built, TOKENS).prepared_by(built), torch.randn(1, 8, 16)
     heads = x.view(1, 8, 4, 4).transpose(1, 2)
     if "embed" in built.hooks:
         assert torch.equal(built.embed(x, x, ctx), x)

@@ -82,9 +82,8 @@ class Cape(PositionMethod):
 
     def _of_the_pair(self, rows: int, ctx: AttentionContext) -> Tensor:
         """[B, 2], from -1 to 1: what the encoder has drawn for the sentence, or else a draw of its own."""
-        if self.card.name not in ctx.pair_draws:
-            ctx.pair_draws[self.card.name] = torch.empty(rows, 2, device=ctx.queries.ids.device).uniform_(-1, 1)
-        return ctx.pair_draws[self.card.name]
+        device = ctx.queries.ids.device
+        return ctx.once_per_pair(self.card.name, lambda: torch.empty(rows, 2, device=device).uniform_(-1, 1))
 
     def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
         return x + self.table(ctx.queries).to(x.dtype)

@@ -9,7 +9,7 @@ from fairseq.models import FairseqIncrementalDecoder
 from torch import Tensor, nn
 
 from ....attention.site_positions import SitePositions
-from ....core import AttentionContext, Positions, SideInputs, State
+from ....core import AttentionContext, ForwardStore, Positions, SideInputs, State
 from ....core.side import declared_by
 from ..layers.transformer import DecoderLayer, LayerOptions
 from .encoder import unroll
@@ -122,8 +122,8 @@ class Decoder(Stack, FairseqIncrementalDecoder):
             weights = unroll(weights, encoder_out["source_shift"][0])
         for name, found in _carried(encoder_out, "loss.").items():
             own.add_loss(name, found)
-        own.means.update(_carried(encoder_out, "mean."))
-        return x, {"attn": [weights], "inner_states": states, "losses": own.losses, "means": own.means}
+        own.store.means.update(_carried(encoder_out, "mean."))
+        return x, {"attn": [weights], "inner_states": states, "losses": own.store.losses, "means": own.store.means}
 
     def _contexts(
         self, prev_output_tokens: Tensor, encoder_out: dict[str, list[Tensor]], state: State | None, full_context: bool
@@ -143,7 +143,7 @@ class Decoder(Stack, FairseqIncrementalDecoder):
         padding = None if causal else prev_output_tokens.eq(self.padding_idx)
         own = AttentionContext(
             queries, keys, causal=causal, key_padding=padding, tokens=prev_output_tokens, state=_within(state, "self"), side=side,
-            pair_draws=_carried(encoder_out, "pair."),
+            store=ForwardStore(pair_draws=_carried(encoder_out, "pair.")),
         )  # fmt: skip
         cross = AttentionContext(
             queries if beam == 1 else Positions(queries.ids.expand(-1, beam)),
@@ -152,7 +152,7 @@ class Decoder(Stack, FairseqIncrementalDecoder):
             key_padding=source_padding,
             state=None if state is None else state.per_source().within("cross"),
             side=side.every(beam),
-            losses=own.losses,
+            store=own.store,
         )
         rows = prev_output_tokens.size(0)
         return self.position.begin(own, rows), self.cross_position.begin(cross, rows // beam)

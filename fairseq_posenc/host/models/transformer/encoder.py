@@ -113,9 +113,9 @@ class Encoder(Stack, FairseqEncoder):
             "src_lengths": [tokens.ne(self.padding_idx).sum(1, keepdim=True, dtype=torch.int32)],
             "source_shift": [shift],
             **side_outputs(side),
-            **{f"loss.{name}": [tensor] for name, tensor in ctx.losses.items()},
-            **{f"pair.{name}": [tensor] for name, tensor in ctx.pair_draws.items()},
-            **{f"mean.{name}": [tensor] for name, tensor in ctx.means.items()},
+            **{f"loss.{name}": [tensor] for name, tensor in ctx.store.losses.items()},
+            **{f"pair.{name}": [tensor] for name, tensor in ctx.store.pair_draws.items()},
+            **{f"mean.{name}": [tensor] for name, tensor in ctx.store.means.items()},
         }
 
     def reorder_encoder_out(self, encoder_out: dict[str, list[Tensor]], new_order: Tensor) -> dict[str, list[Tensor]]:
