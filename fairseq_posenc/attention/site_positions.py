@@ -69,7 +69,7 @@ class SitePositions(nn.Module):
         """Raises PositionError where one method makes fractions of positions and another one takes integers alone."""
         for moving in self.methods:
             for other in self.methods:
-                if moving.fractional_positions and other.integer_positions:
+                if moving.position_type == "fractional" and other.position_type == "integer":
                     raise PositionError(
                         f"{moving.card.name} makes fractions of positions in training, and {other.card.name} takes integers "
                         "alone, as the rows of a table; leave one of them out"
@@ -118,7 +118,7 @@ class SitePositions(nn.Module):
     def divisible(self, ctx: AttentionContext) -> bool:
         """Whether the hooks inside an attention may be called for some of its queries at a time, in place of all."""
         methods = self._serving(ctx.layer)
-        plain = not any(method.card.side_inputs or method.adds_losses or method.mixes_keys for method in methods)
+        plain = not any(method.card.side_inputs or method.card.losses or method.mixes_keys for method in methods)
         return plain and ctx.state is None and not ctx.prepared
 
     @property

@@ -10,7 +10,7 @@ from .card import SITES, MethodCard, Options, option
 from .dims import Dims
 from .errors import PositionError, Refusal
 from .formula import shared_by_layers
-from .hooks import Projection, acts_on
+from .hooks import Projection, acts_on, recurrent
 from .sentence import END_RELATION, FIRST_RELATION, UNKNOWN_RELATION, Sentence
 from .side import SideInput, SideInputs
 
@@ -43,6 +43,7 @@ __all__ = [
     "State",
     "acts_on",
     "option",
+    "recurrent",
     "shared_by_layers",
 ]
 

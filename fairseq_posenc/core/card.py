@@ -39,6 +39,7 @@ class MethodCard:
     extrapolation: past the trained or tabulated range, the method "runs", it "clips" (far positions tie), or it is an "error".
     directional: false where a sentence read backwards gives the same scores, unless the attention is causal.
     stochastic: scores may be drawn at random, and equal their equation on average.
+    losses: the names of what the method adds to the training loss by ctx.add_loss; training then needs this plugin's criterion.
     default_specs: the specs of the architecture `posenc_<name>` where they are not the method at its self-attention sites.
     tied_layers: in `posenc_<name>`, all layers of the encoder are one, and all of the decoder.
     """
@@ -60,6 +61,7 @@ class MethodCard:
     directional: bool = True
     stochastic: bool = False
     side_inputs: tuple[SideInput, ...] = ()
+    losses: tuple[str, ...] = ()
     default_specs: Mapping[str, str] = dataclasses.field(default_factory=dict)
     tied_layers: bool = False
 

@@ -45,14 +45,23 @@ class Hook:
     projections: frozenset[str] = frozenset()
 
 
-def acts_on(*projections: Projection) -> Callable[[F], F]:
-    """Decorate a `project_input` or `rotate` that changes only some projections: it is not called for the others."""
+def acts_on(*projections: Projection, mixes_positions: bool = False) -> Callable[[F], F]:
+    """Decorate a `project_input` or `rotate` that changes only some projections: it is not called for the others.
+
+    `mixes_positions`: the hook gives other keys than one for every position.
+    """
 
     def decorate(hook: F) -> F:
-        hook.projections = frozenset(projections)  # type: ignore[attr-defined]
+        hook.projections, hook.mixes_positions = frozenset(projections), mixes_positions  # type: ignore[attr-defined]
         return hook
 
     return decorate
+
+
+def recurrent(attend: F) -> F:
+    """Decorate an `attend` that carries sums in ctx.state: while decoding it gets new keys and values only, none are cached."""
+    attend.recurrent = True  # type: ignore[attr-defined]
+    return attend
 
 
 def _hook(phase: Phase, kind: Kind, *projections: str) -> Hook:

@@ -41,16 +41,8 @@ class PositionMethod(nn.Module):
     content_dependent: bool = False
     #: what `rescale` reads: positions alone (it multiplies by a factor), the scores, or queries and keys ("content")
     rescale_reads: Literal["positions", "scores", "content"] = "positions"
-    #: whether `project_input` gives other keys than one for every position
-    mixes_keys: bool = False
-    #: whether decoding keeps projected keys and values; a method whose `attend` keeps sums of its own needs none
-    caches_keys: bool = True
-    #: whether `positions` gives fractions in training
-    fractional_positions: bool = False
-    #: whether hooks take integers alone for positions, as the rows of a table; beside fractions the method is refused
-    integer_positions: bool = False
-    #: whether the method calls ctx.add_loss, so that training needs a criterion that reads it
-    adds_losses: bool = False
+    #: "integer": hooks need integer positions, as the rows of a table; "fractional": `positions` returns fractions in training
+    position_type: Literal["any", "integer", "fractional"] = "any"
 
     __prepare_scriptable__ = refuse_script
     _overridden: ClassVar[frozenset[str]] = frozenset()
@@ -85,6 +77,16 @@ class PositionMethod(nn.Module):
     def projections_of(cls, hook: str) -> frozenset[str]:
         """The projections that this hook of the method changes or reads; `acts_on` narrows those of the table of hooks."""
         return getattr(getattr(cls, hook), "projections", HOOKS[hook].projections)
+
+    @property
+    def mixes_keys(self) -> bool:
+        """Whether `project_input` gives other keys than one for every position."""
+        return "project_input" in self.hooks and getattr(type(self).project_input, "mixes_positions", False)
+
+    @property
+    def caches_keys(self) -> bool:
+        """Whether decoding keeps projected keys and values for `attend`."""
+        return not getattr(type(self).attend, "recurrent", False)
 
     @property
     def limit(self) -> int | None:

@@ -52,11 +52,12 @@ def check_count(case: Case) -> None:
 
 
 def check_flags(case: Case) -> None:
-    """learnable, recurring and injection say what the hooks and the parameters say."""
+    """learnable, recurring, stochastic, injection and losses say what hooks, parameters and a forward pass say."""
     method, card = case.method(), case.card
     assert card.learnable == any(p.requires_grad for p in method.parameters()), "learnable"
     assert card.recurring == bool(method.hooks - BEFORE_LAYERS), "recurring"
     assert card.stochastic == _draws(case), "stochastic"
+    assert set(card.losses) == _added_losses(case), "losses"
     inside = bool(method.hooks & IN_MATRIX)
     expected = {"none": not method.hooks, "MAM": inside, "APE": bool(method.hooks) and not inside, "other": bool(method.hooks)}
     assert expected[card.injection], f"injection={card.injection} with hooks {sorted(method.hooks)}"
@@ -78,6 +79,13 @@ def _draws(case: Case) -> bool:
         torch.manual_seed(seed)
         found.append(list(_tensors(method.prepare(ctx))))
     return any(not torch.equal(one, first) for other in found for one, first in zip(other, found[0]))
+
+
+def _added_losses(case: Case) -> set[str]:
+    """The names of what the method adds to the training loss."""
+    model = build_for(case).train()
+    source, target = torch.stack(sentences(23, 5)), torch.stack(sentences(24, 6))
+    return set(model(source, None, target, side_inputs=side_inputs(model, source))[1]["losses"])
 
 
 def _tensors(prepared: Any) -> Iterator[Tensor]:

@@ -87,7 +87,7 @@ CONTRACT = (
     Check(decoding.check_beams, "beams of one sentence disturb each other", False),
     Check(geometry.check_length, "sentences longer than the trained ones end in a traceback, or pass a limit unseen", False),
     Check(geometry.check_far, "the card's extrapolation (runs, clips, error) is not so", False),
-    Check(parameters.check_flags, "the card's learnable, recurring, stochastic or injection is not so", False),
+    Check(parameters.check_flags, "the card's learnable, recurring, stochastic, losses or injection is not so", False),
     Check(parameters.check_state_dict, "a checkpoint does not give the model back", False),
     Check(numerics.check_half, "training with --fp16 or --bf16 fails or is inexact", False),
     Check(numerics.check_checkpointing, "--checkpoint-activations changes gradients", False),

@@ -391,6 +391,18 @@ class ClaimsNoise(Sound):
     card = card("claims_noise", stochastic=True)
 
 
+class AddsALossInSecret(Sound):
+    card = card("adds_a_loss_in_secret")
+
+    def before_layer(self, x, ctx):
+        ctx.add_loss("size", x.square().sum((1, 2)))
+        return x
+
+
+class ClaimsALoss(Sound):
+    card = card("claims_a_loss", losses=("size",))
+
+
 class ClaimsNothing(Sound):
     card = card("claims_nothing", reference="none")
 

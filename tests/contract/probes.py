@@ -170,8 +170,10 @@ class QueryTemperature(PositionMethod):
 class Halting(PositionMethod):
     """A loss beside the cross-entropy, as the ponder cost of adaptive halting: the squared length of the words' vectors."""
 
-    card = card("halting", sites=("encoder", "decoder"), parameters="d", injection="APE", reference="none", recurring=False)
-    adds_losses = True
+    card = card(
+        "halting", sites=("encoder", "decoder"), parameters="d", injection="APE", reference="none", recurring=False,
+        losses=("ponder",),
+    )  # fmt: skip
 
     def __init__(self, options, dims):
         super().__init__(options, dims)

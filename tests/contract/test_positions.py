@@ -131,12 +131,12 @@ def beside_fractions(site: str) -> list:
 def test_a_method_beside_fractions_is_refused_at_building_or_trains(case, monkeypatch):
     """What methods say of themselves holds: those that are refused need integers indeed."""
     cape, method = parsing.build(case.spec, SMALL.at(case.site), case.site)
-    if not method.integer_positions:
+    if method.position_type != "integer":
         assert logits(build_for(case).train(), *texts()).isfinite().all()
         return
     message = refusal(case.spec, case.site)
     assert f"{method.card.name} takes integers alone" in message and "cape makes fractions" in message and "\n" not in message
-    monkeypatch.setattr(type(cape), "fractional_positions", False)
+    monkeypatch.setattr(type(cape), "position_type", "any")
     with pytest.raises(PositionError, match="integer positions only"):
         logits(build_for(case).train(), *texts())
 

@@ -41,6 +41,7 @@ PROBES = [
     (probes.Countdown, "decoder", probes.length, MODEL + PLACES),
     (probes.CountdownCross, "cross", probes.length, SIDE),
     (probes.QueryTemperature, "encoder", None, MODEL + ALONE),
+    *((probes.Halting, site, None, [parameters.check_flags]) for site in ("encoder", "decoder")),
     # a factor of a query leaves the order of its keys unknown
     *(
         (probes.QueryTemperature, site, None, [c for c in MODEL if c is not geometry.check_order])

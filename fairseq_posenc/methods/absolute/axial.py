@@ -51,7 +51,7 @@ class Axial(PositionMethod):
         ),
         survey_parameters="(d - d_1) n / n_1 + d_1 n_1",
     )
-    integer_positions = True
+    position_type = "integer"
 
     def __init__(self, options, dims):
         super().__init__(options, dims)

@@ -57,7 +57,7 @@ class Cape(PositionMethod):
         evidence="reconstruction",
         sites=("encoder", "decoder"),
     )
-    fractional_positions = True
+    position_type = "fractional"
 
     def __init__(self, options, dims):
         super().__init__(options, dims)

@@ -77,7 +77,7 @@ class Floater(PositionMethod):
         ),
         survey_parameters="0 or more",
     )
-    integer_positions = True
+    position_type = "integer"
 
     def __init__(self, options, dims):
         super().__init__(options, dims)

@@ -45,7 +45,7 @@ class Language(PositionMethod):
         sites=("encoder", "decoder"),
         parameters="(tokens.count('/') + 1 if tokens else 1) * (n + padding_idx + 1) * d",
     )
-    integer_positions = True
+    position_type = "integer"
 
     def __init__(self, options, dims):
         super().__init__(options, dims)

@@ -34,7 +34,7 @@ class Learned(PositionMethod):
         parameters="(n + padding_idx + 1) * d",
         survey_parameters="n d",
     )
-    integer_positions = True
+    position_type = "integer"
 
     def __init__(self, options, dims):
         super().__init__(options, dims)

@@ -53,7 +53,7 @@ class Randomised(PositionMethod):
         evidence="paper",
         sites=("encoder", "decoder"),
     )
-    integer_positions = True
+    position_type = "integer"
 
     def __init__(self, options, dims):
         super().__init__(options, dims)

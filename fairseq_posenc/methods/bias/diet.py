@@ -66,7 +66,7 @@ class DietRelative(_Diet):
         extended_sites=("cross",),
         parameters="tables * (2 * max(n, m) - 1)",
     )
-    integer_positions = True
+    position_type = "integer"
 
     def __init__(self, options, dims):
         super().__init__(options, dims)
@@ -114,7 +114,7 @@ class DietAbsolute(_Diet):
         extended_sites=("cross",),
         parameters="tables * (n + m) * (rank or d_h)",
     )
-    integer_positions = True
+    position_type = "integer"
 
     def __init__(self, options, dims):
         super().__init__(options, dims)
@@ -172,8 +172,7 @@ class DietLinformer(_Diet):
         parameters="tables * (n + rank) * (width or d_h) + (1 if shared_by_layers else L) * rank * m * (2 - tie)",
         default_specs={"decoder": "diet_abs"},
     )
-    integer_positions = True
-    mixes_keys = True
+    position_type = "integer"
 
     def __init__(self, options, dims):
         super().__init__(options, dims)
@@ -190,7 +189,7 @@ class DietLinformer(_Diet):
                 nn.init.uniform_(mixer, -(dims.max_key_positions**-0.5), dims.max_key_positions**-0.5)
             self.register_parameter(name, mixer)
 
-    @acts_on("key", "value")
+    @acts_on("key", "value", mixes_positions=True)
     def project_input(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
         mixer = self.key_mixer if which == "key" or self.options.tie else self.value_mixer
         if ctx.key_padding is not None:

@@ -45,7 +45,7 @@ class DufterAbsolute(PositionMethod):
         parameters="tables * n * m",
         default_specs={"encoder": "dufter_abs:layers=0", "decoder": "dufter_abs:layers=0"},
     )
-    integer_positions = True
+    position_type = "integer"
 
     def __init__(self, options, dims):
         super().__init__(options, dims)
@@ -87,7 +87,7 @@ class DufterRelative(PositionMethod):
         parameters="tables * (2 * max(n, m) - 1)",
         default_specs={"encoder": "dufter_rel:layers=0", "decoder": "dufter_rel:layers=0"},
     )
-    integer_positions = True
+    position_type = "integer"
 
     def __init__(self, options, dims):
         super().__init__(options, dims)

@@ -52,7 +52,7 @@ class TupeAbsolute(PositionMethod):
         parameters="(n + 1) * d + 2 * (d**2 + d) + 2 * d + cross * ((m + 1) * d + 2 * d)",
         survey_parameters="2 d^2 + n d",
     )
-    integer_positions = True
+    position_type = "integer"
 
     def __init__(self, options, dims):
         super().__init__(options, dims)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, Positions, Projection, option
+from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, Positions, Projection, option, recurrent
 from ...ops.distances import require_integer
 from ...ops.precision import at_least_float32
 
@@ -26,7 +26,6 @@ class _Spe(PositionMethod):
 
     def __init__(self, options, dims):
         super().__init__(options, dims)
-        self.caches_keys = options.attention == "softmax"
         gate = torch.randn(dims.num_layers, dims.num_heads, dims.head_dim)
         self.gates = nn.Parameter(gate) if options.gated else None
 
@@ -38,6 +37,7 @@ class _Spe(PositionMethod):
         """The share of the plain product in each channel: [H, 1, D, 1]."""
         return at_least_float32(self.gates[ctx.layer]).sigmoid()[:, None, :, None]
 
+    @recurrent
     def attend(self, q: Tensor, k: Tensor, v: Tensor, ctx: AttentionContext) -> Tensor:
         if ctx.dropout:
             raise PositionError("attention=linear makes no weights that could be dropped; train with --attention-dropout 0")
@@ -320,7 +320,7 @@ class ConvolutionalSpe(_Spe):
         survey_parameters="3 K d h + d L",
         stochastic=True,
     )
-    integer_positions = True
+    position_type = "integer"
 
     def __init__(self, options, dims):
         super().__init__(options, dims)

@@ -76,7 +76,7 @@ class SynthesizerRandom(_Synthesizer):
         sites=("encoder", "decoder"),
         parameters="tables * n**2 + (mix == 'plus_alpha') * (1 if shared_by_layers else L)",
     )
-    integer_positions = True
+    position_type = "integer"
 
     def __init__(self, options, dims):
         super().__init__(options, dims, options.share)
@@ -122,7 +122,7 @@ class SynthesizerFactorised(_Synthesizer):
         sites=("encoder", "decoder"),
         parameters="2 * tables * n * rank + (mix == 'plus_alpha') * (1 if shared_by_layers else L)",
     )
-    integer_positions = True
+    position_type = "integer"
 
     def __init__(self, options, dims):
         super().__init__(options, dims, options.share)
@@ -181,7 +181,7 @@ class SynthesizerDense(_Synthesizer):
         parameters="L * (h * ((hidden or d_h) * (d + 1) + ((hidden or d_h) + 1) * n) if form == 'paper' else d_h * n)"
         " + (mix == 'plus_alpha') * L",
     )
-    integer_positions = True
+    position_type = "integer"
 
     def __init__(self, options, dims):
         self.alone = frozenset({"value"} if options.form == "paper" else {"query", "value"})

@@ -53,7 +53,7 @@ class RRTransformer(PositionMethod):
         sites=("encoder", "decoder"),
         parameters="(14 * d**2 + 13 * d if bidirectional else 6 * d**2 + 6 * d) + 2 * tables * (2 * max_distance + 1) * d_h",
     )
-    integer_positions = True
+    position_type = "integer"
 
     def __init__(self, options, dims):
         super().__init__(options, dims)

@@ -50,7 +50,7 @@ class CompositeAttention(PositionMethod):
         extended_sites=("decoder", "cross"),
         parameters="L * ((2 * max_distance + 1) * ((1 + key_term) * d_h + h + depthwise * d) + depthwise * d)",
     )
-    integer_positions = True
+    position_type = "integer"
 
     def __init__(self, options, dims):
         super().__init__(options, dims)

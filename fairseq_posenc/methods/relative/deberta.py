@@ -81,7 +81,7 @@ class Deberta(PositionMethod):
         " + L * (0 if share_key else (2 if terms == 'both' else 1) * d**2 + (0 if terms == 'c2p' else d))",
         survey_parameters="3 n d",
     )
-    integer_positions = True
+    position_type = "integer"
 
     def __init__(self, options, dims):
         super().__init__(options, dims)

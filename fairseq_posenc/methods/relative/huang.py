@@ -57,7 +57,7 @@ class Huang1(PositionMethod):
         survey_parameters="d L h (2n-1)",
         directional=False,
     )
-    integer_positions = True
+    position_type = "integer"
 
     def __init__(self, options, dims):
         super().__init__(options, dims)
@@ -104,7 +104,7 @@ class Huang2(PositionMethod):
         parameters="tables * (2 * (max_distance or max(n, m) - 1) + 1)",
         survey_parameters="d L h (2n-1)",
     )
-    integer_positions = True
+    position_type = "integer"
 
     def __init__(self, options, dims):
         super().__init__(options, dims)
@@ -146,7 +146,7 @@ class Huang3(PositionMethod):
         parameters="tables * (2 * (max_distance or max(n, m) - 1) + 1) * d_h",
         survey_parameters="d L h (2n-1)",
     )
-    integer_positions = True
+    position_type = "integer"
 
     rescale_reads = "content"
 
@@ -243,7 +243,7 @@ class Huang4(PositionMethod):
         parameters="tables * (2 * (max_distance or max(n, m) - 1) + 1) * d_h",
         survey_parameters="d L h (2n-1)",
     )
-    integer_positions = True
+    position_type = "integer"
 
     def __init__(self, options, dims):
         super().__init__(options, dims)

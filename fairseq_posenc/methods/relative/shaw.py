@@ -50,7 +50,7 @@ class Shaw(PositionMethod):
         parameters="tables * (1 if tie else keys + values) * (2 * max_distance + 1) * d_h",
         survey_parameters="2 (2n-1) d L",
     )
-    integer_positions = True
+    position_type = "integer"
 
     def __init__(self, options, dims):
         super().__init__(options, dims)
@@ -119,7 +119,7 @@ class ShawAbsolute(PositionMethod):
         parameters="tables * (keys + values) * n * m * d_h",
         survey_parameters="2 n^2 d L",
     )
-    integer_positions = True
+    position_type = "integer"
 
     def __init__(self, options, dims):
         super().__init__(options, dims)

@@ -296,7 +296,7 @@ def _refuse_criterion(args: argparse.Namespace, model: PositionTransformer) -> N
     given = getattr(args, "criterion", wanted)
     adding = [f"--{side}-halting" for side in ("encoder", "decoder") if getattr(model, side).halting is not None]
     adding += ["--length-loss-weight"] * (model.encoder.length_predictor is not None)
-    adding += [method.card.name for method in model.position_methods if method.adds_losses]
+    adding += [method.card.name for method in model.position_methods if method.card.losses]
     if adding and given != wanted:
         raise Refusal(f"{adding[0]} adds to the training loss, which --criterion {given} leaves out; use --criterion {wanted}")
 
