@@ -6,7 +6,8 @@ A distance is always key position minus query position. What needs torch is impo
 
 import importlib
 
-from .card import SITES, MethodCard, Options, option
+from . import renamed
+from .card import SITES, MethodCard, MethodOptions, option
 from .dims import Dims
 from .errors import PositionError, Refusal
 from .formula import shared_by_layers
@@ -31,7 +32,7 @@ __all__ = [
     "Dims",
     "ForwardStore",
     "MethodCard",
-    "Options",
+    "MethodOptions",
     "PositionError",
     "PositionMethod",
     "Positions",
@@ -49,6 +50,8 @@ __all__ = [
 
 
 def __getattr__(name: str):
+    if name in renamed.IMPORTED:
+        raise PositionError(renamed.new_name(name))
     if name not in _WITH_TORCH:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f".{_WITH_TORCH[name]}", __name__), name)

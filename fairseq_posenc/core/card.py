@@ -21,7 +21,7 @@ def option(default: Any, help: str, *, minimum: float | None = None, maximum: fl
 
 
 @dataclass(frozen=True)
-class Options:
+class MethodOptions:
     """The options that every method takes."""
 
     layers: tuple[int, ...] | None = option(

@@ -9,12 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .card import MethodCard, Options
+from .card import MethodCard, MethodOptions
 from .context import AttentionContext, Positions
 from .dims import Dims
 from .export import refuse_script
 from .formula import owners
 from .hooks import HOOKS, Projection
+from .renamed import refuse_old_members
 from .sentence import Sentence
 
 
@@ -32,7 +33,7 @@ class PositionMethod(nn.Module):
     """
 
     card: ClassVar[MethodCard]
-    Options: ClassVar[type] = Options
+    Options: ClassVar[type[MethodOptions]] = MethodOptions
     #: projections of the attention that the method uses; others are not built
     projections: frozenset[str] = frozenset({"query", "key", "value"})
     #: whether `bias` and `mask` differ between layers; where they do not, they are made once per forward
@@ -48,6 +49,7 @@ class PositionMethod(nn.Module):
     _overridden: ClassVar[frozenset[str]] = frozenset()
 
     def __init_subclass__(cls) -> None:
+        refuse_old_members(cls)
         cls._overridden = frozenset(hook for hook in HOOKS if getattr(cls, hook) is not getattr(PositionMethod, hook))
 
     def __init__(self, options: Any, dims: Dims):

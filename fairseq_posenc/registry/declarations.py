@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any, Literal, Optional, get_args, get_origin, get_type_hints
 
 from .. import core
-from ..core import SITES, Dims, MethodCard, Options, PositionError
+from ..core import SITES, Dims, MethodCard, MethodOptions, PositionError, renamed
 from . import external
 
 _ROOT = Path(__file__).parents[1] / "methods"
@@ -49,7 +49,7 @@ class Declaration:
 class _Undeclared:
     """Stands for PositionMethod, so that what a class inherits is found."""
 
-    Options = Options
+    Options = MethodOptions
 
 
 @functools.cache
@@ -137,7 +137,7 @@ def _parse(path: Path) -> ast.Module:
 @functools.cache
 def _read(path: Path) -> dict[str, Any]:
     """The constants and classes of a file by name; of a method its docstring, options and card alone."""
-    public = ("Dims", "MethodCard", "Options", "PositionError", "SideInput", "option")
+    public = ("Dims", "MethodCard", "MethodOptions", "PositionError", "SideInput", "option")
     names = {name: getattr(core, name) for name in public} | {"PositionMethod": _Undeclared}
     package = SimpleNamespace(**names, core=SimpleNamespace(**names))
     names |= {"dataclass": dataclass, "Literal": Literal, "Optional": Optional, "__name__": __name__}
@@ -169,6 +169,9 @@ def _imported(node: ast.ImportFrom, path: Path, names: dict[str, Any]) -> dict[s
     if node.level in (1, 2):
         file = path.parents[node.level - 1].joinpath(*node.module.split(".")).with_suffix(".py")
     elif node.module in (_PACKAGE, f"{_PACKAGE}.core"):
+        for alias in node.names:
+            if alias.name in renamed.IMPORTED:
+                raise PositionError(f"{path}, line {node.lineno}: {renamed.new_name(alias.name)}")
         return {alias.asname or alias.name: names[alias.name] for alias in node.names if alias.name in names}
     elif not node.level and node.module.startswith(f"{_PACKAGE}.methods."):
         file = _ROOT.parent.joinpath(*node.module.split(".")[1:]).with_suffix(".py")

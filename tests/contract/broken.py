@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.core import AttentionContext, MethodCard, Options, PositionMethod, Positions, acts_on, option
+from fairseq_posenc.core import AttentionContext, MethodCard, MethodOptions, PositionMethod, Positions, acts_on, option
 from fairseq_posenc.methods.rotary.rope import Rope
 
 
@@ -362,7 +362,7 @@ class SavesItsTable(Sound):
 
 class IgnoresAnOption(Sound):
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         strong: bool = option(False, "a stronger bias")
 
     card = card("ignores_an_option")

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, option
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, option
 from ...ops.distances import require_integer
 
 
@@ -26,7 +26,7 @@ class Axial(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         rows: int = option(32, "rows of the grid, n_1: segments of a sentence", minimum=1, maximum=65536)
         columns: int = option(32, "columns of the grid, n_2: positions of a segment", minimum=1, maximum=65536)
         combine: Literal["concatenation", "sum"] = option(
@@ -53,7 +53,7 @@ class Axial(PositionMethod):
     )
     position_type = "integer"
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         width, summed = dims.embed_dim, options.combine == "sum"
         cells = options.rows * options.columns

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ...core import AttentionContext, MethodCard, Options, PositionMethod, option
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, option
 from ...ops.sinusoids import SinusoidTable
 
 
@@ -26,7 +26,7 @@ class Cape(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         shift: float = option(
             5.0, "the largest shift of a sentence, D_max; the authors use 10 with 18 layers", minimum=0.0, maximum=1e6
         )
@@ -59,7 +59,7 @@ class Cape(PositionMethod):
     )
     position_type = "fractional"
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         self.table = SinusoidTable(dims.max_positions, dims.embed_dim, "interleaved", "paper")
 

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, option
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, option
 from ...ops.precision import at_least_float32
 
 
@@ -31,7 +31,7 @@ class ComplexEmbedding(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         frequencies: Literal["word_and_dimension", "word", "dimension"] = option(
             "word_and_dimension", "a frequency for every word and dimension, one for each word, or one for each dimension"
         )
@@ -58,7 +58,7 @@ class ComplexEmbedding(PositionMethod):
         survey_parameters="2 n d",
     )
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         if dims.embed_dim % 2:
             raise PositionError(f"complex reads pairs of numbers, and a width of {dims.embed_dim} is odd; choose an even one")

@@ -10,7 +10,17 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, Positions, Projection, option
+from ...core import (
+    AttentionContext,
+    Dims,
+    MethodCard,
+    MethodOptions,
+    PositionError,
+    PositionMethod,
+    Positions,
+    Projection,
+    option,
+)
 from ...ops.distances import require_integer
 from ...ops.precision import at_least_float32
 from ...ops.sinusoids import frequencies
@@ -44,7 +54,7 @@ class Floater(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         at: Literal["layers", "input"] = option(
             "layers", "add paths to the inputs of queries, keys and values of every layer, or one path to the embeddings"
         )
@@ -79,7 +89,7 @@ class Floater(PositionMethod):
     )
     position_type = "integer"
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         if options.at == "input" and dims.cross:
             raise PositionError("floater: at=input needs embeddings, which the attention to the source has none of; leave it out")

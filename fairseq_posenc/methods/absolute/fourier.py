@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, option
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, option
 from ...ops.precision import at_least_float32
 
 
@@ -25,7 +25,7 @@ class Fourier(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         features: int = option(768, "cosines and sines, F: twice the number of frequencies", minimum=2, maximum=65536)
         hidden: int = option(32, "hidden units, H", minimum=1, maximum=65536)
         gamma: float = option(10.0, "first frequencies are drawn with a deviation of 1 / gamma", minimum=0.001, maximum=1e6)
@@ -45,7 +45,7 @@ class Fourier(PositionMethod):
         parameters="features // 2 + features * hidden + hidden + hidden * d + d",
     )
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         if options.features % 2:
             raise PositionError(

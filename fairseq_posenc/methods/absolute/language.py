@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, option
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, option
 from ...ops.distances import require_integer
 
 
@@ -26,7 +26,7 @@ class Language(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         tokens: str | None = option(
             None, "language tokens, separated by /, as they stand in the dictionary: __en__/__de__; none is one language"
         )
@@ -47,7 +47,7 @@ class Language(PositionMethod):
     )
     position_type = "integer"
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         self.tokens = options.tokens.split("/") if options.tokens else []
         missing = [token for token in self.tokens if token not in dims.words]

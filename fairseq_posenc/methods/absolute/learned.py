@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...core import AttentionContext, MethodCard, PositionMethod
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod
 from ...ops.distances import require_integer
 
 
@@ -36,7 +36,7 @@ class Learned(PositionMethod):
     )
     position_type = "integer"
 
-    def __init__(self, options, dims):
+    def __init__(self, options: MethodOptions, dims: Dims):
         super().__init__(options, dims)
         self.origin = dims.padding_idx + 1
         self.weight = nn.Parameter(torch.empty(dims.max_positions + self.origin, dims.embed_dim))

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ...core import AttentionContext, MethodCard, Options, PositionMethod, option
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, option
 from ...ops.sinusoids import SinusoidTable
 
 
@@ -21,7 +21,7 @@ class MaximumVariance(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         k: float = option(1000.0, "factor of positions; 1 gives the sinusoids of Vaswani et al. (2017)", minimum=0.0, maximum=1e6)
 
     card = MethodCard(
@@ -39,7 +39,7 @@ class MaximumVariance(PositionMethod):
         survey_parameters="0",
     )
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         self.table = SinusoidTable(dims.max_positions, dims.embed_dim, "interleaved", "paper", step=options.k)
 

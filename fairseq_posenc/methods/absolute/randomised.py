@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ...core import AttentionContext, MethodCard, Options, PositionMethod, option
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, option
 from ...ops.distances import require_integer
 from ...ops.sinusoids import SinusoidTable
 
@@ -28,7 +28,7 @@ class Randomised(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         factor: int = option(2, "N, in lengths of the longest sentence that the model takes", minimum=1, maximum=1000)
         stride: int | None = option(
             None,
@@ -55,7 +55,7 @@ class Randomised(PositionMethod):
     )
     position_type = "integer"
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         self.range = options.factor * dims.max_positions
         self.stride = options.stride or max(1, self.range // 32)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ...core import AttentionContext, MethodCard, Options, PositionMethod, option
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, option
 from ...ops.precision import at_least_float32
 from ...ops.sinusoids import SinusoidTable
 
@@ -22,7 +22,7 @@ class ScaledSinusoidal(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         start: float = option(1.0, "initial value of s")
 
     card = MethodCard(
@@ -40,7 +40,7 @@ class ScaledSinusoidal(PositionMethod):
         parameters="1",
     )
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         self.scale_of_sinusoids = nn.Parameter(torch.tensor([options.start]))
         self.table = SinusoidTable(dims.max_positions, dims.embed_dim, "halves", "paper")

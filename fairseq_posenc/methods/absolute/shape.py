@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ...core import AttentionContext, MethodCard, Options, PositionMethod, option
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, option
 from ...ops.sinusoids import SinusoidTable
 
 
@@ -23,7 +23,7 @@ class Shape(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         shift: int = option(500, "the largest shift, K", minimum=0, maximum=1000000)
         start: Literal["0", "K"] = option("0", "the first position in evaluation: 0, or K as in the authors' code")
         vectors: Literal["sinusoidal", "none"] = option(
@@ -44,7 +44,7 @@ class Shape(PositionMethod):
         sites=("encoder", "decoder"),
     )
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         self.table = SinusoidTable(dims.max_positions, dims.embed_dim, "interleaved", "paper")
 

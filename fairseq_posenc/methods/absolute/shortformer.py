@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from ...core import AttentionContext, MethodCard, PositionMethod, Positions, Projection, acts_on
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, Positions, Projection, acts_on
 from ...ops.sinusoids import SinusoidTable
 
 
@@ -34,7 +34,7 @@ class Shortformer(PositionMethod):
         extended_sites=("encoder", "cross"),
     )
 
-    def __init__(self, options, dims):
+    def __init__(self, options: MethodOptions, dims: Dims):
         super().__init__(options, dims)
         rows = max(dims.max_positions, dims.max_key_positions)
         self.table = SinusoidTable(rows, dims.embed_dim, "halves", "fairseq", origin=dims.padding_idx + 1)

@@ -5,7 +5,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from ...core import AttentionContext, MethodCard, Options, PositionMethod, option
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, option
 from ...ops.sinusoids import SinusoidTable
 
 
@@ -21,7 +21,7 @@ class Sinusoidal(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         layout: Literal["halves", "interleaved"] = option(
             "halves", "all sines before all cosines, or each sine beside its cosine"
         )
@@ -45,7 +45,7 @@ class Sinusoidal(PositionMethod):
         sites=("encoder", "decoder"),
     )
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         origin = dims.padding_idx + 1 if options.origin == "fairseq" else 0
         self.table = SinusoidTable(dims.max_positions, dims.embed_dim, options.layout, options.grid, options.base, origin)

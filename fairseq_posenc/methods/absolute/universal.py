@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ...core import AttentionContext, MethodCard, Options, PositionMethod, option
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, option
 from ...ops.precision import at_least_float32
 from ...ops.sinusoids import SinusoidTable
 
@@ -27,7 +27,7 @@ class Universal(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         steps: Literal["sinusoidal", "learned"] = option(
             "sinusoidal", "a sinusoid of the layer's number as in the paper, or a learned vector"
         )
@@ -55,7 +55,7 @@ class Universal(PositionMethod):
         tied_layers=True,
     )
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         form = (dims.embed_dim, options.layout, options.grid)
         self.table = SinusoidTable(dims.max_positions, *form, origin=options.first_position)

@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, option
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, option
 from ...ops.distances import by_distance, distances
 from ...ops.precision import at_least_float32
 
@@ -37,7 +37,7 @@ class Alibi(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         ratio: float = option(1.0, "number of source tokens for one target token; in cross-attention only", minimum=0.0)
 
     card = MethodCard(
@@ -56,7 +56,7 @@ class Alibi(PositionMethod):
         default_specs={"encoder": "alibi_symmetric", "decoder": "alibi"},
     )
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         if not dims.cross and options.ratio != 1.0:
             raise PositionError("alibi: ratio is an option of cross-attention only")
@@ -129,7 +129,7 @@ class AlibiNonsymmetric(PositionMethod):
         default_specs={"encoder": "alibi_nonsymmetric", "decoder": "alibi"},
     )
 
-    def __init__(self, options, dims):
+    def __init__(self, options: MethodOptions, dims: Dims):
         super().__init__(options, dims)
         if dims.num_heads % 2:
             raise PositionError(
@@ -161,7 +161,7 @@ class AlibiLearned(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         slope: Literal["exponential", "sigmoid"] = option(
             "exponential", "function that makes a slope of a parameter: exponential starts at the fixed slopes, sigmoid at random"
         )
@@ -182,7 +182,7 @@ class AlibiLearned(PositionMethod):
         parameters="h if causal else 2 * h",
     )
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         fixed = torch.tensor(slopes(dims.num_heads)).log()
         self.left = nn.Parameter(fixed.clone())

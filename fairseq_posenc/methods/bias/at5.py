@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, option
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, option
 from ...ops.distances import by_distance
 from ...ops.precision import at_least_float32
 
@@ -31,7 +31,7 @@ class AdaptiveT5(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         buckets: int = option(16, "number B of buckets on each side", minimum=3, maximum=65536)
         max_distance: float = option(128.0, "largest distance gamma at the start", minimum=2.0, maximum=65536.0)
         borders: Literal["shared", "heads"] = option("shared", "one alpha and gamma for all heads, or one for each head")
@@ -63,7 +63,7 @@ class AdaptiveT5(PositionMethod):
         " * (tables * buckets + interpolate * 2 * (tables if borders == 'heads' else 1 if shared_by_layers else L))",
     )
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         self.sides = 1 if dims.causal else 2
         self.per_layer = options.share != "layers"

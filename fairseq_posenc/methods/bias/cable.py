@@ -7,12 +7,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...core import AttentionContext, MethodCard, Options, PositionMethod, option
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, option
 from ...ops.precision import at_least_float32
 
 
 @dataclass(frozen=True)
-class RunningSumOptions(Options):
+class RunningSumOptions(MethodOptions):
     """The options of both methods."""
 
     share: Literal["none", "heads", "layers", "all"] = option("none", "share one table across heads, layers or both")
@@ -24,7 +24,7 @@ class RunningSum(PositionMethod):
     Options = RunningSumOptions
     per_layer = content_dependent = True
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         self.weight = self.parameter_table(dims.embed_dim, share=options.share)
         self.offset = self.parameter_table(share=options.share)
@@ -88,7 +88,7 @@ class Cable(RunningSum):
         parameters="tables * (d + 1)",
     )
 
-    def __init__(self, options, dims):
+    def __init__(self, options: RunningSum.Options, dims: Dims):
         super().__init__(options, dims)
         nn.init.normal_(self.weight, std=dims.embed_dim**-0.5)
 

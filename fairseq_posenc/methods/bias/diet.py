@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from ...core import (
     AttentionContext,
+    Dims,
     MethodCard,
-    Options,
+    MethodOptions,
     PositionError,
     PositionMethod,
     Positions,
@@ -47,7 +48,7 @@ class DietRelative(_Diet):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         share: Literal["none", "heads", "layers", "all"] = option("none", _SHARED)
         scale: Literal["head", "model"] = option("head", _SCALE)
 
@@ -68,7 +69,7 @@ class DietRelative(_Diet):
     )
     position_type = "integer"
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         self.per_layer = not shared_by_layers(options.share)
         self.table = self.parameter_table(2 * dims.max_distance + 1, share=options.share)
@@ -92,7 +93,7 @@ class DietAbsolute(_Diet):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         rank: int | None = option(
             None, "width of the vectors; the paper tries 64, 128, 256 and 512 (none: d_h)", minimum=1, maximum=65536
         )
@@ -116,7 +117,7 @@ class DietAbsolute(_Diet):
     )
     position_type = "integer"
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         self.per_layer = not shared_by_layers(options.share)
         rank = options.rank or dims.head_dim
@@ -147,7 +148,7 @@ class DietLinformer(_Diet):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         rank: int = option(32, "number of compressed keys", minimum=1, maximum=65536)
         width: int | None = option(None, "width of the vectors of positions (none: d_h)", minimum=1, maximum=65536)
         tie: bool = option(True, "compress keys and values by the same matrix, F = E")
@@ -174,7 +175,7 @@ class DietLinformer(_Diet):
     )
     position_type = "integer"
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         width = options.width or dims.head_dim
         self.query_positions = self.parameter_table(dims.max_positions, width, share=options.share)
@@ -219,7 +220,7 @@ class Segments(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         place: Literal["heads", "input"] = option("heads", "a scalar in the scores of each head, or a vector with the embeddings")
         segments: int = option(8, "number of segments that are told apart", minimum=2, maximum=1024)
         separator: str = option("</s>", "the token that ends a segment, as it stands in the dictionary")
@@ -242,7 +243,7 @@ class Segments(PositionMethod):
 
     per_layer = content_dependent = True
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         if dims.words and options.separator not in dims.words:
             raise PositionError(

@@ -5,14 +5,14 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from ...core import AttentionContext, MethodCard, Options, PositionMethod, option, shared_by_layers
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, option, shared_by_layers
 from ...ops.distances import from_table
 from ...ops.pairs import pairs
 from ...ops.precision import at_least_float32
 
 
 @dataclass(frozen=True)
-class _Options(Options):
+class _Options(MethodOptions):
     share: Literal["none", "heads", "layers", "all"] = option("none", "share one table across heads, layers or both")
 
 
@@ -47,7 +47,7 @@ class DufterAbsolute(PositionMethod):
     )
     position_type = "integer"
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         self.per_layer = not shared_by_layers(options.share)
         self.table = self.parameter_table(dims.max_positions, dims.max_key_positions, share=options.share)
@@ -89,7 +89,7 @@ class DufterRelative(PositionMethod):
     )
     position_type = "integer"
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         self.per_layer = not shared_by_layers(options.share)
         self.table = self.parameter_table(2 * dims.max_distance + 1, share=options.share)

@@ -7,7 +7,7 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...core import AttentionContext, MethodCard, Options, PositionMethod, option
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, option
 from ...ops.distances import by_distance
 from ...ops.precision import at_least_float32
 
@@ -29,7 +29,7 @@ class DynamicPositionBias(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         hidden: int = option(64, "width of the network", minimum=1, maximum=4096)
         depth: int = option(2, "number of its hidden layers", minimum=1, maximum=64)
         log: bool = option(True, "give the network signed logarithms of distances, not the distances")
@@ -53,7 +53,7 @@ class DynamicPositionBias(PositionMethod):
         parameters="hidden * (2 + (depth - 1) * (hidden + 1) + h + 2 * norm * depth) + h",
     )
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         widths = [1, *[options.hidden] * options.depth, dims.num_heads]
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in itertools.pairwise(widths))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from ...core import AttentionContext, MethodCard, Options, PositionMethod, option
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, option
 from ...ops.distances import by_distance
 from ...ops.precision import at_least_float32
 
@@ -30,7 +30,7 @@ class Fire(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         hidden: int = option(32, "width w of the network", minimum=8, maximum=65536)
         threshold: float = option(512.0, "position L_0 below which queries are treated alike", minimum=1.0)
         share: Literal["layers", "none"] = option("layers", "one network for all layers (FIRE-S), or one for each (FIRE)")
@@ -52,7 +52,7 @@ class Fire(PositionMethod):
         directional=False,
     )
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         self.per_layer = options.share == "none"
         layers = (dims.num_layers,) if self.per_layer else ()

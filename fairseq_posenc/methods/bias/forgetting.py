@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...core import AttentionContext, MethodCard, option
+from ...core import AttentionContext, Dims, MethodCard, option
 from ...ops.distances import distances
 from .cable import RunningSum, RunningSumOptions
 
@@ -42,7 +42,7 @@ class Forgetting(RunningSum):
         parameters="tables * (d + 1) * (1 if causal else 2)",
     )
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         both = not dims.causal
         self.right_weight = self.parameter_table(dims.embed_dim, share=options.share) if both else None

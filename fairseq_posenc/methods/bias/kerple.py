@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, option, shared_by_layers
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, option, shared_by_layers
 from ...ops.distances import by_distance
 from ...ops.precision import at_least_float32
 
@@ -16,7 +16,7 @@ _LEAST = 0.01
 
 
 @dataclass(frozen=True)
-class _Options(Options):
+class _Options(MethodOptions):
     sides: Literal["same", "apart"] = option("same", "one penalty for both directions, or one for each (not in a causal decoder)")
     share: Literal["layers", "none", "heads", "all"] = option("layers", "share one table across heads, layers or both")
 
@@ -26,7 +26,7 @@ class _Kerple(PositionMethod):
 
     Options = _Options
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         if options.sides == "apart" and dims.causal:
             raise PositionError(f"{self.card.name}: a causal decoder has keys on one side only; leave sides=apart out")

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ...core import AttentionContext, MethodCard, Options, PositionMethod, option
+from ...core import AttentionContext, MethodCard, MethodOptions, PositionMethod, option
 from ...ops.distances import by_distance
 
 
@@ -24,7 +24,7 @@ class Sandwich(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         width: int = option(128, "width D of the sinusoids", minimum=2, maximum=65536)
         first: Literal[1, 0] = option(1, "first j of the sum; with 0, one of the cosines has frequency 1")
 

@@ -5,7 +5,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, option
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, option
 from ...ops.buckets import log_buckets
 from ...ops.distances import by_distance
 from ...ops.precision import at_least_float32
@@ -26,7 +26,7 @@ class T5(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         buckets: int = option(32, "number of buckets, both directions together", minimum=4, maximum=65536)
         max_distance: int = option(
             128, "distance at which the logarithmic buckets end; the last bucket begins nearer (at 91)", minimum=2, maximum=65536
@@ -50,7 +50,7 @@ class T5(PositionMethod):
         survey_parameters="(2n-1) h",
     )
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         self.both_ways = not dims.causal
         if self.both_ways and options.buckets % 2:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, option
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, option
 from ...ops.buckets import log_buckets
 from ...ops.distances import by_distance, require_integer
 from ...ops.precision import at_least_float32
@@ -31,7 +31,7 @@ class TupeAbsolute(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         untie_first: bool = option(
             False, "give the first position scores of its own, as the paper does for [CLS]; not in cross-attention"
         )
@@ -54,7 +54,7 @@ class TupeAbsolute(PositionMethod):
     )
     position_type = "integer"
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         if options.untie_first and dims.cross:
             raise PositionError(f"{self.card.name}: untie_first belongs to self-attention; leave it out in cross-attention")
@@ -128,7 +128,7 @@ class TupeRelative(TupeAbsolute):
         survey_parameters="2 d^2 + n (d+2)",
     )
 
-    def __init__(self, options, dims):
+    def __init__(self, options: TupeAbsolute.Options, dims: Dims):
         super().__init__(options, dims)
         self.bucket_bias = nn.Parameter(torch.zeros(dims.num_heads, _BUCKETS + 1))
         nn.init.normal_(self.bucket_bias, std=dims.embed_dim**-0.5)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, option
+from ...core import AttentionContext, MethodCard, MethodOptions, PositionError, PositionMethod, option
 from ...ops.distances import distances
 
 
@@ -22,7 +22,7 @@ class Window(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         width: int = option(32, "even width w of the window: the number of keys on both sides together", minimum=0, maximum=65536)
         dilation: int = option(1, "gap g between the keys of the window", minimum=1, maximum=65536)
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, option
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, option
 from ...ops.precision import at_least_float32
 
 
@@ -27,7 +27,7 @@ class Gaussian(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         deviation: float = option(1.0, "standard deviation sigma of the weights, in words", minimum=1e-3)
         ratio: float = option(1.0, "cross-attention only: gamma, the number of source tokens for one target token", minimum=0.0)
         normalise: bool = option(False, "divide weights by their sum, which is less than 1 near the ends of a sentence")
@@ -48,7 +48,7 @@ class Gaussian(PositionMethod):
     )
     projections = frozenset({"value"})
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         if not dims.cross and options.ratio != 1.0:
             raise PositionError(

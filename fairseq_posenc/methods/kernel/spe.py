@@ -2,14 +2,25 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, Positions, Projection, option, recurrent
+from ...core import (
+    AttentionContext,
+    Dims,
+    MethodCard,
+    MethodOptions,
+    PositionError,
+    PositionMethod,
+    Positions,
+    Projection,
+    option,
+    recurrent,
+)
 from ...ops.distances import require_integer
 from ...ops.precision import at_least_float32
 
@@ -24,7 +35,7 @@ Sines = tuple[Tensor, Tensor, Tensor, Tensor]
 class _Spe(PositionMethod):
     """What both forms have in common: the gates of channels, noise from fixed seeds in evaluation, and linear attention."""
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Any, dims: Dims):
         super().__init__(options, dims)
         gate = torch.randn(dims.num_layers, dims.num_heads, dims.head_dim)
         self.gates = nn.Parameter(gate) if options.gated else None
@@ -90,7 +101,7 @@ class SineSpe(_Spe):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         sines: int = option(5, "number K of cosines in the sum of each channel", minimum=1, maximum=65536)
         attention: Literal["softmax", "linear"] = option("softmax", "attention of the encoded queries and keys")
         exact: bool = option(True, "use the expectation itself instead of random codes; with attention=softmax only")
@@ -121,7 +132,7 @@ class SineSpe(_Spe):
         stochastic=True,
     )
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         shape = (dims.num_heads, dims.head_dim, options.sines)
         self.frequencies = nn.Parameter(torch.randn(shape) - 4)
@@ -297,7 +308,7 @@ class ConvolutionalSpe(_Spe):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         length: int = option(128, "length P of the filters; the weight is zero from this distance on", minimum=1, maximum=65536)
         attention: Literal["softmax", "linear"] = option("softmax", "attention of the encoded queries and keys")
         realizations: int = option(64, "number R of random codes", minimum=1, maximum=65536)
@@ -322,7 +333,7 @@ class ConvolutionalSpe(_Spe):
     )
     position_type = "integer"
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         shape = (dims.num_heads, dims.head_dim, options.length)
         self.query_filter = nn.Parameter(torch.rand(shape) * (2 / options.length) ** 0.5)

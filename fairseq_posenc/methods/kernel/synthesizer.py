@@ -1,12 +1,12 @@
 """Attention scores that are learned for positions, or computed from the query alone, in place of products with keys."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, option, shared_by_layers
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, option, shared_by_layers
 from ...ops.distances import require_integer
 from ...ops.pairs import pairs, rows
 from ...ops.precision import at_least_float32
@@ -19,7 +19,7 @@ _SHARE = "share one table across heads, layers or both"
 class _Synthesizer(PositionMethod):
     """What the three have in common: the mixture with the product of queries and keys."""
 
-    def __init__(self, options, dims, share: str):
+    def __init__(self, options: Any, dims: Dims, share: str):
         super().__init__(options, dims)
         mixed = options.mix == "plus_alpha"
         self.alpha = self.parameter_table(share="all" if shared_by_layers(share) else "heads") if mixed else None
@@ -58,7 +58,7 @@ class SynthesizerRandom(_Synthesizer):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         mix: Literal["none", "plus", "plus_alpha"] = option("none", _MIX)
         share: Literal["none", "heads", "layers", "all"] = option("none", _SHARE)
 
@@ -78,7 +78,7 @@ class SynthesizerRandom(_Synthesizer):
     )
     position_type = "integer"
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims, options.share)
         self.per_layer = not shared_by_layers(options.share)
         self.table = self.parameter_table(dims.max_positions, dims.max_positions, share=options.share)
@@ -103,7 +103,7 @@ class SynthesizerFactorised(_Synthesizer):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         rank: int = option(8, "width of the two factors of a table", minimum=1, maximum=65536)
         mix: Literal["none", "plus", "plus_alpha"] = option("none", _MIX)
         share: Literal["none", "heads", "layers", "all"] = option("none", _SHARE)
@@ -124,7 +124,7 @@ class SynthesizerFactorised(_Synthesizer):
     )
     position_type = "integer"
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims, options.share)
         self.per_layer = not shared_by_layers(options.share)
         self.query_factor = self.parameter_table(dims.max_positions, options.rank, share=options.share)
@@ -155,7 +155,7 @@ class SynthesizerDense(_Synthesizer):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         form: Literal["paper", "minus"] = option(
             "paper", "two layers over the input of the attention, or mesh-tensorflow's one layer over the query"
         )
@@ -183,7 +183,7 @@ class SynthesizerDense(_Synthesizer):
     )
     position_type = "integer"
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         self.alone = frozenset({"value"} if options.form == "paper" else {"query", "value"})
         super().__init__(options, dims, "none")
         if options.form == "minus":

@@ -5,7 +5,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from ...core import AttentionContext, Dims, MethodCard, Options, PositionError, PositionMethod, SideInput, option
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, SideInput, option
 from ...ops.characters import printed_characters
 from ...ops.sinusoids import sinusoid
 
@@ -13,7 +13,7 @@ from ...ops.sinusoids import sinusoid
 class OutputLength(PositionMethod):
     """What both methods read: the length of each sentence, and how much of it stands before each word."""
 
-    def __init__(self, options, dims: Dims):
+    def __init__(self, options: MethodOptions, dims: Dims):
         super().__init__(options, dims)
         if options.unit == "char":
             self.register_buffer("characters", printed_characters(dims.words, dims.vocab_size), persistent=False)
@@ -52,7 +52,7 @@ class LengthDifference(OutputLength):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         unit: Literal["token", "char"] = option(
             "token", "what lengths count: target tokens, or printed characters, each word with one space"
         )
@@ -105,7 +105,7 @@ class LengthRatio(OutputLength):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         unit: Literal["token", "char"] = option(
             "token", "what lengths count: target tokens, or printed characters, each word with one space"
         )

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, option
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, option
 
 
 class RecurrentFrontEnd(PositionMethod):
@@ -23,7 +23,7 @@ class RecurrentFrontEnd(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         bidirectional: bool = option(False, "encoder only: a second GRU reads from right to left")
 
     card = MethodCard(
@@ -42,7 +42,7 @@ class RecurrentFrontEnd(PositionMethod):
         survey_parameters="6 d^2 + 3 d",
     )
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         if options.bidirectional and dims.causal:
             raise PositionError("rnn: bidirectional=true reads words that the decoder does not know yet; use it in the encoder")

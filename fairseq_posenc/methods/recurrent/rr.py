@@ -5,7 +5,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from ...core import AttentionContext, MethodCard, Options, PositionMethod, option
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, option
 from ..relative.shaw import Shaw
 from .rnn import RecurrentFrontEnd
 
@@ -27,7 +27,7 @@ class RRTransformer(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         bidirectional: bool = option(False, "encoder only: a second GRU reads from right to left")
         max_distance: int = option(
             16, "largest distance k with vectors of its own; farther words share those of k", minimum=0, maximum=65536
@@ -55,7 +55,7 @@ class RRTransformer(PositionMethod):
     )
     position_type = "integer"
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         rnn, shaw = options.parts
         self.rnn = RecurrentFrontEnd(rnn, dims)

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, option
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, option
 from ...ops.distances import distances, from_table, table_row
 from ...ops.precision import at_least_float32
 from ...ops.relative import key_products, query_products
@@ -28,7 +28,7 @@ class CompositeAttention(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         max_distance: int = option(
             8, "distance k at which tables are clipped; the kernel is 2k + 1 wide", minimum=0, maximum=65536
         )
@@ -52,7 +52,7 @@ class CompositeAttention(PositionMethod):
     )
     position_type = "integer"
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         if options.depthwise and dims.cross:
             raise PositionError("chang: depthwise=true is a convolution over one sentence; leave it out of cross")

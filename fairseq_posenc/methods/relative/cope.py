@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ...core import AttentionContext, MethodCard, Options, PositionMethod, option
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, option
 from ...ops.distances import distances
 from ...ops.precision import at_least_float32
 
@@ -27,7 +27,7 @@ class ContextualPositions(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         largest: int = option(64, "number of positions; further ones use the last", minimum=2, maximum=65536)
         scale: Literal["paper", "code"] = option(
             "paper", "add q . e unscaled, as the paper's appendix, or scaled as q . k, as the authors' repository"
@@ -52,7 +52,7 @@ class ContextualPositions(PositionMethod):
 
     rescale_reads = "content"
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         self.table = self.parameter_table(options.largest, dims.head_dim, share=options.share)  # starts at 0, as the authors'
         twice = not (dims.causal or dims.cross)

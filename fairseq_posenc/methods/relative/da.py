@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...core import AttentionContext, MethodCard, Options, PositionMethod, option
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, option
 from ...ops.distances import by_distance
 from ...ops.precision import at_least_float32
 
@@ -26,7 +26,7 @@ class DistanceAware(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         share: Literal["none", "heads", "layers", "all"] = option("none", "share one table across heads, layers or both")
 
     card = MethodCard(
@@ -49,7 +49,7 @@ class DistanceAware(PositionMethod):
 
     rescale_reads = "scores"
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         self.weight = self.parameter_table(share=options.share)
         self.offset = self.parameter_table(share=options.share)

@@ -11,7 +11,7 @@ from ...core import (
     AttentionContext,
     Dims,
     MethodCard,
-    Options,
+    MethodOptions,
     PositionError,
     PositionMethod,
     Positions,
@@ -39,7 +39,7 @@ class Deberta(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         max_distance: int | None = option(
             None, "distance K at which the vectors end (none: max_positions)", minimum=1, maximum=65536
         )
@@ -83,7 +83,7 @@ class Deberta(PositionMethod):
     )
     position_type = "integer"
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         self.reach, self.farthest = options.reach(dims), options.farthest(dims)
         if options.buckets is not None and options.buckets // 2 >= self.farthest - 1:
@@ -176,7 +176,7 @@ class DebertaDecoding(Deberta):
         survey_parameters="3 n d",
     )
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Deberta.Options, dims: Dims):
         super().__init__(options, dims)
         self.absolute = nn.Parameter(torch.empty(dims.max_positions, dims.embed_dim))
         nn.init.normal_(self.absolute, std=0.02)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, option
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, option
 from ...ops.distances import distances
 
 
@@ -32,7 +32,7 @@ class Disan(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         directions: Literal["both", "forward", "backward"] = option(
             "both",
             "half of the heads see earlier keys and half later ones, or all see earlier (forward) or later (backward) ones",
@@ -58,7 +58,7 @@ class Disan(PositionMethod):
         survey_parameters="0",
     )
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         if dims.causal and options.directions == "backward":
             raise PositionError("disan: directions=backward would read words that the decoder does not know yet")

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ...core import AttentionContext, Dims, MethodCard, Options, PositionMethod, option
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, option
 from ...ops.distances import by_distance, from_table, require_integer, table_row
 from ...ops.kernels.clipped_distances import clipped_columns
 from ...ops.precision import at_least_float32
@@ -16,7 +16,7 @@ from ...ops.relative import sum_products
 
 
 @dataclass(frozen=True)
-class _Options(Options):
+class _Options(MethodOptions):
     max_distance: int | None = option(
         None, "distance at which the table ends (none: max_positions - 1)", minimum=1, maximum=65536
     )
@@ -59,7 +59,7 @@ class Huang1(PositionMethod):
     )
     position_type = "integer"
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         self.reach = options.reach(dims)
         self.factor = self.parameter_table(self.reach + 1, share=options.share)
@@ -106,7 +106,7 @@ class Huang2(PositionMethod):
     )
     position_type = "integer"
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         self.reach = options.reach(dims)
         self.factor = self.parameter_table(2 * self.reach + 1, share=options.share)
@@ -150,7 +150,7 @@ class Huang3(PositionMethod):
 
     rescale_reads = "content"
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         self.reach = options.reach(dims)
         self.gate = self.parameter_table(2 * self.reach + 1, dims.head_dim, share=options.share)
@@ -245,7 +245,7 @@ class Huang4(PositionMethod):
     )
     position_type = "integer"
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         self.reach = options.reach(dims)
         self.table = self.parameter_table(2 * self.reach + 1, dims.head_dim, share=options.share)

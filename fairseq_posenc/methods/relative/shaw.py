@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, option
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, option
 from ...ops.distances import table_row
 from ...ops.pairs import pairs
 from ...ops.relative import query_products, value_products
@@ -27,7 +27,7 @@ class Shaw(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         max_distance: int = option(16, "distance k at which tables are clipped", minimum=0, maximum=65536)
         keys: bool = option(True, "add the vectors to keys")
         values: bool = option(True, "add the vectors to values")
@@ -52,7 +52,7 @@ class Shaw(PositionMethod):
     )
     position_type = "integer"
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         if not (options.keys or options.values):
             raise PositionError("shaw: keys=false and values=false leave nothing; choose one of them or the method none")
@@ -98,7 +98,7 @@ class ShawAbsolute(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         keys: bool = option(True, "add the vectors to keys")
         values: bool = option(True, "add the vectors to values")
         share: Literal["heads", "none", "layers", "all"] = option("heads", "share one table across heads, layers or both")
@@ -121,7 +121,7 @@ class ShawAbsolute(PositionMethod):
     )
     position_type = "integer"
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         if not (options.keys or options.values):
             raise PositionError("shaw_abs: keys=false and values=false leave nothing; choose one of them or the method none")

@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, option
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, option
 from ...ops.relative import key_products, query_products
 from ...ops.sinusoids import sinusoid
 
@@ -25,7 +25,7 @@ class Tener(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         key: Literal["linear", "identity"] = option("linear", "projected keys as in the code, or none as in the paper")
         key_term: bool = option(False, "add the products of keys with R[t-s], as in the code")
         sign: Literal["paper", "code"] = option(
@@ -51,7 +51,7 @@ class Tener(PositionMethod):
         survey_parameters="2 d L h",
     )
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         if options.key == "identity":
             self.projections = frozenset({"query", "value"})

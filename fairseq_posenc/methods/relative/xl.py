@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ...core import AttentionContext, MethodCard, Options, PositionMethod, option
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, option
 from ...ops.relative import query_products
 from ...ops.sinusoids import sinusoid
 
@@ -26,7 +26,7 @@ class TransformerXL(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         share: Literal["layers", "none"] = option("layers", "share u and v across layers, as the authors do, or not")
         clamp: int | None = option(None, "distance beyond which all distances have the same sinusoid (none: no limit)", minimum=1)
 
@@ -47,7 +47,7 @@ class TransformerXL(PositionMethod):
         survey_parameters="2 d + d^2 L h",
     )
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         layers = 1 if options.share == "layers" else dims.num_layers
         self.content_bias = nn.Parameter(torch.zeros(layers, dims.num_heads, dims.head_dim))

@@ -5,7 +5,17 @@ from typing import Literal
 
 from torch import Tensor
 
-from ...core import AttentionContext, Dims, MethodCard, Options, PositionError, PositionMethod, Positions, Projection, option
+from ...core import (
+    AttentionContext,
+    Dims,
+    MethodCard,
+    MethodOptions,
+    PositionError,
+    PositionMethod,
+    Positions,
+    Projection,
+    option,
+)
 from ...ops.rotation import Waves, every_channel, rotate
 from ...ops.sinusoids import SinusoidTable
 
@@ -23,7 +33,7 @@ class Rope(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         layout: Literal["halves", "interleaved"] = option(
             "halves", "channels of a pair: (i, i + d_r/2) as in GPT-NeoX, or (2i, 2i + 1) as in RoFormer"
         )
@@ -46,7 +56,7 @@ class Rope(PositionMethod):
         survey_parameters="0",
     )
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         self.width = rotated_width(options, dims)
         self.table = SinusoidTable(dims.max_distance + 1, self.width, "halves", "paper", options.base)

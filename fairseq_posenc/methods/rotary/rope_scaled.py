@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ...core import AttentionContext, MethodCard, PositionError, PositionMethod, Positions, Projection, option
+from ...core import AttentionContext, Dims, MethodCard, PositionError, PositionMethod, Positions, Projection, option
 from ...ops.precision import at_least_float32
 from ...ops.rotation import Waves, every_channel, rotate
 from ...ops.sinusoids import frequencies
@@ -61,7 +61,7 @@ class RopeScaled(PositionMethod):
 
     rescale_reads = "content"
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         self.width = rotated_width(options, dims)
         self.by_query = options.scaling == "dynamic" and dims.causal

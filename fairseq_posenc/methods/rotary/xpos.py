@@ -6,7 +6,17 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, Positions, Projection, option
+from ...core import (
+    AttentionContext,
+    Dims,
+    MethodCard,
+    MethodOptions,
+    PositionError,
+    PositionMethod,
+    Positions,
+    Projection,
+    option,
+)
 from ...ops.precision import at_least_float32
 from ...ops.rotation import Waves, every_channel, rotate
 from ...ops.sinusoids import SinusoidTable
@@ -27,7 +37,7 @@ class XPos(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         layout: Literal["interleaved", "halves"] = option("interleaved", "channels of a pair: (2i, 2i + 1) or (i, i + d_h/2)")
         base: float = option(10000.0, "base of the wavelengths", minimum=1.0)
         scale_base: float = option(512.0, "distance at which the product of a pair has shrunk to zeta_i", minimum=1.0)
@@ -47,7 +57,7 @@ class XPos(PositionMethod):
         default_specs={"encoder": "rope"},
     )
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         if dims.head_dim % 2:
             raise PositionError(f"xpos: heads of {dims.head_dim} channels cannot be rotated in pairs; choose an even width")

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, SideInput, option
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, SideInput, option
 from ...ops.graphs import FAR, distances, joined_by, paths_by
 from ...ops.kernels.banks import BankScores
 from ...ops.paths import unique_paths
@@ -42,7 +42,7 @@ class GraphTransformer(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         hidden: int | None = option(
             None, "width of the GRU in each direction; none: half the width of the model", minimum=1, maximum=65536
         )
@@ -88,7 +88,7 @@ class GraphTransformer(PositionMethod):
             "cai_lam_depth": by_token(depths, sentence.words),
         }
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         if dims.relations == 0:
             raise PositionError("cai_lam reads the relations between words, and the data names none; prepare it with relations")

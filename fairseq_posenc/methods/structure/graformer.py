@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...core import AttentionContext, MethodCard, Options, PositionMethod, SideInput, option, shared_by_layers
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, SideInput, option, shared_by_layers
 from ...ops.graphs import FAR, distances, joined_by
 from ...ops.precision import at_least_float32
 from ...ops.trees import by_token
@@ -34,7 +34,7 @@ class Graformer(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         max_distance: int = option(10, "distance at which tables are clipped", minimum=1, maximum=65536)
         max_offset: int = option(10, "offset between tokens of one word at which tables are clipped", minimum=1, maximum=65536)
         graph: Literal["tree", "edges"] = option("tree", "what joins words: the tree of the sentence, or the edges of its graph")
@@ -69,7 +69,7 @@ class Graformer(PositionMethod):
         within = (words[:, None] == words) & (token[:, None] != token)
         return {"graformer_distance": np.where(within, 2 * _IN_WORD + token - token[:, None], distance).astype(np.int32)}
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         self.per_layer = not shared_by_layers(options.share)
         self.table = self.parameter_table(2 * options.max_distance + 2 + 2 * options.max_offset, share=options.share)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...core import AttentionContext, MethodCard, Options, PositionMethod, SideInput, option
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, SideInput, option
 from ...ops.graphs import distances, joined_by
 from ...ops.sinusoids import SinusoidTable
 from ...ops.trees import by_token
@@ -39,7 +39,7 @@ class GraphBert(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         embedding: Literal["sinusoids", "learned"] = option("sinusoids", "sinusoids of the numbers, or three learned tables")
         normalise: Literal["columns", "both"] = option("columns", "how the matrix of edges is normalised before the walk")
         rounds: int = option(1, "rounds of refining colours by those of neighbours", minimum=1, maximum=100)
@@ -76,7 +76,7 @@ class GraphBert(PositionMethod):
             found[:-1, 0], found[:-1, 2] = colours(joined, options.rounds), np.minimum(distances(joined)[root], _UNREACHED)
         return {"graph_bert": by_token(found, sentence.words)}
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         if options.embedding == "learned":
             self.weight = nn.Parameter(torch.randn(3, _ROWS, dims.embed_dim) * dims.embed_dim**-0.5)

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...core import AttentionContext, MethodCard, Options, PositionMethod, SideInput, option
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, SideInput, option
 from ...ops.graphs import joined_by
 from ...ops.trees import by_token
 
@@ -30,7 +30,7 @@ class Laplacian(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         eigenvectors: int = option(8, "number k of eigenvectors", minimum=1, maximum=1024)
         graph: Literal["tree", "edges"] = option("tree", "what joins words: the tree of the sentence, or the edges of its graph")
 
@@ -62,7 +62,7 @@ class Laplacian(PositionMethod):
             found[:-1, : vectors.shape[1]] = vectors
         return {"laplacian": by_token(found, sentence.words)}
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         self.projection = nn.Linear(options.eigenvectors, dims.embed_dim)
 

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, SideInput, option
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, SideInput, option
 from ...ops.relative import spread
 from ...ops.sinusoids import SinusoidTable
 from ...ops.trees import Tree, by_token
@@ -27,7 +27,7 @@ class AbsoluteStructure(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         fuse: Literal["sum", "tanh", "linear_tanh"] = option(
             "sum", "add the depth's sinusoids, or join them with those of the position by a tanh, alone or of a linear map"
         )
@@ -58,7 +58,7 @@ class AbsoluteStructure(PositionMethod):
     def side_values(cls, sentence, options):
         return {"spr_depth": by_token(Tree(sentence.heads).depths, sentence.words)}
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         form = ("halves", "fairseq") if options.sinusoids == "fairseq" else ("interleaved", "paper")
         self.table = SinusoidTable(dims.max_positions, dims.embed_dim, *form)
@@ -95,7 +95,7 @@ class RelativeStructure(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         max_distance: int = option(16, "distance k at which tables are clipped", minimum=0, maximum=65536)
         keys: bool = option(True, "add the vectors to keys")
         values: bool = option(True, "add the vectors to values")
@@ -127,7 +127,7 @@ class RelativeStructure(PositionMethod):
         distance = np.where(related, row - column, np.sign(place[:, None] - place) * (row + column))
         return {"spr_distance": by_token(distance.astype(np.int16), sentence.words, 2)}
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         if not (options.keys or options.values):
             raise PositionError("spr_rel: keys=false and values=false leave nothing; choose one of them or the method none")

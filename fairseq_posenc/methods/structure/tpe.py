@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, SideInput, option
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, SideInput, option
 from ...ops.precision import at_least_float32
 from ...ops.trees import Tree, by_token
 
@@ -27,7 +27,7 @@ class TreePositions(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         depth: int = option(32, "number of levels, counted from the word", minimum=1, maximum=4096)
         branches: int | None = option(
             None, "branches to children by their number; none: to the first child and the next sibling", minimum=1, maximum=1024
@@ -63,7 +63,7 @@ class TreePositions(PositionMethod):
         found[:, : up.shape[1] - 1] = np.where(up[:, 1:] >= 0, branch[up[:, :-1]], -1)
         return {"tpe_branches": by_token(found, sentence.words)}
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         self.branches = options.branches or 2
         self.depth = min(options.depth, dims.embed_dim // self.branches)

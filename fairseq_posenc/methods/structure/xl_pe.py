@@ -7,7 +7,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, Positions, Projection, SideInput, option
+from ...core import (
+    AttentionContext,
+    Dims,
+    MethodCard,
+    MethodOptions,
+    PositionError,
+    PositionMethod,
+    Positions,
+    Projection,
+    SideInput,
+    option,
+)
 from ...ops.sinusoids import SinusoidTable
 
 
@@ -27,7 +38,7 @@ class CrossLingualPositions(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         fuse: Literal["sum", "tanh", "heads"] = option(
             "sum", "how both places are joined: added, by a tanh of a linear map, by head"
         )
@@ -61,7 +72,7 @@ class CrossLingualPositions(PositionMethod):
         place[np.argsort(slot[sentence.words], kind="stable")] = np.arange(len(place))  # tokens of a word stay together
         return {"xl_place": place}
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         if options.heads > dims.num_heads or (options.heads and options.fuse != "heads"):
             raise PositionError(

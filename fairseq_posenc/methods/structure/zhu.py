@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...core import AttentionContext, MethodCard, Options, PositionError, PositionMethod, SideInput, option
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, SideInput, option
 from ...ops.graphs import paths_by, relations_by
 from ...ops.kernels.banks import BankScores, BankSums
 from ...ops.paths import unique_paths
@@ -46,7 +46,7 @@ class StructuralTransformer(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(Options):
+    class Options(MethodOptions):
         paths: Literal["convolution", "attention", "average", "sum", "feature"] = option(
             "convolution", "what makes a vector of the labels of a path"
         )
@@ -93,7 +93,7 @@ class StructuralTransformer(PositionMethod):
             return {"zhu_path": (1 + number % np.uint64(_FEATURES - 1)).astype(np.int32)}
         return {"zhu_path": labels.astype(np.int32)}
 
-    def __init__(self, options, dims):
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         if dims.relations == 0:
             raise PositionError("zhu reads the relations between words, and the data names none; prepare it with relations")

@@ -9,8 +9,7 @@ import pytest
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY
 
-from fairseq_posenc.core import Options as Base
-from fairseq_posenc.core import PositionMethod, Refusal, SideInput, option
+from fairseq_posenc.core import MethodOptions, PositionMethod, Refusal, SideInput, option
 from fairseq_posenc.data.side.binarise import binarise
 from fairseq_posenc.host.tasks.translation import PositionTranslation, PositionTranslationConfig
 from tests.contract.broken import card
@@ -21,7 +20,7 @@ class Structure(PositionMethod):
     """All that a sentence knows, as tensors."""
 
     @dataclass(frozen=True)
-    class Options(Base):
+    class Options(MethodOptions):
         times: int = option(1, "factor of the heads")
 
     card = card(
