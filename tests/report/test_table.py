@@ -120,6 +120,10 @@ def test_rows_that_differ_in_more_than_method_and_seed_are_refused(report, chang
     assert error == f"posenc: none and t5 differ in more than method and seed: {named}\n"
 
 
+def test_rows_of_two_commits_of_a_version_are_comparable(report):
+    assert report(record("none", commit="1f2e"), record("t5", commit="77aa"))[0] == 0
+
+
 ASKED = {"source": "reference", "ratio": 1.0, "unit": "token", "end": "free"}
 
 

@@ -2,11 +2,13 @@
 
 import json
 import re
+import subprocess
 
 import pytest
 import sacrebleu
 
 from fairseq_posenc.cli import main
+from fairseq_posenc.common.versions import commit
 from fairseq_posenc.core import PositionError
 from fairseq_posenc.evaluation.scoring import generated as outputs
 from fairseq_posenc.evaluation.scoring.sentences import SentenceStatistics, corpus_bleu
@@ -69,7 +71,35 @@ def test_score_json_says_what_was_measured_and_how(trained, capsys):
     assert record["signature"]["encoder"] == "t5:layers=none"
     assert record["settings"] == {"dropout": 0.1, "lr": [0.003]}  # neither places nor what the screen shows
     assert set(record["versions"]) == {"posenc", "fairseq", "torch", "sacrebleu"}
+    assert record["commit"] == commit()
     assert f"BLEU {part['bleu']:.2f}" in capsys.readouterr().out
+
+
+def test_the_commit_is_that_of_the_checkout(tmp_path):
+    def git(*words):
+        identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        return subprocess.run(
+            ["git", "-C", tmp_path, *identity, *words], check=True, capture_output=True, text=True
+        ).stdout.strip()
+
+    assert commit(tmp_path) is None  # an installation without a repository
+    git("init", "-q")
+    assert commit(tmp_path) is None
+    (tmp_path / "file").write_text("a")
+    git("add", "file")
+    git("commit", "-q", "-m", "a")
+    assert commit(tmp_path) == git("rev-parse", "HEAD")
+    (tmp_path / "file").write_text("b")
+    assert commit(tmp_path) == f"{git('rev-parse', 'HEAD')}-dirty"
+
+
+def test_another_commit_keeps_the_parts_that_are_scored(trained, monkeypatch):
+    for name, part in (("a", "test"), ("b", "again")):
+        monkeypatch.setattr("fairseq_posenc.common.versions.commit", lambda name=name: name)
+        (trained / f"{part}.out").write_text((trained / "test.out").read_text())
+        assert main(["score", str(trained), f"{part}={trained.parent / 'test.sov'}"]) == 0
+    record = json.loads((trained / "score.json").read_text())
+    assert record["commit"] == "b" and set(record["parts"]) == {"test", "again"}
 
 
 def test_tokenised_text_is_counted_as_it_stands(trained):

@@ -14,7 +14,7 @@ from ..scoring.record import FILE, Record
 #: what belongs to a method or to one run of it; the rows of a table agree in all the rest
 _MAY_DIFFER = frozenset({
     "arch", "method", "signature", "seed", "parameters", "bleu", "chrf", "statistics", "lengths",
-    "tokens_per_second", "training_seconds", "peak_memory", "learning_curve", "device",
+    "tokens_per_second", "training_seconds", "peak_memory", "learning_curve", "device", "commit",
     # the name of a row says so
     "tie_encoder_layers", "tie_decoder_layers", "encoder_halting", "decoder_halting", "random_structure",
     "task", "relations", "order_source",  # of methods that read more than words

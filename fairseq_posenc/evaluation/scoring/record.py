@@ -88,6 +88,7 @@ class Record(_Model):
     data: Text  # hash of the prepared data
     corpus: Text | None = None
     versions: Annotated[dict[Text, Text], Field(min_length=1)]
+    commit: Text | None = None  # of the checkout of posenc; None: another installation
     parameters: Count
     tokens_per_second: Quantity | None = None  # None: the log does not say, likewise below
     learning_curve: list[tuple[Count, Quantity]] | None = None  # updates, validation loss

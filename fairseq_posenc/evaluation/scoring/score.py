@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: fields of a test part that are printed
 _SHOWN = frozenset({"sentences", "bleu", "bleu_signature", "chrf", "chrf_signature"})
 #: fields of a record that do not tell one training from another
-_MEASURED = frozenset({"parts", "tokens_per_second", "learning_curve", "training_seconds", "peak_memory", "device"})
+_MEASURED = frozenset({"parts", "tokens_per_second", "learning_curve", "training_seconds", "peak_memory", "device", "commit"})
 
 #: what sacreBLEU can take for tokens without a download
 TOKENS = ("13a", "none", "intl", "char")
@@ -111,7 +111,7 @@ def _measured(log: Path) -> dict[str, Any]:
 
 def training_fields(checkpoint: Path) -> dict[str, Any]:
     """All that a score.json says of the training, except for what is read off its log; and how many checkpoints were averaged."""
-    from ...common.versions import versions
+    from ...common.versions import commit, versions
     from ...host.checkpoints.read import corpus_name, data_digest, read
 
     training = read(checkpoint)
@@ -119,7 +119,8 @@ def training_fields(checkpoint: Path) -> dict[str, Any]:
         name: getattr(training, name) for name in ("arch", "method", "signature", "seed", "updates", "settings", "averaged")
     }
     fields["settings"] = _as_json(fields["settings"])
-    return {**fields, "data": data_digest(training.data), "corpus": corpus_name(training.data), "versions": versions()}
+    made = {"data": data_digest(training.data), "corpus": corpus_name(training.data), "versions": versions(), "commit": commit()}
+    return {**fields, **made}
 
 
 def score_part(
