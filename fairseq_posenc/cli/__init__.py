@@ -28,6 +28,7 @@ COMMANDS = {
     "average": ("host.checkpoints.average", "average the parameters of checkpoints"),
     "check": ("cli.check", "whether methods can be built, or whether a method of your own keeps the contract"),
     "new": ("cli.new", "write a method of your own and its oracle, to fill in"),
+    "recipes": ("cli.recipes", "copy the recipes of this version into a folder"),
     "completion": ("cli.completion", "let bash or zsh complete commands, options and specs"),
     "site": ("site.command", "build the documentation as a site"),
     "docs": ("cli.docs", "renew what is generated of the documentation"),

@@ -1,0 +1,42 @@
+"""posenc recipes: a copy of the recipes of this version, for installations without a checkout."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+
+from ..core import PositionError
+
+#: what only a checkout can use: the recipes that install and test it
+_CHECKOUT_ONLY = ("setup", "test", "interpreter.py", "__pycache__")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Copy the recipes of this version to FOLDER/recipes. Run them from there with this installation."
+    parser.add_argument("folder", metavar="FOLDER", type=Path, help="folder of the copy; it is created if it does not exist")
+
+
+def run(args: argparse.Namespace) -> None:
+    copy = args.folder / "recipes"
+    if copy.exists():
+        raise PositionError(f"{copy}: it exists already. Expected a new folder. Name another one, or remove {copy}.")
+    try:
+        shutil.copytree(source(), copy, ignore=shutil.ignore_patterns(*_CHECKOUT_ONLY))
+    except OSError as error:
+        raise PositionError(f"{copy}: it cannot be written ({error.strerror or error}). Name another folder.") from None
+    print(f"{copy} is written. To run a recipe:")
+    print(f"  POSENC_BIN={Path(sys.executable).parent} {copy}/quickstart")
+
+
+def source() -> Path:
+    """Return the folder of the recipes: inside an installed package, or next to the package of a checkout."""
+    package = Path(__file__).resolve().parents[1]
+    for folder in (package / "recipes", package.parent / "recipes"):
+        if (folder / "quickstart").is_file():
+            return folder
+    raise PositionError(
+        f"recipes: {package} was installed without them. Expected an installation of the wheel, or a checkout. "
+        "Install fairseq_posenc again."
+    )
