@@ -1,16 +1,19 @@
-"""What recipes/setup asks a Python that it may make an environment with. Any Python can run this file.
+"""Properties of a Python that recipes/setup may make an environment with. Every Python, old or new, can run this file.
 
-interpreter.py suitable     exit status 0: its version is supported
-interpreter.py complete     exit status 0: it has also venv and the headers that building fairseq needs
+interpreter.py suitable     exits with status 0 if its version is supported
+interpreter.py complete     exits with status 0 if it also has venv and the headers that building fairseq needs
+interpreter.py version      prints its version, X.Y.Z
 interpreter.py name         prints pythonX.Y, the name of its Debian package
-interpreter.py home         prints where it is installed, and its version
+interpreter.py home         prints the folder of the installation and the version
 """
 
 import sys
 
+OLDEST, NEWEST = (3, 10), (3, 14)
+
 
 def suitable():
-    sys.exit(not (3, 9) <= sys.version_info < (3, 13))
+    sys.exit(not OLDEST <= sys.version_info[:2] <= NEWEST)
 
 
 def complete():
@@ -22,6 +25,10 @@ def complete():
     sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))
 
 
+def version():
+    print(sys.version.split()[0])
+
+
 def name():
     print("python%d.%d" % sys.version_info[:2])  # noqa: UP031
 
@@ -31,4 +38,4 @@ def home():
 
 
 if __name__ == "__main__":
-    {"suitable": suitable, "complete": complete, "name": name, "home": home}[sys.argv[1]]()
+    {"suitable": suitable, "complete": complete, "version": version, "name": name, "home": home}[sys.argv[1]]()

@@ -20,14 +20,14 @@ def setup(folder, *arguments, **options):
 @pytest.fixture
 def checkout(tmp_path):
     shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
-    for name in ("setup.py", "constraints.txt"):
+    for name in ("setup.py", "pyproject.toml", "constraints.txt"):
         shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path
 
 
 def test_an_environment_that_is_up_to_date_is_left_alone(checkout):
     """Its stamp names the folder, the Python and what was installed."""
-    files = "cat setup.py constraints.txt | cksum"
+    files = "cat setup.py pyproject.toml constraints.txt | cksum"
     content = subprocess.run(files, shell=True, cwd=checkout, capture_output=True, text=True, check=True).stdout.strip()
     (checkout / ".venv").mkdir()
     stamp = checkout / ".venv" / "stamp"
@@ -46,10 +46,98 @@ def test_an_environment_of_somebody_else_is_left_alone(checkout):
     assert (checkout / ".venv" / "mine").exists()
 
 
-def test_a_program_that_is_no_python_is_named(checkout):
+FAKE = """#!/bin/bash
+# A Python of another version. As an environment's Python it writes down what pip is called with.
+case $* in
+  *" suitable") exec {python} -c "import runpy, sys; sys.version_info = {version}; sys.argv = ['', 'suitable']
+runpy.run_path('$1', run_name='__main__')" ;;
+  *" complete") exit {incomplete} ;;
+  *" version") echo {dotted} ;;
+  *" name") echo {name} ;;
+  *" home") echo "/somewhere {dotted}" ;;
+  --version) echo "Python {dotted}" ;;
+  "-m venv "*) mkdir -p "$3/bin" && cp "$0" "$3/bin/python" && touch "$3/bin/pip" && chmod +x "$3/bin/pip" ;;
+  "-m pip "*) echo "PIP_CONSTRAINT=$PIP_CONSTRAINT $*" >>pip.log; [[ $* != *"${{FAILS:-nothing}}"* ]] ;;
+esac
+"""
+
+
+@pytest.fixture
+def fake(tmp_path):
+    """Put a Python of any version on a PATH with only the commands that recipes/setup requires."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for command in ("bash", "cat", "cksum", "cp", "cc", "c++", "chmod", "dirname", "env", "id", "mkdir", "rm", "tail", "touch"):
+        (folder / command).symlink_to(shutil.which(command))
+
+    def make(name, *version, incomplete=0):
+        python = folder / name
+        dotted = ".".join(map(str, version))
+        words = {"python": sys.executable, "version": version, "dotted": dotted, "name": f"python{version[0]}.{version[1]}"}
+        python.write_text(FAKE.format(**words, incomplete=incomplete))
+        python.chmod(0o755)
+        return folder
+
+    return make
+
+
+def found(printed):
+    return printed.splitlines()[0].split("Found: ")[1].split(". Expected")[0]
+
+
+@pytest.mark.parametrize("version", [(3, 9, 25), (3, 15, 0), (3, 8, 1), (2, 7, 18)], ids=str)
+def test_an_unsupported_python_is_named(checkout, fake, version):
+    """Also what works, and how to get it."""
+    folder = fake("python", *version)
+    done = setup(checkout, PYTHON="python", PATH=str(folder))
+    assert done.returncode == 1 and done.stdout == ""
+    assert found(done.stderr) == f"Python {'.'.join(map(str, version))} ({folder}/python)"
+    assert "Expected Python 3.10 to 3.14." in done.stderr
+    assert [line.split(":")[0] for line in done.stderr.splitlines()[1:]] == ["  apt", "  uv", "  conda"]
+    assert not (checkout / ".venv").exists()
+
+
+def test_a_program_that_is_not_python_is_named(checkout):
     done = setup(checkout, PYTHON="/bin/false")
     assert done.returncode == 1
-    assert done.stderr == "[setup] PYTHON=/bin/false is no Python 3.9 to 3.12; name another, or leave it out\n"
+    assert found(done.stderr) == "PYTHON=/bin/false, which does not run as Python 3"
+
+
+def test_a_python_without_venv_names_its_packages(checkout, fake):
+    folder = fake("python3.13", 3, 13, 5, incomplete=1)
+    done = setup(checkout, PYTHON="python3.13", PATH=str(folder))
+    assert done.returncode == 1
+    packages = "python3.13-venv and python3.13-dev"
+    assert done.stderr == (
+        f"[setup] {folder}/python3.13: venv or the headers of Python are missing. "
+        f"Install {packages}, or name another Python: PYTHON=...\n"
+    )
+
+
+@pytest.mark.parametrize("minor", range(10, 15))
+def test_torch_is_installed_once_and_before_fairseq_is_built(checkout, fake, minor):
+    folder = fake("python", 3, minor, 1)
+    done = setup(checkout, "test", PYTHON="python", PATH=str(folder), PIP_CONSTRAINT="mine.txt", CFLAGS="")
+    assert done.returncode == 0, done.stderr
+    calls = [line.split(" -m pip install ") for line in (checkout / "pip.log").read_text().splitlines()]
+    assert [call for _, call in calls] == [
+        "torch numpy Cython setuptools wheel",
+        "--no-build-isolation fairseq-fixed",
+        "--editable .[test]",
+    ]
+    assert {settings for settings, _ in calls} == {"PIP_CONSTRAINT=constraints.txt mine.txt"}
+    again = setup(checkout, PYTHON="python", PATH=str(folder))
+    assert again.stdout == "[setup] .venv is up to date\n" and len((checkout / "pip.log").read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize("step", ["torch", "fairseq-fixed", "--editable"])
+def test_a_step_that_fails_is_the_last_and_the_same_command_continues(checkout, fake, step):
+    folder = fake("python", 3, 12, 1)
+    done = setup(checkout, PYTHON="python", PATH=str(folder), FAILS=step)
+    assert done.returncode == 1 and "pip failed" in done.stderr
+    calls = (checkout / "pip.log").read_text().splitlines()
+    assert step in calls[-1] and not (checkout / ".venv/stamp").exists()
+    assert setup(checkout, PYTHON="python", PATH=str(folder)).returncode == 0
 
 
 def test_an_unknown_extra_is_refused(checkout):
