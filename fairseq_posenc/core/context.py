@@ -68,7 +68,8 @@ class AttentionContext:
     project: Callable[[str, Tensor], Tensor] | None = None  # ("query" or "key", [..., T, C]) -> [..., H, T, D], as this attention
     state: State | None = None
     side: SideInputs = dataclasses.field(default_factory=SideInputs)
-    store: ForwardStore = dataclasses.field(default_factory=ForwardStore)
+    # a lambda, because torch.compile does not trace a class as the factory itself
+    store: ForwardStore = dataclasses.field(default_factory=lambda: ForwardStore())
 
     def replace(self, **changes: Any) -> AttentionContext:
         return dataclasses.replace(self, **changes)

@@ -84,8 +84,8 @@ def test_a_compiled_attention_trains_the_same(name):
 
 
 def test_every_hook_of_an_attention_is_trained():
-    """But those that change positions or prepare what layers share: the methods of both enter outside of an attention too."""
-    assert set(HOOKS) - OUTSIDE_ATTENTION - set(_trained()) == {"positions", "prepare"}
+    """But those that change positions, whose methods enter outside of an attention too."""
+    assert set(HOOKS) - OUTSIDE_ATTENTION - set(_trained()) == {"positions"}
 
 
 @pytest.mark.slow
