@@ -11,8 +11,8 @@ from .walks import edges, steps, undirected
 
 
 def labels(t: int, s: int, at) -> list[int]:
-    """From token s to token t: 0 no path, 1 the word itself, 2 a path of more than eight edges."""
-    i, j = at.sentence.words[s], at.sentence.words[t]
+    """From token t to token s: 0 no path, 1 the word itself, 2 a path of more than eight edges."""
+    i, j = at.sentence.words[t], at.sentence.words[s]
     found = path(i, j, at)
     return [2] if len(found) > 8 else found or [int(i == j)]
 

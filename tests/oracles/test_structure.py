@@ -500,15 +500,16 @@ def test_paths_of_the_reference_tree():
     assert path(split, 0, 7) == [up(DET), up(NSUBJ), down(END_RELATION)]
 
 
-def test_paths_of_cai_and_lam_lead_to_the_query():
+def test_paths_of_cai_and_lam_lead_from_the_query_to_the_key():
+    """The authors index relations by target and source, and transpose them once more in the attention."""
     sentence = Sentence(TOKENS.words, TOKENS.heads, TOKENS.relations)
     paths = method_class("cai_lam").side_values(sentence, method_class("cai_lam").Options())["cai_lam_path"]
-    assert path(paths, 6, 0) == [up(DET), up(NSUBJ), down(OBJ)]
-    assert path(paths, 0, 6) == [up(OBJ), down(NSUBJ), down(DET)]
+    assert path(paths, 0, 6) == [up(DET), up(NSUBJ), down(OBJ)]
+    assert path(paths, 6, 0) == [up(OBJ), down(NSUBJ), down(DET)]
     assert path(paths, 4, 5) == path(paths, 2, 2) == [1]
     chain = Sentence(np.arange(11), np.arange(11) - 1, np.full(11, DET))
     paths = method_class("cai_lam").side_values(chain, method_class("cai_lam").Options())["cai_lam_path"]
-    assert path(paths, 0, 8) == [up(DET)] * 8 and path(paths, 0, 9) == [2] and path(paths, 10, 0) == [2]
+    assert path(paths, 8, 0) == [up(DET)] * 8 and path(paths, 0, 9) == [2] and path(paths, 10, 0) == [2]
 
 
 def test_paths_of_a_graph():
@@ -519,7 +520,7 @@ def test_paths_of_a_graph():
     assert path(found, 4, 5) == [up(UNKNOWN_RELATION), down(UNKNOWN_RELATION)]  # siblings by an edge that is not there
     (given,) = parsing.parse("cai_lam:graph=edges", "encoder").methods
     made = method_class("cai_lam").side_values(GRAPH, given.options)
-    assert path(made["cai_lam_path"], 6, 0) == [up(DET), down(FRIEND)] and path(made["cai_lam_path"], 4, 2) == []
+    assert path(made["cai_lam_path"], 0, 6) == [up(DET), down(FRIEND)] and path(made["cai_lam_path"], 4, 2) == []
     assert path(made["cai_lam_path"], 4, 5) == [1]
     assert made["cai_lam_depth"].tolist() == [2, 1, 0, 2, 31, 31, 1, 1]
 

@@ -24,16 +24,20 @@ class GraphTransformer(PositionMethod):
     """Add what a GRU makes of the path between two words of the tree to query and key, and a vector of the depth to embeddings.
 
     Equation: X_t = U_t + d[min(depth(t), 31)], A_ts = (q_t + a_ts) . (k_s + b_ts) / sqrt(d_h), [a_ts; b_ts] = W_l r_ts,
-        r_ts = W [h; h'] + c of the last states h and h' of a bidirectional GRU over the labels of the path from s to t;
+        r_ts = W [h; h'] + c of the last states h and h' of a bidirectional GRU over the labels of the path from t to s;
         Cai and Lam (2020), equations 3 to 7.
     Shapes: embed [B, S, C] -> [B, S, C]; content_scores -> [B, H, S, S].
     Source: Cai and Lam (2020); jcyk/gtos; survey, equation 30.
-    Deviations: as the authors' code and unlike the equation of the survey, relations are not projected by the matrices of queries
-        and keys, and each layer has its own W_l; labels of edges against their direction are other labels; the global node is
-        left out; nodes are tokens, tokens of one word are the word itself to each other; paths are those of a tree, of which
-        there is one; with graph=edges they are the shortest along or against edges, of several the one with the smallest numbers
-        of labels, where the code draws one or takes their mean, and depths are distances from the root; sequential positions
-        beside it, as in posenc_cai_lam, are our extension to translation.
+    Deviations: As in the authors' code and unlike the survey's equation, relations are not projected by the matrices of queries
+        and keys, and each layer has its own W_l. As in the authors' code, the path leads from the query to the key. Edges
+        against their direction have labels of their own. The global node is left out. Nodes are tokens, and tokens of one word
+        have the label of a word to itself. A tree has one path for two words. With graph=edges, paths are the shortest along or
+        against edges. Of several shortest paths, the one with the smallest numbers of labels is read; the authors' code draws
+        one in training and takes the mean of all in evaluation. With graph=edges, two words that no path joins have a label of
+        their own, and their depth is 31; the authors' graphs are connected. With graph=edges, depths are distances from the
+        root. Labels and the layers of the GRU have no dropout; the authors' code drops both by 0.2. Labels start with a
+        deviation of 0.1, and W_l uniformly by Glorot and Bengio's bound; the authors' code draws both with a deviation of 0.02.
+        Sequential positions, as in posenc_cai_lam, are this project's extension to translation.
     Cost: the GRU, W and labels once a stack, 2 d^2 in every layer, 32 d for depths; the GRU reads the different paths of a batch
         once a forward; vectors of pairs are gathered in blocks, never [B, S, S, d] at once; O(S^3) in the workers that load
         data. On a CPU, training a small model reaches 0.21 of the tokens a second that it has without, and less where nearly
@@ -76,7 +80,6 @@ class GraphTransformer(PositionMethod):
     @classmethod
     def side_values(cls, sentence, options):
         labels, lengths = paths_by(options.graph, sentence, _LONGEST)
-        labels = labels.transpose(1, 0, 2)  # the path to a query from its key
         far = (lengths > _LONGEST) & (lengths < FAR)  # the same in both directions
         labels[far], labels[far, 0] = NOTHING, TOO_LONG
         labels[lengths == 0, 0] = ITSELF
@@ -101,7 +104,7 @@ class GraphTransformer(PositionMethod):
         self.depths = nn.Parameter(torch.zeros(_DEPTHS, width))
 
     def prepare(self, ctx: AttentionContext) -> tuple[Tensor, Tensor]:
-        """r of the different paths of the batch, [P, C], and which of them joins two words, [B, S, S]."""
+        """r of the different paths of the batch, [P, C], and which of them leads from query to key, [B, S, S]."""
         paths, index = unique_paths(ctx.side["cai_lam_path"], len(self.labels))
         lengths = (paths != NOTHING).sum(1).clamp(min=1)  # between words and padding there is none
         packed = pack_padded_sequence(self.labels[paths], lengths.cpu(), batch_first=True, enforce_sorted=False)
