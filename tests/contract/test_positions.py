@@ -103,7 +103,7 @@ def refusal(spec: str, site: str = "encoder") -> str:
     "spec, reach",
     [
         ("shape:shift=7+learned", 71),
-        ("learned+randomised", 253),
+        ("learned+randomised", 128),
         ("shape+randomised", 564),
     ],
 )

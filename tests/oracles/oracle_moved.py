@@ -3,6 +3,8 @@
 What they draw in training, tests/oracles/test_positions.py compares with their equations.
 """
 
+from fractions import Fraction
+
 import numpy as np
 
 from fairseq_posenc.testing.reference import Oracle
@@ -21,8 +23,10 @@ def position_of_shape(t, at):
 
 
 def position_of_randomised(t, at):
-    usual = at["factor"] * at.max_positions // 32
-    return t * (at["stride"] or max(usual, 1))
+    count = at["factor"] * at.max_positions
+    stride, room = at["stride"] or max(count // 32, 1), count - at.max_positions
+    steps = (stride - 1) * t
+    return t + (int(Fraction(room * steps, room + steps)) if steps else 0)
 
 
 def position_of_cape(t, at):

@@ -146,8 +146,25 @@ def test_randomised_draws():
     counts = torch.bincount(ids.flatten(), minlength=3 * N)  # every number is as likely as any other: 555 of each
     assert counts.min() > 470 and counts.max() < 640
     assert drawn("randomised:factor=1", 3).tolist() == [list(range(N))] * 3  # all numbers of the range are chosen
-    for spec, stride in (("randomised:stride=5", 5), ("randomised:factor=40", 15), ("randomised", 1)):  # N = 480 and 24
-        assert drawn(spec, 1, training=False).tolist() == [[stride * t for t in range(N)]]
+
+
+@pytest.mark.parametrize(
+    "options, count, first",  # N numbers, and the first positions
+    [
+        ("", 2048, [0, 60, 114, 162, 206]),
+        ("factor=1", 1024, [0, 1, 2, 3]),
+        ("stride=1", 2048, [0, 1, 2, 3]),
+        ("factor=40", 40960, [0, 1240, 2406]),
+        ("factor=3,stride=5", 3072, [0, 4, 9, 14]),
+        ("factor=1000,stride=65536", 1024000, [0, 61590]),
+    ],
+)
+def test_randomised_positions_of_evaluation_stay_in_the_range_of_training(options, count, first):
+    """The longest sentence still has positions of its own, all below N; a stride of N / 32 alone would leave the range at 32."""
+    built = parsing.build(f"randomised:{options}" if options else "randomised", Dims(16, 4, 1, 1024, 1024), "encoder")[0].eval()
+    found = built.positions(torch.arange(1024).unsqueeze(0), None)[0]
+    assert found[: len(first)].tolist() == first
+    assert (found.diff() > 0).all() and found[-1] < count == built.reach(1024)
 
 
 def test_randomised_positions_follow_ids():
