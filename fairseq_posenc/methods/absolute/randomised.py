@@ -15,8 +15,8 @@ class Randomised(PositionMethod):
     """Number the words of a training sentence by a random ascending choice from a range that longer sentences need.
 
     Equation: P[i_t] with i_1 < ... < i_T drawn without replacement from {0, ..., N - 1} for every sentence in training, P the
-        sinusoids of Vaswani et al. (2017); Ruoss et al. (2023). Evaluation: i_t = t + floor(r u / (r + u)) with u = (stride - 1) t
-        and r = N - n for sentences of at most n words.
+        sinusoids of Vaswani et al. (2017); Ruoss et al. (2023). In evaluation i_t = t + floor(r u / (r + u)) with
+        u = (stride - 1) t and r = N - n for sentences of at most n words.
     Shapes: positions [B, T] -> same; embed [B, T, C] -> [B, T, C].
     Source: Ruoss et al. (2023); google-deepmind/randomized_positional_encodings.
     Deviations: The authors' models draw in evaluation too, for they know the length. A decoder does not know its length, so
