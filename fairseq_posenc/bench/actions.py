@@ -30,19 +30,19 @@ def sentences(batch: int, length: int, device: torch.device) -> tuple[Tensor, Te
     return source.to(device), target.to(device)
 
 
-def extras(methods: Iterable[PositionMethod], source: Tensor) -> dict[str, Any]:
+def extras(given: Iterable[PositionMethod], source: Tensor) -> dict[str, Any]:
     """What a model is given beside tokens, where its methods read more: random trees, and outputs as long as the sentences."""
-    methods = examples.with_side_inputs(methods)
-    if not methods:
+    reading = examples.with_side_inputs(given)
+    if not reading:
         return {}
     sentences = [examples.random_sentence(row[row.ne(_PAD)].tolist()) for row in source.cpu()]
-    made = examples.side_inputs(methods, sentences, source.size(1), bool(source[:, 0].eq(_PAD).any()))
+    made = examples.side_inputs(reading, sentences, source.size(1), bool(source[:, 0].eq(_PAD).any()))
     return {"side_inputs": {name: tensor.to(source.device) for name, tensor in made.items()}}
 
 
 def training(model: nn.Module, source: Tensor, target: Tensor) -> Action:
     """A training step: forward, loss, backward, and the optimiser's step."""
-    given = extras(_methods(model), source)
+    given = extras(methods(model), source)
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-6, eps=1e-4)  # float16 rounds a smaller eps to 0
 
     def step() -> None:
@@ -55,9 +55,9 @@ def training(model: nn.Module, source: Tensor, target: Tensor) -> Action:
     return step
 
 
-def inference(model: nn.Module, source: Tensor, target: Tensor) -> Action:
-    """A forward pass in evaluation."""
-    given = extras(_methods(model), source)
+def inference(model: nn.Module, source: Tensor, target: Tensor, given: dict[str, Any] | None = None) -> Action:
+    """A forward pass in evaluation; `given` is what `extras` made for it, and made here where it is None."""
+    given = extras(methods(model), source) if given is None else given
 
     @torch.no_grad()
     def forward() -> None:
@@ -71,7 +71,7 @@ def decoding(model: nn.Module, source: Tensor, steps: int, beam: int = 4) -> Act
     """Beam search of a fixed number of steps, prepared as by fairseq-generate; the model cannot be trained afterwards."""
     model.make_generation_fast_(need_attn=False)
     generator = SequenceGenerator([model], dictionary(), beam_size=beam, max_len_a=0, max_len_b=steps, min_len=steps - 2)
-    sample = {"net_input": {"src_tokens": source, "src_lengths": source.ne(_PAD).sum(1), **extras(_methods(model), source)}}
+    sample = {"net_input": {"src_tokens": source, "src_lengths": source.ne(_PAD).sum(1), **extras(methods(model), source)}}
 
     def generate() -> None:
         model.eval()
@@ -87,8 +87,8 @@ def attention(variant: Variant, width: int, heads: int, length: int, device: tor
         module: nn.Module = MultiheadAttention(width, heads, self_attention=True)
     else:
         module = build_attention(variant.specs["encoder"], width, heads, max_positions=length, relations=examples.RELATIONS)
-    methods = [] if variant.specs is None else module.positions.methods
-    given = extras(methods, _FIRST + torch.arange(length, device=device)[None])
+    serving = [] if variant.specs is None else module.positions.methods
+    given = extras(serving, _FIRST + torch.arange(length, device=device)[None])
     module.to(device, dtype)
     x = torch.randn(length, 1, width, device=device, dtype=dtype, requires_grad=True)
 
@@ -101,5 +101,6 @@ def attention(variant: Variant, width: int, heads: int, length: int, device: tor
     return both_ways
 
 
-def _methods(model: nn.Module) -> list[PositionMethod]:
+def methods(model: nn.Module) -> list[PositionMethod]:
+    """All methods of a model."""
     return [module for module in model.modules() if isinstance(module, PositionMethod)]

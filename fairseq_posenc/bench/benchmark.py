@@ -8,13 +8,11 @@ from typing import Any
 
 from .. import registry
 from ..common.progress import Progress
-from ..core import PositionError
-from ..registry.architectures import PREFIX
-from ..registry.spec import parse
 from . import actions, counting, files, models, tables
 from .models import STOCK, Variant
 from .settings import Settings
 from .timing import interleaved, ratios
+from .variants import variants
 
 #: models that are in memory at a time
 _GROUP = 6
@@ -22,15 +20,15 @@ _GROUP = 6
 
 def run(settings: Settings, specs: list[str]) -> int:
     """Measure these specs, or all methods where there are none, and print the table."""
-    variants = {site: _variants(specs or registry.names(), site) for site in settings.sites}
+    listed = {site: variants(specs or registry.names(), site) for site in settings.sites}
     results: dict[str, Any] = {"settings": settings.record(), "rows": []}
     if settings.output:
         files.make_folder(settings.output)
         results["rows"] = files.finished(settings.output, results["settings"])
     done = {(row["method"], row["site"]) for row in results["rows"]}
     progress = Progress()
-    for site, listed in variants.items():
-        remaining = [v for v in listed if (v.name, site) not in done]
+    for site, those in listed.items():
+        remaining = [v for v in those if (v.name, site) not in done]
         for group in (remaining[i : i + _GROUP] for i in range(0, len(remaining), _GROUP)):
             rows: dict[str, dict[str, Any]] = {v.name: {"site": site} for v in group}
             for measure, found in _measure(group, settings, site, progress):
@@ -91,26 +89,3 @@ def _measure(group: list[Variant], settings: Settings, site: str, progress: Prog
             made = {v.name: actions.attention(v, settings.width, settings.heads, length, device, dtype) for v in serving}
             found = measured(f"one attention over {length}", made)
             yield f"attention {length}", {v.name: found.get(v.name) for v in together}
-
-
-def _variants(specs: list[str], site: str) -> list[Variant]:
-    """Those that can stand at the site; raises PositionError for any spec that is wrong, before anything is measured."""
-    found, problems = [], []
-    for spec in specs:
-        try:
-            if spec.startswith(PREFIX):
-                found += [Variant.of(spec, site)] * (site == "model")
-                continue
-            name = parse(spec).methods[0].name
-            if site != "model" and site not in registry.card(name).all_sites:
-                continue
-            if site != "model":
-                parse(spec, site)
-            found.append(Variant.of(spec, site))
-        except PositionError as error:
-            problems.append(str(error))
-    if problems:
-        raise PositionError("; ".join(problems))
-    if not found:
-        raise PositionError(f"none of these methods stands at {site}: {', '.join(specs)}")
-    return found

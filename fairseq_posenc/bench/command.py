@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from ..common.option_types import positive
+from ..core.errors import PositionError
 from ..registry.completion import specs_and_architectures
 
 #: one method of each cost
@@ -17,9 +18,12 @@ _FULL = {
     "steps": 40,
     "rounds": 7,
     "size": "small",
+    "dtype": "float32",
 }
 _QUICK = {**_FULL, "shapes": ["8x128"], "lengths": ["32", "512"], "steps": 10, "rounds": 3, "size": "tiny"}
 _PEERS = {**_FULL, "rounds": 31}
+_COUNT = {**_FULL, "shapes": ["64x64", "8x512", "2x2048"], "size": "base", "dtype": "bfloat16"}
+_QUICK_COUNT = {**_COUNT, "shapes": ["2x8"], "size": "tiny"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +39,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     kind.add_argument(
         "--peers", action="store_true", help="instead, one attention beside the same one of another library, where installed"
     )
+    parser.add_argument(
+        "--count",
+        action="store_true",
+        help="instead, count kernel launches, waits, bytes and memory of an accelerator; the machine needs none",
+    )
     parser.add_argument("--sites", nargs="+", default=["model"], help="model, encoder, decoder or cross (default: model)")
     parser.add_argument("--shapes", nargs="+", metavar="BxT", help=_help("sentences x words", "shapes"))
     parser.add_argument("--lengths", nargs="+", metavar="T", help=_help("words of one attention alone", "lengths"))
@@ -42,11 +51,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=positive, help=_help("turns of every variant", "rounds"))
     parser.add_argument("--size", help=_help("tiny, small, base or big", "size"))
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="(default: %(default)s)")
-    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16", "float16"), help="(default: %(default)s)")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), help=_help("number format", "dtype"))
     parser.add_argument(
         "--threads", type=positive, default=1, help="CPU threads; one is timed by its own clock (default: %(default)s)"
     )
-    parser.add_argument("--profile", action="store_true", help="also show the operators whose time differs most from stock's")
+    parser.add_argument(
+        "--profile",
+        action="store_true",
+        help="also show the operators whose time differs most from stock's; with --count, write the cost of every function",
+    )
     parser.add_argument(
         "--output", type=Path, metavar="FOLDER", help="write all numbers as JSON, CSV, Markdown and plots; continue what is there"
     )
@@ -60,10 +73,14 @@ def _help(text: str, name: str) -> str:
 
 def run(args: argparse.Namespace) -> int:
     from ..host import plugin  # noqa: F401  (registers the models that are measured)
-    from . import benchmark, comparison
+    from . import benchmark, comparison, counts
     from .settings import Settings
 
+    if args.count and args.peers:
+        raise PositionError("--count and --peers: expected one of them; a public peer is timed, not counted")
     settings = Settings.of(with_defaults(args))
+    if args.count:
+        return counts.run(settings)
     if args.peers:
         return comparison.run(settings)
     return benchmark.run(settings, settings.specs or (list(_QUICK_METHODS) if args.quick else []))
@@ -71,6 +88,9 @@ def run(args: argparse.Namespace) -> int:
 
 def with_defaults(args: argparse.Namespace) -> argparse.Namespace:
     """The arguments, with the defaults of their mode for those that were not given."""
-    defaults = _QUICK if args.quick else _PEERS if args.peers else _FULL
+    if args.count:
+        defaults = _QUICK_COUNT if args.quick else _COUNT
+    else:
+        defaults = _QUICK if args.quick else _PEERS if args.peers else _FULL
     given = {name: value for name, value in vars(args).items() if value is not None or name not in defaults}
     return argparse.Namespace(**{**defaults, **given})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,9 @@ def make_folder(folder: Path) -> None:
         raise PositionError(f"the benchmark cannot be written into {folder}: {error.strerror}") from None
 
 
-def finished(folder: Path, settings: dict[str, Any]) -> list[dict[str, Any]]:
+def finished(folder: Path, settings: dict[str, Any], name: str = "bench.json") -> list[dict[str, Any]]:
     """The rows of an earlier run into this folder; raises PositionError where its settings differ."""
-    path = folder / "bench.json"
+    path = folder / name
     try:
         earlier = json.loads(path.read_text(encoding="utf-8"))
         given, rows = earlier["settings"], [row for row in earlier["rows"] if row["method"] and row["site"]]
@@ -46,15 +46,16 @@ def write(results: dict[str, Any], folder: Path) -> None:
     }
     if plot:
         contents.update({"growth.svg": plot.svg, "growth.png": plot.png})
-    _write(contents, folder)
+    write_texts(contents, folder)
 
 
 def write_peers(results: dict[str, Any], folder: Path) -> None:
     """Write peers.json and peers.csv."""
-    _write({"peers.json": json.dumps(results, indent=1) + "\n", "peers.csv": _csv(results["rows"])}, folder)
+    write_texts({"peers.json": json.dumps(results, indent=1) + "\n", "peers.csv": _csv(results["rows"])}, folder)
 
 
-def _write(contents: dict[str, str | bytes], folder: Path) -> None:
+def write_texts(contents: Mapping[str, str | bytes], folder: Path) -> None:
+    """Write files by their names."""
     try:
         for name, content in contents.items():
             part = folder / f"{name}.part"  # an interruption leaves the earlier file whole

@@ -39,7 +39,7 @@ def peers(results: dict[str, Any], width: int) -> str:
     rows, shapes = results["rows"], measures(results["rows"])
     body = [[row["method"], row["peer"], *(f"{row[shape]['median']:.2f}" for shape in shapes)] for row in rows]
     first = "Time of one attention, forwards and backwards, as ratios to the peer's (below 1: ours is faster):\n\n"
-    return first + _fitted(["method", "peer", *shapes], body, width, 2) + "\n" + _listed(_notes(results)[:1])
+    return first + fitted(["method", "peer", *shapes], body, width, 2) + "\n" + _listed(_notes(results)[:1])
 
 
 def markdown(results: dict[str, Any]) -> str:
@@ -62,10 +62,10 @@ def markdown(results: dict[str, Any]) -> str:
 def _narrow(rows: Sequence[dict[str, Any]], keys: Sequence[str], width: int) -> str:
     head = [*_NAMES, *(key.replace(" ", "\n") for key in keys)]
     body = [[row["method"], row["site"], *(_median(key, row.get(key)) for key in keys)] for row in rows]
-    return _fitted(head, body, width, 2)
+    return fitted(head, body, width, 2)
 
 
-def _fitted(head: list[str], body: list[list[str]], width: int, names: int) -> str:
+def fitted(head: list[str], body: list[list[str]], width: int, names: int) -> str:
     """One table, or several where it is too wide: each has the first `names` columns and as many others as fit."""
     blocks, shown = [], list(range(names))
 

@@ -250,7 +250,7 @@ def test_values_of_an_option_end_where_methods_begin(given):
 def test_tables_are_no_wider_than_the_terminal():
     head, body = ["method", "site", *(f"measure {n}" for n in range(9))], [["t5", "model", *(f"{n}.00" for n in range(9))]]
     for width in (30, 60, 200):
-        shown = tables._fitted(head, body, width, 2)
+        shown = tables.fitted(head, body, width, 2)
         assert max(map(len, shown.splitlines())) <= width
         assert all(shown.count(f"measure {n}") == 1 for n in range(9))
     assert shown.count("method") == 1

@@ -7,15 +7,16 @@ from pathlib import Path
 import pytest
 
 from fairseq_posenc import cli
-from fairseq_posenc.bench import files
+from fairseq_posenc.bench import counts, files
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = sorted(ROOT.glob("results/**/command"))
 BENCHMARKS = sorted(ROOT.glob("results/**/bench.json"))
+COUNTS = sorted(ROOT.glob("results/**/count.json"))
 
 
 def test_there_are_results():
-    assert COMMANDS and BENCHMARKS
+    assert COMMANDS and BENCHMARKS and COUNTS
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda path: str(path.parent.relative_to(ROOT)))
@@ -37,3 +38,8 @@ def test_committed_benchmark(measured, tmp_path):
     files.write(json.loads(measured.read_text(encoding="utf-8")), tmp_path)
     for name in ("bench.md", "bench.csv"):
         assert (tmp_path / name).read_text(encoding="utf-8") == (measured.parent / name).read_text(encoding="utf-8"), name
+
+
+@pytest.mark.parametrize("counted", COUNTS, ids=lambda path: str(path.parent.relative_to(ROOT)))
+def test_committed_counts(counted):
+    assert (counted.parent / "count.md").read_text(encoding="utf-8") == counts.document(counts.read(counted))

@@ -1,0 +1,310 @@
+"""`posenc bench --count`: what methods cost on an accelerator, counted on torch's meta device."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import astuple
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from tabulate import tabulate
+from torch import nn
+
+from .. import registry
+from ..common.progress import Progress
+from ..core import PositionError
+from ..core.errors import Refusal
+from . import actions, files, models, tables
+from .launches import Cost, Count, count
+from .meta import CPU, Values
+from .models import STOCK, Variant
+from .settings import Settings
+from .variants import variants
+
+#: beams, and target words before the step of decoding that is counted
+BEAM, PREFIX = 4, 2
+#: the method whose operators the others are compared with
+_PLAIN = "none"
+_FILE = "count.json"
+
+
+def run(settings: Settings) -> int:
+    """Count these specs, or all methods where there are none, and print the table."""
+    listed = [Variant(STOCK, None), *variants(settings.specs or [_PLAIN, *registry.names()], "model")]
+    listed = list({variant.name: variant for variant in listed}.values())
+    results: dict[str, Any] = {"settings": record(settings), "rows": []}
+    if settings.output:
+        files.make_folder(settings.output)
+        results = unpacked({**results, "rows": files.finished(settings.output, results["settings"], _FILE)})
+    done, progress = {row["method"] for row in results["rows"]}, Progress()
+    for variant in listed:
+        if variant.name not in done:
+            row: dict[str, Any] = {"method": variant.name, "site": "model"}
+            for measure, found in measured(variant, settings):
+                progress.show(f"{variant.name}, {measure}")
+                row[measure] = found.totals() | ({"places": _places(found)} if settings.profile else {})
+            results["rows"].append(row)
+            results["rows"].sort(key=lambda row: (row["method"] != STOCK, row["method"] != _PLAIN, row["method"]))
+            if settings.output:
+                _write(results, settings.output)
+    progress.end()
+    print(terminal(results, shutil.get_terminal_size().columns), end="")
+    return 0
+
+
+def record(settings: Settings) -> dict[str, Any]:
+    """What must agree before two counts can be compared."""
+    return {
+        "device": "meta",
+        "size": settings.size.lstrip("_") or "base",
+        "dtype": str(settings.dtype).removeprefix("torch."),
+        "shapes": [f"{batch}x{length}" for batch, length in settings.shapes],
+        "torch": torch.__version__.partition("+")[0],
+    }
+
+
+def measured(variant: Variant, settings: Settings) -> Iterator[tuple[str, Count]]:
+    """Count a training step, a forward pass in evaluation, and a step of beam search, for every shape that the model serves."""
+    _load_kernels()
+    for batch, length in settings.shapes:
+        try:
+            values, model = Values(), models.build(variant, settings.size, length + 2, CPU, settings.dtype)
+        except (PositionError, Refusal):  # the options have fewer positions
+            continue
+        source, target = actions.sentences(batch, length, CPU)
+        given = actions.extras(actions.methods(model), source)
+        values.move(model)
+        source, target = values.moved(source), values.moved(target)
+        given = {key: {name: values.moved(x) for name, x in sides.items()} for key, sides in given.items()}
+        yield f"training {batch}x{length}", count(_training(model, source, target, given), values)
+        yield f"inference {batch}x{length}", count(actions.inference(model, source, target, given), values)
+        yield f"decoding {batch}x{length}", _decoding(model, source, given, values)
+
+
+@cache
+def _load_kernels() -> None:
+    """Run once what a process loads at its first training step, which keeps some tensors longer than later steps."""
+    values, model = Values(), models.build(Variant(STOCK, None), "_tiny", 8, CPU, torch.bfloat16)
+    source, target = (values.moved(x) for x in actions.sentences(2, 6, CPU))
+    count(_training(values.move(model), source, target, {}), values)
+
+
+def _training(model: nn.Module, source: torch.Tensor, target: torch.Tensor, given: dict[str, Any]) -> actions.Action:
+    """Forward and backward pass; the optimiser's step depends on the number of parameters only."""
+
+    def step() -> None:
+        model.train()
+        logits, _ = model(source, None, target, **given)
+        F.cross_entropy(logits.flatten(0, 1).float(), target.flatten()).backward()
+        for parameter in model.parameters():
+            parameter.grad = None
+
+    return step
+
+
+@torch.no_grad()
+def _decoding(model: nn.Module, source: torch.Tensor, given: dict[str, Any], values: Values) -> Count:
+    """One step of beam search after `PREFIX` words: the state reordered, and the decoder."""
+    model.make_generation_fast_(need_attn=False)
+    model.eval()
+    if hasattr(model.decoder, "set_beam_size"):
+        model.decoder.set_beam_size(BEAM)
+    rows = BEAM * len(source)
+    words = values.moved(torch.full((rows, PREFIX + 1), 5))
+    lengths = values.moved(torch.full((len(source),), source.size(1)))
+    beams = values.moved(torch.arange(len(source)).repeat_interleave(BEAM))
+    order = values.moved(torch.arange(rows).view(-1, BEAM).flip(1).flatten())
+    found: dict[str, Any] = {"state": {}}
+
+    def begin() -> None:
+        encoded = model.encoder.forward_torchscript({"src_tokens": source, "src_lengths": lengths, **given})
+        found["encoded"] = model.encoder.reorder_encoder_out(encoded, beams)
+
+    def step(length: int) -> None:
+        if length > 1:
+            model.decoder.reorder_incremental_state_scripting(found["state"], order)
+        model.decoder(words[:, :length], found["encoded"], incremental_state=found["state"])
+
+    count(begin, values)
+    for length in range(1, PREFIX + 1):
+        count(lambda length=length: step(length), values)
+    return count(lambda: step(PREFIX + 1), values)
+
+
+def _places(found: Count) -> dict[str, list[int]]:
+    return {place: list(astuple(cost)) for place, cost in sorted(found.places.items())}
+
+
+# --- comparison with earlier counts -----------------------------------------------------------------------------------
+
+
+def differences(row: dict[str, Any], measure: str, found: Count) -> list[str]:
+    """Lines that say which numbers of a row are different now, and which operators at which source lines are the reason."""
+    known, lines = row[measure], []
+    for name, value in found.totals().items():
+        if value != known[name]:
+            lines.append(f"{row['method']}, {measure}: {name} {known[name]:,} -> {value:,}")
+    if not lines:
+        return []
+    places = known.get("places", {})
+    for place in sorted(places.keys() | found.places.keys()):
+        before, now = Cost(*places.get(place, ())), found.places.get(place, Cost())
+        changes = [
+            f"{getattr(now, name) - getattr(before, name):+,} {name}"
+            for name in ("launches", "waits", "read", "written")
+            if getattr(now, name) != getattr(before, name)
+        ]
+        if changes:
+            at = ", ".join(line for line in found.lines.get(place, ()) if line)
+            lines.append(f"    {place} ({at or 'gone'}): {', '.join(changes)}")
+    return lines
+
+
+def packed(results: dict[str, Any]) -> dict[str, Any]:
+    """The results with only those places of every row that differ from the places of the plain model."""
+    plain = next((row for row in results["rows"] if row["method"] == _PLAIN), None)
+    if plain is None:
+        return results
+    rows = [row if row is plain else _changed(row, plain, _less) for row in results["rows"]]
+    return {**results, "rows": rows}
+
+
+def unpacked(results: dict[str, Any]) -> dict[str, Any]:
+    """The inverse of `packed`."""
+    plain = next((row for row in results["rows"] if row["method"] == _PLAIN), None)
+    if plain is None:
+        return results
+    rows = [row if row is plain else _changed(row, plain, _more) for row in results["rows"]]
+    return {**results, "rows": rows}
+
+
+def _changed(row: dict[str, Any], plain: dict[str, Any], change: Any) -> dict[str, Any]:
+    found = dict(row)
+    for measure in tables.measures([row]):
+        if "places" in row[measure]:
+            found[measure] = {**row[measure], "places": change(row[measure]["places"], plain[measure]["places"])}
+    return found
+
+
+def _less(own: dict[str, Any], plain: dict[str, Any]) -> dict[str, Any]:
+    gone = {place: None for place in plain if place not in own}
+    return {place: cost for place, cost in own.items() if plain.get(place) != cost} | gone
+
+
+def _more(own: dict[str, Any], plain: dict[str, Any]) -> dict[str, Any]:
+    return {place: cost for place, cost in (plain | own).items() if cost is not None}
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The counts of a file."""
+    return unpacked(json.loads(path.read_text(encoding="utf-8")))
+
+
+def _write(results: dict[str, Any], folder: Path) -> None:
+    files.write_texts({_FILE: as_json(packed(results)), "count.md": document(results)}, folder)
+
+
+def document(results: dict[str, Any]) -> str:
+    """The page of the counts."""
+    return "# What positions cost on an accelerator\n\n" + markdown(results)
+
+
+def as_json(results: dict[str, Any]) -> str:
+    """One line for every number of a row, and for every place."""
+    return re.sub(r"\[\s+([\d,\s]+?)\s+\]", lambda found: f"[{' '.join(found[1].split())}]", json.dumps(results, indent=1)) + "\n"
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+def terminal(results: dict[str, Any], width: int) -> str:
+    blocks = [
+        f"{kind.capitalize()}, as ratios to stock; waits are numbers:\n\n" + tables.fitted(*_body(results, kind), width, 1)
+        for kind in _kinds(results)
+    ]
+    return "\n".join(blocks) + "\n" + _notes(results)
+
+
+def markdown(results: dict[str, Any]) -> str:
+    """A table for each action: ratios to stock, and how bytes grow with the length of sentences."""
+    blocks = []
+    for kind in _kinds(results):
+        head, body = _body(results, kind)
+        align = ["left"] + ["right"] * (len(head) - 1)
+        table = tabulate(body, headers=head, tablefmt="pipe", colalign=align, disable_numparse=True)
+        blocks.append(f"## {kind.capitalize()}\n\n{table}\n")
+    return "\n".join(blocks) + "\n" + _notes(results)
+
+
+def _kinds(results: dict[str, Any]) -> list[str]:
+    return list(dict.fromkeys(measure.split()[0] for measure in tables.measures(results["rows"])))
+
+
+def _body(results: dict[str, Any], kind: str) -> tuple[list[str], list[list[str]]]:
+    rows = results["rows"]
+    stock = next(row for row in rows if row["method"] == STOCK)
+    keys = [measure for measure in tables.measures(rows) if measure.startswith(f"{kind} ")]
+    head = ["method"]
+    for key in keys:
+        shape = key.split()[1]
+        head += [f"{shape} launches", f"{shape} waits", f"{shape} bytes", f"{shape} memory"]
+    grows = len(keys) > 1 and len({_tokens(key) for key in keys}) == 1
+    head += ["growth of launches", "growth of bytes"] * grows
+    body = []
+    for row in rows:
+        cells = [row["method"]]
+        for key in keys:
+            own, base = row.get(key), stock[key]
+            if own is None:
+                cells += [""] * 4
+                continue
+            cells += [_ratio(own["launches"], base["launches"]), str(own["waits"])]
+            cells += [_ratio(_moved(own), _moved(base)), _ratio(own["peak"], base["peak"])]
+        if grows and keys[-1] not in row:
+            cells += [""] * 2
+        elif grows:
+            first, last = row[keys[0]], row[keys[-1]]
+            cells += [_ratio(last["launches"], first["launches"]), _ratio(_moved(last), _moved(first))]
+        body.append(cells)
+    return head, body
+
+
+def _tokens(key: str) -> int:
+    batch, length = key.split()[1].split("x")
+    return int(batch) * int(length)
+
+
+def _moved(found: dict[str, int]) -> int:
+    return found["read"] + found["written"]
+
+
+def _ratio(own: int, base: int) -> str:
+    return f"{own / base:.2f}"
+
+
+def _notes(results: dict[str, Any]) -> str:
+    settings, stock = results["settings"], next(row for row in results["rows"] if row["method"] == STOCK)
+    first = next(key for key in tables.measures([stock]))
+    keys = [key.split()[1] for key in tables.measures([stock]) if key.startswith("training ")]
+    grows = len(keys) > 1 and len({_tokens(f"training {key}") for key in keys}) == 1
+    notes = [
+        f"counted on torch's meta device: size {settings['size']}, {settings['dtype']}, torch {settings['torch']}",
+        f"stock fairseq's transformer, {first}: {stock[first]['launches']} launches, {stock[first]['waits']} waits, "
+        f"{_moved(stock[first]) / 2**30:.2f} GiB, {stock[first]['peak'] / 2**20:.0f} MiB",
+        "launches: operators that are neither views nor allocations; attention, dropout and layer norm are one each, as on CUDA",
+        "waits: values that the host reads, shapes that depend on values, and copies between host and device",
+        "bytes: read and written by all operators; broadcast and overlapping elements count once",
+        "memory: the peak of all tensors that the action makes, without parameters",
+        "training: forward and backward pass, without the optimiser; decoding: one step of beam search with "
+        f"{BEAM} beams after {PREFIX} words",
+        "recurrent layers (rnn, rr, cai_lam, zhu) count every operator of every time step; cuDNN launches fewer",
+    ]
+    if grows:
+        notes.append(f"growth: {keys[-1]} divided by {keys[0]}, which have equal numbers of tokens")
+    return "".join(f"* {note}\n" for note in notes)

@@ -1,0 +1,254 @@
+"""Counts of one run on the meta device: launches, waits, bytes, and peak memory, with the source line of each."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import weakref
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from .meta import CPU, META, Values, accelerator_branches, on_cpu, storage_key, tensors
+
+aten = torch.ops.aten
+#: operators that make a tensor without writing into it
+_ALLOCATIONS = {aten.empty, aten.empty_like, aten.empty_strided, aten.new_empty, aten.new_empty_strided}
+#: operators that write a tensor without reading their first argument
+_OVERWRITES = {
+    aten.ones_like,
+    aten.zeros_like,
+    aten.full_like,
+    aten.rand_like,
+    aten.randn_like,
+    aten.new_zeros,
+    aten.new_ones,
+    aten.new_full,
+    aten.copy_,
+    aten.fill_,
+    aten.zero_,
+    aten.normal_,
+    aten.uniform_,
+    aten.bernoulli_,
+    aten.random_,
+}
+#: operators that read as much of their first argument as they return
+_SELECTIONS = {aten.embedding, aten.index_select, aten.gather, aten.index, aten.take_along_dim}
+#: operators whose answer, or the shape of whose answer, depends on values: the host waits for the device
+_WAITS = {
+    aten._local_scalar_dense, aten.equal, aten.nonzero, aten._unique, aten._unique2, aten.unique_dim, aten.unique_consecutive,
+    aten.masked_select, aten.repeat_interleave, aten.bincount, aten.histc, aten.is_nonzero,
+}  # fmt: skip
+_INDEXING = {aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_, aten._unsafe_index, aten._unsafe_index_put}
+_COPIES = {aten._to_copy, aten.copy_}
+_MASKS = (torch.bool, torch.uint8)
+_PACKAGE = Path(__file__).parent.parent
+
+
+@dataclass
+class Cost:
+    """What operators cost: `launches` of kernels, `waits` of the host, and bytes that kernels `read` and `written`."""
+
+    launches: int = 0
+    waits: int = 0
+    read: int = 0
+    written: int = 0
+
+    def add(self, launches: int, waits: int, read: int, written: int) -> None:
+        self.launches += launches
+        self.waits += waits
+        self.read += read
+        self.written += written
+
+    @property
+    def moved(self) -> int:
+        return self.read + self.written
+
+
+@dataclass
+class Count(Cost):
+    """The cost of one run.
+
+    `peak` is the memory of its tensors in bytes. `float64` counts operators on the device with results in float64, `host` counts
+    tensors made on the CPU. `places` has the cost by operator and function, `lines` the source lines of each.
+    """
+
+    peak: int = 0
+    float64: int = 0
+    host: int = 0
+    places: dict[str, Cost] = field(default_factory=dict)
+    lines: dict[str, Counter[str]] = field(default_factory=dict)
+
+    def totals(self) -> dict[str, int]:
+        """The numbers of the whole run."""
+        return {name: getattr(self, name) for name in ("launches", "waits", "read", "written", "peak", "float64", "host")}
+
+
+def count(action: Callable[[], Any], values: Values) -> Count:
+    """Count one run of an action whose tensors are on the meta device."""
+    enabled = gc.isenabled()
+    gc.disable()  # memory is freed at the same place in every run
+    try:
+        with _Counter(values) as counter, accelerator_branches():
+            action()
+    finally:
+        if enabled:
+            gc.enable()
+    return counter.count
+
+
+class _Counter(TorchDispatchMode):
+    def __init__(self, values: Values) -> None:
+        super().__init__()
+        self.values, self.count = values, Count()
+        self._live: dict[int, int] = {}
+        self._now = 0
+        self._at: dict[int, tuple[str, str]] = {}  # node of autograd, by its number -> the place of its forward pass
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        given = tensors((args, kwargs))
+        name, packet = func.overloadpacket.__name__, func.overloadpacket
+        device = kwargs.get("device")
+        leaves = any(x.device == META for x in given)
+        if not leaves and (device is None or torch.device(device) != META):
+            out = func(*args, **kwargs)
+            if tensors(out) and not func.is_view and not name.startswith("detach"):
+                self.count.host += 1
+            return out
+        if packet in _WAITS or (leaves and device is not None and torch.device(device) == CPU):
+            self._add(name, int(packet in _WAITS and packet not in (aten._local_scalar_dense,)), 1, _size(given), 0)
+            return self._answer(func, args, kwargs)
+        if leaves or device is not None:
+            kwargs.update({"generator": None} if "generator" in kwargs else {})  # the meta device has none
+        masked = packet in _INDEXING and any(x is not None and x.dtype in _MASKS for x in args[1])
+        copies = any(x.device == CPU and (x.dim() or packet in _COPIES) for x in given)  # from the host, unless pinned
+        out = self._answer(func, args, kwargs) if masked and packet is aten.index else func(*args, **kwargs)
+        made = tensors(out)
+        before = {storage_key(x) for x in given}
+        new = [x for x in made if storage_key(x) not in before and x.device == META]
+        mutates = func._schema.is_mutable
+        is_view = not new and not mutates
+        written = _written(func, args, kwargs) if mutates else []
+        if not masked:
+            self.values.follow(func, args, kwargs, out, written, is_view)
+        for x in new:
+            self._begin(x)
+        if is_view or not (new or written) or packet in _ALLOCATIONS:
+            return out
+        self.count.float64 += any(x.dtype == torch.float64 for x in new)
+        unread = given[:1] if packet in _OVERWRITES else written if func._overloadname.endswith("out") else []
+        read = [_bytes(x) for x in given if not any(x is other for other in unread)]
+        wrote = sum(map(_bytes, [*new, *written]))
+        if packet in _SELECTIONS and read:
+            read[0] = min(read[0], wrote)
+        self._add(name, 1, int(masked or copies), sum(read), wrote)
+        return out
+
+    def _answer(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """What the host reads: the values where they are known, else ones, so that every test of unknown values holds."""
+        taken = self.values.taken((args, kwargs))
+        to_host = torch.device(kwargs.get("device") or META) == CPU
+        known = len(tensors(taken)) == len(tensors((args, kwargs)))
+        out = on_cpu(func, *taken) if known else _unknown(func.overloadpacket, args)
+        if to_host or not tensors(out):
+            return out
+        moved = [self.values.moved(x) if isinstance(x, Tensor) else x for x in ([out] if isinstance(out, Tensor) else out)]
+        for x in tensors(moved):
+            self._begin(x)
+        return moved[0] if isinstance(out, Tensor) else tuple(moved)
+
+    # -- where ------------------------------------------------------------------------------------------------------
+
+    def _add(self, name: str, launches: int, waits: int, read: int, written: int) -> None:
+        place, line = self._place()
+        where = f"{name} {place}"
+        self.count.add(launches, waits, read, written)
+        self.count.places.setdefault(where, Cost()).add(launches, waits, read, written)
+        self.count.lines.setdefault(where, Counter())[line] += launches + waits
+
+    def _place(self) -> tuple[str, str]:
+        """The innermost function of this package that called, or that made the node of autograd that runs now; and its line."""
+        node = torch._C._current_autograd_node()
+        found = _caller()
+        if node is None:
+            number = torch.autograd._get_sequence_nr() - 1
+            self._at.setdefault(number, found)
+            return found
+        if found[0] and "bench/" not in found[0]:  # a backward pass of the package
+            return found
+        place, line = self._at.get(node._sequence_nr(), ("gradients", ""))
+        return f"{place}, backwards", line
+
+    # -- memory -----------------------------------------------------------------------------------------------------
+
+    def _begin(self, x: Tensor) -> None:
+        key, size = storage_key(x), x.untyped_storage().nbytes()
+        if key in self._live:
+            return
+        self._live[key] = size
+        self._now += size
+        self.count.peak = max(self.count.peak, self._now)
+        weakref.finalize(x.untyped_storage(), self._end, key)
+
+    def _end(self, key: int) -> None:
+        self._now -= self._live.pop(key, 0)
+
+
+def _unknown(packet: Any, args: Any) -> Any:
+    """The answer where values are not known."""
+    if packet is aten.equal:
+        return True
+    if packet in (aten._local_scalar_dense, aten._to_copy):
+        ones = torch.ones(args[0].shape, dtype=args[0].dtype)
+        return ones.item() if packet is aten._local_scalar_dense else ones
+    raise NotImplementedError(f"{packet}: the shape of its result depends on values that are not known on the meta device")
+
+
+def _caller() -> tuple[str, str]:
+    frame = sys._getframe(1)
+    outside = None
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if name.startswith(_ROOT) and name not in _SKIPPED:
+            file = name[len(_ROOT) :]
+            return f"{file} {frame.f_code.co_name}", f"{file}:{frame.f_lineno}"
+        if outside is None and "/fairseq/" in name:
+            file = name.rpartition("/fairseq/")[2]
+            outside = f"fairseq/{file} {frame.f_code.co_name}", f"fairseq/{file}:{frame.f_lineno}"
+        frame = frame.f_back
+    return outside or ("", "")
+
+
+_ROOT = f"{_PACKAGE}/"
+_SKIPPED = {__file__, str(Path(__file__).with_name("meta.py"))}
+
+
+def _written(func: Any, args: Any, kwargs: dict[str, Any]) -> list[Tensor]:
+    found = []
+    for number, argument in enumerate(func._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            value = args[number] if number < len(args) else kwargs.get(argument.name)
+            found += tensors(value)
+    return found
+
+
+def _bytes(x: Tensor) -> int:
+    """The bytes of memory that a kernel reads: broadcast and overlapping elements count once."""
+    if not x.numel():
+        return 0
+    distinct, span = 1, 1
+    for size, stride in zip(x.shape, x.stride()):
+        if stride:
+            distinct, span = distinct * size, span + (size - 1) * abs(stride)
+    return min(distinct, span) * x.element_size()
+
+
+def _size(given: list[Tensor]) -> int:
+    return sum(map(_bytes, given))

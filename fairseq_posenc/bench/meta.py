@@ -1,0 +1,181 @@
+"""torch's meta device in the place of an accelerator: no numbers are computed, and every operator can be counted.
+
+A model on this device takes the branches of an accelerator, because this package tests only for `device.type == "cpu"`. Torch
+itself also chooses by device; `accelerator_branches` makes its choice for CUDA. `Values` keeps the integers of a batch (tokens,
+lengths, indices), so that the values that a model reads are the same in every run.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
+
+META, CPU = torch.device("meta"), torch.device("cpu")
+#: elements of the largest tensor whose values are kept
+_LARGEST = 2**26
+#: the alignment of a mask for torch's memory-efficient attention, in elements
+_ALIGNMENT = 8
+_HALF = (torch.float16, torch.bfloat16)
+
+
+def tensors(values: Any) -> list[Tensor]:
+    """The tensors among the arguments or results of an operator."""
+    if isinstance(values, Tensor):
+        return [values]
+    if isinstance(values, dict):
+        values = values.values()
+    elif not isinstance(values, (list, tuple)):
+        return []
+    return [x for value in values for x in tensors(value)]
+
+
+def storage_key(x: Tensor) -> int:
+    return x.untyped_storage()._cdata
+
+
+class Values:
+    """The values of tensors on the meta device, as far as they follow from integers that were given.
+
+    Values belong to storages, so that views and writes into views need nothing further. Tensors that depend on parameters or on
+    random numbers have no values.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, Tensor] = {}  # storage -> its bytes, on the CPU
+
+    def moved(self, x: Tensor) -> Tensor:
+        """The tensor on the meta device, with its values unless these are fractions."""
+        there = torch.empty_like(x, device=META)
+        if not x.is_floating_point():
+            self.set(there, x)
+        return there
+
+    def move(self, model: nn.Module) -> nn.Module:
+        """Move a model; integers in its buffers keep their values, and shared parameters stay shared."""
+        kept = {id(x): x.detach().clone() for x in model.buffers() if not x.is_floating_point()}
+        buffers = [(x, kept[id(x)]) for x in model.buffers() if id(x) in kept]
+        before = torch.__future__.get_swap_module_params_on_conversion()
+        torch.__future__.set_swap_module_params_on_conversion(True)
+        try:
+            model.to(META)
+        finally:
+            torch.__future__.set_swap_module_params_on_conversion(before)
+        for (_, values), x in zip(buffers, [x for x in model.buffers() if not x.is_floating_point()]):
+            self.set(x, values)
+        return model
+
+    def set(self, x: Tensor, values: Tensor) -> None:
+        """Give a tensor on the meta device these values; its storage is kept for as long as it lives."""
+        key = storage_key(x)
+        if key not in self._known:
+            self._known[key] = torch.zeros(x.untyped_storage().nbytes(), dtype=torch.uint8)
+            weakref.finalize(x.untyped_storage(), self._known.pop, key, None)
+        self._seen_as(x).copy_(values)
+
+    def get(self, x: Tensor) -> Tensor | None:
+        """A tensor on the CPU that shares memory with all others of the storage, or None where values are not known."""
+        if x.device.type == "cpu":
+            return x
+        return self._seen_as(x) if storage_key(x) in self._known else None
+
+    def forget(self, x: Tensor) -> None:
+        self._known.pop(storage_key(x), None)
+
+    def _seen_as(self, x: Tensor) -> Tensor:
+        flat = self._known[storage_key(x)]
+        return torch.empty(0, dtype=x.dtype).set_(flat.untyped_storage(), x.storage_offset(), x.size(), x.stride())
+
+    def follow(self, func: Any, args: Any, kwargs: dict[str, Any], out: Any, written: Sequence[Tensor], is_view: bool) -> None:
+        """Compute the values of what an operator returned or wrote, if those of all its inputs are known."""
+        if is_view:
+            return
+        made, given = tensors(out), tensors((args, kwargs))
+        small = all(x.numel() <= _LARGEST for x in made)
+        found = [self.get(x) for x in given] if small and torch.Tag.nondeterministic_seeded not in func.tags else [None]
+        if any(x is None for x in found) or (not given and any(x.is_floating_point() for x in made)):
+            for x in (*made, *written):
+                self.forget(x)
+            return
+        values = on_cpu(func, self.taken(args), self.taken(kwargs))
+        for x, value in zip(made, tensors(values)):
+            if not any(x is other for other in written):
+                self.set(x, value)
+
+    def taken(self, values: Any) -> Any:
+        """The arguments with tensors that have values."""
+        return tree_map_only(Tensor, self.get, values)
+
+
+def on_cpu(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """What an operator returns for arguments on the CPU."""
+    return func(*args, **{**kwargs, **({"device": CPU} if kwargs.get("device") is not None else {})})
+
+
+class _Generator(torch.Generator):
+    """A generator of the CPU in the place of one of the meta device, which has none."""
+
+    def __new__(cls, device: Any = CPU) -> _Generator:
+        return super().__new__(cls, CPU if torch.device(device) == META else device)
+
+
+@contextmanager
+def accelerator_branches() -> Iterator[None]:
+    """Let torch choose as on CUDA: fused attention, fused dropout, and a copy for every tensor that is made from numbers."""
+    tensor, dropout = torch.tensor, F.dropout
+
+    def copied(data: Any, *, device: Any = None, **kwargs: Any) -> Tensor:
+        if device is None or torch.device(device).type == "cpu":
+            return tensor(data, device=device, **kwargs)
+        return tensor(data, **kwargs).to(device)
+
+    def copied_to(self: Tensor, data: Any, *, dtype: Any = None, device: Any = None, **kwargs: Any) -> Tensor:
+        return torch.tensor(data, dtype=dtype or self.dtype, device=device or self.device, **kwargs)
+
+    def dropped(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+        if x.device.type == "cpu" or not training or not 0 < p < 1 or inplace:
+            return dropout(x, p, training, inplace)
+        return torch.native_dropout(x, p, True)[0]
+
+    attended = patch.object(F, "scaled_dot_product_attention", attention), patch.object(F, "dropout", dropped)
+    made = patch.object(torch, "tensor", copied), patch.object(Tensor, "new_tensor", copied_to)
+    with ExitStack() as stack:
+        for replaced in (*attended, *made, patch.object(torch, "Generator", _Generator)):
+            stack.enter_context(replaced)
+        yield
+
+
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0, is_causal: bool = False,
+    scale: float | None = None, enable_gqa: bool = False,
+) -> Tensor:  # fmt: skip
+    """The kernel that torch takes on CUDA: flash attention without a mask and in half precision, else the memory-efficient one.
+
+    Like torch, this turns a boolean mask into numbers, and pads a mask whose rows are not aligned.
+    """
+    assert not enable_gqa
+    if attn_mask is None and q.dtype in _HALF and q.size(-1) == v.size(-1):
+        return torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal, False, scale=scale)[0]
+    if attn_mask is not None:
+        if attn_mask.dtype == torch.bool:
+            zero = torch.zeros((), dtype=q.dtype, device=q.device)
+            attn_mask = torch.where(attn_mask.logical_not(), float("-inf"), zero)
+        if not _aligned(attn_mask):
+            columns = attn_mask.size(-1)
+            attn_mask = F.pad(attn_mask, (0, _ALIGNMENT - columns % _ALIGNMENT))[..., :columns]
+        attn_mask = attn_mask.expand(*q.shape[:3], k.size(2))
+    keeps = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k, v, attn_mask))
+    return torch.ops.aten._scaled_dot_product_efficient_attention(
+        q, k, v, attn_mask, keeps, dropout_p, is_causal, scale=scale
+    )[0]  # fmt: skip
+
+
+def _aligned(mask: Tensor) -> bool:
+    return mask.stride(-1) == 1 and all(stride % _ALIGNMENT == 0 for stride in mask.stride()[:-1])

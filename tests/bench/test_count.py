@@ -1,0 +1,188 @@
+"""posenc bench --count: what it counts on the meta device, and the pinned counts of every method."""
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import fairseq_posenc.host.plugin  # noqa: F401  registers the models
+from fairseq_posenc import cli, registry
+from fairseq_posenc.bench import command, counts, launches, meta, models, settings
+from fairseq_posenc.ops.kernels.blocked_bias import merged
+
+ROOT = Path(__file__).parents[2]
+PINNED = ROOT / "results" / "bench" / "counted" / "tiny" / "count.json"
+RENEW = (
+    f"if this is meant: posenc bench --count --quick --profile --output {PINNED.parent.relative_to(ROOT)}, into a removed folder"
+)
+
+
+def given(*shape, dtype=torch.float32, **options):
+    return torch.empty(*shape, dtype=dtype, device="meta", **options)
+
+
+def counted(action, values=None):
+    return launches.count(action, meta.Values() if values is None else values)
+
+
+def test_views_and_allocations_cost_nothing():
+    x = given(8, 4)
+    found = counted(lambda: (x.view(4, 8).transpose(0, 1)[None].expand(3, 8, 4), torch.empty_like(x)))
+    assert (found.launches, found.read, found.written) == (0, 0, 0) and found.peak == 8 * 4 * 4
+
+
+def test_bytes_of_broadcast_overlapping_and_overwritten_tensors():
+    row, x = given(1, 4), given(8, 4)
+    assert vars(launches.Cost(1, 0, 16, 128)).items() <= vars(counted(lambda: row.expand(8, 4).clone())).items()
+    toeplitz = given(11).unfold(0, 4, 1)  # 8 rows of 4 that overlap
+    assert counted(lambda: toeplitz.clone()).read == 11 * 4
+    assert counted(lambda: x.copy_(row)).read == 16 and counted(lambda: x.add_(row)).read == 128 + 16
+    table = given(1000, 4)
+    assert counted(lambda: F.embedding(given(5, dtype=torch.long), table)).read == 5 * 8 + 5 * 4 * 4
+
+
+def test_the_peak_is_that_of_tensors_that_live_together():
+    x = given(256)
+
+    def one_after_the_other():
+        for _ in range(5):
+            x.exp()
+
+    assert counted(one_after_the_other).peak == 1024 * 1
+    assert counted(lambda: [x.exp() for _ in range(5)]).peak == 5 * 1024
+
+
+WAITS = {
+    "item": lambda x, values: x.sum().item(),
+    "bool": lambda x, values: bool((x > 0).any()),
+    "tolist": lambda x, values: values.tolist(),
+    "to the host": lambda x, values: x.cpu(),
+    "from the host": lambda x, values: torch.tensor([1.0], device=x.device),
+    "from the host, as another": lambda x, values: x.new_tensor([1.0]),
+    "nonzero": lambda x, values: values.nonzero(),
+    "unique": lambda x, values: values.unique(return_inverse=True),
+    "masked_select": lambda x, values: values.masked_select(values > 2),
+    "index by a mask": lambda x, values: values[values > 2],
+    "written by a mask": lambda x, values: x.index_put_((values > 2,), x[0]),
+    "equal": lambda x, values: torch.equal(x, x),
+    "repeated": lambda x, values: values.repeat_interleave(values),
+    "index of the host": lambda x, values: x[torch.tensor([0, 1])],
+}
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_what_the_host_waits_for(name):
+    values = meta.Values()
+    x, known = given(4), values.moved(torch.tensor([1, 2, 3, 4]))
+    assert counted(lambda: WAITS[name](x, known), values).waits == 1
+
+
+def test_integers_have_their_values():
+    values, found = meta.Values(), {}
+    tokens = values.moved(torch.tensor([[5, 6, 1], [7, 1, 1]]))
+
+    def read():
+        lengths = torch.zeros(2, 1, dtype=torch.long, device="meta")
+        lengths[:, 0] = tokens.ne(1).sum(1)  # a write through a view
+        found["lengths"] = lengths.squeeze(1).tolist()
+        found["words"] = tokens[tokens.ne(1)].tolist()
+        found["any"] = bool(tokens.transpose(0, 1).eq(1).any()), bool(tokens.eq(9).any())
+
+    assert counted(read, values).waits == 5
+    assert found == {"lengths": [2, 1], "words": [5, 6, 7], "any": (True, False)}
+
+
+def test_what_an_answer_needs_is_an_error_where_it_is_not_known():
+    with pytest.raises(NotImplementedError, match="depends on values"):
+        counted(lambda: given(4).nonzero())
+
+
+@pytest.mark.parametrize("kind", ["none", "bool", "numbers", "unaligned"])
+def test_attention_is_one_operator_that_reads_an_aligned_mask(kind):
+    """The kernels that torch takes on CUDA, for which a boolean mask becomes numbers and rows of 20 columns are padded."""
+    keys = 20 if kind == "unaligned" else 16
+    q, k = given(2, 4, 16, 8, dtype=torch.bfloat16), given(2, 4, keys, 8, dtype=torch.bfloat16)
+    dtype = torch.bool if kind == "bool" else torch.bfloat16
+    mask = None if kind == "none" else given(2, 1, 16, keys, dtype=dtype)
+    found = counted(lambda: F.scaled_dot_product_attention(q, k, k, mask))
+    wanted = {"none": 1, "bool": 5, "numbers": 1, "unaligned": 2}
+    assert found.launches == wanted[kind], found.places
+    one = "flash" if kind == "none" else "efficient"
+    assert sum(f"{one}_attention" in place for place in found.places) == 1
+
+
+def test_float64_and_tensors_on_the_host_are_counted():
+    found = counted(lambda: (given(4).double().exp(), torch.zeros(2)))
+    assert (found.float64, found.host) == (2, 1)
+
+
+def test_a_backward_pass_belongs_to_the_line_of_its_forward_pass():
+    x = given(2, 1, 4, 8, requires_grad=True)
+    mask = given(2, 1, 1, 8, dtype=torch.bool)
+    found = counted(lambda: merged(x, mask).sum().backward())
+    own = [place for place in found.places if "ops/kernels/blocked_bias.py merged" in place]
+    assert any("backwards" in place for place in own) and any("backwards" not in place for place in own)
+    assert all(line.startswith("ops/kernels/blocked_bias.py:") for place in own for line in found.lines[place])
+
+
+def small(*specs):
+    parser = argparse.ArgumentParser()
+    command.configure(parser)
+    return settings.Settings.of(command.with_defaults(parser.parse_args(["--count", "--quick", "--profile", *specs])))
+
+
+def test_stock_has_no_place_in_this_package():
+    """What stock fairseq costs does not change with this package."""
+    for _, found in counts.measured(models.Variant(models.STOCK, None), small()):
+        places = [
+            place for place in found.places if "fairseq/" not in place and "bench/" not in place and "gradients" not in place
+        ]
+        assert places == []
+
+
+@pytest.mark.parametrize("name", [models.STOCK, *registry.names()])
+def test_pinned(name):
+    """No method launches, waits, reads, writes or remembers more than its pinned counts: exact, and the same on any machine."""
+    pinned = counts.read(PINNED)
+    chosen = small(*([] if name == models.STOCK else [name]))
+    assert pinned["settings"] == counts.record(chosen), RENEW
+    row = next((row for row in pinned["rows"] if row["method"] == name), None)
+    assert row is not None, f"{name} is new; {RENEW}"
+    variant = models.Variant(models.STOCK, None) if name == models.STOCK else models.Variant.of(name, "model")
+    changed = [line for measure, found in counts.measured(variant, chosen) for line in counts.differences(row, measure, found)]
+    assert not changed, "\n".join([*changed, RENEW])
+
+
+def test_a_launch_more_is_named_with_its_line(monkeypatch):
+    from fairseq_posenc.methods.bias.t5 import T5
+
+    plain = T5.bias
+    monkeypatch.setattr(T5, "bias", lambda self, ctx: plain(self, ctx) + 0)
+    row = next(row for row in counts.read(PINNED)["rows"] if row["method"] == "t5")
+    measure, found = next(counts.measured(models.Variant.of("t5", "model"), small("t5")))
+    lines = counts.differences(row, measure, found)
+    assert any(line.startswith(f"t5, {measure}: launches ") for line in lines)
+
+
+def test_the_command_and_its_files(tmp_path, capsys):
+    options = ["--count", "--size", "tiny", "--shapes", "2x8,1x16", "--profile", "--output", str(tmp_path)]
+    assert cli.main(["bench", "none", "t5", *options]) == 0
+    shown = capsys.readouterr().out
+    assert "Training" in shown and "Decoding" in shown and max(map(len, shown.partition("* ")[0].splitlines())) <= 80
+    results = counts.read(tmp_path / "count.json")
+    assert [row["method"] for row in results["rows"]] == ["stock", "none", "t5"]
+    assert counts.packed(counts.unpacked(counts.packed(results))) == counts.packed(results)
+    assert "growth of bytes" in (tmp_path / "count.md").read_text()
+    places = results["rows"][2]["training 2x8"]["places"]
+    assert sum(cost[0] for cost in places.values()) == results["rows"][2]["training 2x8"]["launches"]
+    assert cli.main(["bench", "rope", *options]) == 0  # continues
+    assert [row["method"] for row in json.loads((tmp_path / "count.json").read_text())["rows"]] == ["stock", "none", "rope", "t5"]
+
+
+def test_counting_and_peers_exclude_each_other(capsys):
+    assert cli.main(["bench", "--count", "--peers"]) == 2
+    error = capsys.readouterr().err
+    assert "--count and --peers" in error and error.count("\n") == 1
