@@ -27,7 +27,7 @@ def every_channel(sin: Tensor, cos: Tensor, layout: str, width: int) -> Waves:
 
 def rotate(x: Tensor, waves: Waves, pairs: int, layout: str) -> Tensor:
     """[..., T, D] -> same, with its first pairs of channels rotated in float32 or wider; the waves get no gradient."""
-    rotation = _Rotation.apply if torch.is_grad_enabled() else _rotated
+    rotation = _Rotation.apply if torch.is_grad_enabled() else rotated
     return rotation(at_least_float32(x), *waves, pairs, layout).to(x.dtype)
 
 
@@ -38,7 +38,7 @@ class _Rotation(torch.autograd.Function):
     def forward(ctx, x: Tensor, cos: Tensor, sin: Tensor, pairs: int, layout: str) -> Tensor:
         ctx.save_for_backward(cos, sin)
         ctx.form = pairs, layout
-        return _rotated(x, cos, sin, pairs, layout)
+        return rotated(x, cos, sin, pairs, layout)
 
     @staticmethod
     def backward(ctx, grad: Tensor):
@@ -46,7 +46,7 @@ class _Rotation(torch.autograd.Function):
         return _Rotation.apply(grad, cos, -sin, *ctx.form), None, None, None, None
 
 
-def _rotated(x: Tensor, cos: Tensor, sin: Tensor, pairs: int, layout: str) -> Tensor:
+def rotated(x: Tensor, cos: Tensor, sin: Tensor, pairs: int, layout: str) -> Tensor:
     """Every channel times its cosine, plus the other channel of its pair times its sine."""
     if layout == "halves":
         swapped = torch.cat([x[..., pairs : 2 * pairs], x[..., :pairs], x[..., 2 * pairs :]], -1)

@@ -5,6 +5,7 @@ import torch
 
 from fairseq_posenc.attention.site_positions import SitePositions
 from fairseq_posenc.core import AttentionContext, Positions
+from fairseq_posenc.ops.kernels.angle_rotation import rotate_by
 from fairseq_posenc.ops.rotation import every_channel, rotate
 from fairseq_posenc.registry import spec as parsing
 from fairseq_posenc.testing.models import close
@@ -43,6 +44,22 @@ def test_gradients(layout):
 def test_half_precision_is_rounded_once(layout):
     x, at = torch.randn(3, 5, 8).bfloat16(), every_channel(*waves(4, torch.float32), layout, 8)
     assert torch.equal(rotate(x, at, 4, layout), rotate(x.float(), at, 4, layout).bfloat16())
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("shape", [(2, 3, 5, 2), (1, 3, 5, 2), (2, 1, 5, 2), (5, 2)])
+def test_angles_have_a_gradient(layout, shape):
+    """Also where sentences or heads share the angles, and where some channels are not turned."""
+    x = torch.randn(2, 3, 5, 6, dtype=torch.float64, requires_grad=True)
+    angles = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    close(rotate_by(x, angles, layout), rotate(x, every_channel(angles.sin(), angles.cos(), layout, 6), 2, layout), 1e-14)
+    torch.autograd.gradcheck(lambda x, angles: rotate_by(x, angles, layout), (x, angles))
+
+
+def test_the_gradient_of_one_angle():
+    x, angle = torch.tensor([0.3, -0.8], dtype=torch.float64), torch.tensor([0.7], dtype=torch.float64, requires_grad=True)
+    rotate_by(x, angle, "halves").backward(torch.tensor([1.2, 0.4], dtype=torch.float64))
+    assert angle.grad.item() == pytest.approx(0.8002608548, abs=1e-10)
 
 
 def test_what_layers_share_is_made_once_a_forward():
