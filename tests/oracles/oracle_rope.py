@@ -7,34 +7,73 @@ import numpy as np
 from fairseq_posenc.testing.reference import Oracle
 
 
-def rotated(x: np.ndarray, position: float, layout: str, fraction: float, base: float) -> np.ndarray:
+def rotated(x: np.ndarray, position: float, layout: str, fraction: float, base: float, frequency=None) -> np.ndarray:
+    """Pair i by an angle of base^(-2i/d_r) per position, or as `frequency` says of i and of that angle."""
     width = int(len(x) * fraction) // 2 * 2  # whole pairs
     out = x.copy()
     for i in range(width // 2):
-        angle = position * base ** (-2 * i / width)
+        theta = base ** (-2 * i / width)
+        angle = position * (theta if frequency is None else frequency(i, theta))
         a, b = (2 * i, 2 * i + 1) if layout == "interleaved" else (i, i + width // 2)
         out[a] = x[a] * math.cos(angle) - x[b] * math.sin(angle)
         out[b] = x[b] * math.cos(angle) + x[a] * math.sin(angle)
     return out
 
 
+def kept(i: int, theta: float, pairs: int, at) -> bool:
+    """Whether a pair turns at all: the first of them by number, and those whose wave is no longer than the cutoff."""
+    within = at["cutoff"] is None or 2 * math.pi / theta <= at["cutoff"]
+    return i < math.floor(at["keep"] * pairs) and within
+
+
 def score(q, k, t, s, at):
-    how = at["layout"], at["fraction"], at["base"]
+    pairs = int(len(q) * at["fraction"]) // 2
+
+    def frequency(i, theta):
+        if at["frequencies"] == "learned":
+            return math.exp(at.own("log_frequency")[i] / 16)
+        return theta if kept(i, theta, pairs, at) else 0.0
+
+    how = at["layout"], at["fraction"], at["base"], frequency
     return rotated(q, t, *how) @ rotated(k, s, *how) / math.sqrt(len(q))
 
 
+DEFAULTS = {
+    "layout": "halves",
+    "fraction": 1.0,
+    "base": 10000.0,
+    "keep": 1.0,
+    "cutoff": None,
+    "frequencies": "fixed",
+    "share": "all",
+}
 ORACLES = [
     Oracle(
         "rope",
         score=score,
-        defaults={"layout": "halves", "fraction": 1.0, "base": 10000.0},
+        defaults=DEFAULTS,
         cases=[
             ({}, "encoder decoder cross"),
             ({"layout": "interleaved"}, "encoder cross"),
             ({"fraction": 0.5}, "encoder decoder"),
             ({"layout": "interleaved", "fraction": 0.75, "base": 20.0}, "encoder"),
+            ({"keep": 0.5}, "encoder decoder cross"),
+            ({"keep": 0.5, "layout": "interleaved"}, "encoder"),
+            ({"cutoff": 40, "base": 50.0}, "encoder decoder cross"),
+            ({"cutoff": 30, "base": 20.0, "layout": "interleaved"}, "encoder"),  # which keeps all
         ],
         real=True,
         atol=1e-6,  # tables are float32
-    )
+    ),
+    Oracle(
+        "rope",
+        score=score,
+        defaults=DEFAULTS,
+        cases=[
+            ({"frequencies": "learned"}, "encoder decoder cross"),
+            ({"frequencies": "learned", "share": "none", "layout": "interleaved"}, "encoder decoder cross"),
+            ({"frequencies": "learned", "share": "heads", "fraction": 0.5, "base": 50.0}, "encoder"),
+        ],
+        real=True,
+    ),
 ]

@@ -6,7 +6,7 @@ import numpy as np
 
 from fairseq_posenc.testing.reference import Oracle
 
-from .oracle_rope import rotated
+from .oracle_rope import kept, rotated
 
 
 def pairs(width: int, layout: str) -> list:
@@ -46,11 +46,30 @@ def yarn(i: int, width: int, at) -> float:
     return ((1 - ramp) + ramp / at["factor"]) * base ** (-2 * i / width)
 
 
+def llama3(theta: float, at) -> float:
+    """Waves shorter than the trained length by more than `high` times stay, those longer by `low` slow down, others blend."""
+    turns = at["trained"] * theta / (2 * math.pi)
+    if turns > at["high"]:
+        return theta
+    if turns < at["low"]:
+        return theta / at["factor"]
+    share = (turns - at["low"]) / (at["high"] - at["low"])
+    return (1 - share) * theta / at["factor"] + share * theta
+
+
 def frequencies(width: int, length: int, at) -> list:
-    """Of all pairs in a sentence of this length."""
+    """Of all pairs in a sentence of this length; which of them turn is asked of the frequencies before scaling."""
+    plain = [at["base"] ** (-2 * i / width) for i in range(width // 2)]
+    scaled = scaled_frequencies(width, length, at)
+    return [x if kept(i, theta, width // 2, at) else 0.0 for i, (x, theta) in enumerate(zip(scaled, plain))]
+
+
+def scaled_frequencies(width: int, length: int, at) -> list:
     how, factor, base = at["scaling"], at["factor"], at["base"]
     if how == "yarn":
         return [yarn(i, width, at) for i in range(width // 2)]
+    if how == "llama3":
+        return [llama3(base ** (-2 * i / width), at) for i in range(width // 2)]
     growth = 1.0
     if how == "ntk":
         growth = factor
@@ -81,7 +100,10 @@ def row_dynamic(q, k, column, seen, at):
     return [scaled(q[column], k[row], at.query_ids[column], at.key_ids[row], length, at) for row in seen]
 
 
-SCALED = {"scaling": "linear", "factor": 2.0, "trained": 512, "layout": "halves", "fraction": 1.0, "base": 10000.0}
+SCALED = {
+    "scaling": "linear", "factor": 2.0, "trained": 512, "layout": "halves", "fraction": 1.0, "base": 10000.0, "keep": 1.0,
+    "cutoff": None, "low": 1.0, "high": 4.0,
+}  # fmt: skip
 ORACLES = [
     Oracle(
         "xpos",
@@ -108,6 +130,11 @@ ORACLES = [
             ({"scaling": "yarn"}, "encoder decoder cross"),
             ({"scaling": "yarn", "factor": 4.0, "base": 20.0}, "encoder"),  # a ramp with a value between 0 and 1
             ({"scaling": "yarn", "fraction": 0.5, "trained": 2048, "layout": "interleaved"}, "encoder"),
+            ({"scaling": "llama3", "trained": 16, "base": 20.0}, "encoder decoder cross"),
+            ({"scaling": "llama3", "trained": 32, "base": 20.0, "layout": "interleaved"}, "encoder"),
+            ({"scaling": "llama3", "trained": 12, "low": 0.5, "high": 2.5, "factor": 8.0}, "encoder decoder"),
+            ({"keep": 0.5}, "encoder decoder"),
+            ({"cutoff": 40, "base": 50.0, "scaling": "ntk"}, "encoder"),
         ],
         real=True,
         atol=1e-6,

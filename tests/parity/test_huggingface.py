@@ -324,9 +324,13 @@ def test_rope_far_from_the_start(layout):
 
 
 def llama(width: int, heads: int, scaling: str, factor: float, base: float, trained: int, **more) -> LlamaConfig:
+    rope = {"rope_type": scaling, "factor": factor}
+    if scaling == "llama3":
+        rope |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": trained}
+        trained = int(trained * factor)
     return LlamaConfig(
         hidden_size=width, num_attention_heads=heads, max_position_embeddings=trained, rope_theta=base, attention_bias=True,
-        rope_scaling={"rope_type": scaling, "factor": factor}, **more,
+        rope_scaling=rope, **more,
     )  # fmt: skip
 
 
@@ -340,6 +344,8 @@ def llama(width: int, heads: int, scaling: str, factor: float, base: float, trai
         ("dynamic", 2.0, 10000.0, 512, 400, 1.0),
         ("dynamic", 2.0, 10000.0, 512, 2000, 1.0),
         ("dynamic", 4.0, 500.0, 100, 101, 0.5),
+        ("llama3", 8.0, 500000.0, 8192, 1, 1.0),  # as Llama 3.1
+        ("llama3", 4.0, 10000.0, 64, 1, 0.5),
         ("ntk", 3.0, 10000.0, None, 2, 1.0),  # dynamic with factor f at twice the trained length grows by f + 1
     ],
 )
@@ -381,7 +387,7 @@ def of_llama(theirs, x, mask=None):
 
 
 @pytest.mark.parametrize("site", ["encoder", "decoder"])
-@pytest.mark.parametrize("scaling", ["linear", "yarn"])
+@pytest.mark.parametrize("scaling", ["linear", "yarn", "llama3"])
 def test_rope_scaled_attention(scaling, site, x, padding):
     ours, theirs = scaled_pair(scaling, site, 64)
     matters(ours, x, "rope:base=100")

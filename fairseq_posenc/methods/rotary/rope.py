@@ -1,8 +1,10 @@
 """Queries and keys rotated by their position."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
+import torch.nn.functional as F
 from torch import Tensor
 
 from ...core import (
@@ -16,34 +18,70 @@ from ...core import (
     Projection,
     option,
 )
+from ...ops.kernels.angle_rotation import rotate_by
+from ...ops.precision import at_least_float32
 from ...ops.rotation import Waves, every_channel, rotate
-from ...ops.sinusoids import SinusoidTable
+from ...ops.sinusoids import SinusoidTable, frequencies
+
+#: a learned frequency is exp(p / 16), so that a step of the optimizer changes it by a sixteenth of the step
+_STEPS = 16
+
+
+@dataclass(frozen=True)
+class RotaryOptions(MethodOptions):
+    """The options of rope and rope_scaled."""
+
+    layout: Literal["halves", "interleaved"] = option(
+        "halves", "channels of a pair: (i, i + d_r/2) as in GPT-NeoX, or (2i, 2i + 1) as in RoFormer"
+    )
+    fraction: float = option(1.0, "part of each head's channels that is rotated", minimum=0.0, maximum=1.0)
+    base: float = option(10000.0, "base of the wavelengths", minimum=1.0)
+    keep: float = option(
+        1.0,
+        "part of the pairs that turn, the fastest ones (p-RoPE); the other pairs have no position",
+        minimum=0.0,
+        maximum=1.0,
+    )
+    cutoff: int | None = option(
+        None, "longest wavelength in positions, such as the maximum length of the training; slower pairs do not turn", minimum=7
+    )
 
 
 class Rope(PositionMethod):
     """Rotate pairs of channels of queries and keys by angles that grow with the position.
 
     Equation: A_ts = (R_t q_t) . (R_s k_s) / sqrt(d_h), R_t rotates pair i by t base^(-2i/d_r); Su et al. (2021), equation 15.
+        keep=p: the frequency is 0 for i >= floor(p d_r/2). cutoff=L: it is 0 where its wavelength exceeds L.
+        frequencies=learned: it is exp(p_i/16), p_i a parameter that starts at rope's frequency.
     Shapes: rotate [B, H, T, D] -> same.
-    Source: Su et al. (2021); layout halves as GPT-NeoX, interleaved as RoFormer.
+    Source: Su et al. (2021). keep: Barbero et al. (2025), p-RoPE. cutoff: the lower bound of Hua et al. (2024).
+        frequencies=learned: Zhang et al. (2026) and their code, which they call multiplicative GRAPE.
     Deviations: the default layout is that of GPT-NeoX, which differs from the authors' by a fixed permutation of channels;
-        cross-attention is our extension (queries by target position, keys by source position).
-    Cost: no parameters; keys are rotated once, also while decoding.
-    Errors: PositionError where the fraction leaves no pair of channels.
+        cross-attention is our extension (queries by target position, keys by source position); learned frequencies are shared
+        by heads and layers by default.
+    Cost: no parameters, or d_r/2 per table of learned frequencies; keys are rotated once, also while decoding.
+    Errors: PositionError where no pair of channels is rotated, and for learned frequencies together with keep or cutoff.
     """
 
     @dataclass(frozen=True)
-    class Options(MethodOptions):
-        layout: Literal["halves", "interleaved"] = option(
-            "halves", "channels of a pair: (i, i + d_r/2) as in GPT-NeoX, or (2i, 2i + 1) as in RoFormer"
-        )
-        fraction: float = option(1.0, "part of each head's channels that is rotated", minimum=0.0, maximum=1.0)
-        base: float = option(10000.0, "base of the wavelengths", minimum=1.0)
+    class Options(RotaryOptions):
+        frequencies: Literal["fixed", "learned"] = option("fixed", "fixed frequencies, or learned ones that start there")
+        share: Literal["all", "none", "heads", "layers"] = option("all", "share learned frequencies across heads, layers or both")
+
+        def __post_init__(self):
+            if self.frequencies == "fixed" and self.share != type(self).share:
+                raise PositionError(
+                    "rope: share has no effect with fixed frequencies. Expected frequencies=learned. Leave share out."
+                )
+            if self.frequencies == "learned" and (self.keep != type(self).keep or self.cutoff is not None):
+                raise PositionError(
+                    "rope: learned frequencies start from all pairs. Expected neither keep nor cutoff. Leave these options out."
+                )
 
     card = MethodCard(
         name="rope",
         title="Rotary position embedding",
-        citations=("su-etal-2021-roformer",),
+        citations=("su-etal-2021-roformer", "barbero-etal-2025-round", "hua-etal-2024-fourier", "zhang-etal-2026-group"),
         survey="4.2",
         reference="relative",
         injection="MAM",
@@ -53,20 +91,38 @@ class Rope(PositionMethod):
         evidence="peer",
         sites=("encoder", "decoder"),
         extended_sites=("cross",),
+        parameters="tables * (fraction * d_h // 2) if frequencies == 'learned' else 0",
         survey_parameters="0",
     )
 
     def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         self.width = rotated_width(options, dims)
-        self.table = SinusoidTable(dims.max_distance + 1, self.width, "halves", "paper", options.base)
+        self.turning = turning_pairs(options, self.width)
+        self.log_frequency = self.table = None
+        if options.frequencies == "learned":
+            plain = frequencies(self.width // 2, self.width, "paper", options.base)
+            self.log_frequency = self.parameter_table(self.width // 2, share=options.share)
+            self.log_frequency.data.copy_(_STEPS * plain.log())
+        else:
+            self.table = SinusoidTable(dims.max_distance + 1, self.width, "halves", "paper", options.base)
 
     def rotate(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        if self.log_frequency is not None:
+            return rotate_by(x, self._angles(at, ctx), self.options.layout)
         return rotate(x, ctx.once((self, at), lambda: self._waves(x, at)), self.width // 2, self.options.layout)
 
+    def _angles(self, at: Positions, ctx: AttentionContext) -> Tensor:
+        """[B or 1, H or 1, T, pairs] in float32 or wider."""
+        frequency = (at_least_float32(self.of_layer(self.log_frequency, ctx)) / _STEPS).exp()  # [H or 1, pairs]
+        ids = at.ids.to(frequency.dtype)[:, None, :, None]  # [B or 1, T] -> [B or 1, 1, T, 1]
+        return ids * frequency.unsqueeze(-2)
+
     def _waves(self, x: Tensor, at: Positions) -> Waves:
-        """[B or 1, 1, T, D] each."""
-        return every_channel(*self.table(at).unsqueeze(1).chunk(2, -1), self.options.layout, x.size(-1))
+        """[B or 1, 1, T, D] each; pairs that do not turn have sine 0 and cosine 1."""
+        sin, cos = (wave[..., : self.turning] for wave in self.table(at).unsqueeze(1).chunk(2, -1))
+        still = (0, self.width // 2 - self.turning)
+        return every_channel(F.pad(sin, still), F.pad(cos, still, value=1.0), self.options.layout, x.size(-1))
 
 
 def rotated_width(options, dims: Dims) -> int:
@@ -75,3 +131,16 @@ def rotated_width(options, dims: Dims) -> int:
     if width == 0:
         raise PositionError(f"fraction={options.fraction} of {dims.head_dim} channels leaves no pair to rotate")
     return width
+
+
+def turning_pairs(options, width: int) -> int:
+    """The number of pairs with a frequency, which are the fastest; raises PositionError where there are none."""
+    longest = math.inf if options.cutoff is None else options.cutoff
+    within = int((frequencies(width // 2, width, "paper", options.base) * longest >= 2 * math.pi).sum())
+    turning = min(within, math.floor(options.keep * (width // 2)))
+    if turning == 0:
+        raise PositionError(
+            f"keep={options.keep}, cutoff={options.cutoff}: none of {width // 2} pairs of channels turns. "
+            "Expected at least one. Raise keep or cutoff."
+        )
+    return turning

@@ -11,7 +11,7 @@ from ...core import AttentionContext, Dims, MethodCard, PositionError, PositionM
 from ...ops.precision import at_least_float32
 from ...ops.rotation import Waves, every_channel, rotate
 from ...ops.sinusoids import frequencies
-from .rope import Rope, rotated_width
+from .rope import RotaryOptions, rotated_width, turning_pairs
 
 
 class RopeScaled(PositionMethod):
@@ -19,34 +19,45 @@ class RopeScaled(PositionMethod):
 
     Equation: rope with theta'_i in place of theta_i = base^(-2i/d_r). linear: theta_i / f. ntk: base' = base f^(d_r/(d_r-2)).
         dynamic: base' = base (f n / L_0 - f + 1)^(d_r/(d_r-2)) for lengths n > L_0. yarn: theta_i ((1 - r_i) + r_i / f), r_i a
-        ramp from wavelengths of L_0/32 to L_0, and sines and cosines times 0.1 ln f + 1.
+        ramp from wavelengths of L_0/32 to L_0, and sines and cosines times 0.1 ln f + 1. llama3: with n_i = L_0 theta_i / 2 pi
+        turns within L_0, theta_i for n_i > high, theta_i / f for n_i < low, else theta_i ((1 - a_i) / f + a_i),
+        a_i = (n_i - low) / (high - low). keep and cutoff read theta_i, not theta'_i.
     Shapes: rotate [B, H, T, D] -> same; dynamic in the decoder: rescale -> [B, H, T, S].
-    Source: Chen et al. (2023), linear; bloc97 (2023), ntk and dynamic; Peng et al. (2024), yarn; Hugging Face's rope utilities.
+    Source: Chen et al. (2023), linear; bloc97 (2023), ntk and dynamic; Peng et al. (2024), yarn; Hugging Face's rope utilities,
+        also for llama3.
     Deviations: yarn's ramp is linear in the index i of the pair between the two pairs of these wavelengths, rounded down and up,
         as in the authors' code and Hugging Face's, where the paper's is linear in the number of turns within L_0; dynamic
         counts the length of each source sentence, and in the decoder the words up to the query, so that decoding step by step
         equals teacher forcing, where the authors leave cached keys rotated as they were; cross-attention is our extension.
     Cost: as rope; dynamic rotates all keys anew for every query of the decoder that stands beyond L_0.
-    Errors: PositionError where the fraction leaves no pair of channels, or only one for ntk and dynamic, and for trained= with
-        linear or ntk.
+    Errors: PositionError where no pair of channels is rotated, or only one for ntk and dynamic, for trained= with linear or ntk,
+        and for low= or high= without llama3.
     """
 
     @dataclass(frozen=True)
-    class Options(Rope.Options):
-        scaling: Literal["linear", "ntk", "dynamic", "yarn"] = option(
+    class Options(RotaryOptions):
+        scaling: Literal["linear", "ntk", "dynamic", "yarn", "llama3"] = option(
             "linear",
-            "linear lowers all frequencies alike, ntk slow ones more, dynamic as ntk by the length, yarn slow ones alone",
+            "linear lowers all frequencies alike, ntk slow ones more, dynamic as ntk by the length, yarn and llama3 slow ones",
         )
         factor: float = option(2.0, "factor f by which sentences may be longer than those of the training", minimum=1.0)
-        trained: int = option(512, "length L_0 of the training, for dynamic and yarn", minimum=1)
+        trained: int = option(512, "length L_0 of the training, for dynamic, yarn and llama3", minimum=1)
+        low: float = option(1.0, "turns within L_0 below which llama3 divides a frequency by f", minimum=0.0)
+        high: float = option(4.0, "turns within L_0 above which llama3 keeps a frequency", minimum=0.0)
 
         def __post_init__(self):
             if self.scaling in ("linear", "ntk") and self.trained != type(self).trained:
                 raise PositionError(f"trained has no effect with scaling={self.scaling}; leave it out")
+            if self.scaling != "llama3" and (self.low, self.high) != (type(self).low, type(self).high):
+                raise PositionError(
+                    f"rope_scaled: low and high have no effect with scaling={self.scaling}. Expected llama3. Leave them out."
+                )
+            if self.high <= self.low:
+                raise PositionError(f"rope_scaled: high={self.high} is too small. Expected more than low={self.low}. Raise high.")
 
     card = MethodCard(
         name="rope_scaled",
-        title="Rotary position embedding, stretched (position interpolation, NTK, YaRN)",
+        title="Rotary position embedding, stretched (position interpolation, NTK, YaRN, Llama 3)",
         citations=("peng-etal-2024-yarn",),
         survey="not in the survey",
         reference="relative",
@@ -64,13 +75,18 @@ class RopeScaled(PositionMethod):
     def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         self.width = rotated_width(options, dims)
+        self.turning = turning_pairs(options, self.width)
         self.by_query = options.scaling == "dynamic" and dims.causal
         if options.scaling in ("ntk", "dynamic") and self.width < 4:
             raise PositionError(f"rope_scaled: scaling={options.scaling} needs two pairs of channels that are rotated, not one")
 
     @property
     def hooks(self):
-        return super().hooks - {"rotate" if self.by_query else "rescale"}
+        return super().hooks - ({"rotate"} if self.by_query else {"rescale"})
+
+    def rotate(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        waves = ctx.once((self, at), lambda: self._waves(x, at.ids, self._lengths(ctx)))
+        return rotate(x, waves, self.width // 2, self.options.layout)
 
     def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
         """Rotates all keys anew for each query beyond the trained length, as its frequencies depend on its position."""
@@ -93,17 +109,14 @@ class RopeScaled(PositionMethod):
         ids = ctx.keys.ids if ctx.key_padding is None else ctx.keys.ids.masked_fill(ctx.key_padding, 0)
         return ids.amax(-1, keepdim=True) + 1
 
-    def rotate(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        waves = ctx.once((self, at), lambda: self._waves(x, at.ids, self._lengths(ctx)))
-        return rotate(x, waves, self.width // 2, self.options.layout)
-
     def _rotate_for(self, x: Tensor, ids: Tensor, lengths: Tensor) -> Tensor:
         """[B, H, T, D] at positions [B or 1, T] of sentences of these lengths."""
         return rotate(x, self._waves(x, ids, lengths), self.width // 2, self.options.layout)
 
     def _waves(self, x: Tensor, ids: Tensor, lengths: Tensor | None) -> Waves:
         """In float64 up to the sines: [B or 1, 1, T, D] each."""
-        angles = ids.double().unsqueeze(-1) * self._frequencies(lengths, ids.device)  # [B or 1, T, pairs]
+        turning = torch.arange(self.width // 2, device=ids.device) < self.turning
+        angles = ids.double().unsqueeze(-1) * self._frequencies(lengths, ids.device) * turning  # [B or 1, T, pairs]
         size = 0.1 * math.log(self.options.factor) + 1 if self.options.scaling == "yarn" else 1.0
         sin, cos = ((size * wave).unsqueeze(1).to(at_least_float32(x).dtype) for wave in (angles.sin(), angles.cos()))
         return every_channel(sin, cos, self.options.layout, x.size(-1))
@@ -117,6 +130,10 @@ class RopeScaled(PositionMethod):
         if self.options.scaling == "yarn":
             ramp = self._ramp().to(device)
             return plain * (1 - ramp + ramp / factor)
+        if self.options.scaling == "llama3":
+            low, high = self.options.low, self.options.high
+            kept = ((self.options.trained * plain / (2 * math.pi) - low) / (high - low)).clamp(0, 1)
+            return plain * (kept + (1 - kept) / factor)
         grown = torch.tensor(factor, dtype=torch.float64, device=device)
         if lengths is not None:
             grown = (factor * lengths.double().unsqueeze(-1) / self.options.trained - (factor - 1)).clamp(min=1.0)
