@@ -1,0 +1,94 @@
+"""Scores that grow with the logarithm of the number of keys."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, option
+from ...ops.precision import at_least_float32
+
+
+class LogLength(PositionMethod):
+    """Multiply the product of queries and keys by a factor that grows with the logarithm of the number of keys.
+
+    Equation: A_ts = f(n_t) q_t . k_s / sqrt(d_h). mt: f(n) = max(ln n, 0.1) / ln n_0; Zhang et al. (2023). ssmax: f(n) = a ln n,
+        or a ln n + b, with a and b learned; Nakanishi (2025). floor: f(n) = 1 + 0.1 ln max(1, n / n_0); Inkling.
+    Shapes: scale -> [B or 1, H or 1, T, 1].
+    Source: Zhang et al. (2023) and ZhuochengZhang98/D2DToolkits; Nakanishi (2025); Hugging Face's transformers 5 (Inkling).
+    Deviations:
+        * n_t is the number of words of the sentence that holds the keys; in a causal attention, of the words up to the query.
+        * n counts neither padding nor later words. Two public implementations of ssmax count one or the other.
+        * The released Inkling also multiplies its bias by f; here biases of other methods keep their size.
+        * floor has n_0 = 25 and is defined for sentences of the source too, which is our extension.
+        * ssmax starts at a = 1/ln n_0, where the factor is 1 for n_0 keys. The value of the paper could not be verified.
+        * posenc_log_length has sinusoidal positions too, because the factor tells no positions apart.
+    Cost: no parameters, L h for ssmax, and L h more for its bias; the fused attention stays in use.
+    Errors: PositionError for bias=, start= or share= without ssmax.
+    """
+
+    @dataclass(frozen=True)
+    class Options(MethodOptions):
+        form: Literal["mt", "ssmax", "floor"] = option(
+            "mt", "factor: in proportion to ln n, a learned multiple of ln n, or 1 up to n_0 keys and then growing"
+        )
+        length: float = option(25.0, "number n_0 of keys whose factor is 1, such as the mean length in the training", minimum=2.0)
+        start: float | None = option(None, "initial value of a, for ssmax (default: 1/ln n_0)", minimum=0.0)
+        bias: bool = option(False, "add a learned constant b to the factor, for ssmax")
+        share: Literal["none", "heads", "layers", "all"] = option("none", "share a and b across heads, layers or both, for ssmax")
+
+        def __post_init__(self):
+            own = {"start": self.start is not None, "bias": self.bias, "share": self.share != type(self).share}
+            given = [name for name, changed in own.items() if changed]
+            if self.form != "ssmax" and given:
+                raise PositionError(
+                    f"log_length: {given[0]} has no effect with form={self.form}. Expected form=ssmax. Leave {given[0]} out."
+                )
+
+    card = MethodCard(
+        name="log_length",
+        title="Log-length scaling",
+        citations=("zhang-etal-2023-addressing", "nakanishi-2025-scalable"),
+        survey="not in the survey",
+        reference="none",
+        injection="other",
+        learnable=False,
+        recurring=True,
+        extrapolation="runs",
+        evidence="paper",
+        sites=("encoder", "decoder", "cross"),
+        parameters="tables * (1 + bias) if form == 'ssmax' else 0",
+        directional=False,
+        default_specs={"encoder": "sinusoidal+log_length", "decoder": "sinusoidal+log_length", "cross": "log_length"},
+    )
+
+    def __init__(self, options: Options, dims: Dims):
+        super().__init__(options, dims)
+        self.factor = self.offset = None
+        if options.form == "ssmax":
+            self.factor = self.parameter_table(share=options.share)
+            nn.init.constant_(self.factor, 1 / math.log(options.length) if options.start is None else options.start)
+            self.offset = self.parameter_table(share=options.share) if options.bias else None
+
+    def scale(self, ctx: AttentionContext) -> Tensor:
+        n = self._keys(ctx).clamp(min=1).float()[:, None, :, None]  # [B or 1, T or 1] -> [B or 1, 1, T or 1, 1]
+        if self.options.form == "mt":
+            return n.log().clamp(min=0.1) / math.log(self.options.length)
+        if self.options.form == "floor":
+            return 1 + 0.1 * (n / self.options.length).clamp(min=1).log()
+        factor = n.log() * at_least_float32(self.of_layer(self.factor, ctx))[:, None, None]  # [B or 1, H or 1, T or 1, 1]
+        return factor if self.offset is None else factor + at_least_float32(self.of_layer(self.offset, ctx))[:, None, None]
+
+    def _keys(self, ctx: AttentionContext) -> Tensor:
+        """The number of keys of each query, without padding: [B or 1, T or 1]."""
+        ids, keys = ctx.queries.ids, ctx.keys
+        if not self.dims.causal and ctx.key_padding is None:
+            return torch.full((1, 1), keys.ids.size(1), device=ids.device)
+        if not self.dims.causal:
+            return (~ctx.key_padding).sum(-1, keepdim=True)
+        if keys.start is not None and ctx.queries.start is not None:  # padding, if any, comes last
+            return ids - keys.start + 1
+        up_to = keys.ids.unsqueeze(1) <= ids.unsqueeze(2)  # [B or 1, T, S]
+        return (up_to if ctx.key_padding is None else up_to & ~ctx.key_padding.unsqueeze(1)).sum(-1)
