@@ -1,0 +1,79 @@
+"""A bias of the distance whose curve each query mixes from learned curves."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor, nn
+
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, option
+from ...ops.distances import require_integer
+from ...ops.precision import at_least_float32
+from ...ops.relative import query_products
+
+#: standard deviation of the initial values, as in Inkling
+_DEVIATION = 0.02
+
+
+class RelativeProjection(PositionMethod):
+    """Project the hidden state of each query to weights of learned curves, and add the weighted curve at the distance of the key.
+
+    Equation: b_ts = r_t . c[s-t] for |s-t| < R, else 0, r_t = W x_t, with W of each head and curves c in R^(16 x R) of all heads.
+    Shapes: bias -> [B, H, T, S].
+    Source: Inkling's port in Hugging Face's transformers 5; x-transformers (RelativeProjPositionalBias). There is no paper.
+    Deviations:
+        * R is 128, for sentences; the released model has 1024.
+        * The curves start at 0; both codes start them at random (start=normal).
+        * W has no bias, as in Inkling; x-transformers has one (bias=true).
+        * Products of queries and keys keep 1/sqrt(d_h); Inkling normalises queries and keys, and has 1/d_h.
+        * Encoder and cross-attention, with distances to both sides, are our extension.
+    Cost: L (16 d h + 16 R) parameters per stack, 16 (2R - 1) in place of 16 R without causality; products [B, H, T, 2R + 1].
+    """
+
+    @dataclass(frozen=True)
+    class Options(MethodOptions):
+        vectors: int = option(16, "number of curves", minimum=1, maximum=4096)
+        reach: int = option(128, "number R of distances; keys at a distance of R or more get 0", minimum=1, maximum=65536)
+        bias: bool = option(False, "add a bias to the projection, as x-transformers")
+        start: Literal["zero", "normal"] = option("zero", "initial curves: 0, or normal with deviation 0.02")
+
+    card = MethodCard(
+        name="rel_proj",
+        title="Projected relative bias (Inkling)",
+        citations=("wang-2020-x-transformers",),
+        survey="not in the survey",
+        reference="relative",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        extrapolation="clips",
+        evidence="peer",
+        sites=("decoder",),
+        extended_sites=("encoder", "cross"),
+        parameters="L * vectors * (d * h + bias * h + (reach if causal else 2 * reach - 1))",
+    )
+
+    per_layer = content_dependent = True
+    position_type = "integer"
+
+    def __init__(self, options: Options, dims: Dims):
+        super().__init__(options, dims)
+        distances = options.reach if dims.causal else 2 * options.reach - 1
+        self.weight = self.parameter_table(dims.embed_dim, options.vectors, share="none")
+        self.offset = self.parameter_table(options.vectors, share="none") if options.bias else None
+        self.bank = self.parameter_table(options.vectors, distances, share="heads")
+        nn.init.normal_(self.weight, std=_DEVIATION)
+        if options.start == "normal":
+            nn.init.normal_(self.bank, std=_DEVIATION)
+
+    def bias(self, ctx: AttentionContext) -> Tensor:
+        x = at_least_float32(ctx.inputs[0]).unsqueeze(1)  # [B, 1, T, C]
+        read = x @ at_least_float32(self.of_layer(self.weight, ctx))  # [H, C, vectors] -> [B, H, T, vectors]
+        if self.offset is not None:
+            read = read + at_least_float32(self.of_layer(self.offset, ctx)).unsqueeze(-2)
+        bank, reach = at_least_float32(self.of_layer(self.bank, ctx))[0], self.options.reach  # [vectors, R or 2R - 1]
+        curves = nn.functional.pad(bank, (1, 2 * reach - bank.size(1)))  # 0 at distance -R, and from there on to R
+
+        def vectors(distance: Tensor) -> Tensor:
+            return curves[:, require_integer(distance).clamp(-reach, reach) + reach].mT.unsqueeze(0)  # [W] -> [1, W, vectors]
+
+        return query_products(read, ctx, vectors, limit=reach)

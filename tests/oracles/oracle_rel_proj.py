@@ -1,0 +1,31 @@
+"""Products of a projection of the query with learned curves of the distance (Inkling)."""
+
+from fairseq_posenc.testing.reference import Oracle, product
+
+
+def row(q, k, column, seen, at):
+    read = at.own("weight").T @ at.inputs[0][column]  # [vectors]
+    if at["bias"]:
+        read = read + at.own("offset")
+    found = []
+    for s in seen:
+        delta, reach = at.key_ids[s] - at.query_ids[column], at["reach"]
+        # the bank of a decoder begins with its largest distance to the left and ends with the word itself
+        added = read @ at.own("bank")[:, delta + reach - 1] if abs(delta) < reach else 0.0
+        found.append(product(q[column], k[s], None, None, at) + added)
+    return found
+
+
+ORACLES = [
+    Oracle(
+        "rel_proj",
+        row=row,
+        defaults={"vectors": 16, "reach": 128, "bias": False, "start": "zero"},
+        cases=[
+            ({}, "encoder decoder cross"),
+            ({"vectors": 3, "reach": 3}, "encoder decoder cross"),
+            ({"reach": 2, "bias": True}, "encoder decoder cross"),
+            ({"vectors": 1, "reach": 1, "start": "normal"}, "encoder decoder"),
+        ],
+    )
+]
