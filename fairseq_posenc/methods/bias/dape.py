@@ -1,0 +1,125 @@
+"""A bias that a network of each pair of words makes of their scores and of another bias."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, option
+from ...ops.distances import distances
+from ...ops.precision import at_least_float32
+from .alibi import penalty, slopes
+from .fire import Fire
+from .kerple import KerpleLog
+
+#: slope of the network's activation below 0
+_SLOPE = 0.01
+
+
+class Dape(PositionMethod):
+    """Add to the scores a bias of the distance, and what a small network makes of the scores and biases of all heads.
+
+    Equation: A = S + B + W_2 g(W_1 [S; B] + b_1) + b_2 for each pair (t, s), over heads; S = q_t . k_s / sqrt(d_h), B the bias of
+        the base method, g a leaky rectifier of slope 0.01; Zheng et al. (2024a). base=none: A = S + W_2 g(W_1 S + b_1) + b_2.
+        kernel=k: W_1 and W_2 are convolutions over k neighbouring keys, DAPE V2; Zheng et al. (2024b).
+    Shapes: rescale [B, H, T, S] -> same.
+    Source: Zheng et al. (2024a, 2024b); chuanyang-Zheng/DAPE.
+    Deviations:
+        * The authors' first name of the method is CAPE. It is not the method `cape` of this project.
+        * With a kernel, hidden units of keys that a query does not see are 0, as the input is. The authors mask only the input.
+        * Their decoding therefore differs from their training. In this project both are equal.
+        * Convolutions see 0 at padding, so that left padding changes nothing.
+        * Scalars of kerple_log and networks of fire are per layer.
+        * Encoder and cross-attention are our extension. There kerple_log has one penalty for each direction.
+        * start=zero sets W_2 and b_2 to 0, so that training starts at the base method. The authors start at random.
+    Cost: per layer 3 h w k + w + h parameters and those of the base, for w hidden units, 2 h w k + w + h with base=none;
+        hidden units [B, w, T, S], and h w k multiplications for each pair of words at W_2, twice as many at W_1.
+    Errors: PositionError for an even kernel.
+    """
+
+    @dataclass(frozen=True)
+    class Options(MethodOptions):
+        base: Literal["kerple_log", "alibi", "fire", "none"] = option("kerple_log", "method that makes the bias B")
+        kernel: int = option(1, "odd number of neighbouring keys that the network reads; 3 in DAPE V2", minimum=1, maximum=63)
+        hidden: int = option(32, "number w of hidden units", minimum=1, maximum=65536)
+        start: Literal["random", "zero"] = option("random", "initial W_2 and b_2: at random as the authors, or 0")
+
+        def __post_init__(self):
+            if self.kernel % 2 == 0:
+                raise PositionError(f"dape: kernel={self.kernel} is even. Expected an odd number. Use {self.kernel + 1}.")
+
+    card = MethodCard(
+        name="dape",
+        title="Data-adaptive positional encoding (DAPE)",
+        citations=("zheng-etal-2024-dape", "zheng-etal-2024-process"),
+        survey="not in the survey",
+        reference="relative",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        extrapolation="runs",
+        evidence="paper",
+        sites=("decoder",),
+        extended_sites=("encoder", "cross"),
+        parameters=(
+            "L * (hidden * h * kernel * (2 if base == 'none' else 3) + hidden + h"
+            " + (2 * h * (1 if causal else 2) if base == 'kerple_log' else 32 * (h + 2) + h + 2 if base == 'fire' else 0))"
+        ),
+    )
+
+    rescale_reads = "scores"
+
+    def __init__(self, options: Options, dims: Dims):
+        super().__init__(options, dims)
+        layers, heads, hidden, kernel = dims.num_layers, dims.num_heads, options.hidden, options.kernel
+        self.base = None
+        if options.base == "kerple_log":
+            self.base = KerpleLog(KerpleLog.Options(sides="same" if dims.causal else "apart", share="none"), dims)
+        elif options.base == "fire":
+            self.base = Fire(Fire.Options(share="none"), dims)
+        read = heads if options.base == "none" else 2 * heads
+        self.first_weight, self.first_bias = _convolution(layers, read, hidden, kernel)
+        self.second_weight, self.second_bias = _convolution(layers, hidden, heads, kernel)
+        if options.start == "zero":
+            nn.init.zeros_(self.second_weight)
+            nn.init.zeros_(self.second_bias)
+
+    def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
+        scores = at_least_float32(scores)
+        bias = self._base(ctx)
+        read = scores if bias is None else torch.cat([scores, bias.to(scores.dtype).expand_as(scores)], 1)  # [B, H or 2 H, T, S]
+        hidden = F.leaky_relu(self._convolved(self.first_weight, self.first_bias, self._seen(read, ctx), ctx), _SLOPE)
+        added = self._convolved(
+            self.second_weight, self.second_bias, self._seen(hidden, ctx), ctx
+        )  # [B, w, T, S] -> [B, H, T, S]
+        return scores + added if bias is None else scores + bias + added
+
+    def _base(self, ctx: AttentionContext) -> Tensor | None:
+        """[B or 1, H, T, S]."""
+        if self.options.base == "alibi":
+            return penalty(ctx, slopes(self.dims.num_heads))
+        return None if self.base is None else self.base.bias(ctx)
+
+    def _convolved(self, weight: Tensor, bias: Tensor, x: Tensor, ctx: AttentionContext) -> Tensor:
+        """[B, N, T, S] -> [B, M, T, S]; zeros stand before the first and after the last key."""
+        weight, bias = (at_least_float32(self.of_layer(parameter, ctx)) for parameter in (weight, bias))
+        if weight.size(-1) == 1:
+            return torch.einsum("bnts,mn->bmts", x, weight[..., 0]) + bias[:, None, None]
+        return F.conv2d(x, weight.unsqueeze(-2), bias, padding=(0, weight.size(-1) // 2))
+
+    def _seen(self, x: Tensor, ctx: AttentionContext) -> Tensor:
+        """Zeros at padding and after the query of a causal attention, where a kernel would reach them."""
+        if self.options.kernel == 1:
+            return x
+        if self.dims.causal:
+            x = x.masked_fill(distances(ctx.queries, ctx.keys).unsqueeze(1) > 0, 0.0)
+        return x if ctx.key_padding is None else x.masked_fill(ctx.key_padding[:, None, None], 0.0)
+
+
+def _convolution(layers: int, inputs: int, outputs: int, kernel: int) -> tuple[nn.Parameter, nn.Parameter]:
+    """[L, outputs, inputs, kernel] and [L, outputs], with the initial values of nn.Linear and nn.Conv2d."""
+    bound = (inputs * kernel) ** -0.5
+    weight = torch.empty(layers, outputs, inputs, kernel).uniform_(-bound, bound)
+    return nn.Parameter(weight), nn.Parameter(torch.empty(layers, outputs).uniform_(-bound, bound))

@@ -1,0 +1,78 @@
+"""Scores and a bias that a network of each pair of words mixes over heads (DAPE, Zheng et al. 2024a, 2024b)."""
+
+import math
+
+import numpy as np
+
+from fairseq_posenc.testing.reference import Oracle, product, projected, split  # noqa: F401
+
+from .oracle_alibi import slopes
+
+
+def softplus(x: float) -> float:
+    return np.logaddexp(0, x)
+
+
+def base_bias(head: int, t, s, at) -> float:
+    """Of one head, by the method that is named."""
+    distance = abs(s - t)
+    if at["base"] == "alibi":
+        return -slopes(at.heads)[head] * distance
+    if at["base"] == "kerple_log":
+        side = 1 if not at.causal and s > t else 0  # a decoder has one side
+        power, rate = (0.01 + softplus(at.parameters[f"base.{name}"][at.layer, head, side]) for name in ("power", "rate"))
+        return -power * math.log(1 + rate * distance)
+    # fire: a network of the distance relative to the query's position, each layer its own
+    own = {name: at.parameters[f"base.{name}"][at.layer] for name in (
+        "slope", "multiplier", "mlp.0.weight", "mlp.0.bias", "mlp.2.weight", "mlp.2.bias",
+    )}  # fmt: skip
+
+    def psi(x):
+        return math.log(abs(own["slope"] * x) + 1)
+
+    ratio = psi(distance) / (psi(max(t, abs(own["multiplier"] * 512.0))) + 1e-6)
+    hidden = np.maximum(own["mlp.0.weight"] @ np.array([ratio]) + own["mlp.0.bias"], 0)
+    return (own["mlp.2.weight"] @ hidden + own["mlp.2.bias"])[head]
+
+
+def row(q, k, column, seen, at):
+    """The network reads all heads of a key, and with kernel=k those of its neighbours that the query sees."""
+    t, ids, heads = at.query_ids[column], at.key_ids, range(at.heads)
+    everyone = {}
+    for which, x, columns in (("q", at.inputs[0], [column]), ("k", at.inputs[1], seen)):
+        weight, bias = at.projections[which]
+        everyone[which] = {c: [split(weight @ x[c] + bias, head, at.heads) for head in heads] for c in columns}
+    score = {s: [product(everyone["q"][column][h], everyone["k"][s][h], t, ids[s], at) for h in heads] for s in seen}
+    added = {s: [base_bias(h, t, ids[s], at) if at["base"] != "none" else 0.0 for h in heads] for s in seen}
+    read = {s: np.array(score[s] + (added[s] if at["base"] != "none" else [])) for s in seen}
+
+    def convolved(name, given, s):
+        """Of the keys from s - k//2 to s + k//2; those that the query does not see count as zeros."""
+        weight, total = at.parameters[f"{name}_weight"][at.layer], at.parameters[f"{name}_bias"][at.layer].copy()
+        for tap in range(at["kernel"]):
+            neighbour = s + tap - at["kernel"] // 2
+            if neighbour in given:
+                total = total + weight[:, :, tap] @ given[neighbour]
+        return total
+
+    hidden = {s: convolved("first", read, s) for s in seen}
+    hidden = {s: np.where(x > 0, x, 0.01 * x) for s, x in hidden.items()}
+    return [score[s][at.head] + added[s][at.head] + convolved("second", hidden, s)[at.head] for s in seen]
+
+
+ORACLES = [
+    Oracle(
+        "dape",
+        row=row,
+        defaults={"base": "kerple_log", "kernel": 1, "hidden": 32, "start": "random"},
+        cases=[
+            ({}, "encoder decoder cross"),
+            ({"base": "alibi", "hidden": 3}, "encoder decoder cross"),
+            ({"base": "none", "hidden": 5}, "encoder decoder cross"),
+            ({"base": "fire", "hidden": 5}, "encoder decoder"),
+            ({"kernel": 3, "hidden": 5}, "encoder decoder cross"),
+            ({"base": "alibi", "kernel": 5, "hidden": 4}, "encoder decoder"),
+            ({"base": "none", "kernel": 3, "hidden": 4, "start": "zero"}, "encoder decoder cross"),
+        ],
+    )
+]
