@@ -1,0 +1,101 @@
+"""Attention weights that keys break off a stick one after the other, from the nearest on."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, option
+from ...ops.distances import distances
+from ...ops.precision import at_least_float32
+
+
+class StickBreaking(PositionMethod):
+    """Give the nearest key a part of the attention, the next key a part of what remains, and so on.
+
+    Equation: a_ts = sigmoid(z_ts) prod_(s<j<t) (1 - sigmoid(z_tj)) for s < t, z_ts = q_t . k_s / sqrt(d_h); the rest
+        r_t = prod_(j<t) (1 - sigmoid(z_tj)) is not given to a key; Tan et al. (2025).
+    Shapes: rescale [B, H, T, S] -> logarithms of the weights; mask -> bool [1, H, T, S]; content_values -> [B, H, T, D].
+    Source: Tan et al. (2025); shawntan/stickbreaking-attention; IBM/dolomite-engine (rest=bias).
+    Deviations:
+        * The rest goes to the word itself (rest=self), to a learned vector of each head (rest=bias), or nowhere (rest=drop).
+        * The weights of a query and its rest sum to 1, so the softmax of their logarithms is exact.
+        * The encoder is our extension and experimental: half of the heads break to the left, half to the right.
+        * The normalisation of heads that dolomite-engine adds is left out.
+    Cost: no parameters, or L d with rest=bias; scores as tensors, and one cumulative sum in float32.
+    Errors: PositionError for an odd number of heads in an encoder.
+    """
+
+    @dataclass(frozen=True)
+    class Options(MethodOptions):
+        rest: Literal["self", "bias", "drop"] = option(
+            "self", "what gets the rest of the stick: the word itself, a learned vector of each head, or nothing"
+        )
+
+    card = MethodCard(
+        name="stickbreaking",
+        title="Stick-breaking attention",
+        citations=("tan-etal-2025-scaling",),
+        survey="not in the survey",
+        reference="relative",
+        injection="MAM",
+        learnable=False,
+        recurring=True,
+        extrapolation="runs",
+        evidence="paper",
+        sites=("decoder",),
+        extended_sites=("encoder",),
+        parameters="L * d if rest == 'bias' else 0",
+    )
+
+    rescale_reads = "scores"
+
+    def __init__(self, options: Options, dims: Dims):
+        super().__init__(options, dims)
+        if not dims.causal and dims.num_heads % 2:
+            raise PositionError(
+                f"stickbreaking: {dims.num_heads} heads cannot be halved in an encoder. Expected an even number of heads."
+            )
+        self.left_heads = dims.num_heads if dims.causal else dims.num_heads // 2
+        self.value = self.parameter_table(dims.head_dim, share="none") if options.rest == "bias" else None
+
+    @property
+    def hooks(self):
+        return super().hooks - ({"content_values"} if self.options.rest == "self" else set())
+
+    def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
+        scores, delta = at_least_float32(scores), distances(ctx.queries, ctx.keys).unsqueeze(1)  # [B or 1, 1, T, S]
+        takes, breaking = F.logsigmoid(scores), self._by_side(delta < 0, delta > 0)
+        if ctx.key_padding is not None:
+            breaking = breaking & ~ctx.key_padding[:, None, None]
+        passes = F.logsigmoid(-scores).masked_fill(~breaking, 0.0)  # [B, H, T, S]
+        left, right = passes.tensor_split([self.left_heads], 1)
+        before = torch.cat([_to_the_end(left), right.cumsum(-1)], 1) - passes  # of all keys nearer to the query
+        return torch.where(delta == 0, passes.sum(-1, keepdim=True), takes + before)
+
+    def mask(self, ctx: AttentionContext) -> Tensor:
+        delta = distances(ctx.queries, ctx.keys).unsqueeze(1)  # [B or 1, 1, T, S]
+        return self._by_side(delta <= 0, delta >= 0)
+
+    def content_values(self, probs: Tensor, v: Tensor, ctx: AttentionContext) -> Tensor:
+        """Take the rest from the word itself, and give it to the learned vector."""
+        own = distances(ctx.queries, ctx.keys).unsqueeze(1) == 0
+        if ctx.key_padding is not None:
+            own = own & ~ctx.key_padding[:, None, None]
+        rest = probs * own  # [B, H, T, S]
+        taken = -(rest @ v)
+        if self.value is None:
+            return taken
+        return taken + rest.sum(-1, keepdim=True) * self.of_layer(self.value, ctx).unsqueeze(-2).to(v.dtype)
+
+    def _by_side(self, left: Tensor, right: Tensor) -> Tensor:
+        """[B or 1, 1, T, S] -> [B or 1, H, T, S]: the first heads break to the left, the other heads to the right."""
+        heads = self.left_heads, self.dims.num_heads - self.left_heads
+        return torch.cat([side.expand(-1, count, -1, -1) for side, count in zip((left, right), heads)], 1)
+
+
+def _to_the_end(x: Tensor) -> Tensor:
+    """Sums from every column to the last one."""
+    return x.flip(-1).cumsum(-1).flip(-1)
