@@ -1,0 +1,260 @@
+"""Numbers that were computed from the papers and public code by hand: queries, keys and hidden states in closed form."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import fairseq_posenc as posenc
+from fairseq_posenc.core import AttentionContext, Dims, Positions
+from fairseq_posenc.registry import spec as parsing
+
+LENGTH = 4
+
+
+def wave(function, rows: float, columns: float, offset: float, width: int = 4, length: int = LENGTH) -> Tensor:
+    """function(rows t + columns i + offset): [T, width]."""
+    return torch.tensor(
+        [[function(rows * t + columns * i + offset) for i in range(width)] for t in range(length)], dtype=torch.double
+    )
+
+
+class Given(nn.Module):
+    """A projection that gives the same vectors for all inputs."""
+
+    def __init__(self, vectors: Tensor):
+        super().__init__()
+        self.vectors = vectors.unsqueeze(0)  # [T, C] -> [1, T, C]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.vectors
+
+
+def fixture(spec: str, site: str = "decoder", heads: int = 1, width: int = 4, start: int = 0) -> np.ndarray:
+    """The logits [heads, T, S] of the closed forms at positions from `start`, with the parameters that `set_up` wrote."""
+    return scores_of(built(spec, site, heads, width), start)
+
+
+def built(spec: str, site: str = "decoder", heads: int = 1, width: int = 4) -> nn.Module:
+    q, k = wave(math.sin, 0.3, 0.7, 0.1, width), wave(math.cos, 0.5, -0.4, 0.0, width)
+    if heads == 2:
+        q = torch.cat([q, wave(math.sin, 0.2, 0.6, 0.4, width)], 1)
+        k = torch.cat([k, wave(math.cos, 0.3, -0.5, 0.2, width)], 1)
+    attn = posenc.build_attention(spec, width * heads, heads, site=site).double().eval()
+    attn.q_proj, attn.k_proj = Given(q), Given(k)
+    return attn
+
+
+def scores_of(attn: nn.Module, start: int = 0) -> np.ndarray:
+    """The hidden states are those of one head, whose other channels are 0."""
+    x = torch.nn.functional.pad(wave(math.sin, 0.2, 0.5, 0.3), (0, attn.positions.dims.embed_dim - 4)).unsqueeze(1)
+    ids = (torch.arange(start, start + LENGTH),) * 2 if start else ()
+    return attn.scores(x, x, *ids)[0].detach().numpy()
+
+
+def put(parameter: nn.Parameter, values) -> None:
+    with torch.no_grad():
+        parameter.copy_(torch.as_tensor(values, dtype=parameter.dtype).view_as(parameter))
+
+
+def close(found, expected, atol: float = 1e-9) -> None:
+    np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
+
+
+def test_plain_scores():
+    close(fixture("none")[0, 3], [1.1202607831, 1.2011340739, 0.9879278524, 0.5328424375])
+
+
+# -- rotary spectra ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options, expected",
+    [
+        ("", 0.3243849946),
+        ("keep=0.5", 0.3173163791),
+        ("fraction=0.5", -0.0354172528),
+        ("frequencies=learned", 0.3243849946),
+    ],
+)
+def test_rope(options, expected):
+    close(fixture(f"rope:{options}")[0, 3, 1], expected, 1e-7)  # tables are float32
+
+
+def spectrum(spec: str, width: int) -> list[float]:
+    """The angles of one step from position to position."""
+    method = posenc.build_attention(spec, width, 1).position
+    x, at = torch.cat([torch.ones(1, 1, 1, width // 2), torch.zeros(1, 1, 1, width // 2)], -1), Positions(torch.tensor([[1]]))
+    real, imaginary = method.rotate("query", x, at, AttentionContext(at, at)).flatten().chunk(2)
+    return torch.atan2(imaginary, real).tolist()
+
+
+def test_keep_and_fraction_differ():
+    close(spectrum("rope:keep=0.5", 16), [1, 0.3162277660, 0.1, 0.0316227766, 0, 0, 0, 0], 1e-7)
+
+
+@pytest.mark.parametrize("cutoff, pairs", [(32, 6), (64, 9), (128, 11), (256, 13), (512, 16), (1024, 18)])
+def test_pairs_within_the_cutoff(cutoff, pairs):
+    found = spectrum(f"rope:cutoff={cutoff}", 64)
+    assert all(found[:pairs]) and not any(found[pairs:])
+
+
+def test_llama3_frequencies():
+    expected = [1, 0.2443845994, 0.0130422560, 0.0039528471, 0.00125, 0.00039528471, 0.000125, 0.000039528]
+    close(spectrum("rope_scaled:scaling=llama3,factor=8,trained=64", 16), expected, 1e-7)
+
+
+def test_learned_frequencies_per_stack():
+    counts = {share: sum(p.numel() for p in built_method(f"rope:frequencies=learned,share={share}").parameters())
+              for share in ("all", "layers", "heads", "none")}  # fmt: skip
+    assert counts == {"all": 32, "layers": 8 * 32, "heads": 6 * 32, "none": 6 * 256}
+
+
+def built_method(spec: str, site: str = "decoder") -> nn.Module:
+    """A method in a stack of the base size."""
+    return parsing.build(spec, Dims(512, 8, 6).at(site), site)[0]
+
+
+# -- polar positions -----------------------------------------------------------------------------------------------------
+
+PHASES = [-0.5, -1, -1.5, -2]
+
+
+@pytest.mark.parametrize(
+    "phases, row, other",
+    [
+        ([0] * 4, [0.9204119831, 1.6384214185, 2.2664266029, 2.1360255374], 1.8404190336),
+        (PHASES, [-0.6270153911, -0.4146008776, 0.2442777723, 0.5715333179], 0.2223752278),
+    ],
+)
+def test_pope(phases, row, other):
+    attn = built("pope")
+    put(attn.position.phase, phases)
+    found = scores_of(attn)[0]
+    close(found[3], row, 1e-6)  # angles are float32
+    close(found[1, 3], other, 1e-6)
+    close(scores_of(attn, start=70), scores_of(attn), 1e-4)
+
+
+def test_pope_sides():
+    """Without phases the score is even in the distance."""
+    attn, size = built("pope", "encoder"), torch.tensor([[0.5, 1, 1.5, 2]], dtype=torch.double).expm1().log().expand(4, 4)
+    attn.q_proj, attn.k_proj = Given(size), Given(size)
+    close(scores_of(attn)[0][[0, 2], [2, 0]], [3.5627859419] * 2, 1e-6)
+    put(attn.position.phase, PHASES)
+    close(scores_of(attn)[0][[0, 2], [2, 0]], [-0.3694537388, -0.6977719749], 1e-6)
+
+
+def test_pope_is_local_at_the_start():
+    attn, ids = posenc.build_attention("pope", 64, 1, site="decoder").double(), torch.tensor([0, 1, 10, 100])
+    attn.q_proj, attn.k_proj = Given(torch.zeros(1, 64).double()), Given(torch.zeros(4, 64).double())
+    x = torch.zeros(4, 1, 64).double()
+    found = attn.scores(x[:1], x, torch.tensor([0]), ids)[0, 0, 0].detach()
+    close(found, [3.8436241113, 3.7291371912, 2.5716261322, 1.8343368584], 1e-6)
+
+
+# -- projected biases ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "bias, row",
+    [
+        (None, [0, 1.5649345244, 3.8670076769, 3.8234058628]),
+        ([0.1, -0.2], [0, 1.6081685291, 3.8152513975, 3.7080539639]),
+    ],
+)
+def test_rel_proj(bias, row):
+    attn = built(f"rel_proj:vectors=2,reach=3,bias={bias is not None}".lower())
+    put(attn.position.weight, [[math.cos(0.7 * j + 0.3 * i) for j in range(2)] for i in range(4)])
+    put(attn.position.bank, [[math.sin(1 + 0.5 * j + 0.8 * x) for x in (2, 1, 0)] for j in range(2)])  # from far to near
+    if bias:
+        put(attn.position.offset, bias)
+    close((scores_of(attn) - fixture("none"))[0, 3], row)
+
+
+# -- scores that a network mixes over heads ------------------------------------------------------------------------------
+
+
+def dape(options: str, taps: int) -> nn.Module:
+    attn = built(f"dape:base=alibi,hidden=3,{options}", heads=2)
+    method = attn.position
+    put(method.first_bias, [0.05, -0.05, 0.1]), put(method.second_bias, [0.01, -0.02])
+    if taps == 1:
+        put(method.first_weight, [[0.1 * (a + 1) * (-1) ** (a + b) / (b + 1) for b in range(4)] for a in range(3)])
+        put(method.second_weight, [[0.2, -0.1, 0.3], [-0.3, 0.2, 0.1]])
+    else:
+        for weight, size, wave_of, per in ((method.first_weight, 0.3, math.sin, 12), (method.second_weight, 0.3, math.cos, 9)):
+            outputs, inputs = weight.shape[1:3]
+            put(
+                weight,
+                [[[size * wave_of(per * o + 3 * i + m) for m in range(taps)] for i in range(inputs)] for o in range(outputs)],
+            )
+    return attn
+
+
+def test_dape():
+    close(scores_of(dape("kernel=1", 1))[:, 3, 1], [1.1817560343, 1.2811613274])
+
+
+def test_dape_of_version_2():
+    close(scores_of(dape("kernel=3", 3))[0, 3], [0.9710169219, 1.1798717790, 1.0241673888, 0.6476004131])
+
+
+def test_dape_without_its_network_is_its_base():
+    for base in ("alibi", "fire"):
+        attn, plain = built(f"dape:base={base},start=zero"), built(base)
+        for name, parameter in plain.position.named_parameters():
+            put(attn.position.get_parameter(f"base.{name}"), parameter.detach())
+        close(scores_of(attn), scores_of(plain))
+
+
+# -- a stick that keys break ---------------------------------------------------------------------------------------------
+
+
+def test_stickbreaking():
+    attn = built("stickbreaking")
+    at = Positions.counted(0, LENGTH)
+    logs = torch.from_numpy(scores_of(attn)).masked_fill(~attn.position.mask(AttentionContext(at, at))[0], -torch.inf)
+    close(logs.exp().sum(-1), torch.ones(1, 4), 1e-12)
+    close(logs[0, 3].exp(), [0.0473154468, 0.2085720642, 0.7286784402, 0.0154340488])
+    close(logs[0, 1].exp(), [0.7413143114, 0.2586856886, 0, 0])
+
+
+def test_stickbreaking_to_the_right():
+    attn = built("stickbreaking", "encoder", heads=2)
+    for projection in (attn.q_proj, attn.k_proj):  # the second head reads what the first one does
+        projection.vectors = projection.vectors[..., :4].repeat(1, 1, 2)
+    at = Positions.counted(0, LENGTH)
+    logs = torch.from_numpy(scores_of(attn)).masked_fill(~attn.position.mask(AttentionContext(at, at))[0], -torch.inf)
+    close(logs[1, 0].exp(), [0.0151826566, 0.7660876184, 0.1800994658, 0.0386302591])
+    close(logs[0, 3].exp(), [0.0473154468, 0.2085720642, 0.7286784402, 0.0154340488])
+
+
+# -- factors of the length -----------------------------------------------------------------------------------------------
+
+
+def factors(spec: str, site: str = "decoder", start: int = 0, keys: int = LENGTH) -> list[float]:
+    """Of one query at `start`, or of the first four."""
+    method = parsing.build(spec, Dims(4, 1).at(site), site)[0]
+    queries = Positions.counted(start, 1) if start else Positions.counted(0, LENGTH)
+    return method.scale(AttentionContext(queries, Positions.counted(0, max(keys, start + 1)))).flatten().tolist()
+
+
+def test_log_length_of_translation():
+    close(factors("log_length"), [0.0310667467, 0.2153382790, 0.3413030972, 0.4306765581], 1e-7)
+    close(fixture("log_length")[0, 3, 1], 0.5173002887, 1e-6)
+    close(factors("log_length", "encoder", keys=7), [0.6045309776], 1e-7)
+
+
+def test_log_length_of_scalable_softmax():
+    close(fixture("log_length:form=ssmax,start=0.43")[0, 3, 1], 0.7160039192, 1e-6)
+    mean = sum(math.log(n) for n in range(1, 1025)) / 1024
+    close(1 / mean, 0.1684705995)
+    close(factors("log_length:form=ssmax", start=24), [1.0], 1e-6)
+
+
+def test_log_length_above_a_floor():
+    close(factors("log_length:form=floor,length=1024", start=4095), [1.1386294361], 1e-7)
+    close(factors("log_length:form=floor,length=1024"), [1.0] * 4)
