@@ -2,7 +2,13 @@
 
 import pytest
 import torch
-from x_transformers.x_transformers import Attention, DynamicPositionBias, RotaryEmbedding, ScaledSinusoidalEmbedding
+from x_transformers.x_transformers import (
+    Attention,
+    DynamicPositionBias,
+    PolarEmbedding,
+    RotaryEmbedding,
+    ScaledSinusoidalEmbedding,
+)
 
 from fairseq_posenc.core import AttentionContext, Dims, Positions
 from fairseq_posenc.registry import spec as parsing
@@ -98,3 +104,30 @@ def test_scaled_sinusoidal_positions(start, x):
     theirs.scale.data.fill_(start)
     at, tokens = Positions.counted(0, LENGTH), torch.zeros(x.shape[:2], dtype=torch.long)
     same(ours.embed(torch.zeros_like(x), tokens, AttentionContext(at, at)), theirs(x).expand_as(x))
+
+
+@pytest.mark.parametrize("site", ["encoder", "decoder"])
+@pytest.mark.parametrize("base", [10000, 50])
+def test_pope_attention(base, site, x, padding):
+    ours, theirs = pair(f"pope:base={base}", site)
+    polar = PolarEmbedding(HEAD, HEADS, base=base)
+    torch.nn.init.uniform_(ours.position.phase, -6.0, 0.0)  # theirs are limited to one turn
+    polar.learned_bias.data = ours.position.phase[0].data.unsqueeze(1)
+    directed(ours, x)
+    agree(ours, theirs, x, padding, polar_pos_emb=polar(torch.arange(LENGTH)))
+
+
+@pytest.mark.parametrize("vectors, reach", [(16, 1024), (3, 5)])
+def test_rel_proj_attention(vectors, reach, x, padding):
+    """With all distances, and with some that get nothing."""
+    ours, theirs = pair(
+        f"rel_proj:vectors={vectors},reach={reach},bias=true", "decoder",
+        use_rel_proj_pos_bias=True, rel_proj_num_distance_basis=vectors, rel_proj_max_dist=reach,
+    )  # fmt: skip
+    method, bias = ours.position, theirs.rel_proj_pos_bias
+    project = bias.to_distance_weights[0]
+    project.weight.data = method.weight[0].data.mT.flatten(0, 1)  # [H, C, vectors] -> [H vectors, C]
+    project.bias.data = method.offset[0].data.flatten()
+    bias.distance_bank.data = method.bank[0, 0].data.flip(-1)  # from near to far
+    matters(ours, x)
+    agree(ours, theirs, x, padding)
