@@ -15,6 +15,7 @@ from fairseq.data import ConcatDataset, Dictionary, indexed_dataset
 from torch import Tensor
 
 from ...core import PositionError, PositionMethod, Sentence
+from ...registry import method_class
 from .binarise import LABELLED, ORDER_SOURCE, RELATIONS, text_sizes
 from .files import WORDS, SideError
 
@@ -30,6 +31,10 @@ class Reader:
     method: type[PositionMethod]
     options: Any
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """By name: another process finds a file of POSENC_METHODS through the registry, not by import."""
+        return _reader, (self.name, {field.name: getattr(self.options, field.name) for field in dataclasses.fields(self.options)})
+
     @property
     def files(self) -> set[str]:
         return self.method.card.side_files(self.options)
@@ -37,6 +42,11 @@ class Reader:
     @property
     def name(self) -> str:
         return self.method.card.name
+
+
+def _reader(name: str, options: dict[str, Any]) -> Reader:
+    method = method_class(name)
+    return Reader(method, method.Options(**options))
 
 
 def readers(methods: Iterable[PositionMethod], before: Sequence[Reader] = ()) -> list[Reader]:

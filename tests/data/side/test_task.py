@@ -2,16 +2,21 @@
 
 import argparse
 import dataclasses
+import functools
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY
+from torch.utils.data import DataLoader
 
 from fairseq_posenc.core import MethodOptions, PositionMethod, Refusal, SideInput, option
 from fairseq_posenc.data.side.binarise import binarise
 from fairseq_posenc.host.tasks.translation import PositionTranslation, PositionTranslationConfig
+from fairseq_posenc.methods.structure import spr
+from fairseq_posenc.registry.declarations import declarations
 from tests.contract.broken import card
 from tests.contract.cases import registered
 
@@ -226,3 +231,32 @@ def test_a_checkpoint_must_have_the_source_of_the_orders(corpus):
 def test_one_side_input_has_one_maker(corpus, parts):
     model(make(corpus), "structure+structure")  # the same twice is one
     refused(lambda: model(make(corpus), "structure+structure:times=2"), "both make 'structure_words'", "the same options")
+
+
+@pytest.fixture
+def outside(tmp_path, monkeypatch):
+    """A method that reads trees, in a file of its own that POSENC_METHODS names."""
+    text = (Path(spr.__file__)).read_text(encoding="utf-8")
+    file = tmp_path / "outside.py"
+    file.write_text(text.replace("from ...", "from fairseq_posenc.").replace("spr_", "outside_"), encoding="utf-8")
+    monkeypatch.setenv("POSENC_METHODS", str(file))
+    declarations.cache_clear()
+    yield "outside_abs"
+    monkeypatch.undo()
+    declarations.cache_clear()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", ["fork", "forkserver", "spawn"])
+def test_workers_make_the_same_batches_however_they_are_started(corpus, parts, outside, start):
+    """Python 3.14 starts them with forkserver, which pickles the dataset."""
+    task = make(corpus)
+    model(task, f"spr_abs+{outside}")
+    task.load_dataset("train")
+    dataset, batches = task.dataset("train"), [[0, 1, 2], [3, 4, 5]]
+    load = functools.partial(DataLoader, dataset, collate_fn=dataset.collater, batch_sampler=batches)
+    here = [batch["net_input"]["side_inputs"] for batch in load()]
+    assert set(here[0]) == {"spr_depth", "outside_depth"} and here[0]["spr_depth"].any()
+    there = [batch["net_input"]["side_inputs"] for batch in load(num_workers=1, multiprocessing_context=start)]
+    for expected, found in zip(here, there, strict=True):
+        torch.testing.assert_close(found, expected)
