@@ -57,7 +57,7 @@ runpy.run_path('$1', run_name='__main__')" ;;
   *" home") echo "/somewhere {dotted}" ;;
   --version) echo "Python {dotted}" ;;
   "-m venv "*) mkdir -p "$3/bin" && cp "$0" "$3/bin/python" && touch "$3/bin/pip" && chmod +x "$3/bin/pip" ;;
-  "-m pip "*) echo "PIP_CONSTRAINT=$PIP_CONSTRAINT $*" >>pip.log; [[ $* != *"${{FAILS:-nothing}}"* ]] ;;
+  "-m pip "*) echo "[$PIP_CONSTRAINT] [$PIP_BUILD_CONSTRAINT] $*" >>pip.log; [[ $* != *"${{FAILS:-nothing}}"* ]] ;;
 esac
 """
 
@@ -117,7 +117,7 @@ def test_a_python_without_venv_names_its_packages(checkout, fake):
 @pytest.mark.parametrize("minor", range(10, 15))
 def test_torch_is_installed_once_and_before_fairseq_is_built(checkout, fake, minor):
     folder = fake("python", 3, minor, 1)
-    done = setup(checkout, "test", PYTHON="python", PATH=str(folder), PIP_CONSTRAINT="mine.txt", CFLAGS="")
+    done = setup(checkout, "test", PYTHON="python", PATH=str(folder), PIP_CONSTRAINT="a.txt", PIP_BUILD_CONSTRAINT="b.txt")
     assert done.returncode == 0, done.stderr
     calls = [line.split(" -m pip install ") for line in (checkout / "pip.log").read_text().splitlines()]
     assert [call for _, call in calls] == [
@@ -125,7 +125,9 @@ def test_torch_is_installed_once_and_before_fairseq_is_built(checkout, fake, min
         "--no-build-isolation fairseq-fixed",
         "--editable .[test]",
     ]
-    assert {settings for settings, _ in calls} == {"PIP_CONSTRAINT=constraints.txt mine.txt"}
+    ours = "[constraints.txt a.txt]"
+    # pip refuses a build constraint together with --no-build-isolation
+    assert [settings for settings, _ in calls] == [f"{ours} [b.txt]", f"{ours} []", f"{ours} [b.txt]"]
     again = setup(checkout, PYTHON="python", PATH=str(folder))
     assert again.stdout == "[setup] .venv is up to date\n" and len((checkout / "pip.log").read_text().splitlines()) == 3
 
