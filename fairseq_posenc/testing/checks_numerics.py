@@ -32,6 +32,22 @@ def check_half(case: Case, length: int = 300) -> None:
             assert far < tolerance, f"{name} in {dtype}: {far:.3f} of the output's size"
 
 
+def check_autocast(case: Case) -> None:
+    """A float32 model trains under torch.autocast, near the loss that it has without."""
+    model = build_for(case).train()
+    source, target = torch.stack(sentences(36, 9, 9)), torch.stack(sentences(37, 8, 8))
+    given, found = side_inputs(model, source), []
+    for enabled in (False, True):
+        torch.manual_seed(38)
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            out = model(source, None, target, side_inputs=given)[0]
+        found.append(out.detach().float())
+    out.float().square().sum().backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+    far = ((found[1] - found[0]).abs() / found[0].std()).max()
+    assert far < HALF[torch.bfloat16], f"logits under autocast: {far:.3f} of the output's size"
+
+
 def check_repeatable(case: Case) -> None:
     """Evaluation gives the same bits twice, and no forward leaves anything behind in the model."""
     model = build_for(case)

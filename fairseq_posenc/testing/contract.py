@@ -90,6 +90,7 @@ CONTRACT = (
     Check(parameters.check_flags, "the card's learnable, recurring, stochastic, losses or injection is not so", False),
     Check(parameters.check_state_dict, "a checkpoint does not give the model back", False),
     Check(numerics.check_half, "training with --fp16 or --bf16 fails or is inexact", False),
+    Check(numerics.check_autocast, "training under torch.autocast fails or is inexact", False),
     Check(numerics.check_checkpointing, "--checkpoint-activations changes gradients", False),
     Check(decoding.check_tied_layers, "decoding with tied layers (as in posenc_universal) sees other numbers", False),
 )

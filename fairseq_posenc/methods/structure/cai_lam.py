@@ -118,9 +118,10 @@ class GraphTransformer(PositionMethod):
     def content_scores(self, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
         """The three products beside q . k, so that a vector is made for a path and not for two words."""
         r, index = ctx.prepared[self]
-        both = F.linear(r, at_least_float32(self.relation_of_layer[ctx.layer]))
-        of_query, of_key = both.unflatten(-1, (2, q.size(1), -1)).unbind(1)  # [P, H, D] each
-        of_words = BankScores.apply(at_least_float32(q), of_key, index)
-        of_words = of_words + BankScores.apply(at_least_float32(k), of_query, index.mT).mT
-        alone = (of_query * of_key).sum(-1)[index]  # [P, H] -> [B, S, S, H]
+        with torch.autocast(q.device.type, enabled=False):
+            both = F.linear(at_least_float32(r), at_least_float32(self.relation_of_layer[ctx.layer]))
+            of_query, of_key = both.unflatten(-1, (2, q.size(1), -1)).unbind(1)  # [P, H, D] each
+            of_words = BankScores.apply(at_least_float32(q), of_key, index)
+            of_words = of_words + BankScores.apply(at_least_float32(k), of_query, index.mT).mT
+            alone = (of_query * of_key).sum(-1)[index]  # [P, H] -> [B, S, S, H]
         return ((of_words + alone.permute(0, 3, 1, 2)) * ctx.scale).to(q.dtype)
