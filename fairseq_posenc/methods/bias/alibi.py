@@ -20,7 +20,7 @@ def slopes(heads: int) -> list[float]:
 
 def penalty(ctx: AttentionContext, slopes: list[float]) -> Tensor:
     """- m_h |s - t|: [B or 1, H, T, S]."""
-    per_head = torch.tensor(slopes, device=ctx.keys.ids.device)
+    per_head = torch.tensor(slopes, device=ctx.keys.ids.device, dtype=torch.float32)
     return by_distance(ctx.queries, ctx.keys, lambda delta: -torch.tensordot(per_head, delta.abs().float(), 0))
 
 
@@ -66,7 +66,7 @@ class Alibi(PositionMethod):
         if self.options.ratio == 1.0:
             return penalty(ctx, self.slopes)
         distance = (ctx.keys.ids.unsqueeze(-2) - self.options.ratio * ctx.queries.ids.unsqueeze(-1)).abs()
-        per_head = torch.tensor(self.slopes, device=distance.device)
+        per_head = torch.tensor(self.slopes, device=distance.device, dtype=torch.float32)
         return -per_head[:, None, None] * distance.unsqueeze(1)  # [H, 1, 1] * [B, 1, T, S]
 
 

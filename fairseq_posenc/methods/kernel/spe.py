@@ -7,7 +7,6 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from ...core import (
     AttentionContext,
@@ -22,6 +21,7 @@ from ...core import (
     recurrent,
 )
 from ...ops.distances import require_integer
+from ...ops.kernels.derivatives import first_derivative_only
 from ...ops.precision import at_least_float32
 
 _EVALUATION_SEED = 1_000_003
@@ -217,7 +217,7 @@ class _Codes(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable
+    @first_derivative_only
     def backward(ctx, grad: Tensor):
         x, angles, gains, waves, ids, *rotated = ctx.saved_tensors
         cosine, sine = angles.cos(), angles.sin()

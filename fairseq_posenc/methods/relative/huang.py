@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, option
 from ...ops.distances import by_distance, from_table, require_integer, table_row
 from ...ops.kernels.clipped_distances import clipped_columns
+from ...ops.kernels.derivatives import first_derivative_only
 from ...ops.precision import at_least_float32
 from ...ops.relative import sum_products
 
@@ -180,6 +181,7 @@ class GatedProduct(torch.autograd.Function):
         return out
 
     @staticmethod
+    @first_derivative_only
     def backward(ctx, grad: Tensor):
         q, k, gate, rows = ctx.saved_tensors
         grad_q, grad_k = torch.empty_like(q), torch.zeros_like(at_least_float32(k))

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..precision import at_least_float32
+from .derivatives import first_derivative_only
 
 #: scores of one block; a few tensors of this size fit a core's cache
 _BLOCK_SCORES = 2**19
@@ -74,6 +75,7 @@ class BiasedAttention(torch.autograd.Function):
         return out
 
     @staticmethod
+    @first_derivative_only
     def backward(ctx, grad: Tensor):
         q, k, v, bias, allowed, out = ctx.saved_tensors
         grad_k, grad_v, grad_bias = (torch.zeros_like(x, dtype=at_least_float32(x).dtype) for x in (k, v, bias))

@@ -10,9 +10,9 @@ from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from ..precision import at_least_float32
+from .derivatives import first_derivative_only
 
 #: blocks of rows on a CPU, and the fewest rows of one
 _BLOCKS, _FEWEST_ROWS = 8, 8
@@ -52,7 +52,7 @@ class DistanceScores(torch.autograd.Function):
         return _scores(grouped, vectors, columns, ctx.sizes, layout)
 
     @staticmethod
-    @once_differentiable
+    @first_derivative_only
     def backward(ctx, grad: Tensor):
         x, vectors = ctx.saved_tensors
         grad_x, grad_vectors = torch.empty_like(x), torch.zeros_like(vectors, dtype=at_least_float32(vectors).dtype)
@@ -75,7 +75,7 @@ class DistanceSums(torch.autograd.Function):
         return _ungrouped(out, weights.shape[:2])
 
     @staticmethod
-    @once_differentiable
+    @first_derivative_only
     def backward(ctx, grad: Tensor):
         weights, vectors = ctx.saved_tensors
         grad_vectors = torch.zeros_like(vectors, dtype=at_least_float32(vectors).dtype)

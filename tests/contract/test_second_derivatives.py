@@ -1,0 +1,89 @@
+"""Every autograd function has the right second derivative, or raises a one-line error."""
+
+import ast
+from pathlib import Path
+
+import pytest
+import torch
+from torch.autograd import gradgradcheck
+
+import fairseq_posenc
+from fairseq_posenc.core import PositionError, Positions
+from fairseq_posenc.methods.kernel import spe
+from fairseq_posenc.methods.relative import huang
+from fairseq_posenc.ops import rotation
+from fairseq_posenc.ops.kernels import banks, blocked_bias, clipped_distances, distance_products, toeplitz
+
+B, H, T, S, D, W = 2, 2, 3, 4, 2, 6
+AT, KEYS = Positions.counted(0, T), Positions.counted(0, S)
+INDEX = torch.tensor([[[0, 1, 2, 3], [4, 0, 1, 1], [2, 2, 3, 0]]]).expand(B, -1, -1)
+
+
+def x(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+
+
+def biased(q, k, v, bias):
+    return blocked_bias.BiasedAttention.apply(q, k, v, bias, None, bias.detach(), False, 0.5)
+
+
+def rotated(vectors):
+    angles = torch.arange(T, dtype=torch.float64).unsqueeze(1)
+    return rotation._Rotation.apply(vectors, *rotation.every_channel(angles.sin(), angles.cos(), "halves", D), 1, "halves")
+
+
+def codes(vectors, frequencies, offsets, gains, plain):
+    noise = torch.randn(H, 5, D, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    return spe._Codes.apply(vectors, frequencies, offsets, gains, plain, noise, AT.ids, range(1))
+
+
+LAYOUT = distance_products.Layout(T - 1)
+RIGHT = {  # name -> the function of its differentiable inputs, and these
+    "BankScores": (lambda q, bank: banks.BankScores.apply(q, bank, INDEX), (x(B, H, T, D), x(5, H, D))),
+    "BankSums": (lambda w, bank: banks.BankSums.apply(w, bank, INDEX), (x(B, H, T, S), x(5, H, D))),
+    "Toeplitz": (lambda values: toeplitz.Toeplitz.apply(values, S), (x(H, T + S - 1),)),
+    "DiagonalSums": (toeplitz.DiagonalSums.apply, (x(H, T, S),)),
+    "SpreadClipped": (lambda c: clipped_distances.SpreadClipped.apply(c, AT, KEYS, 2), (x(B, H, T, 5),)),
+    "CollectClipped": (lambda w: clipped_distances.CollectClipped.apply(w, AT, KEYS, 2), (x(B, H, T, S),)),
+    "_Rotation": (rotated, (x(B, H, T, D),)),
+}
+REFUSED = {
+    "BiasedAttention": (biased, (x(B, H, T, D), x(B, H, S, D), x(B, H, S, D), x(1, H, T, S))),
+    "DistanceScores": (lambda q, r: distance_products.DistanceScores.apply(q, r, S, LAYOUT), (x(B, H, T, D), x(H, W, D))),
+    "DistanceSums": (lambda w, r: distance_products.DistanceSums.apply(w, r, LAYOUT), (x(B, H, T, S), x(H, W, D))),
+    "_Codes": (codes, (x(B, H, T, D), x(H, 2, D), x(H, 2, D), x(H, 2, D), x(H, D))),
+    "GatedProduct": (
+        lambda q, k, gate: huang.GatedProduct.apply(q, k, gate, INDEX[:1], False),
+        (x(B, H, T, D), x(B, H, S, D), x(H, 5, D)),
+    ),
+}
+
+
+def functions() -> set[str]:
+    """The names of all autograd functions of the package."""
+    found = set()
+    for path in Path(fairseq_posenc.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and any("autograd.Function" in ast.unparse(base) for base in node.bases):
+                found.add(node.name)
+    return found
+
+
+def test_every_function_is_in_one_of_the_tables():
+    assert functions() == RIGHT.keys() | REFUSED.keys()
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_second_derivative(name):
+    assert gradgradcheck(*RIGHT[name])
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_second_derivative_that_is_not_implemented_raises(name):
+    """Not only when it is taken: its terms of other inputs would be missing without a word."""
+    function, inputs = REFUSED[name]
+    out = function(*inputs)
+    torch.autograd.grad(out.square().sum(), inputs, retain_graph=True)
+    with pytest.raises(PositionError, match="second derivatives") as error:
+        torch.autograd.grad(out.sum(), inputs, create_graph=True)
+    assert "\n" not in str(error.value)
