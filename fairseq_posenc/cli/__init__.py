@@ -26,6 +26,7 @@ COMMANDS = {
     "analyse": ("evaluation.analysis.command", "what the positions of trained models have learned"),
     "bench": ("bench.command", "what methods cost beside stock fairseq"),
     "average": ("host.checkpoints.average", "average the parameters of checkpoints"),
+    "checkpoint": ("cli.checkpoint", "convert a checkpoint to longer sentences or to another method"),
     "check": ("cli.check", "whether methods can be built, or whether a method of your own keeps the contract"),
     "new": ("cli.new", "write a method of your own and its oracle, to fill in"),
     "recipes": ("cli.recipes", "copy the recipes of this version into a folder"),

@@ -1,11 +1,7 @@
 """What the documents show runs as it is printed."""
 
 import json
-import os
 import re
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -13,6 +9,7 @@ import pytest
 from fairseq_posenc import registry
 from fairseq_posenc.cli import main
 from fairseq_posenc.registry import catalog
+from tests.documents import Reader, blocks, read
 
 ROOT = Path(__file__).parents[2]
 
@@ -45,12 +42,7 @@ def test_the_fields_of_the_json_are_documented(capsys):
 
 
 def test_the_example_of_the_json_runs_as_printed(tmp_path):
-    (tmp_path / "posenc").write_text(f"#!{sys.executable}\nimport sys\nfrom fairseq_posenc.cli import main\nsys.exit(main())\n")
-    (tmp_path / "posenc").chmod(0o755)
-    text = (ROOT / "docs" / "reference/json_and_completion.md").read_text(encoding="utf-8")
-    example = textwrap.dedent(re.search(r"^(    posenc list --learnable.*?\n)\n", text, re.M | re.S)[1])
-    environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(["bash", "-c", example], env=environment, capture_output=True, text=True)
-    found = [line.split()[0] for line in done.stdout.splitlines()]
+    (example,) = blocks(read("docs/reference/json_and_completion.md"))
+    found = [line.split()[0] for line in Reader(tmp_path).paste(example).splitlines()]
     cards = map(registry.card, registry.names())
-    assert set(found) == {card.name for card in cards if card.learnable and card.unbound}, done.stderr
+    assert set(found) == {card.name for card in cards if card.learnable and card.unbound}

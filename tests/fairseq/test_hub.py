@@ -13,7 +13,7 @@ from fairseq.models.transformer import TransformerModel
 
 import fairseq_posenc as posenc
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "howto/decode_longer_sentences.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "howto" / "translate_raw_text.md"
 LANGUAGES = ["--source-lang", "fw", "--target-lang", "bw"]
 
 

@@ -9,6 +9,7 @@ import pytest
 from fairseq_posenc import registry
 from fairseq_posenc.registry import catalog
 from fairseq_posenc.registry.citations import bibtex
+from tests.documents import documents as documents_of_checkout
 
 pytestmark = pytest.mark.slow
 
@@ -59,15 +60,8 @@ def parsed(site):
 
 
 def test_every_page_is_there(site, parsed):
-    for name in (
-        "index",
-        "choose",
-        "docs/methods",
-        "docs/api",
-        "recipes/README",
-        "results/README",
-        "docs/tutorials/your_own_method",
-    ):
+    documents = [page.removesuffix(".md") for page in documents_of_checkout() if page != "README.md"]
+    for name in ("index", "choose", "docs/api", "recipes/README", "results/README", *documents):
         assert site / f"{name}.html" in parsed
     assert {path.stem for path in (site / "docs" / "methods").glob("*.html")} == set(registry.names())
 

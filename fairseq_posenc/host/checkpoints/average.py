@@ -42,7 +42,7 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
             if tensor.is_floating_point():
                 sums[name] = sums[name] + tensor.double() if name in sums else tensor.double()
     means = {name: (total / len(paths)).to(model[name].dtype) for name, total in sums.items()}
-    return {**_for_inference(state), "model": _restore_sharing(model, means), "averaged": [path.name for path in paths]}
+    return {**for_inference(state), "model": _restore_sharing(model, means), "averaged": [path.name for path in paths]}
 
 
 def _require_same_model(first_path: Path, first: dict[str, Any], path: Path, model: dict[str, Any]) -> None:
@@ -88,8 +88,8 @@ def _restore_sharing(model: dict[str, Any], means: dict[str, Any]) -> dict[str, 
     return {name: by_storage.get(_storage(tensor), tensor) for name, tensor in model.items()}
 
 
-def _for_inference(state: dict[str, Any]) -> dict[str, Any]:
-    """What fairseq-generate loads; the configuration in the form in which fairseq stores it."""
+def for_inference(state: dict[str, Any]) -> dict[str, Any]:
+    """Return a checkpoint without optimizer state, with the configuration in the form in which fairseq stores it."""
     from omegaconf import OmegaConf
 
     extra = {name: value for name, value in state["extra_state"].items() if not name.startswith("ema")}

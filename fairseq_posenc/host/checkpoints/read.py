@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,15 +41,19 @@ class Training:
     averaged: int = 0  # of how many checkpoints `posenc average` has taken the mean
 
 
-def load(path: Path) -> dict[str, Any]:
-    """The whole state of a checkpoint; raises PositionError where it is missing, damaged, or none of fairseq's."""
+def load(path: Path, overrides: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the whole state of a checkpoint, with other values for some options of its configuration.
+
+    Raises:
+        PositionError: The file is missing or damaged, or is not a checkpoint of fairseq.
+    """
     if not path.is_file():
         raise PositionError(f"checkpoint {path} is missing")
     from .. import plugin  # noqa: F401, I001  (first: its compat readies torch's safe loader for fairseq's checkpoints)
     from fairseq.checkpoint_utils import load_checkpoint_to_cpu
 
     try:
-        state = load_checkpoint_to_cpu(str(path))
+        state = load_checkpoint_to_cpu(str(path), overrides)
     except SystemExit as refused:  # the one line of compat
         raise PositionError(str(refused).removeprefix("fairseq_posenc: ")) from None
     with _as_position_error(path):

@@ -1,0 +1,183 @@
+"""Convert a checkpoint: to longer maximum lengths, or to the start of a training run with another method."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...core import SITES, PositionError
+from ...registry.architectures import MODEL
+from .average import for_inference
+from .read import load
+
+#: parts of the names of all tensors that belong to position encodings, and of stock fairseq's position encodings
+_POSITIONS = (".position.", ".cross_position.", "positions_version", ".embed_positions.", ".version")
+#: the seed of new parameters, and of the tokens that compare two models
+_SEED = 1
+_TOLERANCE = 1e-4
+#: options that make a model of this plugin out of stock fairseq's `transformer`
+_FROM_STOCK = {
+    "_name": MODEL, "arch": MODEL, "encoder_learned_pos": False, "decoder_learned_pos": False,
+    "no_token_positional_embeddings": False,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A checkpoint for fairseq-generate and for `fairseq-train --finetune-from-model`."""
+
+    state: dict[str, Any]
+    new: list[str]  # names of the tensors that have initial values, in part or in full
+
+
+def resize_positions(path: Path, source: int, target: int, data: Path | None = None) -> Converted:
+    """Give a model longer maximum lengths. Trained rows of position tables are copied; new rows have initial values.
+
+    Args:
+        path: checkpoint of an autoregressive model of this plugin.
+        source, target: new maximum lengths in tokens, at least the old ones.
+        data: folder of the dictionaries. Default: the folder that the training run used.
+
+    Raises:
+        PositionError: A maximum length becomes shorter, or the model cannot be extended.
+    """
+    old = load(path)
+    _require_own_model(path, old)
+    before = [getattr(old["cfg"].model, f"max_{side}_positions") for side in ("source", "target")]
+    for side, given, least in zip(("source", "target"), (source, target), before):
+        if given < least:
+            raise PositionError(
+                f"--max-{side}-positions {given}: {path} has {least}. Expected at least {least}. "
+                "Shorter limits need no new checkpoint: give them to fairseq-generate."
+            )
+    new = load(path, {"max_source_positions": source, "max_target_positions": target})
+    task, model = _build(path, new, data)
+    values, grown = model.state_dict(), []
+    limits = zip((*before, max(before)), (source, target, max(source, target)))
+    distances = {(2 * a - even, 2 * b - even) for a, b in limits for even in (0, 1)}
+    for name, value in old["model"].items():
+        if name not in values:
+            raise PositionError(f"{path}: the model has no parameter {name}. Expected a checkpoint of this version.")
+        if value.shape == values[name].shape:
+            values[name] = value
+        else:
+            _copy_rows(path, name, value, values[name], distances)
+            grown.append(name)
+    if grown:
+        model.load_state_dict(values)
+        _, shorter = _build(path, old, data)
+        shorter.load_state_dict(old["model"])
+        _require_same_output(path, shorter, model, task, before)
+    return Converted(for_inference({**new, "model": values}), grown)
+
+
+def start_from(path: Path, specs: Mapping[str, str], data: Path | None = None) -> Converted:
+    """Build a model with other position encodings and copy all other parameters from a checkpoint.
+
+    Args:
+        path: checkpoint of this plugin, or of stock fairseq's `transformer`.
+        specs: spec of every site.
+        data: folder of the dictionaries. Default: the folder that the training run used.
+
+    Raises:
+        PositionError: The specs do not fit the model, or the checkpoint has parameters that the model lacks.
+    """
+    state = load(path)
+    trained = state["model"]
+    positions = {f"{site}_position": specs.get(site, "none") for site in SITES}
+    kind = {} if "positions_version" in trained else _FROM_STOCK
+    for name, value in {**positions, **kind}.items():
+        _set(state["cfg"].model, name, value)
+    _, model = _build(path, state, data)
+    values, copied = model.state_dict(), set()
+    for name, value in trained.items():
+        if any(part in name for part in _POSITIONS):
+            continue
+        if name not in values or values[name].shape != value.shape:
+            raise PositionError(
+                f"{path}: its parameter {name} does not fit the new model. Expected a checkpoint of a Transformer of this plugin "
+                "or of stock fairseq's transformer."
+            )
+        values[name] = value
+        copied.add(name)
+    new = [name for name in values if name not in copied and not name.endswith(("positions_version", ".version"))]
+    return Converted(for_inference({**state, "model": values}), new)
+
+
+def _require_own_model(path: Path, state: dict[str, Any]) -> None:
+    if "positions_version" not in state["model"]:
+        raise PositionError(
+            f"{path}: this is a checkpoint of stock fairseq. Expected one of this plugin. "
+            "Convert it first: posenc checkpoint start-from --method sinusoidal."
+        )
+
+
+def _build(path: Path, state: dict[str, Any], data: Path | None) -> tuple[Any, Any]:
+    """The task and the model that the configuration of a checkpoint describes."""
+    from fairseq import tasks
+
+    if data is not None:
+        _set(state["cfg"].task, "data", str(data))
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(_SEED)
+            task = tasks.setup_task(state["cfg"].task)
+            return task, task.build_model(state["cfg"].model).eval()
+    except SystemExit as error:
+        raise PositionError(str(error).removeprefix("fairseq_posenc: ")) from None
+    except (OSError, AssertionError) as error:  # the task reads the dictionaries
+        folder = state["cfg"].task.data
+        raise PositionError(
+            f"{path}: the dictionaries in {folder} cannot be read. Expected dict.*.txt. Name the folder with --data FOLDER."
+        ) from error
+
+
+def _set(section: Any, name: str, value: Any) -> None:
+    from omegaconf import OmegaConf, open_dict
+
+    if OmegaConf.is_config(section):
+        with open_dict(section):
+            section[name] = value
+    else:
+        setattr(section, name, value)
+
+
+def _copy_rows(path: Path, name: str, old: Tensor, new: Tensor, distances: set[tuple[int, int]]) -> None:
+    """Copy a table into a longer one. The middle of a table of signed distances is distance 0; other tables begin at 0."""
+    if old.dim() != new.dim() or any(a > b for a, b in zip(old.shape, new.shape)):
+        raise PositionError(f"{path}: {name} has the shape {tuple(old.shape)} and would get {tuple(new.shape)}; it cannot grow")
+    place = tuple(
+        slice((b - a) // 2, (b - a) // 2 + a) if (a, b) in distances else slice(a) for a, b in zip(old.shape, new.shape)
+    )
+    new[place] = old
+
+
+def _require_same_output(path: Path, old: Any, new: Any, task: Any, limits: list[int]) -> None:
+    """Compare both models on random sentences as long as the old limits."""
+    try:
+        with torch.no_grad():
+            one, two = (list(_outputs(model, task, limits)) for model in (old, new))
+    except (SystemExit, TypeError, KeyError, ValueError) as error:
+        raise PositionError(f"{path}: the longer model cannot be compared with the old one ({error})") from None
+    if not all(torch.allclose(a, b, atol=_TOLERANCE) for a, b in zip(one, two)):
+        raise PositionError(
+            f"{path}: the longer model computes other outputs for short sentences, because the parameters of its method do not "
+            "belong to single positions. Train a new model with longer limits."
+        )
+
+
+def _outputs(model: Any, task: Any, limits: list[int]) -> Iterator[Tensor]:
+    generator = torch.Generator().manual_seed(_SEED)
+    first = task.source_dictionary.nspecial
+    for length in (5, 10**9):
+        source, target = (
+            torch.randint(first, max(len(words), first + 1), (1, min(length, limit)), generator=generator)
+            for words, limit in zip((task.source_dictionary, task.target_dictionary), limits)
+        )
+        source[:, -1], target[:, 0] = task.source_dictionary.eos(), task.target_dictionary.eos()
+        yield model(source, torch.tensor([source.size(1)]), target)[0].float()

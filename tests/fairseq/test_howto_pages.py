@@ -1,0 +1,127 @@
+"""The commands of the how-to pages run as printed, on a tiny language pair."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.documents import Reader, blocks, documents, read, write_text
+
+pytestmark = pytest.mark.slow
+
+#: length of the one long source sentence of the test set
+LONG = 1500
+OPTIONS = "--optimizer adam --lr 0.003 --max-tokens 400 --max-update 3 --no-epoch-checkpoints --task translation"
+
+
+@pytest.fixture
+def reader(tmp_path):
+    """A shell in a folder with data-bin, the prepared data."""
+    found = Reader(tmp_path)
+    write_text(tmp_path / "data")
+    found.paste(
+        "fairseq-preprocess --source-lang en --target-lang de --joined-dictionary --destdir data-bin "
+        "--trainpref data/train --validpref data/valid --testpref data/test"
+    )
+    return found
+
+
+def train(reader, arch, folder, *options):
+    """Train for a few updates. Returns the path of the best checkpoint."""
+    given = " ".join([OPTIONS, *map(str, options)])
+    reader.paste(f"fairseq-train data-bin --user-dir $(posenc path) --arch {arch} --save-dir {folder} {given}")
+    return reader.folder / folder / "checkpoint_best.pt"
+
+
+def commands(page):
+    return blocks(read(f"docs/howto/{page}.md"))
+
+
+def hypotheses(output):
+    return dict(re.findall(r"^H-(\d+)\t\S+\t(.*)$", output, re.MULTILINE))
+
+
+def test_longer_sentences(reader):
+    """A source and a reference of 1,500 tokens, which the limits of model and task both forbid before."""
+    train(reader, "posenc_t5_tiny", "short", "--max-source-positions", 20, "--max-target-positions", 20)
+    words = (reader.folder / "data/train.en").read_text().split()
+    for language in ("en", "de"):
+        with (reader.folder / f"data/test.{language}").open("a") as file:
+            file.write(" ".join((words * LONG)[:LONG]) + "\n")
+    shutil.rmtree(reader.folder / "data-bin")
+    reader.paste(
+        "fairseq-preprocess --source-lang en --target-lang de --joined-dictionary --destdir data-bin "
+        "--trainpref data/train --validpref data/valid --testpref data/test"
+    )
+    found = commands("decode_longer_sentences")
+    assert len(found) == 2
+    shutil.copy(reader.folder / "short/checkpoint_best.pt", reader.folder / "checkpoint_best.pt")
+    assert len(hypotheses(reader.paste(found[0]))) == 9
+    train(reader, "posenc_learned_tiny", "short", "--max-source-positions", 20, "--max-target-positions", 20)
+    shutil.copy(reader.folder / "short/checkpoint_best.pt", reader.folder / "checkpoint_best.pt")
+    assert len(hypotheses(reader.paste(found[1], ARCH="posenc_learned_tiny", UPDATES=2))) == 9
+    name = "encoder.position.methods.0.weight"
+    rows = [len(reader.state(path)["model"][name]) for path in ("checkpoint_best.pt", "longer/checkpoint_best.pt")]
+    assert rows[1] - rows[0] == 2048 - 20
+
+
+def test_start_from_a_checkpoint_of_fairseq(reader):
+    """The stock model and the model of the plugin translate alike, and all further commands begin from it."""
+    sizes = "--encoder-layers 2 --decoder-layers 2 --encoder-embed-dim 128 --decoder-embed-dim 128 "
+    sizes += "--encoder-ffn-embed-dim 512 --decoder-ffn-embed-dim 512 --encoder-attention-heads 4 --decoder-attention-heads 4"
+    stock = train(reader, "transformer", "stock", sizes)
+    shutil.copy(stock, reader.folder / "stock.pt")
+    decode, *train_on = commands("finetune_from_fairseq")
+    plain = hypotheses(reader.paste(decode))
+    reader.paste(*train_on, SIZE="_tiny", MORE=4)
+    assert reader.state("resumed/checkpoint_last.pt")["optimizer_history"][-1]["num_updates"] == 4
+    assert "encoder.position.methods.0.weight" in reader.state("t5/checkpoint_last.pt")["model"]
+    reader.paste("posenc checkpoint start-from stock.pt own.pt --method sinusoidal")
+    assert hypotheses(reader.paste(decode.replace("stock.pt", "own.pt"))) == plain and len(plain) == 8
+
+
+def test_output_length(reader):
+    found = commands("control_output_length")
+    assert len(found) == 3
+    reader.paste(*found, ARCH="posenc_ldpe_tiny", UPDATES=3)
+    output = (reader.folder / "exact.out").read_text()
+    sources = dict(re.findall(r"^S-(\d+)\t(.*)$", output, re.MULTILINE))
+    for number, hypothesis in hypotheses(output).items():
+        assert len(hypothesis.split()) == max(1, int(0.9 * len(sources[number].split()) + 0.5))
+    assert len(sources) == 8 and len(hypotheses((reader.folder / "shorter.out").read_text())) == 8
+
+
+def test_non_autoregressive_models(reader):
+    found = commands("non_autoregressive_models")
+    assert len(found) == 5
+    train(reader, "posenc_t5_tiny", "teacher", "--share-all-embeddings")
+    printed = reader.paste(*found, ARCH="posenc_pnat_tiny", UPDATES=3)
+    for name in ("one", "nine", "reranked", "bound"):
+        assert len(hypotheses((reader.folder / f"{name}.out").read_text())) == 8, name
+    assert "position_accuracy" in printed
+
+
+def test_trees(tmp_path):
+    (found,) = commands("use_trees")
+    printed = Reader(tmp_path).paste(found, SENTENCES=60, ARCH="posenc_spr_rel_tiny", UPDATES=3)
+    assert len(hypotheses(printed)) == 300
+
+
+def test_raw_text(reader):
+    (reader.folder / "input.en").write_text("\n".join((reader.folder / "data/test.en").read_text().splitlines()) + "\n")
+    reader.paste(
+        "python -c \"import sentencepiece as s; s.SentencePieceTrainer.train(input='data/train.en,data/train.de', "
+        "model_prefix='spm', vocab_size=40, minloglevel=2)\""
+    )
+    train(reader, "posenc_t5_tiny", "checkpoints")
+    (found,) = commands("translate_raw_text")
+    reader.paste(found)
+    assert len((reader.folder / "output.de").read_text().splitlines()) == 8
+
+
+def test_every_command_of_the_howto_pages_has_a_test():
+    """Python blocks of pages are tested in test_hub.py and tests/cli/test_documents.py."""
+    here = set(re.findall(r'commands\("(\w+)"\)', Path(__file__).read_text()))
+    pages = {page.split("/")[-1].removesuffix(".md") for page in documents() if page.startswith("docs/howto/")}
+    assert here <= pages and all(page in here or not commands(page) for page in pages)
