@@ -60,7 +60,7 @@ class Reader:
         """Run the text in one shell and return its output. `settings` replace values of the line `NAME=VALUE ...`."""
         text = "\n".join(texts)
         for name, value in settings.items():
-            text, found = re.subn(rf"(^|\s){name}=\S+", rf"\g<1>{name}={value}", text, count=1)
+            text, found = re.subn(rf"(^|\s){name}=\S*", rf"\g<1>{name}={value}", text, count=1)
             assert found, f"{name}= is not in the text"
         script = f"set -euo pipefail\nsource .venv/bin/activate\n{text}"
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}

@@ -9,6 +9,7 @@ import pytest
 from fairseq_posenc import registry
 from fairseq_posenc.cli import main
 from fairseq_posenc.registry import catalog
+from fairseq_posenc.registry.architectures import SIZES
 from tests.documents import Reader, blocks, read
 
 ROOT = Path(__file__).parents[2]
@@ -46,3 +47,22 @@ def test_the_example_of_the_json_runs_as_printed(tmp_path):
     found = [line.split()[0] for line in Reader(tmp_path).paste(example).splitlines()]
     cards = map(registry.card, registry.names())
     assert set(found) == {card.name for card in cards if card.learnable and card.unbound}
+
+
+def test_the_sizes_of_architectures_are_documented():
+    text = read("docs/reference/specs.md").split("| suffix |")[1]
+    rows = [
+        [cell.strip().replace(",", "") for cell in line.strip("|").split("|")] for line in text.splitlines()[2:] if "|" in line
+    ]
+    documented = {"" if name == "(none)" else name.strip("`"): tuple(map(float, values)) for name, *values in rows}
+    sizes = {name: (size.layers, size.embed_dim, size.heads, size.ffn_embed_dim, size.dropout) for name, size in SIZES.items()}
+    assert documented == sizes
+
+
+def test_the_example_of_a_method_is_valid(tmp_path):
+    """The file and the oracle of the tutorial pass the checks of every method."""
+    method, oracle = python_of("tutorials/your_own_method.md")
+    for name, code in (("linear_penalty.py", method), ("oracle_linear_penalty.py", oracle)):
+        (tmp_path / name).write_text(code.replace("from ...", "from fairseq_posenc."))
+    (tmp_path / "references.bib").write_text("@misc{author-2026-penalty, \n  title = {Penalty}}\n")
+    Reader(tmp_path).paste("posenc check linear_penalty.py")

@@ -5,8 +5,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+import sentencepiece
 
-from tests.documents import Reader, blocks, documents, read, write_text
+from tests.documents import ROOT, Reader, blocks, documents, read, write_text
 
 pytestmark = pytest.mark.slow
 
@@ -58,8 +59,8 @@ def test_longer_sentences(reader):
     assert len(found) == 2
     shutil.copy(reader.folder / "short/checkpoint_best.pt", reader.folder / "checkpoint_best.pt")
     assert len(hypotheses(reader.paste(found[0]))) == 9
-    train(reader, "posenc_learned_tiny", "short", "--max-source-positions", 20, "--max-target-positions", 20)
-    shutil.copy(reader.folder / "short/checkpoint_best.pt", reader.folder / "checkpoint_best.pt")
+    train(reader, "posenc_learned_tiny", "table", "--max-source-positions", 20, "--max-target-positions", 20)
+    shutil.copy(reader.folder / "table/checkpoint_best.pt", reader.folder / "checkpoint_best.pt")
     assert len(hypotheses(reader.paste(found[1], ARCH="posenc_learned_tiny", UPDATES=2))) == 9
     name = "encoder.position.methods.0.weight"
     rows = [len(reader.state(path)["model"][name]) for path in ("checkpoint_best.pt", "longer/checkpoint_best.pt")]
@@ -74,7 +75,7 @@ def test_start_from_a_checkpoint_of_fairseq(reader):
     shutil.copy(stock, reader.folder / "stock.pt")
     decode, *train_on = commands("finetune_from_fairseq")
     plain = hypotheses(reader.paste(decode))
-    reader.paste(*train_on, SIZE="_tiny", MORE=4)
+    reader.paste(*train_on, SIZE="_tiny", UPDATES=4)
     assert reader.state("resumed/checkpoint_last.pt")["optimizer_history"][-1]["num_updates"] == 4
     assert "encoder.position.methods.0.weight" in reader.state("t5/checkpoint_last.pt")["model"]
     reader.paste("posenc checkpoint start-from stock.pt own.pt --method sinusoidal")
@@ -109,11 +110,11 @@ def test_trees(tmp_path):
 
 
 def test_raw_text(reader):
-    (reader.folder / "input.en").write_text("\n".join((reader.folder / "data/test.en").read_text().splitlines()) + "\n")
-    reader.paste(
-        "python -c \"import sentencepiece as s; s.SentencePieceTrainer.train(input='data/train.en,data/train.de', "
-        "model_prefix='spm', vocab_size=40, minloglevel=2)\""
-    )
+    shutil.copy(reader.folder / "data/test.en", reader.folder / "input.en")
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(reader.folder / "data/train.en"), model_prefix=str(reader.folder / "spm"), vocab_size=24, model_type="bpe",
+        minloglevel=2,
+    )  # fmt: skip
     train(reader, "posenc_t5_tiny", "checkpoints")
     (found,) = commands("translate_raw_text")
     reader.paste(found)
@@ -125,3 +126,17 @@ def test_every_command_of_the_howto_pages_has_a_test():
     here = set(re.findall(r'commands\("(\w+)"\)', Path(__file__).read_text()))
     pages = {page.split("/")[-1].removesuffix(".md") for page in documents() if page.startswith("docs/howto/")}
     assert here <= pages and all(page in here or not commands(page) for page in pages)
+
+
+def test_the_tutorial_on_a_method_of_ones_own(reader):
+    first, second = blocks(read("docs/tutorials/your_own_method.md"))
+    reader.paste(first, second, UPDATES=2)
+    assert "encoder.position.methods.0.factor" in reader.state("slope/checkpoint_last.pt")["model"]
+    assert "encoder.position.methods.0.factor" in reader.state("combined/checkpoint_last.pt")["model"]
+
+
+def test_the_tutorial_on_reports(tmp_path):
+    shutil.copytree(ROOT / "results/multi30k_en-de/tiny", tmp_path / "runs/quickstart")
+    (found,) = blocks(read("docs/tutorials/reading_a_report.md"))
+    printed = Reader(tmp_path).paste(found)
+    assert "sinusoidal" in printed and (tmp_path / "report/report.md").is_file()
