@@ -28,40 +28,46 @@ _QUICK_COUNT = {**_COUNT, "shapes": ["2x8"], "size": "tiny"}
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Measure the time and memory of methods as ratios to stock fairseq's Transformer; variants take turns in one process. "
-        "An option with several values takes them with commas, --lengths 32,512, or with spaces."
+        "Measure the time and memory of methods, as ratios to stock fairseq's Transformer. The models alternate in one process. "
+        "Separate several values of an option by commas or spaces, for example --lengths 32,512."
     )
     parser.add_argument(
-        "specs", nargs="*", metavar="SPEC", help="methods, or architectures posenc_NAME (default: all methods)"
+        "specs", nargs="*", metavar="SPEC", help="spec or architecture posenc_NAME (default: all methods)"
     ).completer = specs_and_architectures
     kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("--quick", action="store_true", help=f"about a minute: {', '.join(_QUICK_METHODS)}, one shape, tiny models")
     kind.add_argument(
-        "--peers", action="store_true", help="instead, one attention beside the same one of another library, where installed"
+        "--quick", action="store_true", help=f"benchmark of about a minute: {', '.join(_QUICK_METHODS)}; one shape; tiny models"
     )
+    kind.add_argument("--peers", action="store_true", help="comparison of one attention module with other installed libraries")
     parser.add_argument(
         "--count",
         action="store_true",
-        help="instead, count kernel launches, waits, bytes and memory of an accelerator; the machine needs none",
+        help="number of kernel launches, waits, bytes and memory, as on an accelerator; runs on every machine",
     )
-    parser.add_argument("--sites", nargs="+", default=["model"], help="model, encoder, decoder or cross (default: model)")
-    parser.add_argument("--shapes", nargs="+", metavar="BxT", help=_help("sentences x words", "shapes"))
-    parser.add_argument("--lengths", nargs="+", metavar="T", help=_help("words of one attention alone", "lengths"))
-    parser.add_argument("--steps", type=positive, help=_help("decoding steps", "steps"))
-    parser.add_argument("--rounds", type=positive, help=_help("turns of every variant", "rounds"))
-    parser.add_argument("--size", help=_help("tiny, small, base or big", "size"))
-    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="(default: %(default)s)")
-    parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), help=_help("number format", "dtype"))
     parser.add_argument(
-        "--threads", type=positive, default=1, help="CPU threads; one is timed by its own clock (default: %(default)s)"
+        "--sites", nargs="+", default=["model"], metavar="SITE", help="model, encoder, decoder or cross (default: model)"
+    )
+    parser.add_argument("--shapes", nargs="+", metavar="BxT", help=_help("batch shapes: sentences x tokens", "shapes"))
+    parser.add_argument("--lengths", nargs="+", metavar="T", help=_help("sequence lengths of one attention module", "lengths"))
+    parser.add_argument("--steps", type=positive, metavar="N", help=_help("decoding steps", "steps"))
+    parser.add_argument("--rounds", type=positive, metavar="N", help=_help("measurements per model", "rounds"))
+    parser.add_argument("--size", help=_help("model size: tiny, small, base or big", "size"))
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="device (default: %(default)s)")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), help=_help("data type", "dtype"))
+    parser.add_argument(
+        "--threads",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="CPU threads; with 1, CPU time is measured (default: %(default)s)",
     )
     parser.add_argument(
         "--profile",
         action="store_true",
-        help="also show the operators whose time differs most from stock's; with --count, write the cost of every function",
+        help="operators whose time differs most from stock fairseq; with --count, cost of every function",
     )
     parser.add_argument(
-        "--output", type=Path, metavar="FOLDER", help="write all numbers as JSON, CSV, Markdown and plots; continue what is there"
+        "--output", type=Path, metavar="FOLDER", help="folder for JSON, CSV, Markdown and plots; an interrupted benchmark resumes"
     )
     parser.set_defaults(run=run)
 

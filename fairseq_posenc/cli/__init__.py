@@ -13,26 +13,26 @@ from ..version import __version__
 
 #: command -> its module, which has configure(parser) and run(args), and its help
 COMMANDS = {
-    "list": ("cli.list", "all methods, or those that agree with the filters"),
-    "show": ("cli.show", "one method: equation, options, citation"),
-    "path": ("cli.path", "the folder to give to fairseq's --user-dir"),
-    "data": ("cli.data", "write the text files of a corpus: the artificial language, Multi30K, WMT18"),
-    "side": ("data.side.command", "trees, graphs and orders of source sentences, for methods that read them"),
-    "score": ("evaluation.scoring.score", "score what fairseq-generate printed, into score.json"),
-    "archive": ("evaluation.scoring.archive", "collect the score.json files of many runs in two small files"),
-    "report": ("evaluation.report.command", "show all runs side by side, from their score.json"),
-    "lengths": ("evaluation.report.lengths", "output lengths that runs were asked for and gave"),
-    "plot": ("cli.plot", "draw what methods do to attention"),
-    "analyse": ("evaluation.analysis.command", "what the positions of trained models have learned"),
-    "bench": ("bench.command", "what methods cost beside stock fairseq"),
-    "average": ("host.checkpoints.average", "average the parameters of checkpoints"),
-    "checkpoint": ("cli.checkpoint", "convert a checkpoint to longer sentences or to another method"),
-    "check": ("cli.check", "whether methods can be built, or whether a method of your own keeps the contract"),
-    "new": ("cli.new", "write a method of your own and its oracle, to fill in"),
+    "list": ("cli.list", "table of all methods, with filters"),
+    "show": ("cli.show", "equation, options and citation of a method"),
+    "path": ("cli.path", "value for fairseq's --user-dir"),
+    "data": ("cli.data", "text files of a corpus: the artificial language, Multi30K or WMT18"),
+    "side": ("data.side.command", "trees, graphs and reorderings of the source, for methods that read them"),
+    "score": ("evaluation.scoring.score", "BLEU and chrF of the output of fairseq-generate"),
+    "archive": ("evaluation.scoring.archive", "scores of many runs in two small files"),
+    "report": ("evaluation.report.command", "tables and plots of scored runs"),
+    "lengths": ("evaluation.report.lengths", "requested and produced output lengths"),
+    "plot": ("cli.plot", "plot of the attention scores of methods"),
+    "analyse": ("evaluation.analysis.command", "analyses of trained models"),
+    "bench": ("bench.command", "time and memory of methods compared with stock fairseq"),
+    "average": ("host.checkpoints.average", "average of the parameters of checkpoints"),
+    "checkpoint": ("cli.checkpoint", "checkpoint for longer sentences or for another method"),
+    "check": ("cli.check", "check of specs before training, or of your own method"),
+    "new": ("cli.new", "files of a new method, to complete"),
     "recipes": ("cli.recipes", "copy the recipes of this version into a folder"),
-    "completion": ("cli.completion", "let bash or zsh complete commands, options and specs"),
-    "site": ("site.command", "build the documentation as a site"),
-    "docs": ("cli.docs", "renew what is generated of the documentation"),
+    "completion": ("cli.completion", "shell completion for bash or zsh"),
+    "site": ("site.command", "documentation as a web site"),
+    "docs": ("cli.docs", "regenerate the generated pages of the documentation"),
 }
 
 #: name of an earlier version -> what it is called now
@@ -40,14 +40,28 @@ RENAMED = {name: f"data {name}" for name in ("language", "multi30k", "wmt18")}
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong with arguments in one line, as for all other input."""
+    """A parser whose error message is one line, as for all other input."""
 
     def error(self, message: str) -> NoReturn:
-        raise PositionError(f"{message}; see {self.prog} --help")
+        raise PositionError(f"{self.prog}: {message}. For all options, run {self.prog} --help.")
+
+
+def make_parser(*configured: str | None) -> argparse.ArgumentParser:
+    """Return the parser of all commands. Only the modules of the `configured` commands are imported."""
+    parser = _Parser(prog="posenc", description="Train, compare and inspect position encodings of fairseq's Transformer.")
+    parser.add_argument("--version", action="version", version=f"posenc {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, (module, help) in COMMANDS.items():
+        command = commands.add_parser(name, help=help)
+        if name in configured:
+            found = importlib.import_module(f"fairseq_posenc.{module}")
+            found.configure(command)
+            command.set_defaults(run=found.run)
+    return parser
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs one command; wrong input is one line on standard error and exit code 2."""
+    """Run one command. Wrong input prints one line on standard error and returns 2."""
     completing = "_ARGCOMPLETE" in os.environ  # a shell asks, by what posenc completion has told it
     if completing:
         arguments = os.environ["COMP_LINE"].split()[1:]
@@ -59,16 +73,7 @@ def main(arguments: list[str] | None = None) -> int:
             file=sys.stderr,
         )
         arguments = [*RENAMED[arguments[0]].split(), *arguments[1:]]
-    parser = _Parser(prog="posenc", description="Position methods for fairseq's Transformer.")
-    parser.add_argument("--version", action="version", version=f"posenc {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    called = next((argument for argument in arguments if not argument.startswith("-")), None)
-    for name, (module, help) in COMMANDS.items():
-        command = commands.add_parser(name, help=help)
-        if name == called:
-            found = importlib.import_module(f"fairseq_posenc.{module}")
-            found.configure(command)
-            command.set_defaults(run=found.run)
+    parser = make_parser(next((argument for argument in arguments if not argument.startswith("-")), None))
     if completing:
         import argcomplete
 

@@ -27,28 +27,32 @@ RANDOM = "@random"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Check that each method can be built at the encoder and the decoder, and that no two are the same model. "
-        "Prints one line for each: its name, the spec at every site, and what it reads beside the words, separated by tabs. "
-        "Given a file, or with --contract, run instead the checks that every method of this package passes, and print one line "
-        "for everything that a user would see go wrong."
+        "Build each method at its sites, without training, and check that no two are the same model. "
+        "Print one line per method, separated by tabs: name, spec of every site, and side files. "
+        "For a Python file, or with --contract, run the checks that every method of this project passes, "
+        "and print one line per problem."
     )
     parser.add_argument(
         "methods",
         nargs="+",
         metavar="SPEC",
-        help=f"a spec, for encoder and decoder; encoder=SPEC;cross=SPEC, for these sites; {PREFIX}NAME, an architecture, whose "
-        f"method may have options; or {ALL}, the architectures of all methods; with {RANDOM} at its end, the same with random "
-        "structure; or FILE.py, or a folder of files, with methods of your own",
+        help=f"spec for encoder and decoder; encoder=SPEC;cross=SPEC for single sites; architecture {PREFIX}NAME or "
+        f"{PREFIX}NAME:OPTIONS; {ALL} for the architectures of all methods; name with {RANDOM} for random structure; "
+        "FILE.py or a folder of files with your own methods",
     ).completer = specs_and_architectures
-    parser.add_argument("--contract", action="store_true", help="run the contract's checks on methods that are given by name")
-    parser.add_argument("--size", choices=("tiny", "small", "base", "big"), default="base", help="(default: %(default)s)")
+    parser.add_argument("--contract", action="store_true", help="full checks of the named methods")
+    parser.add_argument(
+        "--size", choices=("tiny", "small", "base", "big"), default="base", help="model size (default: %(default)s)"
+    )
     parser.add_argument(
         "--side-files", nargs="*", choices=KINDS, metavar="KIND",
-        help=f"the side files that there are, of {', '.join(KINDS)} (default: all); {ALL} is what needs no others",
+        help=f"available side files: {', '.join(KINDS)} (default: all of them); {ALL} leaves out methods that need other files",
     )  # fmt: skip
-    parser.add_argument("--cards-only", action="store_true", help="read cards and build nothing, which is quick")
-    parser.add_argument("--only-readers", action="store_true", help=f"{ALL} is all methods that read side files")
-    parser.add_argument("--length", type=positive, default=1024, metavar="N", help="positions (default: %(default)s)")
+    parser.add_argument("--cards-only", action="store_true", help="fast check without building the methods")
+    parser.add_argument("--only-readers", action="store_true", help=f"{ALL} means all methods that read side files")
+    parser.add_argument(
+        "--length", type=positive, default=1024, metavar="N", help="maximum sentence length in tokens (default: %(default)s)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

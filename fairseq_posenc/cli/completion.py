@@ -9,15 +9,16 @@ from ..core import PositionError
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Print what lets a shell complete commands, options, methods and specs. For bash, put this line into ~/.bashrc: "
-        'eval "$(posenc completion bash)"; for zsh, this one into ~/.zshrc, behind compinit: eval "$(posenc completion zsh)".'
+        "Print a script for completion of commands, options, methods and specs. "
+        'For bash, add this line to ~/.bashrc: eval "$(posenc completion bash)". '
+        'For zsh, add this line to ~/.zshrc, after compinit: eval "$(posenc completion zsh)".'
     )
-    parser.add_argument("shell", choices=("bash", "zsh"))
+    parser.add_argument("shell", choices=("bash", "zsh"), help="shell")
 
 
 def run(args: argparse.Namespace) -> None:
     try:
         from argcomplete import shellcode
     except ImportError:
-        raise PositionError("completion needs a library that is not installed; run: pip install argcomplete") from None
+        raise PositionError("posenc completion: the package argcomplete is not installed. Run: pip install argcomplete") from None
     print(shellcode(["posenc"], shell=args.shell))

@@ -8,14 +8,14 @@ from ..data.corpora import language_files, multi30k, wmt18
 
 #: name of a corpus -> its module, which has configure(parser) and run(args), and its help
 CORPORA = {
-    "language": (language_files, "write the artificial language pair of the quickstart"),
-    "multi30k": (multi30k, "download Multi30k-uk or Multi30K as raw text"),
-    "wmt18": (wmt18, "download WMT18 as raw text"),
+    "language": (language_files, "artificial language pair of the quickstart"),
+    "multi30k": (multi30k, "Multi30K or Multi30k-uk: image captions"),
+    "wmt18": (wmt18, "WMT18: news translation"),
 }
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Write the text files of a corpus."
+    parser.description = "Write the text files of a corpus. Downloads what is needed."
     corpora = parser.add_subparsers(required=True, metavar="NAME")
     for name, (module, summary) in CORPORA.items():
         corpus = corpora.add_parser(name, help=summary)

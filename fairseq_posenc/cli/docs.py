@@ -9,13 +9,15 @@ from .. import registry
 from ..core import PositionError
 from ..registry import catalog
 from ..site import claims
+from . import COMMANDS, make_parser, reference
 
 #: number of positions in docs/atlas.png
 ATLAS_LENGTH = 32
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("root", type=Path, help="the checkout")
+    parser.description = "Regenerate docs/methods.md, docs/claims.md, the results of the README and the picture of all methods."
+    parser.add_argument("root", type=Path, metavar="CHECKOUT", help="folder of the source code")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -23,10 +25,11 @@ def run(args: argparse.Namespace) -> None:
 
     folder = args.root / "docs"
     if not folder.is_dir():
-        raise PositionError(f"{folder} is no folder; give the checkout, as in: posenc docs .")
+        raise PositionError(f"{folder}: no such folder. Expected a checkout with a folder docs. Example: posenc docs .")
     catalog.write_docs(folder / "methods.md")
     claims.write(args.root)
     overview.write(args.root)
+    reference.write(folder / "reference" / "commands.md", reference.commands(make_parser(*COMMANDS)))
     _renew_atlas(folder / "atlas.png")
 
 

@@ -9,25 +9,47 @@ from ..core import SITES, Dims, PositionError
 from ..registry import catalog
 from ..registry.architectures import beside_methods
 
-_FLAGS = ("learnable", "recurring", "unbound")
+_FLAGS = {
+    "learnable": "learned parameters",
+    "recurring": "positions in every layer",
+    "unbound": "distinct positions at every sentence length",
+}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--site", choices=SITES)
-    parser.add_argument("--reference", choices=("absolute", "relative", "both", "none"))
-    parser.add_argument("--injection", choices=("APE", "MAM", "other", "none"))
-    for flag in _FLAGS:
-        parser.add_argument(f"--{flag}", choices=("yes", "no"))
-    parser.add_argument("--evidence", choices=("peer", "paper", "reconstruction"))
-    for option, default in (("--embed-dim", 512), ("--heads", 8), ("--layers", 6), ("--max-positions", 1024)):
-        parser.add_argument(option, type=positive, default=default, help="for the number of parameters (default: %(default)s)")
+    parser.description = "Print a table of all methods. Options select methods and columns."
+    parser.add_argument("--site", choices=SITES, help="site at which the method is defined")
+    parser.add_argument("--reference", choices=("absolute", "relative", "both", "none"), help="kind of positions")
+    parser.add_argument(
+        "--injection", choices=("APE", "MAM", "other", "none"), help="APE: added to the embeddings; MAM: in the attention matrix"
+    )
+    for flag, meaning in _FLAGS.items():
+        parser.add_argument(f"--{flag}", choices=("yes", "no"), help=meaning)
+    parser.add_argument(
+        "--evidence", choices=("peer", "paper", "reconstruction"), help="what the implementation was checked against"
+    )
+    for option, default, meaning in (
+        ("--embed-dim", 512, "embedding dimension"), ("--heads", 8, "attention heads"), ("--layers", 6, "layers"),
+        ("--max-positions", 1024, "maximum sentence length in tokens"),
+    ):  # fmt: skip
+        parser.add_argument(
+            option,
+            type=positive,
+            default=default,
+            metavar="N",
+            help=f"{meaning}, for the number of parameters (default: {default})",
+        )
     parser.add_argument(
         "--columns",
-        help=f"all, or a list (default: {','.join(catalog.SHORT)}; with --json, all); columns: {', '.join(catalog.COLUMNS)}",
+        metavar="LIST",
+        help=f"all, or names separated by commas, from: {', '.join(catalog.COLUMNS)} "
+        f"(default: {','.join(catalog.SHORT)}; with --json: all)",
     )
     forms = parser.add_mutually_exclusive_group()
-    forms.add_argument("--format", default="simple", choices=("simple", "github", "latex", "tsv"))
-    forms.add_argument("--json", action="store_true", help="print an array of one object a method")
+    forms.add_argument(
+        "--format", default="simple", choices=("simple", "github", "latex", "tsv"), help="table format (default: %(default)s)"
+    )
+    forms.add_argument("--json", action="store_true", help="JSON output: an array with one object per method")
 
 
 def run(args: argparse.Namespace) -> None:

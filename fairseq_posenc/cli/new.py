@@ -18,34 +18,40 @@ _TEMPLATES = Path(__file__).with_name("templates")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Write NAME.py, a method that runs as it is, and oracle_NAME.py, its equation as a plain loop. Change both to what your "
-        f"paper says, then run posenc check NAME.py. With {external.VARIABLE}=NAME.py all commands and fairseq know the method."
+        "Write NAME.py, a complete method, and oracle_NAME.py, a slow reference implementation. Change the equation in both files. "
+        f"Then run posenc check NAME.py. Set {external.VARIABLE}=NAME.py to use the method in all commands and in fairseq."
     )
-    parser.add_argument("name", metavar="NAME", help="small letters, digits and _, as in specs")
-    parser.add_argument("--folder", type=Path, default=Path(), help="where the files go (default: here)")
+    parser.add_argument("name", metavar="NAME", help="name of the method: lower-case letters, digits and _")
+    parser.add_argument(
+        "--folder", type=Path, default=Path(), metavar="FOLDER", help="folder of the files (default: the current folder)"
+    )
 
 
 def run(args: argparse.Namespace) -> None:
     name = args.name
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or RESERVED.fullmatch(name):
         raise PositionError(
-            f"{name!r} is no name of a method: it has small letters, digits and _, begins with a letter, "
-            "and does not end like a size of an architecture"
+            f"{name!r}: not a valid name. Expected lower-case letters, digits and _, a letter at the start, "
+            "and no size such as _tiny at the end. Choose another name."
         )
     if name in registry.names():
-        raise PositionError(f"there is a method {name!r} (posenc show {name}); choose another name")
+        raise PositionError(
+            f"{name!r}: this method exists. Expected a new name. For the existing method, run posenc show {name}."
+        )
     files = {file: args.folder / f"{prefix}{name}.py" for file, prefix in (("method", ""), ("oracle", "oracle_"))}
     for path in files.values():
         if path.exists():
-            raise PositionError(f"{path} is there; choose another name or --folder, or remove it")
+            raise PositionError(
+                f"{path}: this file exists. Expected a new file. Choose another name or --folder, or remove the file."
+            )
     if not args.folder.is_dir():
-        raise PositionError(f"--folder {args.folder} is no folder")
+        raise PositionError(f"--folder {args.folder}: no such folder. Expected an existing folder. Create it first.")
     words = {"name": name, "title": name.replace("_", " ").capitalize(), "class_name": name.title().replace("_", "")}
     for file, path in files.items():
         template = Template((_TEMPLATES / f"{file}.txt").read_text(encoding="utf-8"))
         text = template.substitute(words)
         replace_file(path, lambda partial, text=text: partial.write_text(text, encoding="utf-8"))
     method = files["method"]
-    print(f"{method} and {files['oracle']} are written. Change both, then:\n  posenc check {method}")
+    print(f"{method} and {files['oracle']} written. Change the equation in both files. Then run:\n  posenc check {method}")
     print(f"  export {external.VARIABLE}={method.resolve()}")
     print(f"  posenc show {name}    # and fairseq-train ... --encoder-position {name}, or --arch posenc_{name}")

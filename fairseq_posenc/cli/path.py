@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    pass
+    parser.description = "Print the folder of the plugin, for example for: fairseq-train --user-dir $(posenc path)."
 
 
 def run(args: argparse.Namespace) -> None:

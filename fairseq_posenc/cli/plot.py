@@ -15,37 +15,51 @@ _LONGEST = 512
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Draws what positions do to attention where every position has the same content: scores, weights of methods with a "
-        "kernel of their own, or for positions that join the words, how alike their vectors are."
+        "Plot the attention scores of methods. All positions have the same content, so that only the position encoding matters. "
+        "For methods that add vectors to the embeddings, plot the cosine similarity of the vectors. "
+        "For methods without softmax over scores, plot the attention weights."
     )
     parser.add_argument(
-        "sources", nargs="*", metavar="SPEC|RUN", help="a spec, or a checkpoint of ours or its folder"
+        "sources", nargs="*", metavar="SPEC|RUN", help="spec, checkpoint of this plugin, or folder of checkpoints"
     ).completer = specs
-    parser.add_argument("--atlas", action="store_true", help="all methods side by side")
-    parser.add_argument("--site", choices=SITES, help="(default: the first of the spec's authors; of a run, all)")
-    parser.add_argument("--length", type=positive, default=32, help="number of positions (%(default)s)")
-    parser.add_argument("--layer", type=not_negative, default=0, help="from 0 (%(default)s)")
+    parser.add_argument("--atlas", action="store_true", help="one picture of all methods")
+    parser.add_argument(
+        "--site", choices=SITES, help="site (default: the first site that the authors define; for a run, all sites)"
+    )
+    parser.add_argument("--length", type=positive, default=32, metavar="N", help="number of positions (default: %(default)s)")
+    parser.add_argument("--layer", type=not_negative, default=0, metavar="N", help="layer, from 0 (default: %(default)s)")
     heads = parser.add_mutually_exclusive_group()
-    heads.add_argument("--head", type=not_negative, help="one head, from 0 (default: the mean over heads)")
-    heads.add_argument("--heads", action="store_true", help="every head by itself")
-    parser.add_argument("--curves", action="store_true", help="also the row of one query, and the mean by distance")
-    parser.add_argument("--query", type=not_negative, metavar="N", help="the query of --curves, from 0 (default: the middle one)")
+    heads.add_argument("--head", type=not_negative, metavar="N", help="head, from 0 (default: mean over all heads)")
+    heads.add_argument("--heads", action="store_true", help="one plot per head")
+    parser.add_argument("--curves", action="store_true", help="additional plots: scores of one query, and mean by distance")
+    parser.add_argument(
+        "--query", type=not_negative, metavar="N", help="query of --curves, from 0 (default: the middle position)"
+    )
     parser.add_argument(
         "--seed",
         type=not_negative,
-        help="where learned parameters would change nothing yet, draw those that start constant at random",
+        metavar="N",
+        help="seed of random parameters, for methods whose initial parameters have no effect (default: initial parameters)",
     )
-    parser.add_argument("--data", metavar="FOLDER", help="binarised data of a run, where it is no longer where it was")
     parser.add_argument(
-        "--output", type=Path, default=Path("positions.png"), metavar="FILE", help="a .png, .svg or .pdf (%(default)s)"
+        "--data", metavar="FOLDER", help="folder of the prepared data of a run (default: the folder of the training run)"
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("positions.png"),
+        metavar="FILE",
+        help="picture in PNG, SVG or PDF format (default: %(default)s)",
     )
 
 
 def run(args: argparse.Namespace) -> None:
     if args.atlas == bool(args.sources):
-        raise PositionError("give specs or runs to draw, as in: posenc plot rope t5, or --atlas alone for all methods")
+        raise PositionError(
+            "posenc plot: expected either specs and runs, or --atlas. Examples: posenc plot rope t5; posenc plot --atlas"
+        )
     if not 2 <= args.length <= _LONGEST:
-        raise PositionError(f"--length {args.length} is not allowed; it is from 2 to {_LONGEST}")
+        raise PositionError(f"--length {args.length}: out of range. Expected a number from 2 to {_LONGEST}.")
     if args.query is not None and not (args.curves and args.query < args.length):
         raise PositionError(f"--query {args.query} is the row of --curves, from 0 to {args.length - 1}")
     from ..plotting import figures, panels  # with torch

@@ -13,17 +13,20 @@ from ..registry.completion import methods
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("names", nargs="+", metavar="NAME", help="a method of posenc list").completer = methods
+    parser.description = "Print the equation, options, deviations from the paper and citation of methods."
+    parser.add_argument("names", nargs="+", metavar="NAME", help="method of posenc list").completer = methods
     forms = parser.add_mutually_exclusive_group()
-    forms.add_argument("--bibtex", action="store_true", help="the citations alone")
-    forms.add_argument("--json", action="store_true", help="print an array of one object a method")
+    forms.add_argument("--bibtex", action="store_true", help="citations only")
+    forms.add_argument("--json", action="store_true", help="JSON output: an array with one object per method")
 
 
 def run(args: argparse.Namespace) -> None:
     for name in args.names:
         architecture = PREFIX + name.removeprefix(PREFIX)
         if architecture in beside_methods():
-            raise PositionError(f"{name} is an architecture, more than a method; for fairseq-train: --arch {architecture}")
+            raise PositionError(
+                f"{name}: this is an architecture. Expected a method. For fairseq-train, use --arch {architecture}."
+            )
         registry.card(name)
     if args.json:
         print_json([catalog.entry(name) for name in args.names])

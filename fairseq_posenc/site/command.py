@@ -9,10 +9,16 @@ from ..core import PositionError
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Build the documentation as a site that asks no other host for anything: open OUT/index.html."
-    parser.add_argument("output", type=Path, metavar="OUT", help="folder of the site; it may be there already")
+    parser.description = (
+        "Build the documentation as a web site without requests to other hosts. The start page is OUT/index.html."
+    )
+    parser.add_argument("output", type=Path, metavar="OUT", help="folder of the site, new or from an earlier call")
     parser.add_argument(
-        "--root", type=Path, default=Path(__file__).parents[2], metavar="CHECKOUT", help="(default: the one of this package)"
+        "--root",
+        type=Path,
+        default=Path(__file__).parents[2],
+        metavar="CHECKOUT",
+        help="folder of the source code (default: the folder of this package)",
     )
 
 

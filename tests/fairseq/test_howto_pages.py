@@ -71,7 +71,7 @@ def test_start_from_a_checkpoint_of_fairseq(reader):
     """The stock model and the model of the plugin translate alike, and all further commands begin from it."""
     sizes = "--encoder-layers 2 --decoder-layers 2 --encoder-embed-dim 128 --decoder-embed-dim 128 "
     sizes += "--encoder-ffn-embed-dim 512 --decoder-ffn-embed-dim 512 --encoder-attention-heads 4 --decoder-attention-heads 4"
-    stock = train(reader, "transformer", "stock", sizes)
+    stock = train(reader, "transformer", "stock", sizes, "--lr-scheduler inverse_sqrt --warmup-updates 4000 --lr 0.0005")
     shutil.copy(stock, reader.folder / "stock.pt")
     decode, *train_on = commands("finetune_from_fairseq")
     plain = hypotheses(reader.paste(decode))

@@ -33,23 +33,23 @@ def write(
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = "Write the artificial language pair of the quickstart: svo (verb-second) to sov (verb-final)."
-    parser.add_argument("folder", type=Path, help="where <part>.svo and <part>.sov are written")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="folder for the text files PART.svo and PART.sov")
+    parser.add_argument("--structure", action="store_true", help="trees in PART.svo.conllu, and reorderings in PART.svo.order")
     parser.add_argument(
-        "--structure", action="store_true", help="also trees, <part>.svo.conllu, and the order of the target, <part>.svo.order"
+        "--seed", type=not_negative, default=1, metavar="N", help="seed of words and sentences (default: %(default)s)"
     )
-    parser.add_argument("--seed", type=not_negative, default=1, help="of the words and of the sentences (default: %(default)s)")
     for name, size in SIZES.items():
         parser.add_argument(
             f"--{name.replace('_', '-')}",
             type=not_negative,
             default=size,
             metavar="N",
-            help=f"sentences in {name} (default: {size})",
+            help=f"number of sentences in {name} (default: {size})",
         )
     for option, lengths, parts in (("--words", NORMAL, "train, valid and test"), ("--long-words", LONG, "test_long")):
         parser.add_argument(
             option, type=positive, nargs=2, default=lengths, metavar=("LOW", "HIGH"),
-            help=f"words of a sentence of {parts}, on both sides (default: {lengths[0]} {lengths[1]})",
+            help=f"minimum and maximum sentence length of {parts}, in words (default: {lengths[0]} {lengths[1]})",
         )  # fmt: skip
 
 

@@ -153,20 +153,37 @@ def title(parts: dict[str, Text], origin: str) -> str:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Multi30K or Multi30k-uk as raw text: FOLDER/{train,valid,test}.LANGUAGE, its name in FOLDER/corpus.txt."
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--source", default="en", metavar="LANGUAGE", help="(default: %(default)s)")
-    parser.add_argument("--target", default="uk", metavar="LANGUAGE", help="uk, de or cs (default: %(default)s)")
+    parser.description = "Write Multi30K or Multi30k-uk as raw text: FOLDER/{train,valid,test}.LANGUAGE, and the name of the data in FOLDER/corpus.txt."
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="folder of the text files")
+    parser.add_argument("--source", default="en", metavar="LANGUAGE", help="source language (default: %(default)s)")
+    parser.add_argument("--target", default="uk", metavar="LANGUAGE", help="target language: uk, de or cs (default: %(default)s)")
     parser.add_argument(
-        "--tests", nargs="+", default=[], choices=MORE_TESTS, metavar="PART", help=f"also {', '.join(MORE_TESTS)}"
+        "--tests",
+        nargs="+",
+        default=[],
+        choices=MORE_TESTS,
+        metavar="PART",
+        help=f"additional test sets: {', '.join(MORE_TESTS)}",
     )
-    parser.add_argument("--from", dest="origin", default="", metavar="PLACE", help="a folder or mirror, not the public home")
-    parser.add_argument("--downloads", type=Path, help="where downloads are kept (default: FOLDER/downloads)")
-    parser.add_argument("--record", type=Path, help="the sha256 of earlier downloads (default: DOWNLOADS/trusted.sha256)")
     parser.add_argument(
-        "--valid-seed", type=not_negative, default=1, help="draws a missing validation part (default: %(default)s)"
+        "--from",
+        dest="origin",
+        default="",
+        metavar="PLACE",
+        help="folder or mirror of the downloads (default: the public servers)",
     )
-    parser.add_argument("--drop-empty", action="store_true", help="leave out training pairs of which a side is empty")
+    parser.add_argument("--downloads", type=Path, metavar="FOLDER", help="folder of downloaded files (default: FOLDER/downloads)")
+    parser.add_argument(
+        "--record", type=Path, metavar="FILE", help="SHA-256 checksums of earlier downloads (default: DOWNLOADS/trusted.sha256)"
+    )
+    parser.add_argument(
+        "--valid-seed",
+        type=not_negative,
+        default=1,
+        metavar="N",
+        help="seed of the validation split, if the corpus has none (default: %(default)s)",
+    )
+    parser.add_argument("--drop-empty", action="store_true", help="removal of training pairs with an empty side")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -247,18 +247,33 @@ class Cleaning:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "WMT18 as raw text, for both directions: FOLDER/{train,valid}.LANGUAGE, FOLDER/newstest2018.SOURCE-TARGET.LANGUAGE, "
+        "Write WMT18 as raw text, for both directions: FOLDER/{train,valid}.LANGUAGE, FOLDER/newstest2018.SOURCE-TARGET.LANGUAGE, "
         "and the name of the data in FOLDER/corpus.txt."
     )
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--other", choices=("de", "cs"), default="de", help="the language beside English (default: %(default)s)")
-    parser.add_argument("--from", dest="origin", default="", metavar="PLACE", help="a folder or mirror, not the public homes")
-    parser.add_argument("--downloads", type=Path, help="where archives are kept (default: FOLDER/downloads)")
-    parser.add_argument("--checksums", type=Path, metavar="FILE", help="of the files at PLACE, in place of the public files'")
-    parser.add_argument("--clean", choices=("none", "basic"), default="none", help="what is left out (default: %(default)s)")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="folder of the text files")
+    parser.add_argument("--other", choices=("de", "cs"), default="de", help="language paired with English (default: %(default)s)")
+    parser.add_argument(
+        "--from",
+        dest="origin",
+        default="",
+        metavar="PLACE",
+        help="folder or mirror of the archives (default: the public servers)",
+    )
+    parser.add_argument(
+        "--downloads", type=Path, metavar="FOLDER", help="folder of downloaded archives (default: FOLDER/downloads)"
+    )
+    parser.add_argument(
+        "--checksums",
+        type=Path,
+        metavar="FILE",
+        help="checksums of the files at PLACE (default: the checksums of the public files)",
+    )
+    parser.add_argument(
+        "--clean", choices=("none", "basic"), default="none", help="filter of sentence pairs (default: %(default)s)"
+    )
     for name in MORE:
-        parser.add_argument(f"--{name}", action="store_true", help="train on this as well")
-    parser.add_argument("--czeng", type=Path, metavar="FOLDER", help="train on the CzEng in this folder as well")
+        parser.add_argument(f"--{name}", action="store_true", help=f"additional training data: {name}")
+    parser.add_argument("--czeng", type=Path, metavar="FOLDER", help="additional training data: CzEng in this folder")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -14,13 +14,13 @@ SPLITS = ("train", "valid", "test")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Make what methods read beside the source sentences: trees, graphs and orders."
+    parser.description = "Create and check side files: trees, graphs and reorderings of the source sentences."
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     _configure_trees(actions.add_parser("trees", help="heads, relations and graphs from CoNLL-U"))
-    _configure_parse(actions.add_parser("parse", help="CoNLL-U of a text, by a parser of your own"))
-    _configure_order(actions.add_parser("order", help="orders from word alignments, or from a preorderer's file"))
-    _configure_compare(actions.add_parser("compare", help="how far one file of orders is from another"))
-    _configure_binarise(actions.add_parser("binarise", help="index the side files beside the data of fairseq-preprocess"))
+    _configure_parse(actions.add_parser("parse", help="CoNLL-U of a text, from a parser"))
+    _configure_order(actions.add_parser("order", help="reorderings from word alignments or from a preorderer"))
+    _configure_compare(actions.add_parser("compare", help="similarity of two files of reorderings"))
+    _configure_binarise(actions.add_parser("binarise", help="binary side files next to the data of fairseq-preprocess"))
 
 
 def run(args: argparse.Namespace) -> None:
@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _workers(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--workers", type=positive, default=1, metavar="N", help="processes (default: %(default)s)")
+    parser.add_argument("--workers", type=positive, default=1, metavar="N", help="number of processes (default: %(default)s)")
 
 
 def _roots(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +36,7 @@ def _roots(parser: argparse.ArgumentParser) -> None:
         "--roots",
         choices=ROOTS,
         default="error",
-        help="of several roots: refuse them, or hang them on the first (default: error)",
+        help="sentences with several roots: stop with an error, or attach all roots to the first (default: error)",
     )
 
 
@@ -46,12 +46,15 @@ def _roots(parser: argparse.ArgumentParser) -> None:
 def _configure_trees(parser: argparse.ArgumentParser) -> None:
     from .conllu import EDGES
 
-    parser.description = "Write TEXT.heads and TEXT.relations of the trees in a file of CoNLL-U, which may be a gzip."
-    parser.add_argument("trees", type=Path, help="the CoNLL-U, a sentence for every line of the text")
-    parser.add_argument("text", type=Path, help="the text, words separated by blanks")
-    parser.add_argument("--write-text", action="store_true", help="write the text too, of the words of the trees")
+    parser.description = "Write TEXT.heads and TEXT.relations from a file in CoNLL-U format, plain or gzip."
+    parser.add_argument("trees", type=Path, metavar="CONLLU", help="CoNLL-U file, one sentence per line of the text")
+    parser.add_argument("text", type=Path, metavar="TEXT", help="text file, words separated by spaces")
+    parser.add_argument("--write-text", action="store_true", help="TEXT from the words of the trees")
     parser.add_argument(
-        "--edges", choices=EDGES, default="none", help="also TEXT.edges: the tree as a graph, or column 9 (default: none)"
+        "--edges",
+        choices=EDGES,
+        default="none",
+        help="TEXT.edges: basic is the tree as a graph, enhanced is column 9 (default: none)",
     )
     _roots(parser)
     _workers(parser)
@@ -66,10 +69,17 @@ def _trees(args: argparse.Namespace) -> None:
 
 
 def _configure_parse(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Write TEXT.conllu by a parser; after an interruption the same command goes on."
-    parser.add_argument("text", type=Path, help="the text, words separated by blanks")
-    parser.add_argument("--command", required=True, metavar="COMMAND", help="reads lines of words, writes CoNLL-U")
-    parser.add_argument("--lines", type=positive, default=2000, metavar="N", help="sentences at a time (default: %(default)s)")
+    parser.description = "Run a parser and write TEXT.conllu. The same command resumes after an interruption."
+    parser.add_argument("text", type=Path, metavar="TEXT", help="text file, words separated by spaces")
+    parser.add_argument(
+        "--command",
+        required=True,
+        metavar="COMMAND",
+        help="shell command that reads one tokenised sentence per line and writes CoNLL-U",
+    )
+    parser.add_argument(
+        "--lines", type=positive, default=2000, metavar="N", help="sentences per call of the parser (default: %(default)s)"
+    )
     _workers(parser)
 
 
@@ -83,12 +93,19 @@ def _parse(args: argparse.Namespace) -> None:
 
 
 def _configure_order(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Write TEXT.order, the word at every place of the reordered sentence, and TEXT.order.source."
-    parser.add_argument("text", type=Path, help="the source text, words separated by blanks")
+    parser.description = (
+        "Write TEXT.order, the original word index at each place of the reordered sentence, and TEXT.order.source."
+    )
+    parser.add_argument("text", type=Path, metavar="TEXT", help="source text, words separated by spaces")
     given = parser.add_mutually_exclusive_group(required=True)
-    given.add_argument("--links", type=Path, metavar="FILE", help="word alignments with the target, such as 0-0 1-2: an oracle")
-    given.add_argument("--order", type=Path, metavar="FILE", help="orders of a preorderer, such as 0 2 1")
-    parser.add_argument("--source", metavar="NAME", help="of --order: which preorderer; one for all parts of the data")
+    given.add_argument(
+        "--links",
+        type=Path,
+        metavar="FILE",
+        help="word alignments with the target, such as 0-0 1-2; the reordering is then an oracle",
+    )
+    given.add_argument("--order", type=Path, metavar="FILE", help="reorderings of a preorderer, such as 0 2 1")
+    parser.add_argument("--source", metavar="NAME", help="name of the preorderer of --order; the same for all splits")
 
 
 def _order(args: argparse.Namespace) -> None:
@@ -105,9 +122,9 @@ def _order(args: argparse.Namespace) -> None:
 
 
 def _configure_compare(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Kendall's tau and the fuzzy reordering score of orders, as means over sentences."
-    parser.add_argument("orders", type=Path)
-    parser.add_argument("reference", type=Path)
+    parser.description = "Print Kendall's tau and the fuzzy reordering score, averaged over sentences."
+    parser.add_argument("orders", type=Path, metavar="ORDER", help="file of reorderings")
+    parser.add_argument("reference", type=Path, metavar="REFERENCE", help="file of reference reorderings")
 
 
 def _compare(args: argparse.Namespace) -> None:
@@ -120,20 +137,33 @@ def _compare(args: argparse.Namespace) -> None:
 
 
 def _configure_binarise(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Check all side files beside the given texts, and index them beside the data of fairseq-preprocess."
-    parser.add_argument("data", type=Path, help="the --destdir of fairseq-preprocess")
-    parser.add_argument("-s", "--source-lang", required=True)
-    parser.add_argument("-t", "--target-lang", required=True)
-    for split in SPLITS:
-        help = f"the text in words is PREFIX.SOURCE; several, divided by commas, are {split}, {split}1, ..."
-        parser.add_argument(f"--{split}pref", metavar="PREFIX", default="", help=help)
-    parser.add_argument("--subwords", choices=list(SUBWORDS), default="none", help="how they are marked (default: %(default)s)")
-    parser.add_argument(
-        "--subwords-in", default="", metavar="SUFFIX", help="the text in subwords is PREFIXSUFFIX.SOURCE, as in .sub"
+    parser.description = (
+        "Check all side files of the given texts, and write them in binary form to the data of fairseq-preprocess."
     )
-    parser.add_argument("--relations", type=Path, metavar="FILE", help="a dict.relations.txt in place of the relations of train")
+    parser.add_argument("data", type=Path, metavar="DATA", help="folder of the prepared data: --destdir of fairseq-preprocess")
+    parser.add_argument("-s", "--source-lang", required=True, metavar="LANG", help="source language")
+    parser.add_argument("-t", "--target-lang", required=True, metavar="LANG", help="target language")
+    for split in SPLITS:
+        help = f"prefix of the text in words, PREFIX.LANG; several prefixes, separated by commas, are {split}, {split}1, ..."
+        parser.add_argument(f"--{split}pref", metavar="PREFIX", default="", help=help)
     parser.add_argument(
-        "--min-count", type=positive, default=1, metavar="N", help="relations that are rarer in train are unknown (default: 1)"
+        "--subwords", choices=list(SUBWORDS), default="none", help="subword type of the prepared data (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--subwords-in", default="", metavar="SUFFIX", help="suffix of the text in subwords, PREFIXSUFFIX.LANG, for example .sub"
+    )
+    parser.add_argument(
+        "--relations",
+        type=Path,
+        metavar="FILE",
+        help="relation numbers from this dict.relations.txt (default: from the training data)",
+    )
+    parser.add_argument(
+        "--min-count",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="minimum frequency of a relation in the training data; others are unknown (default: 1)",
     )
     _roots(parser)
     _workers(parser)

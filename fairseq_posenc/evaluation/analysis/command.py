@@ -22,63 +22,81 @@ ANALYSES = {
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Analyse the positions of trained models: a table on the screen, and with --output also CSV and a plot."
+    parser.description = "Analyse the positions of trained models. Print a table; with --output also write CSV and a plot."
     commands = parser.add_subparsers(dest="analysis", required=True, metavar="ANALYSIS")
     found = {name: commands.add_parser(name, help=text, description=_sentence(text)) for name, text in ANALYSES.items()}
     for name, command in found.items():
         if name != "sinusoids":
             command.add_argument("runs", nargs="+", type=Path, metavar="RUN|CHECKPOINT", help=_RUNS[name == "lengths"])
-        command.add_argument("--output", type=Path, metavar="FOLDER", help="write the table as Markdown and CSV, and a plot")
-        command.add_argument("--seed", type=not_negative, default=1, help="of all that is drawn at random (default: %(default)s)")
+        command.add_argument("--output", type=Path, metavar="FOLDER", help="folder for the table in Markdown and CSV, and a plot")
+        command.add_argument(
+            "--seed", type=not_negative, default=1, metavar="N", help="seed of all random numbers (default: %(default)s)"
+        )
         if name not in ("sinusoids", "lengths"):
-            command.add_argument("--data", metavar="FOLDER", help="binarised data, where it is no longer where it was")
+            command.add_argument(
+                "--data", metavar="FOLDER", help="folder of the prepared data (default: the folder of the training run)"
+            )
 
     for name in ("vectors", "identical"):
         found[name].add_argument(
             "--length", type=positive, default={"vectors": 512, "identical": 64}[name], metavar="N",
-            help="number of positions (default: %(default)s, or fewer where the model has fewer)",
+            help="number of positions (default: %(default)s, or the maximum of the model)",
         )  # fmt: skip
-    found["vectors"].add_argument("--site", choices=("encoder", "decoder"), default="encoder", help="(default: %(default)s)")
+    found["vectors"].add_argument("--site", choices=("encoder", "decoder"), default="encoder", help="site (default: %(default)s)")
     found["identical"].add_argument(
-        "--words", type=positive, default=100, metavar="N", help="the most frequent ones (default: %(default)s)"
+        "--words",
+        type=positive,
+        default=100,
+        metavar="N",
+        help="number of tokens, the most frequent first (default: %(default)s)",
     )
 
     command = found["reordering"]
     command.add_argument(
         "--mode", choices=("frozen", "scratch"), default="frozen",
-        help="train the output layer alone on the encoder of the translation, or also a new encoder (default: %(default)s)",
+        help="frozen: train an output layer on the trained encoder; scratch: also train a new encoder (default: %(default)s)",
     )  # fmt: skip
-    command.add_argument("--lr", type=_rate, help="learning rate (default: 1e-3 frozen, 1e-5 from scratch, as in the paper)")
+    command.add_argument(
+        "--lr", type=_rate, metavar="RATE", help="learning rate (default: 1e-3 for frozen; 1e-5 for scratch, as in the paper)"
+    )
     for option, default, meaning in (
-        ("--updates", 1000, "at most so many updates"), ("--batch", 64, "sentences of an update"),
-        ("--every", 100, "updates between validations; training ends when five in a row are no better"),
-        ("--instances", 4, "moves of every test sentence"), ("--min-distance", 1, "words move at least so far"),
+        ("--updates", 1000, "maximum number of updates"), ("--batch", 64, "sentences per update"),
+        ("--every", 100, "updates between validations; training stops after five without improvement"),
+        ("--instances", 4, "moved words per test sentence"), ("--min-distance", 1, "minimum distance of a move, in words"),
     ):  # fmt: skip
         command.add_argument(option, type=positive, default=default, metavar="N", help=f"{meaning} (default: %(default)s)")
-    command.add_argument("--subset", default="test", help="part of the data to report on (default: %(default)s)")
+    command.add_argument("--subset", default="test", metavar="NAME", help="data set of the report (default: %(default)s)")
 
     command = found["moved"]
     command.add_argument(
-        "--subsets", nargs="+", default=["test"], metavar="SUBSET", help="parts of the data to translate (default: test)"
+        "--subsets", nargs="+", default=["test"], metavar="SUBSET", help="data sets to translate (default: test)"
     )
-    command.add_argument("--beam", type=positive, default=4, help="(default: %(default)s)")
+    command.add_argument("--beam", type=positive, default=4, metavar="N", help="beam size (default: %(default)s)")
 
     command = found["lengths"]
-    command.add_argument("--parts", nargs="+", metavar="PART", help="test parts of score.json, taken together (default: all)")
-    command.add_argument("--seen", type=positive, metavar="WORDS", help="longest training source: compare longer ones with it")
+    command.add_argument("--parts", nargs="+", metavar="PART", help="test sets of score.json, combined (default: all)")
     command.add_argument(
-        "--baseline", metavar="SPEC", help="the run that others are tested against (default: sinusoidal, else the first)"
+        "--seen",
+        type=positive,
+        metavar="WORDS",
+        help="length of the longest training source, for a comparison with longer sentences",
     )
+    command.add_argument("--baseline", metavar="SPEC", help="method of the baseline (default: sinusoidal, or else the first run)")
 
     command = found["sinusoids"]
-    command.add_argument("--width", type=positive, default=512, help="channels (default: %(default)s)")
+    command.add_argument("--width", type=positive, default=512, metavar="N", help="number of channels (default: %(default)s)")
     command.add_argument("--distance", type=positive, default=50, metavar="N", help="largest distance (default: %(default)s)")
-    command.add_argument("--grid", choices=("fairseq", "paper"), default="fairseq", help="frequencies (default: %(default)s)")
+    command.add_argument(
+        "--grid",
+        choices=("fairseq", "paper"),
+        default="fairseq",
+        help="frequencies of fairseq or of the paper (default: %(default)s)",
+    )
 
 
 _RUNS = (
-    "a checkpoint, or its folder, of which the best checkpoint is taken",
-    "a folder with a score.json, or a checkpoint in it",
+    "checkpoint, or a folder with checkpoint_best.pt",
+    "folder with a score.json, or a checkpoint in this folder",
 )
 
 

@@ -18,28 +18,41 @@ if TYPE_CHECKING:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.description = "All runs below a folder side by side: a table of scores on the screen, or a report in files."
-    parser.add_argument("runs", type=Path, metavar="RUNS_DIR", help="where the runs are")
+    parser.description = "Compare all scored runs below a folder: a table on the screen, or a report in files."
+    parser.add_argument("runs", type=Path, metavar="RUNS", help="folder of runs")
     parser.add_argument(
-        "--methods", nargs="+", default=[], metavar="SPEC", help="rows that come first, run or not"
+        "--methods", nargs="+", default=[], metavar="SPEC", help="methods of the first rows, in this order"
     ).completer = specs
-    parser.add_argument("--full", action="store_true", help="also differences, cost of training, and BLEU by source length")
+    parser.add_argument(
+        "--full", action="store_true", help="additional tables: differences, training cost, BLEU by source length"
+    )
     forms = parser.add_mutually_exclusive_group()
     forms.add_argument(
-        "--output", type=Path, metavar="FOLDER", help="write all of it as Markdown, LaTeX, CSV and HTML, with plots"
+        "--output", type=Path, metavar="FOLDER", help="folder for all tables in Markdown, LaTeX, CSV and HTML, with plots"
     )
-    forms.add_argument("--json", action="store_true", help="print an object with the numbers that the screen would show")
-    parser.add_argument("--published", type=Path, metavar="FILE", help="published figures to stand beside ours, a JSON file")
+    forms.add_argument("--json", action="store_true", help="JSON output: an object with the numbers of the tables")
+    parser.add_argument("--published", type=Path, metavar="FILE", help="JSON file of published scores, for additional columns")
     parser.add_argument(
         "--chance", type=Path, default=COMMITTED, metavar="FOLDER",
-        help="runs of recipes/studies/chance, for tables of one seed (default: results/chance of the checkout)",
+        help="runs of recipes/studies/chance, for the seed variance (default: results/chance of the checkout)",
     )  # fmt: skip
     parser.add_argument(
-        "--baseline", metavar="SPEC", help="the row that others are compared with (default: sinusoidal, else the first)"
+        "--baseline", metavar="SPEC", help="method of the baseline (default: sinusoidal, or else the first row)"
     ).completer = specs
-    parser.add_argument("--test", default="bs", choices=TESTS, help="paired bootstrap or approximate randomization (%(default)s)")
+    parser.add_argument(
+        "--test",
+        default="bs",
+        choices=TESTS,
+        help="significance test: bs is paired bootstrap, ar is approximate randomization (default: %(default)s)",
+    )
     samples = ", ".join(f"{test} {number}" for test, number in SAMPLES.items())
-    parser.add_argument("--samples", type=positive, default=0, help=f"its resamples or trials (default: sacreBLEU's, {samples})")
+    parser.add_argument(
+        "--samples",
+        type=positive,
+        default=0,
+        metavar="N",
+        help=f"resamples or trials of the test (default: {samples}, as in sacreBLEU)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:

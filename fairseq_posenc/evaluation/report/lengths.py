@@ -28,11 +28,11 @@ _PANEL, _COLUMNS = 2.2, 4  # inches, and panels side by side
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "What runs were asked for and gave: differences, variance and accuracy of output lengths, and BLEU, of every test part "
-        "that was decoded with --length-from, or by a model that reads lengths. Scores come from posenc score."
+        "Compare requested and produced output lengths: mean difference, variance, accuracy, and BLEU. Includes every test set "
+        "that was decoded with --length-from, or with a model that reads the target length. Run posenc score first."
     )
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run, or a folder of runs")
-    parser.add_argument("--output", type=Path, metavar="FOLDER", help="write tables as Markdown and CSV, and a plot")
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run, or folder of runs")
+    parser.add_argument("--output", type=Path, metavar="FOLDER", help="folder for tables in Markdown and CSV, and a plot")
 
 
 def run(args: argparse.Namespace) -> int:

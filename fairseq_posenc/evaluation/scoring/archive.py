@@ -33,9 +33,9 @@ _NAMES = ("statistics", "lengths")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Collect the score.json files of many runs in two small files, from which posenc report makes the same tables."
+        "Store the score.json files of many runs in two small files. posenc report computes the same tables from them."
     )
-    parser.add_argument("runs", type=Path, metavar="RUNS", help="folder of runs: all score.json files below it are collected")
+    parser.add_argument("runs", type=Path, metavar="RUNS", help="folder of runs, searched for score.json files")
     parser.add_argument("--output", type=Path, required=True, metavar="FOLDER", help=f"folder for {RUNS} and {SENTENCES}")
 
 

@@ -29,33 +29,39 @@ _MEASURED = frozenset({"parts", "tokens_per_second", "learning_curve", "training
 TOKENS = ("13a", "none", "intl", "char")
 
 _DESCRIPTION = """\
-Score what fairseq-generate printed for the test parts of one trained model, into RUN/score.json.
+Compute BLEU and chrF of the outputs of one trained model, and write them to RUN/score.json.
 
-RUN is the folder of the model, usually its --save-dir, and holds
-  train.log   all that fairseq-train printed, kept with: fairseq-train ... 2>&1 | tee -a RUN/train.log
-  PART.out    all that fairseq-generate printed for the test part PART, kept with: fairseq-generate ... > RUN/PART.out 2>&1
-  *.pt        the checkpoint that was decoded; PART.out names it
-Decode with --remove-bpe, so that hypotheses hold whole words. The prepared data must be where the training found it.
+RUN is the folder of the model, usually its --save-dir. It contains:
+  train.log   complete output of fairseq-train, from: fairseq-train ... 2>&1 | tee -a RUN/train.log
+  PART.out    complete output of fairseq-generate for the test set PART, from: fairseq-generate ... > RUN/PART.out 2>&1
+  *.pt        decoded checkpoint, which PART.out names
+Decode with --remove-bpe, so that hypotheses consist of words. The prepared data must be in the folder of the training run.
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = _DESCRIPTION
-    parser.add_argument("run_dir", type=Path, metavar="RUN", help="the folder of the model")
+    parser.add_argument("run_dir", type=Path, metavar="RUN", help="folder of the model")
     parser.add_argument(
-        "parts", nargs="+", metavar="PART=REFERENCE", help="a test part and its raw reference, one sentence a line"
-    )
-    parser.add_argument("--generated", default="{part}.out", metavar="NAME", help="its output in RUN (default: %(default)s)")
-    parser.add_argument("--log", type=Path, help="what fairseq-train printed, simple or json (default: RUN/train.log)")
-    parser.add_argument("--checkpoint", type=Path, help="the decoded one (default: the one that the output names)")
-    parser.add_argument(
-        "--tokenize", choices=TOKENS, help="tokens that sacreBLEU counts: none where the text is tokenised (default: sacreBLEU's)"
+        "parts", nargs="+", metavar="PART=REFERENCE", help="test set, and file of its raw reference, one sentence per line"
     )
     parser.add_argument(
-        "--other-reference", action="store_true", help="score against another reference than the target of the prepared data"
+        "--generated", default="{part}.out", metavar="NAME", help="output of fairseq-generate in RUN (default: %(default)s)"
     )
-    parser.add_argument("--json", action="store_true", help="print an array of one object a test part")
+    parser.add_argument(
+        "--log", type=Path, metavar="FILE", help="output of fairseq-train, in simple or json format (default: RUN/train.log)"
+    )
+    parser.add_argument(
+        "--checkpoint", type=Path, metavar="FILE", help="decoded checkpoint (default: the checkpoint that the output names)"
+    )
+    parser.add_argument(
+        "--tokenize", choices=TOKENS, help="tokenizer of sacreBLEU; none for tokenised text (default: the default of sacreBLEU)"
+    )
+    parser.add_argument(
+        "--other-reference", action="store_true", help="reference that differs from the target of the prepared data"
+    )
+    parser.add_argument("--json", action="store_true", help="JSON output: an array with one object per test set")
 
 
 def run(args: argparse.Namespace) -> int:

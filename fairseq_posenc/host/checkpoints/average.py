@@ -100,14 +100,15 @@ def for_inference(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Average the parameters of checkpoints of one training into OUT, for fairseq-generate: those that are named, "
-        "or the last ones of a folder."
+    parser.description = "Average the parameters of several checkpoints of one training run, and write OUT for fairseq-generate."
+    parser.add_argument("out", type=Path, metavar="OUT", help="checkpoint to write")
+    parser.add_argument(
+        "inputs", nargs="+", type=Path, metavar="CHECKPOINT", help="checkpoint to read; with --last, folder of checkpoints"
     )
-    parser.add_argument("out", type=Path, metavar="OUT", help="the checkpoint to write")
-    parser.add_argument("inputs", nargs="+", type=Path, metavar="CHECKPOINT", help="checkpoints, or with --last their folder")
-    parser.add_argument("--last", type=positive, metavar="N", help="average the last N checkpoints of the folder")
-    parser.add_argument("--by", choices=_NAMES, default="epoch", help="the last epochs or updates (default: %(default)s)")
+    parser.add_argument("--last", type=positive, metavar="N", help="number of checkpoints, the last of the folder")
+    parser.add_argument(
+        "--by", choices=_NAMES, default="epoch", help="checkpoints of epochs or of updates (default: %(default)s)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
