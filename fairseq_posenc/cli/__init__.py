@@ -43,7 +43,18 @@ class _Parser(argparse.ArgumentParser):
     """A parser whose error message is one line, as for all other input."""
 
     def error(self, message: str) -> NoReturn:
-        raise PositionError(f"{self.prog}: {message}. For all options, run {self.prog} --help.")
+        command = self.prog.removeprefix("posenc").strip()
+        sentence = message if message.endswith(("?", ".")) else f"{message}."
+        raise PositionError(f"{command}{': ' if command else ''}{sentence} For all options, run {self.prog} --help.")
+
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        """As in argparse, with one form of the message in all versions of Python, and the nearest choice."""
+        if action.choices is not None and value not in action.choices:
+            from ..registry.lookup import nearest
+
+            choices = [str(choice) for choice in action.choices]  # list is a module here
+            hint = nearest(str(value), choices).removeprefix("; ").capitalize()
+            raise argparse.ArgumentError(action, f"{value!r} is unknown. Expected {', '.join(choices)}. {hint}".strip())
 
 
 def make_parser(*configured: str | None) -> argparse.ArgumentParser:

@@ -9,7 +9,7 @@ from ..common.files import replace_file
 from ..common.option_types import positive
 from ..core import PositionError
 from ..registry.completion import specs_and_architectures
-from .check import specs_of
+from .check import check
 
 _RESIZE = (
     "Write a copy of a checkpoint whose model accepts longer sentences. Trained rows of position tables are copied. "
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> None:
         raise PositionError(f"{args.out}: this is the checkpoint to read. Expected another name for the checkpoint to write.")
     if not args.out.parent.is_dir():
         raise PositionError(f"{args.out}: there is no folder {args.out.parent}. Expected an existing folder. Create it first.")
-    method = specs_of(args.method) if args.action == "start-from" else None
+    method = next(iter(check([args.method], None).values())) if args.action == "start-from" else None
     import torch
 
     from ..host.checkpoints import convert

@@ -18,7 +18,8 @@ _TEMPLATES = Path(__file__).with_name("templates")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Write NAME.py, a complete method, and oracle_NAME.py, a slow reference implementation. Change the equation in both files. "
+        "Write NAME.py, a complete method, and oracle_NAME.py, a slow reference implementation. "
+        "Change the equation in both files. "
         f"Then run posenc check NAME.py. Set {external.VARIABLE}=NAME.py to use the method in all commands and in fairseq."
     )
     parser.add_argument("name", metavar="NAME", help="name of the method: lower-case letters, digits and _")

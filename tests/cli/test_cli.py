@@ -145,13 +145,20 @@ def test_wrong_input_is_one_line(capsys, arguments, says):
 def test_unknown_command_is_refused(capsys):
     assert main(["lst"]) == 2
     error = capsys.readouterr().err
-    assert "'lst'" in error and "list" in error and error.endswith("; see posenc --help\n") and error.count("\n") == 1
+    assert (
+        "'lst'" in error
+        and "list" in error
+        and error.endswith(". For all options, run posenc --help.\n")
+        and error.count("\n") == 1
+    )
 
 
 @pytest.mark.parametrize("given", ["-1", "0", "two", "1_000"])
 def test_counts_are_positive_whole_numbers(capsys, given):
     assert main(["list", "--layers", given]) == 2
-    error = f"posenc: argument --layers: {given!r} is not a positive whole number; see posenc list --help\n"
+    error = (
+        f"posenc: list: argument --layers: {given!r} is not a positive whole number. For all options, run posenc list --help.\n"
+    )
     assert capsys.readouterr().err == error
 
 
@@ -205,7 +212,7 @@ def test_architectures_that_are_more_than_a_method_are_named(capsys):
     for name in ("pnat", "posenc_pnat"):
         assert main(["show", name]) == 2
         error = capsys.readouterr().err
-        assert error.startswith(f"posenc: {name} is an architecture") and error.endswith("--arch posenc_pnat\n")
+        assert error.startswith(f"posenc: {name}: this is an architecture") and error.endswith("--arch posenc_pnat\n")
 
 
 def test_docs_are_those_of_the_code(tmp_path):

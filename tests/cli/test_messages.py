@@ -78,7 +78,6 @@ posenc data multi30k text --source de --target de
 posenc data multi30k text --from nowhere
 posenc data wmt18 text --czeng nowhere
 posenc analyse vectors nowhere
-posenc analyse sinusoids --width 3
 posenc recipes .
 posenc site empty.pt
 posenc docs nowhere

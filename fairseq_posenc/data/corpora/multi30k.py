@@ -153,7 +153,9 @@ def title(parts: dict[str, Text], origin: str) -> str:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Write Multi30K or Multi30k-uk as raw text: FOLDER/{train,valid,test}.LANGUAGE, and the name of the data in FOLDER/corpus.txt."
+    parser.description = (
+        "Write Multi30K or Multi30k-uk as raw text, FOLDER/{train,valid,test}.LANGUAGE, and the name of the data."
+    )
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="folder of the text files")
     parser.add_argument("--source", default="en", metavar="LANGUAGE", help="source language (default: %(default)s)")
     parser.add_argument("--target", default="uk", metavar="LANGUAGE", help="target language: uk, de or cs (default: %(default)s)")

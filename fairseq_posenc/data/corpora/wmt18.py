@@ -247,7 +247,8 @@ class Cleaning:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Write WMT18 as raw text, for both directions: FOLDER/{train,valid}.LANGUAGE, FOLDER/newstest2018.SOURCE-TARGET.LANGUAGE, "
+        "Write WMT18 as raw text for both directions: FOLDER/{train,valid}.LANGUAGE, "
+        "FOLDER/newstest2018.SOURCE-TARGET.LANGUAGE, "
         "and the name of the data in FOLDER/corpus.txt."
     )
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="folder of the text files")
