@@ -137,7 +137,7 @@ def test_completing_brings_no_torch(programs, line):
         ("sinusoidal+sha", ["sinusoidal+shaw", "sinusoidal+shaw_abs", "sinusoidal+shape"]),
         ("shaw:keys=false,values=", ["shaw:keys=false,values=true", "shaw:keys=false,values=false"]),
         ("shaw:max_distance=", []),  # any number
-        ("rope_scaled:scaling=l", ["rope_scaled:scaling=linear"]),
+        ("rope_scaled:scaling=li", ["rope_scaled:scaling=linear"]),
         ("t5:share=heads,sha", []),  # given once
         ("shw:", []),
         ("shaw:kes=", []),
