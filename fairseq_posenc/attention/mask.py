@@ -28,7 +28,7 @@ class AttentionMask:
     @classmethod
     def of(cls, bias: Tensor | None, allowed: Tensor | None, may_mask_fully: bool) -> AttentionMask:
         fully_masked = None
-        if may_mask_fully:
+        if may_mask_fully and allowed is not None:
             fully_masked = ~allowed.any(-1, keepdim=True)
             allowed = allowed | fully_masked
         return cls(bias, allowed, fully_masked, allowed if bias is None else merged(bias, allowed))
@@ -54,7 +54,7 @@ class AttentionMask:
         """With a further mask [T, S]: bool, True where a query may not look, or numbers to add."""
         mask = mask[None, None]
         bias, allowed = self.bias, torch.ones_like(mask, dtype=torch.bool).tril() if self.causal else self.allowed
-        if self.fully_masked is not None:
+        if self.fully_masked is not None and allowed is not None:
             allowed = allowed & ~self.fully_masked
         further = ~mask if mask.dtype == torch.bool else mask > float("-inf")
         if mask.dtype != torch.bool:

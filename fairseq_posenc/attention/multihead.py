@@ -30,6 +30,9 @@ class Attention(nn.Module):
     """
 
     __prepare_scriptable__ = refuse_script
+    k_proj: nn.Linear | None
+    v_proj: nn.Linear | None
+    q_proj: nn.Linear | None
 
     def __init__(
         self, embed_dim: int, num_heads: int, projections: frozenset[str], key_dim: int | None = None, dropout: float = 0.0
@@ -117,16 +120,17 @@ class Attention(nn.Module):
         """torch's scaled_dot_product_attention, with everything that is added merged into its mask."""
         bias, allowed = mask.bias, mask.allowed
         content = positions.sum_terms("content_scores", q, k, ctx=ctx)
+        logits = mask.logits
         if content is not None:
             bias = content if bias is None else content + bias
             allowed = torch.ones_like(content[:1, :1], dtype=torch.bool).tril() if mask.causal else allowed
-        logits = mask.logits if content is None else merged(bias, allowed)
+            logits = merged(bias, allowed)
         if logits is not None and logits.dtype not in (torch.bool, q.dtype):
             logits = logits.to(q.dtype)
         causal, scale, dropout = ctx.causal and q.size(2) == k.size(2), ctx.scale, ctx.dropout
-        if bias is not None and not dropout and prefer_blocked(q, k, bias, causal):
+        if bias is not None and logits is not None and not dropout and prefer_blocked(q, k, bias, causal):
             return BiasedAttention.apply(q, k, v, bias.to(q.dtype), allowed, logits.detach(), causal, scale), None
-        if bias is not None and lacks_fused_gradient(q, bias):
+        if bias is not None and logits is not None and lacks_fused_gradient(q, bias):
             return plain_attention(q, k, v, logits, dropout, scale), None
         causal = causal and logits is None
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=logits, dropout_p=dropout, is_causal=causal, scale=scale)

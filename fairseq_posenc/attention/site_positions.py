@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -30,11 +31,12 @@ class SitePositions(nn.Module):
     """
 
     __prepare_scriptable__ = refuse_script
+    methods: Sequence[PositionMethod]  # an nn.ModuleList
 
     def __init__(self, methods: list[PositionMethod], dims: Dims, site: str):
         super().__init__()
         self.dims, self.site = dims, site
-        self.methods = nn.ModuleList(methods)
+        self.methods = cast(Any, nn.ModuleList(methods))
         self._users = [self._users_at(layer) for layer in range(dims.num_layers)]
         self._before_layers = {hook: [method for method in methods if hook in method.hooks] for hook in BEFORE_LAYERS}
         self._scales: list[float] = []

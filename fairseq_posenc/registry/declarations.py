@@ -13,11 +13,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal, Optional, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, Optional, get_args, get_origin, get_type_hints
 
 from .. import core
 from ..core import SITES, Dims, MethodCard, MethodOptions, PositionError, renamed
 from . import external
+
+if TYPE_CHECKING:
+    from ..core import PositionMethod
 
 _ROOT = Path(__file__).parents[1] / "methods"
 #: the name of this package
@@ -40,7 +43,7 @@ class Declaration:
     class_name: str
     source: external.Source | None = None  # of a method outside this package
 
-    def load(self) -> type:
+    def load(self) -> type[PositionMethod]:
         """The class itself."""
         module = importlib.import_module(self.module) if self.source is None else external.load(self.source)
         return getattr(module, self.class_name)
@@ -96,8 +99,10 @@ def declared_by(source: external.Source) -> list[Declaration]:
 
 def _declared(path: Path) -> Iterator[Declaration]:
     for node in _parse(path).body:
-        cls = _read(path).get(node.name) if isinstance(node, ast.ClassDef) else None
-        if "card" in vars(cls or object):
+        if not isinstance(node, ast.ClassDef):
+            continue
+        cls = _read(path).get(node.name)
+        if cls is not None and "card" in vars(cls):
             yield Declaration(cls.card, cls.Options, inspect.cleandoc(cls.__doc__ or ""), EXTERNAL, "", node.name)
 
 

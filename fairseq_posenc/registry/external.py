@@ -60,6 +60,8 @@ def load(source: Source) -> ModuleType:
             return importlib.import_module(source.module)
         if source.module not in sys.modules:
             spec = importlib.util.spec_from_file_location(source.module, source.path)
+            if spec is None or spec.loader is None:
+                raise ImportError("not a Python file")
             sys.modules[source.module] = importlib.util.module_from_spec(spec)
             try:
                 spec.loader.exec_module(sys.modules[source.module])

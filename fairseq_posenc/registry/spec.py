@@ -39,7 +39,7 @@ class MethodSpec:
         return self.name + ":" + self._texts([field.name for field in dataclasses.fields(self.options)])
 
     def _texts(self, names: list[str]) -> str:
-        hints = _types(type(self.options))
+        hints = _types(self.options.__class__)
         return ",".join(f"{name}={_text(getattr(self.options, name), hints[name])}" for name in names)
 
 
@@ -67,7 +67,8 @@ def parse(text: str, site: str | None = None) -> Spec:
         raise PositionError(f"spec {shorten(text)!r} has {len(pieces)} methods; at most {_MOST_METHODS} can stand at a site")
     for piece in pieces:
         method_spec, wrong = _parse_method(piece, site if site in SITES else None)
-        methods.append(method_spec)
+        if method_spec is not None:
+            methods.append(method_spec)
         problems += wrong
     if problems:
         raise PositionError(f"spec {shorten(text, 120)!r}: " + join(problems, 6, "; "))

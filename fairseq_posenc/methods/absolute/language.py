@@ -75,8 +75,8 @@ class Language(PositionMethod):
     def _languages(self, tokens: Tensor, ctx: AttentionContext) -> Tensor:
         """[B, T] -> [B, 1 or T]: the language of every word, which a decoder knows from the words up to it alone."""
         named = torch.zeros_like(tokens)  # 0 where a word names no language, else the number of the language from 1
-        for language, number in enumerate(self.numbers, 1):
-            named = named.masked_fill(tokens == number, language)
+        for index, number in enumerate(self.numbers, 1):
+            named = named.masked_fill(tokens == number, index)
         known = None if ctx.state is None else ctx.state.get("language")
         if known is not None:
             named = torch.cat([known, named], 1)

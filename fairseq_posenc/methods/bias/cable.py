@@ -24,7 +24,7 @@ class RunningSum(PositionMethod):
     Options = RunningSumOptions
     per_layer = content_dependent = True
 
-    def __init__(self, options: Options, dims: Dims):
+    def __init__(self, options: RunningSumOptions, dims: Dims):
         super().__init__(options, dims)
         self.weight = self.parameter_table(dims.embed_dim, share=options.share)
         self.offset = self.parameter_table(share=options.share)
@@ -88,7 +88,7 @@ class Cable(RunningSum):
         parameters="tables * (d + 1)",
     )
 
-    def __init__(self, options: RunningSum.Options, dims: Dims):
+    def __init__(self, options: RunningSumOptions, dims: Dims):
         super().__init__(options, dims)
         nn.init.normal_(self.weight, std=dims.embed_dim**-0.5)
 

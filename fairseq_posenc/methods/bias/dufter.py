@@ -47,7 +47,7 @@ class DufterAbsolute(PositionMethod):
     )
     position_type = "integer"
 
-    def __init__(self, options: Options, dims: Dims):
+    def __init__(self, options: _Options, dims: Dims):
         super().__init__(options, dims)
         self.per_layer = not shared_by_layers(options.share)
         self.table = self.parameter_table(dims.max_positions, dims.max_key_positions, share=options.share)
@@ -89,7 +89,7 @@ class DufterRelative(PositionMethod):
     )
     position_type = "integer"
 
-    def __init__(self, options: Options, dims: Dims):
+    def __init__(self, options: _Options, dims: Dims):
         super().__init__(options, dims)
         self.per_layer = not shared_by_layers(options.share)
         self.table = self.parameter_table(2 * dims.max_distance + 1, share=options.share)

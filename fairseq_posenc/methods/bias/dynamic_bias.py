@@ -64,14 +64,13 @@ class DynamicPositionBias(PositionMethod):
 
     def _network(self, delta: Tensor) -> Tensor:
         """[...] -> [H, ...]."""
-        x = delta.to(at_least_float32(self.layers[0].weight).dtype)
+        x = delta.to(at_least_float32(next(self.layers.parameters())).dtype)
         x = (x.sign() * x.abs().log1p() if self.options.log else x).unsqueeze(-1)
         for number, layer in enumerate(self.layers[:-1]):
-            x = F.linear(x, at_least_float32(layer.weight), at_least_float32(layer.bias))
+            x = F.linear(x, *map(at_least_float32, layer.parameters()))
             if self.norms:
-                norm = self.norms[number]
-                x = F.layer_norm(x, norm.normalized_shape, at_least_float32(norm.weight), at_least_float32(norm.bias), norm.eps)
+                weight, shift = map(at_least_float32, self.norms[number].parameters())
+                x = F.layer_norm(x, x.shape[-1:], weight, shift)
             x = F.relu(x) if self.options.activation == "relu" else F.silu(x)
-        last = self.layers[-1]
-        x = F.linear(x, at_least_float32(last.weight), at_least_float32(last.bias)).movedim(-1, 0)
+        x = F.linear(x, *map(at_least_float32, self.layers[-1].parameters())).movedim(-1, 0)
         return 16 * x.sigmoid() if self.options.bounded else x

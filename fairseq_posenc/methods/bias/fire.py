@@ -81,7 +81,7 @@ class Fire(PositionMethod):
         """[...] -> [H, ...]."""
         slope = self._own(self.slope, layer)
         ratio = _psi(slope * delta.to(limits.dtype)) / (_psi(slope * limits) + _EPSILON)
-        first, last = ([self._own(parameter, layer) for parameter in (self.mlp[i].weight, self.mlp[i].bias)] for i in (0, 2))
+        first, last = ([self._own(parameter, layer) for parameter in self.mlp[i].parameters()] for i in (0, 2))
         hidden = torch.relu(ratio.unsqueeze(-1) * first[0][:, 0] + first[1])
         return (hidden @ last[0].mT + last[1]).movedim(-1, 0)
 

@@ -48,13 +48,13 @@ class Forgetting(RunningSum):
         self.right_weight = self.parameter_table(dims.embed_dim, share=options.share) if both else None
         self.right_offset = self.parameter_table(share=options.share) if both else None
         for weight, offset in ((self.weight, self.offset), (self.right_weight, self.right_offset)):
-            if weight is not None:
+            if weight is not None and offset is not None:
                 nn.init.normal_(weight, std=dims.embed_dim**-0.5)
                 nn.init.constant_(offset, options.start)
 
     def bias(self, ctx: AttentionContext) -> Tensor:
         left = -self._log_gates(self.weight, self.offset, ctx)
-        if self.right_weight is None:
+        if self.right_weight is None or self.right_offset is None:
             return left
         right = self._log_gates(self.right_weight, self.right_offset, ctx)
         return torch.where(distances(ctx.queries, ctx.keys).unsqueeze(1) <= 0, left, right)

@@ -26,7 +26,7 @@ class _Kerple(PositionMethod):
 
     Options = _Options
 
-    def __init__(self, options: Options, dims: Dims):
+    def __init__(self, options: _Options, dims: Dims):
         super().__init__(options, dims)
         if options.sides == "apart" and dims.causal:
             raise PositionError(f"{self.card.name}: a causal decoder has keys on one side only; leave sides=apart out")
@@ -53,7 +53,7 @@ class _Kerple(PositionMethod):
             distance = delta.abs().to(power.dtype)
             shape = (-1, *[1] * delta.dim())
             sides = [self.penalty(distance, p.view(shape), a.view(shape)) for p, a in zip(power.unbind(-1), rate.unbind(-1))]
-            return -sides[0] if len(sides) == 1 else -torch.where(delta <= 0, *sides)
+            return -sides[0] if len(sides) == 1 else -torch.where(delta <= 0, sides[0], sides[1])
 
         return by_distance(ctx.queries, ctx.keys, values)
 

@@ -82,7 +82,7 @@ class TupeAbsolute(PositionMethod):
         known = ctx.state.get("tupe") if once else None
         if known is not None:
             return known
-        table = self.key_positions if self.dims.cross else self.query_positions
+        table = self.query_positions if self.key_positions is None else self.key_positions
         keys = self._heads(self.key_proj(table(ctx.keys.ids + 1)))
         return ctx.state.store_shared("tupe", keys) if once else keys
 

@@ -46,7 +46,7 @@ class _Spe(PositionMethod):
 
     def gate(self, ctx: AttentionContext) -> Tensor:
         """The share of the plain product in each channel: [H, 1, D, 1]."""
-        return at_least_float32(self.gates[ctx.layer]).sigmoid()[:, None, :, None]
+        return at_least_float32(self.get_parameter("gates")[ctx.layer]).sigmoid()[:, None, :, None]
 
     @recurrent
     def attend(self, q: Tensor, k: Tensor, v: Tensor, ctx: AttentionContext) -> Tensor:

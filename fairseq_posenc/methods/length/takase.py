@@ -1,7 +1,7 @@
 """Sinusoids of the length that the output is to have (Takase and Okazaki 2019)."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -13,7 +13,7 @@ from ...ops.sinusoids import sinusoid
 class OutputLength(PositionMethod):
     """What both methods read: the length of each sentence, and how much of it stands before each word."""
 
-    def __init__(self, options: MethodOptions, dims: Dims):
+    def __init__(self, options: Any, dims: Dims):
         super().__init__(options, dims)
         if options.unit == "char":
             self.register_buffer("characters", printed_characters(dims.words, dims.vocab_size), persistent=False)

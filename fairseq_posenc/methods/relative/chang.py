@@ -1,5 +1,6 @@
 """Convolutions written as attention: lightweight, dynamic and depthwise."""
 
+import functools
 from dataclasses import dataclass
 
 import torch
@@ -103,10 +104,10 @@ class CompositeAttention(PositionMethod):
 
     def _scattered(self, v: Tensor, kernel: Tensor, ctx: AttentionContext) -> Tensor:
         """The same at any positions: one product for every distance within reach."""
-        delta, total = distances(ctx.queries, ctx.keys).unsqueeze(1), 0.0  # [B or 1, 1, T, S]
+        delta = distances(ctx.queries, ctx.keys).unsqueeze(1)  # [B or 1, 1, T, S]
         if ctx.causal:
             hidden = torch.ones(delta.shape[-2:], dtype=torch.bool, device=delta.device).triu(1 + delta.size(-1) - delta.size(-2))
             delta = delta.masked_fill(hidden, self.options.max_distance + 1)
-        for row, distance in enumerate(range(-self.options.max_distance, self.options.max_distance + 1)):
-            total = total + ((delta == distance).to(v.dtype) @ v) * kernel[:, row].unsqueeze(1)
-        return total
+        reach = range(-self.options.max_distance, self.options.max_distance + 1)
+        terms = (((delta == distance).to(v.dtype) @ v) * kernel[:, row].unsqueeze(1) for row, distance in enumerate(reach))
+        return functools.reduce(torch.add, terms)  # [B, H, T, D]

@@ -1,5 +1,6 @@
 """Disentangled attention: products of content with relative positions, and absolute positions in the last layer."""
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Literal
@@ -82,6 +83,8 @@ class Deberta(PositionMethod):
         survey_parameters="3 n d",
     )
     position_type = "integer"
+    key_weight: nn.Parameter | None
+    query_weight: nn.Parameter | None
 
     def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
@@ -111,13 +114,13 @@ class Deberta(PositionMethod):
         return ((3 if self.options.terms == "both" else 2) * self.dims.head_dim) ** -0.5
 
     def content_scores(self, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
-        scale, total = ctx.scale, 0.0
+        scale, terms = ctx.scale, []
         if self.options.terms != "p2c":
-            total = query_products(q * scale, ctx, lambda delta: self._vectors("key", -delta, ctx).to(q.dtype))
+            terms.append(query_products(q * scale, ctx, lambda delta: self._vectors("key", -delta, ctx).to(q.dtype)))
         if self.options.terms != "c2p":
             turned = -1 if self.options.index == "code" else 1
-            total = total + key_products(k * scale, ctx, lambda delta: self._vectors("query", turned * delta, ctx).to(k.dtype))
-        return total
+            terms.append(key_products(k * scale, ctx, lambda delta: self._vectors("query", turned * delta, ctx).to(k.dtype)))
+        return functools.reduce(torch.add, terms)  # [B, H, T, S]
 
     def _vectors(self, which: str, distance: Tensor, ctx: AttentionContext) -> Tensor:
         """Projected vectors of distances t - s: [W] -> [H, W, D]."""
@@ -125,9 +128,9 @@ class Deberta(PositionMethod):
         p = p if self.norm is None else self.norm(p)
         if self.options.share_key:
             return ctx.project(which, p)
-        weight = (self.key_weight if which == "key" else self.query_weight)[ctx.layer]
-        bias = self.query_bias[ctx.layer] if which == "query" else None
-        return nn.functional.linear(p, weight, bias).unflatten(-1, (self.dims.num_heads, -1)).transpose(0, 1)
+        weights = self.get_parameter(f"{which}_weight")  # [L, C, C]
+        bias = self.query_bias[ctx.layer] if which == "query" and self.query_bias is not None else None
+        return nn.functional.linear(p, weights[ctx.layer], bias).unflatten(-1, (self.dims.num_heads, -1)).transpose(0, 1)
 
     def row(self, distance: Tensor) -> Tensor:
         """The row of the table for distances t - s."""

@@ -60,7 +60,7 @@ class Huang1(PositionMethod):
     )
     position_type = "integer"
 
-    def __init__(self, options: Options, dims: Dims):
+    def __init__(self, options: _Options, dims: Dims):
         super().__init__(options, dims)
         self.reach = options.reach(dims)
         self.factor = self.parameter_table(self.reach + 1, share=options.share)
@@ -107,7 +107,7 @@ class Huang2(PositionMethod):
     )
     position_type = "integer"
 
-    def __init__(self, options: Options, dims: Dims):
+    def __init__(self, options: _Options, dims: Dims):
         super().__init__(options, dims)
         self.reach = options.reach(dims)
         self.factor = self.parameter_table(2 * self.reach + 1, share=options.share)
@@ -151,7 +151,7 @@ class Huang3(PositionMethod):
 
     rescale_reads = "content"
 
-    def __init__(self, options: Options, dims: Dims):
+    def __init__(self, options: _Options, dims: Dims):
         super().__init__(options, dims)
         self.reach = options.reach(dims)
         self.gate = self.parameter_table(2 * self.reach + 1, dims.head_dim, share=options.share)
@@ -247,7 +247,7 @@ class Huang4(PositionMethod):
     )
     position_type = "integer"
 
-    def __init__(self, options: Options, dims: Dims):
+    def __init__(self, options: _Options, dims: Dims):
         super().__init__(options, dims)
         self.reach = options.reach(dims)
         self.table = self.parameter_table(2 * self.reach + 1, dims.head_dim, share=options.share)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...core import (
     AttentionContext,
@@ -99,7 +99,8 @@ class Rope(PositionMethod):
         super().__init__(options, dims)
         self.width = rotated_width(options, dims)
         self.turning = turning_pairs(options, self.width)
-        self.log_frequency = self.table = None
+        self.log_frequency: nn.Parameter | None = None
+        self.table: SinusoidTable | None = None
         if options.frequencies == "learned":
             plain = frequencies(self.width // 2, self.width, "paper", options.base)
             self.log_frequency = self.parameter_table(self.width // 2, share=options.share)
@@ -108,19 +109,20 @@ class Rope(PositionMethod):
             self.table = SinusoidTable(dims.max_distance + 1, self.width, "halves", "paper", options.base)
 
     def rotate(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        if self.log_frequency is not None:
+        table = self.table
+        if table is None:
             return rotate_by(x, self._angles(at, ctx), self.options.layout)
-        return rotate(x, ctx.once((self, at), lambda: self._waves(x, at)), self.width // 2, self.options.layout)
+        return rotate(x, ctx.once((self, at), lambda: self._waves(table, x, at)), self.width // 2, self.options.layout)
 
     def _angles(self, at: Positions, ctx: AttentionContext) -> Tensor:
         """[B or 1, H or 1, T, pairs] in float32 or wider."""
-        frequency = (at_least_float32(self.of_layer(self.log_frequency, ctx)) / _STEPS).exp()  # [H or 1, pairs]
+        frequency = (at_least_float32(self.of_layer(self.get_parameter("log_frequency"), ctx)) / _STEPS).exp()  # [H or 1, pairs]
         ids = at.ids.to(frequency.dtype)[:, None, :, None]  # [B or 1, T] -> [B or 1, 1, T, 1]
         return ids * frequency.unsqueeze(-2)
 
-    def _waves(self, x: Tensor, at: Positions) -> Waves:
+    def _waves(self, table: SinusoidTable, x: Tensor, at: Positions) -> Waves:
         """[B or 1, 1, T, D] each; pairs that do not turn have sine 0 and cosine 1."""
-        sin, cos = (wave[..., : self.turning] for wave in self.table(at).unsqueeze(1).chunk(2, -1))
+        sin, cos = (wave[..., : self.turning] for wave in table(at).unsqueeze(1).chunk(2, -1))
         still = (0, self.width // 2 - self.turning)
         return every_channel(F.pad(sin, still), F.pad(cos, still, value=1.0), self.options.layout, x.size(-1))
 

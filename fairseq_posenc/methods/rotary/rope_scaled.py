@@ -147,5 +147,5 @@ class RopeScaled(PositionMethod):
             return self.width * math.log(self.options.trained / (turns * 2 * math.pi)) / (2 * math.log(self.options.base))
 
         low, high = max(math.floor(pair(32)), 0), min(math.ceil(pair(1)), self.width - 1)
-        high = high + 0.001 if low == high else high
-        return ((torch.arange(self.width // 2, dtype=torch.float64) - low) / (high - low)).clamp(0, 1)
+        width = high - low if low != high else 0.001
+        return ((torch.arange(self.width // 2, dtype=torch.float64) - low) / width).clamp(0, 1)
