@@ -41,6 +41,27 @@ def test_greedy_takes_the_largest_score_that_is_left():
         assert found.tolist() == expected
 
 
+def test_the_authors_search_normalises_over_free_columns_in_every_round():
+    """Pairs that are the largest of their row and column among normalised scores are taken, then rows are normalised anew."""
+    scores = 3 * torch.randn(300, 7, 7, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
+    for table, found in zip(scores.float(), MATCHINGS["authors"](scores, free(300, 7))):
+        rows, columns, expected = list(range(7)), list(range(7)), [0] * 7
+        while rows:
+            shares = {i: [float(table[i, j].double().exp()) for j in columns] for i in rows}
+            p = {i: {j: share / sum(shares[i]) for j, share in zip(columns, shares[i])} for i in rows}
+            pairs = [
+                (i, j)
+                for i in rows
+                for j in columns
+                if p[i][j] == max(p[i].values()) and p[i][j] == max(p[other][j] for other in rows)
+            ]
+            for i, j in pairs:
+                expected[i] = j
+            rows = [i for i in rows if i not in {i for i, _ in pairs}]
+            columns = [j for j in columns if j not in {j for _, j in pairs}]
+        assert found.tolist() == expected
+
+
 def test_hungarian_has_the_largest_sum_of_all_permutations():
     scores = torch.rand(20, 5, 5, generator=torch.Generator().manual_seed(2))
     for table, found in zip(scores, hungarian(scores, free(20, 5))):

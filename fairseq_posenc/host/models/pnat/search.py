@@ -6,6 +6,8 @@ others, the two ends of a sentence and its padding, keep their place. So every r
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -42,28 +44,39 @@ def alignment_loss(scores: Tensor, inner: Tensor) -> Tensor:
     return -likelihood[inner].sum() / inner.sum().clamp(min=1)
 
 
+#: stands for the score of a pair that is taken; scores of free pairs stay above it
+_TAKEN = torch.finfo(torch.float32).min
+
+
 def greedy(scores: Tensor, inner: Tensor) -> Tensor:
     """Gives the pair of the largest score to each other, then the largest among those left: [B, T, T] -> z [B, T].
 
     Every pair that is the largest of its row and of its column can be taken at once, with the same result.
     """
-    lowest = torch.finfo(torch.float32).min
-    scores = scores.float().clamp(min=lowest / 2)  # what is free stays above what is taken
+    return _mutual_best(scores, inner, lambda left: left)
+
+
+def authors(scores: Tensor, inner: Tensor) -> Tensor:
+    """The authors' variant, [B, T, T] -> z [B, T]: scores are normalised over the free columns of each row in every round."""
+    return _mutual_best(scores, inner, lambda left: left.softmax(-1).masked_fill(left == _TAKEN, _TAKEN))
+
+
+def _mutual_best(scores: Tensor, inner: Tensor, compared: Callable[[Tensor], Tensor]) -> Tensor:
+    """Take all pairs that are the largest of their row and of their column, round by round: [B, T, T] -> z [B, T].
+
+    `compared` makes the numbers that are compared from the scores, in which pairs that are not free are _TAKEN.
+    """
+    scores = scores.float().clamp(min=_TAKEN / 2)
     at = torch.arange(scores.size(1), device=scores.device).expand_as(inner)
     z, rows, columns = at.clone(), inner, inner
     while rows.any():
-        left = scores.masked_fill(~(rows.unsqueeze(2) & columns.unsqueeze(1)), lowest)
+        left = compared(scores.masked_fill(~(rows.unsqueeze(2) & columns.unsqueeze(1)), _TAKEN))
         column, row = left.argmax(2), left.argmax(1)  # [B, T] each
         mutual = rows & row.gather(1, column).eq(at)
         z = torch.where(mutual, column, z)
         rows = rows & ~mutual
         columns = columns & torch.zeros_like(z).scatter_add_(1, column, mutual.long()).eq(0)
     return z
-
-
-def authors(scores: Tensor, inner: Tensor) -> Tensor:
-    """The authors' variant: greedy on scores that are normalised over each row, [B, T, T] -> z [B, T]."""
-    return greedy(scores.float().masked_fill(~inner.unsqueeze(1), float("-inf")).softmax(-1), inner)
 
 
 def hungarian(scores: Tensor, inner: Tensor) -> Tensor:
