@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from ..precision import at_least_float32
 from ..rotation import every_channel, rotated
+from .derivatives import first_derivative_only
 
 
 def rotate_by(x: Tensor, angles: Tensor, layout: str) -> Tensor:
@@ -37,7 +37,7 @@ class AngleRotation(torch.autograd.Function):
         return y
 
     @staticmethod
-    @once_differentiable
+    @first_derivative_only
     def backward(ctx, grad: Tensor):
         y, sin, cos = ctx.saved_tensors
         layout, pairs = ctx.layout, sin.size(-1)
