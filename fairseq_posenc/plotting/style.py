@@ -22,7 +22,7 @@ _WIDEST = 40  # characters of a label; longer names are broken
 _LONGEST = 26  # entries of one column of a legend
 
 _STYLE = {
-    "font.family": "DejaVu Sans",  # comes with matplotlib: the same everywhere
+    "font.family": "sans-serif",  # first DejaVu Sans, which comes with matplotlib; a browser without it takes the next one
     "font.size": 10,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -34,6 +34,7 @@ _STYLE = {
     "lines.linewidth": 1.6,
     "legend.frameon": False,
     "svg.hashsalt": "posenc",  # the same file from the same numbers
+    "svg.fonttype": "none",  # text stays text: small files, and a reader can search and copy it
 }
 
 
