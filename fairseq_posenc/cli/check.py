@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -120,7 +121,8 @@ def _build(specs: dict[str, str], dims: Dims) -> None:
 
 
 def _is_path(text: str) -> bool:
-    return text.endswith(".py") or os.sep in text
+    """Whether a file or a folder is given. A spec may have slashes too, but only in its options: t5:layers=0/2."""
+    return text.endswith(".py") or os.sep in re.split("[:=]", text)[0] or (os.sep in text and Path(text).exists())
 
 
 def _keep_contract(methods: list[str]) -> int:

@@ -32,6 +32,25 @@ def test_a_row_may_name_its_sites(capsys):
 
 
 @pytest.mark.parametrize(
+    "spec",
+    [
+        "t5:layers=0/2",
+        "t5:layers=0-1/2-3",
+        "encoder=segments:separator=</s>",
+        "encoder=t5:layers=0/2;cross=shaw",
+        "none+t5:layers=0/1",
+    ],
+)
+def test_a_spec_may_have_slashes(capsys, spec):
+    assert lines(capsys, spec)[0][0] == spec
+
+
+@pytest.mark.parametrize("path", ["folder/method", "/nowhere/t5:layers=0/2"])
+def test_a_path_that_is_not_there_is_one_line(capsys, path):
+    assert path.split(":")[0] in refusal(capsys, path)
+
+
+@pytest.mark.parametrize(
     "row", ["encoder=t5;encoder=rope", "encoder=t5;rope", "encoder=", "decoder=t5;deckoder=rope", "cross=t5;"]
 )
 def test_a_wrong_row_is_one_line(capsys, row):
