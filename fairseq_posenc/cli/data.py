@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from ..data.corpora import language_files, multi30k, wmt18
+from ..data.corpora import language_files, multi30k, parallel, wmt18
 
 #: name of a corpus -> its module, which has configure(parser) and run(args), and its help
 CORPORA = {
     "language": (language_files, "artificial language pair of the quickstart"),
     "multi30k": (multi30k, "Multi30K or Multi30k-uk: image captions"),
     "wmt18": (wmt18, "WMT18: news translation"),
+    "parallel": (parallel, "parallel text of your own, checked"),
 }
 
 

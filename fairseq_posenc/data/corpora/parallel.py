@@ -1,0 +1,257 @@
+"""Parallel text of the user's own: read from plain or gzipped files, checked, and written as the parts of a corpus.
+
+A side of a part is the file PREFIX.LANGUAGE or PREFIX.LANGUAGE.gz, one sentence per line. A test set may have more references,
+PREFIX.TARGET.1, PREFIX.TARGET.2 and so on. A test set of sacreBLEU is read from sacreBLEU's own folder and never downloaded.
+
+fairseq separates the languages in a file name by a dash, so the codes in the names of the written files have none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import glob
+import gzip
+import itertools
+import re
+import stat
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from ...common.files import replace_file
+from ...common.messages import join, shorten
+from ...core import PositionError
+
+LONGEST_LINE = 1 << 16  # bytes
+LARGEST_RATIO = 200  # of a gzipped file's text to the file; of text it is below 20
+MANY = 1 << 26  # bytes of text that any file may have, whatever its ratio
+MORE_REFERENCES = 99
+
+LANGUAGE = re.compile(r"[A-Za-z]{1,8}([-_][A-Za-z0-9]{1,8})*")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,40}")
+_RESERVED = ("train", "valid", "corpus", "pairs")
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """A test set: the name that tables show, and the files of the source and of every reference."""
+
+    name: str
+    source: Path
+    references: list[Path]
+
+
+def find(path: Path) -> Path:
+    """The file, or the gzipped one of this name; raises PositionError where there is neither."""
+    for candidate in (path, path.with_name(f"{path.name}.gz")):
+        with contextlib.suppress(OSError):
+            if stat.S_ISREG(candidate.stat().st_mode):
+                return candidate
+            raise PositionError(f"{candidate}: not a regular file. Expected text, one sentence per line, plain or gzipped")
+    raise PositionError(f"{path}: no such file. Expected text, one sentence per line, with this name or with .gz after it")
+
+
+def lines(path: Path) -> Iterator[str]:
+    """The lines of a text file, with single blanks and without those at the ends; only a line feed ends a line.
+
+    Raises PositionError for a line that is not UTF-8 or is too long, and for gzip that is damaged or unpacks to too much.
+    """
+    zipped = path.suffix == ".gz"
+    most = max(MANY, LARGEST_RATIO * path.stat().st_size) if zipped else None
+    size = 0
+    try:
+        with gzip.open(path, "rb") if zipped else path.open("rb") as file:
+            for number in itertools.count(1):
+                line = file.readline(LONGEST_LINE + 1)
+                if not line:
+                    return
+                size += len(line)
+                if len(line) > LONGEST_LINE:
+                    raise PositionError(
+                        f"{path}, line {number}: more than {LONGEST_LINE:,} bytes. Expected one sentence per line"
+                    )
+                if most and size > most:
+                    raise PositionError(f"{path}: unpacks to more than {LARGEST_RATIO} times its size. Expected gzipped text")
+                yield " ".join(line.decode("utf-8-sig" if number == 1 else "utf-8").split())
+    except (EOFError, gzip.BadGzipFile, zlib.error):
+        raise PositionError(f"{path}: damaged, it does not decompress. Copy or download it again") from None
+    except UnicodeDecodeError:
+        raise PositionError(f"{path}, line {number}: not UTF-8 text. Convert the file, e.g. with iconv") from None
+    except OSError as error:
+        raise PositionError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def aligned(files: list[Path]) -> Iterator[tuple[str, ...]]:
+    """The lines of files that translate each other; raises PositionError with all counts where these differ."""
+    open_files = [lines(path) for path in files]
+    for number in itertools.count():
+        row = [next(side, None) for side in open_files]
+        ended = [line is None for line in row]
+        if all(ended):
+            return
+        if any(ended):
+            counts = [number + (line is not None) + sum(1 for _ in side) for line, side in zip(row, open_files)]
+            listed = " and ".join(f"{path} has {count:,}" for path, count in zip(files, counts))
+            raise PositionError(f"the sides are not of equal length: {listed} lines. Expected line n to translate line n")
+        yield tuple(row)  # type: ignore[arg-type]
+
+
+def write_part(files: list[Path], written: list[Path], drop_empty: bool | None) -> tuple[int, int]:
+    """Write a part, and return how many lines it has, and how many were left out as a side of them is empty.
+
+    `drop_empty` None: the part is a test set, of which nothing can be left out.
+    """
+    kept = dropped = first = 0
+    with contextlib.ExitStack() as stack:
+        outs: list[IO[str]] = [stack.enter_context(path.open("w", encoding="utf-8", newline="\n")) for path in written]
+        for number, row in enumerate(aligned(files), 1):
+            if all(row):
+                kept += 1
+                for out, line in zip(outs, row):
+                    out.write(f"{line}\n")
+            else:
+                dropped += 1
+                first = first or number
+    if dropped and not drop_empty:
+        hint = (
+            "Correct the test set"
+            if drop_empty is None
+            else "DROP_EMPTY=1 (posenc data parallel --drop-empty) leaves such pairs out"
+        )
+        raise PositionError(
+            f"{join([str(path) for path in files])}: {dropped:,} pairs have an empty side, the first is line {first}. {hint}"
+        )
+    if not kept:
+        raise PositionError(f"{files[0]}: no sentences. Expected one sentence per line")
+    return kept, dropped
+
+
+def test_set(given: str, source: str, target: str) -> TestSet:
+    """The test set NAME=PREFIX, or that of sacreBLEU with this name."""
+    name, equals, prefix = given.partition("=")
+    if not equals:
+        return _of_sacrebleu(given, source, target)
+    if not prefix:
+        raise PositionError(f"test set {given!r}: no files. Expected NAME=PREFIX, or the name of a test set of sacreBLEU")
+    path = Path(prefix)
+    references = [find(Path(f"{prefix}.{target}"))]
+    for number in range(1, MORE_REFERENCES + 1):
+        try:
+            references.append(find(path.with_name(f"{path.name}.{target}.{number}")))
+        except PositionError:
+            break
+    return TestSet(name, find(Path(f"{prefix}.{source}")), references)
+
+
+def _of_sacrebleu(name: str, source: str, target: str) -> TestSet:
+    """Of the files in ~/.sacrebleu, or in the folder that the variable SACREBLEU names, with all references."""
+    from sacrebleu.dataset import DATASETS
+    from sacrebleu.utils import SACREBLEU_DIR
+
+    pair = f"{source}-{target}"
+    if name not in DATASETS:
+        raise PositionError(
+            f"test set {name!r}: sacreBLEU has no such test set. Expected NAME=PREFIX, or a name of sacrebleu --list"
+        )
+    if pair not in DATASETS[name].langpairs:
+        raise PositionError(
+            f"test set {name!r}: not in sacreBLEU for {pair}. Expected one of {join(sorted(DATASETS[name].langpairs), 8)}"
+        )
+    stem = name.replace("/", "_")
+    begin = Path(SACREBLEU_DIR) / name / f"{stem}.{pair}"  # sacreBLEU may download when asked for its files
+    references = sorted(begin.parent.glob(f"{glob.escape(begin.name)}.ref*"))
+    source_file = begin.with_name(f"{begin.name}.src")
+    if not references or not source_file.is_file():
+        raise PositionError(
+            f"test set {name!r}: {source_file} or its references are not there. Where there is a network, download them with "
+            f"sacrebleu -t {name} -l {pair} --echo src"
+        )
+    return TestSet(stem, source_file, references)
+
+
+def in_training(test: Path, train: Path) -> int:
+    """How many lines of a written test set are also lines of the written training text."""
+    sentences = set(lines(test))
+    found = {line for line in lines(train) if line in sentences}
+    return sum(line in found for line in lines(test))
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Check parallel text and write it as FOLDER/{train,valid,NAME}.CODE, the name of the corpus in FOLDER/corpus.txt. "
+        "A side is PREFIX.LANGUAGE or PREFIX.LANGUAGE.gz, one sentence per line, UTF-8."
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--train", required=True, metavar="PREFIX", help="training text")
+    parser.add_argument("--valid", required=True, metavar="PREFIX", help="validation text")
+    parser.add_argument(
+        "--tests", required=True, nargs="+", metavar="NAME=PREFIX",
+        help="test sets, with references PREFIX.TARGET, PREFIX.TARGET.1, ...; or test sets of sacreBLEU by name",
+    )  # fmt: skip
+    parser.add_argument("--source", required=True, metavar="LANGUAGE", help="such as en, pt-BR or zh_Hans")
+    parser.add_argument("--target", required=True, metavar="LANGUAGE")
+    parser.add_argument("--name", default="parallel text", help="name of the corpus in tables (default: %(default)s)")
+    parser.add_argument("--drop-empty", action="store_true", help="leave out training and validation pairs with an empty side")
+    parser.add_argument("--codes", nargs=2, metavar="CODE", help="of both languages in file names (default: without dashes)")
+
+
+def run(args: argparse.Namespace) -> int:
+    for code in (args.source, args.target):
+        if not LANGUAGE.fullmatch(code):
+            raise PositionError(f"language {code!r}: not a language code. Expected one such as en, pt-BR or zh_Hans")
+    codes = tuple(args.codes or (code.replace("-", "_") for code in (args.source, args.target)))
+    if codes[0] == codes[1]:
+        raise PositionError(f"source and target are both {codes[0]}. Expected two languages, such as en and pt-BR")
+    if not all(code.isidentifier() for code in codes):
+        raise PositionError(f"codes {' '.join(codes)}: not for file names. Expected letters, digits and underscores")
+    pairs = {
+        part: [find(Path(f"{prefix}.{language}")) for language in (args.source, args.target)]
+        for part, prefix in (("train", args.train), ("valid", args.valid))
+    }
+    tests = [test_set(given, args.source, args.target) for given in args.tests]
+    _require_names(tests)
+    if not args.name.strip() or not args.name.isprintable() or len(args.name) > 200:
+        raise PositionError(f"name {shorten(args.name)!r}: not a name. Expected up to 200 printable characters on one line")
+    args.folder.mkdir(parents=True, exist_ok=True)
+    try:
+        _write(args.folder, codes, pairs, tests, args.drop_empty)
+    except OSError as error:
+        raise PositionError(f"{args.folder}: cannot be written ({error.strerror})") from None
+    title = f"{args.name.strip()} {args.source}-{args.target}"
+    replace_file(args.folder / "corpus.txt", lambda partial: partial.write_text(f"{title}\n", encoding="utf-8"))
+    return 0
+
+
+def _require_names(tests: list[TestSet]) -> None:
+    names = [test.name for test in tests]
+    for name in names:
+        if not NAME.fullmatch(name) or name in _RESERVED:
+            raise PositionError(
+                f"test set {name!r}: not a name. Expected letters, digits, . _ + and -, and none of {', '.join(_RESERVED)}"
+            )
+        if names.count(name) > 1:
+            raise PositionError(f"test set {name!r}: given twice. Expected a name of its own for every test set")
+
+
+def _write(folder: Path, codes: tuple[str, str], pairs: dict[str, list[Path]], tests: list[TestSet], drop_empty: bool) -> None:
+    sizes = {}
+    for part, files in pairs.items():
+        sizes[part], dropped = write_part(files, [folder / f"{part}.{code}" for code in codes], drop_empty)
+        if part == "train":
+            read_pairs = sizes[part] + dropped
+        if dropped:
+            print(f"{folder}: {part}: {dropped:,} pairs with an empty side are left out")
+    for test in tests:
+        endings = [codes[0], codes[1], *(f"{codes[1]}.{number}" for number in range(1, len(test.references)))]
+        written = [folder / f"{test.name}.{ending}" for ending in endings]
+        sizes[test.name], _ = write_part([test.source, *test.references], written, None)
+        known = in_training(written[0], folder / f"train.{codes[0]}")
+        if known:
+            print(
+                f"{folder}: WARNING: {known:,} of {sizes[test.name]:,} sentences of test set {test.name} are in the training text"
+            )
+    replace_file(folder / "pairs", lambda partial: partial.write_text(f"{read_pairs}\n", encoding="utf-8"))
+    print(f"{folder}: " + ", ".join(f"{part} {size:,}" for part, size in sizes.items()) + " sentence pairs")
