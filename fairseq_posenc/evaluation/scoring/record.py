@@ -53,6 +53,14 @@ class AskedLengths(_Model):
     end: Literal["free", "min", "exact"]
 
 
+class OtherScore(_Model):
+    """A score next to BLEU and chrF."""
+
+    score: Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]  # of the test part
+    metric: Text  # signature
+    statistics: str  # of every sentence, packed
+
+
 class PartScores(_Model):
     """The scores of one test part, and how it was decoded."""
 
@@ -67,6 +75,7 @@ class PartScores(_Model):
     statistics: str | None = None  # of every sentence, packed
     asked: AskedLengths | None = None
     lengths: str | None = None  # asked and given, of every sentence, packed
+    others: dict[Text, OtherScore] = Field(default_factory=dict)  # by the name of the metric
 
 
 class PeakMemory(_Model):
@@ -85,6 +94,7 @@ class Record(_Model):
     seed: Annotated[int, Field(ge=-_LARGEST, le=_LARGEST)]
     updates: Count
     settings: Settings = Field(default_factory=dict)
+    row: list[Text] = Field(default_factory=list)  # settings that name the row of a table, next to the method
     data: Text  # hash of the prepared data
     corpus: Text | None = None
     versions: Annotated[dict[Text, Text], Field(min_length=1)]

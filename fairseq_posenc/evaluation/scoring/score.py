@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ _SHOWN = frozenset({"sentences", "bleu", "bleu_signature", "chrf", "chrf_signatu
 _MEASURED = frozenset({"parts", "tokens_per_second", "learning_curve", "training_seconds", "peak_memory", "device", "commit"})
 
 #: what sacreBLEU can take for tokens without a download
-TOKENS = ("13a", "none", "intl", "char")
+TOKENS = ("13a", "none", "intl", "char", "zh")
 
 _DESCRIPTION = """\
 Compute BLEU and chrF of the outputs of one trained model, and write them to RUN/score.json.
@@ -44,8 +45,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = _DESCRIPTION
     parser.add_argument("run_dir", type=Path, metavar="RUN", help="folder of the model")
     parser.add_argument(
-        "parts", nargs="+", metavar="PART=REFERENCE", help="test set, and file of its raw reference, one sentence per line"
-    )
+        "parts", nargs="+", metavar="PART=REFERENCE",
+        help="test set, and file of its raw reference, one sentence per line; the same PART again: one more reference",
+    )  # fmt: skip
     parser.add_argument(
         "--generated", default="{part}.out", metavar="NAME", help="output of fairseq-generate in RUN (default: %(default)s)"
     )
@@ -61,6 +63,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--other-reference", action="store_true", help="reference that differs from the target of the prepared data"
     )
+    parser.add_argument("--ter", action="store_true", help="TER as well")
+    parser.add_argument(
+        "--segment-scores", action="append", default=[], metavar="NAME=FILE",
+        help="scores of another program, such as COMET, one number per sentence; {part} in FILE is the test set",
+    )  # fmt: skip
+    parser.add_argument(
+        "--row", nargs="+", default=[], metavar="SETTING",
+        help="settings of fairseq that differ between the rows of a table and name them, such as lr",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="JSON output: an array with one object per test set")
 
 
@@ -69,40 +80,78 @@ def run(args: argparse.Namespace) -> int:
     measured = _measured(args.log or args.run_dir / "train.log")
     trainings: dict[Path, dict[str, Any]] = {}
     scored: dict[str, PartScores] = {}
-    for part, reference in references.items():
+    for part, (reference, *more) in references.items():
         output = args.run_dir / args.generated.replace("{part}", part)
-        scores, named = score_part(output, reference, compare=not args.other_reference, tokenize=args.tokenize)
+        scores, named = score_part(output, reference, not args.other_reference, args.tokenize, more, args.ter)
+        scores["others"].update(_segment_scores(args.segment_scores, part, scores["sentences"], len(references)))
         path = args.checkpoint or (Path(named) if named else None)
         if path is None:
             raise PositionError(f"{output} does not name the checkpoint that made it; name it with --checkpoint")
         if path not in trainings:
             trainings[path] = training_fields(path)
+            trainings[path]["row"] = _row(args.row, trainings[path]["settings"])
         fields = dict(trainings[path])
         averaged = fields.pop("averaged")
         if averaged:
             scores["decoding"]["averaged_checkpoints"] = averaged
         found = scored[part] = update(args.run_dir, {**fields, **measured}, part, scores)
         if not args.json:
-            print(f"{args.run_dir}: {part} BLEU {found.bleu:.2f}, chrF {found.chrf:.2f}, {found.sentences} sentences")
+            more_scores = "".join(f", {_title(name)} {other.score:.4g}" for name, other in found.others.items())
+            print(
+                f"{args.run_dir}: {part} BLEU {found.bleu:.2f}, chrF {found.chrf:.2f}{more_scores}, {found.sentences} sentences"
+            )
     if args.json:
         run = {"run": str(args.run_dir)}
         print_json([{**run, "part": part, **found.model_dump(include=_SHOWN)} for part, found in scored.items()])
     return 0
 
 
-def _parts(given: list[str], generated: str) -> dict[str, Path]:
-    """The reference of every test part."""
-    found: dict[str, Path] = {}
+def _parts(given: list[str], generated: str) -> dict[str, list[Path]]:
+    """The references of every test part."""
+    found: dict[str, list[Path]] = {}
     for item in given:
         part, equals, reference = item.partition("=")
         if not (part and equals):
             raise PositionError(f"{item!r} is no test part; give PART=REFERENCE, e.g. test=test.de")
-        if part in found:
-            raise PositionError(f"test part {part} is given twice; give every part one reference")
-        found[part] = Path(reference)
+        if Path(reference) in found.setdefault(part, []):
+            raise PositionError(f"test part {part} is given twice with the reference {reference}; give every reference once")
+        found[part].append(Path(reference))
     if len(found) > 1 and "{part}" not in generated:
         raise PositionError(f"--generated {generated!r} is one file for {len(found)} parts; write {{part}} for the part's name")
     return found
+
+
+def _segment_scores(given: list[str], part: str, sentences: int, parts: int) -> dict[str, Any]:
+    """The scores of other programs for a test part, by the name of the metric."""
+    from . import others
+
+    found = {}
+    for item in given:
+        name, equals, file = item.partition("=")
+        if not (name and equals and file):
+            raise PositionError(f"{item!r} names no segment scores; give NAME=FILE, e.g. comet=comet.txt")
+        if parts > 1 and "{part}" not in file:
+            raise PositionError(f"--segment-scores {item} is one file for {parts} parts; write {{part}} for the part's name")
+        if name in found:
+            raise PositionError(f"segment scores {name} are given twice; give every name once")
+        found[name] = others.given(name, Path(file.replace("{part}", part)), sentences)
+    return found
+
+
+def _title(name: str) -> str:
+    from . import others
+
+    return name.upper() if name == others.TER else name
+
+
+def _row(names: list[str], settings: dict[str, Any]) -> list[str]:
+    """The names of settings, if the training has them."""
+    unknown = [name for name in names if name not in settings]
+    if unknown:
+        raise PositionError(
+            f"--row {unknown[0]}: not a setting of the training. Expected a name in the settings of score.json, such as lr"
+        )
+    return names
 
 
 def _measured(log: Path) -> dict[str, Any]:
@@ -130,14 +179,19 @@ def training_fields(checkpoint: Path) -> dict[str, Any]:
 
 
 def score_part(
-    output: Path, reference: Path, compare: bool = True, tokenize: str | None = None
+    output: Path,
+    reference: Path,
+    compare: bool = True,
+    tokenize: str | None = None,
+    more_references: Sequence[Path] = (),
+    ter: bool = False,
 ) -> tuple[dict[str, Any], str | None]:
     """The scores of one output and how it was decoded, and the checkpoint that it names.
 
     `compare` holds the reference against the T- lines of the output, so that a shuffled or foreign one is refused.
     """
     from . import generated as outputs
-    from . import lengths
+    from . import lengths, others
     from .sentences import count
 
     text = read_text(reference)
@@ -147,25 +201,40 @@ def score_part(
     outputs.require_translations(generated, references, str(output))
     if compare:
         outputs.require_same_sentences(generated, references, str(output), str(reference))
+    more = [_more_references(path, len(references), reference) for path in more_references]
     words = [len(line.split()) for line in generated.sources]
     scores = {
-        **measure(generated.hypotheses, references, tokenize),
-        "reference": _hash(text),
+        **measure(generated.hypotheses, references, tokenize, more),
+        "reference": _hash("\0".join([text, *map("\n".join, more)])),
         "source": _hash("\n".join(generated.sources)) if generated.sources else None,
         "decoding": _as_json(generated.decoding),
-        "statistics": count(generated.hypotheses, references, words or None, tokenize).pack(),
+        "statistics": count(generated.hypotheses, references, words or None, tokenize, more).pack(),
         **lengths.parse(printed, generated.hypotheses, str(output)),
+        "others": {others.TER: others.ter(generated.hypotheses, [references, *more])} if ter else {},
     }
     return scores, generated.checkpoint
 
 
-def measure(hypotheses: list[str], references: list[str], tokenize: str | None = None) -> dict[str, Any]:
+def _more_references(path: Path, number: int, first: Path) -> list[str]:
+    lines = read_text(path).removesuffix("\n").split("\n")
+    if len(lines) != number:
+        raise PositionError(
+            f"{path} has {len(lines):,} lines and {first} has {number:,}; references translate the same sentences"
+        )
+    return lines
+
+
+def measure(
+    hypotheses: list[str], references: list[str], tokenize: str | None = None, more_references: Sequence[list[str]] = ()
+) -> dict[str, Any]:
     """sacreBLEU's BLEU and chrF of a test part, with their signatures; `tokenize` is for BLEU alone."""
     from sacrebleu.metrics import BLEU, CHRF
 
     scores: dict[str, Any] = {"sentences": len(references)}
     for name, metric in (("bleu", BLEU(tokenize=tokenize, force=tokenize == "none")), ("chrf", CHRF())):
-        scores[name] = min(metric.corpus_score(hypotheses, [references]).score, 100.0)  # rounding may end just above
+        scores[name] = min(
+            metric.corpus_score(hypotheses, [references, *more_references]).score, 100.0
+        )  # rounding may end just above
         scores[f"{name}_signature"] = str(metric.get_signature())
     return scores
 

@@ -6,6 +6,7 @@ import base64
 import functools
 import json
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,11 +51,17 @@ def _counts(numbers: list[Any]) -> bool:
 
 
 def count(
-    hypotheses: list[str], references: list[str], source_words: list[int] | None = None, tokenize: str | None = None
+    hypotheses: list[str],
+    references: list[str],
+    source_words: list[int] | None = None,
+    tokenize: str | None = None,
+    more_references: Sequence[list[str]] = (),
 ) -> SentenceStatistics:
     """What sacreBLEU counts in these sentences; `tokenize` names its tokens for BLEU where they are not the default's."""
     metrics = {name: _metric(name, tokenize if name == "bleu" else None) for name in METRICS}
-    counts = {name: metric._extract_corpus_statistics(hypotheses, [references]) for name, metric in metrics.items()}
+    counts = {
+        name: metric._extract_corpus_statistics(hypotheses, [references, *more_references]) for name, metric in metrics.items()
+    }
     return SentenceStatistics(**counts, source_words=source_words)
 
 

@@ -1,0 +1,80 @@
+"""Scores next to BLEU and chrF: sacreBLEU's TER, and scores of every sentence that another program has computed."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import re
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ...common.files import read_text
+from ...core import PositionError
+
+TER = "ter"
+#: metrics of which a smaller score is better
+SMALLER_IS_BETTER = frozenset({TER})
+
+_RESERVED = ("bleu", "chrf", TER)
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.+-]{0,40}")
+_LARGEST = 10**6  # absolute value of a score of a sentence
+_MOST_BYTES = 64  # of a line with a score
+_UNPACKED = 2**28  # bytes of unpacked statistics
+
+
+def ter(hypotheses: list[str], references: Sequence[list[str]]) -> dict[str, Any]:
+    """sacreBLEU's TER, as `PartScores.others` has it. Statistics of a sentence: edits, mean length of its references."""
+    from sacrebleu.metrics import TER as Metric
+
+    metric = Metric()
+    metric.num_refs = len(references)
+    rows = metric._extract_corpus_statistics(hypotheses, list(references))
+    return {
+        "score": metric._aggregate_and_compute(rows).score,
+        "metric": f"TER {metric.get_signature()}",
+        "statistics": pack(rows),
+    }
+
+
+def given(name: str, path: Path, sentences: int) -> dict[str, Any]:
+    """The scores of a file with one number per sentence, and their mean; raises PositionError where they are not such numbers."""
+    if not _NAME.fullmatch(name) or name.lower() in _RESERVED:
+        raise PositionError(
+            f"{name!r}: not a name for segment scores. Expected letters, digits, . _ + and -, and not {', '.join(_RESERVED)}"
+        )
+    if path.is_file() and path.stat().st_size > _MOST_BYTES * (sentences + 1):
+        raise PositionError(f"{path}: {path.stat().st_size:,} bytes for {sentences:,} sentences. Expected one number per line")
+    lines = read_text(path).removesuffix("\n").split("\n")
+    if len(lines) != sentences:
+        raise PositionError(f"{path}: {len(lines):,} lines for {sentences:,} sentences. Expected one number per line")
+    rows = []
+    for number, line in enumerate(lines, 1):
+        try:
+            value = float(line)
+        except ValueError:
+            value = math.nan
+        if not abs(value) <= _LARGEST:
+            raise PositionError(f"{path}, line {number}: not a score. Expected a number between -{_LARGEST:,} and {_LARGEST:,}")
+        rows.append([value])
+    return {
+        "score": math.fsum(value for (value,) in rows) / sentences,
+        "metric": f"{name}, mean over sentences",
+        "statistics": pack(rows),
+    }
+
+
+def pack(rows: list[list[float]]) -> str:
+    """Rows of numbers as text, for score.json."""
+    return base64.b64encode(zlib.compress(json.dumps([*zip(*rows)], separators=(",", ":")).encode(), 9)).decode()
+
+
+def unpack(text: str) -> list[list[float]]:
+    """The rows of a packed text; a damaged one can fail in any of its steps."""
+    columns = json.loads(zlib.decompressobj().decompress(base64.b64decode(text), _UNPACKED))
+    rows = [list(map(float, row)) for row in zip(*columns, strict=True)]
+    if not rows or not all(abs(value) <= 2**31 for row in rows for value in row):
+        raise ValueError("statistics that are not numbers")
+    return rows

@@ -1,0 +1,97 @@
+"""posenc score with TER, with several references, with scores of another program, and with settings that name a row."""
+
+import json
+
+import pytest
+import sacrebleu
+
+from fairseq_posenc.evaluation.scoring.others import given, unpack
+from tests.scoring.test_score import HYPOTHESES, REFERENCES, trained  # noqa: F401  a fixture
+
+MORE = ["a dog sees a cat", "the cat sees one dog", "the dogs sleep"]
+
+
+def score(posenc, run, *options, parts=("test={ref}",)):
+    given = [part.replace("{ref}", str(run.parent / "test.sov")) for part in parts]
+    status, out, error = posenc("score", run, *options, "--", *given)
+    assert status == 0, error
+    return json.loads((run / "score.json").read_text())["parts"], out
+
+
+def refusal(posenc, run, *options, parts=("test={ref}",)):
+    given = [part.replace("{ref}", str(run.parent / "test.sov")) for part in parts]
+    status, _, error = posenc("score", run, *options, "--", *given)
+    assert status == 2 and error.count("\n") == 1 and not (run / "score.json").exists()
+    return error
+
+
+def test_ter_is_that_of_sacrebleu(posenc, trained):  # noqa: F811
+    parts, out = score(posenc, trained, "--ter")
+    other = parts["test"]["others"]["ter"]
+    assert other["score"] == pytest.approx(sacrebleu.corpus_ter(HYPOTHESES, [REFERENCES]).score)
+    assert other["metric"].startswith("TER nrefs:1|case:lc|tok:tercom") and "TER 8.333" in out
+    edits, lengths = zip(*unpack(other["statistics"]))
+    assert (edits, lengths) == ((0, 1, 0), (5, 5, 2))
+
+
+def test_a_part_may_have_several_references(posenc, trained):  # noqa: F811
+    (trained.parent / "more.sov").write_text("\n".join(MORE) + "\n")
+    one, _ = score(posenc, trained, "--ter")
+    two, _ = score(posenc, trained, "--ter", parts=("test={ref}", f"test={trained.parent}/more.sov"))
+    references = [REFERENCES, MORE]
+    assert two["test"]["bleu"] == pytest.approx(sacrebleu.corpus_bleu(HYPOTHESES, references).score)
+    assert two["test"]["chrf"] == pytest.approx(sacrebleu.corpus_chrf(HYPOTHESES, references).score)
+    assert two["test"]["others"]["ter"]["score"] == pytest.approx(sacrebleu.corpus_ter(HYPOTHESES, references).score)
+    assert "nrefs:2" in two["test"]["bleu_signature"] and "nrefs:2" in two["test"]["others"]["ter"]["metric"]
+    assert one["test"]["reference"] != two["test"]["reference"]
+
+
+def test_references_of_other_lengths_are_one_line(posenc, trained):  # noqa: F811
+    (trained.parent / "more.sov").write_text("\n".join(MORE[:2]) + "\n")
+    line = refusal(posenc, trained, parts=("test={ref}", f"test={trained.parent}/more.sov"))
+    assert "more.sov has 2 lines and" in line and "has 3" in line
+
+
+def test_scores_of_another_program_are_one_number_per_line(posenc, trained):  # noqa: F811
+    file = trained.parent / "comet-test.txt"
+    file.write_text("0.5\n-1e-1\n 0.8\n")
+    parts, out = score(posenc, trained, "--segment-scores", f"comet={trained.parent}/comet-{{part}}.txt")
+    other = parts["test"]["others"]["comet"]
+    assert other["score"] == pytest.approx(0.4) and "comet 0.4," in out
+    assert unpack(other["statistics"]) == [[0.5], [-0.1], [0.8]]
+
+
+@pytest.mark.parametrize(
+    "text, line",
+    [
+        ("0.5\n0.1\n", "2 lines for 3 sentences"),
+        ("0.5\n0.1\nx\n", "line 3: not a score"),
+        ("0.5\nnan\n0.1\n", "line 2: not a score"),
+        ("inf\n0\n0\n", "line 1: not a score"),
+        ("9" * 5000 + "\n0\n0\n", "bytes for 3 sentences"),
+    ],
+)
+def test_files_that_are_no_scores_are_one_line(posenc, trained, text, line):  # noqa: F811
+    (trained.parent / "scores.txt").write_text(text)
+    assert line in refusal(posenc, trained, "--segment-scores", f"comet={trained.parent}/scores.txt")
+
+
+def test_names_of_scores(posenc, trained):  # noqa: F811
+    for item, line in (("comet", "give NAME=FILE"), ("bleu=x", "'bleu': not a name"), ("a b=x", "'a b': not a name")):
+        assert line in refusal(posenc, trained, "--segment-scores", item)
+    twice = ["--segment-scores", "m=x", "--segment-scores", "m=y"]
+    (trained.parent / "x").write_text("1\n2\n3\n")
+    twice = [word.replace("=x", f"={trained.parent}/x").replace("=y", f"={trained.parent}/x") for word in twice]
+    assert "segment scores m are given twice" in refusal(posenc, trained, *twice)
+    (trained / "b.out").write_text((trained / "test.out").read_text())
+    line = refusal(posenc, trained, "--segment-scores", "m=x", parts=("test={ref}", "b={ref}"))
+    assert "is one file for 2 parts; write {part}" in line
+
+
+def test_settings_that_name_a_row_are_those_of_the_training(posenc, trained):  # noqa: F811
+    assert "--row nonsense: not a setting of the training" in refusal(posenc, trained, "--row", "nonsense")
+
+
+def test_given_scores_keep_their_order(tmp_path):
+    (tmp_path / "scores").write_text("3\n1\n2\n")
+    assert unpack(given("human", tmp_path / "scores", 3)["statistics"]) == [[3.0], [1.0], [2.0]]
