@@ -3,20 +3,48 @@
 from __future__ import annotations
 
 import hashlib
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
 from ..core import PositionError
+from .messages import shorten
+
+#: bytes of a text that is read as a whole
+LARGEST_TEXT = 2**30
 
 
-def read_text(path: Path, errors: str = "strict") -> str:
-    """The text of a UTF-8 file, without a byte order mark; raises PositionError where it cannot be read."""
+def read_text(path: Path, errors: str = "strict", largest: int = LARGEST_TEXT) -> str:
+    """Return the text of a UTF-8 file, without a byte order mark.
+
+    Raises:
+        PositionError: if the file cannot be read, is not a regular file (such as /dev/zero), or has more than `largest` bytes.
+    """
+    require_regular(path, largest)
     try:
         return path.read_text(encoding="utf-8-sig", errors=errors)
     except OSError as error:
         raise PositionError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise PositionError(f"{path} is not UTF-8 text (byte {error.start}); convert it, e.g. with iconv") from None
+
+
+def require_regular(path: Path, largest: int | None = None) -> None:
+    """Raise PositionError for a folder, a device, a pipe, a missing file, and one of more than `largest` bytes."""
+    try:
+        found = path.stat()
+    except (OSError, ValueError) as error:  # a name with a null character
+        raise PositionError(f"{shorten(str(path), 200)} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if stat.S_ISDIR(found.st_mode):
+        raise PositionError(f"{path} cannot be read: Is a directory")
+    if not stat.S_ISREG(found.st_mode):
+        raise PositionError(
+            f"{path}: a device or pipe cannot be read. Expected a regular file. Write its content to a file first."
+        )
+    if largest is not None and found.st_size > largest:
+        raise PositionError(
+            f"{path}: the file has {found.st_size:,} bytes. Expected at most {largest:,} bytes. Check that it is the right file."
+        )
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:

@@ -20,13 +20,14 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..common.files import digest
+from ..common.files import digest, require_regular
 from ..core import PositionError
 
 SUMS = "SHA256SUMS"
 TRIES = 5
 TIMEOUT = 60.0  # seconds without a byte
 CHUNK = 1 << 20
+_LARGEST_SUMS = 2**24  # bytes of a SHA256SUMS
 _ABSENT = (404, 410)
 _FINAL = (400, 401, 403, 405, 451)  # trying again would give the same
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EISDIR)
@@ -172,6 +173,7 @@ def read_sums(path: Path, name: str) -> dict[str, str]:
     if not path.is_file():
         return {}
     try:
+        require_regular(path, _LARGEST_SUMS)
         lines = path.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError as error:
         raise PositionError(f"{name} is not UTF-8 text, from byte {error.start}; lines of sha256sum are expected") from None

@@ -8,20 +8,21 @@ in English and German.
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 import random
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from ...common.files import require_regular
 from ...common.option_types import not_negative
 from ...core import PositionError
 from ..download import Source, sha256
+from ..text import read_gzip
 
 #: part, as fairseq calls it -> as the files do
 PARTS = {"train": "train", "valid": "val", "test": "test_2016_flickr"}
 MORE_TESTS = ("test_2017_flickr", "test_2017_mscoco")  # by the names of their files
+_LARGEST, _MOST_LINES = 2**26, 1_000_000  # bytes and lines of a file; the largest of the corpus has 5 MB and 29,000 lines
 VALID_SIZE = 1014  # as many as the other languages have
 HUB = "https://huggingface.co/datasets/turuta/Multi30k-uk/resolve/main"
 REPOSITORY = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
@@ -66,7 +67,7 @@ def _read_json(source: Source, name: str, languages: tuple[str, str]) -> Text:
     if path is None:
         raise _missing(source, name)
     text: Text = {language: [] for language in languages}
-    for number, line in enumerate(_lines(_decoded(path, address)), 1):
+    for number, line in enumerate(_lines(_decoded(path, address), address), 1):
         try:
             pair = json.loads(line)
             sides = [pair[language] for language in languages]
@@ -83,7 +84,8 @@ def _read_lines(source: Source, name: str) -> list[str]:
     for candidate in (f"{name}.gz", name):
         path = source.get(candidate)
         if path is not None:
-            return _lines(_decoded(path, source.address(candidate)))
+            address = source.address(candidate)
+            return _lines(_decoded(path, address), address)
     raise _missing(source, f"{name}.gz")
 
 
@@ -94,16 +96,18 @@ def _missing(source: Source, name: str) -> PositionError:
 
 def _decoded(path: Path, name: str) -> str:
     try:
-        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        return data.decode("utf-8")
-    except (EOFError, gzip.BadGzipFile, zlib.error):
-        raise PositionError(f"{name} is damaged: it does not decompress") from None
+        if path.suffix == ".gz":
+            return read_gzip(path, name, _LARGEST).decode("utf-8")
+        require_regular(path, _LARGEST)
+        return path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
         raise PositionError(f"{name} is no UTF-8 text, from byte {error.start}") from None
 
 
-def _lines(text: str) -> list[str]:
+def _lines(text: str, name: str) -> list[str]:
     """Split at line feeds only; text may contain other characters that str.splitlines takes for line ends."""
+    if text.count("\n") > _MOST_LINES:
+        raise PositionError(f"{name}: more than {_MOST_LINES:,} lines. Expected a part of Multi30K. Check the file.")
     return text.removesuffix("\n").split("\n") if text else []
 
 

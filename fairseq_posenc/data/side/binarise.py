@@ -23,8 +23,8 @@ from tqdm import tqdm
 
 from ...common.messages import join, shorten
 from ...core import END_RELATION, PositionError
+from ..text import Lines
 from . import files
-from .conllu import open_text
 from .files import KINDS, WORDS, Fault, SideError, side_file
 from .outputs import Outputs, chunks, in_order
 from .words import SUBWORDS
@@ -131,7 +131,7 @@ def _dictionary(
 def _labels(part: Part, kinds: Sequence[str]) -> collections.Counter:
     found: collections.Counter = collections.Counter()
     for kind in kinds:
-        with open_text(side_file(part.text, kind)) as lines:
+        with Lines(side_file(part.text, kind)) as lines:
             for line in lines:
                 found.update(line.split() if kind == "relations" else (edge.partition(":")[2] for edge in line.split()))
     found.pop("", None)  # of an edge that is none, which is refused later
@@ -198,7 +198,7 @@ def _sentences(part: Part, kinds: Sequence[str], count: int) -> Iterator[tuple[i
     if side_file(part.subwords, WORDS).is_file():
         paths[WORDS] = side_file(part.subwords, WORDS)
     with contextlib.ExitStack() as stack:
-        opened = {name: stack.enter_context(open_text(path)) for name, path in paths.items()}
+        opened = {name: stack.enter_context(Lines(path)) for name, path in paths.items()}
         for number, lines in enumerate(zip_longest(*opened.values()), 1):
             if None in lines or number > count:
                 break
@@ -219,7 +219,7 @@ def text_sizes(prefix: Path) -> np.ndarray:
 
 
 def number_of_lines(path: Path) -> int:
-    with open_text(path) as lines:
+    with Lines(path) as lines:
         return sum(1 for _ in lines)
 
 

@@ -7,16 +7,16 @@ write it. A word with blanks in it, as 25 000, gets underscores. A block with th
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import conllu
 
 from ...common.messages import shorten
 from ...core import PositionError
+from ..text import Lines
 from .files import Fault, check_tree
 
 FIELDS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
@@ -47,28 +47,34 @@ class Tree:
     edges: list[tuple[int, int, str]] | None  # from, to, label
 
 
-def blocks(file: TextIO) -> Iterator[Block]:
+_MOST_BLANK = 10_000  # blank lines in succession; one is enough
+_LONGEST_BLOCK = 100_000  # lines of a sentence
+
+
+def blocks(file: Lines) -> Iterator[Block]:
     """The sentences of a file; blank lines separate them."""
-    first, lines = 1, []
+    first, lines, blank = 1, [], 0
     for number, line in enumerate(file, 1):
         if line.strip():
+            blank = 0
             lines.append(line)
+            if len(lines) > _LONGEST_BLOCK:
+                raise PositionError(
+                    f"{file.path}, line {first}: a sentence of more than {_LONGEST_BLOCK:,} lines. Expected CoNLL-U with a blank "
+                    "line after each sentence. Check the file."
+                )
             continue
+        blank += 1
+        if blank > _MOST_BLANK:
+            raise PositionError(
+                f"{file.path}, line {number}: more than {_MOST_BLANK:,} blank lines in succession. Expected one blank line "
+                "between sentences. Check the file."
+            )
         if lines:
             yield Block(first, "".join(lines))
         first, lines = number + 1, []
     if lines:
         yield Block(first, "".join(lines))
-
-
-def open_text(path: Path) -> TextIO:
-    """A UTF-8 file, also a gzip; lines end with a newline and nothing else."""
-    try:
-        if path.suffix == ".gz":
-            return gzip.open(path, "rt", encoding="utf-8", newline="\n")
-        return path.open(encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise PositionError(f"{path} cannot be read: {error.strerror}") from None
 
 
 #: where the edges of a graph come from: nowhere, the tree, or the enhanced dependencies

@@ -15,13 +15,14 @@ from pathlib import Path
 from tqdm import tqdm
 
 from ...core import PositionError
-from .conllu import EMPTY, Block, blocks, open_text
+from ..text import Lines
+from .conllu import EMPTY, Block, blocks
 from .outputs import Outputs
 
 
 def parse(text: Path, command: str, workers: int = 1, lines: int = 2000) -> Path:
     """Write TEXT.conllu, a tree for every line; raises PositionError where the command fails or leaves sentences out."""
-    with open_text(text) as file:
+    with Lines(text) as file:
         sentences = [line.rstrip("\n") for line in file]
     folder, result = text.with_name(f"{text.name}.parsed"), text.with_name(f"{text.name}.conllu")
     _begin(folder, text, command, lines)
@@ -47,7 +48,7 @@ def _begin(folder: Path, text: Path, command: str, lines: int) -> None:
     """A folder for the pieces; those of another text or command are removed."""
     made_from = hashlib.sha256(text.read_bytes() + f"\0{command}\0{lines}".encode()).hexdigest()
     stamp = folder / "made_from"
-    if folder.is_dir() and not (stamp.is_file() and stamp.read_text() == made_from):
+    if folder.is_dir() and not (stamp.is_file() and stamp.read_bytes() == made_from.encode()):
         shutil.rmtree(folder)
     folder.mkdir(exist_ok=True)
     stamp.write_text(made_from)
@@ -76,5 +77,5 @@ def _parse(task: tuple[str, list[str], Path]) -> int:
 
 
 def _blocks(path: Path) -> list[Block]:
-    with open_text(path) as file:
+    with Lines(path) as file:
         return [*blocks(file)]

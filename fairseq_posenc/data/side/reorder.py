@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
 
+from ..text import Lines
 from . import orders
-from .conllu import open_text
 from .files import Fault, SideError, parse_order, side_file
 from .outputs import Outputs
 
@@ -60,7 +60,7 @@ def measures(found: list[list[int]]) -> str:
 def _pairs(one: Path, other: Path) -> Iterator[tuple[int, str, str]]:
     """(number from 1, line, line) of two files; raises SideError where they have other numbers of lines."""
     with contextlib.ExitStack() as stack:
-        files = [iter(stack.enter_context(open_text(path))) for path in (one, other)]
+        files = [iter(stack.enter_context(Lines(path))) for path in (one, other)]
         for number, (left, right) in enumerate(zip_longest(*files), 1):
             if left is None or right is None:
                 counts = [number - (line is None) + sum(1 for _ in rest) for line, rest in zip((left, right), files)]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from ..text import Lines
 from . import conllu
 from .files import Fault, SideError, side_file
 from .outputs import Outputs, chunks, in_order
@@ -56,11 +57,11 @@ def convert(job: Job, workers: int = 1) -> int:
 
 def _sentences(job: Job) -> Iterator[_Sentence]:
     with contextlib.ExitStack() as stack:
-        blocks = conllu.blocks(stack.enter_context(conllu.open_text(job.trees)))
+        blocks = conllu.blocks(stack.enter_context(Lines(job.trees)))
         if job.write_text:
             yield from ((number, block, None) for number, block in enumerate(blocks, 1))
             return
-        lines = iter(stack.enter_context(conllu.open_text(job.text)))
+        lines = iter(stack.enter_context(Lines(job.text)))
         for number, (block, line) in enumerate(zip_longest(blocks, lines), 1):
             if block is None or line is None:
                 trees, text = number - (block is None) + sum(1 for _ in blocks), number - (line is None) + sum(1 for _ in lines)

@@ -14,10 +14,12 @@ from typing import Any
 from ...common.messages import shorten
 from ...core import PositionError
 
-_HYPOTHESIS = re.compile(r"^([DH])-(\d+)\t[^\t]*\t?(.*)$", re.MULTILINE)
-_SOURCE = re.compile(r"^S-(\d+)\t(.*)$", re.MULTILINE)
-_TARGET = re.compile(r"^T-(\d+)\t(.*)$", re.MULTILINE)
-_SETTINGS = re.compile(r"(\{'_name': .*\})$", re.MULTILINE)
+_HYPOTHESIS = re.compile(r"^([DH])-([0-9]{1,9})\t[^\t]*\t?(.*)$", re.MULTILINE)
+_SOURCE = re.compile(r"^S-([0-9]{1,9})\t(.*)$", re.MULTILINE)
+_TARGET = re.compile(r"^T-([0-9]{1,9})\t(.*)$", re.MULTILINE)
+_SETTINGS = "{'_name': "
+_LONGEST_SETTINGS = 1_000_000  # characters
+_COMPARED = 5_000  # characters of a sentence; the time of the comparison grows with their square
 
 #: what SentencePiece and subword-nmt leave in a text whose subwords were not joined
 _SUBWORDS = {"▁": "sentencepiece", "@@": "subword_nmt"}
@@ -71,9 +73,12 @@ def hypotheses(text: str, references: int, name: str) -> list[str]:
 
 def _settings(text: str) -> tuple[dict[str, Any], str | None]:
     """How it was decoded and from which checkpoint, as fairseq-generate logged it before its output."""
-    for line in _SETTINGS.findall(text):
+    for line in text.split("\n"):
+        start = line.find(_SETTINGS)
+        if start < 0 or not line.endswith("}") or len(line) > _LONGEST_SETTINGS:
+            continue
         try:
-            config = ast.literal_eval(line)
+            config = ast.literal_eval(line[start:])
             common = config["common_eval"]
             path = common["path"]
             if config["generation"].get("iter_decode_with_external_reranker"):
@@ -122,4 +127,4 @@ def _letters(text: str) -> str:
 
 
 def _similar(one: str, other: str) -> bool:
-    return difflib.SequenceMatcher(None, one, other, autojunk=False).ratio() >= _SIMILAR
+    return difflib.SequenceMatcher(None, one[:_COMPARED], other[:_COMPARED], autojunk=False).ratio() >= _SIMILAR

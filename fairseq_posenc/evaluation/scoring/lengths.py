@@ -16,8 +16,8 @@ _NAMED = re.compile(
     r"output lengths: (?P<source>\S+), ratio (?P<ratio>\S+), unit (?P<unit>token|char), end (?P<end>free|min|exact)$",
     re.MULTILINE,
 )
-_ASKED = re.compile(r"\basked: ((?:\d+:\d+ ?)+)$", re.MULTILINE)
-_TOKENS = re.compile(r"^P-(\d+)\t(.*)$", re.MULTILINE)  # one number for every token and for </s>
+_ASKED = re.compile(r"\basked: ((?:[0-9]{1,9}:[0-9]{1,9} )*[0-9]{1,9}:[0-9]{1,9}) ?$", re.MULTILINE)
+_TOKENS = re.compile(r"^P-([0-9]{1,9})\t(.*)$", re.MULTILINE)  # one number for every token and for </s>
 
 #: tolerances of the accuracy, in units of length
 WITHIN = (0, 1, 2, 5)
@@ -40,7 +40,7 @@ class Lengths:
         """Raises ValueError where the text is damaged."""
         try:
             asked, got = json.loads(zlib.decompressobj().decompress(base64.b64decode(text), 2**28))
-        except (ValueError, zlib.error) as error:
+        except (ValueError, TypeError, RecursionError, zlib.error) as error:
             raise ValueError(f"packed lengths are damaged ({error})") from None
         if len(asked) != len(got) or not all(type(n) is int and n >= 0 for n in (*asked, *got)):
             raise ValueError("packed lengths are no lengths")

@@ -11,16 +11,20 @@ from typing import Any
 
 from .memory import PEAK_OF_PROCESS
 
-_NUMBER = r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)"  # fairseq writes 1234567 as 1.23457e+06
-_PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+)")
-_INNER = re.compile(r".*\btrain_inner\b.*")
-_EPOCH_END = re.compile(r".*\btrain\W+epoch \d+ \|.*|.*\"train_wps\".*")
+_NUMBER = r"([0-9]{1,18}(?:\.[0-9]{1,40})?(?:e[+-]?[0-9]{1,2})?)"  # fairseq writes 1234567 as 1.23457e+06
+_LONGEST_LINE = 20_000  # characters; fairseq logs numbers in lines of a few hundred
+_PARAMETERS = re.compile(r"num\. shared model params: ([0-9,]{1,24})(?![0-9,])")
+_INNER = re.compile(r"\btrain_inner\b")
+_EPOCH_END = re.compile(r"\btrain\W+epoch [0-9]+ \||\"train_wps\"")
 _TOKENS_PER_SECOND = re.compile(rf"\b(?:train_)?wps\b\W+{_NUMBER}")  # of a simple and of a json log
-_VALIDATION = re.compile(rf"\bepoch \d+ \| valid on '([^']*)' subset \|.*?\bloss {_NUMBER} .*\bnum_updates {_NUMBER}")
-_EPOCH = re.compile(rf"\btrain\W+epoch 0*(\d+) \|.*\btrain_wall {_NUMBER}")
-_JSON = re.compile(r"(\{\"epoch\": .*\})$", re.MULTILINE)
+_VALID = re.compile(r"\bepoch [0-9]+ \| valid on '([^']*)' subset \|")
+_LOSS = re.compile(rf"\bloss {_NUMBER} ")
+_UPDATES = re.compile(rf"\bnum_updates {_NUMBER}")
+_EPOCH = re.compile(r"\btrain\W+epoch 0{0,9}([0-9]{1,9}) \|")
+_WALL = re.compile(rf"\btrain_wall {_NUMBER}")
+_JSON = '{"epoch": '
 _JSON_LOSS = re.compile(r"(?!train_)(\w+)_num_updates")
-_GPU = re.compile(r"\bcapabilities = .*\btotal memory = ([\d.]+) GB ; name = (.*?)\s*$", re.MULTILINE)
+_GPU = re.compile(r"\bcapabilities = [^;]{1,40}; total memory = ([0-9]{1,9}(?:\.[0-9]{1,9})?) GB ; name = (.*)")
 _GPU_FREE = re.compile(rf"\bgb_free\b\W+{_NUMBER}")  # of a simple and of a json log
 _PROCESS = re.compile(re.escape(PEAK_OF_PROCESS).replace(re.escape("{:.3f}"), _NUMBER))
 
@@ -30,55 +34,88 @@ def parse_training_log(log: str) -> dict[str, Any]:
 
     A resumed training logs an epoch or a validation again: the later one counts, as it is the one the model comes from.
     """
-    gpu, parameters = _GPU.search(log), _PARAMETERS.search(log)
+    lines = [line for line in log.split("\n") if len(line) <= _LONGEST_LINE]
+    gpu, parameters = _first(_GPU, lines), _first(_PARAMETERS, lines)
     return {
-        "parameters": int(parameters[1].replace(",", "")) if parameters else None,
-        "tokens_per_second": _speed(log),
-        "learning_curve": _learning_curve(log),
-        "training_seconds": _training_seconds(log),
-        "peak_memory": _peak_memory(log, float(gpu[1]) if gpu else None),
-        "device": gpu[2] if gpu else None,
+        "parameters": int(parameters[1].replace(",", "") or 0) if parameters else None,
+        "tokens_per_second": _speed(lines),
+        "learning_curve": _learning_curve(lines),
+        "training_seconds": _training_seconds(lines),
+        "peak_memory": _peak_memory(lines, float(gpu[1]) if gpu else None),
+        "device": gpu[2].rstrip() if gpu else None,
     }
 
 
-def _speed(log: str) -> int | None:
+def _first(pattern: re.Pattern[str], lines: list[str]) -> re.Match[str] | None:
+    return next(filter(None, map(pattern.search, lines)), None)
+
+
+def _speed(lines: list[str]) -> int | None:
     """The median of the training tokens (of the target) a second; of whole epochs where nothing was logged within them."""
-    for lines in (_INNER, _EPOCH_END):  # few updates, and a progress bar, leave the ends of epochs alone
-        speeds = [float(number) for number in _TOKENS_PER_SECOND.findall("\n".join(lines.findall(log)))]
+    for kind in (_INNER, _EPOCH_END):  # few updates, and a progress bar, leave the ends of epochs alone
+        speeds = [float(number) for line in lines if kind.search(line) for number in _TOKENS_PER_SECOND.findall(line)]
         if any(speeds):
             return round(median(speeds))
     return None
 
 
-def _json_lines(log: str) -> Iterator[dict[str, Any]]:
-    for text in _JSON.findall(log):
+def _json_lines(lines: list[str]) -> Iterator[dict[str, Any]]:
+    for line in lines:
+        start = line.find(_JSON)
+        if start < 0 or not line.endswith("}"):
+            continue
         try:
-            yield json.loads(text)
-        except ValueError:  # a training that was killed leaves half a line
+            yield json.loads(line[start:])
+        except (ValueError, RecursionError):  # a training that was killed leaves half a line
             continue
 
 
-def _learning_curve(log: str) -> list[list[float]]:
+def _learning_curve(lines: list[str]) -> list[list[float]]:
     """[updates, validation loss] in the order of the updates, of the first of several validation sets."""
-    found = [(subset, int(float(updates)), float(loss)) for subset, loss, updates in _VALIDATION.findall(log)]
-    for line in _json_lines(log):
-        subset = next(filter(None, map(_JSON_LOSS.fullmatch, line)), None)
-        if subset and f"{subset[1]}_loss" in line:
-            found.append((subset[1], int(float(line[subset[0]])), float(line[f"{subset[1]}_loss"])))
-    kept = {updates: loss for subset, updates, loss in found if subset == found[0][0] and math.isfinite(loss)}
+    found = []
+    for line in lines:
+        subset = _VALID.search(line)
+        loss = _LOSS.search(line, subset.end()) if subset else None
+        updates = _UPDATES.findall(line, loss.end()) if loss else []
+        if subset and loss and updates:
+            found.append((subset[1], int(float(updates[-1])), float(loss[1])))
+    for fields in _json_lines(lines):
+        subset = next(filter(None, map(_JSON_LOSS.fullmatch, fields)), None)
+        if subset:
+            updates, loss = _number(fields[subset[0]]), _number(fields.get(f"{subset[1]}_loss"))
+            if updates is not None and loss is not None:
+                found.append((subset[1], int(updates), loss))
+    kept = {updates: loss for subset, updates, loss in found if subset == found[0][0]}
     return [list(point) for point in sorted(kept.items())]
 
 
-def _training_seconds(log: str) -> float | None:
+def _number(value: Any) -> float | None:
+    """The finite number that a field of a json log has, as a number or as text, or None."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _training_seconds(lines: list[str]) -> float | None:
     """Spent in updates, without validation and saving; fairseq keeps the sum of an unfinished epoch in its checkpoints."""
-    epochs = {int(epoch): float(seconds) for epoch, seconds in _EPOCH.findall(log)}
-    epochs.update((line["epoch"], float(line["train_train_wall"])) for line in _json_lines(log) if "train_train_wall" in line)
+    epochs: dict[int, float] = {}
+    for line in lines:
+        epoch = _EPOCH.search(line)
+        walls = _WALL.findall(line, epoch.end()) if epoch else []
+        if epoch and walls:
+            epochs[int(epoch[1])] = float(walls[-1])
+    for fields in _json_lines(lines):
+        number, seconds = _number(fields["epoch"]), _number(fields.get("train_train_wall"))
+        if number is not None and seconds is not None:
+            epochs[int(number)] = seconds
     return sum(epochs.values()) if epochs else None
 
 
-def _peak_memory(log: str, total: float | None) -> dict[str, Any] | None:
+def _peak_memory(lines: list[str], total: float | None) -> dict[str, Any] | None:
     """Of the GPU at the logged updates, else of the process where memory.py has run it."""
-    free, process = _GPU_FREE.findall(log), _PROCESS.findall(log)
+    free, process = ([number for line in lines for number in kind.findall(line)] for kind in (_GPU_FREE, _PROCESS))
     if total is not None and free:
         return {"of": "GPU", "gib": round(total - min(map(float, free)), 1)}
     return {"of": "process", "gib": max(map(float, process))} if process else None

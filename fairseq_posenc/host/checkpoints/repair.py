@@ -12,6 +12,7 @@ from pathlib import Path
 from ...common.files import replace_file
 from ...common.messages import shorten
 from ...core import PositionError
+from .bounds import UNREADABLE, problem_of_archive, problem_of_state
 
 #: the names that fairseq gives; other checkpoints, such as averages, are left alone
 _OF_FAIRSEQ = re.compile(r"checkpoint(\d+|_\d+_\d+|_best|_last|\.best_.*)\.pt")
@@ -47,6 +48,9 @@ def _updates(path: Path) -> int | None:
 
     from .. import plugin  # noqa: F401  (its compat readies torch's safe loader for fairseq's checkpoints)
 
+    problem = problem_of_archive(path)
+    if problem and problem != UNREADABLE:
+        raise PositionError(f"{path}: {problem}. Expected a checkpoint that fairseq-train wrote. Move it away.")
     try:
         with zipfile.ZipFile(path) as archive:
             if archive.testzip() is not None:  # torch.load does not compare the checksums of tensors
@@ -55,6 +59,9 @@ def _updates(path: Path) -> int | None:
         return None
     try:
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        problem = problem_of_state(state)
+        if problem:
+            raise ValueError(problem)
         return state["optimizer_history"][-1]["num_updates"]
     except Exception as error:
         raise PositionError(

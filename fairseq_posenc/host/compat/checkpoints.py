@@ -15,7 +15,11 @@ from fairseq import checkpoint_utils
 
 from ... import registry
 from ...core import SITES, PositionError
+from ..checkpoints.bounds import problem_of_archive, problem_of_state
 from .errors import first_line
+
+_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+_LONGEST_TEXT = 100_000  # characters of the specs of all sites
 
 
 def _numpy_rebuilders() -> list:
@@ -64,6 +68,9 @@ def with_safe_loader(load):
 
 def _read(path, torch_load, *args, **kwargs) -> dict:
     """What torch reads from a checkpoint, or one clear line instead of a traceback through torch."""
+    problem = problem_of_archive(Path(path)) if Path(path).is_file() else None
+    if problem:
+        raise SystemExit(_unreadable(path, problem))
     try:
         state = torch_load(*args, **{**kwargs, "weights_only": True})
     except Exception as error:  # a damaged file can make the loader fail in any way
@@ -77,7 +84,7 @@ def _read(path, torch_load, *args, **kwargs) -> dict:
         if "weights_only" in reason:  # torch's advice to load it with weights_only=False, which would run its code
             reason = "it is no archive of torch.save"
         raise SystemExit(_unreadable(path, reason)) from None
-    problem = _problem(state)
+    problem = problem_of_state(state) or _problem(state)
     if problem:
         raise SystemExit(_unreadable(path, problem))
     try:
@@ -117,7 +124,12 @@ def _problem(state: Any) -> str | None:
 
 def _is_text_of_positions(value: torch.Tensor) -> bool:
     """Whether these are the characters of lines such as `encoder: rope:base=10000`, of the three sites and of further stacks."""
-    if value.dim() != 1 or value.is_floating_point() or not all(0 <= code < 128 for code in value.tolist()):
+    if (
+        value.dim() != 1
+        or value.dtype not in _INTEGERS
+        or value.numel() > _LONGEST_TEXT
+        or not all(0 <= code < 128 for code in value.tolist())
+    ):
         return False
     lines = bytes(value.tolist()).decode().splitlines()
     return [line.partition(": ")[0] for line in lines[: len(SITES)]] == list(SITES)

@@ -1,0 +1,81 @@
+"""Text files of any size, line by line, also as gzip: what they expand to is bounded, and every error is one line."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from ..common.files import require_regular
+from ..core import PositionError
+
+LONGEST_LINE = 2**24  # bytes
+#: a gzip may expand to this many bytes, and to this many times its own size; text seldom exceeds ten times
+FREE_BYTES, MOST_TIMES = 2**24, 100
+
+
+class Lines:
+    """The lines of a UTF-8 file, with their ends; a line ends with a newline and nothing else.
+
+    Raises:
+        PositionError: at opening if the file is missing or is not a regular file; while reading if it is not UTF-8, a damaged
+            or truncated gzip, has a line of more than `LONGEST_LINE` bytes, or expands beyond the bound of a gzip.
+    """
+
+    def __init__(self, path: Path):
+        require_regular(path)
+        self.path = path
+        self._limit: int | None = None
+        self._file: IO[Any]
+        try:
+            if path.suffix == ".gz":
+                self._limit = FREE_BYTES + MOST_TIMES * path.stat().st_size
+            self._file = gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")  # noqa: SIM115
+        except OSError as error:
+            raise PositionError(f"{path} cannot be read: {error.strerror}") from None
+
+    def __enter__(self) -> Lines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def __iter__(self) -> Iterator[str]:
+        number, total = 0, 0
+        try:
+            while line := self._file.readline(LONGEST_LINE + 1):
+                number, total = number + 1, total + len(line)
+                if len(line) > LONGEST_LINE:
+                    raise PositionError(
+                        f"{self.path}, line {number}: more than {LONGEST_LINE:,} bytes. Expected one sentence per line. "
+                        "Check that it is a text file."
+                    )
+                if self._limit is not None and total > self._limit:
+                    raise PositionError(
+                        f"{self.path}: the file expands to more than {self._limit:,} bytes, over {MOST_TIMES} times its size. "
+                        "Expected text. Decompress it if it is one."
+                    )
+                yield line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise PositionError(
+                f"{self.path}, line {number}: not UTF-8 text, from byte {error.start} of the line. Expected UTF-8. "
+                "Convert it, for example with iconv."
+            ) from None
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise PositionError(
+                f"{self.path}: damaged or truncated gzip, after line {number} ({error}). Expected a complete file. Make it again."
+            ) from None
+
+
+def read_gzip(path: Path, name: str, largest: int) -> bytes:
+    """Return what a gzip contains; raises PositionError beyond `largest` bytes, and for a damaged file."""
+    try:
+        with gzip.open(path, "rb") as file:
+            data = file.read(largest + 1)
+    except (EOFError, gzip.BadGzipFile, zlib.error):
+        raise PositionError(f"{name} is damaged: it does not decompress") from None
+    if len(data) > largest:
+        raise PositionError(f"{name}: the file expands to more than {largest:,} bytes. Expected the corpus. Check the file.")
+    return data

@@ -1,0 +1,109 @@
+"""Bounds of checkpoints: a small file must not become terabytes in memory, or hours of work, when fairseq uses it."""
+
+from __future__ import annotations
+
+import argparse
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+_DEEPEST = 32  # of containers in containers
+_MOST_VALUES = 2_000_000  # of a checkpoint
+_MOST_SETTINGS = 100_000  # values of its configuration
+_LONGEST_TEXT = 1_000_000  # characters
+_LARGEST_ARRAY = 2**20  # bytes of a numpy array, such as the values of a meter
+_MOST_RECORDS = 1_000_000  # of the archive
+
+#: of an archive that was cut off or damaged
+UNREADABLE = "its archive cannot be read"
+
+
+def problem_of_archive(path: Path) -> str | None:
+    """Return what is wrong with the records of a file of torch.save, or None; a file that is not a zip archive has no records.
+
+    torch.save compresses nothing, so the records together are smaller than the file.
+    """
+    try:
+        if not zipfile.is_zipfile(path):
+            return None
+        with zipfile.ZipFile(path) as archive:
+            records = archive.infolist()
+    except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile, zlib.error):
+        return UNREADABLE
+    if len(records) > _MOST_RECORDS:
+        return f"its archive has {len(records):,} records, at most {_MOST_RECORDS:,} are allowed"
+    compressed = next((record.filename for record in records if record.compress_type != zipfile.ZIP_STORED), None)
+    if compressed is not None:
+        return f"its record {compressed[:80]!r} is compressed, which torch.save never does"
+    if sum(record.file_size for record in records) > path.stat().st_size:
+        return "its records are larger than the file"
+    if records and min(record.header_offset for record in records) > 0:
+        return "its archive does not begin at the start of the file"
+    return None
+
+
+def problem_of_state(state: Any) -> str | None:
+    """Return what is too large or too deep in a loaded checkpoint, or None."""
+    import torch
+
+    tensors: dict[tuple[Any, ...], int] = {}
+    storages: dict[int, int] = {}
+    for value in _walk(state, _MOST_VALUES):
+        if isinstance(value, _TooMuch):
+            return value.problem
+        if isinstance(value, torch.Tensor):
+            if value.layout != torch.strided or value.device.type != "cpu" or value.is_quantized or value.is_nested:
+                return "it has a tensor that is sparse, quantized, nested or without data"
+            storage, size = value.untyped_storage(), value.numel() * value.element_size()
+            if size > storage.nbytes():
+                return f"a tensor of shape {tuple(value.shape)} is larger than its storage of {storage.nbytes():,} bytes"
+            storages[storage.data_ptr()] = storage.nbytes()
+            tensors[value.data_ptr(), tuple(value.shape), value.stride(), value.dtype] = size
+        elif getattr(value, "nbytes", 0) > _LARGEST_ARRAY:
+            return f"it has a numpy array of {value.nbytes:,} bytes"
+    if sum(tensors.values()) > 8 * sum(storages.values()):
+        return "its tensors overlap in memory"
+    for name in ("cfg", "args"):
+        for value in _walk(state.get(name) if isinstance(state, dict) else None, _MOST_SETTINGS):
+            if isinstance(value, _TooMuch):
+                return f"its {name}: {value.problem}"
+    return None
+
+
+class _TooMuch:
+    """What ends a walk."""
+
+    def __init__(self, problem: str):
+        self.problem = problem
+
+
+def _walk(value: Any, limit: int) -> Iterator[Any]:
+    """Yield all values in containers; a container that is contained twice counts twice, as it does for omegaconf."""
+    pending, count = [(value, 0)], 0
+    while pending:
+        value, depth = pending.pop()
+        count += 1
+        if count > limit:
+            yield _TooMuch(f"it has more than {limit:,} values")
+            return
+        inner: Any = ()
+        if isinstance(value, argparse.Namespace):
+            inner = vars(value)
+        elif isinstance(value, (dict, list, tuple, set, frozenset)):
+            inner = value
+        if isinstance(value, int) and value.bit_length() > 64:
+            yield _TooMuch("it has an integer of more than 64 bits")
+            return
+        if isinstance(value, (str, bytes)) and len(value) > _LONGEST_TEXT:
+            yield _TooMuch(f"it has a text of more than {_LONGEST_TEXT:,} characters")
+            return
+        if len(inner) > limit or (inner and depth >= _DEEPEST):
+            yield _TooMuch(f"it has more than {_DEEPEST} containers in each other or {limit:,} values")
+            return
+        if isinstance(inner, dict):
+            pending += ((key, depth + 1) for key in inner)
+            inner = inner.values()
+        pending += ((item, depth + 1) for item in inner)
+        yield value

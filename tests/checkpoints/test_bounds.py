@@ -1,0 +1,176 @@
+"""Small files that would fill the memory or take hours: each is one line, within bounds of memory and time of its own."""
+
+import resource
+import subprocess
+import sys
+import zipfile
+from argparse import Namespace
+
+import numpy
+import pytest
+import torch
+
+from fairseq_posenc.core import PositionError
+from fairseq_posenc.host.checkpoints import average, bounds, read, repair
+from tests.checkpoints.files import write_checkpoint
+
+
+def _nested(depth: int) -> list:
+    inner: list = []
+    for _ in range(depth):
+        inner = [inner]
+    return inner
+
+
+def _shared(depth: int) -> list:
+    """10 ** depth values, of which each list is stored once."""
+    inner: list = [1]
+    for _ in range(depth):
+        inner = [inner] * 10
+    return inner
+
+
+def _views(count: int) -> dict:
+    base = torch.zeros(1000 + count)
+    return {f"weight{number}": base[number : number + 1000] for number in range(count)}
+
+
+def _circle() -> list:
+    inner: list = []
+    inner.append(inner)
+    return inner
+
+
+TERABYTES = (2**40,)
+EVIL = {
+    "weight": (lambda state: state["model"].update(weight=torch.zeros(1).expand(TERABYTES)), "larger than its storage"),
+    "positions": (
+        lambda state: state["model"].update(positions_version=torch.zeros(1, dtype=torch.uint8).expand(TERABYTES)),
+        "larger than its storage",
+    ),
+    "long positions": (
+        lambda state: state["model"].update(positions_version=torch.full((200_000,), 65)), "positions_version names no positions"
+    ),
+    "complex positions": (
+        lambda state: state["model"].update(positions_version=torch.ones(3, dtype=torch.complex64)), "names no positions"
+    ),
+    "optimizer": (
+        lambda state: state.update(last_optimizer_state={"state": {0: {"exp_avg": torch.zeros(1).expand(TERABYTES)}}}),
+        "larger than its storage",
+    ),
+    "views": (lambda state: state["model"].update(_views(50)), "overlap in memory"),
+    "sparse": (
+        lambda state: state["model"].update(weight=torch.sparse_coo_tensor([[0]], [1.0], (2**40,))), "sparse, quantized"
+    ),
+    "meta": (lambda state: state["model"].update(weight=torch.empty(2**40, device="meta")), "without data"),
+    "array": (lambda state: state["extra_state"].update(value=numpy.zeros(2**20)), "numpy array of 8,388,608 bytes"),
+    "lists": (lambda state: state["cfg"]["task"].update(data=_nested(100_000)), "32 containers"),
+    "lists of the state": (lambda state: state.update(more=_nested(100_000)), "32 containers"),
+    "Namespace": (lambda state: state["cfg"].update(model=Namespace(layers=_nested(1000))), "32 containers"),
+    "shared lists": (lambda state: state["cfg"]["task"].update(data=_shared(12)), "values"),
+    "shared lists of settings": (lambda state: state["cfg"]["task"].update(data=_shared(5)), "its cfg: it has more than 100,000"),
+    "circle": (lambda state: state["cfg"]["task"].update(data=_circle()), "32 containers"),
+    "digits": (lambda state: state["cfg"]["common"].update(seed=2**100), "more than 64 bits"),
+    "many digits": (lambda state: state["cfg"]["common"].update(seed=10**5000), "damaged, cut off"),
+    "text": (lambda state: state["cfg"]["task"].update(data="a" * 2_000_000), "more than 1,000,000 characters"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change, words", EVIL.values(), ids=EVIL)
+def test_a_checkpoint_larger_than_its_file_is_one_line(tmp_path, change, words):
+    path = tmp_path / "checkpoint_last.pt"
+    write_checkpoint(path, tmp_path)
+    state = torch.load(path, weights_only=False)
+    change(state)
+    recursion = sys.getrecursionlimit()
+    sys.setrecursionlimit(1_000_000)  # pickle writes nested lists by recursion
+    try:
+        _in_large_stack(lambda: torch.save(state, path))
+    finally:
+        sys.setrecursionlimit(recursion)
+    assert path.stat().st_size < 20_000_000
+    for use in (read.read, lambda path: average.average([path])):
+        with pytest.raises(PositionError) as error:
+            use(path)
+        assert words in str(error.value) and "\n" not in str(error.value) and len(str(error.value)) < 600
+    if "positions" not in words:
+        with pytest.raises(PositionError, match="undamaged, but does not load"):
+            repair.repair(tmp_path)
+
+
+def _in_large_stack(work) -> None:
+    import threading
+
+    before = threading.stack_size(512 * 2**20)
+    try:
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    finally:
+        threading.stack_size(before)
+
+
+def test_shared_weights_are_no_bomb(tmp_path):
+    weight = torch.ones(30, 4)
+    state = {"model": {"encoder": weight, "decoder": weight, "transposed": weight.t(), "row": weight[3]}, "cfg": {}}
+    torch.save(state, tmp_path / "tied.pt")
+    assert bounds.problem_of_archive(tmp_path / "tied.pt") is None
+    assert bounds.problem_of_state(torch.load(tmp_path / "tied.pt")) is None
+
+
+# --- archives ---
+
+
+def _rewrite(path, change) -> None:
+    """The records of a file of torch.save as `change(archive, name, content)` writes them."""
+    with zipfile.ZipFile(path) as old:
+        records = [(item.filename, old.read(item)) for item in old.infolist()]
+    with zipfile.ZipFile(path, "w") as new:
+        for name, content in records:
+            change(new, name, content)
+
+
+def _deflated(archive, name, content) -> None:
+    content = bytes(100_000_000) if name.endswith("data/0") else content
+    archive.writestr(name, content, zipfile.ZIP_DEFLATED)
+
+
+def _announced(path) -> None:
+    """A directory of the archive that names records of more bytes than the file has."""
+    data = bytearray(path.read_bytes())
+    place = data.index(b"PK\x01\x02")
+    data[place + 20 : place + 28] = (2**30).to_bytes(4, "little") * 2
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    "damage, words",
+    [
+        (lambda path: _rewrite(path, _deflated), "is compressed, which torch.save never does"),
+        (_announced, "larger than the file"),
+        (lambda path: path.write_bytes(b"text" + path.read_bytes()), "does not begin at the start"),
+    ],
+    ids=["deflated", "announced", "prefix"],
+)
+def test_an_archive_that_grows_is_refused_before_it_is_read(tmp_path, damage, words):
+    path = tmp_path / "checkpoint_last.pt"
+    write_checkpoint(path, tmp_path)
+    damage(path)
+    for use in (read.read, lambda path: repair.repair(path.parent)):
+        with pytest.raises(PositionError) as error:
+            use(path)
+        assert words in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_tensor_of_more_bytes_than_its_record_is_one_line(tmp_path):
+    """The number of elements stands in the pickle, which the archive does not check."""
+    path = tmp_path / "checkpoint_last.pt"
+    write_checkpoint(path, tmp_path, weight=torch.zeros(77))
+    content = path.read_bytes()
+    place = content.index(b"K\x4d")  # the pickled 77
+    path.write_bytes(content[:place] + b"K\xff" + content[place + 2 :])
+    done = subprocess.run(
+        [sys.executable, "-m", "fairseq_posenc.cli", "average", str(tmp_path / "out.pt"), str(path)],
+        capture_output=True, text=True, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (60, 60)),
+    )  # fmt: skip
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and str(path) in done.stderr
