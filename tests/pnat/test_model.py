@@ -195,8 +195,8 @@ def stock(ours):
 def test_the_plain_model_is_fairseqs():
     from tests.pnat.models import arguments
 
-    ours = build(position_search="none", decoder_position="sinusoidal", encoder_position="sinusoidal")
-    ours.given = arguments(position_search="none", decoder_position="sinusoidal")
+    ours = build(position_search="none", bridge_states="words", decoder_position="sinusoidal", encoder_position="sinusoidal")
+    ours.given = arguments(position_search="none", bridge_states="words", decoder_position="sinusoidal")
     theirs = stock(ours)
     source, target = batch(sentences(*SOURCES)), batch(sentences(*TARGETS, seed=2))
     found, expected = run(ours, source, target), run(theirs, source, target)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ....attention.site_positions import SitePositions
 from ....core import PositionError
+from ....ops.sinusoids import sinusoid
 from ..transformer.decoder import Decoder
 from .bridge import BRIDGES
 from .predictor import Matching, Pointer, Reader, RelativeClasses
@@ -68,10 +69,13 @@ class ParallelDecoder(Decoder):
 
     def inputs(self, encoder_out: EncoderOut, words: Tensor) -> Tensor:
         """What the bridge makes of the source: [B, T, C], without any position of the target."""
-        if self.bridge_states == "embedding":
-            source = encoder_out["encoder_embedding"][0]
-        else:
+        if self.bridge_states == "encoder":
             source = encoder_out["encoder_out"][0].transpose(0, 1)  # [S, B, C] -> [B, S, C]
+        else:
+            source = encoder_out["encoder_embedding"][0]  # [B, S, C]
+        if self.bridge_states == "embedding":
+            at = torch.arange(source.size(1), device=source.device)
+            source = source + sinusoid(at, source.size(2), "interleaved", "paper").to(source.dtype)
         return self.bridge(source, _source_lengths(encoder_out), words.sum(1), words.size(1))
 
     def place(self, encoder_out: EncoderOut, tokens: Tensor, target: Tensor | None = None) -> Placement:

@@ -50,8 +50,9 @@ class PNATModel(PositionTransformer):
         add = parser.add_argument
         add("--bridge", choices=sorted(BRIDGES), default="copy",
             help="how source vectors become decoder inputs (default: %(default)s)")  # fmt: skip
-        add("--bridge-states", choices=("embedding", "encoder"), default="embedding",
-            help="the source vectors: embeddings or the encoder's output (default: %(default)s)")  # fmt: skip
+        add("--bridge-states", choices=("embedding", "encoder", "words"), default="encoder",
+            help="source vectors of the bridge: embeddings with sinusoids, encoder outputs, or embeddings without positions "
+            "(default: %(default)s)")  # fmt: skip
         add("--position-search", choices=(*sorted(MATCHINGS), NO_SEARCH), default="greedy",
             help="how training finds positions; none: a plain non-autoregressive model (default: %(default)s)")  # fmt: skip
         add("--search-score", choices=("cosine", "words"), default="cosine",

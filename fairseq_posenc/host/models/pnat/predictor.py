@@ -88,7 +88,8 @@ class Pointer(nn.Module):
 
     Equation: score_t(i) = v . tanh(W h_t + U c_i) over the inputs that have no position yet; c: two LSTM layers over r;
         h_t: an LSTM cell that has read the input of position t-1, at first a learned vector. Greedy at inference.
-    Deviations: the authors' code leaves tanh out, so that its ranking does not depend on h_t.
+    Deviations: The authors' code has no tanh in the score, so its ranking does not depend on h_t. The authors' LSTM cell gets
+        tanh(W [context; h]) in place of h at the next step, with the context of the pointer's attention; here it gets h.
     """
 
     def __init__(self, width: int):
@@ -139,8 +140,9 @@ class RelativeClasses(nn.Module):
 
     Equation: l_ij = f(r_i - r_j), f a feed-forward network; the logit of class c is l_ij[c] + l_ji[-c]. An input stands at the
         position that is the number of inputs after which it is predicted to stand.
-    Deviations: the authors' code gives it a loss of 0, so it cannot be trained as published; ours is the mean cross-entropy
-        over the pairs of a batch.
+    Deviations: The authors' code gives this head a loss of 0, so it cannot be trained as published. Here the loss is the mean
+        cross-entropy over the pairs of a batch. An input stands after another where the classes of later positions have more
+        than half of the probability; the authors' code takes the sign of the most probable class.
     """
 
     def __init__(self, width: int, classes: int):
