@@ -20,6 +20,7 @@ def refuse_contradictions(users: Users, projections: frozenset[str], scales: Map
     _refuse_missing_projections(users, projections)
     _refuse_two_scales(scales)
     _refuse_order_dependence(users)
+    _refuse_terms_beside_weights(users)
     _refuse_mixed_keys(users)
     _refuse_two_rotations(users)
     _refuse_content_beside_rotation(users)
@@ -62,6 +63,17 @@ def _refuse_order_dependence(users: Users) -> None:
             f"{rescaling[0].card.name} does not only multiply the scores, so it matters whether {rescaling[1].card.name} "
             f"comes before or after it; {_APART}"
         )
+
+
+def _refuse_terms_beside_weights(users: Users) -> None:
+    """Raise PositionError where one method returns attention weights and another one adds to the scores."""
+    added = [method.card.name for hook in ("bias", "content_scores") for method in users.get(hook, ())]
+    for method in users.get("rescale", ()):
+        if method.rescale_reads == "weights" and added:
+            raise PositionError(
+                f"{method.card.name} makes the attention weights, so the term of {added[0]} would be added to their logarithms; "
+                f"{_APART}"
+            )
 
 
 def _refuse_mixed_keys(users: Users) -> None:

@@ -140,11 +140,11 @@ class Attention(nn.Module):
         self, positions: SitePositions, ctx: AttentionContext, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask
     ) -> tuple[Tensor, Tensor]:
         """The same step by step, for methods that change scores or values and for callers that want the weights."""
-        scores = self.logits(positions, ctx, q, k, mask.bias)
         allowed = mask.allowed
         if mask.causal:
-            queries, keys = scores.shape[2:]
-            allowed = torch.ones(queries, keys, dtype=torch.bool, device=scores.device).tril(keys - queries)
+            queries, keys = q.size(2), k.size(2)
+            allowed = torch.ones(queries, keys, dtype=torch.bool, device=q.device).tril(keys - queries)
+        scores = self.logits(positions, ctx.replace(allowed=allowed), q, k, mask.bias)
         if allowed is not None:
             scores = scores.masked_fill(~allowed, float("-inf"))
         weights = scores.softmax(-1)

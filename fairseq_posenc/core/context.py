@@ -65,6 +65,7 @@ class AttentionContext:
     key_padding: Tensor | None = None  # bool [B, S], True at padding
     inputs: tuple[Tensor, Tensor] | None = None
     tokens: Tensor | None = None  # [B, S], those of the keys, where the host has tokens
+    allowed: Tensor | None = None  # bool [B or 1, H or 1, T or 1, S] in `rescale`: the keys of each query, or all
     project: Callable[[str, Tensor], Tensor] | None = None  # ("query" or "key", [..., T, C]) -> [..., H, T, D], as this attention
     state: State | None = None
     side: SideInputs = dataclasses.field(default_factory=SideInputs)

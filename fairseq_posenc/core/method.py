@@ -40,8 +40,9 @@ class PositionMethod(nn.Module):
     per_layer: bool = False
     #: whether `bias` reads more than positions (ctx.inputs, ctx.tokens, ctx.side), so that decoding cannot make it ahead
     content_dependent: bool = False
-    #: what `rescale` reads: positions alone (it multiplies by a factor), the scores, or queries and keys ("content")
-    rescale_reads: Literal["positions", "scores", "content"] = "positions"
+    #: what `rescale` reads: positions alone (it multiplies by a factor), the scores, or queries and keys ("content");
+    #: "weights": it reads the scores and returns logarithms of attention weights, to which no other method may add a term
+    rescale_reads: Literal["positions", "scores", "content", "weights"] = "positions"
     #: "integer": hooks need integer positions, as the rows of a table; "fractional": `positions` returns fractions in training
     position_type: Literal["any", "integer", "fractional"] = "any"
 

@@ -25,7 +25,7 @@ class StickBreaking(PositionMethod):
         * The encoder is our extension and experimental: half of the heads break to the left, half to the right.
         * The normalisation of heads that dolomite-engine adds is left out.
     Cost: no parameters, or L d with rest=bias; scores as tensors, and one cumulative sum in float32.
-    Errors: PositionError for an odd number of heads in an encoder.
+    Errors: PositionError for an odd number of heads in an encoder, and for a method in the same layer that adds to the scores.
     """
 
     @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class StickBreaking(PositionMethod):
         parameters="L * d if rest == 'bias' else 0",
     )
 
-    rescale_reads = "scores"
+    rescale_reads = "weights"
 
     def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
@@ -68,8 +68,8 @@ class StickBreaking(PositionMethod):
     def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
         scores, delta = at_least_float32(scores), distances(ctx.queries, ctx.keys).unsqueeze(1)  # [B or 1, 1, T, S]
         takes, breaking = F.logsigmoid(scores), self._by_side(delta < 0, delta > 0)
-        if ctx.key_padding is not None:
-            breaking = breaking & ~ctx.key_padding[:, None, None]
+        if ctx.allowed is not None:  # a key that is hidden must not use up the stick
+            breaking = breaking & ctx.allowed
         passes = F.logsigmoid(-scores).masked_fill(~breaking, 0.0)  # [B, H, T, S]
         left, right = passes.tensor_split([self.left_heads], 1)
         before = torch.cat([_to_the_end(left), right.cumsum(-1)], 1) - passes  # of all keys nearer to the query
