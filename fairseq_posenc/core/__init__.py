@@ -7,10 +7,10 @@ A distance is always key position minus query position. What needs torch is impo
 import importlib
 
 from . import renamed
-from .card import SITES, MethodCard, MethodOptions, option
+from .card import SITES, HeadOptions, MethodCard, MethodOptions, option
 from .dims import Dims
 from .errors import PositionError, Refusal
-from .formula import shared_by_layers
+from .formula import heads_of, shared_by_layers
 from .hooks import Projection, acts_on, recurrent
 from .sentence import END_RELATION, FIRST_RELATION, UNKNOWN_RELATION, Sentence
 from .side import SideInput, SideInputs
@@ -31,6 +31,7 @@ __all__ = [
     "AttentionContext",
     "Dims",
     "ForwardStore",
+    "HeadOptions",
     "MethodCard",
     "MethodOptions",
     "PositionError",
@@ -43,6 +44,7 @@ __all__ = [
     "SideInputs",
     "State",
     "acts_on",
+    "heads_of",
     "option",
     "recurrent",
     "shared_by_layers",

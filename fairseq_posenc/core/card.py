@@ -30,6 +30,13 @@ class MethodOptions:
 
 
 @dataclass(frozen=True)
+class HeadOptions(MethodOptions):
+    """The options of methods that can serve some of the heads."""
+
+    heads: tuple[int, ...] | None = option(None, "heads that use the method, from 0, as in heads=0 or heads=0/2 or heads=0-3")
+
+
+@dataclass(frozen=True)
 class MethodCard:
     """What is known about a method, as plain data: every claim is tested, and all tables are made from it.
 

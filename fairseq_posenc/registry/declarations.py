@@ -142,7 +142,7 @@ def _parse(path: Path) -> ast.Module:
 @functools.cache
 def _read(path: Path) -> dict[str, Any]:
     """The constants and classes of a file by name; of a method its docstring, options and card alone."""
-    public = ("Dims", "MethodCard", "MethodOptions", "PositionError", "SideInput", "option")
+    public = ("Dims", "HeadOptions", "MethodCard", "MethodOptions", "PositionError", "SideInput", "option")
     names = {name: getattr(core, name) for name in public} | {"PositionMethod": _Undeclared}
     package = SimpleNamespace(**names, core=SimpleNamespace(**names))
     names |= {"dataclass": dataclass, "Literal": Literal, "Optional": Optional, "__name__": __name__}

@@ -11,7 +11,7 @@ import typing
 from collections.abc import Callable
 
 from .. import registry
-from ..core import Dims, PositionError, PositionMethod
+from ..core import Dims, HeadOptions, PositionError, PositionMethod
 from ..core.hooks import OUTSIDE_ATTENTION
 from ..data.side.examples import RELATIONS
 from ..registry import spec as parsing
@@ -78,7 +78,9 @@ def _flips(name: str) -> list[str]:
     hints = typing.get_type_hints(options)
     found = []
     for field in dataclasses.fields(options):
-        if field.name != "layers":
+        if issubclass(options, HeadOptions) and field.name == "heads":
+            found.append("heads=0-1")
+        elif field.name != "layers":
             found += [f"{field.name}={value}" for value in _others(hints[field.name], field)]
     return found
 

@@ -12,30 +12,48 @@ def slopes(heads: int) -> list:
     return found if power == heads else found + slopes(2 * power)[0::2][: heads - power]
 
 
+def uses(at) -> list:
+    """The heads that have the penalty."""
+    return list(range(at.heads)) if at["heads"] is None else [int(head) for head in at["heads"].split("/")]
+
+
+def penalty(at, distance: float, sides: int = 1) -> float:
+    """Of n heads, with the slopes of n heads; one after the other on each side."""
+    used = uses(at)
+    if at.head not in used:
+        return 0.0
+    each = len(used) // sides
+    return slopes(each)[used.index(at.head) % each] * distance
+
+
 def score(q, k, t, s, at):
     if at.site == "decoder" and s > t:
         return math.nan
     ratio = at["ratio"] if at.site == "cross" else 1
-    return product(q, k, t, s, at) - slopes(at.heads)[at.head] * abs(s - ratio * t)
+    return product(q, k, t, s, at) - penalty(at, abs(s - ratio * t))
 
 
 def score_symmetric(q, k, t, s, at):
-    return product(q, k, t, s, at) - slopes(at.heads)[at.head] * abs(s - t)
+    return product(q, k, t, s, at) - penalty(at, abs(s - t))
 
 
 def score_nonsymmetric(q, k, t, s, at):
-    half = at.heads // 2
-    return product(q, k, t, s, at) - slopes(half)[at.head % half] * abs(s - t)
+    return product(q, k, t, s, at) - penalty(at, abs(s - t), sides=2)
 
 
 def one_way(t, s, at):
-    return s <= t if at.head < at.heads // 2 else s >= t
+    used = uses(at)
+    if at.head not in used:
+        return True
+    return s <= t if used.index(at.head) < len(used) // 2 else s >= t
 
 
 def score_learned(q, k, t, s, at):
     if at.site == "decoder" and s > t:
         return math.nan
-    x = at.parameters["left" if s <= t else "right"][at.head]
+    if at.head not in uses(at):
+        return product(q, k, t, s, at)
+    x = at.parameters["left" if s <= t else "right"][uses(at).index(at.head)]
     slope = math.exp(x) if at["slope"] == "exponential" else 1 / (1 + math.exp(-x))
     return product(q, k, t, s, at) - slope * abs(s - t)
 
@@ -44,17 +62,40 @@ ORACLES = [
     Oracle(
         "alibi",
         score=score,
-        defaults={"ratio": 1.0},
-        cases=[({}, "decoder cross"), ({"ratio": 1.5}, "cross"), ({"ratio": 0.0}, "cross")],
+        defaults={"ratio": 1.0, "heads": None},
+        cases=[
+            ({}, "decoder cross"),
+            ({"ratio": 1.5}, "cross"),
+            ({"ratio": 0.0}, "cross"),
+            ({"heads": "0/2"}, "decoder cross"),
+            ({"heads": "1", "ratio": 1.5}, "cross"),
+        ],
         real=True,
     ),
-    Oracle("alibi_symmetric", score=score_symmetric, cases=[({}, "encoder cross")], real=True),
-    Oracle("alibi_nonsymmetric", score=score_nonsymmetric, allowed=one_way, cases=[({}, "encoder")], real=True),
+    Oracle(
+        "alibi_symmetric",
+        score=score_symmetric,
+        defaults={"heads": None},
+        cases=[({}, "encoder cross"), ({"heads": "1/2/3"}, "encoder cross")],
+        real=True,
+    ),
+    Oracle(
+        "alibi_nonsymmetric",
+        score=score_nonsymmetric,
+        allowed=one_way,
+        defaults={"heads": None},
+        cases=[({}, "encoder"), ({"heads": "1/2"}, "encoder")],
+        real=True,
+    ),
     Oracle(
         "alibi_learned",
         score=score_learned,
-        defaults={"slope": "exponential"},
-        cases=[({}, "encoder decoder cross"), ({"slope": "sigmoid"}, "encoder decoder cross")],
+        defaults={"slope": "exponential", "heads": None},
+        cases=[
+            ({}, "encoder decoder cross"),
+            ({"slope": "sigmoid"}, "encoder decoder cross"),
+            ({"heads": "0/3"}, "encoder decoder"),
+        ],
         real=True,
     ),
 ]

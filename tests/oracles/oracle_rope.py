@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from fairseq_posenc.testing.reference import Oracle
+from fairseq_posenc.testing.reference import Oracle, product
 
 
 def rotated(x: np.ndarray, position: float, layout: str, fraction: float, base: float, frequency=None) -> np.ndarray:
@@ -34,6 +34,8 @@ def score(q, k, t, s, at):
             return math.exp(at.own("log_frequency")[i] / 16)
         return theta if kept(i, theta, pairs, at) else 0.0
 
+    if at["heads"] is not None and str(at.head) not in at["heads"].split("/"):
+        return product(q, k, t, s, at)
     how = at["layout"], at["fraction"], at["base"], frequency
     return rotated(q, t, *how) @ rotated(k, s, *how) / math.sqrt(len(q))
 
@@ -46,6 +48,7 @@ DEFAULTS = {
     "cutoff": None,
     "frequencies": "fixed",
     "share": "all",
+    "heads": None,
 }
 ORACLES = [
     Oracle(
@@ -58,6 +61,7 @@ ORACLES = [
             ({"fraction": 0.5}, "encoder decoder"),
             ({"layout": "interleaved", "fraction": 0.75, "base": 20.0}, "encoder"),
             ({"keep": 0.5}, "encoder decoder cross"),
+            ({"heads": "1/2"}, "encoder decoder cross"),
             ({"keep": 0.5, "layout": "interleaved"}, "encoder"),
             ({"cutoff": 40, "base": 50.0}, "encoder decoder cross"),
             ({"cutoff": 30, "base": 20.0, "layout": "interleaved"}, "encoder"),  # which keeps all
@@ -73,6 +77,7 @@ ORACLES = [
             ({"frequencies": "learned"}, "encoder decoder cross"),
             ({"frequencies": "learned", "share": "none", "layout": "interleaved"}, "encoder decoder cross"),
             ({"frequencies": "learned", "share": "heads", "fraction": 0.5, "base": 50.0}, "encoder"),
+            ({"frequencies": "learned", "heads": "3"}, "encoder decoder"),
         ],
         real=True,
     ),

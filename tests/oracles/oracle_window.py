@@ -5,6 +5,8 @@ from fairseq_posenc.testing.reference import Oracle
 
 def allowed(t, s, at):
     """`width` counts the neighbours of both sides; dilation skips some and so reaches further."""
+    if at["heads"] is not None and str(at.head) not in at["heads"].split("/"):
+        return True
     return abs(s - t) <= at["width"] // 2 * at["dilation"] and (s - t) % at["dilation"] == 0
 
 
@@ -12,13 +14,14 @@ ORACLES = [
     Oracle(
         "window",
         allowed=allowed,
-        defaults={"width": 32, "dilation": 1},
+        defaults={"width": 32, "dilation": 1, "heads": None},
         cases=[
             ({}, "encoder decoder"),
             ({"width": 2}, "encoder decoder"),
             ({"width": 4}, "encoder decoder"),
             ({"width": 2, "dilation": 2}, "encoder decoder"),
             ({"width": 6, "dilation": 3}, "encoder"),
+            ({"width": 2, "heads": "0/3"}, "encoder decoder"),
         ],
     )
 ]

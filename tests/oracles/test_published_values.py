@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import fairseq_posenc as posenc
-from fairseq_posenc.core import AttentionContext, Dims, Positions
+from fairseq_posenc.core import AttentionContext, Dims, PositionError, Positions
 from fairseq_posenc.registry import spec as parsing
 
 LENGTH = 4
@@ -258,3 +258,27 @@ def test_log_length_of_scalable_softmax():
 def test_log_length_above_a_floor():
     close(factors("log_length:form=floor,length=1024", start=4095), [1.1386294361], 1e-7)
     close(factors("log_length:form=floor,length=1024"), [1.0] * 4)
+
+
+def test_a_key_behind_a_window_takes_nothing_of_the_stick():
+    attn = built("window:width=2+stickbreaking")
+    attn.v_proj, attn.out_proj = Given(torch.zeros(LENGTH, 4).double()), nn.Identity()
+    x = torch.zeros(LENGTH, 1, 4).double()
+    weights = attn(x, x, x)[1][0].detach().numpy()
+    parts = 1 / (1 + np.exp(-fixture("none")[0]))
+    close(weights[3], [0, 0, parts[3, 2], 1 - parts[3, 2]])
+    close(weights[1], [parts[1, 0], 1 - parts[1, 0], 0, 0])
+
+
+# -- some heads ----------------------------------------------------------------------------------------------------------
+
+
+def test_alibi_of_four_heads_among_eight():
+    attn = posenc.build_attention("alibi:heads=0-3", 32, 8, site="decoder")
+    assert attn.position.slopes == [0.25, 0.0625, 0.015625, 0.00390625, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("spec", ["alibi:heads=0/8", "alibi_learned:heads=8", "window:heads=9", "rope:heads=8"])
+def test_heads_that_do_not_exist_are_refused(spec):
+    with pytest.raises(PositionError, match=r"does not exist\. Expected heads from 0 to 7"):
+        posenc.build_attention(spec, 32, 8, site="encoder" if "learned" in spec or "window" in spec else "decoder")

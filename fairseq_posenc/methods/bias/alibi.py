@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, option
+from ...core import AttentionContext, Dims, HeadOptions, MethodCard, PositionError, PositionMethod, heads_of, option
 from ...ops.distances import by_distance, distances
 from ...ops.precision import at_least_float32
 
@@ -16,6 +16,14 @@ def slopes(heads: int) -> list[float]:
     below = 2 ** (heads.bit_length() - 1)
     of_power = [2 ** (-8 * i / below) for i in range(1, below + 1)]
     return of_power + [2 ** (-8 * i / (2 * below)) for i in range(1, 2 * (heads - below), 2)]
+
+
+def on_heads(values: list[float], options: HeadOptions, dims: Dims, other: float = 0.0) -> list[float]:
+    """One value for every head, in order those of the heads that use the method, and `other` for the other heads."""
+    found = [other] * dims.num_heads
+    for head, value in zip(heads_of(options, dims), values):
+        found[head] = value
+    return found
 
 
 def penalty(ctx: AttentionContext, slopes: list[float]) -> Tensor:
@@ -32,12 +40,13 @@ class Alibi(PositionMethod):
     Source: Press, Smith and Lewis (2022); ofirpress/attention_with_linear_biases.
     Deviations: the authors' forms for encoders are methods of their own: alibi_symmetric, alibi_nonsymmetric and
         alibi_learned; cross-attention is our extension, - m_h |s - ratio t|, which is relative for ratio=1 only.
+        With heads=, n heads have the slopes of n heads and the other heads have no penalty, as in x-transformers.
     Cost: no parameters; one vector of T + S - 1 values a forward.
     Errors: PositionError for a ratio other than 1 outside of cross-attention.
     """
 
     @dataclass(frozen=True)
-    class Options(MethodOptions):
+    class Options(HeadOptions):
         ratio: float = option(1.0, "number of source tokens for one target token; in cross-attention only", minimum=0.0)
 
     card = MethodCard(
@@ -60,7 +69,7 @@ class Alibi(PositionMethod):
         super().__init__(options, dims)
         if not dims.cross and options.ratio != 1.0:
             raise PositionError("alibi: ratio is an option of cross-attention only")
-        self.slopes = slopes(dims.num_heads)
+        self.slopes = on_heads(slopes(len(heads_of(options, dims))), options, dims)
 
     def bias(self, ctx: AttentionContext) -> Tensor:
         if self.options.ratio == 1.0:
@@ -79,7 +88,10 @@ class AlibiSymmetric(PositionMethod):
     Deviations: the paper itself has the causal form alone; cross-attention, where the source position is compared with the
         target position, is our extension.
     Cost: as alibi.
+    Errors: PositionError for a head in heads= that does not exist.
     """
+
+    Options = HeadOptions
 
     card = MethodCard(
         name="alibi_symmetric",
@@ -98,8 +110,12 @@ class AlibiSymmetric(PositionMethod):
         default_specs={"encoder": "alibi_symmetric", "decoder": "alibi"},
     )
 
+    def __init__(self, options: HeadOptions, dims: Dims):
+        super().__init__(options, dims)
+        self.slopes = on_heads(slopes(len(heads_of(options, dims))), options, dims)
+
     def bias(self, ctx: AttentionContext) -> Tensor:
-        return penalty(ctx, slopes(self.dims.num_heads))
+        return penalty(ctx, self.slopes)
 
 
 class AlibiNonsymmetric(PositionMethod):
@@ -111,8 +127,10 @@ class AlibiNonsymmetric(PositionMethod):
     Source: ofirpress/attention_with_linear_biases, issue 5.
     Deviations: the paper itself has the causal form alone.
     Cost: as alibi.
-    Errors: PositionError for an odd number of heads.
+    Errors: PositionError for an odd number of heads, all of them or those of heads=.
     """
+
+    Options = HeadOptions
 
     card = MethodCard(
         name="alibi_nonsymmetric",
@@ -129,21 +147,25 @@ class AlibiNonsymmetric(PositionMethod):
         default_specs={"encoder": "alibi_nonsymmetric", "decoder": "alibi"},
     )
 
-    def __init__(self, options: MethodOptions, dims: Dims):
+    def __init__(self, options: HeadOptions, dims: Dims):
         super().__init__(options, dims)
-        if dims.num_heads % 2:
+        heads = heads_of(options, dims)
+        if len(heads) % 2:
             raise PositionError(
-                f"alibi_nonsymmetric: {dims.num_heads} heads cannot be halved; take an even number of heads, or alibi_symmetric"
+                f"alibi_nonsymmetric: {len(heads)} heads cannot be halved; take an even number of heads, or alibi_symmetric"
             )
-        self.slopes = 2 * slopes(dims.num_heads // 2)
+        self.slopes = on_heads(2 * slopes(len(heads) // 2), options, dims)
+        half = len(heads) // 2
+        #: the side that each head looks at: -1 left, 1 right, 0 both
+        self.sides = on_heads([-1] * half + [1] * half, options, dims, other=0)
 
     def bias(self, ctx: AttentionContext) -> Tensor:
         return penalty(ctx, self.slopes)
 
     def mask(self, ctx: AttentionContext) -> Tensor:
         delta = distances(ctx.queries, ctx.keys).unsqueeze(1)  # [B or 1, 1, T, S]
-        half = self.dims.num_heads // 2
-        return torch.cat([(delta <= 0).expand(-1, half, -1, -1), (delta >= 0).expand(-1, half, -1, -1)], 1)
+        seen = {-1: delta <= 0, 0: torch.ones_like(delta, dtype=torch.bool), 1: delta >= 0}
+        return torch.cat([seen[side] for side in self.sides], 1)
 
 
 class AlibiLearned(PositionMethod):
@@ -161,7 +183,7 @@ class AlibiLearned(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(MethodOptions):
+    class Options(HeadOptions):
         slope: Literal["exponential", "sigmoid"] = option(
             "exponential", "function that makes a slope of a parameter: exponential starts at the fixed slopes, sigmoid at random"
         )
@@ -179,12 +201,12 @@ class AlibiLearned(PositionMethod):
         evidence="paper",
         sites=("encoder",),
         extended_sites=("decoder", "cross"),
-        parameters="h if causal else 2 * h",
+        parameters="used_heads if causal else 2 * used_heads",
     )
 
     def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
-        fixed = torch.tensor(slopes(dims.num_heads)).log()
+        fixed = torch.tensor(slopes(len(heads_of(options, dims)))).log()
         self.left = nn.Parameter(fixed.clone())
         self.right = nn.Parameter(fixed.flip(0).clone()) if not dims.causal else None
         if options.slope == "sigmoid":
@@ -202,5 +224,10 @@ class AlibiLearned(PositionMethod):
         return by_distance(ctx.queries, ctx.keys, values)
 
     def _slopes(self, parameter: Tensor) -> Tensor:
+        """A slope for every head, 0 for those that do not use the method: [heads in use] -> [H]."""
         parameter = at_least_float32(parameter)
-        return parameter.sigmoid() if self.options.slope == "sigmoid" else parameter.exp()
+        found = parameter.sigmoid() if self.options.slope == "sigmoid" else parameter.exp()
+        if self.options.heads is None:
+            return found
+        heads = torch.tensor(self.options.heads, device=found.device)
+        return found.new_zeros(self.dims.num_heads).index_copy(0, heads, found)

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
-from ...core import AttentionContext, MethodCard, MethodOptions, PositionError, PositionMethod, option
+from ...core import AttentionContext, Dims, HeadOptions, MethodCard, PositionError, PositionMethod, heads_of, option
 from ...ops.distances import distances
 
 
@@ -18,11 +19,11 @@ class Window(PositionMethod):
         window does not tell left from right, so posenc_window has learned positions beside it, as Longformer; a window of
         32, where Longformer's 512 would cover whole sentences.
     Cost: no parameters; time and memory of full attention, for the whole product is computed.
-    Errors: PositionError for an odd width.
+    Errors: PositionError for an odd width, and for a head in heads= that does not exist.
     """
 
     @dataclass(frozen=True)
-    class Options(MethodOptions):
+    class Options(HeadOptions):
         width: int = option(32, "even width w of the window: the number of keys on both sides together", minimum=0, maximum=65536)
         dilation: int = option(1, "gap g between the keys of the window", minimum=1, maximum=65536)
 
@@ -48,6 +49,14 @@ class Window(PositionMethod):
         default_specs={"encoder": "learned+window", "decoder": "learned+window"},
     )
 
+    def __init__(self, options: Options, dims: Dims):
+        super().__init__(options, dims)
+        heads_of(options, dims)
+
     def mask(self, ctx: AttentionContext) -> Tensor:
         distance = distances(ctx.queries, ctx.keys).abs().unsqueeze(1)  # [B or 1, 1, T, S]
-        return (distance <= self.options.width // 2 * self.options.dilation) & (distance % self.options.dilation == 0)
+        near = (distance <= self.options.width // 2 * self.options.dilation) & (distance % self.options.dilation == 0)
+        if self.options.heads is None:
+            return near
+        used = heads_of(self.options, self.dims)
+        return torch.cat([near if head in used else torch.ones_like(near) for head in range(self.dims.num_heads)], 1)

@@ -4,18 +4,21 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...core import (
     AttentionContext,
     Dims,
+    HeadOptions,
     MethodCard,
     MethodOptions,
     PositionError,
     PositionMethod,
     Positions,
     Projection,
+    heads_of,
     option,
 )
 from ...ops.kernels.angle_rotation import rotate_by
@@ -64,7 +67,7 @@ class Rope(PositionMethod):
     """
 
     @dataclass(frozen=True)
-    class Options(RotaryOptions):
+    class Options(RotaryOptions, HeadOptions):
         frequencies: Literal["fixed", "learned"] = option("fixed", "fixed frequencies, or learned ones that start there")
         share: Literal["all", "none", "heads", "layers"] = option("all", "share learned frequencies across heads, layers or both")
 
@@ -73,6 +76,8 @@ class Rope(PositionMethod):
                 raise PositionError(
                     "rope: share has no effect with fixed frequencies. Expected frequencies=learned. Leave share out."
                 )
+            if self.heads is not None and self.share in ("none", "layers"):
+                raise PositionError("rope: heads have frequencies of their own. Expected all heads. Leave heads out.")
             if self.frequencies == "learned" and (self.keep != type(self).keep or self.cutoff is not None):
                 raise PositionError(
                     "rope: learned frequencies start from all pairs. Expected neither keep nor cutoff. Leave these options out."
@@ -97,6 +102,7 @@ class Rope(PositionMethod):
 
     def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
+        self.used = heads_of(options, dims)
         self.width = rotated_width(options, dims)
         self.turning = turning_pairs(options, self.width)
         self.log_frequency: nn.Parameter | None = None
@@ -109,6 +115,12 @@ class Rope(PositionMethod):
             self.table = SinusoidTable(dims.max_distance + 1, self.width, "halves", "paper", options.base)
 
     def rotate(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        if self.options.heads is None:
+            return self._rotated(x, at, ctx)
+        heads = torch.tensor(self.used, device=x.device)
+        return x.index_copy(1, heads, self._rotated(x.index_select(1, heads), at, ctx))
+
+    def _rotated(self, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
         table = self.table
         if table is None:
             return rotate_by(x, self._angles(at, ctx), self.options.layout)
@@ -122,9 +134,11 @@ class Rope(PositionMethod):
 
     def _waves(self, table: SinusoidTable, x: Tensor, at: Positions) -> Waves:
         """[B or 1, 1, T, D] each; pairs that do not turn have sine 0 and cosine 1."""
-        sin, cos = (wave[..., : self.turning] for wave in table(at).unsqueeze(1).chunk(2, -1))
-        still = (0, self.width // 2 - self.turning)
-        return every_channel(F.pad(sin, still), F.pad(cos, still, value=1.0), self.options.layout, x.size(-1))
+        sin, cos = table(at).unsqueeze(1).chunk(2, -1)  # [B or 1, 1, T, pairs] each
+        if self.turning < self.width // 2:
+            still = (0, self.width // 2 - self.turning)
+            sin, cos = F.pad(sin[..., : self.turning], still), F.pad(cos[..., : self.turning], still, value=1.0)
+        return every_channel(sin, cos, self.options.layout, x.size(-1))
 
 
 def rotated_width(options, dims: Dims) -> int:

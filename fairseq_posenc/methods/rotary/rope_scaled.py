@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ...core import AttentionContext, Dims, MethodCard, PositionError, PositionMethod, Positions, Projection, option
@@ -115,8 +116,9 @@ class RopeScaled(PositionMethod):
 
     def _waves(self, x: Tensor, ids: Tensor, lengths: Tensor | None) -> Waves:
         """In float64 up to the sines: [B or 1, 1, T, D] each."""
-        turning = torch.arange(self.width // 2, device=ids.device) < self.turning
-        angles = ids.double().unsqueeze(-1) * self._frequencies(lengths, ids.device) * turning  # [B or 1, T, pairs]
+        angles = ids.double().unsqueeze(-1) * self._frequencies(lengths, ids.device)  # [B or 1, T, pairs]
+        if self.turning < self.width // 2:
+            angles = F.pad(angles[..., : self.turning], (0, self.width // 2 - self.turning))
         size = 0.1 * math.log(self.options.factor) + 1 if self.options.scaling == "yarn" else 1.0
         sin, cos = ((size * wave).unsqueeze(1).to(at_least_float32(x).dtype) for wave in (angles.sin(), angles.cos()))
         return every_channel(sin, cos, self.options.layout, x.size(-1))
