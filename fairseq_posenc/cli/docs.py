@@ -8,7 +8,7 @@ from pathlib import Path
 from .. import registry
 from ..core import PositionError
 from ..registry import catalog
-from ..site import claims
+from ..site import claims, coverage
 from . import COMMANDS, make_parser, reference
 
 #: number of positions in docs/atlas.png
@@ -16,7 +16,9 @@ ATLAS_LENGTH = 32
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Regenerate docs/methods.md, docs/claims.md, the results of the README and the picture of all methods."
+    parser.description = (
+        "Regenerate docs/methods.md, docs/claims.md, docs/coverage.md, the results of the README and the picture of all methods."
+    )
     parser.add_argument("root", type=Path, metavar="CHECKOUT", help="folder of the source code")
 
 
@@ -28,6 +30,7 @@ def run(args: argparse.Namespace) -> None:
         raise PositionError(f"{folder}: no such folder. Expected a checkout with a folder docs. Example: posenc docs .")
     catalog.write_docs(folder / "methods.md")
     claims.write(args.root)
+    coverage.write(args.root)
     overview.write(args.root)
     reference.write(folder / "reference" / "commands.md", reference.commands(make_parser(*COMMANDS)))
     _renew_atlas(folder / "atlas.png")

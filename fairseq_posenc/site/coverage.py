@@ -1,0 +1,99 @@
+"""The published position encodings that the project knows, and the spec of each or the reason why it is missing (no torch)."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+from tabulate import tabulate
+
+from .. import registry
+from ..common.files import replace_file
+from ..registry.citations import entries
+
+#: in a checkout: the page; in the package: one line for each method
+PAGE, DATA = Path("docs/coverage.md"), Path(__file__).parents[1] / "registry" / "coverage.json"
+
+
+def rows() -> list[dict[str, Any]]:
+    """Return every known method.
+
+    `method` is its name and `code` the repository with its code. `specs` are the specs that compute it. `reason` says why it or a
+    part of it is missing. The paper is an entry of references.bib (`citation`), or `authors`, `year`, `venue` and `url`.
+    """
+    return json.loads(DATA.read_text(encoding="utf-8"))
+
+
+def write(root: Path) -> None:
+    """Write the page of a checkout."""
+    replace_file(root / PAGE, lambda partial: partial.write_text(page(rows()), encoding="utf-8"))
+
+
+def page(known: list[dict[str, Any]]) -> str:
+    """Return the page as Markdown."""
+    covered = [row for row in known if row["specs"]]
+    missing = [row for row in known if not row["specs"]]
+    return _INTRODUCTION.format(
+        known=len(known),
+        covered=len(covered),
+        methods=len(registry.names()),
+        available=_table(("method", "paper", "code", "spec", "remark"), covered),
+        missing=_table(("method", "paper", "code", "reason"), missing),
+    )
+
+
+_INTRODUCTION = """\
+# Coverage of published position encodings
+
+This page lists the published position encodings that the project knows. It is for users who look for the method of a paper.
+`posenc docs` writes it from `fairseq_posenc/registry/coverage.json`. To add a method, add a line to this file.
+
+The list has {known} entries. Specs of this project compute {covered} of them, some in part.
+The project has {methods} methods, most of them with options.
+`posenc show METHOD` prints the equation of a method and how it deviates from its paper.
+
+## Available
+
+"code" is the repository of the authors, or of another implementation where it says so.
+
+{available}
+
+## Not available
+
+{missing}
+"""
+
+
+def _table(columns: tuple[str, ...], chosen: list[dict[str, Any]]) -> str:
+    cells = {
+        "method": lambda row: row["method"],
+        "paper": _paper,
+        "code": lambda row: row["code"] or "none found",
+        "spec": lambda row: "<br>".join(f"`{spec}`" for spec in row["specs"]),
+        "remark": lambda row: row["reason"],
+        "reason": lambda row: row["reason"],
+    }
+    return tabulate([[cells[column](row) for column in columns] for row in chosen], columns, "github", disable_numparse=True)
+
+
+def _paper(row: dict[str, Any]) -> str:
+    """Authors, year and venue, with a link where there is one."""
+    if "citation" in row:
+        fields = dict(re.findall(r"(\w+) = \{(.*?)\}(?=,\s|\}$)", entries()[row["citation"]], re.DOTALL))
+        names = [_plain(author.partition(",")[0]) for author in re.split(r"\s+and\s+", fields["author"])]
+        authors = " and ".join(names) if len(names) < 3 else f"{names[0]} et al."
+        year, venue, url = fields["year"], fields.get("booktitle", fields.get("journal", "")), fields.get("url", "")
+    else:
+        authors, year, venue, url = row["authors"], row["year"], row["venue"], row["url"]
+    text = ", ".join(filter(None, (authors, f"{venue} {year}".strip())))
+    return f"[{text}]({url})" if url else text
+
+
+def _plain(latex: str) -> str:
+    """A name without the commands of LaTeX: Sch{\\"u}tze becomes Schütze."""
+    accents = {'"': "\u0308", "'": "\u0301", "`": "\u0300", "v": "\u030c", "~": "\u0303", "^": "\u0302", "c": "\u0327"}
+    marked = re.sub(r"\{?\\([\"'`~^]|[vc] ?)\{?(\w)\}?\}?", lambda m: m[2] + accents[m[1].strip()], latex)
+    return unicodedata.normalize("NFC", re.sub(r"[{}]", "", marked))

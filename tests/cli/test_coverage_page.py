@@ -1,0 +1,73 @@
+"""docs/coverage.md: every method of the project is on it, no name is wrong, and a missing method has a reason."""
+
+import re
+
+import pytest
+
+from fairseq_posenc import registry
+from fairseq_posenc.core import SITES, PositionError
+from fairseq_posenc.registry import spec as parsing
+from fairseq_posenc.registry.citations import entries
+from fairseq_posenc.site import coverage
+from tests.documents import read
+
+ROWS = coverage.rows()
+
+
+def methods(row) -> set:
+    return {method.name for spec in row["specs"] for method in parsing.parse(spec).methods}
+
+
+def test_the_page_is_that_of_the_data():
+    """Renew with: posenc docs ."""
+    assert read("docs/coverage.md") == coverage.page(ROWS)
+
+
+def test_every_method_and_every_citation_is_on_the_page():
+    assert {name for row in ROWS for name in methods(row)} == set(registry.names())
+    for name in registry.names():
+        for citation in registry.card(name).citations:
+            found = [row for row in ROWS if row.get("citation") == citation]
+            assert any(name in methods(row) for row in found), f"{citation} does not lead to {name}"
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row["method"] for row in ROWS])
+def test_a_line(row):
+    assert set(row) <= {"method", "citation", "authors", "year", "venue", "url", "code", "specs", "reason"}
+    assert row["specs"] or row["reason"], "a method that is missing needs a reason"
+    assert all(re.fullmatch(r"[A-Z].*\.", text, re.DOTALL) for text in [row["reason"]] if text), "sentences"
+    if "citation" in row:
+        assert row["citation"] in entries() and not {"authors", "year", "venue", "url"} & set(row)
+    else:
+        assert 2015 < row["year"] < 2030 and (row["url"].startswith("https://") or row["authors"])
+    for spec in row["specs"]:
+        assert any(_builds(spec, site) for site in SITES), spec
+
+
+def _builds(spec: str, site: str) -> bool:
+    try:
+        parsing.parse(spec, site)
+    except PositionError:
+        return False
+    return True
+
+
+def test_names_and_lines_are_unique():
+    names = [row["method"] for row in ROWS]
+    assert len(set(names)) == len(names) and names == sorted(names, key=str.lower)
+
+
+def test_what_was_left_out_on_purpose():
+    """Each of these has no method of its own, and says why."""
+    by_name = {row["method"]: row for row in ROWS}
+    for name in ("TAPE", "HoPE, high-frequency", "HoPE, hyperbolic", "Toeplitz neural network (TNN)", "LongRoPE"):
+        assert by_name[name]["reason"]
+    assert by_name["GRAPE, multiplicative"]["reason"]
+
+
+@pytest.mark.parametrize(
+    "latex, plain",
+    [('Sch{\\"u}tze', "Schütze"), ("Csord{\\'a}s", "Csordás"), ("Veli{\\v c}kovi\\'c", "Veličković"), ("Su", "Su")],
+)
+def test_names_without_latex(latex, plain):
+    assert coverage._plain(latex) == plain
