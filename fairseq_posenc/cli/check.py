@@ -89,11 +89,14 @@ def check(
                 continue
             if not read <= set(kinds):
                 if not from_all:
-                    problems.append(f"{plain} reads side files ({', '.join(sorted(read))}), which this data does not have")
+                    problems.append(
+                        f"{plain} reads side files ({', '.join(sorted(read))}), which this data does not have. "
+                        "Create them with posenc side."
+                    )
                 continue
             if name != plain and not read:
                 if not from_all:
-                    problems.append(f"{plain} reads no structure of sentences, so {name} means nothing; leave out {RANDOM}")
+                    problems.append(f"{name}: {plain} does not read the structure of sentences. Leave out {RANDOM}.")
                 continue
             if dims is not None:
                 _build(specs, dims)
@@ -107,7 +110,7 @@ def check(
         elif other == name:
             problems.append(f"{name} is given twice")
         elif not from_all:
-            problems.append(f"{name} is the same model as {other}; give one of them")
+            problems.append(f"{name} is the same model as {other}. Leave out one of them.")
     if problems:
         raise PositionError("; ".join(dict.fromkeys(problems)))
     return checked
@@ -131,7 +134,7 @@ def _keep_contract(methods: list[str]) -> int:
     for given in methods:
         found = include(Path(given)) if _is_path(given) else [registry.card(given).name]
         if not found:
-            raise PositionError(f"{given} holds no method: no file has a class with a card")
+            raise PositionError(f"{given}: no method found. Expected a class with a card. Create one with posenc new NAME.")
         names += found
     from ..testing.runner import check_method
 

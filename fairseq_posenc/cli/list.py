@@ -54,7 +54,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     if args.embed_dim % args.heads:
-        raise PositionError(f"--embed-dim {args.embed_dim} must be divisible by --heads {args.heads}")
+        raise PositionError(
+            f"--embed-dim {args.embed_dim}: not divisible by --heads {args.heads}. Expected a multiple of the number of heads."
+        )
     dims = Dims(args.embed_dim, args.heads, args.layers, args.max_positions, args.max_positions)
     flags = {flag: {"yes": True, "no": False}.get(getattr(args, flag)) for flag in _FLAGS}
     wanted = {"site": args.site, "reference": args.reference, "injection": args.injection, "evidence": args.evidence, **flags}

@@ -43,13 +43,13 @@ _DPI, _SIDE, _PITCH_X, _PITCH_Y, _COLUMNS, _MARGIN, _TOP = 100, 128, 156, 198, 1
 def require_writable(path: Path) -> None:
     """Raises PositionError before anything is computed that could not be saved."""
     if path.suffix not in FORMATS:
-        raise PositionError(f"--output {path}: a picture is one of {', '.join(FORMATS)}")
+        raise PositionError(f"--output {path}: unknown format. Expected a file name that ends with {', '.join(FORMATS)}.")
     if not path.parent.is_dir():
-        raise PositionError(f"--output {path}: {path.parent} is no folder; make it first")
+        raise PositionError(f"--output {path}: no such folder: {path.parent}. Expected an existing folder. Create it first.")
     if path.is_dir():
-        raise PositionError(f"--output {path} is a folder; name a file")
+        raise PositionError(f"--output {path}: this is a folder. Expected a file name.")
     if not os.access(path.parent, os.W_OK):
-        raise PositionError(f"--output {path}: {path.parent} cannot be written to; choose another folder")
+        raise PositionError(f"--output {path}: no permission to write to {path.parent}. Choose another folder.")
 
 
 def save(figure: Figure, path: Path, description: str | None = None) -> None:

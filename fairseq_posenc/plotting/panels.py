@@ -102,7 +102,7 @@ def _of_run(path: str, length: int, site: str | None, layer: int, data: str | No
 def _heads(title: str, site: str, matrix: Matrix, origin: str, head: int | None, every_head: bool) -> list[Panel]:
     values, number = matrix.values, len(matrix.values)
     if head is not None and head >= number > 1:
-        raise PositionError(f"head {head} of {title} does not exist; heads are 0 to {number - 1}")
+        raise PositionError(f"--head {head}: {title} has no such head. Expected a number from 0 to {number - 1}.")
     if number == 1:
         chosen = {"": values[0]}
     elif every_head:

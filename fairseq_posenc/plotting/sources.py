@@ -102,7 +102,9 @@ def of_model(model: Any, sites: Sequence[str], layer: int) -> Iterator[tuple[str
         stack = encoder if site == "encoder" else decoder
         positions = stack.cross_position if site == "cross" else stack.position
         if layer >= stack.num_layers:
-            raise PositionError(f"layer {layer} of the {site} does not exist; layers are 0 to {stack.num_layers - 1}")
+            raise PositionError(
+                f"--layer {layer}: the {site} has no such layer. Expected a number from 0 to {stack.num_layers - 1}."
+            )
         block = stack.layers[layer if len(stack.layers) > 1 else 0]
         kind = "encoder_attn" if site == "cross" else "self_attn"
         with torch.no_grad():

@@ -143,11 +143,11 @@ def others(trained, tmp_path_factory):
         (["{run}/checkpoint1.pt", "{other}/crafted.pt"], "its positions_version names no positions"),
         (["{other}/empty.pt"], "empty.pt is damaged, cut off or no checkpoint at all"),
         (["{run}/checkpoint1.pt", "{run}/nowhere.pt"], "nowhere.pt is missing"),
-        (["{run}"], "is a folder; say how many of its checkpoints with --last N"),
-        (["{run}", "--last", "4"], "holds 3 checkpoints by epoch (checkpointEPOCH.pt), not 4"),
+        (["{run}"], "this is a folder. Expected checkpoint files, or a folder together with --last N."),
+        (["{run}", "--last", "4"], "3 checkpoints by epoch (checkpointEPOCH.pt) found. Expected at least 4."),
         (["{run}", "--last", "0"], "--last: '0' is not a positive whole number"),
-        (["{run}/checkpoint1.pt", "--last", "1"], "--last takes a number and one folder"),
-        (["{other}/out.pt"], "out.pt is one of the checkpoints to average"),
+        (["{run}/checkpoint1.pt", "--last", "1"], "--last: expected one folder"),
+        (["{other}/out.pt"], "out.pt: this is one of the checkpoints to read"),
     ],
 )
 def test_every_error_is_one_line(posenc, trained, others, inputs, message):

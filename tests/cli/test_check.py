@@ -26,7 +26,7 @@ def test_a_row_may_name_its_sites(capsys):
     row = "encoder=shaw:max_distance=4+learned;cross=t5"
     assert lines(capsys, row) == [[row, "encoder shaw:max_distance=4+learned", "decoder none", "cross t5"]]
     assert refusal(capsys, "t5", "encoder=t5;decoder=t5").endswith(
-        "encoder=t5;decoder=t5 is the same model as t5; give one of them"
+        "encoder=t5;decoder=t5 is the same model as t5. Leave out one of them."
     )
     assert "sinusoidal is not defined at cross" in refusal(capsys, "cross=sinusoidal")
 
@@ -103,7 +103,7 @@ def test_the_method_of_an_architecture_may_have_options(capsys):
 
 def test_methods_whose_side_files_are_not_there(capsys):
     line = refusal(capsys, "posenc_tpe", "--side-files", "order")
-    assert line == "posenc: posenc_tpe reads side files (heads), which this data does not have"
+    assert line == "posenc: posenc_tpe reads side files (heads), which this data does not have. Create them with posenc side."
     assert not any(map(read, (name for name, *_ in lines(capsys, "all", "--side-files"))))
     found = [name for name, *_ in lines(capsys, "all", "--only-readers", "--side-files", "order", "--size", "tiny")]
     assert found == ["posenc_xl_pe", "posenc_xl_pe@random"]
@@ -117,9 +117,9 @@ def test_methods_whose_side_files_are_not_there(capsys):
         (["posenc_t5_tiny"], "give it as posenc_NAME, without a size"),
         (["t5:layers=2", "--size", "tiny"], "layer 2 does not exist; layers are 0 to 1"),
         (["t5", "t5"], "t5 is given twice"),
-        (["t5", "t5:buckets=32"], "t5:buckets=32 is the same model as t5; give one of them"),
-        (["posenc_t5", "t5"], "t5 is the same model as posenc_t5; give one of them"),
-        (["t5@random"], "t5 reads no structure of sentences, so t5@random means nothing; leave out @random"),
+        (["t5", "t5:buckets=32"], "t5:buckets=32 is the same model as t5. Leave out one of them."),
+        (["posenc_t5", "t5"], "t5 is the same model as posenc_t5. Leave out one of them."),
+        (["t5@random"], "t5@random: t5 does not read the structure of sentences. Leave out @random."),
         (["posenc_tpe@random", "posenc_tpe@random"], "posenc_tpe@random is given twice"),
         (["shaw+gaussian"], "gaussian replaces the whole attention kernel"),
     ],

@@ -206,10 +206,10 @@ def test_a_wrong_file_ends_fairseq_with_one_line(slope):
 @pytest.mark.parametrize(
     "arguments, says",
     [
-        (["shaw"], "there is a method 'shaw'"),
-        (["My-Method"], "is no name of a method"),
-        (["mine_tiny"], "does not end like a size"),
-        (["mine", "--folder", "nowhere"], "nowhere is no folder"),
+        (["shaw"], "'shaw': this method exists"),
+        (["My-Method"], "not a valid name"),
+        (["mine_tiny"], "no size such as _tiny"),
+        (["mine", "--folder", "nowhere"], "--folder nowhere: no such folder"),
     ],
 )
 def test_new_refuses_in_one_line(capsys, arguments, says):

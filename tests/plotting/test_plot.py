@@ -45,7 +45,9 @@ def test_the_row_of_a_query_can_be_chosen(posenc, tmp_path):
         assert row.lines[1].get_ydata().tolist() == [(s - shown) / 2 for s in range(shown + 1)]
     for arguments in (["--query", 8, "--curves"], ["--query", 2]):
         status, _, error = posenc("plot", "alibi", "--length", 8, *arguments, "--output", tmp_path / "x.png")
-        assert status == 2 and error == f"posenc: --query {arguments[1]} is the row of --curves, from 0 to 7\n"
+        assert status == 2 and error.endswith(
+            f"--query {arguments[1]}: not allowed. Expected --curves and a number from 0 to 7.\n"
+        )
 
 
 def test_a_query_that_sees_nothing_has_no_curve(posenc, tmp_path):
@@ -113,11 +115,11 @@ def test_the_average_word_stands_at_every_position_of_a_run(run_folder):
         (["rope", "--length", "1"], "--length 1: out of range. Expected a number from 2 to 512."),
         (["rope", "--length", "513"], "--length 513: out of range. Expected a number from 2 to 512."),
         (["rope", "--length", "none"], "'none' is not a positive whole number"),
-        (["rope", "--head", "8"], "head 8 of rope does not exist; heads are 0 to 7"),
-        (["rope", "--output", "{folder}/x.gif"], "a picture is one of .png, .svg, .pdf"),
-        (["rope", "--output", "{folder}/no/x.png"], "no is no folder"),
-        (["rope", "--output", "{folder}/file/x.png"], "file is no folder"),
-        (["rope", "--output", "{folder}/folder.png"], "folder.png is a folder; name a file"),
+        (["rope", "--head", "8"], "--head 8: rope has no such head. Expected a number from 0 to 7."),
+        (["rope", "--output", "{folder}/x.gif"], "Expected a file name that ends with .png, .svg, .pdf"),
+        (["rope", "--output", "{folder}/no/x.png"], "Expected an existing folder"),
+        (["rope", "--output", "{folder}/file/x.png"], "Expected an existing folder"),
+        (["rope", "--output", "{folder}/folder.png"], "folder.png: this is a folder. Expected a file name."),
         (["{folder}/none.pt"], "none.pt is missing"),
         (["{folder}"], "has neither checkpoint_best.pt nor checkpoint_last.pt"),
         (["{folder}/damaged.pt"], "damaged, cut off or no checkpoint"),
@@ -141,7 +143,7 @@ def test_wrong_input_is_one_line(posenc, tmp_path, arguments, told):
 def test_wrong_input_about_a_run_is_one_line(posenc, run_folder, tmp_path):
     for options, told in (
         (["--length", 41], "a source sentence of 41 positions exceeds its 40"),
-        (["--layer", 1], "layer 1 of the decoder does not exist; layers are 0 to 0"),
+        (["--layer", 1], "--layer 1: the decoder has no such layer. Expected a number from 0 to 0."),
         (["--data", tmp_path / "no"], "dictionaries cannot be read"),
     ):
         status, printed, error = posenc("plot", run_folder, *options, "--output", tmp_path / "x.png")

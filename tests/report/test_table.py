@@ -172,7 +172,7 @@ def test_a_folder_without_runs_is_one_line(report, tmp_path, capsys):
     (tmp_path / "runs").mkdir()
     assert report()[::2] == (2, f"posenc: there is no score.json below {tmp_path / 'runs'}; posenc score writes them\n")
     assert main(["report", str(tmp_path / "nowhere")]) == 2
-    assert capsys.readouterr().err == f"posenc: {tmp_path / 'nowhere'} is no folder of runs\n"
+    assert capsys.readouterr().err == f"posenc: {tmp_path / 'nowhere'}: no such folder. Expected a folder of scored runs.\n"
 
 
 def test_halting_and_the_complex_transformer_belong_to_the_row_and_its_name(report):

@@ -183,9 +183,9 @@ def test_misaligned_output_is_refused(text, references, message):
     [
         (lambda run: (run / "test.out").unlink(), "test.out cannot be read: No such file"),
         (lambda run: (run / "train.log").unlink(), "train.log cannot be read: No such file"),
-        (lambda run: (run / "train.log").write_text("nothing"), "train.log shows no parameters"),
+        (lambda run: (run / "train.log").write_text("nothing"), "train.log: no number of parameters found"),
         (lambda run: (run / "checkpoint_last.pt").unlink(), "checkpoint_last.pt is missing"),
-        (lambda run: (run / "test.out").write_text(generated(HYPOTHESES)), "does not name the checkpoint"),
+        (lambda run: (run / "test.out").write_text(generated(HYPOTHESES)), "no checkpoint named"),
         (lambda run: (run.parent / "test.sov").write_text("one\n"), "test.out has 3 hypotheses for 1 references"),
         (lambda run: [p.unlink() for p in (run.parent / "data").iterdir()], "data .* is not here"),
     ],
@@ -285,9 +285,9 @@ def test_names_of_outputs_may_hold_braces(posenc, trained):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["test={ref}", "test={ref}"], "test part test is given twice"),
-        (["a={ref}", "b={ref}", "--generated", "test.out"], "is one file for 2 parts; write {part}"),
-        (["test"], "'test' is no test part; give PART=REFERENCE"),
+        (["test={ref}", "test={ref}"], "is given twice"),
+        (["a={ref}", "b={ref}", "--generated", "test.out"], "one file for 2 test sets. Expected {part}"),
+        (["test"], "'test': not a test set. Expected PART=REFERENCE"),
         (["a\nb={ref}", "--generated", "test.out"], "was not written by this posenc score"),
     ],
 )
@@ -322,7 +322,7 @@ def test_a_training_of_few_updates_has_scores_but_no_speed(posenc, trained):
 def test_settings_that_are_no_literals_leave_the_checkpoint_to_be_named(posenc, trained):
     (trained / "test.out").write_text(generated(HYPOTHESES, config="{'_name': None, 'generation': {'lenpen': inf}}"))
     status, error = scored(posenc, trained)
-    assert status == 2 and "name it with --checkpoint" in error
+    assert status == 2 and "use --checkpoint" in error
     assert scored(posenc, trained, "--checkpoint", trained / "checkpoint_last.pt") == (0, "")
 
 

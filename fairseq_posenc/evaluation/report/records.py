@@ -24,7 +24,7 @@ _MAY_DIFFER = frozenset({
 def load(folder: Path) -> list[Record]:
     """All records below a folder, in the order of their paths."""
     if not folder.is_dir():
-        raise PositionError(f"{folder} is no folder of runs")
+        raise PositionError(f"{folder}: no such folder. Expected a folder of scored runs.")
     from ..scoring import archive  # imports numpy
 
     records = archive.find(folder)

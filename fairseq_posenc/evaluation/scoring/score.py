@@ -86,7 +86,9 @@ def run(args: argparse.Namespace) -> int:
         scores["others"].update(_segment_scores(args.segment_scores, part, scores["sentences"], len(references)))
         path = args.checkpoint or (Path(named) if named else None)
         if path is None:
-            raise PositionError(f"{output} does not name the checkpoint that made it; name it with --checkpoint")
+            raise PositionError(
+                f"{output}: no checkpoint named. Expected the complete output of fairseq-generate. Or use --checkpoint FILE."
+            )
         if path not in trainings:
             trainings[path] = training_fields(path)
             trainings[path]["row"] = _row(args.row, trainings[path]["settings"])
@@ -112,12 +114,15 @@ def _parts(given: list[str], generated: str) -> dict[str, list[Path]]:
     for item in given:
         part, equals, reference = item.partition("=")
         if not (part and equals):
-            raise PositionError(f"{item!r} is no test part; give PART=REFERENCE, e.g. test=test.de")
+            raise PositionError(f"{item!r}: not a test set. Expected PART=REFERENCE, for example test=test.de.")
         if Path(reference) in found.setdefault(part, []):
-            raise PositionError(f"test part {part} is given twice with the reference {reference}; give every reference once")
+            raise PositionError(f"test set {part}: the reference {reference} is given twice. Expected each reference once.")
         found[part].append(Path(reference))
     if len(found) > 1 and "{part}" not in generated:
-        raise PositionError(f"--generated {generated!r} is one file for {len(found)} parts; write {{part}} for the part's name")
+        raise PositionError(
+            f"--generated {generated!r}: one file for {len(found)} test sets. "
+            "Expected {part} in the name, for the name of the test set."
+        )
     return found
 
 
@@ -160,7 +165,7 @@ def _measured(log: Path) -> dict[str, Any]:
 
     fields = parse_training_log(read_text(log, errors="replace"))
     if fields["parameters"] is None:
-        raise PositionError(f"{log} shows no parameters of a model; it must be what fairseq-train printed")
+        raise PositionError(f"{log}: no number of parameters found. Expected the complete output of fairseq-train.")
     return fields
 
 

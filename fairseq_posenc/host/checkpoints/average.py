@@ -22,7 +22,7 @@ def newest(folder: Path, number: int, by: str) -> list[Path]:
     found = {int(match[1]): path for path in folder.iterdir() if (match := _NAMES[by].fullmatch(path.name))}
     if len(found) < number:
         form = {"epoch": "checkpointEPOCH.pt", "update": "checkpoint_EPOCH_UPDATE.pt"}[by]
-        raise PositionError(f"{folder} holds {len(found)} checkpoints by {by} ({form}), not {number}")
+        raise PositionError(f"{folder}: {len(found)} checkpoints by {by} ({form}) found. Expected at least {number}.")
     return [found[key] for key in sorted(found)[-number:]]
 
 
@@ -116,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
 
     paths = _selected(args)
     if args.out.resolve() in [path.resolve() for path in paths]:
-        raise PositionError(f"{args.out} is one of the checkpoints to average; give the result another name")
+        raise PositionError(f"{args.out}: this is one of the checkpoints to read. Expected another name for the result.")
     state = average(paths)
     replace_file(args.out, lambda partial: torch.save(state, partial))
     print(f"{args.out}: the mean of {', '.join(path.name for path in paths)}")
@@ -127,8 +127,8 @@ def _selected(args: argparse.Namespace) -> list[Path]:
     if args.last is None:
         folder = next((path for path in args.inputs if path.is_dir()), None)
         if folder is not None:
-            raise PositionError(f"{folder} is a folder; say how many of its checkpoints with --last N")
+            raise PositionError(f"{folder}: this is a folder. Expected checkpoint files, or a folder together with --last N.")
         return args.inputs
     if len(args.inputs) != 1 or not args.inputs[0].is_dir():
-        raise PositionError("--last takes a number and one folder of checkpoints")
+        raise PositionError("--last: expected one folder of checkpoints.")
     return newest(args.inputs[0], args.last, args.by)
