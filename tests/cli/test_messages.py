@@ -117,6 +117,12 @@ def test_the_file_is_up_to_date():
     assert text() == FILE.read_text(encoding="utf-8")
 
 
+def test_the_page_of_all_commands_is_up_to_date(tmp_path):
+    """Renew with: posenc docs ."""
+    reference.write(tmp_path / "commands.md", reference.commands(make_parser(*COMMANDS)))
+    assert (tmp_path / "commands.md").read_text() == (ROOT / "docs/reference/commands.md").read_text()
+
+
 def test_every_message_is_one_line():
     parts = FILE.read_text(encoding="utf-8").split("Messages about wrong input\n")[1].split("\n$ ")
     assert len(parts) == len(WRONG) + 1 or len(parts) == len(WRONG)

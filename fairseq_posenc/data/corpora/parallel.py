@@ -184,18 +184,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "Check parallel text and write it as FOLDER/{train,valid,NAME}.CODE, the name of the corpus in FOLDER/corpus.txt. "
         "A side is PREFIX.LANGUAGE or PREFIX.LANGUAGE.gz, one sentence per line, UTF-8."
     )
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--train", required=True, metavar="PREFIX", help="training text")
-    parser.add_argument("--valid", required=True, metavar="PREFIX", help="validation text")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="folder of the checked text")
+    parser.add_argument("--train", required=True, metavar="PREFIX", help="prefix of the training text")
+    parser.add_argument("--valid", required=True, metavar="PREFIX", help="prefix of the validation text")
     parser.add_argument(
         "--tests", required=True, nargs="+", metavar="NAME=PREFIX",
         help="test sets, with references PREFIX.TARGET, PREFIX.TARGET.1, ...; or test sets of sacreBLEU by name",
     )  # fmt: skip
-    parser.add_argument("--source", required=True, metavar="LANGUAGE", help="such as en, pt-BR or zh_Hans")
-    parser.add_argument("--target", required=True, metavar="LANGUAGE")
+    parser.add_argument("--source", required=True, metavar="LANGUAGE", help="source language, such as en, pt-BR or zh_Hans")
+    parser.add_argument("--target", required=True, metavar="LANGUAGE", help="target language")
     parser.add_argument("--name", default="parallel text", help="name of the corpus in tables (default: %(default)s)")
-    parser.add_argument("--drop-empty", action="store_true", help="leave out training and validation pairs with an empty side")
-    parser.add_argument("--codes", nargs=2, metavar="CODE", help="of both languages in file names (default: without dashes)")
+    parser.add_argument("--drop-empty", action="store_true", help="removal of training and validation pairs with an empty side")
+    parser.add_argument(
+        "--codes",
+        nargs=2,
+        metavar="CODE",
+        help="codes of both languages in file names (default: the languages with _ instead of -)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
