@@ -2,7 +2,8 @@
 
 pnat_table.py OUT ROW...
 
-Writes OUT/table.md and OUT/table.csv and prints the first. Speeds are those of decoding sentence by sentence.
+Writes OUT/table.md and OUT/table.csv and prints the first. A row is the mean over its seeds, which are folders of OUT/ROW.
+Speeds are those of decoding sentence by sentence.
 """
 
 import csv
@@ -28,21 +29,35 @@ SPEED, FASTER = "sentences/s", "times the teacher"
 
 def main(out: str, *rows: str) -> None:
     folders = {"teacher": Path(out) / "teacher", **{row: Path(out) / row for row in rows}}
-    missing = [str(folder / "score.json") for folder in folders.values() if not (folder / "score.json").is_file()]
+    runs = {name: runs_of(folder) for name, folder in folders.items()}
+    missing = [str(folder / "score.json") for found in runs.values() for folder in found if not (folder / "score.json").is_file()]
     if missing:
         sys.exit(f"pnat_table.py: {missing[0]} is missing; the stage score makes it")
-    table = [{"model": name, **read(folder)} for name, folder in folders.items()]
+    table = [{"model": name, **mean([read(folder) for folder in found])} for name, found in runs.items()]
     for row in table:
         row[FASTER] = round(row[SPEED] / table[0][SPEED], 2) if row.get(SPEED) else None
     columns = ["model", *PARTS.values(), *ACCURACIES.values(), SPEED, FASTER]
     cells = [[row.get(column) for column in columns] for row in table]
     text = tabulate(cells, columns, tablefmt="github", missingval="")
     teacher = scores(folders["teacher"])
-    first = f"# PNAT and its teacher\n\n{teacher.parts['test'].sentences} test sentences, seed {teacher.seed}."
+    seeds = sorted({scores(folder).seed for name, found in runs.items() if name != "teacher" for folder in found})
+    shown = f"seed {teacher.seed}" if seeds == [teacher.seed] else f"means over the seeds {', '.join(map(str, seeds))}"
+    first = f"# PNAT and its teacher\n\n{teacher.parts['test'].sentences} test sentences, {shown}."
     (Path(out) / "table.md").write_text(f"{first}\n\n{text}\n", encoding="utf-8")
     with (Path(out) / "table.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([columns, *cells])
     print(text)
+
+
+def runs_of(folder: Path) -> list[Path]:
+    """The trainings of a row: one for each seed, or the folder itself."""
+    return sorted(folder.glob("seed*"), key=lambda run: int(run.name.removeprefix("seed"))) or [folder]
+
+
+def mean(rows: list[dict]) -> dict:
+    """The mean of every column that all rows have."""
+    columns = [column for column in rows[0] if all(column in row for row in rows)]
+    return {column: round(sum(row[column] for row in rows) / len(rows), 2) for column in columns}
 
 
 def read(folder: Path) -> dict:

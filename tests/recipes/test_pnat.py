@@ -35,22 +35,33 @@ def value(words, option):
 
 
 def test_rows_differ_in_their_positions_alone():
-    train = of("fairseq-train", commands("train", ROWS="nat pnat pnat_pointer"))
-    assert [value(words, "--save-dir") for words in train] == ["runs/x/nat", "runs/x/pnat", "runs/x/pnat_pointer"]
-    nat, pnat, pointer = (" ".join(words).replace(value(words, "--save-dir"), "*") for words in train)
-    assert pnat == nat.replace("--position-search none", "--bridge-states encoder --search-score words --search-loss-weight 1")
+    train = of("fairseq-train", commands("train", ROWS="nat nat_absolute nat_deep pnat pnat_pointer", SEEDS="1"))
+    rows = ("nat", "nat_absolute", "nat_deep", "pnat", "pnat_pointer")
+    assert [value(words, "--save-dir") for words in train] == [f"runs/x/{row}/seed1" for row in rows]
+    nat, absolute, deep, pnat, pointer = (" ".join(words).replace(value(words, "--save-dir"), "*") for words in train)
+    assert "--bridge-states encoder --position-search none" in nat
+    assert absolute == nat.replace("--position-search none", "--position-search none --decoder-position sinusoidal")
+    assert deep == nat.replace("--position-search none", "--position-search none --decoder-layers 4")
+    assert pnat == nat.replace("--position-search none", "--search-score words --search-loss-weight 1")
     assert pointer == pnat.replace("--search-loss-weight 1", "--search-loss-weight 1 --position-predictor pointer")
     assert all(words[words.index("--arch") - 1] == "runs/x/distilled/data" for words in train)
 
 
+def test_every_row_is_trained_with_every_seed():
+    train = of("fairseq-train", commands("train"))
+    found = [(value(words, "--save-dir"), value(words, "--seed")) for words in train]
+    rows = ("nat", "nat_absolute", "nat_deep", "pnat")
+    assert found == [(f"runs/x/{row}/seed{seed}", seed) for row in rows for seed in "123"]
+
+
 def test_students_learn_from_the_teacher_and_are_decoded_in_four_ways():
-    found = commands(ROWS="pnat", POSENC_BIN="bin")
+    found = commands(ROWS="pnat", SEEDS="1", POSENC_BIN="bin")
     train = of("fairseq-train", found)
     assert [value(words, "--arch") for words in train] == ["posenc_sinusoidal_tiny", "posenc_pnat_tiny"]
     generate = of("fairseq-generate", found)
     assert [value(words, "--gen-subset") for words in generate] == ["train", *["test"] * 7]
     assert [value(words, "--path").count(":") for words in generate] == [0, 0, 0, 0, 0, 1, 0, 0]
-    assert value(generate[5], "--path") == "runs/x/pnat/checkpoint_last.pt:runs/x/teacher/checkpoint_last.pt"
+    assert value(generate[5], "--path") == "runs/x/pnat/seed1/checkpoint_last.pt:runs/x/teacher/checkpoint_last.pt"
     assert value(generate[7], "--decode-positions") == "reference"
     (validate,) = of("fairseq-validate", found)
     assert value(validate, "--valid-subset") == "test"
@@ -58,7 +69,7 @@ def test_students_learn_from_the_teacher_and_are_decoded_in_four_ways():
 
 
 def test_rows_can_learn_from_the_references():
-    found = commands(ROWS="nat", LEARN_FROM="reference")
+    found = commands(ROWS="nat", SEEDS="1", LEARN_FROM="reference")
     assert not any("distilled" in word for words in found for word in words)
     assert len(of("fairseq-train", found)) == 2
 
@@ -67,7 +78,10 @@ def test_rows_can_learn_from_the_references():
     "options, message",
     [
         ({"LEARN_FROM": "nobody"}, "LEARN_FROM=nobody must be one of: teacher reference"),
-        ({"ROWS": "nat rnn"}, "ROWS=nat rnn must list values, each one of: nat pnat pnat_pointer pnat_relative"),
+        (
+            {"ROWS": "nat rnn"},
+            "ROWS=nat rnn must list values, each one of: nat nat_absolute nat_deep pnat pnat_pointer pnat_relative",
+        ),
         ({"DATA": "wmt"}, "DATA=wmt must be one of: language multi30k"),
         ({"LENGTH_BEAM": "1"}, "LENGTH_BEAM=1 must be a whole number from 3 to"),
         ({"UPDATES": "none"}, "UPDATES=none must be a whole number from 1 to"),
@@ -105,6 +119,20 @@ def test_the_table_needs_scores(tmp_path):
     assert "score.json is missing; the stage score makes it" in helper("pnat_table.py", tmp_path, "nat", status=1)
 
 
+def test_a_row_is_the_mean_over_its_seeds(tmp_path):
+    committed, out = ROOT / "results" / "pnat" / "language", tmp_path / "out"
+    shutil.copytree(committed / "teacher", out / "teacher")
+    for seed, row in ((2, "nat"), (10, "pnat")):  # any two trainings
+        shutil.copytree(committed / row, out / "nat" / f"seed{seed}")
+    helper("pnat_table.py", out, "nat")
+    with (out / "table.csv").open() as file:
+        _, nat = csv.DictReader(file)
+    with (committed / "table.csv").open() as file:
+        rows = {row["model"]: row for row in csv.DictReader(file)}
+    expected = (float(rows["nat"]["BLEU"]) + float(rows["pnat"]["BLEU"])) / 2
+    assert float(nat["BLEU"]) == pytest.approx(expected, abs=0.006) and nat["position %"] == ""
+
+
 @pytest.mark.parametrize("data", ["language", "multi30k_en-de"])
 def test_the_committed_table_is_that_of_its_scores(tmp_path, data):
     committed = ROOT / "results" / "pnat" / data
@@ -119,13 +147,13 @@ def test_the_committed_table_is_that_of_its_scores(tmp_path, data):
 @pytest.mark.slow
 def test_killed_in_every_stage_a_small_study_ends_with_its_table(tmp_path):
     small = {"SENTENCES": "60", "TEST": "4", "VOCABULARY": "300", "TEACHER_UPDATES": "2", "UPDATES": "2", "BEAM": "2"}
-    study = Process(RECIPE, tmp_path / "out", ROWS="pnat", LENGTH_BEAM="3", **small)
+    study = Process(RECIPE, tmp_path / "out", ROWS="pnat", SEEDS="2", LENGTH_BEAM="3", **small)
     study.kill_in_every_stage()
     assert "| teacher" in study.run()
     with (study.out / "table.csv").open() as file:
         teacher, pnat = csv.DictReader(file)
     assert (teacher["model"], pnat["model"], teacher["times the teacher"]) == ("teacher", "pnat", "1.0")
-    parts = json.loads((study.out / "pnat" / "score.json").read_text())["parts"]
+    parts = json.loads((study.out / "pnat" / "seed2" / "score.json").read_text())["parts"]
     assert set(parts) == {"test", "lengths", "rescored", "reference"}
     assert all(pnat[column] != "" for column in pnat)
     before = study.files()
