@@ -8,7 +8,11 @@ the method by the option `heads`; V, words of the dictionary; and every option b
 
 from __future__ import annotations
 
+import ast
+import functools
+import operator
 import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .dims import Dims
@@ -56,10 +60,82 @@ def evaluate(formula: str, options: Any, dims: Dims) -> int:
         "cross": dims.cross,
         "tables": layers * heads,
         "shared_by_layers": shared_by_layers(getattr(options, "share", "none")),
-        "max": max,
-        "min": min,
     }
-    return int(eval(formula, {"__builtins__": {}}, {**letters, **vars(options)}))
+    value = _value(_parse(formula).body, {**letters, **vars(options)})
+    if not isinstance(value, (int, float)):
+        raise ValueError(f"{formula!r} is {value!r}. Expected a number")
+    return int(value)
+
+
+_OPERATORS: dict[type, Callable[..., Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow,
+    ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Not: operator.not_,
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
+    ast.GtE: operator.ge, ast.Is: operator.is_, ast.IsNot: operator.is_not,
+}  # fmt: skip
+_LONGEST = 2000  # characters of a formula
+_LARGEST = 10**30  # of a number in it
+_LARGEST_EXPONENT = 64
+
+
+@functools.cache
+def _parse(formula: str) -> ast.Expression:
+    try:
+        if len(formula) > _LONGEST:
+            raise ValueError(f"it has more than {_LONGEST} characters")
+        return ast.parse(formula, mode="eval")
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        raise ValueError(f"it is no expression ({getattr(error, 'msg', type(error).__name__)})") from None
+
+
+def _value(node: ast.expr, letters: Mapping[str, Any]) -> Any:
+    """The value of a part of a formula: numbers and texts, letters, arithmetic, comparisons, conditions, max, min and count."""
+    if isinstance(node, ast.Constant) and (node.value is None or isinstance(node.value, (bool, int, float, str))):
+        return _bounded(node.value)
+    if isinstance(node, ast.Name) and node.id in letters:
+        return letters[node.id]
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+        left, right = _number(node.left, letters), _number(node.right, letters)
+        if isinstance(node.op, ast.Pow) and abs(right) > _LARGEST_EXPONENT:
+            raise ValueError(f"its exponent {right} is larger than {_LARGEST_EXPONENT}")
+        return _bounded(_OPERATORS[type(node.op)](left, right))
+    if isinstance(node, ast.UnaryOp) and type(node.op) in _OPERATORS:
+        operand = _value(node.operand, letters) if isinstance(node.op, ast.Not) else _number(node.operand, letters)
+        return _OPERATORS[type(node.op)](operand)
+    if isinstance(node, ast.BoolOp):
+        value = None
+        for item in node.values:
+            value = _value(item, letters)
+            if bool(value) == isinstance(node.op, ast.Or):
+                break
+        return value
+    if isinstance(node, ast.IfExp):
+        return _value(node.body if _value(node.test, letters) else node.orelse, letters)
+    if isinstance(node, ast.Compare) and all(type(op) in _OPERATORS for op in node.ops):
+        values = [_value(item, letters) for item in (node.left, *node.comparators)]
+        return all(_OPERATORS[type(op)](*pair) for op, pair in zip(node.ops, zip(values, values[1:])))
+    if isinstance(node, ast.Call) and not node.keywords:
+        if isinstance(node.func, ast.Name) and node.func.id in ("max", "min") and len(node.args) > 1:
+            return {"max": max, "min": min}[node.func.id](_number(item, letters) for item in node.args)
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "count" and len(node.args) == 1:
+            text, part = _value(node.func.value, letters), _value(node.args[0], letters)
+            if isinstance(text, str) and isinstance(part, str):
+                return text.count(part)
+    raise ValueError(f"{ast.unparse(node)[:60]!r} is not part of a formula or not a letter")
+
+
+def _number(node: ast.expr, letters: Mapping[str, Any]) -> Any:
+    value = _value(node, letters)
+    if not isinstance(value, (bool, int, float)):
+        raise ValueError(f"{ast.unparse(node)[:60]!r} is {value!r} and not a number")
+    return value
+
+
+def _bounded(value: Any) -> Any:
+    if isinstance(value, complex) or (isinstance(value, (int, float)) and not abs(value) <= _LARGEST):
+        raise ValueError(f"it exceeds {_LARGEST:.0e}")
+    return value
 
 
 def pretty(formula: str) -> str:

@@ -7,7 +7,10 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from ..common.files import read_text
 from . import external
+
+_LARGEST = 2**24  # bytes
 
 
 @functools.cache
@@ -21,7 +24,7 @@ def entries() -> dict[str, str]:
 
 
 def _read(file: Path) -> dict[str, str]:
-    found = [entry.strip() for entry in re.split(r"^(?=@)", file.read_text(encoding="utf-8"), flags=re.MULTILINE)]
+    found = [entry.strip() for entry in re.split(r"^(?=@)", read_text(file, largest=_LARGEST), flags=re.MULTILINE)]
     keys = [re.match(r"@\w+\{([^,]+),", entry) for entry in found]
     return {key[1]: entry for key, entry in zip(keys, found) if key}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import dataclasses
 import functools
 import importlib
@@ -16,8 +17,10 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, Optional, get_args, get_origin, get_type_hints
 
 from .. import core
-from ..core import SITES, Dims, MethodCard, MethodOptions, PositionError, renamed
+from ..common.files import read_text
+from ..core import SITES, Dims, MethodCard, MethodOptions, PositionError, SideInput, renamed
 from . import external
+from .literals import NotLiteral, Unread, is_docstring, require_class
 
 if TYPE_CHECKING:
     from ..core import PositionMethod
@@ -27,6 +30,8 @@ _ROOT = Path(__file__).parents[1] / "methods"
 _PACKAGE = __package__.partition(".")[0]
 #: the family of methods outside this package
 EXTERNAL = "external"
+_LARGEST_FILE = 2**20  # bytes of a method file
+_LONGEST_TEXT = 2000  # characters of a text on a card
 #: names that would make two architectures of one name
 RESERVED = re.compile(r"all|transformer.*|.*_(tiny|small|big)")
 
@@ -112,6 +117,14 @@ def _what_is_wrong(own: Declaration) -> str:
     for name in ("reference", "injection", "extrapolation", "evidence"):
         if getattr(card, name) not in get_args(hints[name]):
             return f"has {name}={getattr(card, name)!r}; it is one of {', '.join(get_args(hints[name]))}"
+    for name in ("title", "survey", "survey_parameters", "parameters"):
+        text = getattr(card, name)
+        if isinstance(text, str) and not (len(text) <= _LONGEST_TEXT and text.isprintable()):
+            return f"has a {name} that is not one line of at most {_LONGEST_TEXT} printable characters"
+    for name, kind in (("citations", str), ("sites", str), ("extended_sites", str), ("losses", str), ("side_inputs", SideInput)):
+        value = getattr(card, name)
+        if isinstance(value, tuple) and not all(isinstance(item, kind) for item in value):
+            return f"has {name}={value!r}, whose items are not all {kind.__name__}"
     for name, hint in hints.items():
         kind = get_origin(hint) or hint
         if isinstance(kind, type) and not isinstance(getattr(card, name), kind):
@@ -132,10 +145,14 @@ def _what_is_wrong(own: Declaration) -> str:
 @functools.cache
 def _parse(path: Path) -> ast.Module:
     try:
-        return ast.parse(path.read_text(encoding="utf-8"))
+        return ast.parse(read_text(path, largest=_LARGEST_FILE))
     except SyntaxError as error:
         raise PositionError(f"{path}, line {error.lineno}: {error.msg}") from None
-    except ValueError as error:  # no UTF-8, or null bytes
+    except (RecursionError, MemoryError):
+        raise PositionError(f"{path}: expressions are nested too deeply. Expected a method file. Simplify it.") from None
+    except PositionError:
+        raise
+    except ValueError as error:  # null bytes
         raise PositionError(f"{path} is no Python file: {error}") from None
 
 
@@ -146,25 +163,70 @@ def _read(path: Path) -> dict[str, Any]:
     names = {name: getattr(core, name) for name in public} | {"PositionMethod": _Undeclared}
     package = SimpleNamespace(**names, core=SimpleNamespace(**names))
     names |= {"dataclass": dataclass, "Literal": Literal, "Optional": Optional, "__name__": __name__}
+    reserved = frozenset(names)
     for node in _parse(path).body:
         if isinstance(node, ast.Import):
             names.update({name.asname or name.name: package for name in node.names if name.name == _PACKAGE})
         elif isinstance(node, ast.ImportFrom):
             names.update(_imported(node, path, names))
         elif isinstance(node, ast.ClassDef):
-            _run(_declaration_of(node, names), path, names)
+            _read_class(node, path, names, reserved)
         elif isinstance(node, ast.Assign) and _is_literal(node.value):
-            _run(node, path, names)
+            value = ast.literal_eval(node.value)
+            found = {name: item for target in node.targets for name, item in _assigned(target, value)}
+            names.update({name: item for name, item in found.items() if not _is_reserved(name, reserved)})
     return names
 
 
-def _run(node: ast.stmt, path: Path, names: dict[str, Any]) -> None:
+def _assigned(target: ast.expr, value: Any) -> Iterator[tuple[str, Any]]:
+    """The names that a literal is assigned to, as in A = 1 and in A, B = 1, 2; attributes and items of others are passed over."""
+    if isinstance(target, ast.Name):
+        yield target.id, value
+    elif isinstance(target, ast.Tuple) and isinstance(value, (tuple, list)) and len(target.elts) == len(value):
+        for inner, item in zip(target.elts, value):
+            yield from _assigned(inner, item)
+
+
+def _is_reserved(name: str, reserved: frozenset[str]) -> bool:
+    """Whether a name keeps its meaning while a file is read."""
+    return name in reserved or name.startswith("__")
+
+
+def _read_class(node: ast.ClassDef, path: Path, names: dict[str, Any], reserved: frozenset[str]) -> None:
+    """Add a class to the names; a class without a card that cannot be read counts as an error where it is used."""
+    kept = _declaration_of(node, names)
     try:
-        exec(compile(ast.fix_missing_locations(ast.Module([node], [])), str(path), "exec"), names)
+        if not _is_own(path):  # methods of options run when the method is built
+            kept = _Without().visit(copy.deepcopy(kept))
+        if node.name in reserved and not _is_own(path):
+            raise NotLiteral(node, f"the class {node.name!r} has the name of a class of this package")
+        require_class(_Without().visit(copy.deepcopy(kept)), names)
+    except NotLiteral as error:
+        if any(isinstance(item, ast.Assign) and _names(item, "card") for item in kept.body):
+            raise PositionError(_unread(path, error.line or node.lineno, error)) from None
+        names[node.name] = Unread(error)
+        return
+    try:
+        exec(compile(ast.fix_missing_locations(ast.Module([kept], [])), str(path), "exec"), names)
     except Exception as error:
-        raise PositionError(
-            f"{path}, line {node.lineno}: {error}; cards and options are read without running the file, so they hold literals"
-        ) from error
+        raise PositionError(_unread(path, node.lineno, error)) from error
+
+
+def _unread(path: Path, line: int, error: Exception) -> str:
+    return f"{path}, line {line}: {error}. Cards and options are read without running the file."
+
+
+def _is_own(path: Path) -> bool:
+    return _ROOT in path.parents
+
+
+class _Without(ast.NodeTransformer):
+    """Removes the methods of a class of options, which are not read."""
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.ClassDef:
+        self.generic_visit(node)
+        node.body = [item for item in node.body if not isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef))] or [ast.Pass()]
+        return node
 
 
 def _imported(node: ast.ImportFrom, path: Path, names: dict[str, Any]) -> dict[str, Any]:
@@ -191,7 +253,7 @@ def _declaration_of(node: ast.ClassDef, names: dict[str, Any]) -> ast.ClassDef:
     if any(isinstance(name, ast.Name) and name.id == "dataclass" for call in node.decorator_list for name in ast.walk(call)):
         return node
     bases = [base for base in node.bases if _is_class(base, names)]
-    kept = [item for item in node.body if _declares(item) or (item is node.body[0] and isinstance(item, ast.Expr))]
+    kept = [item for item in node.body if _declares(item) or (item is node.body[0] and is_docstring(item))]
     return ast.copy_location(ast.ClassDef(node.name, bases, [], kept or [ast.Pass()], []), node)
 
 
@@ -199,18 +261,22 @@ def _is_class(node: ast.expr, names: dict[str, Any]) -> bool:
     """Whether a base is known here: a name, or an attribute of this package."""
     if isinstance(node, ast.Attribute):
         return isinstance(node.value, ast.Name) and isinstance(getattr(names.get(node.value.id), node.attr, None), type)
-    return isinstance(node, ast.Name) and isinstance(names.get(node.id), type)
+    return isinstance(node, ast.Name) and isinstance(names.get(node.id), (type, Unread))
 
 
 def _declares(item: ast.stmt) -> bool:
     if isinstance(item, ast.ClassDef):
         return item.name == "Options"
-    return isinstance(item, ast.Assign) and getattr(item.targets[0], "id", None) in ("Options", "card")
+    return isinstance(item, ast.Assign) and _names(item, "Options", "card")
+
+
+def _names(item: ast.Assign, *wanted: str) -> bool:
+    return any(getattr(target, "id", None) in wanted for target in item.targets)
 
 
 def _is_literal(node: ast.expr) -> bool:
     try:
         ast.literal_eval(node)
-    except ValueError:
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         return False
     return True
