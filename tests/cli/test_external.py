@@ -158,7 +158,7 @@ WRONG = {
     "size": (lambda text: text.replace('name="slope"', 'name="slope_tiny"'), "is kept for architectures"),
     "computed": (
         lambda text: text.replace('title="Slope"', "title=name()"),
-        "cards and options are read without running",
+        "Cards and options are read without running",
     ),
     "syntax": (lambda text: text.replace("class Slope(", "class Slope["), "line 10: "),
     "null bytes": (lambda text: text + "\0", "slope.py"),
