@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import itertools
 import operator
 import re
 from collections.abc import Callable, Mapping
@@ -114,7 +115,7 @@ def _value(node: ast.expr, letters: Mapping[str, Any]) -> Any:
         return _value(node.body if _value(node.test, letters) else node.orelse, letters)
     if isinstance(node, ast.Compare) and all(type(op) in _OPERATORS for op in node.ops):
         values = [_value(item, letters) for item in (node.left, *node.comparators)]
-        return all(_OPERATORS[type(op)](*pair) for op, pair in zip(node.ops, zip(values, values[1:])))
+        return all(_OPERATORS[type(op)](*pair) for op, pair in zip(node.ops, itertools.pairwise(values)))
     if isinstance(node, ast.Call) and not node.keywords:
         if isinstance(node.func, ast.Name) and node.func.id in ("max", "min") and len(node.args) > 1:
             return {"max": max, "min": min}[node.func.id](_number(item, letters) for item in node.args)
