@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
@@ -18,18 +19,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fairseq.data import Dictionary, data_utils, indexed_dataset
+from fairseq.data import Dictionary, indexed_dataset
 from tqdm import tqdm
 
+from ...common.files import read_text, require_regular
 from ...common.messages import join, shorten
 from ...core import END_RELATION, PositionError
 from ..text import Lines
-from . import files
-from .files import KINDS, WORDS, Fault, SideError, side_file
+from . import checksums, files
+from .checksums import RELATIONS, load_relations, text_sizes
+from .files import KINDS, RESERVED, WORDS, Fault, SideError, side_file
 from .outputs import Outputs, chunks, in_order
 from .words import SUBWORDS
 
-RELATIONS = "dict.relations.txt"
 #: where the orders of all splits come from, a line of text; beside a text TEXT.order.source, in the data this file
 SOURCE = "source"
 ORDER_SOURCE = "order.source.txt"
@@ -77,7 +79,9 @@ def binarise(
     settings = Settings(kinds, numbers, subwords, roots)
     with Outputs() as outputs:
         for part in parts:
-            _binarise(part, settings, outputs, workers)
+            made = _binarise(part, settings, outputs, workers)
+            used = dictionary if set(kinds) & set(LABELLED) else None
+            outputs.partial(checksums.file_of(part.data)).write_text(checksums.describe(part.data, made, used), encoding="utf-8")
         if dictionary:
             dictionary.save(str(outputs.partial(folder / RELATIONS)))
         if source is not None:
@@ -86,13 +90,16 @@ def binarise(
 
 def _kinds(parts: Sequence[Part]) -> tuple[str, ...]:
     """The kinds of side files that are there; all parts must have the same."""
-    kinds = tuple(kind for kind in KINDS if any(side_file(part.text, kind).is_file() for part in parts))
+    kinds = tuple(kind for kind in KINDS if any(os.path.lexists(side_file(part.text, kind)) for part in parts))
     for part in parts:
         if not kinds:
             wanted = ", ".join(f".{kind}" for kind in KINDS)
             raise SideError(
                 "SIDE-MISSING", str(part.text), f"no side file stands beside it ({wanted}); make one: posenc side trees"
             )
+        for kind in kinds:
+            if os.path.lexists(side_file(part.text, kind)):
+                require_regular(side_file(part.text, kind))
         missing = part.missing(kinds)
         if missing:
             raise SideError("SIDE-MISSING", str(missing), "the file is not there; make it, or leave that kind out of all parts")
@@ -117,10 +124,10 @@ def _dictionary(
             dictionary.add_symbol(label, count)
         dictionary.finalize(threshold=min_count, padding_factor=1)
     elif path.is_file():
-        dictionary = Dictionary.load(str(path))
+        dictionary = load_relations(path)
     else:
         raise SideError("SIDE-MISSING", str(path), "the relations of the training data; give --trainpref as well, or --relations")
-    if old.is_file() and Dictionary.load(str(old)).symbols != dictionary.symbols:
+    if old.is_file() and load_relations(old).symbols != dictionary.symbols:
         names = {f"{part.data.name}.{kind}.idx" for part in parts for kind in labelled}
         others = sorted(path.name for kind in labelled for path in folder.glob(f"*.{kind}.idx") if path.name not in names)
         if others:
@@ -134,7 +141,8 @@ def _labels(part: Part, kinds: Sequence[str]) -> collections.Counter:
         with Lines(side_file(part.text, kind)) as lines:
             for line in lines:
                 found.update(line.split() if kind == "relations" else (edge.partition(":")[2] for edge in line.split()))
-    found.pop("", None)  # of an edge that is none, which is refused later
+    for label in ("", *RESERVED):  # of an edge that is none, and labels that are not allowed, which are refused later
+        found.pop(label, None)
     return found
 
 
@@ -147,14 +155,15 @@ def _order_source(parts: Sequence[Part], folder: Path) -> str:
     for path in paths:
         if not path.is_file():
             raise SideError("SIDE-MISSING", str(path), "it says where the orders come from; make them with posenc side order")
-        sources.setdefault(path.read_text(encoding="utf-8").strip(), path)
+        sources.setdefault(read_text(path, largest=2**16).strip(), path)
     if len(sources) > 1:
         told = " and ".join(f"{path} says {shorten(source)!r}" for source, path in sources.items())
         raise PositionError(f"all parts need orders from the same source, and {told}; order all of them alike")
     return next(iter(sources))
 
 
-def _binarise(part: Part, settings: Settings, outputs: Outputs, workers: int) -> None:
+def _binarise(part: Part, settings: Settings, outputs: Outputs, workers: int) -> dict[str, list[Path]]:
+    """Write the indexed files of a part under temporary names; returns these names by kind."""
     sizes = text_sizes(part.data)
     dtype = indexed_dataset.best_fitting_int_dtype(max([int(sizes.max(initial=0)), *settings.numbers.values()]) + 1)
     paths = {kind: (Path(f"{part.data}.{kind}.bin"), Path(f"{part.data}.{kind}.idx")) for kind in (*settings.kinds, WORDS)}
@@ -182,6 +191,7 @@ def _binarise(part: Part, settings: Settings, outputs: Outputs, workers: int) ->
         named = join([f"{label!r}" for label, _ in unknown.most_common()])
         count = sum(unknown.values())
         print(f"{part.split}: {count} relations are not in {RELATIONS} and count as unknown: {named}", flush=True)
+    return {kind: [outputs.partial(path) for path in pair] for kind, pair in paths.items()}
 
 
 def _require_sizes(given: np.ndarray, wanted: np.ndarray, part: Part, done: int) -> None:
@@ -210,12 +220,6 @@ def _sentences(part: Part, kinds: Sequence[str], count: int) -> Iterator[tuple[i
             found = number_of_lines(path)
             if found != count:
                 raise SideError("SIDE-LINES", str(path), f"{found} lines, and {part.data} has {count} sentences")
-
-
-def text_sizes(prefix: Path) -> np.ndarray:
-    """The number of tokens of every sentence of a binary text."""
-    text = data_utils.load_indexed_dataset(str(prefix), None)
-    return np.array(text.sizes)  # a copy: the data set closes its file
 
 
 def number_of_lines(path: Path) -> int:

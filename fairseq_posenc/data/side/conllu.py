@@ -16,7 +16,7 @@ import conllu
 from ...common.messages import shorten
 from ...core import PositionError
 from ..text import Lines
-from .files import Fault, check_tree
+from .files import Fault, check_label, check_tree
 
 FIELDS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 EMPTY = "# empty"
@@ -93,6 +93,8 @@ def read_tree(block: Block, roots: str = "error", edges: str = "none") -> Tree:
             raise Fault("SIDE-FORMAT", f"word {number} has no enhanced dependencies in column 9; use --edges basic")
     heads = check_tree([word["head"] for word in words], roots)
     relations = ["_".join(word["deprel"].split()) for word in words]
+    for relation in relations:
+        check_label(relation)
     graph = None
     if edges == "basic":
         graph = [(head, number, relation) for number, (head, relation) in enumerate(zip(heads, relations), 1)]
@@ -122,7 +124,7 @@ def _tokens(block: Block) -> Sequence[Any]:
             )
     try:
         (sentence,) = conllu.parse("\n".join(lines), fields=FIELDS, field_parsers=_PARSERS)
-    except conllu.exceptions.ParseException as error:
+    except (conllu.exceptions.ParseException, ValueError) as error:  # ValueError: a number of thousands of digits
         raise Fault("SIDE-FORMAT", shorten(str(error), 100)) from None
     return sentence
 
@@ -149,7 +151,8 @@ def _dependencies(token: Any) -> list[tuple[Any, str]]:
     for written in token["deps"].split("|"):
         head, colon, label = written.partition(":")
         whole, dot, part = head.partition(".")
-        if not (colon and label and head.isascii() and whole.isdecimal() and (not dot or part.isdecimal())):
+        numbers = head.isascii() and whole.isdecimal() and (not dot or part.isdecimal()) and len(head) < 10
+        if not (colon and label and numbers):
             raise Fault("SIDE-FORMAT", f"{shorten(written)!r} in column 9 is no enhanced dependency; write HEAD:RELATION")
         found.append(((int(whole), ".", int(part)) if dot else int(whole), "_".join(label.split())))
     return found

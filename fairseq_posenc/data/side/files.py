@@ -24,6 +24,8 @@ from ...core import PositionError
 KINDS = ("heads", "relations", "edges", "order")
 #: what holds the word of every token
 WORDS = "words"
+#: symbols that a dictionary of fairseq has before the first label
+RESERVED = ("<s>", "<pad>", "</s>", "<unk>")
 #: what to do with more than one root: refuse, or attach the others to the first
 ROOTS = ("error", "first")
 
@@ -104,7 +106,15 @@ def _refuse_cycles(heads: Sequence[int]) -> None:
 def parse_relations(line: str, words: int) -> list[str]:
     labels = line.split()
     _require_length(labels, words, "relations")
+    for label in labels:
+        check_label(label)
     return labels
+
+
+def check_label(label: str) -> None:
+    """Raise Fault for a label that fairseq's dictionary has for itself, so that it would share its number."""
+    if label in RESERVED:
+        raise Fault("SIDE-FORMAT", f"the label {label!r} is reserved for fairseq's dictionary. Expected another label. Rename it")
 
 
 def parse_edges(line: str, words: int) -> list[tuple[int, int, str]]:
@@ -119,6 +129,7 @@ def parse_edges(line: str, words: int) -> list[tuple[int, int, str]]:
             raise Fault("TREE-RANGE", f"the edge {shorten(written)!r} is between words from 1 to {words} (from 0: a root)")
         if start == end:
             raise Fault("TREE-SELF", f"the edge {shorten(written)!r} leads from a word to itself")
+        check_label(label)
         edges.append((start, end, label))
     return edges
 

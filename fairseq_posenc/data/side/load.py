@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import logging
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,23 @@ import torch
 from fairseq.data import ConcatDataset, Dictionary, indexed_dataset
 from torch import Tensor
 
+from ...common.files import read_text
 from ...core import PositionError, PositionMethod, Sentence
 from ...registry import method_class
-from .binarise import LABELLED, ORDER_SOURCE, RELATIONS, text_sizes
+from .binarise import LABELLED, ORDER_SOURCE
+from .checksums import (
+    MAKE,
+    RELATIONS,
+    digest_of_relations,
+    load_relations,
+    open_rows,
+    require_fit,
+    require_unchanged,
+    text_sizes,
+)
 from .files import WORDS, SideError
 
 logger = logging.getLogger(__name__)
-
-_MAKE = "make it with posenc side binarise"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,27 +76,32 @@ def readers(methods: Iterable[PositionMethod], before: Sequence[Reader] = ()) ->
 
 
 class SideFiles:
-    """The sentences of one data set, by their numbers; raises SideError where files are missing or do not fit.
+    """The sentences of one data set, by their numbers; raises SideError where files are missing, damaged, changed or do not fit.
 
     `prefix` is what the names of the files begin with, DATA/SPLIT.SOURCE-TARGET.SOURCE, whose `.idx` is the text itself.
     """
 
     def __init__(self, prefix: Path, kinds: Iterable[str]):
+        kinds = tuple(kinds)
         self._rows = {}
         sizes = text_sizes(prefix)
         for kind in (*kinds, WORDS):
             path = f"{prefix}.{kind}"
             if not indexed_dataset.dataset_exists(path, "mmap"):
-                raise SideError("SIDE-MISSING", f"{path}.idx", f"the model reads it; {_MAKE}")
-            self._rows[kind] = indexed_dataset.make_dataset(path, "mmap")
+                raise SideError("SIDE-MISSING", f"{path}.idx", f"the model reads it; {MAKE}")
+            self._rows[kind] = open_rows(path)
             if len(self._rows[kind]) != len(sizes):
-                detail = f"{len(self._rows[kind])} sentences, and the text has {len(sizes)}; {_MAKE} again"
+                detail = f"{len(self._rows[kind])} sentences, and the text has {len(sizes)}; {MAKE} again"
                 raise SideError("SIDE-LINES", f"{path}.idx", detail)
         wrong = np.flatnonzero(self._rows[WORDS].sizes != sizes)
         if len(wrong):
             tokens = self._rows[WORDS].sizes[wrong[0]]
-            detail = f"{tokens} tokens, and the text has {sizes[wrong[0]]}; {_MAKE} again"
+            detail = f"{tokens} tokens, and the text has {sizes[wrong[0]]}; {MAKE} again"
             raise SideError("SIDE-MAP", f"{prefix}.{WORDS}.idx, sentence {wrong[0] + 1}", detail)
+        relations = prefix.with_name(RELATIONS)
+        known = len(load_relations(relations)) if set(kinds) & set(LABELLED) and relations.exists() else None
+        require_fit(prefix, self._rows, known)
+        require_unchanged(prefix, kinds, LABELLED)
 
     def __len__(self) -> int:
         return len(self._rows[WORDS])
@@ -217,6 +232,8 @@ class FileInputs:
                 f"the model knows {trained} relations and {self.folders[0] / RELATIONS} has {relations}; "
                 f"binarise the data with the relations of its training: posenc side binarise --relations FILE"
             )
+        if any(kind in LABELLED for reader in found for kind in reader.files):
+            self._require_labels(args)
         if any("order" in reader.files for reader in found):
             self._require_source(args)
         if found and given != random:
@@ -224,6 +241,18 @@ class FileInputs:
             raise PositionError(f"the model was trained with {told[0]}, and this is with {told[1]}; give the same option")
         self.readers = readers(methods, self.readers)
         return model
+
+    def _require_labels(self, args: Any) -> None:
+        """The numbers of labels are those of the training; a checkpoint of an earlier version does not have their hash."""
+        dictionary, trained = self._dictionary(), getattr(args, "relations_digest", None)
+        found = "" if dictionary is None else digest_of_relations(dictionary)
+        if trained is None:
+            args.relations_digest = found
+        elif trained != found:
+            raise PositionError(
+                f"{self.folders[0] / RELATIONS}: its labels have other numbers than in the training of the model. Expected the "
+                "file of the training. Binarise the data with it: posenc side binarise --relations FILE."
+            )
 
     def _require_source(self, args: Any) -> None:
         source, trained = self._order_source(self.folders[0]), getattr(args, "order_source", None)
@@ -236,8 +265,12 @@ class FileInputs:
             )
 
     def _relations(self) -> int:
+        found = self._dictionary()
+        return 0 if found is None else len(found)
+
+    def _dictionary(self) -> Dictionary | None:
         path = self.folders[0] / RELATIONS
-        return len(Dictionary.load(str(path))) if path.is_file() else 0
+        return load_relations(path) if os.path.lexists(path) else None
 
     def maker(self, split: str, folder: Path, combine: bool, upsample_primary: int) -> FromFiles:
         """What makes the side inputs of a split in one of the data folders; raises PositionError where its files do not fit."""
@@ -257,4 +290,4 @@ class FileInputs:
     @staticmethod
     def _order_source(folder: Path) -> str:
         path = folder / ORDER_SOURCE
-        return path.read_text(encoding="utf-8").strip() if path.is_file() else "an unknown source"
+        return read_text(path, largest=2**16).strip() if path.is_file() else "an unknown source"

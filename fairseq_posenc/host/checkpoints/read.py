@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...common.files import digest
+from ...common.files import digest, read_text
 from ...common.messages import shorten
 from ...core import SITES, PositionError
 from ...data.side.files import KINDS, WORDS
@@ -23,7 +23,7 @@ _EXCLUDED = frozenset({
     "_name", "data", "save_dir", "user_dir", "num_workers", "data_buffer_size", "distributed_port", "distributed_init_method",
     "no_progress_bar", "log_format", "log_interval", "log_file", "plasma_path",
     "tensorboard_logdir", "wandb_project", "aim_repo", "aim_run_hash", "azureml_logging",
-    "arch", "seed", "encoder_position", "decoder_position", "cross_position",
+    "arch", "seed", "encoder_position", "decoder_position", "cross_position", "relations_digest",
 })  # fmt: skip
 
 
@@ -119,4 +119,4 @@ def data_digest(folder: Path) -> str:
 def corpus_name(folder: Path) -> str | None:
     """The name of the prepared data, where the recipe that made it has written it down."""
     path = folder / "corpus.txt"
-    return path.read_text(encoding="utf-8", errors="replace").strip() if path.is_file() else None
+    return read_text(path, errors="replace", largest=2**16).strip() if path.is_file() else None

@@ -210,6 +210,19 @@ def test_a_checkpoint_must_fit_the_relations(corpus, parts):
     model(make(corpus), relations=8)
 
 
+def test_a_checkpoint_must_have_the_numbers_of_the_relations(corpus, parts):
+    """A dictionary of the same size in another order would give each label the vector of another."""
+    path = corpus.data / "dict.relations.txt"
+    _, trained = model(make(corpus))
+    model(make(corpus), relations=8, relations_digest=trained.relations_digest)
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([lines[1], lines[0], *lines[2:]]) + "\n")
+    line = f"{path}: its labels have other numbers than in the training of the model"
+    refused(lambda: model(make(corpus), relations=8, relations_digest=trained.relations_digest), line)
+    model(make(corpus), relations=8)  # of an earlier version
+    model(make(corpus), "spr_rel", relations=8, relations_digest=trained.relations_digest)  # it reads no labels
+
+
 def test_a_checkpoint_must_fit_the_control(corpus, parts):
     line = ("was trained with --random-structure 3, and this is with the real structure",)
     refused(lambda: model(make(corpus), random_structure=3), *line)

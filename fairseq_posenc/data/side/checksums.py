@@ -1,0 +1,216 @@
+"""Checksums of binary side files: DATA/SPLIT.SOURCE-TARGET.SOURCE.side.json says from which text and relations they were made."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from fairseq.data import Dictionary, data_utils, indexed_dataset
+
+from ...common.files import digest, read_text, require_regular
+from ...common.messages import shorten
+from .files import WORDS, SideError
+
+logger = logging.getLogger(__name__)
+
+MAKE = "make it with posenc side binarise"
+RELATIONS = "dict.relations.txt"
+_VERSION = 1
+_DICTIONARY = "Expected lines such as 'nsubj 12'. Binarise again"
+_COMPLETE = "Expected a complete file. Make it again"
+_LARGEST_DICTIONARY = 2**26  # bytes
+_MAGIC = b"MMIDIDX\0\0"  # of fairseq's format mmap
+_HEADER = struct.Struct("<9sQBQ")  # magic, version, type of the numbers, number of rows
+_TYPES = indexed_dataset._code_to_dtype
+_WRONG = {
+    "heads": "the heads have not one root, or one is not a word",
+    "order": "this is no order of the words",
+    "relations": "a relation has no label",
+}
+_AT_ONCE = 2**22  # numbers that are checked at a time
+
+
+def file_of(prefix: Path) -> Path:
+    return Path(f"{prefix}.side.json")
+
+
+def load_relations(path: Path) -> Dictionary:
+    """Return the relations of a file; raises SideError where the file is damaged."""
+    require_regular(path, _LARGEST_DICTIONARY)
+    try:
+        found = Dictionary.load(str(path))
+    except Exception as error:  # fairseq raises errors of any kind for a damaged file
+        reason = shorten(str(error) or type(error).__name__, 80)
+        raise SideError(
+            "SIDE-FORMAT", str(path), f"damaged ({reason}). Expected lines such as 'nsubj 12'. Binarise again"
+        ) from None
+    if not all(type(count) is int and 0 <= count < 2**63 for count in found.count):
+        raise SideError(
+            "SIDE-FORMAT", str(path), "a count is not a number of 64 bits. Expected lines such as 'nsubj 12'. Binarise again"
+        )
+    return found
+
+
+def digest_of_relations(dictionary: Dictionary) -> str:
+    """A hash of the labels in their order, which gives each label its number."""
+    return hashlib.sha256("\n".join(dictionary.symbols).encode()).hexdigest()
+
+
+def describe(prefix: Path, files: Mapping[str, Sequence[Path]], relations: Dictionary | None) -> str:
+    """Return the text of the file of checksums; `files` are the paths of each kind before they get their names."""
+    fields = {
+        "version": _VERSION,
+        "text": _digest_of(_paths(prefix)),
+        "relations": None if relations is None else digest_of_relations(relations),
+        "files": {kind: _digest_of(paths) for kind, paths in files.items()},
+    }
+    return json.dumps(fields, indent=1) + "\n"
+
+
+def require_unchanged(prefix: Path, kinds: Iterable[str], labelled: Iterable[str]) -> bool:
+    """Compare the side files with their checksums; returns False where an earlier version has written none.
+
+    Raises:
+        SideError: where the text, a side file or the dictionary of relations is not the one of the checksums.
+    """
+    path = file_of(prefix)
+    if not path.exists():
+        logger.warning(f"{prefix}: side files of an earlier version have no checksum; posenc side binarise adds it")
+        return False
+    try:
+        fields = json.loads(read_text(path, largest=2**20))
+        text, relations, files = fields["text"], fields["relations"], dict(fields["files"])
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        reason = shorten(str(error), 80)
+        raise SideError(
+            "SIDE-FORMAT", str(path), f"damaged ({reason}). Expected the checksums of the side files. Binarise again"
+        ) from None
+    again = "Expected the file that posenc side binarise wrote. Binarise again"
+    if _digest_of(_paths(prefix)) != text:
+        raise SideError("SIDE-CHANGED", str(prefix), f"the text is not the one for which its side files were made. {again}")
+    for kind in (*kinds, WORDS):
+        if files.get(kind) != _digest_of(_paths(Path(f"{prefix}.{kind}"))):
+            raise SideError("SIDE-CHANGED", f"{prefix}.{kind}.bin", f"the file was changed or belongs to another text. {again}")
+    if set(kinds) & set(labelled) and relations != digest_of_relations(load_relations(prefix.with_name(RELATIONS))):
+        raise SideError(
+            "SIDE-CHANGED", str(prefix.with_name(RELATIONS)), f"its labels have other numbers than in {prefix.name}. {again}"
+        )
+    return True
+
+
+def _paths(prefix: Path) -> list[Path]:
+    return [Path(f"{prefix}.{ending}") for ending in ("bin", "idx")]
+
+
+def _digest_of(paths: Iterable[Path]) -> str:
+    total = hashlib.sha256()
+    for path in paths:
+        require_regular(path)
+        total.update(bytes.fromhex(digest(path)))
+    return total.hexdigest()
+
+
+def require_whole(path: str) -> None:
+    """Raise SideError for an indexed file of the format mmap that is truncated, empty or damaged, before fairseq maps it."""
+    index, data = Path(f"{path}.idx"), Path(f"{path}.bin")
+    for file in (index, data):
+        require_regular(file)
+    try:
+        with index.open("rb") as file:
+            header = file.read(_HEADER.size)
+        magic, version, code, count = _HEADER.unpack(header)
+        if magic != _MAGIC or version != 1 or code not in _TYPES:
+            raise ValueError("the header is not that of an index")
+        if index.stat().st_size != _HEADER.size + 12 * count:  # the size and the place of every row
+            raise ValueError(f"it is not as long as {count:,} rows need")
+        sizes = np.fromfile(index, np.int32, count, offset=_HEADER.size).astype(np.int64)
+        places = np.fromfile(index, np.int64, count, offset=_HEADER.size + 4 * count)
+        width = np.dtype(_TYPES[code]).itemsize
+        if (sizes < 0).any() or (places != (np.cumsum(sizes) - sizes) * width).any():
+            raise ValueError("rows overlap or have gaps")
+    except (OSError, ValueError, OverflowError, MemoryError, struct.error) as error:
+        reason = shorten(str(error) or type(error).__name__, 80)
+        raise SideError(
+            "SIDE-FORMAT", str(index), f"damaged or truncated ({reason}). Expected a complete file. Make it again"
+        ) from None
+    found, wanted = data.stat().st_size, int(sizes.sum()) * width
+    if found != wanted or not found:
+        detail = f"{found:,} bytes, and {index.name} names {wanted:,}. {_COMPLETE}"
+        raise SideError("SIDE-FORMAT", str(data), detail)
+
+
+def open_rows(path: str) -> Any:
+    """Return the rows of one kind of side files; raises SideError for files that are truncated, empty or damaged."""
+    require_whole(path)
+    return indexed_dataset.make_dataset(path, "mmap")
+
+
+def text_sizes(prefix: Path) -> np.ndarray:
+    """Return the number of tokens of every sentence of a binary text; raises SideError for damaged files."""
+    index = Path(f"{prefix}.idx")
+    if index.is_file():
+        with index.open("rb") as file:
+            if file.read(len(_MAGIC)) == _MAGIC:
+                require_whole(str(prefix))
+    try:
+        text = data_utils.load_indexed_dataset(str(prefix), None)
+        return np.array(text.sizes)  # a copy, made while the data set lives: it unmaps its file
+    except Exception as error:  # fairseq raises errors of any kind for a damaged file
+        reason = shorten(str(error) or type(error).__name__, 80)
+        raise SideError("SIDE-FORMAT", str(index), f"damaged or truncated ({reason}). Run fairseq-preprocess again") from None
+
+
+def require_fit(prefix: Path, rows: Mapping[str, Any], relations: int | None) -> None:
+    """Compare the lengths of all rows with the words of their sentences, and the numbers in them with their ranges.
+
+    Raises:
+        SideError: for the first sentence whose row does not fit.
+    """
+    ends = np.cumsum(rows[WORDS].sizes.astype(np.int64))
+    words = np.zeros(0, np.int64) if not len(ends) else _numbers(rows[WORDS])[ends - 1].astype(np.int64) + 1  # with </s>
+    for kind, found in rows.items():
+        sizes = found.sizes.astype(np.int64)
+        if kind == "edges":
+            wrong, detail = sizes % 3 != 0, "numbers, which are not triples"
+        elif kind == WORDS:
+            wrong, detail = sizes < words, "tokens for more words"
+        else:
+            wrong, detail = sizes != words, "entries, and the sentence has another number of words"
+        if wrong.any():
+            place = int(np.flatnonzero(wrong)[0])
+            raise SideError("SIDE-LEN", f"{prefix}.{kind}.idx, sentence {place + 1}", f"{sizes[place]} {detail}; {MAKE} again")
+    for kind, found in rows.items():
+        if kind in ("heads", "order") or (kind == "relations" and relations is not None):
+            _require_numbers(prefix, kind, found, words, relations)
+
+
+def _require_numbers(prefix: Path, kind: str, rows: Any, words: np.ndarray, relations: int | None) -> None:
+    """Heads are words or one root per sentence, orders are words, each once, and relations have a label."""
+    numbers, ends = _numbers(rows), np.cumsum(words)
+    first = 0
+    while first < len(words):
+        last = max(first + 1, int(np.searchsorted(ends, (ends[first - 1] if first else 0) + _AT_ONCE)))
+        start = int(ends[first - 1]) if first else 0
+        part, of = numbers[start : ends[last - 1]].astype(np.int64), words[first:last]
+        begins = np.concatenate([[0], np.cumsum(of)[:-1]])
+        limit = relations if kind == "relations" else np.repeat(of, of)
+        wrong = np.add.reduceat((part < 0) | (part >= limit), begins) > 0
+        if kind == "heads":
+            wrong |= np.add.reduceat(part == 0, begins) != 1
+        if kind == "order":
+            wrong |= np.add.reduceat(part, begins) != of * (of - 1) // 2
+        if wrong.any():
+            place = first + int(np.flatnonzero(wrong)[0])
+            raise SideError("SIDE-FORMAT", f"{prefix}.{kind}.bin, sentence {place + 1}", f"{_WRONG[kind]}; {MAKE} again")
+        first = last
+
+
+def _numbers(rows: Any) -> np.ndarray:
+    """All numbers of a kind, in the order of the sentences, in the memory of the file."""
+    return np.frombuffer(rows._bin_buffer, dtype=rows._index.dtype)
