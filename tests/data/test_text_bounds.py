@@ -70,12 +70,12 @@ def test_captions_that_expand(tmp_path, content, words):
             (tmp_path / f"{part}.{language}").write_text("a\n")
     (tmp_path / "train.en").unlink()
     expanding(tmp_path / "train.en.gz", content * 2**20, 70)
-    assert words in line("multi30k", tmp_path / "out", "--target", "de", "--from", tmp_path)
+    assert words in line("data", "multi30k", tmp_path / "out", "--target", "de", "--from", tmp_path)
 
 
 def test_captions_of_too_many_lines(tmp_path):
     (tmp_path / "train.en").write_text("\n" * 2_000_000)
-    assert "more than 1,000,000 lines" in line("multi30k", tmp_path / "out", "--target", "de", "--from", tmp_path)
+    assert "more than 1,000,000 lines" in line("data", "multi30k", tmp_path / "out", "--target", "de", "--from", tmp_path)
 
 
 @pytest.mark.parametrize("device", ["/dev/zero", "pipe"])
