@@ -282,3 +282,25 @@ def test_alibi_of_four_heads_among_eight():
 def test_heads_that_do_not_exist_are_refused(spec):
     with pytest.raises(PositionError, match=r"does not exist\. Expected heads from 0 to 7"):
         posenc.build_attention(spec, 32, 8, site="encoder" if "learned" in spec or "window" in spec else "decoder")
+
+
+# -- angles from words ---------------------------------------------------------------------------------------------------
+
+W = [0.5, -0.25, 0.1, 0.2]
+
+
+def test_carope():
+    attn = built("carope:start=paper")
+    put(attn.position.weight, W)
+    found = scores_of(attn)[0]
+    close([found[3, 1], found[1, 3]], [0.3703925697, -0.2779469206])
+    x, at = wave(math.sin, 0.2, 0.5, 0.3).unsqueeze(0), Positions.counted(0, LENGTH)
+    angles = attn.position._angles(AttentionContext(at, at, inputs=(x, x)))[0, 0].detach()
+    close(angles[3], [4, 2.1412957939])
+    close(angles[:, 1].diff(prepend=torch.zeros(1)), [0.5460549854, 0.5374430239, 0.5309655029, 0.5268322817])
+
+
+def test_carope_starts_at_rope():
+    close(fixture("carope")[0, 3, 1], 0.3243849946, 1e-6)
+    close(built_method("carope").offset[0, 0].item(), -0.9266568680, 1e-6)
+    close(fixture("carope"), fixture("rope"), 1e-6)

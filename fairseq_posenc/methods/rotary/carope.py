@@ -1,0 +1,114 @@
+"""Rotations whose frequencies depend on the words."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ...core import (
+    AttentionContext,
+    Dims,
+    MethodCard,
+    MethodOptions,
+    PositionError,
+    PositionMethod,
+    Positions,
+    Projection,
+    option,
+)
+from ...ops.kernels.angle_rotation import rotate_by
+from ...ops.precision import at_least_float32
+
+_BASE = 10000.0
+#: standard deviation of the initial projection with start=paper
+_DEVIATION = 0.02
+
+
+class ContextRope(PositionMethod):
+    """Rotate queries and keys by sums of angles that every word chooses for itself.
+
+    Equation: A_ts = (R(Phi_t) q_t) . (R(Phi_s) k_s) / sqrt(d_h), Phi_t,i = sum_(j<=t) f_j^i for pair i, i = 0, ..., d_h/2 - 1,
+        f_j = 1 / (softplus(x_j W + b) + 1) of each head; Veisi, Fartoot and Amirzadeh (2025).
+    Shapes: rotate [B, H, T, D] -> same.
+    Source: Veisi, Fartoot and Amirzadeh (2025). No code was found.
+    Deviations:
+        * W starts at 0 and b at the value that makes f rope's frequency, so that training starts at rope (start=rope).
+        * The paper says that training starts as rope. Without b this is impossible, because W = 0 gives f = 0.59.
+        * start=paper has no b. Its initial W, normal with deviation 0.02, is unverified.
+        * Padding adds no angle.
+        * The encoder is our extension: sums run from the left, and the angle between two words is a signed sum.
+    Cost: L (d h + h) parameters per stack; angles [B, H, T, D/2], computed once for queries and once for keys.
+    Errors: PositionError for heads of odd width.
+    """
+
+    @dataclass(frozen=True)
+    class Options(MethodOptions):
+        start: Literal["rope", "paper"] = option("rope", "start at rope with a bias b, or at a random W without a bias")
+
+    card = MethodCard(
+        name="carope",
+        title="Context-aware rotary embedding (CARoPE)",
+        citations=("veisi-etal-2025-carope",),
+        survey="not in the survey",
+        reference="relative",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        extrapolation="runs",
+        evidence="paper",
+        sites=("decoder",),
+        extended_sites=("encoder",),
+        parameters="L * h * (d + (start == 'rope'))",
+    )
+
+    def __init__(self, options: Options, dims: Dims):
+        super().__init__(options, dims)
+        if dims.head_dim % 2:
+            raise PositionError(
+                f"carope: heads have {dims.head_dim} channels. Expected an even number. Use other heads."
+            )
+        self.weight = self.parameter_table(dims.embed_dim, share="none")
+        self.offset: nn.Parameter | None = None
+        if options.start == "rope":
+            self.offset = self.parameter_table(share="none")
+            nn.init.constant_(self.offset, math.log(math.expm1(_BASE ** (2 / dims.head_dim) - 1)))
+        else:
+            nn.init.normal_(self.weight, std=_DEVIATION)
+
+    def rotate(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        angles = self._angles(ctx)
+        if which == "key" and ctx.state is not None:  # only here, so that a step advances the sum once
+            ctx.state.store_per_row("angle", angles[:, :, -1])
+        if which == "query" and ctx.state is None:
+            angles = _of_queries(angles, ctx)
+        return rotate_by(x, angles, "halves")
+
+    def _angles(self, ctx: AttentionContext) -> Tensor:
+        """Of the keys, while decoding only of the new ones: [B, H, S, pairs]."""
+        assert ctx.inputs is not None
+        weight = at_least_float32(self.of_layer(self.weight, ctx))  # [H, C]
+        raw = (at_least_float32(ctx.inputs[1]) @ weight.mT).mT  # [B, S, C] -> [B, H, S]
+        if self.offset is not None:
+            raw = raw + at_least_float32(self.of_layer(self.offset, ctx)).unsqueeze(-1)
+        powers = torch.arange(self.dims.head_dim // 2, device=raw.device)
+        steps = (-torch.log1p(F.softplus(raw)).unsqueeze(-1) * powers).exp()  # f^i: [B, H, S, pairs]
+        if ctx.key_padding is not None:
+            steps = steps.masked_fill(ctx.key_padding[:, None, -raw.size(-1) :, None], 0.0)
+        known = None if ctx.state is None else ctx.state.get("angle")
+        return steps.cumsum(-2) if known is None else known.unsqueeze(-2) + steps.cumsum(-2)
+
+
+def _of_queries(angles: Tensor, ctx: AttentionContext) -> Tensor:
+    """The angles at the positions of the queries, which are some of the keys: [B, H, S, pairs] -> [B, H, T, pairs]."""
+    queries, keys = ctx.queries, ctx.keys
+    if queries.start is not None and keys.start is not None:
+        first = queries.start - keys.start
+        return angles[:, :, first : first + queries.ids.size(1)]
+    same = queries.ids.unsqueeze(-1) == keys.ids.unsqueeze(-2)  # [B or 1, T, S]
+    # the last key of the same position, because padding on the left repeats the first position
+    columns = (same * torch.arange(1, same.size(-1) + 1, device=same.device)).argmax(-1)
+    index = columns[:, None, :, None].expand(angles.size(0), angles.size(1), -1, angles.size(3))
+    return angles.gather(2, index)

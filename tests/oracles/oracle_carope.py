@@ -1,0 +1,36 @@
+"""Rotations by angles that the words choose (CARoPE, Veisi et al. 2025)."""
+
+import math
+
+import numpy as np
+
+from fairseq_posenc.testing.reference import Oracle
+
+from .oracle_rope import rotated
+
+
+def angle(column: int, pair: int, at) -> float:
+    """The sum over all words up to this one of a power of what each of them chooses."""
+    total = 0.0
+    for j in at.real:
+        if j <= column:
+            raw = at.own("weight") @ at.inputs[1][j] + (at.own("offset") if at["start"] == "rope" else 0)
+            total += (1 / (np.logaddexp(0, raw) + 1)) ** pair
+    return total
+
+
+def row(q, k, column, seen, at):
+    def turned(x, where):
+        return rotated(x, 1.0, "halves", 1.0, 1.0, lambda i, theta: angle(where, i, at))
+
+    return [turned(q[column], column) @ turned(k[s], s) / math.sqrt(len(k[s])) for s in seen]
+
+
+ORACLES = [
+    Oracle(
+        "carope",
+        row=row,
+        defaults={"start": "rope"},
+        cases=[({}, "encoder decoder"), ({"start": "paper"}, "encoder decoder")],
+    )
+]
