@@ -70,6 +70,9 @@ def _traits(record: Record) -> Iterator[str]:
         yield f"{side} halting={record.settings[f'{side}_halting']}, up to {record.settings.get(f'{side}_layers')} layers"
     if _random(record) is not None:
         yield "random structure"
+    for name in record.row:
+        value = record.settings.get(name)
+        yield f"{name}={value[0] if isinstance(value, list) and len(value) == 1 else value}"
 
 
 def _halting(record: Record) -> list[str]:
@@ -107,9 +110,16 @@ def conditions(record: Record) -> dict[str, dict[str, Any]]:
         del content["updates"]  # which follow from the method and the seed
     layers = {side: content["settings"].pop(f"{side}_layers", None) for side in ("encoder", "decoder")}
     lengths = {part: asked for part, scores in parts.items() if (asked := scores.pop("asked")) is not None}
+    for name in record.row:
+        content["settings"].pop(name, None)
+    others = {(part, name): other["metric"] for part, scores in parts.items() for name, other in scores.pop("others").items()}
     found = {"": content, **{part: {"parts": {part: scores}} for part, scores in parts.items()}}
     found |= {f"{part} lengths": {"parts": {part: {"asked": asked}}} for part, asked in lengths.items()}
     found |= {f"{side} layers": {"settings": {f"{side}_layers": layers[side]}} for side in layers if side not in _halting(record)}
+    for side in layers:
+        if f"{side}_layers" in record.row:
+            found.pop(f"{side} layers", None)
+    found |= {f"{part} {name}": {"parts": {part: {name: metric}}} for (part, name), metric in others.items()}
     return {name: dict(_settings(fields)) for name, fields in found.items()}
 
 
