@@ -3,15 +3,24 @@
 # threads; MERGES, the number of merges of SUBWORDS=bpe, in place of VOCABULARY, which counts characters as well.
 # shellcheck shell=bash
 
+preprocess_options=() # others of fairseq-preprocess
+
 make_subwords() { # PART...: writes TEXT/PART.sub.LANGUAGE; one model for both languages, learnt from the part `train`
   local part language files=() symbols=(--symbols "${MERGES:-$VOCABULARY}") train=("$text/train.$SOURCE" "$text/train.$TARGET")
   for part in "$@"; do
     for language in "$SOURCE" "$TARGET"; do files+=("$text/$part.$language" "$text/$part.sub.$language"); done
   done
-  if [[ $SUBWORDS == bpe ]]; then
+  if [[ $SUBWORDS == none ]]; then
+    while ((${#files[@]})); do
+      run cp "${files[0]}" "${files[1]}"
+      files=("${files[@]:2}")
+    done
+  elif [[ $SUBWORDS == bpe ]]; then
     [[ -n ${MERGES:-} ]] || symbols+=(--total-symbols)
     run_to "$text/bpe.log" "$bin/subword-nmt" learn-joint-bpe-and-vocab "${symbols[@]}" \
       --input "${train[@]}" --output "$text/codes" --write-vocabulary "$text/vocabulary.$SOURCE" "$text/vocabulary.$TARGET"
+    [[ -n $DRY_RUN ]] || ! grep -q "no pair has frequency" "$text/bpe.log" ||
+      fail "this text has fewer pairs of symbols than ${symbols[1]} subwords need (subword-nmt); give fewer"
     while ((${#files[@]})); do
       run "$bin/subword-nmt" apply-bpe --codes "$text/codes" --input "${files[0]}" --output "${files[1]}"
       files=("${files[@]:2}")
@@ -33,8 +42,12 @@ require_length() { # LENGTH FILE...: no sentence has more subwords than there ar
   done
 }
 
-joining() { # prints how fairseq-generate joins these subwords to words
-  if [[ $SUBWORDS == bpe ]]; then echo subword_nmt; else echo sentencepiece; fi
+joining() { # prints how fairseq-generate joins these subwords to words; nothing where words are whole
+  case $SUBWORDS in
+    none) ;;
+    bpe) echo subword_nmt ;;
+    *) echo sentencepiece ;;
+  esac
 }
 
 read_trees() { # PART...: side files of the trees TEXT/PART.SOURCE.conllu, beside the source text
@@ -61,7 +74,7 @@ binarise() { # TEST_PART...
   join_prefixes .sub "$@"
   run rm -f "$data/dict.$SOURCE.txt" "$data/dict.$TARGET.txt" # of an interrupted call; fairseq-preprocess refuses to replace them
   run_to "$text/preprocess.log" "$bin/fairseq-preprocess" --source-lang "$SOURCE" --target-lang "$TARGET" --joined-dictionary \
-    --destdir "$data" --trainpref "$text/train.sub" --validpref "$text/valid.sub" --testpref "$tests"
+    --destdir "$data" --trainpref "$text/train.sub" --validpref "$text/valid.sub" --testpref "$tests" "${preprocess_options[@]}"
 }
 
 # Training text of any size: `divide_train`, `binarise_part` for every part, then `binarise_rest`; together what `binarise` makes of

@@ -3,13 +3,14 @@
 
 # CHECKPOINT may go on with :FILE, a model that rescores.
 decode() { # FOLDER CHECKPOINT PART SUBSET OPTION...: writes FOLDER/PART.out, of a test part that fairseq knows as SUBSET
-  local folder=$1 checkpoint=$2 part=$3 subset=$4 device=(--cpu)
+  local folder=$1 checkpoint=$2 part=$3 subset=$4 device=(--cpu) join
   shift 4
   need train "$folder/.train.done" # rows of a table have the same number of updates
   [[ -n $DRY_RUN || -e $folder/${checkpoint%%:*} ]] || fail "$folder/${checkpoint%%:*} is missing; name a checkpoint that is there"
+  join=$(joining)
   ((GPUS == 0)) || device=(--distributed-world-size 1) # or fairseq distributes the sentences over all GPUs that it sees
   # With the default multiple of 8, fairseq drops the sentences that do not fill a batch.
   run_to "$folder/$part.out" "$bin/fairseq-generate" "$data" --path "$folder/$checkpoint" --gen-subset "$subset" \
     --task posenc_translation "$@" \
-    --max-tokens 8000 --required-batch-size-multiple 1 --remove-bpe "$(joining)" --user-dir fairseq_posenc "${device[@]}"
+    --max-tokens 8000 --required-batch-size-multiple 1 ${join:+--remove-bpe "$join"} --user-dir fairseq_posenc "${device[@]}"
 }

@@ -1,7 +1,7 @@
 # The engine of the recipes: one file a job. A recipe changes into the checkout, sources this file and then says
 #   1. its options: kind, default and help of each             options.sh, workers.sh
 #   2. which stages it has, and which of them are wanted       choose_stages in stages.sh
-#   3. what each stage does                                    data.sh, training.sh, decoding.sh, scoring.sh
+#   3. what each stage does                                    data.sh, training.sh, decoding.sh, scoring.sh, comparison.sh
 #   4. run_recipe FUNCTION, which lists the stages             below
 # Variables that a recipe sets for the engine: OUT, METHODS, SIZE, LENGTH, TRAIN_OPTIONS, GPUS, SOURCE, TARGET, SUBWORDS,
 # VOCABULARY, `text` and `data`, the folders of the raw and of the binary text, and `runs`, that of the runs where it is not OUT.
@@ -18,6 +18,7 @@ source recipes/lib/workers.sh
 source recipes/lib/training.sh
 source recipes/lib/decoding.sh
 source recipes/lib/scoring.sh
+source recipes/lib/comparison.sh
 
 runs='' comparing='' # not those of the environment
 

@@ -1,6 +1,7 @@
-"""Text as Moses' scripts prepare it for translation, by sacremoses: lowercased, with plain punctuation, tokenised, escaped.
+"""Text as Moses' scripts prepare it for translation, by sacremoses.
 
-moses.py LANGUAGE INPUT OUTPUT [LANGUAGE INPUT OUTPUT ...]
+moses.py tokenise LANGUAGE INPUT OUTPUT [LANGUAGE INPUT OUTPUT ...]     tokenised
+moses.py multi30k LANGUAGE INPUT OUTPUT [LANGUAGE INPUT OUTPUT ...]     lowercased, with plain punctuation, tokenised, escaped
 """
 
 import sys
@@ -17,9 +18,17 @@ def prepare(language: str, source: str, target: str) -> None:
             out.write(" ".join(tokeniser.tokenize(normaliser.normalize(line.lower()))) + "\n")
 
 
-def main(*arguments: str) -> None:
+def tokenise(language: str, source: str, target: str) -> None:
+    """One sentence a line; detokenising gives the text back, up to blanks around punctuation."""
+    tokeniser = MosesTokenizer(language)
+    with open(source, encoding="utf-8", newline="\n") as lines, open(target, "w", encoding="utf-8", newline="\n") as out:
+        out.writelines(" ".join(tokeniser.tokenize(line, escape=False)) + "\n" for line in lines)
+
+
+def main(how: str, *arguments: str) -> None:
+    write = {"tokenise": tokenise, "multi30k": prepare}[how]
     for place in range(0, len(arguments), 3):
-        prepare(*arguments[place : place + 3])
+        write(*arguments[place : place + 3])
 
 
 if __name__ == "__main__":

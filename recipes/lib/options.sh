@@ -23,7 +23,7 @@ declare -A given=() preset_of=() default_of=() kind_of=() help_of=()
 option_names=() stages_given=() help_wanted=
 
 # Environment variables that other programs set. They are never taken for an option of another recipe or for a misspelt option.
-ordinary_names="MASTER_ADDR MASTER_PORT NAME PORT HOST"
+ordinary_names="MASTER_ADDR MASTER_PORT NAME PORT HOST" # WSL sets NAME
 
 read_arguments() { # ARGUMENT...: NAME=VALUE, --help or the name of a stage; sets `given`, `help_wanted` and `stages_given`
   local argument

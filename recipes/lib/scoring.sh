@@ -1,10 +1,13 @@
 # Scoring of decoded test parts, and the table of all rows.
 # shellcheck shell=bash
 
-score() { # FOLDER PART...: against TEXT/PART.TARGET; PART=REFERENCE names another reference; TOKENIZE, the tokens of BLEU
-  local folder=$1 part parts=()
+bleu_tokens=''   # of sacreBLEU, where a recipe does not use the default
+score_options=() # others of posenc score
+row_settings=()  # settings of fairseq that differ between rows and name them
+
+score() { # FOLDER PART...: against TEXT/PART.TARGET; PART=REFERENCE names another reference, or one more
+  local folder=$1 part parts=(${bleu_tokens:+--tokenize "$bleu_tokens"} "${score_options[@]}")
   shift
-  [[ -z ${TOKENIZE:-} ]] || parts=(--tokenize "$TOKENIZE")
   for part in "$@"; do
     [[ $part == *=* ]] || part+="=$text/$part.$TARGET"
     need decode "$folder/${part%%=*}.out"
@@ -13,12 +16,14 @@ score() { # FOLDER PART...: against TEXT/PART.TARGET; PART=REFERENCE names anoth
   posenc score "$folder" "${parts[@]}"
 }
 
-table() { # OPTION...
-  local method rows=()
+table() { # OPTION...; sets `table_rows` to the rows in order
+  local method
   say "${runs:-$OUT}: the table"
+  table_rows=()
   for method in "${methods[@]}"; do # an architecture may have other methods in encoder and decoder; the table names them
-    [[ $method == posenc_* || $method == *@random ]] || rows+=("$method")
+    [[ $method == posenc_* || $method == *@random ]] || table_rows+=("$method")
   done
-  ((${#rows[@]} == 0)) || rows=(--methods "${rows[@]}")
-  posenc report "${runs:-$OUT}" "${rows[@]}" "$@"
+  ((${#row_settings[@]} == 0)) || table_rows=() # a spec alone is not the name of a row
+  ((${#table_rows[@]} == 0)) || table_rows=(--methods "${table_rows[@]}")
+  posenc report "${runs:-$OUT}" "${table_rows[@]}" "$@"
 }

@@ -14,7 +14,10 @@ RECIPES = sorted(
 )
 
 #: what a recipe cannot do without, in a dry run
-NEEDED = {"studies/trees": {"DATA_FROM": "data", "METHODS": "posenc_tpe"}}
+NEEDED = {
+    "studies/trees": {"DATA_FROM": "data", "METHODS": "posenc_tpe"},
+    "compare": {"TRAIN": "x/train", "VALID": "x/valid", "TESTS": "news=x/news", "SOURCE": "pt-BR", "TARGET": "en"},
+}
 
 #: recipe -> the defaults of options with which it declares others
 VARIANTS = {**{recipe: [{}] for recipe in RECIPES}}

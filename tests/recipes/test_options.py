@@ -8,7 +8,7 @@ import pytest
 from tests.recipes.declared import NEEDED, RECIPES, VARIANTS, kind_of, options_of, run
 from tests.recipes.process import ROOT
 
-NUMERIC = {"whole", "wholes", "decimal", "decimals", "fraction"}
+NUMERIC = {"whole", "wholes", "decimal", "decimals", "fraction", "fractions"}
 CASES = [
     pytest.param(recipe, variant, marks=[pytest.mark.slow] * bool(variant), id=" ".join([recipe, *variant.values()]))
     for recipe in RECIPES
@@ -24,7 +24,7 @@ def refused(done):
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_every_option_has_a_kind_and_a_help(recipe):
-    known = {"whole", "wholes", "decimal", "decimals", "fraction", "flag", "choice", "choices", "language", "text"}
+    known = {"whole", "wholes", "decimal", "decimals", "fraction", "fractions", "flag", "choice", "choices", "language", "text"}
     assert {kind_of(kind) for kind, _ in options_of(recipe).values()} <= known
     shown = run(recipe, "--help")
     assert shown.returncode == 0 and shown.stderr == ""
@@ -136,3 +136,26 @@ def test_help_comes_before_everything_else(tmp_path):
     done = subprocess.run([ROOT / "recipes" / "quickstart", "--help"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.startswith("Trains and compares position methods")
     assert "Stages, all by default: prepare train decode score table" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "readme, recipe",
+    [("multi30k_uk", "multi30k_uk/run"), ("wmt18", "wmt18/run"), ("studies/transformer_tiny", "studies/transformer_tiny/run")],
+)
+def test_tables_of_options_name_what_the_recipe_declares(readme, recipe):
+    """And its defaults, where a row has them for as many options."""
+    own = options_of(recipe)
+    text = (ROOT / "recipes" / readme / "README.md").read_text()
+    rows = [line.split("|")[1:3] for line in text.splitlines() if re.match(r"\| `[A-Z_]+`[ ,]", line)]
+    named = [(re.findall(r"`([A-Z_]+)`", names), defaults) for names, defaults in rows]
+    assert len(named) > 4 and {name for names, _ in named for name in names} <= set(own)
+    for names, defaults in named:
+        given = [default.strip().strip("`").replace(",", "") for default in re.split(r", ", defaults)]
+        if len(given) == len(names) and "by size" not in defaults:
+            for name, default in zip(names, given):
+                assert own[name][1].endswith(default) or "SOURCE" in default or not default[:1].isdigit(), name
+
+
+def test_the_readme_names_every_recipe():
+    text = (ROOT / "recipes" / "README.md").read_text()
+    assert all(re.search(rf"\b{recipe.removeprefix('studies/')}\b", text) for recipe in RECIPES)

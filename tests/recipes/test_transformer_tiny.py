@@ -116,7 +116,7 @@ def test_tokens_are_those_of_moses(tmp_path):
     for language, pairs in cases.items():
         (tmp_path / f"raw.{language}").write_text("".join(f"{raw}\n" for raw, _ in pairs), encoding="utf-8")
     arguments = [str(word) for lang in cases for word in (lang, tmp_path / f"raw.{lang}", tmp_path / f"tokens.{lang}")]
-    subprocess.run([sys.executable, ROOT / "recipes" / "lib" / "moses.py", *arguments], check=True)
+    subprocess.run([sys.executable, ROOT / "recipes" / "lib" / "moses.py", "multi30k", *arguments], check=True)
     for language, pairs in cases.items():
         assert (tmp_path / f"tokens.{language}").read_text(encoding="utf-8").splitlines() == [tokens for _, tokens in pairs]
 

@@ -1,0 +1,30 @@
+# Rows of a table on parallel text: what recipes/compare, multi30k_uk/run and wmt18/run have in common.
+# shellcheck shell=bash
+
+require_units() { # the workers share the UNITS of an update of BATCH tokens or sentences
+  ((UNITS % WORKERS == 0)) ||
+    fail "$WORKERS workers cannot share the UNITS=$UNITS of an update evenly; give a multiple of $WORKERS"
+  [[ -z ${BATCH:-} ]] || ((BATCH % UNITS == 0)) || fail "BATCH=$BATCH cannot be divided into UNITS=$UNITS"
+}
+
+first_machine_only() { # stages but the training are for the first of several machines
+  ((NODE_RANK == 0)) || wanted=train
+}
+
+# For every row and seed, train, decode and score; the recipe defines
+#   train_run FOLDER METHOD SEED, decode_run FOLDER METHOD and score_run FOLDER, and the settings of the two kinds of stages.
+# `row`, which may be empty, tells rows of one method apart in the name of the folder.
+row_stages() { # METHOD SEED
+  local folder
+  folder=$(run_folder "$1${row:-}" "$2")
+  stage train "$folder" train "$training_settings" train_run "$folder" "$1" "$2"
+  stage decode "$folder" decode "$decoding_settings" decode_run "$folder" "$1"
+  stage score "$folder" score "$decoding_settings" score_run "$folder"
+}
+
+all_row_stages() {
+  local seed method
+  for seed in "${seeds[@]}"; do
+    for method in "${methods[@]}"; do row_stages "$method" "$seed"; done
+  done
+}
