@@ -5,8 +5,9 @@ import shutil
 
 import numpy
 import pytest
+import torch
 
-from fairseq_posenc.evaluation.analysis import reordering
+from fairseq_posenc.evaluation.analysis import moved, reordering
 from fairseq_posenc.evaluation.analysis.command import ANALYSES
 from fairseq_posenc.evaluation.analysis.runs import load_runs
 
@@ -61,6 +62,13 @@ def test_moved_words_mean_nothing_to_a_model_without_positions(posenc, runs, tmp
     assert sum(int(name.split("n = ")[1].rstrip(")")) for name in none if name.startswith("loss, by")) == 60
     assert sinusoidal["method"] == "sinusoidal"
     files(tmp_path, "moved")
+
+
+def test_no_hypothesis_matches_an_unknown_word_of_a_reference(runs):
+    (run,) = load_runs([runs["none"]])
+    translator = moved.Translator(run, 1)
+    unknown = torch.tensor([run.words.unk()])
+    assert translator.text(unknown) == "<unk>" and translator.text(unknown, reference=True) == "<<unk>>"
 
 
 @pytest.mark.parametrize("mode", ["frozen", "scratch"])
@@ -226,3 +234,18 @@ def test_lengths_of_wrong_input(refusal, scored):
     assert "were not tested on the same sentences" in refusal("analyse", "lengths", *scored)
     (scored[1] / "score.json").write_text(text.replace('"statistics": "', '"statistics": "x'))
     assert "are damaged; score the run again" in refusal("analyse", "lengths", *scored)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ('"source": "abc",', '"source": "abc", "reference": "other",', "test.reference"),
+        ('"source": "abc",', '"source": "abc", "decoding": {"beam": 9},', "test.decoding.beam"),
+        ("tok:13a", "tok:none", "test.bleu_signature"),
+    ],
+)
+def test_lengths_of_runs_that_were_not_scored_alike(refusal, scored, old, new, named):
+    text = (scored[1] / "score.json").read_text()
+    assert old in text
+    (scored[1] / "score.json").write_text(text.replace(old, new))
+    assert f"or not in the same way: {named} differ" in refusal("analyse", "lengths", *scored)

@@ -47,6 +47,7 @@ def test_without_runs_readme_stays_as_it_is(checkout):
 
 
 def test_with_runs_it_has_one_table_and_one_picture(checkout):
+    """Means, differences and intervals are over the same seeds."""
     plain = (checkout / "README.md").read_text(encoding="utf-8")
     seeds = [run("sinusoidal", seed, rate) for seed, rate in enumerate((0.30, 0.32, 0.34, 0.32), 1)]
     add(checkout, *seeds, run("t5", 1, 0.31), run("none", 1, 0.9), run("synthesizer_dense", 1, 0.2))
@@ -58,10 +59,14 @@ def test_with_runs_it_has_one_table_and_one_picture(checkout):
         ("sinusoidal", "t5", "none", "synthesizer_dense"), key=lambda spec: -mean(checkout, spec)
     )]  # fmt: skip
     by_name = {row[0]: row[1:] for row in rows}
-    assert "±" in by_name["sinusoidal"][0] and by_name["sinusoidal"][0].endswith("(4)") and by_name["sinusoidal"][1] == ""
-    assert by_name["t5"][0].endswith("(1)") and by_name["t5"][1].endswith("~") and not by_name["none"][1].endswith("~")
-    assert by_name["none"][1].startswith("-") and by_name["none"][2] == f"{1000 + 10 * len('none'):,}"
-    assert "2 and 3 layers, 128 wide, 10 epochs" in found and f"![Quality beside cost]({overview.PICTURE})" in found
+    assert by_name["sinusoidal"][0] == "4" and by_name["sinusoidal"][2] == "baseline"
+    means = {name: float(cells[1].split()[0]) for name, cells in by_name.items() if name != "method"}
+    for name in ("t5", "none"):
+        assert by_name[name][0] == "1" and re.fullmatch(r"\S+ \[\S+, \S+\]", by_name[name][1])
+        assert float(by_name[name][2].split()[0]) == pytest.approx(means[name] - means["sinusoidal"], abs=0.11)
+    assert by_name["none"][3] == f"{1000 + 10 * len('none'):,}"
+    assert re.search(r"none \(-.*BLEU,\s95 %\sinterval", found) and "not distinguishable" in " ".join(found.split())
+    assert "2 and 3 layers, 128 wide, 10 epochs" in found and f"]({overview.PICTURE})" in found
     assert (checkout / overview.PICTURE).read_bytes().startswith(b"\x89PNG")
 
 
@@ -74,7 +79,7 @@ def test_a_row_with_the_specs_of_an_architecture_has_its_cost(checkout):
     alibi = {"method": {"encoder": "alibi_symmetric", "decoder": "alibi", "cross": "none"}}
     add(checkout, run("sinusoidal", 1, 0.3), {**run("alibi", 1, 0.3), **alibi})
     (row,) = [line for line in readme(checkout).splitlines() if line.startswith("| encoder alibi_symmetric, decoder alibi |")]
-    assert re.search(r"\| \d\.\d\d \|$", row)
+    assert re.search(r"\| +\d\.\d\d \|$", row)
 
 
 def test_runs_that_do_not_compare_are_one_line(checkout, capsys):

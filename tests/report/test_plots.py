@@ -7,8 +7,8 @@ import json
 import pytest
 
 from fairseq_posenc.evaluation.report import plots
-from fairseq_posenc.evaluation.report.rows import Row, Values
-from fairseq_posenc.evaluation.report.summary import summarise
+from fairseq_posenc.evaluation.report.comparison import Row, Values, make_report
+from fairseq_posenc.evaluation.report.options import Options
 from fairseq_posenc.evaluation.scoring.record import Record
 from fairseq_posenc.plotting import style as plotting
 from tests.report import runs
@@ -23,7 +23,7 @@ def summary_of(*names):
     for name in names:
         method = {"encoder": name, "decoder": name, "cross": "none"}
         records.append(Record.model_validate_json(json.dumps({**plain, "method": method})))
-    return summarise(records, [], samples=5)
+    return make_report(records, Options(order="given", samples=5))
 
 
 def many(number):

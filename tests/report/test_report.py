@@ -8,8 +8,7 @@ import pytest
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 
-from fairseq_posenc.evaluation.report.significance import paired_test
-from fairseq_posenc.evaluation.report.source_length import bleu_by_length, bucket_name, buckets_up_to
+from fairseq_posenc.evaluation.report.sentences import bleu_by_length, bucket_name, buckets_up_to, paired_test
 from fairseq_posenc.evaluation.scoring.sentences import SentenceStatistics, count
 from tests.report import runs
 
@@ -23,14 +22,32 @@ def two():
     return references, runs.spoilt(references, 0.32, 1), runs.spoilt(references, 0.3, 2)
 
 
-@pytest.mark.parametrize(("test", "samples"), [("bs", 0), ("bs", 200), ("ar", 300)])
-def test_p_values_are_those_of_sacrebleu_on_the_text(two, test, samples):
+@pytest.mark.parametrize("samples", [300, 2500])
+def test_p_values_are_those_of_sacrebleu_on_the_text(two, samples):
     references, one, other = two
-    _, results = PairedTest([("a", one), ("b", other)], {"b": BLEU(), "c": CHRF()}, [references], test, samples)()
+    _, results = PairedTest([("a", one), ("b", other)], {"b": BLEU(), "c": CHRF()}, [references], "ar", samples)()
     stored = [SentenceStatistics.unpack(count(system, references).pack()) for system in (one, other)]
-    found = paired_test(stored[0], {"b": stored[1]}, test, samples)["b"]
+    found = paired_test(stored[0], {"b": stored[1]}, "ar", samples)["b"]
     assert found == {"bleu": results["BLEU"][1].p_value, "chrf": results["chrF2"][1].p_value}
     assert 0.002 < found["bleu"] < 1
+
+
+def test_the_bootstrap_takes_differences_in_both_directions(two):
+    """sacreBLEU's takes their absolute values first, and so finds a p-value of about a half of this one."""
+    references, one, other = two
+    stored = [count(system, references) for system in (one, other)]
+    _, results = PairedTest([("a", one), ("b", other)], {"b": BLEU()}, [references], "bs", 1000)()
+    p = paired_test(stored[0], {"b": stored[1]}, "bs", 1000)["b"]["bleu"]
+    randomized = paired_test(stored[0], {"b": stored[1]}, "ar", 1000)["b"]["bleu"]
+    assert abs(p - randomized) < 0.05 and p > results["BLEU"][1].p_value + 0.1
+
+
+def test_seed_0_of_sacrebleu_is_a_seed(two, monkeypatch):
+    """sacreBLEU takes 0 for no seed."""
+    references, one, other = two
+    stored = [count(system, references) for system in (one, other)]
+    monkeypatch.setenv("SACREBLEU_SEED", "0")
+    assert len({paired_test(stored[0], {"b": stored[1]}, "ar", 500)["b"]["bleu"] for _ in range(3)}) == 1
 
 
 def test_stored_statistics_hold_no_words_and_come_back_as_they_were(two):
@@ -70,17 +87,24 @@ def full(posenc, folder, *options):
 
 def test_the_full_report(posenc, write):
     folder = write(*(runs.run(spec, seed, rate) for spec, rate in (("none", 0.5), ("t5", 0.2)) for seed in (1, 2)))
-    tables, out = full(posenc, folder, "--methods", "none", "t5", "rope")
-    assert list(tables) == ["Scores", "Difference to none", "Training", "BLEU by source length: test"]
+    tables, out = full(posenc, folder, "--methods", "none", "t5", "rope", "--order", "given")
+    assert list(tables) == [
+        "Scores", "Difference to none", "Tests over sentences", "Training", "BLEU by source length: test",
+    ]  # fmt: skip
     difference = tables["Difference to none"]
     assert difference[1][1:] == ["baseline"] * 2 and difference[3][1:] == ["not run"] * 2
-    assert difference[2][1].startswith("+") and difference[2][1].endswith("(p = 0.0196*, 0.0196*)")
+    assert re.fullmatch(r"\+\d+\.\d \[\+\d+\.\d, \+\d+\.\d\], p [=<] \.\d+", difference[2][1])
+    assert tables["Tests over sentences"][2][1:] == ["p = .020, p = .020"] * 2
     training = dict(zip(tables["Training"][0], tables["Training"][2]))
     assert training["parameters"] == "1,020" and training["added to none"] == "-20"
     assert training["training time"] == "1:02:05" and training["peak memory"] == "0.70 GiB"
     assert training["validation loss"] == "2.230 ± 0.014"
     assert tables["Training"][3][1:] == ["not run"] * 6
-    assert "--paired-bs, 50 resamples, seed 12345" in out and "beam 4" in out and "device: CPU" in out
+    assert (
+        "two-sided paired approximate randomization (50 trials, random seed 12345)" in out
+        and "beam 4" in out
+        and "device: CPU" in out
+    )
 
 
 def as_json(posenc, folder, *options):
@@ -94,32 +118,37 @@ def test_the_report_as_json(posenc, write, tmp_path):
     records = {(spec, seed): runs.run(spec, seed, rate) for spec, rate in (("none", 0.5), ("t5", 0.2)) for seed in (1, 2)}
     (tmp_path / "published.json").write_text(json.dumps(PUBLISHED))
     folder = write(*records.values())
-    options = ["--full", "--samples", 50, "--methods", "none", "t5", "rope", "--published", tmp_path / "published.json"]
+    methods = ["--methods", "none", "t5", "rope", "--order", "given"]
+    options = ["--full", "--samples", 50, *methods, "--published", tmp_path / "published.json"]
     found = as_json(posenc, folder, *options)
-    assert found["parts"] == ["test"] and found["baseline"] == "none" and (found["test"], found["samples"]) == ("bs", 50)
+    assert found["parts"] == ["test"] and found["baseline"] == "none" and (found["test"], found["samples"]) == ("ar", 50)
     none, t5, rope = found["rows"]
     assert [row["method"] for row in found["rows"]] == ["none", "t5", "rope"] and t5["seeds"] == [1, 2]
     ours = {str(seed): records["t5", seed]["parts"]["test"]["bleu"] for seed in (1, 2)}  # with all digits
     score = t5["scores"]["test"]["bleu"]
     assert score["by_seed"] == ours and score["mean"] == statistics.fmean(ours.values()) and score["published"] == 36.3
     assert score["sd"] == statistics.stdev(ours.values())
-    gains = {seed: value - none["scores"]["test"]["bleu"]["by_seed"][seed] for seed, value in ours.items()}
-    assert score["difference"]["by_seed"] == gains and score["difference"]["p"] == {"1": 1 / 51, "2": 1 / 51}
+    difference = score["difference"]
+    assert difference["mean"] == pytest.approx(score["mean"] - none["scores"]["test"]["bleu"]["mean"])
+    assert 0 < difference["low"] < difference["mean"] < difference["high"] and difference["test"] == "pooled"
+    assert difference["holm_p"] == difference["p"] < 0.05 and difference["sentences_holm_p"] == {"1": 1 / 51, "2": 1 / 51}
+    assert found["conclusions"][0].startswith("test BLEU: t5 (+")
     assert none["scores"]["test"]["bleu"]["difference"] is None
     assert (t5["parameters"], t5["parameters_added"], t5["peak_memory_gib"]) == (1020, -20, 0.7)
     assert t5["training_seconds"]["by_seed"] == {"1": 3725.0, "2": 3725.0}
     assert t5["bleu_by_length"]["test"][0]["words"] == "1-9" and t5["bleu_by_length"]["test"][0]["bleu"] is None  # too few
     assert rope["seeds"] == [] and rope["scores"]["test"]["bleu"] is None and rope["parameters"] is None
-    assert any("--paired-bs, 50 resamples" in note for note in found["notes"])
 
 
 def test_the_report_as_json_computes_no_more_than_that_on_the_screen(posenc, write):
     folder = write(runs.run("none", rate=0.5), runs.run("t5", rate=0.2))
     short = as_json(posenc, folder)
-    assert short["baseline"] is short["test"] is short["samples"] is None
-    assert short["rows"][1]["scores"]["test"]["chrf"]["difference"] is None and short["rows"][1]["bleu_by_length"] == {}
+    assert short["baseline"] == "none" and short["test"] is short["samples"] is None
+    assert (
+        short["rows"][1]["bleu_by_length"] == {} == short["rows"][0]["scores"]["test"]["chrf"]["difference"]["sentences_holm_p"]
+    )
     compared = as_json(posenc, folder, "--baseline", "t5", "--samples", 20)
-    assert compared["baseline"] == "t5" and compared["rows"][0]["scores"]["test"]["chrf"]["difference"]["mean"] < 0
+    assert compared["baseline"] == "t5" and compared["rows"][1]["scores"]["test"]["chrf"]["difference"]["mean"] < 0
 
 
 def test_few_sentences_of_a_length_get_no_bleu(posenc, write):
@@ -137,10 +166,16 @@ def test_the_baseline_is_sinusoidal_or_the_one_asked_for(posenc, write):
     assert status == 0 and "## Difference to t5" in out and "## Training" not in out
 
 
-def test_seeds_are_compared_with_the_same_seed(posenc, write):
-    tables, _ = full(posenc, write(runs.run("none", 1), runs.run("none", 2), runs.run("t5", 2), runs.run("rope", 3)))
-    difference = {row[0]: row[1] for row in tables["Difference to none"]}
-    assert difference["rope"] == "no common seed" and difference["t5"].count(".") == 2
+def test_a_difference_is_that_of_the_means_which_the_table_shows(posenc, write):
+    """Over all seeds of both rows, also where one has fewer; sentences are compared where both have a seed."""
+    records = [runs.run("none", 1, 0.5), runs.run("none", 2, 0.4), runs.run("t5", 2, 0.3), runs.run("rope", 3, 0.2)]
+    tables, _ = full(posenc, write(*records), "--decimals", 4)
+    score = {row[0]: float(row[2].strip("*").split()[0]) for row in tables["Scores"][1:]}
+    difference = {row[0]: row[1] for row in tables["Difference to none"][1:]}
+    for name in ("t5", "rope"):
+        assert float(difference[name].split()[0]) == pytest.approx(score[name] - score["none"], abs=2e-4)
+    tested = {row[0]: row[1] for row in tables["Tests over sentences"][1:]}
+    assert tested["rope"] == "not tested" and tested["t5"].startswith("p = ")
 
 
 def test_a_run_scored_before_is_shown_without_what_it_lacks(posenc, write):
@@ -150,7 +185,7 @@ def test_a_run_scored_before_is_shown_without_what_it_lacks(posenc, write):
     del old["parts"]["test"]["statistics"]
     tables, _ = full(posenc, write(runs.run("none"), old))
     assert tables["Training"][2][4:] == ["not measured"] * 3
-    assert tables["Difference to none"][2][1].endswith("(not tested)")
+    assert "Tests over sentences" not in tables
 
 
 def test_published_figures_stand_beside_ours_and_change_nothing(posenc, write, tmp_path):
@@ -163,7 +198,7 @@ def test_published_figures_stand_beside_ours_and_change_nothing(posenc, write, t
     assert {row[0]: row[2] for row in rows[2:]} == {"none": "18.59", "learned": ""}
     plain = [[cell.strip() for cell in line.strip("|").split("|")] for line in before if line.startswith("|")]
     assert [row[:2] + row[3:] for row in rows if "-:" not in row[1]] == [row for row in plain if "-:" not in row[1]]
-    assert "published test BLEU: A paper. Its data and settings are not ours" in out
+    assert "published test BLEU: A paper. Its data and settings are not the same as in this table" in out
 
 
 def test_rows_that_differ_in_a_later_part_are_refused(posenc, write):

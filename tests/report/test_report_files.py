@@ -24,7 +24,23 @@ def written(tmp_path_factory):
             folder.mkdir(parents=True)
             (folder / "score.json").write_text(json.dumps(runs.run(spec, seed, rate, references)))
     methods = ["none", "t5", "tupe_rel"]
-    assert main(["report", str(root / "runs"), "--output", str(root / "out"), "--samples", "20", "--methods", *methods]) == 0
+    assert (
+        main(
+            [
+                "report",
+                str(root / "runs"),
+                "--output",
+                str(root / "out"),
+                "--samples",
+                "20",
+                "--order",
+                "given",
+                "--methods",
+                *methods,
+            ]
+        )
+        == 0
+    )
     return root / "out"
 
 
@@ -40,9 +56,20 @@ def test_csv_reads_back_as_numbers(written):
     assert float(rows["t5"]["test_bleu_mean"]) > float(rows["none"]["test_bleu_mean"])
     gain = float(rows["t5"]["test_bleu_mean"]) - float(rows["none"]["test_bleu_mean"])
     assert float(rows["t5"]["test_bleu_difference"]) == pytest.approx(gain, abs=1e-3)
-    assert [float(p) for p in rows["t5"]["test_bleu_p"].split()] == pytest.approx([1 / 21] * 2, abs=1e-5)
+    assert [float(p) for p in rows["t5"]["test_bleu_sentences_holm_p"].split()] == pytest.approx([1 / 21] * 2, abs=1e-5)
+    assert float(rows["t5"]["test_bleu_low"]) < float(rows["t5"]["test_bleu_mean"]) < float(rows["t5"]["test_bleu_high"])
+    assert 0 < float(rows["t5"]["test_bleu_difference_low"]) < gain < float(rows["t5"]["test_bleu_difference_high"])
+    assert float(rows["t5"]["test_bleu_holm_p"]) < 0.05 and rows["t5"]["test_bleu_test"] == "pooled"
+    assert (rows["t5"]["test_bleu_rank"], rows["none"]["test_bleu_rank"], rows["none"]["test_bleu_difference"]) == (
+        "best",
+        "",
+        "",
+    )
     assert (rows["t5"]["seeds"], rows["t5"]["test_bleu_n"], rows["t5"]["parameters_added"]) == ("1 2", "2", "-20")
     assert (rows["tupe_rel"]["seeds"], rows["tupe_rel"]["test_bleu_mean"]) == ("not run", "")
+
+
+_MARKS = {"bf": "**", "it": "*"}
 
 
 def test_latex_reads_back_as_the_markdown(written):
@@ -51,19 +78,25 @@ def test_latex_reads_back_as_the_markdown(written):
     plain = {r"\_": "_", r"$\pm$": "±", "$-$": "-", "$<$": "<"}
     rows = []
     for line in "".join(tables).replace("\\midrule\n", "").splitlines():
+        line = re.sub(r"\\text(bf|it)\{(.*?)\}", lambda found: f"{_MARKS[found[1]]}{found[2]}{_MARKS[found[1]]}", line)
         for escaped, character in plain.items():
             line = line.replace(escaped, character)
-        assert line.endswith(r" \\") and not re.search(r"[\\$]", line[:-3])
-        rows.append(line[:-3].split(" & "))
+        assert line.endswith("\\\\") and not re.search(r"[\\$]", line[:-2])
+        rows.append([cell.strip() for cell in line[:-2].split(" & ")])
     lines = (written / "report.md").read_text().splitlines()
     assert rows == [[c.strip() for c in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
-    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == len(tables) == 4
+    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == len(tables) == 5
+    assert re.findall(r"\\label\{(.*?)\}", text) == [
+        "tab:report-scores", "tab:report-difference-to-none", "tab:report-tests-over-sentences", "tab:report-training",
+        "tab:report-bleu-by-source-length-test",
+    ]  # fmt: skip
+    assert r"\caption{Difference to none. test BLEU: t5 (+" in text and "Holm p" in text
     assert text.count("{") == text.count("}") and text.isascii()
 
 
 def test_special_characters_are_escaped():
     block = Table("50% & more", ["method"], [["a_b|c"], ["-1.0"]])
-    assert r"\caption{50\% \& more}" in latex([block], []) and r"a\_b\textbar{}c \\" in latex([block], [])
+    assert r"\caption{50\% \& more.}" in latex([block], []) and r"a\_b\textbar{}c \\" in latex([block], [])
     assert r"a_b\|c" in markdown([block], [])
 
 
@@ -91,11 +124,11 @@ def test_the_page_stands_alone(written):
     names = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
     assert all(value.startswith("#") and value[1:] in names for value in references)
     assert all(name in names for name in re.findall(r"url\(#([^)]*)\)", text))
-    assert "not run" in text and "paired bootstrap resampling" in text
+    assert "not run" in text and "paired approximate randomization" in text
 
 
 def test_the_same_runs_give_the_same_files(written):
     again = written.parent / "again"
-    arguments = ["--samples", "20", "--methods", "none", "t5", "tupe_rel"]
+    arguments = ["--samples", "20", "--order", "given", "--methods", "none", "t5", "tupe_rel"]
     assert main(["report", str(written.parent / "runs"), "--output", str(again), *arguments]) == 0
     assert {p.name: p.read_bytes() for p in written.iterdir()} == {p.name: p.read_bytes() for p in again.iterdir()}

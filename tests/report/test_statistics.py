@@ -5,7 +5,9 @@ import pytest
 import scipy.stats
 
 from fairseq_posenc.evaluation.report import statistics
+from fairseq_posenc.evaluation.report.sentences import SCORES
 from fairseq_posenc.evaluation.report.statistics import LOGIT, compare, holm, logit, pool, sentence_test
+from fairseq_posenc.evaluation.scoring.sentences import stored_metric
 
 NAN = float("nan")
 TABLES = 2000
@@ -148,8 +150,19 @@ def test_equal_methods_compared_in_pairs(rows):
 # --- over sentences ---
 
 
-def share(counts):
-    return 100 * counts[0] / counts[1]
+def share(sums):
+    return 100 * sums[:, 0] / sums[:, 1]
+
+
+@pytest.mark.parametrize(("metric", "columns"), [("bleu", 10), ("chrf", 18)])
+def test_scores_of_many_samples_are_sacrebleus(metric, columns):
+    rng = np.random.default_rng(4)
+    sums = rng.integers(0, 40, (400, columns)).astype(float)
+    sums[rng.random(sums.shape) < 0.15] = 0
+    sums[:100] = np.sort(sums[:100])
+    sums[0] = 0
+    wanted = [stored_metric(metric)._compute_score_from_stats(row.tolist()).score for row in sums]
+    assert SCORES[metric](sums) == pytest.approx(wanted, abs=1e-9) and 0 < np.count_nonzero(wanted) < 400
 
 
 @pytest.mark.parametrize("test", ["bs", "ar"])

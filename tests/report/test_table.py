@@ -7,8 +7,7 @@ from copy import deepcopy
 import pytest
 
 from fairseq_posenc.cli import main
-from fairseq_posenc.evaluation.report.formats import markdown
-from fairseq_posenc.evaluation.report.screen import show
+from fairseq_posenc.evaluation.report.formats import markdown, show
 from fairseq_posenc.evaluation.report.tables import Table
 
 
@@ -47,7 +46,8 @@ def report(tmp_path, capsys):
             folder = tmp_path / "runs" / str(number)
             folder.mkdir(parents=True)
             (folder / "score.json").write_text(json.dumps(entry))
-        status = main(["report", str(tmp_path / "runs"), *(["--methods", *methods] if methods else [])])
+        given = ["--methods", *methods, "--order", "given"] if methods else []
+        status = main(["report", str(tmp_path / "runs"), *given])
         out, error = capsys.readouterr()
         return status, out.splitlines(), error
 
@@ -62,8 +62,8 @@ def test_one_row_a_method_in_the_order_asked_for(report):
     status, lines, error = report(record("t5", bleu=71.26), record("none", bleu=10.8), methods=["none", "t5", "rope"])
     assert status == 0 and not error
     assert cells(lines[0]) == ["method", "test BLEU", "test chrF", "test_long BLEU", "test_long chrF"]
-    assert cells(lines[2]) == ["none", "10.8", "60.0", "10.8", "60.0"]
-    assert cells(lines[3])[:2] == ["t5", "71.3"]
+    assert cells(lines[2]) == ["none", "10.8", "**60.0**", "10.8", "**60.0**"]
+    assert cells(lines[3])[:2] == ["t5", "**71.3**"]
     assert cells(lines[4]) == ["rope"] + ["not run"] * 4
 
 
@@ -73,20 +73,21 @@ def test_signatures_data_and_versions_stand_below(report):
     assert (
         "data 9f3c" in below[0] and "test 300 sentences" in below[0] and "800 updates" in below[0] and "torch 2.13.0" in below[0]
     )
-    assert below[1:] == ["* BLEU nrefs:1|tok:13a", "* chrF nc:6"]
+    assert below[1:] == ["* BLEU nrefs:1|tok:13a", "* chrF nc:6", "* bold: the best"]
 
 
 def test_a_missing_part_is_not_run(report):
     status, lines, _ = report(record("none"), record("t5", parts=["test"]))
     assert status == 0
-    assert cells(lines[3]) == ["t5", "40.0", "60.0", "not run", "not run"]
+    assert cells(lines[3]) == ["t5", "40.0", "60.0", "not run", "not run"] and cells(lines[2])[1:3] == ["**40.0**", "**60.0**"]
 
 
-def test_several_seeds_are_one_row_with_mean_and_deviation(report):
-    status, lines, _ = report(record("t5", seed=2, bleu=41), record("t5", seed=1, bleu=40), methods=["t5", "rope"])
+def test_several_seeds_are_one_row_with_mean_and_interval(report):
+    runs = [record("t5", seed, bleu) for seed, bleu in ((2, 41), (1, 40), (3, 42))]
+    status, lines, _ = report(*runs, methods=["t5", "rope"])
     assert status == 0
-    assert [cells(line)[:3] for line in lines[2:4]] == [["t5", "2", "40.5 ± 0.7"], ["rope", "not run", "not run"]]
-    assert any("sample standard deviation over seeds 1, 2" in line for line in lines)
+    assert [cells(line)[:3] for line in lines[2:4]] == [["t5", "3", "41.0 [38.5, 43.5]"], ["rope", "not run", "not run"]]
+    assert any("mean over seeds (1, 2, 3 in the table) [95 % interval of the mean" in line for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +137,7 @@ def asked(spec, **changes):
 def test_rows_that_were_told_output_lengths_stand_beside_others_and_are_marked(report):
     status, lines, _ = report(record("none"), asked("ldpe"))
     assert status == 0 and [cells(line)[0] for line in lines[2:4]] == ["ldpe ‡", "none"]
-    assert "* ‡: decoding asked for output lengths (reference); rows without this mark were told none" in lines
+    assert "* ‡: decoding requested output lengths (reference); rows without this mark had no requested lengths" in lines
 
 
 def test_numbers_for_programs_say_which_rows_were_told_output_lengths(report, tmp_path, capsys):
@@ -284,6 +285,6 @@ def test_rows_may_name_sites(posenc, write):
     """They are called alike, whether they have run or not, and keep their order."""
     mixed = {**record("t5"), "method": {"encoder": "t5", "decoder": "none", "cross": "none"}, "signature": {}}
     rows = ["decoder=rope;cross=t5", "encoder=t5", "none"]
-    status, printed, _ = posenc("report", write(record("none"), mixed), "--methods", *rows)
+    status, printed, _ = posenc("report", write(record("none"), mixed), "--methods", *rows, "--order", "given")
     assert status == 0
     assert [line.split("|")[1].strip() for line in printed.splitlines()[2:5]] == ["decoder rope, cross t5", "encoder t5", "none"]

@@ -40,12 +40,19 @@ class Indicators:
 def indicators(scores: Tensor, weights: Tensor) -> Indicators:
     """Those of one head, or of the mean over heads: [T, T] twice."""
     a, length = scores.double(), len(scores)
-    symmetry = 1 - float((a - a.mT).norm() / (2 * a.norm().clamp(min=1e-12)))
+    symmetry = _symmetry(a)
     diagonals = [a.diagonal(k) for k in range(2 - length, length - 1)]  # of at least two scores
     spread = float(a.std(correction=0))
     constant = spread <= _EQUAL * max(1.0, float(a.abs().max()))
     within = sum(float(d.std(correction=0)) for d in diagonals) / len(diagonals)
     return Indicators(symmetry, 1.0 if constant else 1 - within / spread, _monotonicity(a), _balance(weights.double()))
+
+
+def _symmetry(a: Tensor) -> float:
+    """1 - |C - C'| / (2 |C|), C: the scores minus the means of rows and columns, as softmax ignores a shift of a row."""
+    c = a - a.mean(0, keepdim=True) - a.mean(1, keepdim=True) + a.mean()
+    size = float(c.norm())
+    return 1.0 if size <= _EQUAL * len(a) * max(1.0, float(a.abs().max())) else 1 - float((c - c.mT).norm()) / (2 * size)
 
 
 def _monotonicity(a: Tensor) -> float:
@@ -125,7 +132,7 @@ def analyse(args: argparse.Namespace) -> Result:
     notes = [
         f"scores before softmax and weights of the first encoder layer, {args.length} copies of a word, mean over {used} words",
         "of the mean over heads; the CSV file has every head",
-        "symmetry: 1 - |A - A'| / (2 |A|)",
+        "symmetry: 1 - |C - C'| / (2 |C|), where C is A after the means of rows and columns; 1 where C is 0",
         "translation invariance: 1 - mean over k of std_t A[t,t+k] / std A; 1 where A is constant",
         f"monotonicity: fraction of distances up to {_NEAR} at which the next farther word scores less",
         "right/left: weight of later words over that of earlier ones; '-': a kernel in place of softmax has no scores",

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ...common.messages import join, shorten
 from ...core import PositionError
 from ...plotting.style import add_legend, label_text, line_style, new_figure
-from ..report.records import label
-from ..report.significance import paired_test, random_seed
-from ..report.source_length import Bucket, bucket_name, buckets_up_to
-from ..report.summary import MIN_SENTENCES
+from ..report.records import conditions, label
+from ..report.sentences import MIN_SENTENCES, Bucket, bucket_name, buckets_up_to, paired_test, random_seed
+from ..report.statistics import ALPHA, holm
 from ..scoring.record import FILE, Record, read
 from ..scoring.sentences import SentenceStatistics, stored_metric
 from .results import Result
@@ -91,10 +92,10 @@ def analyse(args: argparse.Namespace) -> Result:
         heads[name] = f"{name} (n = {len(inside[baseline].bleu)})"
         enough = len(inside[baseline].bleu) >= MIN_SENTENCES
         others = {title: own for title, own in inside.items() if title != baseline}
-        tested = paired_test(inside[baseline], others, "bs") if enough and others else {}
+        tested = _holm(paired_test(inside[baseline], others)) if enough and others else {}
         for title, own in inside.items():
             found = quality(own) if enough else None
-            p = tested[title]["bleu"] if title in tested else None
+            p = tested.get(title)
             numbers = [found.bleu, found.chrf, found.brevity, found.ratio] if found else [None] * 4
             records.append([title, name, len(own.bleu), *numbers, p])
             curves[title][name] = None if found is None else (found.bleu, p)
@@ -102,7 +103,9 @@ def analyse(args: argparse.Namespace) -> Result:
     head = ["method", *heads.values(), *["unseen - seen"] * bool(args.seen)]
     notes = [
         f"BLEU; parts {', '.join(loaded[0][1])} together, by words of the source as it was before subwords",
-        f"* differs from {baseline}, p < 0.05, paired bootstrap; '-': fewer than {MIN_SENTENCES} sentences",
+        f"* differs from {baseline} over the choice of sentences (Holm p <= .05, two-sided paired approximate randomization); "
+        "it does not cover the variance over training seeds",
+        f"'-': fewer than {MIN_SENTENCES} sentences",
         "the CSV file has chrF, brevity penalty, ratio of lengths and p as well",
     ]
     notes += [f"seen: as long as the longest source in training, {args.seen} words, or shorter"] * bool(args.seen)
@@ -115,7 +118,12 @@ def analyse(args: argparse.Namespace) -> Result:
 def _bleu(found: tuple[float, float | None] | None) -> str | None:
     if found is None:
         return None
-    return f"{found[0]:.1f}{'*' if found[1] is not None and found[1] < 0.05 else ''}"
+    return f"{found[0]:.1f}{'*' if found[1] is not None and found[1] <= ALPHA else ''}"
+
+
+def _holm(tested: dict[str, dict[str, float]]) -> dict[str, float]:
+    """p of BLEU, corrected for the number of runs."""
+    return dict(zip(tested, map(float, holm(np.array([p["bleu"] for p in tested.values()])))))
 
 
 def _difference(own: dict[str, tuple[float, float | None] | None], seen: int | None) -> list[float | None]:
@@ -135,12 +143,19 @@ def _titles(records: Sequence[Record], paths: Sequence[Path]) -> list[str]:
 
 
 def _require_same_sentences(loaded: Sequence[tuple[Record, list[str], SentenceStatistics]], titles: Sequence[str]) -> None:
-    wanted = [(name, loaded[0][0].parts[name].source) for name in loaded[0][1]]
+    """Source, reference, decoding and signatures of every part; raises PositionError where they differ."""
+    first, wanted, _ = loaded[0]
+    known = conditions(first)
     for (record, names, _), title in zip(loaded, titles):
-        if [(name, record.parts[name].source) for name in names] != wanted:
-            raise PositionError(
-                f"{shorten(title)} and {shorten(titles[0])} were not tested on the same sentences; choose parts with --parts"
-            )
+        both = f"{shorten(title)} and {shorten(titles[0])}"
+        if names != wanted:
+            raise PositionError(f"{both} were not tested on the same sentences; choose parts with --parts")
+        own = conditions(record)
+        for name in names:
+            differ = [key for key in sorted(own[name].keys() | known[name].keys()) if own[name].get(key) != known[name].get(key)]
+            if differ:
+                keys = join([key.removeprefix("parts.") for key in differ], 4)
+                raise PositionError(f"{both} were not tested on the same sentences, or not in the same way: {keys} differ")
 
 
 def _seen(words: int) -> str:

@@ -78,8 +78,9 @@ class Translator:
                 found[number] = self.text(hypotheses[0]["tokens"])
         return found
 
-    def text(self, tokens: Tensor) -> str:
-        return self.target.string(tokens, self.joining)
+    def text(self, tokens: Tensor, reference: bool = False) -> str:
+        """Words. An unknown word of a reference becomes <<unk>>, which no hypothesis contains."""
+        return self.target.string(tokens, self.joining, escape_unk=reference)
 
 
 def analyse(args: argparse.Namespace) -> Result:
@@ -92,7 +93,7 @@ def analyse(args: argparse.Namespace) -> Result:
         if not kept:
             raise PositionError(f"{run.path}: no sentence of {', '.join(args.subsets)} has three words, of which one could move")
         translator = Translator(run, args.beam)
-        references = [translator.text(torch.tensor(target)) for _, target, _, _ in kept]
+        references = [translator.text(torch.tensor(target), reference=True) for _, target, _, _ in kept]
         plain = translator.translate([source for source, _, _, _ in kept], progress, "as they are")
         moved = translator.translate([source for _, _, source, _ in kept], progress, "with a moved word")
         buckets = [bucket(distance) for *_, distance in kept]

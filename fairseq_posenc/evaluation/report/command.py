@@ -1,28 +1,39 @@
-"""`posenc report`: all runs side by side, from their score.json files and nothing else."""
+"""`posenc report`: runs side by side, from their score.json files and nothing else."""
 
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...common.files import replace_file
-from ...common.option_types import positive, print_json
-from ...core import PositionError
+from ...common.option_types import not_negative, positive, print_json
 from ...registry.completion import specs
-from .chance import COMMITTED
-from .significance import SAMPLES, TESTS
+from .options import ORDERS, SAMPLES, SEED_TESTS, TESTS, VIEWS, Options
 
 if TYPE_CHECKING:
-    from .summary import Summary
+    from .comparison import Report
+
+_MOST_DIGITS = 6
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Compare all scored runs below a folder: a table on the screen, or a report in files."
-    parser.add_argument("runs", type=Path, metavar="RUNS", help="folder of runs")
+    parser.description = (
+        "Compare all scored runs below a folder: a table on the screen, or a report in files. Rows must agree in everything "
+        "but method and seed. A run that several folders contain counts once."
+    )
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUNS", help="folder of runs")
     parser.add_argument(
-        "--methods", nargs="+", default=[], metavar="SPEC", help="methods of the first rows, in this order"
+        "--view", choices=VIEWS, default="scores", help="scores, or requested and produced output lengths (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--methods", nargs="+", default=[], metavar="SPEC", help="methods that get a row, with or without runs"
     ).completer = specs
+    parser.add_argument(
+        "--order", choices=ORDERS, default="score",
+        help="order of the rows: score (best first), or given (as in --methods, then by name); default: %(default)s",
+    )  # fmt: skip
+    parser.add_argument("--decimals", type=_digits, default=1, metavar="N", help="decimals of scores (default: %(default)s)")
     parser.add_argument(
         "--full", action="store_true", help="additional tables: differences, training cost, BLEU by source length"
     )
@@ -31,84 +42,91 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--output", type=Path, metavar="FOLDER", help="folder for all tables in Markdown, LaTeX, CSV and HTML, with plots"
     )
     forms.add_argument("--json", action="store_true", help="JSON output: an object with the numbers of the tables")
-    parser.add_argument("--published", type=Path, metavar="FILE", help="JSON file of published scores, for additional columns")
+    parser.add_argument("--name", type=_name, metavar="NAME", help="file name of the report, without extension (default: report)")
+    parser.add_argument("--published", type=Path, metavar="FILE", help="JSON file of published scores, for an additional column")
     parser.add_argument(
-        "--chance", type=Path, default=COMMITTED, metavar="FOLDER",
-        help="runs of recipes/studies/chance, for the seed variance (default: results/chance of the checkout)",
+        "--seed-variance", "--chance", dest="seed_variance", type=Path, metavar="FILE|FOLDER",
+        help="runs of several seeds (folder) or their scores (JSON file), from which rows with few seeds take the variance",
+    )  # fmt: skip
+    parser.add_argument(
+        "--seed-test", choices=SEED_TESTS, default="welch",
+        help="t test over seeds: welch, or paired for rows that have the same seeds (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
         "--baseline", metavar="SPEC", help="method of the baseline (default: sinusoidal, or else the first row)"
     ).completer = specs
     parser.add_argument(
-        "--test",
-        default="bs",
-        choices=TESTS,
-        help="significance test: bs is paired bootstrap, ar is approximate randomization (default: %(default)s)",
-    )
+        "--test", default="ar", choices=TESTS,
+        help="two-sided test over sentences: paired approximate randomization or bootstrap (default: %(default)s)",
+    )  # fmt: skip
     samples = ", ".join(f"{test} {number}" for test, number in SAMPLES.items())
     parser.add_argument(
         "--samples",
         type=positive,
         default=0,
         metavar="N",
-        help=f"resamples or trials of the test (default: {samples}, as in sacreBLEU)",
+        help=f"trials or samples of the test (default: {samples}, as in sacreBLEU)",
     )
 
 
-def run(args: argparse.Namespace) -> int:
-    from . import formats, screen, tables
-    from .notes import notes
-    from .published import read_published
-    from .records import load, require_comparable
-    from .significance import random_seed
-    from .summary import summarise
+def _name(text: str) -> str:
+    if not re.fullmatch(r"[\w.-]{1,100}", text) or text.startswith("."):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a file name. Expected letters, digits, '.', '_' and '-'")
+    return text
 
-    if args.chance != COMMITTED and not args.chance.is_dir():
-        raise PositionError(f"--chance {args.chance} is no folder; name one with runs of several seeds")
-    random_seed()  # before the work whose end would show a wrong one
+
+def _digits(text: str) -> int:
+    number = not_negative(text)
+    if number > _MOST_DIGITS:
+        raise argparse.ArgumentTypeError(f"{text} is too many. Expected 0 to {_MOST_DIGITS}")
+    return number
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.view == "lengths":
+        from . import lengths
+
+        return lengths.run(args)
+    from . import formats, tables
+    from .comparison import make_report
+    from .records import load, read_published, read_seed_variance, require_comparable
+    from .sentences import random_seed
+
+    random_seed()  # a wrong one fails before the work
     figures = read_published(args.published) if args.published else None
+    variance = read_seed_variance(args.seed_variance) if args.seed_variance else None
     records = load(args.runs)
     require_comparable(records)
     if args.output:
-        _make(args.output)  # before the tests, which take a while
+        formats.make_folder(args.output)  # before the tests, which take a while
     full = bool(args.full or args.output)
     compare = full or args.baseline is not None
-    summary = summarise(records, args.methods, figures, args.baseline, compare, args.test, args.samples, args.chance)
+    options = Options(args.methods, args.baseline, args.order, args.seed_test, compare, args.test, args.samples)
+    report = make_report(records, options, figures, variance)
     if args.output:
-        print(f"{args.output}: {', '.join(write(summary, args.output))}")
-        return 0
-    if args.json:
-        print_json(formats.as_json(summary, notes(summary, full)))
-        return 0
-    shown = tables.all_tables if full else tables.compared_tables if compare else lambda summary: [tables.screen_table(summary)]
-    print(screen.show(shown(summary), notes(summary, full), screen.terminal_width()), end="")
+        print(f"{args.output}: {', '.join(write(report, args.output, args.name or 'report', args.decimals))}")
+    elif args.json:
+        print_json(formats.as_json(report, tables.notes(report, full), tables.conclusions(report)))
+    else:
+        shown = tables.all_tables if full else tables.compared_tables if compare else lambda *given: [tables.score_table(*given)]
+        print(formats.show(shown(report, args.decimals), tables.notes(report, full), formats.terminal_width()), end="")
     return 0
 
 
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise PositionError(f"the report cannot be written into {folder}: {error.strerror}") from None
-
-
-def write(summary: Summary, folder: Path) -> list[str]:
+def write(report: Report, folder: Path, name: str = "report", digits: int = 1) -> list[str]:
     """Write all files of the report; return their names."""
-    from . import formats, plots
-    from .notes import notes
-    from .tables import all_tables
+    from . import formats, plots, tables
 
-    figures = plots.draw_plots(summary)
-    tables, below = all_tables(summary), notes(summary, full=True)
+    figures = plots.draw_plots(report)
+    prefix = "" if name == "report" else f"{name}_"
+    shown, below = tables.all_tables(report, digits), tables.notes(report, full=True)
+    links = {figure: f"{prefix}{figure}.svg" for figure in figures}
     files: dict[str, str | bytes] = {
-        "report.md": "# Report\n\n" + formats.markdown(tables, below, [*figures]),
-        "report.tex": formats.latex(tables, below),
-        "report.csv": formats.csv_table(summary),
-        "report.html": formats.html(tables, below, {name: figure.svg for name, figure in figures.items()}),
-        **{f"{name}.svg": figure.svg for name, figure in figures.items()},
-        **{f"{name}.png": figure.png for name, figure in figures.items()},
+        f"{name}.md": "# Report\n\n" + formats.markdown(shown, below, links),
+        f"{name}.tex": formats.latex(shown, below, name),
+        f"{name}.csv": formats.csv_table(report),
+        f"{name}.html": formats.html(shown, below, {figure: plot.svg for figure, plot in figures.items()}),
+        **{f"{prefix}{figure}.svg": plot.svg for figure, plot in figures.items()},
+        **{f"{prefix}{figure}.png": plot.png for figure, plot in figures.items()},
     }
-    for name, content in files.items():
-        data = content if isinstance(content, bytes) else content.encode()
-        replace_file(folder / name, lambda partial, data=data: partial.write_bytes(data))
-    return list(files)
+    return formats.write_files(folder, files)

@@ -1,41 +1,119 @@
-"""A report as Markdown, LaTeX, HTML, CSV and JSON."""
+"""A report as Markdown, LaTeX, HTML, CSV and JSON, and as Markdown that fits a terminal."""
 
 from __future__ import annotations
 
 import csv
 import io
 import re
-from collections.abc import Mapping, Sequence
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from html import escape
+from pathlib import Path
 from typing import Any
 
+from tabulate import tabulate
+
+from ...common.files import replace_file
+from ...common.messages import shorten
+from ...core import PositionError
 from ..scoring.sentences import METRICS
-from .rows import Row, Values
-from .significance import SAMPLES
-from .summary import Summary
+from .comparison import BEST, TIED, Report, Row, Score, Values
 from .tables import NOT_RUN, Table
 
 _CAPTIONS = {
-    "scores": "Scores of every method; with several seeds, lines are one standard deviation and small circles single seeds.",
+    "scores": "Scores of every method: the mean over seeds and its 95 % interval, and every seed as a small circle. "
+    "The vertical line is the baseline. Filled dots differ from it (Holm p at most .05).",
     "learning": "Validation loss in the course of training.",
     "length": "BLEU by the number of source words.",
 }
 
 
-def markdown(tables: Sequence[Table], notes: Sequence[str], figures: Sequence[str] = ()) -> str:
-    """Tables get titles where there are several."""
-    from tabulate import tabulate
+def _tabulate(table: Table, form: str, text: Callable[[str], str], marks: Mapping[str, Callable[[str], str]]) -> str:
+    """The cells as text, those with a rank marked; the first column is left-aligned."""
+    body = [
+        [marks.get(table.ranks.get((i, j), ""), str)(text(cell)) for j, cell in enumerate(cells)]
+        for i, cells in enumerate(table.body)
+    ]
+    align = ["left"] + ["right"] * (len(table.head) - 1)
+    return tabulate(body, headers=[text(cell) for cell in table.head], tablefmt=form, colalign=align, disable_numparse=True)
 
+
+# --- Markdown ---
+
+
+def markdown(tables: Sequence[Table], notes: Sequence[str], figures: Mapping[str, str] | None = None) -> str:
+    """Tables get titles where there are several; `figures` are files by the name of a figure."""
     text = []
     for table in tables:
-        title = f"## {table.title}\n\n" if len(tables) > 1 else ""
-        align = ["left"] + ["right"] * (len(table.head) - 1)
-        body = [[cell.replace("|", "\\|") for cell in cells] for cells in table.body]
-        text.append(title + tabulate(body, headers=table.head, tablefmt="pipe", colalign=align, disable_numparse=True) + "\n\n")
-        if table.figure in figures:
-            text.append(f"![{_CAPTIONS[table.figure]}]({table.figure}.svg)\n\n")
-    return "".join(text) + "".join(f"* {note}\n" for note in notes)
+        title = f"## {_plain(table.title)}\n\n" if len(tables) > 1 else ""
+        marks = {BEST: lambda cell: f"**{cell}**", TIED: lambda cell: f"*{cell}*"}
+        text.append(title + _tabulate(table, "pipe", _markdown, marks) + "\n\n")
+        text += [f"{_plain(sentence)}\n\n" for sentence in table.text]
+        if table.figure in (figures or {}):
+            text.append(f"![{_CAPTIONS[table.figure]}]({figures[table.figure]})\n\n")
+    return "".join(text) + "".join(f"* {_plain(note)}\n" for note in notes)
 
+
+def _plain(text: str) -> str:
+    """Text that is no HTML."""
+    return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", text)
+
+
+def _markdown(text: str) -> str:
+    """Text of one cell."""
+    return _plain(text).replace("|", "\\|")
+
+
+_NARROWEST = 40
+
+
+def terminal_width() -> int | None:
+    """None where the output is no terminal: a file or another program takes lines of any length."""
+    return max(_NARROWEST, shutil.get_terminal_size().columns) if sys.stdout.isatty() else None
+
+
+def show(tables: Sequence[Table], notes: Sequence[str], width: int | None) -> str:
+    """Markdown in which a table that is wider than the screen is several, each with the names of the rows."""
+    if width is None:
+        return markdown(tables, notes)
+    found = []
+    for table in tables:
+        fitting = [*_fit(replace(table, text=[]), width)]
+        found.append(markdown(fitting, ()) if len(tables) == 1 else "".join(_titled(part) for part in fitting))
+        found += [textwrap.fill(sentence, width) + "\n\n" for sentence in table.text]
+    wrapped = "".join(textwrap.fill(f"* {note}", width, subsequent_indent="  ") + "\n" for note in notes)
+    return "".join(found) + wrapped
+
+
+def _titled(table: Table) -> str:
+    return f"## {table.title}\n\n{markdown([table], ())}"
+
+
+def _fit(table: Table, width: int) -> Iterator[Table]:
+    names = [shorten(cells[0], width // 2) for cells in table.body]
+    columns: list[int] = []
+    for column in range(1, len(table.head)):
+        if columns and _width(_select(table, names, [*columns, column])) > width:
+            yield _select(table, names, columns)
+            columns = []
+        columns.append(column)
+    yield _select(table, names, columns)
+
+
+def _select(table: Table, names: list[str], columns: list[int]) -> Table:
+    body = [[name, *(cells[column] for column in columns)] for name, cells in zip(names, table.body)]
+    ranks = {(i, 1 + columns.index(j)): rank for (i, j), rank in table.ranks.items() if j in columns}
+    return replace(table, head=[table.head[0], *(table.head[column] for column in columns)], body=body, ranks=ranks)
+
+
+def _width(table: Table) -> int:
+    return max(map(len, markdown([table], ()).splitlines()))
+
+
+# --- LaTeX ---
 
 _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
@@ -44,47 +122,39 @@ _LATEX = {
 }  # fmt: skip
 
 
+def latex(tables: Sequence[Table], notes: Sequence[str], name: str = "report") -> str:
+    """Floats with a caption, which has the sentences of the table, and a label: tab:NAME-TITLE."""
+    found = [r"% needs \usepackage{booktabs}" + "\n"]
+    for table in tables:
+        marks = {BEST: lambda cell: rf"\textbf{{{cell}}}", TIED: lambda cell: rf"\textit{{{cell}}}"}
+        tabular = _tabulate(table, "latex_raw", _latex, marks)
+        for rule in (r"\toprule", r"\midrule", r"\bottomrule"):
+            tabular = tabular.replace(r"\hline", rule, 1)
+        caption = " ".join(_latex(sentence) for sentence in [f"{table.title}.", *table.text])
+        label = re.sub(r"[^a-z0-9]+", "-", f"{name} {table.title}".lower()).strip("-")
+        found.append(
+            f"\\begin{{table}}\n\\centering\n\\caption{{{caption}}}\n\\label{{tab:{label}}}\n{tabular}\n\\end{{table}}\n"
+        )
+    items = [rf"\item {_latex(note)}" for note in notes]
+    return "\n".join([*found, r"{\footnotesize\begin{itemize}", *items, r"\end{itemize}}", ""])
+
+
 def _latex(text: str) -> str:
     escaped = "".join(_LATEX.get(character, character) for character in text)
-    return re.sub(r"^-(?=\d)", "$-$", escaped)  # a minus, no hyphen
+    return re.sub(r"(?<![\w.])-(?=\d)", "$-$", escaped)  # a minus, no hyphen
 
 
-def latex(tables: Sequence[Table], notes: Sequence[str]) -> str:
-    lines = [r"% needs \usepackage{booktabs}", ""]
-    for table in tables:
-        lines += [
-            r"\begin{table}",
-            r"\centering",
-            rf"\caption{{{_latex(table.title)}}}",
-            rf"\begin{{tabular}}{{l{'r' * (len(table.head) - 1)}}}",
-            r"\toprule",
-            *_latex_rows([table.head]),
-            r"\midrule",
-            *_latex_rows(table.body),
-            r"\bottomrule",
-            r"\end{tabular}",
-            r"\end{table}",
-            "",
-        ]
-    items = [rf"\item {_latex(note)}" for note in notes]
-    return "\n".join([*lines, r"{\footnotesize\begin{itemize}", *items, r"\end{itemize}}", ""])
-
-
-def _latex_rows(rows: Sequence[Sequence[str]]) -> list[str]:
-    return [" & ".join(map(_latex, cells)) + r" \\" for cells in rows]
-
+# --- HTML ---
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.6rem; } h2 { font-size: 1.15rem; margin: 2.2rem 0 .6rem; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .3rem .8rem; text-align: right; border-bottom: 1px solid #ddd; white-space: nowrap; }
+th, td { padding: .3rem .8rem; border-bottom: 1px solid #ddd; white-space: nowrap; }
 th { border-bottom: 2px solid #444; vertical-align: bottom; white-space: normal; }
-th:first-child, td:first-child { text-align: left; padding-left: 0; }
+th:first-child, td:first-child { padding-left: 0; }
 tbody tr:hover { background: #f4f6f8; }
-.published { color: #666; font-style: italic; background: #fafafa; }
-.none { color: #888; }
 figure { margin: 1.2rem 0; } figure svg { max-width: 100%; height: auto; } figcaption, ul { color: #555; font-size: .9rem; }
 """
 
@@ -93,7 +163,10 @@ def html(tables: Sequence[Table], notes: Sequence[str], figures: Mapping[str, st
     """One page that needs nothing else; `figures` are SVG texts by name."""
     body = []
     for table in tables:
-        body += [f"<h2>{escape(table.title)}</h2>", _html_table(table)]
+        marks = {BEST: lambda cell: f"<strong>{cell}</strong>", TIED: lambda cell: f"<em>{cell}</em>"}
+        cells = _tabulate(table, "unsafehtml", escape, marks)
+        body += [f"<h2>{escape(table.title)}</h2>", f'<div class="wide">{cells}</div>']
+        body += [f"<p>{escape(sentence)}</p>" for sentence in table.text]
         if table.figure in figures:
             body.append(f"<figure>{_inline(figures[table.figure])}<figcaption>{_CAPTIONS[table.figure]}</figcaption></figure>")
     content, below = "\n".join(body), "".join(f"<li>{escape(note)}</li>\n" for note in notes)
@@ -101,21 +174,8 @@ def html(tables: Sequence[Table], notes: Sequence[str], figures: Mapping[str, st
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>Report</title>\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<style>{_STYLE}</style>\n</head>\n<body>\n<h1>Report</h1>\n{content}\n"
-        f"<h2>How these numbers were made</h2>\n<ul>\n{below}</ul>\n</body>\n</html>\n"
+        f"<h2>How these numbers were computed</h2>\n<ul>\n{below}</ul>\n</body>\n</html>\n"
     )
-
-
-def _html_table(table: Table) -> str:
-    published = [name.startswith("published ") for name in table.head]
-
-    def row(tag: str, cells: Sequence[str]) -> str:
-        classes = ["published" if mark else "none" if cell == NOT_RUN else "" for cell, mark in zip(cells, published)]
-        marked = (f' class="{name}"' if name else "" for name in classes)
-        return "<tr>" + "".join(f"<{tag}{mark}>{escape(cell)}</{tag}>" for cell, mark in zip(cells, marked)) + "</tr>"
-
-    rows = "\n".join(row("td", cells) for cells in table.body)
-    head = row("th", table.head)
-    return f'<div class="wide"><table>\n<thead>{head}</thead>\n<tbody>\n{rows}\n</tbody>\n</table></div>'
 
 
 def _inline(svg: str) -> str:
@@ -123,17 +183,28 @@ def _inline(svg: str) -> str:
     return re.sub(r' xmlns(:\w+)?="[^"]*"', "", svg[svg.index("<svg") :])
 
 
-def csv_table(summary: Summary) -> str:
-    """A row a method and a number a cell, unrounded, for programs; empty where there is none."""
-    rows = [_numbers(summary, row) for row in summary.rows]
+# --- numbers for programs ---
+
+
+def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as CSV, with a column for every key; a text that a spreadsheet would compute begins with an apostrophe."""
     out = io.StringIO()
     writer = csv.DictWriter(out, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({key: _csv(value) for key, value in row.items()} for row in rows)
     return out.getvalue()
 
 
-def _numbers(summary: Summary, row: Row) -> dict[str, Any]:
+def _csv(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and value[:1] in tuple("=+-@\t\r") else value
+
+
+def csv_table(report: Report) -> str:
+    """A row per method and a number per cell, unrounded; empty where there is none."""
+    return csv_text([_numbers(report, row) for row in report.rows])
+
+
+def _numbers(report: Report, row: Row) -> dict[str, Any]:
     runs = row.runs
     found: dict[str, Any] = {
         "method": row.name,
@@ -141,58 +212,71 @@ def _numbers(summary: Summary, row: Row) -> dict[str, Any]:
         "asked_lengths": " ".join(row.asked),
         "seeds": " ".join(str(run.seed) for run in runs) or NOT_RUN,
     }
-    for part in summary.parts:
+    for part in report.parts:
         for metric in METRICS:
-            key = f"{part}_{metric}"
-            found.update(_spread(key, row.score(part, metric)))
-            difference = summary.differences.get((row.name, part, metric))
-            found[f"{key}_difference"] = round(difference.values.mean, 4) if difference else ""
-            found[f"{key}_p"] = " ".join(f"{p:.6g}" for p in difference.p.values()) if difference else ""
-            published = summary.published
-            if published and (published.part, published.metric) == (part, metric):
-                found[f"published_{key}"] = published.figures.get(row.name, "")
-    added = summary.added_parameters(row)
-    found["parameters"] = runs[0].parameters if runs else ""
-    found["parameters_added"] = "" if added is None else added
-    for key in ("tokens_per_second", "training_seconds"):
-        found.update(_spread(key, row.values(lambda run, key=key: getattr(run, key))))
+            key, score = f"{part}_{metric}", report.score(row.name, part, metric)
+            found.update(_spread(key, score.values if score else None))
+            difference = score.difference if score else None
+            found |= {
+                f"{key}_low": _rounded(score and score.low),
+                f"{key}_high": _rounded(score and score.high),
+                f"{key}_rank": score.rank if score else "",
+                f"{key}_difference": _rounded(difference and difference.mean),
+                f"{key}_difference_low": _rounded(difference and difference.low),
+                f"{key}_difference_high": _rounded(difference and difference.high),
+                f"{key}_p": _rounded(difference and difference.p, 6),
+                f"{key}_holm_p": _rounded(difference and difference.holm, 6),
+                f"{key}_test": difference.test if difference else "",
+            }
+            over_sentences = report.sentence_tests.get((row.name, part, metric), {})
+            found[f"{key}_sentences_holm_p"] = " ".join(f"{p:.6g}" for p in over_sentences.values())
+    added = report.added_parameters(row)
+    found |= {"parameters": runs[0].parameters if runs else "", "parameters_added": "" if added is None else added}
+    for name in ("tokens_per_second", "training_seconds"):
+        values = row.values(lambda run, name=name: getattr(run, name))
+        found[name] = round(values.mean, 1) if values else ""
     found["peak_memory_gib"] = "" if row.peak_memory is None else row.peak_memory
-    found.update(_spread("validation_loss", row.final_loss))
-    for part, lengths in summary.lengths.items():
+    found |= _spread("validation_loss", row.final_loss)
+    for part, lengths in report.lengths.items():
         for i in lengths.shown:
-            found.update(_spread(f"{part}_bleu_{lengths.names[i].replace('-', '_')}_words", lengths.rows[row.name][i]))
+            found |= _spread(f"{part}_bleu_{lengths.names[i]}", lengths.rows[row.name][i])
     return found
+
+
+def _rounded(value: float | None, digits: int = 4) -> Any:
+    return "" if value is None else round(value, digits)
 
 
 def _spread(key: str, values: Values | None) -> dict[str, Any]:
     if values is None:
         return {f"{key}_mean": "", f"{key}_sd": "", f"{key}_n": 0}
-    sd = "" if values.sd is None else round(values.sd, 4)
-    return {f"{key}_mean": round(values.mean, 4), f"{key}_sd": sd, f"{key}_n": values.n}
+    return {f"{key}_mean": round(values.mean, 4), f"{key}_sd": _rounded(values.sd), f"{key}_n": values.n}
 
 
-def as_json(summary: Summary, notes: Sequence[str]) -> dict[str, Any]:
-    """All numbers of a summary, unrounded; what it has not computed, or a run does not say, is None."""
-    compared = summary.baseline is not None
+def as_json(report: Report, notes: Sequence[str], conclusions: Sequence[str]) -> dict[str, Any]:
+    """All numbers of a report, unrounded; None for numbers that are not computed or not known."""
+    compared = report.options.sentences
     return {
-        "parts": summary.parts,
-        "baseline": summary.baseline,
-        "test": summary.test if compared else None,
-        "samples": (summary.samples or SAMPLES[summary.test]) if compared else None,
-        "rows": [_row_as_json(summary, row) for row in summary.rows],
+        "parts": report.parts,
+        "baseline": report.baseline,
+        "seed_test": report.options.seed_test,
+        "test": report.options.test if compared else None,
+        "samples": report.options.drawn if compared else None,
+        "rows": [_row_as_json(report, row) for row in report.rows],
+        "conclusions": list(conclusions),
         "notes": list(notes),
     }
 
 
-def _row_as_json(summary: Summary, row: Row) -> dict[str, Any]:
+def _row_as_json(report: Report, row: Row) -> dict[str, Any]:
     return {
         "method": row.name,
         "reconstruction": row.reconstruction,
         "asked_lengths": row.asked,
         "seeds": [run.seed for run in row.runs],
-        "scores": {part: {metric: _score_as_json(summary, row, part, metric) for metric in METRICS} for part in summary.parts},
+        "scores": {part: {metric: _score_as_json(report, row, part, metric) for metric in METRICS} for part in report.parts},
         "parameters": row.runs[0].parameters if row.runs else None,
-        "parameters_added": summary.added_parameters(row),
+        "parameters_added": report.added_parameters(row),
         "tokens_per_second": _values_as_json(row.values(lambda run: run.tokens_per_second)),
         "training_seconds": _values_as_json(row.values(lambda run: run.training_seconds)),
         "peak_memory_gib": row.peak_memory,
@@ -202,21 +286,46 @@ def _row_as_json(summary: Summary, row: Row) -> dict[str, Any]:
                 {"words": lengths.names[i], "sentences": lengths.sentences[i], "bleu": _values_as_json(lengths.rows[row.name][i])}
                 for i in lengths.shown
             ]
-            for part, lengths in summary.lengths.items()
+            for part, lengths in report.lengths.items()
         },
     }
 
 
-def _score_as_json(summary: Summary, row: Row, part: str, metric: str) -> dict[str, Any] | None:
-    found = _values_as_json(row.score(part, metric))
-    if found is None:
+def _score_as_json(report: Report, row: Row, part: str, metric: str) -> dict[str, Any] | None:
+    score, published = report.score(row.name, part, metric), report.published
+    if score is None:
         return None
-    difference, published = summary.differences.get((row.name, part, metric)), summary.published
-    found["difference"] = {**_values_as_json(difference.values), "p": difference.p} if difference else None
+    found = {**(_values_as_json(score.values) or {}), "low": score.low, "high": score.high, "rank": score.rank or None}
+    found["difference"] = _difference_as_json(score, report.sentence_tests.get((row.name, part, metric), {}))
     if published and (published.part, published.metric) == (part, metric):
         found["published"] = published.figures.get(row.name)
     return found
 
 
+def _difference_as_json(score: Score, over_sentences: Mapping[int, float]) -> dict[str, Any] | None:
+    found = score.difference
+    if found is None:
+        return None
+    numbers = {"mean": found.mean, "low": found.low, "high": found.high, "p": found.p, "holm_p": found.holm}
+    return {**numbers, "test": found.test or None, "sentences_holm_p": dict(over_sentences)}
+
+
 def _values_as_json(values: Values | None) -> dict[str, Any] | None:
     return None if values is None else {"mean": values.mean, "sd": values.sd, "by_seed": values.by_seed}
+
+
+# --- files ---
+
+
+def make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PositionError(f"the report cannot be written into {folder}: {error.strerror}") from None
+
+
+def write_files(folder: Path, files: dict[str, str | bytes]) -> list[str]:
+    for name, content in files.items():
+        data = content if isinstance(content, bytes) else content.encode()
+        replace_file(folder / name, lambda partial, data=data: partial.write_bytes(data))
+    return list(files)

@@ -1,21 +1,20 @@
-"""`posenc lengths`: the output lengths that runs were asked for and gave, from their score.json files."""
+"""`posenc report --view lengths`: requested and produced output lengths of runs, from their score.json files."""
 
 from __future__ import annotations
 
 import argparse
-import csv
-import io
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...common.files import replace_file
 from ...common.messages import shorten
 from ...core import PositionError
 from ..scoring.lengths import WITHIN, Lengths, brevity_penalty
 from ..scoring.sentences import SentenceStatistics, corpus_bleu
-from .source_length import bucket_name, buckets_up_to
+from .formats import csv_text
+from .sentences import bucket_name, buckets_up_to
 from .tables import Table
 
 if TYPE_CHECKING:
@@ -27,39 +26,39 @@ _PANEL, _COLUMNS = 2.2, 4  # inches, and panels side by side
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """The options of `posenc lengths`, the earlier name of this view."""
     parser.description = (
-        "Compare requested and produced output lengths: mean difference, variance, accuracy, and BLEU. Includes every test set "
-        "that was decoded with --length-from, or with a model that reads the target length. Run posenc score first."
+        "Earlier name of posenc report --view lengths: requested and produced output lengths, and BLEU, of every test part that "
+        "was decoded with --length-from, or by a model that reads lengths."
     )
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run, or folder of runs")
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="folder for tables in Markdown and CSV, and a plot")
+    parser.set_defaults(view=None, name=None)
 
 
 def run(args: argparse.Namespace) -> int:
-    from . import formats, screen
+    from . import formats
 
     decodings = load(args.runs)
+    if args.view is None:
+        print("posenc lengths is now: posenc report --view lengths", file=sys.stderr)
     tables = make_tables(decodings)
     if args.output is None:
-        print(screen.show(tables, (), screen.terminal_width()), end="")
+        print(formats.show(tables, (), formats.terminal_width()), end="")
         return 0
     from ...plotting.style import render
 
-    try:
-        args.output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise PositionError(f"{args.output} cannot be made: {error.strerror}") from None
+    formats.make_folder(args.output)
+    name = args.name or "lengths"
     plot = render("lengths", lambda: draw(decodings))
-    figure = "![Asked and given lengths; lines are one standard deviation.](lengths.svg)\n"
+    figure = f"![Requested and produced lengths; lines are one standard deviation.]({name}.svg)\n"
     files = {
-        "lengths.md": ("# Output lengths\n\n" + formats.markdown(tables, ()) + figure).encode(),
-        "lengths.csv": csv_table(decodings).encode(),
-        "lengths.svg": plot.svg.encode(),
-        "lengths.png": plot.png,
+        f"{name}.md": "# Output lengths\n\n" + formats.markdown(tables, ()) + figure,
+        f"{name}.csv": csv_table(decodings),
+        f"{name}.svg": plot.svg,
+        f"{name}.png": plot.png,
     }
-    for name, content in files.items():
-        replace_file(args.output / name, lambda partial, content=content: partial.write_bytes(content))
-    print(f"{args.output}: {', '.join(files)}")
+    print(f"{args.output}: {', '.join(formats.write_files(args.output, files))}")
     return 0
 
 
@@ -98,12 +97,13 @@ class Decoding:
 
 def load(folders: list[Path]) -> list[Decoding]:
     """All decodings with lengths in these folders, in the order in which they are given and then of the paths."""
-    from ..scoring.record import FILE, read
+    from ..scoring.archive import find
+    from ..scoring.record import FILE
 
-    paths = [path for folder in folders for path in sorted(folder.rglob(FILE))]
-    if not paths:
+    runs = {path: record for folder in folders for path, record in find(folder).items()}
+    if not runs:
         raise PositionError(f"there is no {FILE} in {shorten(', '.join(map(str, folders)))}; posenc score writes them")
-    records = [read(path) for path in dict.fromkeys(paths)]
+    records = list(runs.values())
     found = [decoding for record in records for decoding in _decodings(record, records)]
     if not found:
         raise PositionError(
@@ -208,11 +208,7 @@ def csv_table(decodings: list[Decoding]) -> str:
             size = len(decoding.lengths.got) if chosen is None else len(chosen)
             measured = {key: round(value, 6) for key, value in decoding.measured(chosen).items()}
             rows.append({**known, "source_words": name, "sentences": size, **measured})
-    out = io.StringIO()
-    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue()
+    return csv_text(rows)
 
 
 def draw(decodings: list[Decoding]) -> Figure:

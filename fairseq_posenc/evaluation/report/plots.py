@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...plotting.style import Plot, add_legend, label_text, line_style, new_figure, render
 from ..scoring.sentences import METRICS
-from .rows import Row, Values
-from .summary import MIN_SENTENCES, Lengths, Summary
+from .comparison import Lengths, Report, Row, Score, Values
+from .sentences import MIN_SENTENCES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,30 +22,32 @@ _ROW, _LINE, _CELL = 0.3, 0.17, 0.65  # inches: the height of a row, of a furthe
 _CROWD = 20  # more rows than lines that an eye can follow
 
 
-def draw_plots(summary: Summary) -> dict[str, Plot]:
+def draw_plots(report: Report) -> dict[str, Plot]:
     """The plots that have something to show, by name."""
     plots = {"scores": _scores, "learning": _learning, "length": _length}
-    found = {name: render(name, functools.partial(plot, summary)) for name, plot in plots.items()}
+    found = {name: render(name, functools.partial(plot, report)) for name, plot in plots.items()}
     return {name: plot for name, plot in found.items() if plot is not None}
 
 
-def _shown(summary: Summary) -> list[tuple[int, Row]]:
-    return [(i, row) for i, row in enumerate(summary.rows) if row.runs]
+def _shown(report: Report) -> list[tuple[int, Row]]:
+    return [(i, row) for i, row in enumerate(report.rows) if row.runs]
 
 
-def _scores(summary: Summary) -> Figure:
+def _scores(report: Report) -> Figure:
     """Dots, not bars: the axes do not begin at zero. Many rows have all their panels side by side."""
-    rows = _shown(summary)
+    rows = _shown(report)
     edges = _edges([row for _, row in rows])
-    panels = [(part, metric) for part in summary.parts for metric in METRICS]
-    down = 1 if len(rows) > _CROWD else len(summary.parts)
+    panels = [(part, metric) for part in report.parts for metric in METRICS]
+    down = 1 if len(rows) > _CROWD else len(report.parts)
     across = len(panels) // down
     figure, axes = new_figure(_PANEL * across, down * (0.9 + edges[-1]), down, across, sharey=True)
     for axis, (part, metric) in zip([axis for line in axes for axis in line], panels):
         for middle, (index, row) in zip(_middles(edges), rows):
-            values = row.score(part, metric)
-            if values is not None:
-                _dot(axis, middle, values, line_style(index)["color"])
+            score = report.score(row.name, part, metric)
+            if score is not None:
+                _dot(axis, middle, score, line_style(index)["color"])
+                if row.name == report.baseline and len(rows) > 1:
+                    axis.axvline(score.values.mean, color="#999999", linewidth=0.8, zorder=0)
         axis.set_title(label_text(f"{part}: {METRICS[metric]}"), loc="left")
         _name_rows(axis, rows, edges)
         axis.margins(x=0.08)
@@ -73,16 +75,20 @@ def _width_of_names(figure: Figure, axis: Axes) -> float:
     return max(names) / figure.dpi + 0.3
 
 
-def _dot(axis: Axes, place: int, values: Values, colour: str) -> None:
-    if values.sd is not None:
-        axis.errorbar(values.mean, place, xerr=values.sd, color=colour, capsize=3, linewidth=1.4)
+def _dot(axis: Axes, place: float, score: Score, colour: str) -> None:
+    """The mean, filled where it differs from the baseline, its interval, and every seed."""
+    values = score.values
+    if score.low is not None and score.high is not None:
+        axis.plot([score.low, score.high], [place, place], color=colour, linewidth=1.4, marker="|", markersize=6)
+    if values.n > 1:
         seeds = list(values.by_seed.values())
         axis.scatter(seeds, [place + 0.07] * len(seeds), s=11, facecolors="none", edgecolors=colour, linewidths=0.8)
-    axis.plot(values.mean, place, "o", color=colour, markersize=6)
+    open_dot = score.difference is not None and score.difference.known and not score.difference.differs
+    axis.plot(values.mean, place, "o", color=colour, markersize=6, markerfacecolor="white" if open_dot else colour)
 
 
-def _learning(summary: Summary) -> Figure | None:
-    curves = [(index, row, curve) for index, row in _shown(summary) if (curve := _curve(row))]
+def _learning(report: Report) -> Figure | None:
+    curves = [(index, row, curve) for index, row in _shown(report) if (curve := _curve(row))]
     if not any(len(curve) > 1 for _, _, curve in curves):
         return None
     curves.sort(key=lambda found: list(found[2].values())[-1].mean, reverse=True)  # the legend in the order in which lines end
@@ -113,15 +119,15 @@ def _curve(row: Row) -> dict[int, Values]:
     return {updates: Values(by_seed) for updates, by_seed in sorted(points.items())}
 
 
-def _length(summary: Summary) -> Figure | None:
-    wanted = [part for part, lengths in summary.lengths.items() if len(_places(lengths)) > 1]
+def _length(report: Report) -> Figure | None:
+    wanted = [part for part, lengths in report.lengths.items() if len(_places(lengths)) > 1]
     if not wanted:
         return None
-    if len(_shown(summary)) > _CROWD:
-        return _length_map(summary, wanted)
+    if len(_shown(report)) > _CROWD:
+        return _length_map(report, wanted)
     figure, axes = new_figure(6.5, 3.2 * len(wanted), len(wanted))
     for (axis,), part in zip(axes, wanted):
-        _length_axis(axis, summary, part)
+        _length_axis(axis, report, part)
     add_legend(figure, axes[0][0])
     return figure
 
@@ -130,12 +136,12 @@ def _places(lengths: Lengths) -> list[int]:
     return [i for i in lengths.shown if lengths.sentences[i] >= MIN_SENTENCES]
 
 
-def _length_map(summary: Summary, wanted: Sequence[str]) -> Figure:
+def _length_map(report: Report, wanted: Sequence[str]) -> Figure:
     """A number for every row and length on its colour, one scale for all: what too many lines would hide."""
-    rows = _shown(summary)
+    rows = _shown(report)
     edges = _edges([row for _, row in rows])
-    places = [_places(summary.lengths[part]) for part in wanted]
-    numbers = [[_means(summary.lengths[part].rows[row.name], at) for _, row in rows] for part, at in zip(wanted, places)]
+    places = [_places(report.lengths[part]) for part in wanted]
+    numbers = [[_means(report.lengths[part].rows[row.name], at) for _, row in rows] for part, at in zip(wanted, places)]
     most = max(number for part in numbers for row in part for number in row if not math.isnan(number))
     columns = [len(at) for at in places]
     figure, (axes,) = new_figure(1, 1.2 + edges[-1], 1, len(wanted), sharey=True, width_ratios=columns)
@@ -148,7 +154,7 @@ def _length_map(summary: Summary, wanted: Sequence[str]) -> Figure:
                     axis.text(column + 0.5, middle, f"{number:.1f}", ha="center", va="center", fontsize=8, color=colour)
         axis.grid(False)
         axis.tick_params(axis="x", length=0)
-        _name_lengths(axis, summary, part, [column + 0.5 for column in range(len(at))])
+        _name_lengths(axis, report, part, [column + 0.5 for column in range(len(at))])
         _name_rows(axis, rows, edges)
     figure.set_figwidth(_CELL * sum(columns) + _width_of_names(figure, axes[0]))
     return figure
@@ -158,15 +164,15 @@ def _means(values: Sequence[Values | None], places: Sequence[int]) -> list[float
     return [math.nan if (found := values[i]) is None else found.mean for i in places]
 
 
-def _name_lengths(axis: Axes, summary: Summary, part: str, ticks: Sequence[float]) -> None:
-    lengths = summary.lengths[part]
+def _name_lengths(axis: Axes, report: Report, part: str, ticks: Sequence[float]) -> None:
+    lengths = report.lengths[part]
     axis.set_xticks(ticks, [f"{lengths.names[i]}\nn = {lengths.sentences[i]:,}" for i in _places(lengths)])
     axis.set_title(label_text(part), loc="left")
     axis.set_xlabel("source words")
 
 
-def _length_axis(axis: Axes, summary: Summary, part: str) -> None:
-    lengths, rows = summary.lengths[part], _shown(summary)
+def _length_axis(axis: Axes, report: Report, part: str) -> None:
+    lengths, rows = report.lengths[part], _shown(report)
     places = _places(lengths)
     for nth, (index, row) in enumerate(rows):
         found = [(place, values) for place, i in enumerate(places) if (values := lengths.rows[row.name][i]) is not None]
@@ -176,7 +182,7 @@ def _length_axis(axis: Axes, summary: Summary, part: str) -> None:
         if _spreads(value for _, value in found):
             errors = [values.sd or 0 for _, values in found]
             axis.errorbar(x, y, yerr=errors, fmt="none", color=line_style(index)["color"], capsize=2.5, linewidth=1)
-    _name_lengths(axis, summary, part, range(len(places)))
+    _name_lengths(axis, report, part, range(len(places)))
     axis.set_ylabel("BLEU")
 
 

@@ -1,43 +1,61 @@
-"""The score.json files of runs: how they are found, what a row is called, and which of them one table may hold."""
+"""The score.json files of runs: reading them, naming them, and which of them one table can compare. Files of known scores."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, TypeVar
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ...common.files import read_text
 from ...common.messages import join, shorten
 from ...core import PositionError
 from ...registry.architectures import COMPLEX_MODEL
-from ..scoring.record import FILE, Record
+from ..scoring.record import FILE, Record, Score, Text
 
-#: what belongs to a method or to one run of it; the rows of a table agree in all the rest
+#: what belongs to a method or to one run of it; the rows of a table agree in everything else
 _MAY_DIFFER = frozenset({
     "arch", "method", "signature", "seed", "parameters", "bleu", "chrf", "statistics", "lengths",
     "tokens_per_second", "training_seconds", "peak_memory", "learning_curve", "device", "commit",
     # the name of a row says so
     "tie_encoder_layers", "tie_decoder_layers", "encoder_halting", "decoder_halting", "random_structure",
-    "task", "relations", "order_source",  # of methods that read more than words
+    "task", "relations", "order_source",  # of methods with side inputs
 })  # fmt: skip
 
 
-def load(folder: Path) -> list[Record]:
-    """All records below a folder, in the order of their paths."""
-    if not folder.is_dir():
-        raise PositionError(f"{folder}: no such folder. Expected a folder of scored runs.")
+def load(folders: Sequence[Path]) -> list[Record]:
+    """Read all records below the folders, in the order of their paths. A run that two folders contain counts once.
+
+    Raises: PositionError for a folder without runs, and for two different runs of one method with the same seed.
+    """
     from ..scoring import archive  # imports numpy
 
-    records = archive.find(folder)
-    if not records:
-        raise PositionError(f"there is no {FILE} below {folder}; posenc score writes them")
-    seen: dict[tuple[Any, int], Path] = {}
-    for path, record in records.items():
-        run = identity(record), record.seed
-        if run in seen:
-            both = f"{seen[run]} and {path} are both {shorten(label(record))}"
-            raise PositionError(f"{both} with seed {record.seed}; keep one of them")
-        seen[run] = path
-    return list(records.values())
+    seen: dict[tuple[Any, int], tuple[Path, Record]] = {}
+    taken: set[Path] = set()
+    for folder in folders:
+        if not folder.is_dir():
+            raise PositionError(f"{folder}: no such folder. Expected a folder of scored runs.")
+        found = archive.find(folder)
+        if not found:
+            raise PositionError(f"there is no {FILE} below {folder}; posenc score writes them")
+        own: set[Path] = set()
+        for path, record in found.items():
+            if path in taken:
+                continue
+            own.add(path)
+            earlier, known = seen.setdefault((identity(record), record.seed), (path, record))
+            if earlier != path and (earlier in own or _without_speed(known) != _without_speed(record)):
+                both = f"{earlier} and {path} are both {shorten(label(record))}"
+                raise PositionError(f"{both} with seed {record.seed}; keep one of them")
+        taken |= own
+    return [record for _, record in seen.values()]
+
+
+def _without_speed(record: Record) -> dict[str, Any]:
+    """What a training run with the same seed repeats."""
+    return record.model_dump(exclude={"tokens_per_second", "training_seconds", "peak_memory", "device"})
 
 
 def label(record: Record) -> str:
@@ -60,7 +78,7 @@ def identity(record: Record) -> tuple[Any, ...]:
 
 
 def _traits(record: Record) -> Iterator[str]:
-    """What a model is beside its methods."""
+    """The properties of a model that are not methods."""
     if record.arch.startswith(COMPLEX_MODEL):
         yield "complex Transformer"
     tied = [side for side in ("encoder", "decoder") if record.settings.get(f"tie_{side}_layers")]
@@ -99,10 +117,10 @@ def require_comparable(records: list[Record]) -> None:
 
 
 def conditions(record: Record) -> dict[str, dict[str, Any]]:
-    """All in which the rows of a table agree, flat: of the training under "", of every test part under its name.
+    """All conditions in which the rows of a table agree, flat: of the training under "", of every test part under its name.
 
-    Output lengths that were asked for stand apart, as a model that reads none was not asked for any, and the number of layers, as
-    halting chooses it.
+    Requested output lengths are separate conditions, because they exist only for models that read them. The number of layers is a
+    separate condition, because halting chooses it.
     """
     content = record.model_dump(mode="json")
     parts = content.pop("parts")
@@ -141,3 +159,81 @@ def _settings(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any
     for name, inner in value.items():
         if name not in _MAY_DIFFER:
             yield from _settings(inner, (*path, name))
+
+
+# --- scores from elsewhere ---
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Published(_File):
+    """One column of published figures, by the name of a row."""
+
+    source: Text
+    metric: Literal["bleu", "chrf"]
+    part: Text
+    same_task: bool = False  # data, model and training are meant to be the same
+    figures: dict[Text, Annotated[int | float, Field(ge=0, le=100)]]
+
+
+class SeedScores(_File):
+    """Scores of several seeds, of rows that are not in the table: by test part and metric, a list of scores for each row."""
+
+    source: Text
+    scores: dict[Text, dict[Text, list[list[Score]]]]
+
+
+@dataclass(frozen=True)
+class SeedVariance:
+    """What --seed-variance names: runs, or scores. Neither becomes a row of the table."""
+
+    source: str = ""
+    records: list[Record] = field(default_factory=list)
+    scores: dict[str, dict[str, list[list[float]]]] = field(default_factory=dict)
+
+
+_File_ = TypeVar("_File_", bound=_File)
+_FORM = 'it needs "source", "metric" (bleu or chrf), "part", and "figures", numbers by the spec of a method'
+_SEEDS = 'it needs "source", and "scores": {PART: {METRIC: [[SCORE OF SEED 1, SCORE OF SEED 2, ...], ...]}}'
+
+
+def read_published(path: Path) -> Published:
+    """The figures of a JSON file; raises PositionError where it contains none."""
+    return _read(Published, path, "published figures", _FORM)
+
+
+def read_seed_variance(path: Path) -> SeedVariance:
+    """The runs below a folder, or the scores of a JSON file."""
+    from ..scoring import archive  # imports numpy
+
+    if path.is_dir():
+        return SeedVariance(str(path), list(archive.find(path).values()))
+    if not path.exists():
+        raise PositionError(
+            f"--seed-variance {path}: no such file or folder. Expected runs of several seeds, or a file of scores."
+        )
+    found = _read(SeedScores, path, "scores of seeds", _SEEDS)
+    return SeedVariance(found.source, [], found.scores)
+
+
+def _read(form: type[_File_], path: Path, what: str, expected: str) -> _File_:
+    try:
+        return form.model_validate_json(read_text(path))
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_input=False)[0]
+    if problem["type"] == "json_invalid":
+        raise PositionError(f"{path} is not JSON ({shorten(problem['msg'])}); {expected}")
+    raise PositionError(f"{path} holds no {what}; {expected}")
+
+
+def same_task(record: Record, wanted: Mapping[str, Mapping[str, Any]], part: str) -> bool:
+    """Whether a run has the conditions of a table (data, model, training, decoding, reference, metric), versions aside."""
+    own = conditions(record)
+    names = [name for name in ("", part, f"{part} lengths", "encoder layers", "decoder layers") if name in wanted]
+    return part in own and all(_without_versions(own[name]) == _without_versions(wanted[name]) for name in names if name in own)
+
+
+def _without_versions(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if not name.startswith("versions.")}

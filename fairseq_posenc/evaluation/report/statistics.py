@@ -6,12 +6,14 @@ leading axes are tables, so that a simulation of many tables calls the function 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from .options import BOOTSTRAP, RANDOMIZATION
 
 Array = NDArray[Any]
 
@@ -62,7 +64,7 @@ def choose_scale(means: Array) -> str:
     return LOGIT if len(known) and known.min() >= 0 and known.max() <= 100 and np.ptp(known) > WIDE else POINTS
 
 
-def pool(scores: Array, scale: str = POINTS, outside: Sequence[Array] = ()) -> Pool:
+def pool(scores: Array, scale: str = POINTS) -> Pool:
     """Pool the variance over seeds of all rows that are neither at the floor nor at the ceiling.
 
     Equation: s_p^2 = sum_i (n_i - 1) s_i^2 / nu, nu = sum_i (n_i - 1)
@@ -70,20 +72,18 @@ def pool(scores: Array, scale: str = POINTS, outside: Sequence[Array] = ()) -> P
     Args:
         scores: [..., M, S], in points.
         scale: POINTS, or LOGIT for the variance of logit(score / 100).
-        outside: scores [s] of rows that are not in the table.
     """
     n, mean, _ = _moments(scores)
     _, _, variance = _moments(_on(scale, scores))
-    used = (n > 1) & (mean > FLOOR) & (mean < CEILING)
+    used = poolable(n, mean)
     degrees = np.where(used, n - 1, 0).sum(-1)
     squares = np.where(used, (n - 1) * variance, 0.0).sum(-1)
-    for row in outside:
-        own, middle, _ = _moments(row)
-        if own > 1 and FLOOR < middle < CEILING:
-            degrees = degrees + own - 1
-            squares = squares + (own - 1) * _moments(_on(scale, row))[2]
-    with np.errstate(invalid="ignore"):
-        return Pool(np.where(degrees >= FEWEST_DEGREES, squares / np.maximum(degrees, 1), np.nan), degrees)
+    return Pool(np.where(degrees >= FEWEST_DEGREES, squares / np.maximum(degrees, 1), np.nan), degrees)
+
+
+def poolable(n: Array, mean: Array) -> Array:
+    """Whether a row has several seeds and is neither at the floor nor at the ceiling."""
+    return (n > 1) & (mean > FLOOR) & (mean < CEILING)
 
 
 def compare(scores: Array, baseline: int, known: Pool | None = None, scale: str = POINTS, paired: bool = False) -> Comparison:
@@ -99,7 +99,7 @@ def compare(scores: Array, baseline: int, known: Pool | None = None, scale: str 
         scores: [..., M, S], in points.
         baseline: index of the row that others are compared with.
         known: the pooled variance, on `scale`; intervals on the logit scale are transformed back to points.
-        paired: compare by the paired form; rows need all S seeds.
+        paired: compare by the paired form, all rows that have all S seeds.
 
     Source: Welch (1947); Holm (1979).
     """
@@ -118,6 +118,8 @@ def compare(scores: Array, baseline: int, known: Pool | None = None, scale: str 
         if paired:
             s2, nu, z, scale = *_residuals(scores), mean, POINTS
         error = np.sqrt(np.where(welch, by_welch, s2[..., None] * (1 / n + 1 / n[at])))
+        if paired:
+            error = np.where((n == scores.shape[-1]) & (n == n[at]), error, np.nan)
         degrees = np.where(welch, welch_degrees, nu[..., None])
         distance = np.where(welch, mean - mean[at], z - z[at])
         p = np.where(error > 0, 2 * stdtr(degrees, -np.abs(distance) / error), np.nan)
@@ -148,20 +150,21 @@ def holm(p: Array) -> Array:
     return found
 
 
-def equal_variance(rows: Sequence[Array]) -> float | None:
-    """Return the p-value of Bartlett's test that rows of scores have the same variance; None for fewer than two such rows."""
+def equal_variance(scores: Array, scale: str = POINTS) -> float | None:
+    """Return the p-value of Bartlett's test that the pooled rows of scores [M, S] have the same variance; None for one row."""
     from scipy import stats
 
+    n, mean, _ = _moments(scores)
+    rows = [row[np.isfinite(row)] for row in _on(scale, scores[poolable(n, mean)])]
     several = [row for row in rows if len(row) >= WELCH_SEEDS and np.ptp(row) > 0]
     return float(stats.bartlett(*several).pvalue) if len(several) > 1 else None
 
 
-BOOTSTRAP, RANDOMIZATION = "bs", "ar"  # tests over sentences, by sacreBLEU's names
 _BLOCK = 1024  # samples at once; a multiple of 32, so that blocks draw the same bits as one call
 
 
 def sentence_test(
-    baseline: Array, other: Array, score: Callable[[list[float]], float], test: str, samples: int, seed: int | None
+    baseline: Array, other: Array, score: Callable[[Array], Array], test: str, samples: int, seed: int | None
 ) -> float:
     """Return the two-sided p-value of the difference between two systems, over the choice of the test sentences.
 
@@ -171,21 +174,20 @@ def sentence_test(
 
     Args:
         baseline, other: [N, K], K counts of each sentence.
-        score: the score of summed counts [K].
+        score: the scores [samples] of summed counts [samples, K].
         seed: of the random numbers; None for a different seed in every call.
 
     Source: Riezler and Maxwell (2005); Koehn (2004). RANDOMIZATION draws what sacreBLEU draws. sacreBLEU's bootstrap is not
     two-sided: it takes absolute differences before it subtracts their mean.
     """
     rng = np.random.default_rng(seed)
-    sums = baseline.sum(0), other.sum(0)
-    observed = abs(score(sums[1].tolist()) - score(sums[0].tolist()))
+    one, two = score(np.stack([baseline.sum(0), other.sum(0)]).astype(float))
     blocks = _exchanged if test == RANDOMIZATION else _resampled
-    pairs = [pair for block in blocks(rng, baseline.astype(float), other.astype(float), samples) for pair in zip(*block)]
-    found = np.array([score(b.tolist()) - score(a.tolist()) for a, b in pairs])
+    drawn = blocks(rng, baseline.astype(float), other.astype(float), samples)
+    found = np.concatenate([score(second) - score(first) for first, second in drawn])
     if test == BOOTSTRAP:
         found = found - found.mean()
-    return float((1 + (np.abs(found) >= observed - 1e-9).sum()) / (samples + 1))
+    return float((1 + (np.abs(found) >= abs(two - one) - 1e-9).sum()) / (samples + 1))
 
 
 def _exchanged(rng: np.random.Generator, baseline: Array, other: Array, samples: int) -> Iterator[tuple[Array, Array]]:

@@ -1,16 +1,24 @@
-"""The tables of a report as text, the same for every format."""
+"""The tables of a report as text, with the sentences and notes that belong to them. Every format shows the same."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 
+from ...common.messages import join
+from ..scoring.record import PartScores, Record
 from ..scoring.sentences import METRICS
-from .rows import Row, Values
-from .summary import MIN_SENTENCES, Difference, Summary
+from . import statistics
+from .comparison import BEST, TIED, Column, Difference, Report, Row, Score, Values
+from .options import RANDOMIZATION, TESTS
+from .records import stops_early
+from .sentences import MIN_SENTENCES, random_seed
 
 NOT_RUN = "not run"
 NOT_MEASURED = "not measured"
+
+#: methods that a sentence names one by one; of more it gives the number
+_NAMED = 8
 
 
 @dataclass(frozen=True)
@@ -21,83 +29,174 @@ class Table:
     head: list[str]
     body: list[list[str]]
     figure: str | None = None  # the plot of the same numbers
+    text: list[str] = field(default_factory=list)  # sentences that the table supports
+    ranks: dict[tuple[int, int], str] = field(default_factory=dict)  # (row, column): BEST or TIED
 
 
-def all_tables(summary: Summary) -> list[Table]:
+def all_tables(report: Report, digits: int = 1) -> list[Table]:
     """The tables of a full report."""
-    return [*compared_tables(summary), _training(summary), *_lengths(summary)]
+    return [*compared_tables(report, digits), _training(report), *_lengths(report, digits)]
 
 
-def compared_tables(summary: Summary) -> list[Table]:
-    """Scores and their differences to the baseline."""
-    return [screen_table(summary), _differences(summary)]
+def compared_tables(report: Report, digits: int = 1) -> list[Table]:
+    """Scores, their differences to the baseline, and tests over sentences."""
+    found = [replace(score_table(report, digits), text=[]), _differences(report, digits)]
+    return found + ([_sentence_tests(report)] if report.sentence_tests else [])
 
 
-def screen_table(summary: Summary) -> Table:
-    """The scores: the one table that a report shows unless asked for more."""
-    head, body = _first_columns(summary)
-    for part in summary.parts:
+def score_table(report: Report, digits: int = 1) -> Table:
+    """The scores: the one table that a report shows unless more is requested."""
+    head, body = _first_columns(report)
+    ranks = {}
+    for part in report.parts:
         for metric, name in METRICS.items():
             head.append(f"{part} {name}")
-            for row, cells in zip(summary.rows, body):
-                cells.append(_values(row.score(part, metric), len(row.runs)))
-            published = summary.published
+            for i, (row, cells) in enumerate(zip(report.rows, body)):
+                score = report.score(row.name, part, metric)
+                if score is not None and score.rank:
+                    ranks[i, len(cells)] = score.rank
+                cells.append(_score(score, len(row.runs), digits))
+            published = report.published
             if published and (published.part, published.metric) == (part, metric):
                 head.append(f"published {part} {name}")
-                for row, cells in zip(summary.rows, body):
+                for row, cells in zip(report.rows, body):
                     cells.append(f"{published.figures[row.name]:g}" if row.name in published.figures else "")
-    return Table("Scores", head, body, "scores")
+    return Table("Scores", head, body, "scores", conclusions(report, digits), ranks)
 
 
-def _values(values: Values | None, runs: int, digits: int = 1) -> str:
-    if values is None:
+def _score(score: Score | None, runs: int, digits: int) -> str:
+    if score is None:
         return NOT_RUN
-    spread = "" if values.sd is None else f" ± {values.sd:.{digits}f}"
-    lacking = f" (n = {values.n})" if values.n != runs else ""
-    return f"{values.mean:.{digits}f}{spread}{lacking}"
+    lacking = f" (n = {score.values.n})" if score.values.n != runs else ""
+    return f"{score.values.mean:.{digits}f}{interval(score.low, score.high, digits)}{lacking}"
 
 
-def _first_columns(summary: Summary) -> tuple[list[str], list[list[str]]]:
+def interval(low: float | None, high: float | None, digits: int, sign: str = "") -> str:
+    """' [34.0, 35.6]', or nothing where it is not known."""
+    return "" if low is None or high is None else f" [{low:{sign}.{digits}f}, {high:{sign}.{digits}f}]"
+
+
+def _first_columns(report: Report) -> tuple[list[str], list[list[str]]]:
     """The method, and the number of seeds where there are several."""
-    if summary.seeds == 1:
-        return ["method"], [[row.title] for row in summary.rows]
-    return ["method", "seeds"], [[row.title, str(len(row.runs)) if row.runs else NOT_RUN] for row in summary.rows]
+    if report.seeds == 1:
+        return ["method"], [[row.title] for row in report.rows]
+    return ["method", "seeds"], [[row.title, str(len(row.runs)) if row.runs else NOT_RUN] for row in report.rows]
 
 
-def _differences(summary: Summary) -> Table:
-    head, body = ["method"], [[row.title] for row in summary.rows]
-    for part in summary.parts:
+# --- differences ---
+
+
+def _differences(report: Report, digits: int) -> Table:
+    head, body = ["method"], [[row.title] for row in report.rows]
+    for part in report.parts:
         for metric, name in METRICS.items():
             head.append(f"{part} {name}")
-            for row, cells in zip(summary.rows, body):
-                cells.append(_difference(summary, row, part, metric))
-    return Table(f"Difference to {summary.baseline}", head, body)
+            for row, cells in zip(report.rows, body):
+                cells.append(_difference_cell(report, row, part, metric, digits))
+    return Table(f"Difference to {report.baseline}", head, body, text=conclusions(report, digits))
 
 
-def _difference(summary: Summary, row: Row, part: str, metric: str) -> str:
-    if row.name == summary.baseline:
+def _difference_cell(report: Report, row: Row, part: str, metric: str, digits: int) -> str:
+    if row.name == report.baseline:
         return "baseline"
-    if row.score(part, metric) is None:
+    score = report.score(row.name, part, metric)
+    if score is None:
         return NOT_RUN
-    found = summary.differences.get((row.name, part, metric))
-    if found is None:
-        return "no common seed"
-    mark = "~" if summary.is_chance(row.name, part, metric) else ""
-    return f"{found.values.mean:+.1f}{mark} ({_p_values(found)})"
+    return NOT_RUN if score.difference is None else difference_text(score.difference, digits)
 
 
-def _p_values(difference: Difference) -> str:
-    if not difference.p:
-        return "not tested"
-    return "p = " + ", ".join(f"{p:.4f}{'*' if p < 0.05 else ''}" for p in difference.p.values())
+def difference_text(difference: Difference, digits: int = 1) -> str:
+    """'+1.6 [+0.4, +2.8], p = .030': mean, interval and Holm's p."""
+    known = f", {p_text(difference.holm)}" if difference.holm is not None else ""
+    return f"{difference.mean:+.{digits}f}{interval(difference.low, difference.high, digits, '+')}{known}"
 
 
-def _training(summary: Summary) -> Table:
+def p_text(p: float) -> str:
+    """A p-value without its leading zero."""
+    if p < 0.001:
+        return "p < .001"
+    if p >= 0.995:
+        return "p = 1"
+    return f"p = {p:.3f}".replace("0.", ".") if p < 0.1 else f"p = {p:.2f}".replace("0.", ".")
+
+
+def conclusions(report: Report, digits: int = 1) -> list[str]:
+    """One sentence per score: which rows differ from the baseline."""
+    found = [_conclusion(report, part, metric, digits) for part in report.parts for metric in METRICS]
+    return [sentence for sentence in found if sentence]
+
+
+def _conclusion(report: Report, part: str, metric: str, digits: int) -> str:
+    name, column = METRICS[metric], report.columns[part, metric]
+    compared = {row.name: score.difference for row in report.rows if (score := column.scores.get(row.name)) and score.difference}
+    if not compared:
+        return ""
+    differing = {row: difference for row, difference in compared.items() if difference.differs}
+    known = [difference for difference in compared.values() if difference.known]
+    start = f"{part} {name}"
+    if not known:
+        return f"{start}: the seed variance is not known, so no row can be compared with {report.baseline}."
+    if not differing:
+        text = f"{start}: no row differs from {report.baseline}"
+    elif len(differing) <= _NAMED:
+        verb = "differs" if len(differing) == 1 else "differ"
+        rows = [f"{row} ({_in_words(difference, name, digits)})" for row, difference in differing.items()]
+        text = f"{start}: {'; '.join(rows)} {verb} from {report.baseline}"
+    else:
+        above = sum(difference.mean > 0 for difference in differing.values())
+        signs = f"{above} are higher and {len(differing) - above} lower"
+        text = f"{start}: {len(differing)} of {len(known)} rows differ from {report.baseline}; {signs}"
+    rest = [difference for difference in known if not difference.differs]
+    if rest:
+        verb = "row is" if len(rest) == 1 else "rows are"
+        text += f"; {len(rest)} {verb} not distinguishable from it with {_seeds(rest)}"
+    unknown = len(compared) - len(known)
+    return text + (f"; {unknown} cannot be compared, because their seed variance is not known." if unknown else ".")
+
+
+def _in_words(difference: Difference, unit: str, digits: int) -> str:
+    own, base = difference.seeds
+    seeds = f"{own} seed{'s' * (own > 1)} each" if own == base else f"{own} and {base} seeds"
+    limits = f"{difference.low:.{digits}f} to {difference.high:.{digits}f}"
+    p = p_text(difference.holm if difference.holm is not None else 1.0)
+    return f"{difference.mean:+.{digits}f} {unit}, 95 % interval {limits}, Holm {p}, {seeds}"
+
+
+def _seeds(differences: list[Difference]) -> str:
+    own = sorted({difference.seeds[0] for difference in differences})
+    base = max(difference.seeds[1] for difference in differences)
+    several = f"{own[0]} to {own[-1]} seeds" if len(own) > 1 else f"{own[0]} seed{'s' * (own[0] > 1)}"
+    return f"{several} each" if own == [base] else f"{several}, and {base} of the baseline"
+
+
+def _sentence_tests(report: Report) -> Table:
+    head, body = ["method"], [[row.title] for row in report.rows]
+    for part in report.parts:
+        for metric, name in METRICS.items():
+            head.append(f"{part} {name}")
+            for row, cells in zip(report.rows, body):
+                p = report.sentence_tests.get((row.name, part, metric), {})
+                cells.append("baseline" if row.name == report.baseline else ", ".join(map(p_text, p.values())) or "not tested")
+    options = report.options
+    samples = f"{options.drawn:,} {'trials' if options.test == RANDOMIZATION else 'samples'}"
+    seed = random_seed()
+    text = [
+        f"p of the difference to {report.baseline} over the choice of test sentences, for each training seed that both have: "
+        f"two-sided {TESTS[options.test]} ({samples}, random seed {'none' if seed is None else seed}), "
+        "corrected by Holm over the rows. It does not cover the variance over training seeds."
+    ]
+    return Table("Tests over sentences", head, body, text=text)
+
+
+# --- training and lengths ---
+
+
+def _training(report: Report) -> Table:
     columns: dict[str, Callable[[Row], str]] = {"parameters": lambda row: f"{row.runs[0].parameters:,}"}
-    if any(summary.added_parameters(row) is not None for row in summary.rows):
-        columns["added to none"] = lambda row: f"{summary.added_parameters(row):,}"
+    if any(report.added_parameters(row) is not None for row in report.rows):
+        columns["added to none"] = lambda row: f"{report.added_parameters(row):,}"
     columns |= {"training tokens/s": _speed, "training time": _time, "peak memory": _memory, "validation loss": _loss}
-    body = [[row.title, *(cell(row) if row.runs else NOT_RUN for cell in columns.values())] for row in summary.rows]
+    body = [[row.title, *(cell(row) if row.runs else NOT_RUN for cell in columns.values())] for row in report.rows]
     return Table("Training", ["method", *columns], body, "learning")
 
 
@@ -122,9 +221,18 @@ def _loss(row: Row) -> str:
     return _values(row.final_loss, len(row.runs), 3) if row.final_loss else NOT_MEASURED
 
 
-def _lengths(summary: Summary) -> list[Table]:
+def _values(values: Values | None, runs: int, digits: int) -> str:
+    """Mean ± standard deviation."""
+    if values is None:
+        return NOT_RUN
+    spread = "" if values.sd is None else f" ± {values.sd:.{digits}f}"
+    lacking = f" (n = {values.n})" if values.n != runs else ""
+    return f"{values.mean:.{digits}f}{spread}{lacking}"
+
+
+def _lengths(report: Report, digits: int) -> list[Table]:
     found = []
-    for part, lengths in summary.lengths.items():
+    for part, lengths in report.lengths.items():
         head = ["method", *(f"{lengths.names[i]} words (n = {lengths.sentences[i]})" for i in lengths.shown)]
         body = [
             [
@@ -132,13 +240,134 @@ def _lengths(summary: Summary) -> list[Table]:
                 *(
                     f"n < {MIN_SENTENCES}"
                     if lengths.sentences[i] < MIN_SENTENCES
-                    else _values(lengths.rows[row.name][i], len(row.runs))
+                    else _values(lengths.rows[row.name][i], len(row.runs), digits)
                     for i in lengths.shown
                 ),
             ]
-            for row in summary.rows
+            for row in report.rows
         ]
         found.append(Table(f"BLEU by source length: {part}", head, body))
     if found:
         found[-1] = replace(found[-1], figure="length")
+    return found
+
+
+# --- notes ---
+
+
+def notes(report: Report, full: bool = False) -> list[str]:
+    """One sentence or list per item: conditions that all rows share, and how the numbers were computed. `full` adds decoding,
+    devices, and the meaning of time and memory."""
+    runs = report.runs
+    versions = ", ".join(f"{name} {version}" for name, version in runs[0].versions.items())
+    scored = {part: scores for run in runs for part, scores in run.parts.items()}
+    sizes = ", ".join(f"{part} {scores.sentences} sentences" for part, scores in scored.items())
+    signatures = dict.fromkeys(
+        f"{name} {getattr(scores, f'{metric}_signature')}" for metric, name in METRICS.items() for scores in scored.values()
+    )
+    data = " ".join(filter(None, (runs[0].corpus, runs[0].data)))
+    found = [f"data {data}: {sizes}; {_updates(runs)}; {versions}", *signatures, *_score_notes(report)]
+    if any(row.reconstruction for row in report.rows):
+        found.append("†: a reconstruction, the exact form of the paper could not be read (posenc show NAME)")
+    if sources := sorted({source for row in report.rows for source in row.asked}):
+        found.append(
+            f"‡: decoding requested output lengths ({', '.join(sources)}); rows without this mark had no requested lengths"
+        )
+    if report.published:
+        figures = report.published
+        ours = "are the same as in this table" if figures.same_task else "are not the same as in this table"
+        source = f"{figures.source.rstrip('.')}. Its data and settings {ours}"
+        found.append(f"published {figures.part} {METRICS[figures.metric]}: {source}, and it enters no computation")
+    return found + (_decoding_notes(scored) + _training_notes(runs) if full else [])
+
+
+def _updates(runs: list[Record]) -> str:
+    if not stops_early(runs[0]):
+        return f"{runs[0].updates} updates"
+    reached = sorted({run.updates for run in runs})
+    numbers = " to ".join(map(str, dict.fromkeys((reached[0], reached[-1]))))
+    settings = runs[0].settings
+    limit = f" or {settings['max_update']} updates" if settings.get("max_update") else ""
+    return f"{numbers} updates, until {settings['patience']} validations without a smaller loss{limit}"
+
+
+def _score_notes(report: Report) -> Iterator[str]:
+    """How intervals and p-values were computed, and under which assumption."""
+    scores = [score for column in report.columns.values() for score in column.scores.values()]
+    seeds = ", ".join(map(str, sorted({run.seed for run in report.runs})))
+    if any(score.low is not None for score in scores):
+        yield f"scores: mean over seeds ({seeds} in the table) [95 % interval of the mean, Student's t]"
+    elif report.seeds > 1:
+        yield f"scores: mean over seeds {seeds}"
+    ranks = {score.rank for score in scores}
+    tied = f"; italic: {TIED} (Holm p > .05)" if TIED in ranks else ""
+    if len(report.rows) > 1 and BEST in ranks:
+        yield f"bold: the best{tied}"
+    yield from _test_notes({score.difference.test for score in scores if score.difference and score.difference.test}, report)
+    if report.unused_variance:
+        yield f"seed variance: {report.variance_source} has no run of this task"
+
+
+def _test_notes(tests: set[str], report: Report) -> Iterator[str]:
+    if tests:
+        yield (
+            f"difference to {report.baseline}: mean of the row minus mean of {report.baseline}, over all seeds of both "
+            "[95 % interval], p corrected by Holm over the rows"
+        )
+    if statistics.WELCH in tests:
+        yield f"rows with {statistics.WELCH_SEEDS} seeds or more: Welch's t test, each row with its own variance"
+    if statistics.PAIRED in tests:
+        yield "t test of rows with the same seeds, in pairs; it assumes that all rows have the same variance (--seed-test paired)"
+    spreads = {key: column.spread for key, column in report.columns.items() if column.spread}
+    few = any(score.values.n < statistics.WELCH_SEEDS for column in report.columns.values() for score in column.scores.values())
+    if spreads and few and statistics.PAIRED not in tests:
+        yield (
+            f"rows with fewer than {statistics.WELCH_SEEDS} seeds: t test that assumes the same variance over seeds in all rows, "
+            f"pooled over {_origin(report)}; "
+            f"{'; '.join(_spread(key, column) for key, column in report.columns.items() if column.spread)}"
+        )
+
+
+def _origin(report: Report) -> str:
+    spread = next(column.spread for column in report.columns.values() if column.spread)
+    inside = [f"{join(spread.rows, 4)} in this table"] * bool(spread.rows)
+    outside = [f"{join(spread.others, 4)} in {report.variance_source}"] * bool(spread.others)
+    more = f" and {report.variance_source}" if report.variance_source and not outside and not report.unused_variance else ""
+    return f"{' and '.join(inside + outside)}{more}, {spread.runs} runs"
+
+
+def _spread(key: tuple[str, str], column: Column) -> str:
+    part, metric = key
+    spread = column.spread
+    assert spread is not None
+    name = METRICS[metric]
+    unit = f"logit({name}/100)" if spread.scale == statistics.LOGIT else name
+    digits = 2 if spread.scale == statistics.LOGIT else 1
+    bartlett = f", Bartlett {p_text(spread.equal)}" if spread.equal is not None else ""
+    if spread.equal is not None and spread.equal <= statistics.ALPHA:
+        bartlett += ", so the assumption is doubtful"
+    return f"{part}: standard deviation {spread.deviation:.{digits}f} {unit}, {spread.degrees} degrees of freedom{bartlett}"
+
+
+def _decoding_notes(scored: dict[str, PartScores]) -> list[str]:
+    keys = ("beam", "lenpen", "max_len_a", "max_len_b", "post_process")
+    texts: dict[str, list[str]] = {}
+    for part, scores in scored.items():
+        text = ", ".join(f"{key} {scores.decoding[key]}" for key in keys if scores.decoding.get(key) is not None)
+        texts.setdefault(text or "settings not known", []).append(part)
+    return [f"decoding of {', '.join(names)}: {text}" for text, names in texts.items()]
+
+
+def _training_notes(runs: list[Record]) -> list[str]:
+    devices = sorted({run.device or ("CPU" if run.settings.get("cpu") else "not known") for run in runs})
+    several = "; speed and time of different devices do not compare" if len(devices) > 1 else ""
+    found = [
+        f"device: {', '.join(devices)}{several}",
+        "training tokens/s: of the target, the median of the log",
+        "training time (h:mm:ss): in updates, without validation and saving",
+    ]
+    kinds = {run.peak_memory.of for run in runs if run.peak_memory}
+    meanings = {"GPU": "allocated on the GPU, at the logged updates", "process": "resident in the training process"}
+    if kinds:
+        found.append(f"peak memory: the largest of the seeds; {', '.join(meanings[kind] for kind in sorted(kinds))}")
     return found

@@ -1,0 +1,453 @@
+"""The rows of a report and their numbers: scores with intervals, differences to a baseline, scores by source length."""
+
+from __future__ import annotations
+
+import statistics as means
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ...common.messages import join, shorten
+from ...core import PositionError
+from ...registry.spec import parse, sites_of
+from ..scoring.record import Record
+from ..scoring.sentences import METRICS, SentenceStatistics
+from . import statistics
+from .options import Options
+from .records import Published, SeedVariance, conditions, describe, identity, label, same_task
+from .sentences import MIN_SENTENCES, bleu_by_length, bucket_name, buckets_up_to, paired_test, sentence_statistics
+
+
+@dataclass(frozen=True)
+class Values:
+    """One number of one method by seed."""
+
+    by_seed: dict[int, float]
+
+    @property
+    def n(self) -> int:
+        return len(self.by_seed)
+
+    @property
+    def mean(self) -> float:
+        return means.fmean(self.by_seed.values())
+
+    @property
+    def sd(self) -> float | None:
+        return means.stdev(self.by_seed.values()) if self.n > 1 else None
+
+
+@dataclass(frozen=True)
+class Row:
+    """All runs of one method."""
+
+    name: str
+    runs: list[Record]  # by seed; empty for a method that was not run
+    reconstruction: bool = False  # a method in it is one
+
+    @property
+    def title(self) -> str:
+        """The name, with the marks of a reconstruction and of requested output lengths."""
+        return self.name + " †" * self.reconstruction + " ‡" * bool(self.asked)
+
+    @property
+    def asked(self) -> list[str]:
+        """The sources of the output lengths that decoding requested."""
+        return sorted({part.asked.source for run in self.runs for part in run.parts.values() if part.asked})
+
+    def values(self, get: Callable[[Record], float | None]) -> Values | None:
+        found = {run.seed: value for run in self.runs if (value := get(run)) is not None}
+        return Values(found) if found else None
+
+    def score(self, part: str, metric: str) -> Values | None:
+        return self.values(lambda run: getattr(run.parts[part], metric) if part in run.parts else None)
+
+    @property
+    def peak_memory(self) -> float | None:
+        """The largest of the seeds, in GiB."""
+        values = self.values(lambda run: run.peak_memory.gib if run.peak_memory else None)
+        return max(values.by_seed.values()) if values else None
+
+    @property
+    def final_loss(self) -> Values | None:
+        """The validation loss of the model that was decoded, or the last one before it."""
+        return self.values(_final_loss)
+
+
+def _final_loss(run: Record) -> float | None:
+    reached = [loss for updates, loss in run.learning_curve or () if updates <= run.updates]
+    return reached[-1] if reached else None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One score of a row minus that of the baseline, over all seeds of both."""
+
+    mean: float
+    seeds: tuple[int, int]  # of the row and of the baseline
+    low: float | None = None  # interval of 95 %; None: not known, likewise below
+    high: float | None = None
+    p: float | None = None  # of this row
+    holm: float | None = None  # corrected for all rows
+    test: str = ""
+
+    @property
+    def known(self) -> bool:
+        return self.holm is not None
+
+    @property
+    def differs(self) -> bool:
+        return self.holm is not None and self.holm <= statistics.ALPHA
+
+
+@dataclass(frozen=True)
+class Score:
+    """One score of a row."""
+
+    values: Values
+    low: float | None = None  # interval of the mean, 95 %; None: not known
+    high: float | None = None
+    difference: Difference | None = None  # None for the baseline, and where the baseline has no score
+    rank: str = ""  # BEST, TIED or ""
+
+
+BEST, TIED = "best", "not distinguishable from the best"
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The standard deviation over seeds that rows with few seeds are assumed to have."""
+
+    deviation: float  # on the scale
+    degrees: int  # of freedom
+    scale: str
+    rows: list[str]  # of the table, which it comes from
+    others: list[str]  # rows from elsewhere
+    runs: int
+    equal: float | None  # p of Bartlett's test that these rows have one variance
+
+
+@dataclass(frozen=True)
+class Column:
+    """One score of all rows: a metric on a test part."""
+
+    scores: dict[str, Score]  # by row
+    spread: Spread | None = None  # None: not known
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """BLEU of a part by the number of source words."""
+
+    names: list[str]  # of the buckets
+    sentences: list[int]  # in every bucket
+    rows: dict[str, list[Values | None]]  # None where there are too few sentences
+
+    @property
+    def shown(self) -> list[int]:
+        """The buckets that reach from the first to the last with a sentence."""
+        used = [i for i, number in enumerate(self.sentences) if number]
+        return list(range(used[0], used[-1] + 1))
+
+
+@dataclass(frozen=True)
+class Report:
+    """All numbers of the tables, plots and notes."""
+
+    rows: list[Row]
+    parts: list[str]
+    columns: dict[tuple[str, str], Column]  # by part and metric
+    baseline: str
+    options: Options = field(default_factory=Options)
+    published: Published | None = None
+    sentence_tests: dict[tuple[str, str, str], dict[int, float]] = field(
+        default_factory=dict
+    )  # (row, part, metric): Holm's p by seed
+    lengths: dict[str, Lengths] = field(default_factory=dict)  # by part
+    variance_source: str = ""  # of --seed-variance
+    unused_variance: bool = False  # it has no run of this task
+
+    def score(self, row: str, part: str, metric: str) -> Score | None:
+        return self.columns[part, metric].scores.get(row)
+
+    @property
+    def runs(self) -> list[Record]:
+        return [run for row in self.rows for run in row.runs]
+
+    @property
+    def seeds(self) -> int:
+        """Of the method with most of them."""
+        return max(len(row.runs) for row in self.rows)
+
+    def added_parameters(self, row: Row) -> int | None:
+        """The parameters that the row without positions does not have."""
+        plain = next((row for row in self.rows if row.name == "none" and row.runs), None)
+        return row.runs[0].parameters - plain.runs[0].parameters if plain and row.runs else None
+
+
+def make_report(
+    records: list[Record],
+    options: Options | None = None,
+    published: Published | None = None,
+    variance: SeedVariance | None = None,
+) -> Report:
+    """Compare runs that agree in all conditions.
+
+    Raises: PositionError for a wrong spec, a baseline without runs, and damaged statistics of sentences.
+    """
+    options, variance = options or Options(), variance or SeedVariance()
+    rows = make_rows(records, options.expected)
+    parts = list(dict.fromkeys(part for record in records for part in record.parts))
+    if published and published.part not in parts:
+        raise PositionError(f"the published figures are of part {shorten(published.part)}; the runs have {join(parts, 8)}")
+    baseline = _baseline(rows, options.baseline)
+    others = {part: _others(variance, records, part) for part in parts}
+    columns = {
+        (part, metric): _column(
+            rows, part, metric, baseline, _with_scores(others[part], variance, part, metric), options.seed_test
+        )
+        for part in parts
+        for metric in METRICS
+    }
+    if options.order == "score":
+        rows = _by_score(rows, columns[parts[0], next(iter(METRICS))])
+    unused = bool(variance.records) and not any(others.values())
+    found = Report(rows, parts, columns, baseline.name, options, published, {}, {}, variance.source, unused)
+    if not options.sentences:
+        return found
+    found.lengths.update({part: lengths for part in parts if (lengths := _lengths(rows, part))})
+    for part in parts:
+        found.sentence_tests.update(_sentence_tests(rows, part, baseline, options))
+    return found
+
+
+def _baseline(rows: list[Row], wanted: str | None) -> Row:
+    if wanted is not None:
+        return find_row(rows, wanted)
+    run = [row for row in rows if row.runs]
+    return next((row for row in run if row.name == "sinusoidal"), run[0])
+
+
+def _by_score(rows: list[Row], column: Column) -> list[Row]:
+    """Best first; rows without a score last."""
+    scores = {name: score.values.mean for name, score in column.scores.items()}
+    return sorted(rows, key=lambda row: -scores.get(row.name, -np.inf))
+
+
+# --- scores over seeds ---
+
+
+def _others(variance: SeedVariance, records: list[Record], part: str) -> list[Record]:
+    """The runs of the same task that are not in the table."""
+    wanted: dict[str, dict[str, Any]] = {}
+    for record in records:
+        for name, settings in conditions(record).items():
+            wanted.setdefault(name, settings)
+    taken = {(identity(record), record.seed) for record in records}
+    return [run for run in variance.records if (identity(run), run.seed) not in taken and same_task(run, wanted, part)]
+
+
+#: name, key of the row of the table that has the same method (or None), and scores by seed
+_Others = list[tuple[str, Any, list[float]]]
+
+
+def _with_scores(runs: list[Record], variance: SeedVariance, part: str, metric: str) -> _Others:
+    """Rows from elsewhere with their scores, from runs and from a file."""
+    groups: dict[Any, list[Record]] = {}
+    for run in runs:
+        groups.setdefault((identity(run), tuple(sorted(run.versions.items()))), []).append(run)
+    found: _Others = [
+        (label(group[0]), key, [getattr(run.parts[part], metric) for run in group]) for key, group in groups.items()
+    ]
+    return found + [(f"row {i}", None, list(row)) for i, row in enumerate(variance.scores.get(part, {}).get(metric, ()), 1)]
+
+
+def _column(rows: list[Row], part: str, metric: str, baseline: Row, others: _Others, seed_test: str) -> Column:
+    run = [(row, values) for row in rows if (values := row.score(part, metric)) is not None]
+    base = baseline.score(part, metric)
+    paired = seed_test == "paired"
+    wanted = set(base.by_seed) if paired and base else {seed for _, values in run for seed in values.by_seed}
+    seeds = sorted(wanted)
+    run = [(row, Values({seed: values.by_seed[seed] for seed in seeds if seed in values.by_seed})) for row, values in run]
+    run = [(row, values) for row, values in run if values.n]
+    scores = _matrix([[values.by_seed.get(seed, np.nan) for seed in seeds] for _, values in run])
+    scale = statistics.choose_scale(np.nanmean(scores, -1))
+    spread, known = _spread(run, scores, others, scale)
+    middle = [values.mean for _, values in run]
+    best = int(np.argmax(middle))
+    names = [row.name for row, _ in run]
+    at = names.index(baseline.name) if baseline.name in names else None
+    to_base = statistics.compare(scores, best if at is None else at, known, scale, paired)
+    to_best = statistics.compare(scores, best, known, scale, paired)
+    found = {}
+    for i, (row, values) in enumerate(run):
+        rank = "" if len(run) == 1 else BEST if i == best else TIED if to_best.holm[i] > statistics.ALPHA else ""
+        difference = None if at is None or i == at else _difference(to_base, i, at)
+        found[row.name] = Score(values, _number(to_base.low[i]), _number(to_base.high[i]), difference, rank)
+    return Column(found, spread)
+
+
+def _difference(found: statistics.Comparison, i: int, baseline: int) -> Difference:
+    numbers = (_number(array[i]) for array in (found.difference_low, found.difference_high, found.p, found.holm))
+    return Difference(float(found.difference[i]), (int(found.n[i]), int(found.n[baseline])), *numbers, str(found.test[i]))
+
+
+def _spread(
+    run: list[tuple[Row, Values]], scores: statistics.Array, others: _Others, scale: str
+) -> tuple[Spread | None, statistics.Pool | None]:
+    """The variance over seeds, pooled over the rows and over rows from elsewhere; more seeds of a row belong to that row."""
+    by_key = {(identity(row.runs[0]), tuple(sorted(row.runs[0].versions.items()))): i for i, (row, _) in enumerate(run)}
+    lists = [[number for number in line if np.isfinite(number)] for line in scores.tolist()]
+    for _, key, numbers in others:
+        if key in by_key:
+            lists[by_key[key]] = lists[by_key[key]] + numbers
+        else:
+            lists.append(numbers)
+    names = [row.name for row, _ in run] + [name for name, key, _ in others if key not in by_key]
+    table = _matrix(lists)
+    known = statistics.pool(table, scale)
+    if not np.isfinite(known.variance):
+        return None, None
+    used = np.flatnonzero(statistics.poolable(np.isfinite(table).sum(-1), np.nanmean(table, -1)))
+    inside, outside = [names[i] for i in used if i < len(run)], [names[i] for i in used if i >= len(run)]
+    deviation = float(np.sqrt(known.variance))
+    runs = sum(len(lists[i]) for i in used)
+    return Spread(deviation, int(known.degrees), scale, inside, outside, runs, statistics.equal_variance(table, scale)), known
+
+
+def _matrix(rows: Sequence[Sequence[float]]) -> statistics.Array:
+    """[M, S], with NaN behind shorter rows."""
+    width = max(map(len, rows))
+    return np.array([[*row, *[np.nan] * (width - len(row))] for row in rows], float)
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+# --- tests over sentences ---
+
+
+def _sentence_tests(rows: list[Row], part: str, baseline: Row, options: Options) -> dict[tuple[str, str, str], dict[int, float]]:
+    """Holm's p by seed, over the rows that have statistics of the same seed as the baseline."""
+    by_seed: dict[int, dict[str, SentenceStatistics]] = {}
+    for row in rows:
+        for run in row.runs:
+            counted = sentence_statistics(run, part)
+            if counted is not None:
+                by_seed.setdefault(run.seed, {})[row.name] = counted
+    found: dict[tuple[str, str, str], dict[int, float]] = {}
+    for seed, systems in sorted(by_seed.items()):
+        base = systems.pop(baseline.name, None)
+        tested = paired_test(base, systems, options.test, options.samples) if base is not None else {}
+        for metric in METRICS if tested else ():
+            corrected = statistics.holm(np.array([p[metric] for p in tested.values()]))
+            for name, p in zip(tested, corrected):
+                found.setdefault((name, part, metric), {})[seed] = float(p)
+    return found
+
+
+# --- scores by source length ---
+
+
+def _lengths(rows: list[Row], part: str) -> Lengths | None:
+    """None where no run keeps the lengths of its sources."""
+    counted = [
+        (row.name, run.seed, sentences) for row in rows for run in row.runs if (sentences := sentence_statistics(run, part))
+    ]
+    counted = [(name, seed, sentences) for name, seed, sentences in counted if sentences.source_words]
+    if not counted:
+        return None
+    buckets = buckets_up_to(max(max(sentences.source_words) for _, _, sentences in counted))
+    found: dict[str, dict[int, list[tuple[int, float | None]]]] = {}
+    for name, seed, sentences in counted:
+        found.setdefault(name, {})[seed] = bleu_by_length(sentences, buckets)
+    numbers = [number for number, _ in next(iter(next(iter(found.values())).values()))]
+
+    def values(row: Row, i: int) -> Values | None:
+        by_seed = {seed: bleu[i][1] for seed, bleu in found.get(row.name, {}).items() if bleu[i][1] is not None}
+        return Values(by_seed) if by_seed and numbers[i] >= MIN_SENTENCES else None
+
+    shown = {row.name: [values(row, i) for i in range(len(buckets))] for row in rows}
+    return Lengths([bucket_name(bucket) for bucket in buckets], numbers, shown)
+
+
+# --- rows ---
+
+
+def make_rows(records: list[Record], expected: Sequence[str]) -> list[Row]:
+    """Expected specs first and in their order, run or not; all others by name.
+
+    Runs with the same options are one row however their specs were written. Raises PositionError for an expected spec
+    that is wrong.
+    """
+    groups = _groups(records)
+    names = {key: _name(runs, expected) for key, runs in groups.items()}
+    same = [name for name in names.values() if list(names.values()).count(name) > 1]
+    if same:
+        raise PositionError(f"runs of {shorten(same[0])} differ in their options (signature); keep those of one in the folder")
+    rows: dict[Any, Row] = {}
+    for spec in expected:
+        key = _find(spec, names)
+        if key is None:
+            specs = sites_of(spec)
+            rows.setdefault(spec_key(spec), Row(describe(specs), [], _reconstructed(specs)))
+        else:
+            rows.setdefault(key, _row(names[key], groups[key]))
+    for key in sorted(groups, key=names.__getitem__):
+        rows.setdefault(key, _row(names[key], groups[key]))
+    return list(rows.values())
+
+
+def _row(name: str, runs: list[Record]) -> Row:
+    return Row(name, runs, _reconstructed(runs[0].method))
+
+
+def _groups(records: list[Record]) -> dict[Any, list[Record]]:
+    groups: dict[Any, list[Record]] = {}
+    for record in sorted(records, key=lambda record: record.seed):
+        groups.setdefault(identity(record), []).append(record)
+    return groups
+
+
+def _name(runs: list[Record], expected: Sequence[str]) -> str:
+    """The label that was asked for, else the shortest: t5 rather than t5:buckets=32."""
+    labels = sorted({label(run) for run in runs}, key=lambda text: (len(text), text))
+    return next((text for text in expected if text in labels), labels[0])
+
+
+def _find(spec: str, names: dict[Any, str]) -> Any:
+    """The row that a spec means: the one with this name, else the one with the same options."""
+    for key, name in names.items():
+        if name == spec:
+            return key
+    wanted = spec_key(spec)
+    return wanted if wanted in names else None
+
+
+def spec_key(spec: str) -> tuple[Any, ...]:
+    """The identity of runs that have this spec in both stacks, or those of a row of several; PositionError where it is wrong."""
+    return tuple(sorted((site, parse(found).signature) for site, found in sites_of(spec).items())), (), None
+
+
+def find_row(rows: list[Row], spec: str) -> Row:
+    """The row of a baseline; raises PositionError with the rows that there are."""
+    names = [row.name for row in rows if row.runs]
+    keys = {identity(row.runs[0]): row.name for row in rows if row.runs}
+    try:
+        found = spec if spec in names else keys.get(_find(spec, keys))
+    except PositionError:  # a wrong spec is no row
+        found = None
+    if found is None:
+        raise PositionError(f"there is no run of the baseline {shorten(spec)}; the runs are of {join(names, 8)}")
+    return next(row for row in rows if row.name == found)
+
+
+def _reconstructed(specs: Mapping[str, str]) -> bool:
+    """Whether the card of one of the methods calls it a reconstruction."""
+    from ... import registry  # imports torch
+
+    methods = {part.partition(":")[0].strip() for spec in specs.values() for part in spec.split("+")}
+    return any(registry.card(method).evidence == "reconstruction" for method in methods & set(registry.names()))

@@ -1,0 +1,262 @@
+"""What tables say of the variance over seeds: intervals, tests and sentences, from their own seeds and from --seed-variance."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from fairseq_posenc.evaluation.report.comparison import Difference
+from fairseq_posenc.evaluation.report.tables import difference_text, p_text
+from tests.report import runs
+from tests.report.test_report import as_json
+
+
+@pytest.fixture
+def study(tmp_path):
+    """Writes runs into another folder than that of the table."""
+
+    def write_study(*records):
+        for number, record in enumerate(records):
+            folder = tmp_path / "study" / str(number)
+            folder.mkdir(parents=True)
+            (folder / "score.json").write_text(json.dumps(record))
+        return tmp_path / "study"
+
+    return write_study
+
+
+def seeds(rates, spec="t5", **fields):
+    return [runs.run(spec, seed, rate, **fields) for seed, rate in enumerate(rates, 1)]
+
+
+def bleu(records):
+    return [record["parts"]["test"]["bleu"] for record in records]
+
+
+def score(table, method, metric="bleu"):
+    return next(row for row in table["rows"] if row["method"] == method)["scores"]["test"][metric]
+
+
+def pooled_note(table):
+    return " ".join(line for line in table["notes"] if line.startswith("rows with fewer than 3 seeds"))
+
+
+KNOWN = [0.28, 0.29, 0.3, 0.31, 0.295]  # of words that are wrong
+
+
+def test_runs_of_another_folder_say_how_much_one_seed_varies(posenc, write, study):
+    known = seeds(KNOWN)
+    folder = study(*known)
+    found = write(runs.run("none", rate=0.3), runs.run("rope", rate=0.28), runs.run("learned", rate=0.4))
+    table = as_json(posenc, found, "--baseline", "none", "--seed-variance", folder, "--samples", 20)
+    deviation = np.std(bleu(known), ddof=1)
+    error = deviation * 2**0.5
+    wanted = {name: score(table, name)["mean"] - score(table, "none")["mean"] for name in ("rope", "learned")}
+    p = {name: 2 * scipy.stats.t.sf(abs(difference) / error, 4) for name, difference in wanted.items()}
+    for name, difference in wanted.items():
+        assert score(table, name)["difference"]["p"] == pytest.approx(p[name])
+        assert score(table, name)["difference"]["low"] == pytest.approx(difference - scipy.stats.t.ppf(0.975, 4) * error)
+    assert score(table, "learned")["difference"]["holm_p"] == pytest.approx(2 * p["learned"]) and 2 * p["learned"] < 0.05
+    assert score(table, "rope")["low"] == pytest.approx(score(table, "rope")["mean"] - scipy.stats.t.ppf(0.975, 4) * deviation)
+    assert f"pooled over t5 in {folder}, 5 runs" in pooled_note(table)
+    assert f"test: standard deviation {deviation:.1f} BLEU, 4 degrees of freedom" in pooled_note(table)
+    assert re.fullmatch(
+        r"test BLEU: learned \(-\d+\.\d BLEU, 95 % interval -\d+\.\d to -\d+\.\d, Holm p [=<] \.\d+, 1 seed each\) "
+        r"differs from none; 1 row is not distinguishable from it with 1 seed each\.",
+        table["conclusions"][0],
+    )
+
+
+def test_a_report_reads_no_other_folder_unless_told_so(posenc, write, study, monkeypatch):
+    folder = study(*seeds(KNOWN))
+    (folder.parent / "results").mkdir()
+    folder.rename(folder.parent / "results" / "chance")
+    monkeypatch.chdir(folder.parent)
+    table = as_json(posenc, write(runs.run("none", rate=0.3), runs.run("rope", rate=0.9)))
+    assert score(table, "rope")["difference"]["p"] is None and not pooled_note(table)
+    assert table["conclusions"][0] == "test BLEU: the seed variance is not known, so no row can be compared with none."
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"data": "other"},
+        {"settings": {"lr": [0.1], "cpu": True}},
+        *({"settings": {"lr": [0.003], "cpu": True, name: value}} for name, value in (
+            ("label_smoothing", 0.2), ("optimizer", "sgd"), ("clip_norm", 1.0), ("weight_decay", 0.1), ("attention_dropout", 0.1),
+        )),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_runs_of_another_training_are_not_used(posenc, write, study, change):
+    table = as_json(posenc, write(runs.run("none"), runs.run("rope")), "--seed-variance", study(*seeds(KNOWN, **change)))
+    assert score(table, "rope")["difference"]["p"] is None
+    assert any(line.startswith("seed variance: ") and line.endswith("has no run of this task") for line in table["notes"])
+
+
+@pytest.mark.parametrize(
+    "change", [{"decoding": {"beam": 5}}, {"reference": "xyz"}, {"source": "xyz"}, {"bleu_signature": "tok:none"}], ids=str
+)
+def test_runs_that_were_decoded_or_scored_differently_are_not_used(posenc, write, study, change):
+    others = seeds(KNOWN)
+    for record in others:
+        record["parts"]["test"].update(change)
+    table = as_json(posenc, write(runs.run("none"), runs.run("rope")), "--seed-variance", study(*others))
+    assert score(table, "rope")["difference"]["p"] is None
+
+
+def test_other_versions_have_the_same_seed_variance(posenc, write, study):
+    others = seeds(KNOWN, versions={"posenc": "0.0.9", "sacrebleu": "2.6.0"})
+    table = as_json(posenc, write(runs.run("none"), runs.run("rope")), "--seed-variance", study(*others))
+    assert score(table, "rope")["difference"]["p"] is not None
+
+
+def test_more_seeds_of_a_row_belong_to_its_variance_and_count_once(posenc, write, study):
+    """The table has seeds 1 and 2 of t5. The other folder has another run of seed 1, which is not used, and seed 3."""
+    rates = {1: 0.28, 2: 0.3, 3: 0.31}
+    table = as_json(
+        posenc, write(runs.run("none", rate=0.32), *(runs.run("t5", seed, rates[seed]) for seed in (1, 2))), "--seed-variance",
+        study(runs.run("t5", 1, 0.5), runs.run("t5", 3, rates[3])),
+    )  # fmt: skip
+    wanted = np.std(bleu([runs.run("t5", seed, rate) for seed, rate in rates.items()]), ddof=1)
+    assert f"standard deviation {wanted:.1f} BLEU, 2 degrees of freedom" in pooled_note(table)
+    assert score(table, "t5")["by_seed"].keys() == {"1", "2"}
+
+
+def test_scores_of_seeds_may_come_from_a_file(posenc, write, tmp_path):
+    rows = [[40.1, 41.0, 40.4, 39.9], [38.0, 39.2]]
+    file = tmp_path / "seeds.json"
+    file.write_text(json.dumps({"source": "our earlier runs", "scores": {"test": {"bleu": rows}}}))
+    table = as_json(posenc, write(runs.run("none", rate=0.3), runs.run("rope", rate=0.3)), "--seed-variance", file)
+    deviation = ((3 * np.var(rows[0], ddof=1) + np.var(rows[1], ddof=1)) / 4) ** 0.5
+    assert score(table, "none")["high"] - score(table, "none")["mean"] == pytest.approx(scipy.stats.t.ppf(0.975, 4) * deviation)
+    assert "our earlier runs in our earlier runs" not in pooled_note(table) and "our earlier runs" in pooled_note(table)
+    assert score(table, "none", "chrf")["low"] is None
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "--seed-variance .*: no such file or folder"),
+        ("{", "seeds.json is not JSON"),
+        ("{}", r"seeds.json holds no scores of seeds; it needs"),
+        ('{"source": "x", "scores": {"test": {"bleu": [[140]]}}}', "holds no scores of seeds"),
+    ],
+)
+def test_wrong_files_are_one_line(posenc, write, tmp_path, content, message):
+    if content is not None:
+        (tmp_path / "seeds.json").write_text(content)
+    status, out, error = posenc("report", write(runs.run("none")), "--seed-variance", tmp_path / "seeds.json")
+    assert status == 2 and not out and re.search(message, error) and error.count("\n") == 1
+
+
+def test_all_seeds_of_the_baseline_are_used(posenc, write):
+    """Not only the one that a row with one seed has as well."""
+    records = [*seeds([0.3, 0.28, 0.32, 0.29, 0.33], "sinusoidal"), runs.run("learned", 1, 0.34)]
+    table = as_json(posenc, write(*records))
+    found = score(table, "learned")["difference"]
+    assert found["mean"] == pytest.approx(score(table, "learned")["mean"] - np.mean(bleu(records[:5])))
+    error = np.std(bleu(records[:5]), ddof=1) * (1 + 1 / 5) ** 0.5
+    assert found["p"] == pytest.approx(2 * scipy.stats.t.sf(abs(found["mean"]) / error, 4))
+
+
+def test_a_second_folder_may_have_more_seeds(posenc, write, study):
+    """A run that both have counts once."""
+    baseline = seeds(KNOWN, "sinusoidal")
+    status, out, _ = posenc("report", write(baseline[0], runs.run("t5")), study(*baseline), "--json")
+    assert status == 0
+    assert {row["method"]: row["seeds"] for row in json.loads(out)["rows"]} == {"sinusoidal": [1, 2, 3, 4, 5], "t5": [1]}
+
+
+def test_different_runs_of_one_seed_in_two_folders_are_one_line(posenc, write, study):
+    status, _, error = posenc("report", write(runs.run("t5")), study(runs.run("t5", rate=0.7)))
+    assert status == 2 and "are both t5 with seed 1; keep one of them" in error and error.count("\n") == 1
+
+
+def test_rows_with_three_seeds_are_compared_by_their_own_variance(posenc, write):
+    ours, base = seeds([0.2, 0.22, 0.21]), seeds([0.3, 0.25, 0.28, 0.31], "none")
+    table = as_json(posenc, write(*ours, *base))
+    wanted = scipy.stats.ttest_ind(bleu(ours), bleu(base), equal_var=False)
+    found = score(table, "t5")["difference"]
+    assert found["test"] == "Welch" and found["p"] == pytest.approx(wanted.pvalue)
+    assert "rows with 3 seeds or more: Welch's t test, each row with its own variance" in table["notes"]
+    assert re.search(r"t5 \(\+\d.* Holm p [=<] \.\d+, 3 and 4 seeds\) differs from none\.", table["conclusions"][0])
+
+
+def test_paired_seeds(posenc, write):
+    rates = [0.3, 0.25, 0.28, 0.31]
+    ours, base = seeds([rate - 0.02 for rate in rates]), seeds(rates, "none")
+    table = as_json(posenc, write(*ours, *base, runs.run("rope", 9)), "--seed-test", "paired")
+    found = score(table, "t5")["difference"]
+    assert found["test"] == "paired" and found["p"] == pytest.approx(scipy.stats.ttest_rel(bleu(ours), bleu(base)).pvalue)
+    assert any("in pairs" in line for line in table["notes"])
+
+
+def test_rows_far_apart_are_pooled_on_the_logit_scale(posenc, write):
+    table = as_json(posenc, write(*seeds([0.2, 0.22, 0.21]), *seeds([0.7, 0.71, 0.72], "none"), runs.run("rope", rate=0.4)))
+    assert re.search(r"standard deviation 0\.\d\d logit\(BLEU/100\), 4 degrees of freedom, Bartlett p = ", pooled_note(table))
+    found = score(table, "rope")
+    assert 0 < found["low"] < found["mean"] < found["high"] < 100
+
+
+def test_the_best_and_those_not_distinguishable_from_it_are_marked(posenc, write):
+    records = [*seeds([0.2, 0.22, 0.21]), *seeds([0.215, 0.2, 0.225], "rope"), *seeds([0.4, 0.42, 0.41], "none")]
+    folder = write(*records)
+    table = as_json(posenc, folder)
+    order = [row["method"] for row in table["rows"]]
+    means = [score(table, name)["mean"] for name in order]
+    assert means == sorted(means, reverse=True) and order[-1] == "none"
+    assert [score(table, name)["rank"] for name in order] == ["best", "not distinguishable from the best", None]
+    _, out, _ = posenc("report", folder)
+    cells = [line.split("|")[3].strip() for line in out.splitlines() if line.startswith("| ")][1:]
+    assert [cell.count("*") for cell in cells] == [4, 2, 0]
+    assert "* bold: the best; italic: not distinguishable from the best (Holm p > .05)" in out
+
+
+def test_two_seeds_that_are_alike_by_accident_make_no_difference_large(posenc, write):
+    table = as_json(posenc, write(runs.run("none", rate=0.3), runs.run("rope", rate=0.9), *seeds([0.2, 0.2001])))
+    assert score(table, "rope")["difference"]["p"] is None
+
+
+def test_of_many_differences_the_number_is_said(posenc, write, study):
+    rows = [runs.run(f"t5:buckets={buckets}", rate=0.9) for buckets in range(4, 22, 2)]
+    table = as_json(
+        posenc, write(runs.run("none", rate=0.3), *rows), "--seed-variance", study(*seeds(KNOWN)), "--baseline", "none"
+    )
+    assert table["conclusions"][0] == "test BLEU: 9 of 9 rows differ from none; 0 are higher and 9 lower."
+
+
+@pytest.mark.parametrize(
+    ("p", "text"),
+    [(0.0004, "p < .001"), (0.0123, "p = .012"), (0.1, "p = .10"), (0.349, "p = .35"), (0.999, "p = 1"), (1.0, "p = 1")],
+)
+def test_p_values_as_text(p, text):
+    assert p_text(p) == text
+
+
+def test_differences_as_text():
+    assert difference_text(Difference(-1.26, (1, 5), -2.44, -0.04, 0.01, 0.04)) == "-1.3 [-2.4, -0.0], p = .040"
+    assert difference_text(Difference(1.26, (1, 5)), 2) == "+1.26"
+
+
+def test_options_of_the_table(posenc, write, tmp_path):
+    folder = write(runs.run("t5", rate=0.2), runs.run("none", rate=0.5))
+    _, out, _ = posenc("report", folder, "--order", "given", "--decimals", "3")
+    rows = [line.split("|")[1:3] for line in out.splitlines() if line.startswith("| ")][1:]
+    assert [row[0].strip() for row in rows] == ["none", "t5"] and re.fullmatch(r"\*\*\d+\.\d{3}\*\*", rows[1][1].strip())
+    status, _, _ = posenc("report", folder, "--output", tmp_path / "out", "--name", "table2", "--samples", 20)
+    assert status == 0
+    assert {path.name for path in (tmp_path / "out").iterdir()} >= {"table2.md", "table2.tex", "table2.csv", "table2_scores.svg"}
+    assert "(table2_scores.svg)" in (tmp_path / "out" / "table2.md").read_text()
+    assert r"\label{tab:table2-scores}" in (tmp_path / "out" / "table2.tex").read_text()
+    for wrong in (("--name", "../x"), ("--name", ".x"), ("--decimals", "7"), ("--decimals", "-1"), ("--order", "name")):
+        assert posenc("report", folder, *wrong)[0] == 2
+
+
+def test_cells_that_a_spreadsheet_would_compute(posenc, write, tmp_path):
+    strange = {**runs.run("t5"), "method": {}, "arch": "=cmd|' /C calc'!A0"}
+    status, _, _ = posenc("report", write(runs.run("none"), strange), "--output", tmp_path / "out", "--samples", 20)
+    assert status == 0 and "'=cmd" in (tmp_path / "out" / "report.csv").read_text()
+    assert "\n=cmd" not in (tmp_path / "out" / "report.csv").read_text()
