@@ -16,25 +16,15 @@ score() { # FOLDER PART...: against TEXT/PART.TARGET; PART=REFERENCE names anoth
   posenc score "$folder" "${parts[@]}"
 }
 
-<<<<<<< HEAD
 table() { # OPTION...; sets `table_rows` to the rows in order
-  local method
-=======
-table() { # OPTION...
-  local method rows=() variance=()
->>>>>>> a869e4b (Change the report to intervals and corrected tests over seeds)
+  local method variance=()
   say "${runs:-$OUT}: the table"
   table_rows=()
   for method in "${methods[@]}"; do # an architecture may have other methods in encoder and decoder; the table names them
     [[ $method == posenc_* || $method == *@random ]] || table_rows+=("$method")
   done
-<<<<<<< HEAD
   ((${#row_settings[@]} == 0)) || table_rows=() # a spec alone is not the name of a row
   ((${#table_rows[@]} == 0)) || table_rows=(--methods "${table_rows[@]}")
-  posenc report "${runs:-$OUT}" "${table_rows[@]}" "$@"
-=======
-  ((${#rows[@]} == 0)) || rows=(--methods "${rows[@]}")
   [[ ! -d results/chance ]] || variance=(--seed-variance results/chance) # of the tasks of recipes/studies/chance
-  posenc report "${runs:-$OUT}" "${variance[@]}" "${rows[@]}" "$@"
->>>>>>> a869e4b (Change the report to intervals and corrected tests over seeds)
+  posenc report "${runs:-$OUT}" "${variance[@]}" "${table_rows[@]}" "$@"
 }
