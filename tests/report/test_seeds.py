@@ -225,7 +225,7 @@ def test_of_many_differences_the_number_is_said(posenc, write, study):
     table = as_json(
         posenc, write(runs.run("none", rate=0.3), *rows), "--seed-variance", study(*seeds(KNOWN)), "--baseline", "none"
     )
-    assert table["conclusions"][0] == "test BLEU: 9 of 9 rows differ from none; 0 are higher and 9 lower."
+    assert table["conclusions"][0] == "test BLEU: 9 of 9 rows differ from none, 0 higher and 9 lower."
 
 
 @pytest.mark.parametrize(

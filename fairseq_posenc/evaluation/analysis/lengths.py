@@ -106,7 +106,7 @@ def analyse(args: argparse.Namespace) -> Result:
         f"* differs from {baseline} over the choice of sentences (Holm p <= .05, two-sided paired approximate randomization); "
         "it does not cover the variance over training seeds",
         f"'-': fewer than {MIN_SENTENCES} sentences",
-        "the CSV file has chrF, brevity penalty, ratio of lengths and p as well",
+        "the CSV file has chrF, brevity penalty, ratio of lengths and the corrected p as well",
     ]
     notes += [f"seen: as long as the longest source in training, {args.seen} words, or shorter"] * bool(args.seen)
     names = {bucket_name(bucket): bucket for bucket in _tens(runs[baseline]) if bucket_name(bucket) in heads}

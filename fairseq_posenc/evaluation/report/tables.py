@@ -144,8 +144,8 @@ def _conclusion(report: Report, part: str, metric: str, digits: int) -> str:
         text = f"{start}: {'; '.join(rows)} {verb} from {report.baseline}"
     else:
         above = sum(difference.mean > 0 for difference in differing.values())
-        signs = f"{above} are higher and {len(differing) - above} lower"
-        text = f"{start}: {len(differing)} of {len(known)} rows differ from {report.baseline}; {signs}"
+        signs = f"{above} higher and {len(differing) - above} lower"
+        text = f"{start}: {len(differing)} of {len(known)} rows differ from {report.baseline}, {signs}"
     rest = [difference for difference in known if not difference.differs]
     if rest:
         verb = "row is" if len(rest) == 1 else "rows are"
