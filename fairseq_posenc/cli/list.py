@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> None:
         raise PositionError(
             f"--embed-dim {args.embed_dim}: not divisible by --heads {args.heads}. Expected a multiple of the number of heads."
         )
-    dims = Dims(args.embed_dim, args.heads, args.layers, args.max_positions, args.max_positions)
+    dims = Dims(args.embed_dim, args.heads, args.layers, args.max_positions, args.max_positions, vocab_size=catalog.VOCABULARY)
     flags = {flag: {"yes": True, "no": False}.get(getattr(args, flag)) for flag in _FLAGS}
     wanted = {"site": args.site, "reference": args.reference, "injection": args.injection, "evidence": args.evidence, **flags}
     chosen = args.columns or ("all" if args.json else ",".join(catalog.SHORT))

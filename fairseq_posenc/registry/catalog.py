@@ -24,13 +24,15 @@ COLUMNS = (
 #: those of `posenc list`, which fit a terminal of 80 columns
 SHORT = ("method", "family", "reference", "number", "evidence")
 
+#: words of the dictionary that tables count parameters with
+VOCABULARY = 32000
 #: the stack whose parameters docs/methods.md counts
-_LISTED = Dims(512, 8, 6)
+_LISTED = Dims(512, 8, 6, vocab_size=VOCABULARY)
 _FLAGS = ("learnable", "recurring", "unbound")
 _EXTRAPOLATION = {"runs": "runs on", "clips": "clips: far positions tie", "error": "stops with an error"}
 _EVIDENCE = {
     "peer": "equal to a public implementation in a test",
-    "paper": "written from the paper's equation",
+    "paper": "written from the equation of the paper, its authors' code or the survey",
     "reconstruction": "a reconstruction, the paper's exact form could not be read",
 }
 
@@ -155,7 +157,8 @@ def write_docs(pages: Path) -> None:
     intro = (
         "# Methods\n\nMade by `posenc docs` from cards and docstrings; edits here are lost.\n\n"
         f"{len(lookup.names())} methods. `number` counts the parameters of one stack of `posenc_<method>`, at its first site, "
-        "for d=512, h=8, L=6, n=1024.\nLetters of `parameters`: d width, h heads, d_h width of a head, L layers, n positions of "
+        "for d=512, h=8, L=6, n=1024, V=32,000.\n"
+        "Letters of `parameters`: d width, h heads, d_h width of a head, L layers, n positions of "
         "queries, m of keys,\n`tables` what the option `share` leaves of h L tables. Sites in brackets are our extension.\n"
     )
     body = "\n".join(page(name, "##") for name in lookup.names())

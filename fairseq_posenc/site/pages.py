@@ -15,10 +15,10 @@ from ..registry.citations import bibtex
 from ..registry.spec import option_rows
 from .equations import to_html
 
-_DIMS = Dims(512, 8, 6)
+_DIMS = Dims(512, 8, 6, vocab_size=catalog.VOCABULARY)
 _EVIDENCE = {
     "peer": "equal to a public implementation in a test",
-    "paper": "written from the paper's equation",
+    "paper": "written from the equation of the paper, its authors' code or the survey",
     "reconstruction": "a reconstruction: the paper's exact form could not be read",
 }
 _EXTRAPOLATION = {"runs": "runs on", "clips": "clips: far positions tie", "error": "stops with an error"}

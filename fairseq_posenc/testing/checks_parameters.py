@@ -48,7 +48,9 @@ def check_count(case: Case) -> None:
                 assert "layers" in spec  # check_layers decides where this is right
                 continue
             found = sum(p.numel() for p in method.parameters() if p.requires_grad)
-            assert found == case.card.count(method.options, method.dims), (spec, dims)
+            expected = case.card.count(method.options, method.dims)
+            sizes = f"d={dims.embed_dim}, h={dims.num_heads}, L={dims.num_layers}, n={dims.max_positions}"
+            assert found == expected, f"{spec} has {found} parameters, and its card says {expected} ({sizes})"
 
 
 def check_flags(case: Case) -> None:

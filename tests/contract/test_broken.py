@@ -134,6 +134,12 @@ def test_bias_of_words_that_does_not_say_so_stops(check):
         check(Case("reads_content", "decoder"))
 
 
+def test_a_wrong_count_names_both_numbers():
+    with registered(broken.WrongCount), pytest.raises(AssertionError) as found:
+        parameters.check_count(Case("wrong_count", "encoder"))
+    assert str(found.value).splitlines()[0] == "wrong_count has 8 parameters, and its card says 16 (d=16, h=4, L=2, n=64)"
+
+
 def test_ignored_option_fails():
     with registered(broken.IgnoresAnOption), pytest.raises(AssertionError, match="does what") as found:
         parameters.check_options(Case("ignores_an_option:strong=true", "encoder"))

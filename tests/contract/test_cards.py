@@ -8,6 +8,7 @@ import pytest
 
 import fairseq_posenc as posenc
 from fairseq_posenc.core import SITES, MethodCard
+from fairseq_posenc.registry import catalog
 from fairseq_posenc.registry import spec as parsing
 from fairseq_posenc.registry.citations import entries
 from tests.contract.cases import SMALL, builds
@@ -45,6 +46,16 @@ def test_sites(card):
     assert card.sites and card.all_sites == tuple(site for site in SITES if site in card.sites + card.extended_sites)
     for site, spec in card.specs.items():
         assert builds(spec, site), f"posenc_{card.name} cannot be built: {spec} at {site}"
+
+
+def test_the_help_of_share_names_what_is_allowed(card):
+    rows = {name: (allowed, meaning) for name, allowed, _, meaning in parsing.option_rows(card.name)}
+    allowed, meaning = rows.get("share", ("all", ""))
+    assert "all" in allowed or "both" not in meaning
+
+
+def test_a_table_of_words_is_counted_in_the_list():
+    assert catalog.number(posenc.card("complex"), catalog._LISTED) == 32000 * 256
 
 
 def test_count(card):

@@ -39,6 +39,15 @@ def test_words_move_as_wholes(sentence, words):
         assert sorted(map(order.count, words)) == [1] * len(words) and len(order) == len(sentence), order
 
 
+def test_a_first_symbol_stays_at_the_beginning():
+    """As non-autoregressive models read it."""
+    words = Dictionary()
+    row = [words.bos()] + [words.add_symbol(word) for word in "a b c d e f g h".split()] + [words.eos()]
+    torch.manual_seed(1)
+    found = WordShuffle(words, 1.0)(torch.tensor([row] * 50))
+    assert (found[:, 0] == words.bos()).all() and (found[:, -1] == words.eos()).all() and len(found.unique(dim=0)) > 40
+
+
 def test_every_sentence_has_its_own_order_and_a_probability():
     sentence = "a b c d e f g h i j k l"
     assert len(set(shuffled([sentence] * 20))) > 15

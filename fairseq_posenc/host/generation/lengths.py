@@ -91,7 +91,10 @@ class OutputLengths:
         sample["net_input"].setdefault("side_inputs", {})[SIDE] = lengths
 
     def draw_noise(self, numbers: list[int]) -> Tensor:
-        """From -W to W for every sentence by its number, the same in the same epoch of any training with this seed."""
+        """From -W to W for every sentence by its number, the same in the same epoch of any training with this seed.
+
+        Source: Oka, Chousa, Sudoh and Nakamura (2020), noisy length constraints.
+        """
         drawn = [
             np.random.default_rng((self.seed, self.epoch, number)).integers(-self.noise, self.noise + 1) for number in numbers
         ]

@@ -19,9 +19,10 @@ class Cape(PositionMethod):
         Likhomanenko et al. (2021).
     Shapes: positions [B, T] -> same, in float32; embed [B, T, C] -> [B, T, C].
     Source: Likhomanenko et al. (2021); the branch cape of flashlight, and gcambara/cape.
-    Deviations: the code for translation is not public: that both sides of a sentence pair share D and l, each in proportion to
-        its own limits, and the ratio a of lengths could not be read, and e_max=0.5 is that of the code for speech; positions
-        are not centred at the mean, which a decoder cannot know; the survey draws l itself where the codes draw its logarithm.
+    Deviations: the code for translation is not public: that both sides of a sentence pair share D and l, each in proportion
+        to its own limits, and the ratio a of lengths could not be read, and e_max=0.5 is that of the code for speech; the
+        public code scales the jitter by the factor of positions too; positions are not centred at the mean, which a decoder
+        cannot know; the survey draws l itself where the codes draw its logarithm.
     Cost: no parameters; sinusoids of every sentence's own positions in training.
     """
 

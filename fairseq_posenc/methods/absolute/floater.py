@@ -39,13 +39,14 @@ class Floater(PositionMethod):
         and v_s = W_v (x_s + p_s^(v,l)); at=input adds one path to the embeddings instead.
     Shapes: project_input [B, T, C] -> [B, T, C]; embed [B, T, C] -> [B, T, C].
     Source: Liu, Yu, Dhillon and Hsieh (2020), section 3; xuanqing94/FLOATER.
-    Deviations: paths begin as sinusoids, p(0) = (0, ..., 1, ...) and h(x, p) = Omega p + the network, whose last layer begins at
-        zero, where the authors' code adds sinusoids to the embeddings and lets the network carry the biases of projections
-        from random values (start=random with a spec such as sinusoidal+floater:start=random is nearest to it); positions are
-        added before the projections, so that their biases stay; the solver turns with the sinusoids, so that these are exact
-        for steps of any size, and one step a position is enough where the code takes five; the paths have their gradient in
-        every update, where the code renews them every 400 forwards; they are of any length, where the code ends at 255; in
-        the attention to the source, which the code lets flow too, the paper says nothing of positions.
+    Deviations: accounts of the paper have one path in each layer, added to the input of the layer; here each layer has three,
+        as in the authors' code; paths begin as sinusoids, p(0) = (0, ..., 1, ...) and h(x, p) = Omega p + the network, whose
+        last layer begins at zero, where the authors' code adds sinusoids to the embeddings and lets the network carry the
+        biases of projections from random values (start=random with a spec such as sinusoidal+floater:start=random is nearest
+        to it); positions are added before the projections, so that their biases stay; the solver turns with the sinusoids, so
+        that these are exact for steps of any size, and one step a position is enough where the code takes five; the paths
+        have their gradient in every update, where the code renews them every 400 forwards; they are of any length, where the
+        code ends at 255; in the attention to the source, which the code lets flow too, the paper says nothing of positions.
     Cost: 2 d^2 + 4 d parameters for every network, and d for every path: three in every layer. T steps of the solver one after
         the other, each of four calls of the networks with solver=rk4: the method's floor, whatever the number of sentences.
         adjoint=true keeps no activations of these calls and integrates once more, backwards.

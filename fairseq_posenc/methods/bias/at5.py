@@ -36,7 +36,7 @@ class AdaptiveT5(PositionMethod):
         max_distance: float = option(128.0, "largest distance gamma at the start", minimum=2.0, maximum=65536.0)
         borders: Literal["shared", "heads"] = option("shared", "one alpha and gamma for all heads, or one for each head")
         interpolate: bool = option(True, "interpolate between neighbouring buckets; false is T5's bias with fixed borders")
-        share: Literal["layers", "none", "heads"] = option("layers", "share one table across heads, layers or both")
+        share: Literal["layers", "none", "heads"] = option("layers", "share one table across heads or across layers")
 
         def __post_init__(self):
             if self.max_distance <= self.buckets / 2 + 1:

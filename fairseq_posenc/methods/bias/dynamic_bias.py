@@ -20,11 +20,11 @@ class DynamicPositionBias(PositionMethod):
     Shapes: bias -> [1, H, T, S].
     Source: Wang et al. (2022), dynamic position bias, cheerss/CrossFormer; Liu et al. (2022), log-spaced continuous position
         bias of Swin Transformer V2; x-transformers.
-    Deviations: the defaults are those of x-transformers; Wang et al. have raw distances, norms and ReLU (log=false,
-        norm=true, activation=relu, depth=3), Liu et al. logarithms, ReLU and a bounded output (activation=relu, bounded=true,
-        depth=1, hidden=512); their logarithms are scaled by the size of the window, which sentences do not have, and their
-        cosine attention is left out; a sequence in place of an image; one network for all layers, where both have one for
-        each; decoder and cross-attention are our extension.
+    Deviations: the network reads s - t, where x-transformers reads t - s; the defaults are those of x-transformers; Wang et
+        al. have raw distances, norms and ReLU (log=false, norm=true, activation=relu, depth=3), Liu et al. logarithms, ReLU
+        and a bounded output (activation=relu, bounded=true, depth=1, hidden=512); their logarithms are scaled by the size of
+        the window, which sentences do not have, and their cosine attention is left out; a sequence in place of an image; one
+        network for all layers, where both have one for each; decoder and cross-attention are our extension.
     Cost: a network on T + S - 1 values a forward.
     """
 

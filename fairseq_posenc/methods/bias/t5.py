@@ -31,7 +31,7 @@ class T5(PositionMethod):
         max_distance: int = option(
             128, "distance at which the logarithmic buckets end; the last bucket begins nearer (at 91)", minimum=2, maximum=65536
         )
-        share: Literal["layers", "none", "heads"] = option("layers", "share one table across heads, layers or both")
+        share: Literal["layers", "none", "heads"] = option("layers", "share one table across heads or across layers")
 
     card = MethodCard(
         name="t5",

@@ -32,7 +32,7 @@ class RRTransformer(PositionMethod):
         max_distance: int = option(
             16, "largest distance k with vectors of its own; farther words share those of k", minimum=0, maximum=65536
         )
-        share: Literal["heads", "none", "layers"] = option("heads", "share one table across heads, layers or both")
+        share: Literal["heads", "none", "layers"] = option("heads", "share one table across heads or across layers")
 
         @property
         def parts(self) -> tuple:

@@ -67,9 +67,7 @@ class ContextRope(PositionMethod):
     def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         if dims.head_dim % 2:
-            raise PositionError(
-                f"carope: heads have {dims.head_dim} channels. Expected an even number. Use other heads."
-            )
+            raise PositionError(f"carope: heads have {dims.head_dim} channels. Expected an even number. Use other heads.")
         self.weight = self.parameter_table(dims.embed_dim, share="none")
         self.offset: nn.Parameter | None = None
         if options.start == "rope":

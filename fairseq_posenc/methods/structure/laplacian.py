@@ -19,13 +19,14 @@ class Laplacian(PositionMethod):
         I - D^(-1/2) A D^(-1/2) with the k smallest eigenvalues but the first; Dwivedi and Bresson (2021), section 2.3.
     Shapes: embed [B, S, C] -> [B, S, C].
     Source: Dwivedi and Bresson (2021); graphdeeplearning/graphtransformer.
-    Deviations: attention sees all words, where the authors' sees neighbours alone; signs are drawn in training for every sentence
-        and eigenvector, in the code for every batch and eigenvector; eigh instead of eig; sentences with fewer eigenvectors
-        have zeros, where the code fails; tokens have the coordinates of their word, </s> is not in the graph and has zeros;
-        sequential positions beside it, as in posenc_laplacian, are our extension to translation. The graph is the tree of the
-        sentence, or with graph=edges that of its edges, in both directions; of several components each has the eigenvalue 0, and
-        the first eigenvector alone is left out. Trees often have eigenvalues more than once: their eigenvectors are arbitrary
-        up to a rotation, which signs do not repair; in evaluation signs and rotations are the solver's.
+    Deviations: attention sees all words, where the authors' sees neighbours alone; signs are drawn in training for every
+        sentence and eigenvector, in the code for every batch and eigenvector; eigh instead of eig; sentences with fewer
+        eigenvectors have zeros, where the code fails; tokens have the coordinates of their word, </s> is not in the graph and
+        has zeros; sequential positions beside it, as in posenc_laplacian, are our extension to translation. The graph is the
+        tree of the sentence, or with graph=edges that of its edges, in both directions; each component of more than one word
+        has the eigenvalue 0, a word without edges has the eigenvalue 1, and only the first eigenvector is left out. Trees
+        often have eigenvalues more than once: their eigenvectors are arbitrary up to a rotation, which signs do not repair;
+        in evaluation signs and rotations are the solver's.
     Cost: (k + 1) d parameters a stack; O(n^3) a sentence in the workers that load data.
     """
 

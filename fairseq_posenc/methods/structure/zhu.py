@@ -32,12 +32,13 @@ class StructuralTransformer(PositionMethod):
         or the sum of five, or a vector of the whole path (paths=feature).
     Shapes: content_scores -> [B, H, S, S], content_values -> [B, H, S, D].
     Source: Zhu et al. (2019); Amazing-J/structural-transformer; survey.
-    Deviations: paths are those of a dependency tree, where the authors' are of AMR graphs; with graph=edges they are the shortest
-        along or against edges, of several the one with the smallest numbers of labels, and one of no labels between words that
-        nothing joins; two tokens of a word are siblings, as theirs; the authors' code has a convolution after self-attention
-        where the paper pools, we pool; empty places are zero vectors; there is no dropout within f; paths=feature numbers paths
-        by a hash, for which two may share a vector; labels share one table in all layers, and all heads one relation, as the
-        code.
+    Deviations: paths are those of a dependency tree, where the authors' are of AMR graphs; with graph=edges they are the
+        shortest along or against edges, of several the one with the smallest numbers of labels, and one of no labels between
+        words that nothing joins; two tokens of a word are siblings, as theirs; the authors' code has a convolution after
+        self-attention where the paper pools, we pool; empty places are zero vectors; there is no dropout within f;
+        paths=feature numbers paths by a hash, for which two may share a vector; the layer norm removes the factor that tells
+        average from sum, so both are one model; attention has one head without biases, where the authors' code has eight
+        heads with biases; labels share one table in all layers, and all heads one relation, as the code.
     Cost: in a layer 2 (w d_h + d_h) + 2 w parameters and those of f, 4 w^2 + w or 3 w^2 + 128 (w + 1), and a table of labels;
         f is computed for the different paths of a batch; vectors of pairs are gathered in blocks, never [B, S, S, d_h] at once;
         O(S^2 depth) in the workers that load data. On a CPU, training a small model reaches 0.86 of the tokens a

@@ -21,7 +21,8 @@ class Halting(nn.Linear):
     Source: Dehghani et al. (2019), section on dynamic halting and the code of its appendix, after Graves (2016); tensor2tensor.
     Deviations: what has halted goes on as in the authors' code, so that other words see later states of it, or is copied to later
         steps as in the text (copy); words that still run after the last step have weights of less than 1, as in the code; padding
-        neither runs nor counts; p starts at 0.73 (b = 1) as in the code.
+        neither runs nor counts; the ponder cost is summed over words and divided by target tokens, as the cross-entropy is, also
+        for the words of the encoder, where tensor2tensor takes the mean over words; p starts at 0.73 (b = 1) as in the code.
     Cost: d + 1 parameters a stack, and a layer for every step: twice the time of stock where there are twice its layers. Training
         stops when all words have halted; evaluation runs all steps, because later words attend to them, so that teacher forcing
         and decoding agree whatever the batch.

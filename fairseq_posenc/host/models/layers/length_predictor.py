@@ -13,6 +13,7 @@ _CLASSES, _EQUAL = 256, 128
 class LengthPredictor(nn.Module):
     """Predicts the number of target tokens as its difference to the source, from the mean of the encoder's states.
 
+    Source: fairseq's non-autoregressive models. Oka, Chousa, Sudoh and Nakamura (2020) predict lengths for LDPE by BERT.
     Every encoder_out is the dictionary of our encoder; lengths [B] are without </s>.
     """
 

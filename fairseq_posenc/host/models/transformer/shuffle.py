@@ -12,13 +12,14 @@ class WordShuffle(nn.Module):
     """Puts the words of a source sentence into a random order, in training and with a probability; the target stays.
 
     Shapes: tokens [B, S], right-padded -> the same. Subwords of a word stay together and in order, be they marked at their end
-    (@@) or at the beginning of words (SentencePiece); the end of the sentence stays at its end.
+    (@@) or at the beginning of words (SentencePiece); the end of the sentence stays at its end, and a first symbol (<s>) at its
+    beginning.
     Source: Liu et al. (2021b), where words of training sentences are permuted; how often is unverified.
     """
 
     def __init__(self, dictionary: Any, probability: float):
         super().__init__()
-        self.probability, self.ends = probability, (dictionary.eos(), dictionary.pad())
+        self.probability, self.first, self.ends = probability, dictionary.bos(), (dictionary.eos(), dictionary.pad())
         marked = any(symbol.startswith("\u2581") for symbol in dictionary.symbols)
         continues = [marked and not symbol.startswith("\u2581") for symbol in dictionary.symbols]
         joins_next = [symbol.endswith("@@") for symbol in dictionary.symbols]
@@ -35,6 +36,7 @@ class WordShuffle(nn.Module):
         draws = torch.rand(tokens.shape, device=tokens.device).gather(1, word)  # one for every word
         chosen = torch.rand(tokens.size(0), 1, device=tokens.device) < self.probability
         draws = draws * chosen  # equal draws keep their order
+        draws = draws.masked_fill(tokens == self.first, -1.0)
         for end in self.ends:
             draws = draws.masked_fill(tokens == end, 1.0)
         return tokens.gather(1, draws.argsort(stable=True, dim=1))
