@@ -53,8 +53,15 @@ class Reader:
 
     def __init__(self, folder: Path):
         self.folder = folder
+        self.environment: dict[str, str] = {}
         (folder / ".venv" / "bin").mkdir(parents=True)
         (folder / ".venv" / "bin" / "activate").write_text(f"PATH={forked.folder()}:$PATH\n")
+
+    def link_recipes(self) -> None:
+        """Make the folder look like a checkout whose recipes use the environment of the tests."""
+        for name in ("recipes", "fairseq_posenc"):
+            (self.folder / name).symlink_to(ROOT / name)
+        self.environment["POSENC_BIN"] = forked.folder()
 
     def paste(self, *texts: str, **settings: object) -> str:
         """Run the text in one shell and return its output. `settings` replace values of the line `NAME=VALUE ...`."""
@@ -63,7 +70,7 @@ class Reader:
             text, found = re.subn(rf"(^|\s){name}=\S*", rf"\g<1>{name}={value}", text, count=1)
             assert found, f"{name}= is not in the text"
         script = f"set -euo pipefail\nsource .venv/bin/activate\n{text}"
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **self.environment}
         done = subprocess.run(
             ["bash", "-c", script], cwd=self.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )

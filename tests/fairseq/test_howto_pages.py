@@ -140,3 +140,14 @@ def test_the_tutorial_on_reports(tmp_path):
     (found,) = blocks(read("docs/tutorials/reading_a_report.md"))
     printed = Reader(tmp_path).paste(found)
     assert "sinusoidal" in printed and (tmp_path / "report/report.md").is_file()
+
+
+def test_the_tutorial_on_a_first_table(tmp_path):
+    """The sizes come from the environment. The second command adds seeds to the first."""
+    reader = Reader(tmp_path)
+    reader.link_recipes()
+    write_text(tmp_path / "data")
+    reader.environment |= {"UPDATES": "2", "VOCABULARY": "30"}
+    first, second = blocks(read("docs/tutorials/first_table.md"))
+    assert "my corpus" in reader.paste(first)
+    assert "sinusoidal" in reader.paste(second)
