@@ -57,8 +57,8 @@ class Rope(PositionMethod):
         keep=p: the frequency is 0 for i >= floor(p d_r/2). cutoff=L: it is 0 where its wavelength exceeds L.
         frequencies=learned: it is exp(p_i/16), p_i a parameter that starts at rope's frequency.
     Shapes: rotate [B, H, T, D] -> same.
-    Source: Su et al. (2021). keep: Barbero et al. (2025), p-RoPE. cutoff: the lower bound of Hua et al. (2024).
-        frequencies=learned: Zhang et al. (2026) and their code, which they call multiplicative GRAPE.
+    Source: Su et al. (2021). keep: Barbero et al. (2025), p-RoPE, unverified: only a summary was read.
+        cutoff: the lower bound of Hua et al. (2024). frequencies=learned: Zhang et al. (2026) and their code, which they call multiplicative GRAPE.
     Deviations: the default layout is that of GPT-NeoX, which differs from the authors' by a fixed permutation of channels;
         cross-attention is our extension (queries by target position, keys by source position); learned frequencies are shared
         by heads and layers by default.
