@@ -88,7 +88,7 @@ class ContextRope(PositionMethod):
         """Of the keys, while decoding only of the new ones: [B, H, S, pairs]."""
         assert ctx.inputs is not None
         weight = at_least_float32(self.of_layer(self.weight, ctx))  # [H, C]
-        raw = (at_least_float32(ctx.inputs[1]) @ weight.mT).mT  # [B, S, C] -> [B, H, S]
+        raw = (at_least_float32(ctx.inputs[1]) @ weight.mT).mT.contiguous()  # [B, S, C] -> [B, H, S]
         if self.offset is not None:
             raw = raw + at_least_float32(self.of_layer(self.offset, ctx)).unsqueeze(-1)
         powers = torch.arange(self.dims.head_dim // 2, device=raw.device)

@@ -58,7 +58,8 @@ class Rope(PositionMethod):
         frequencies=learned: it is exp(p_i/16), p_i a parameter that starts at rope's frequency.
     Shapes: rotate [B, H, T, D] -> same.
     Source: Su et al. (2021). keep: Barbero et al. (2025), p-RoPE, unverified: only a summary was read.
-        cutoff: the lower bound of Hua et al. (2024). frequencies=learned: Zhang et al. (2026) and their code, which they call multiplicative GRAPE.
+        cutoff: the lower bound of Hua et al. (2024). frequencies=learned: Zhang et al. (2026) and
+        their code, which they call multiplicative GRAPE.
     Deviations: the default layout is that of GPT-NeoX, which differs from the authors' by a fixed permutation of channels;
         cross-attention is our extension (queries by target position, keys by source position); learned frequencies are shared
         by heads and layers by default.
