@@ -331,3 +331,18 @@ def test_help_says_what_the_folder_must_hold(capsys):
         main(["score", "--help"])
     text = capsys.readouterr().out
     assert all(word in text for word in ("train.log", "PART.out", "tee -a RUN/train.log", "--remove-bpe"))
+
+
+@pytest.mark.parametrize(
+    ("hypotheses", "references", "tokenised"),
+    [
+        (["a dog .", "Is it ?", "so"], ["a dog.", "Is it?", "so"], (2, 2)),
+        (["a dog.", "Is it?"], ["a dog.", "Is it?"], (0, 2)),
+        (["a dog ."], ["a dog ."], (0, 0)),  # both are tokenised
+        (["", "."], ["", "."], (0, 0)),
+        (["", " x"], ["a.", "b!"], (0, 2)),
+    ],
+)
+def test_hypotheses_that_are_still_tokenised_are_noticed_in_few_lines(hypotheses, references, tokenised):
+    """sacreBLEU warns from 100 lines on."""
+    assert outputs.tokenised_lines(hypotheses, references) == tokenised

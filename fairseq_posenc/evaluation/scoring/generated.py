@@ -39,6 +39,9 @@ class Generated:
     checkpoint: str | None
 
 
+_MARKS = (".", "!", "?")
+
+
 def parse(text: str, references: int, name: str) -> Generated:
     """Read an output; raises PositionError where it has not one hypothesis for every reference."""
     best = hypotheses(text, references, name)
@@ -101,6 +104,16 @@ def require_translations(generated: Generated, references: list[str], name: str)
                 f"{name} holds subwords ({mark!r} in {number} of {len(lines)} hypotheses and targets); "
                 f"decode with --remove-bpe {kind}, as the data was prepared"
             )
+
+
+def tokenised_lines(hypotheses: list[str], references: list[str]) -> tuple[int, int]:
+    """Return how many hypotheses end in a separate punctuation mark, and how many references end in an attached one.
+
+    Only the lines count whose reference ends in an attached mark: there, a separate mark shows tokenised text, as of Moses.
+    """
+    ends = [(line, text.strip()) for line, text in zip(hypotheses, references)]
+    attached = [line for line, text in ends if text[-1:] in _MARKS and text[-2:-1].strip()]
+    return sum(line.strip()[-2:-1] == " " and line.strip()[-1] in _MARKS for line in attached), len(attached)
 
 
 def require_same_sentences(generated: Generated, references: list[str], name: str, reference_name: str) -> None:

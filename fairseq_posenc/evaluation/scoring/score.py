@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -206,6 +207,13 @@ def score_part(
     outputs.require_translations(generated, references, str(output))
     if compare:
         outputs.require_same_sentences(generated, references, str(output), str(reference))
+    tokenised, sentences = outputs.tokenised_lines(generated.hypotheses, references)
+    if tokenize != "none" and 2 * tokenised > sentences:
+        print(
+            f"posenc: {output}: {tokenised} of {sentences} hypotheses look tokenised, and their references do not. "
+            "Expected plain text. Detokenise the hypotheses, or score tokenised text with --tokenize none.",
+            file=sys.stderr,
+        )
     more = [_more_references(path, len(references), reference) for path in more_references]
     words = [len(line.split()) for line in generated.sources]
     scores = {
