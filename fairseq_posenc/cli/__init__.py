@@ -95,6 +95,17 @@ def main(arguments: list[str] | None = None) -> int:
     except PositionError as error:
         print(f"posenc: {error}", file=sys.stderr)
         return 2
+    except SystemExit as error:  # the one line of the plugin
+        if not isinstance(error.code, str):
+            raise
+        print(f"posenc: {error.code.removeprefix('fairseq_posenc: ')}", file=sys.stderr)
+        return 2
     except BrokenPipeError:  # posenc list | head
         sys.stderr.close()
         return 0
+    except OSError as error:  # such as a name of more than 255 bytes
+        from ..common.messages import shorten
+
+        name = f"{shorten(str(error.filename), 200)}: " if error.filename is not None else ""
+        print(f"posenc: {name}{error.strerror or error}. Expected a path that can be used. Check the path.", file=sys.stderr)
+        return 2

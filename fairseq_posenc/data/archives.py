@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ..common.files import digest
 from ..core import PositionError
-from .download import CHUNK, download, read_sums
+from .download import CHUNK, download, read_address, read_sums
 
 _ALGORITHMS = {32: "md5", 64: "sha256"}  # by the length of a checksum
 
@@ -74,7 +74,7 @@ class Store:
         return found
 
     def _folder(self) -> Path | None:
-        scheme, _, path, *_ = urllib.parse.urlsplit(self.origin)
+        scheme, path = read_address(self.origin)
         if not self.origin or scheme in ("http", "https"):
             return None
         folder = Path(urllib.request.url2pathname(path) if scheme == "file" else self.origin)

@@ -37,6 +37,20 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def read_address(origin: str) -> tuple[str, str]:
+    """Return the scheme and the path of an address or a folder; raises PositionError for an address that cannot be read."""
+    try:
+        parts = urllib.parse.urlsplit(origin)
+        found = parts.scheme, parts.path
+        if found[0] in ("http", "https") and not (parts.hostname and (parts.port is None or parts.port)):
+            raise ValueError("it names no host")
+    except ValueError as error:  # such as http://[::1
+        raise PositionError(
+            f"{origin!r}: not an address ({error}). Expected http://HOST/PATH, https://HOST/PATH or a folder. Check its spelling."
+        ) from None
+    return found
+
+
 @dataclass(frozen=True)
 class Source:
     """A source of files: a folder, or an address to which file names are appended."""
@@ -49,7 +63,7 @@ class Source:
     @functools.cached_property
     def folder(self) -> Path | None:
         """The folder, or None where files are downloaded."""
-        scheme, _, path, *_ = urllib.parse.urlsplit(self.origin)
+        scheme, path = read_address(self.origin)
         if scheme in ("http", "https"):
             return None
         folder = Path(urllib.request.url2pathname(path) if scheme == "file" else self.origin)

@@ -12,6 +12,7 @@ import torch
 
 from .. import registry
 from ..attention.site_positions import SitePositions
+from ..common.messages import shorten
 from ..core import SITES, Dims, PositionError
 from ..data.side.examples import RELATIONS
 from ..registry.spec import build, parse
@@ -87,8 +88,15 @@ def load_with_task(path: Path, data: str | None = None) -> tuple[Any, Any, Any]:
     except SystemExit as error:
         raise PositionError(str(error).removeprefix("fairseq_posenc: ")) from None
     except (OSError, AssertionError) as error:  # the task reads its dictionaries
-        reason = getattr(error, "filename", None) or error
+        reason = shorten(str(getattr(error, "filename", None) or error), 200)
         raise PositionError(f"{found}: its dictionaries cannot be read ({reason}); name the data with --data FOLDER") from None
+    except Exception as error:  # a configuration that was changed can fail at any place of fairseq
+        if isinstance(error, PositionError):
+            raise
+        reason = shorten(f"{type(error).__name__}: {error}", 120)
+        raise PositionError(
+            f"{found}: its configuration cannot be used ({reason}). Expected a checkpoint of fairseq-train. Use another one."
+        ) from None
     model = models[0]
     if not hasattr(model, "specs"):
         raise PositionError(f"{found} holds a model of stock fairseq, whose positions are drawn by: posenc plot sinusoidal")

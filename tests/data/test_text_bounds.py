@@ -111,3 +111,20 @@ def test_logs_that_take_hours(tmp_path, log):
     (tmp_path / "test.out").write_text(f"output lengths: file, ratio 1, unit token, end free\n{log}\nD-0\t-1\ta b\n")
     (tmp_path / "ref").write_text("a b\n")
     assert line("score", tmp_path, f"test={tmp_path / 'ref'}")
+
+
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/full"])
+def test_a_device_as_reference(tmp_path, device):
+    (tmp_path / "train.log").write_text("num. shared model params: 5\n")
+    (tmp_path / "test.out").write_text("D-0\t-1\ta b\n")
+    assert f"{device}: a device or pipe cannot be read" in line("score", tmp_path, f"test={device}")
+
+
+# --- addresses ---
+
+
+@pytest.mark.parametrize("address", ["http://[::1", "http://", "https:///path", "http://host:port/", "http://host:99999/"])
+@pytest.mark.parametrize("command", [["multi30k"], ["wmt18"]], ids=" ".join)
+def test_an_address_that_cannot_be_read(tmp_path, command, address):
+    error = line("data", *command, tmp_path / "out", "--from", address)
+    assert f"{address!r}: not an address" in error and "Expected http://HOST/PATH" in error

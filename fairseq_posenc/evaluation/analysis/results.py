@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
 
+from ...common.cells import csv_cell, markdown_cell, markdown_text
 from ...common.files import replace_file
 from ...core import PositionError
 
@@ -68,7 +69,7 @@ def write(result: Result, folder: Path) -> list[str]:
 def _table(result: Result, style: str) -> str:
     body = [[_cell(value, result.digits) for value in row] for row in result.rows]
     if style == "pipe":
-        body = [[cell.replace("|", "\\|") for cell in row] for row in body]
+        body = [list(map(markdown_cell, row)) for row in body]
     texts = [all(isinstance(row[column], str) for row in result.rows) for column in range(len(result.head))]
     align = ["left" if text else "right" for text in texts]
     return tabulate(body, list(result.head), style, colalign=align, disable_numparse=True) + "\n"
@@ -79,7 +80,7 @@ def _cell(value: Any, digits: int) -> str:
 
 
 def _notes(result: Result) -> str:
-    return "".join(f"* {note}\n" for note in result.notes)
+    return "".join(f"* {markdown_text(note)}\n" for note in result.notes)
 
 
 def _csv(result: Result) -> str:
@@ -89,7 +90,7 @@ def _csv(result: Result) -> str:
     head, rows = result.detail or (result.head, result.rows)
     writer.writerow(head)
     for row in rows:
-        writer.writerow([f"{value:.6g}" if isinstance(value, float) else value for value in row])
+        writer.writerow([f"{value:.6g}" if isinstance(value, float) else csv_cell(value) for value in row])
     return text.getvalue()
 
 

@@ -12,7 +12,7 @@ from ...common.files import replace_file
 from ...common.messages import shorten
 from ...common.option_types import positive
 from ...core import PositionError
-from .read import load
+from .read import as_position_error, load
 
 _NAMES = {"epoch": re.compile(r"checkpoint(\d+)\.pt"), "update": re.compile(r"checkpoint_\d+_(\d+)\.pt")}
 
@@ -42,7 +42,9 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
             if tensor.is_floating_point():
                 sums[name] = sums[name] + tensor.double() if name in sums else tensor.double()
     means = {name: (total / len(paths)).to(model[name].dtype) for name, total in sums.items()}
-    return {**for_inference(state), "model": _restore_sharing(model, means), "averaged": [path.name for path in paths]}
+    with as_position_error(paths[-1]):
+        whole = for_inference(state)
+    return {**whole, "model": _restore_sharing(model, means), "averaged": [path.name for path in paths]}
 
 
 def _require_same_model(first_path: Path, first: dict[str, Any], path: Path, model: dict[str, Any]) -> None:

@@ -56,7 +56,7 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> dict[str, An
         state = load_checkpoint_to_cpu(str(path), overrides)
     except SystemExit as refused:  # the one line of compat
         raise PositionError(str(refused).removeprefix("fairseq_posenc: ")) from None
-    with _as_position_error(path):
+    with as_position_error(path):
         missing = [name for name in ("cfg", "model", "extra_state") if state[name] is None]
         if missing:
             raise KeyError(missing[0])
@@ -66,16 +66,18 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> dict[str, An
 def read(path: Path) -> Training:
     """What the checkpoint says of its training; raises PositionError where it is missing or says nothing."""
     state = load(path)
-    with _as_position_error(path):
+    with as_position_error(path):
         return _training(state)
 
 
 @contextlib.contextmanager
-def _as_position_error(path: Path) -> Iterator[None]:
+def as_position_error(path: Path) -> Iterator[None]:
     """A checkpoint is a tree of dictionaries that may lack anything."""
     try:
         yield
-    except (LookupError, TypeError, AttributeError, ValueError, AssertionError) as error:
+    except Exception as error:  # omegaconf has errors of its own
+        if isinstance(error, PositionError):
+            raise
         reason = shorten(f"{type(error).__name__}: {error}")
         raise PositionError(f"checkpoint {path} does not describe its training ({reason}); name one of fairseq-train") from None
 

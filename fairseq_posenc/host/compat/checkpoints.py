@@ -60,6 +60,9 @@ def with_safe_loader(load):
             return load(path, *args, **kwargs)
         except OSError as error:
             raise SystemExit(f"fairseq_posenc: {path} cannot be opened: {error.strerror or error}") from None
+        except Exception as error:  # fairseq brings the configuration of a checkpoint to its present form
+            reason = f"its configuration cannot be read, {type(error).__name__}: {first_line(error)}"[:300]
+            raise SystemExit(_unreadable(path, reason)) from None
         finally:
             torch.load = torch_load
 
