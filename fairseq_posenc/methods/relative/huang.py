@@ -190,8 +190,11 @@ class GatedProduct(torch.autograd.Function):
             g, here, at = grad[:, :, some, seen].unsqueeze(-1), q[:, :, some].unsqueeze(3), rows[:, some, seen]
             keys = k[:, :, seen].unsqueeze(2)
             torch.mul(g, _gates(gate, at), out=product)
-            for own, query in zip(product.unbind(2), here.unbind(2)):
-                grad_k[:, :, seen].addcmul_(own, query)
+            if product.device.type == "cpu":
+                for own, query in zip(product.unbind(2), here.unbind(2)):
+                    grad_k[:, :, seen].addcmul_(own, query)
+            else:  # one kernel for all queries
+                grad_k[:, :, seen] += (product * here).sum(2, dtype=grad_k.dtype)
             grad_q[:, :, some] = product.mul_(keys).sum(-2)
             torch.mul(g, keys, out=product)
             summed = product.mul_(here).sum_to_size(at.size(0), gate.size(0), *product.shape[2:])
@@ -201,7 +204,7 @@ class GatedProduct(torch.autograd.Function):
 
 def _blocks(q: Tensor, k: Tensor, causal: bool) -> Iterator[tuple[slice, slice, Tensor]]:
     """Queries, the keys that they see, and a buffer for their products of all channels, which on a CPU fits a core's cache."""
-    held = 2**18 if k.device.type == "cpu" else 2**26
+    held = 2**18 if k.device.type == "cpu" else 2**28
     size = min(max(1, held // k.numel()), q.size(2))
     buffer = q.new_empty(q.size(0) * q.size(1) * size * k.size(2) * k.size(3))
     for start in range(0, q.size(2), size):

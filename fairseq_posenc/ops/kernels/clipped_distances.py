@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ...core import Positions
@@ -24,6 +25,8 @@ class SpreadClipped(torch.autograd.Function):
     @staticmethod
     def forward(ctx, columns: Tensor, queries: Positions, keys: Positions, limit: int) -> Tensor:
         ctx.positions = queries, keys, limit
+        if _at_once(columns, queries, keys):
+            return spread_at_once(columns, queries, keys, limit)
         if not _is_one_counted_query(queries, keys):
             index = clipped_columns(queries, keys, limit).unsqueeze(1)
             return columns.gather(-1, index.expand(*columns.shape[:2], -1, -1))
@@ -43,6 +46,8 @@ class CollectClipped(torch.autograd.Function):
     @staticmethod
     def forward(ctx, weights: Tensor, queries: Positions, keys: Positions, limit: int) -> Tensor:
         ctx.positions = queries, keys, limit
+        if _at_once(weights, queries, keys):
+            return collect_at_once(weights, queries, keys, limit)
         one_query, dtype = _is_one_counted_query(queries, keys), at_least_float32(weights[:0]).dtype
         index = None if one_query else clipped_columns(queries, keys, limit)
         out = weights.new_zeros(*weights.shape[:-1], 2 * limit + 1, dtype=dtype)
@@ -63,6 +68,48 @@ class CollectClipped(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad: Tensor):
         return SpreadClipped.apply(grad, *ctx.positions), None, None, None
+
+
+def _at_once(x: Tensor, queries: Positions, keys: Positions) -> bool:
+    """Whether all queries are computed together, without index tensors: fewer kernels, for more memory than a CPU's cache has."""
+    counted = queries.start is not None and keys.start is not None
+    return counted and x.device.type != "cpu" and not _is_one_counted_query(queries, keys)
+
+
+def spread_at_once(columns: Tensor, queries: Positions, keys: Positions, limit: int) -> Tensor:
+    """`SpreadClipped` of counted positions by one copy: [B, H, T, 2 * limit + 1] -> a view [B, H, T, S]."""
+    rows, size = queries.ids.size(1), keys.ids.size(1)
+    # row t of `extended` has the columns of all T + S - 1 distances of the matrix, ascending from that of the last query
+    first = keys.start - (queries.start + rows - 1)
+    last = first + rows + size - 2
+    near = columns[..., min(max(first + limit, 0), 2 * limit) : min(max(last + limit, 0), 2 * limit) + 1]
+    width = near.size(-1)
+    before = min(max(-limit - first, 0), rows + size - 1 - width)
+    after = rows + size - 1 - width - before
+    ends = near[..., :1].expand(*near.shape[:3], before), near[..., -1:].expand(*near.shape[:3], after)
+    extended = torch.cat([ends[0], near, ends[1]], -1)  # [B, H, T, T + S - 1]
+    strides = extended.stride()
+    # each row starts one distance before the row above it
+    return extended.as_strided((*extended.shape[:3], size), (*strides[:2], strides[2] - 1, 1), rows - 1)
+
+
+def collect_at_once(weights: Tensor, queries: Positions, keys: Positions, limit: int) -> Tensor:
+    """`CollectClipped` of counted positions: the near keys are a view, and one product sums those beyond on both sides."""
+    rows, size = queries.ids.size(1), keys.ids.size(1)
+    offset = queries.start - keys.start  # the column of distance 0 in the first row
+    ones = weights.new_ones(rows, size)
+    beyond = torch.stack([ones.tril(offset - limit), ones.triu(offset + limit)], -1)  # [T, S, 2]
+    batch = weights.flatten(0, 1).transpose(0, 1)  # [T, B * H, S]
+    sums = torch.bmm(batch, beyond).transpose(0, 1).unflatten(0, weights.shape[:2])  # [B, H, T, 2]
+    if limit == 0:
+        return weights.sum(-1, keepdim=True)
+    # row t of the padded weights has distance -limit + 1 at column t + limit - 1 - offset, wherever that is
+    left, right = max(limit - 1 - offset, 0), max(offset + rows + limit - 1 - size, 0)
+    padded = F.pad(weights, (left, right))
+    strides = padded.stride()
+    start = left + offset - limit + 1
+    near = padded.as_strided((*weights.shape[:3], 2 * limit - 1), (*strides[:2], strides[2] + 1, 1), start)
+    return torch.cat([sums[..., :1], near, sums[..., 1:]], -1)
 
 
 def clipped_columns(queries: Positions, keys: Positions, limit: int) -> Tensor:
