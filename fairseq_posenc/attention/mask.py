@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ..ops.kernels.blocked_bias import merged
+
+#: elements to which torch's memory-efficient kernel needs the rows of a mask aligned
+_ALIGNMENT = 8
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,7 @@ class AttentionMask:
     fully_masked: Tensor | None = None  # bool [B or 1, H or 1, T, 1], True for queries that may see no key
     logits: Tensor | None = None
     causal: bool = False  # causality is the only mask and there is no bias
+    _numbers: dict = field(default_factory=dict, compare=False, repr=False)  # dtype -> `numbers`
 
     @classmethod
     def of(cls, bias: Tensor | None, allowed: Tensor | None, may_mask_fully: bool) -> AttentionMask:
@@ -32,6 +37,23 @@ class AttentionMask:
             fully_masked = ~allowed.any(-1, keepdim=True)
             allowed = allowed | fully_masked
         return cls(bias, allowed, fully_masked, allowed if bias is None else merged(bias, allowed))
+
+    def numbers(self, dtype: torch.dtype | None) -> Tensor | None:
+        """The bias with -inf where `allowed` is false, or 0 and -inf without a bias; in the format of the bias for dtype None.
+
+        What has no gradient is made once for all layers, with rows that are aligned as torch's memory-efficient kernel needs.
+        """
+        bias, allowed = self.bias, self.allowed
+        if bias is not None:
+            if bias.requires_grad:
+                whole = merged(bias, allowed) if self.logits is None else self.logits
+                return whole if dtype is None else whole.to(dtype)
+            dtype = dtype or bias.dtype
+        elif allowed is None:
+            return None
+        if dtype not in self._numbers:
+            self._numbers[dtype] = _aligned(bias, allowed, dtype)
+        return self._numbers[dtype]
 
     def split(self, size: int, queries: int) -> list[AttentionMask]:
         """One for every `size` of the queries; without `logits`."""
@@ -61,3 +83,13 @@ class AttentionMask:
             finite = mask.masked_fill(~further, 0.0)
             bias = finite if bias is None else bias + finite
         return AttentionMask.of(bias, further if allowed is None else allowed & further, may_mask_fully=True)
+
+
+def _aligned(bias: Tensor | None, allowed: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """The bias with -inf where `allowed` is false, as a view of rows whose length is a multiple of 8."""
+    if bias is None:
+        columns = allowed.size(-1)
+        rows = allowed.new_full((*allowed.shape[:-1], columns + -columns % _ALIGNMENT), float("-inf"), dtype=dtype)
+        return rows[..., :columns].masked_fill_(allowed, 0.0)
+    whole, columns = merged(bias, allowed).to(dtype), bias.size(-1)
+    return whole if columns % _ALIGNMENT == 0 else F.pad(whole, (0, -columns % _ALIGNMENT))[..., :columns]

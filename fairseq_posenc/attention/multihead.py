@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from ..core import AttentionContext
 from ..core.export import refuse_script
 from ..core.hooks import NEEDS_SCORES
+from ..ops import devices
 from ..ops.kernels.blocked_bias import BiasedAttention, lacks_fused_gradient, merged, plain_attention, prefer_blocked
 from ..ops.precision import at_least_float32
 from .mask import AttentionMask
@@ -120,6 +121,11 @@ class Attention(nn.Module):
         """torch's scaled_dot_product_attention, with everything that is added merged into its mask."""
         bias, allowed = mask.bias, mask.allowed
         content = positions.sum_terms("content_scores", q, k, ctx=ctx)
+        if not devices.on_cpu(q):
+            logits = self._added(content, mask, ctx, q)
+            causal = mask.causal and logits is None
+            out = F.scaled_dot_product_attention(q, k, v, logits, ctx.dropout, causal, scale=ctx.scale)
+            return out, None
         logits = mask.logits
         if content is not None:
             bias = content if bias is None else content + bias
@@ -136,15 +142,38 @@ class Attention(nn.Module):
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=logits, dropout_p=dropout, is_causal=causal, scale=scale)
         return out, None
 
+    def _added(self, content: Tensor | None, mask: AttentionMask, ctx: AttentionContext, q: Tensor) -> Tensor | None:
+        """The numbers that an accelerator's kernel adds to the scores: content, bias and -inf, in the format of the queries."""
+        if content is None:
+            return mask.numbers(q.dtype)
+        rows = content.size(2)
+        hidden = self._causal_numbers(ctx, rows, rows, q) if mask.causal else mask.numbers(q.dtype if mask.bias is None else None)
+        return (content if hidden is None else content + hidden).to(q.dtype)
+
+    @staticmethod
+    def _causal_numbers(ctx: AttentionContext, queries: int, keys: int, x: Tensor) -> Tensor:
+        """0 up to the key of each query and -inf after it, [T, S], made once for all layers."""
+
+        def make() -> Tensor:
+            return torch.full((queries, keys), float("-inf"), dtype=x.dtype, device=x.device).triu(1 + keys - queries)
+
+        return ctx.once(("causal numbers", queries, keys, x.dtype), make)
+
     def explicit(
         self, positions: SitePositions, ctx: AttentionContext, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask
     ) -> tuple[Tensor, Tensor]:
         """The same step by step, for methods that change scores or values and for callers that want the weights."""
-        allowed = mask.allowed
+        allowed, on_cpu = mask.allowed, devices.on_cpu(q)
         if mask.causal:
             queries, keys = q.size(2), k.size(2)
-            allowed = torch.ones(queries, keys, dtype=torch.bool, device=q.device).tril(keys - queries)
-        scores = self.logits(positions, ctx.replace(allowed=allowed), q, k, mask.bias)
+            allowed = ctx.once(
+                ("causal", queries, keys),
+                lambda: torch.ones(queries, keys, dtype=torch.bool, device=q.device).tril(keys - queries),
+            )
+        scores = self.logits(positions, ctx.replace(allowed=allowed), q, k, mask.bias if on_cpu else None)
+        if not on_cpu:  # one sum for bias and mask, whose gradient is no further kernel
+            hidden = self._causal_numbers(ctx, *scores.shape[2:], scores) if mask.causal else mask.numbers(scores.dtype)
+            scores, allowed = scores if hidden is None else scores + hidden, None
         if allowed is not None:
             scores = scores.masked_fill(~allowed, float("-inf"))
         weights = scores.softmax(-1)
@@ -160,7 +189,7 @@ class Attention(nn.Module):
     ) -> tuple[Tensor, None]:
         """`explicit` for some queries of long sentences at a time, computed again in the backward pass: no scores are stored."""
         queries, keys = q.size(2), k.size(2)
-        block, scores = _BLOCK_ON_CPU if q.device.type == "cpu" else _BLOCK, q.size(0) * q.size(1) * queries * keys
+        block, scores = _BLOCK_ON_CPU if devices.on_cpu(q) else _BLOCK, q.size(0) * q.size(1) * queries * keys
         if queries * keys < _LONG or scores < _FEWEST_BLOCKS * block or not positions.divisible(ctx):
             return self.explicit(positions, ctx, q, k, v, mask)[0], None
         size = max(1, block * queries // scores)

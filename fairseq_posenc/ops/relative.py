@@ -107,7 +107,7 @@ def _occurring(rows: Positions, columns: Positions, limit: int | None, needed: N
     along, offset = diagonals(rows, columns), rows.ids.size(1) - 1
     if not _same_positions(rows, columns) or columns.ids.size(1) <= _SHORT:  # nothing to leave out, or little
         needed = None
-    beyond = rows_per_block(rows.ids.size(1), along.device) - 1  # distances of pairs in a block that are not needed
+    beyond = rows_per_block(rows.ids.size(1), along) - 1  # distances of pairs in a block that are not needed
     if needed == "before":
         along = along[: offset + 1 + beyond]
     elif needed == "after":

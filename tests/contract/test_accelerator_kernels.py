@@ -5,9 +5,14 @@ import itertools
 import pytest
 import torch
 
+import fairseq_posenc.host.plugin  # noqa: F401  registers the models
+from fairseq_posenc import registry
+from fairseq_posenc.bench import actions, models
 from fairseq_posenc.core import Positions
+from fairseq_posenc.ops import devices
 from fairseq_posenc.ops.kernels import clipped_distances, toeplitz
 
+CPU = torch.device("cpu")
 SHAPES = list(itertools.product((2, 3, 9), (1, 4, 9, 12), (0, 2, 30), (0, 5)))
 
 
@@ -28,3 +33,25 @@ def test_clipped_distances(limit):
 def test_diagonal_sums(rows, columns):
     matrix = torch.randn(2, 3, rows, columns, dtype=torch.float64)
     torch.testing.assert_close(toeplitz.diagonal_sums_at_once(matrix), toeplitz.DiagonalSums.apply(matrix))
+
+
+def _results(name):
+    """Logits of a training batch with padding, and the gradients of all parameters, in float64 and without dropout."""
+    model = models.build(models.Variant.of(name, "model"), "_tiny", 80, CPU, torch.float64).eval()
+    source, target = actions.sentences(2, 70, CPU)
+    torch.manual_seed(1)
+    logits, _ = model(source, None, target, **actions.extras(actions.methods(model), source))
+    logits.square().mean().backward()
+    return [logits.detach(), *(p.grad for p in model.parameters() if p.grad is not None)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", registry.names())
+def test_the_path_of_an_accelerator_gives_the_numbers_of_the_cpu(name, monkeypatch):
+    """Sentences of 70 tokens: more than one block of every loop over queries."""
+    expected = _results(name)
+    monkeypatch.setattr(devices, "on_cpu", lambda x: False)
+    found = _results(name)
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-7)

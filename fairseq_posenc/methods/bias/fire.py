@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, option
+from ...ops import devices
 from ...ops.distances import by_distance
 from ...ops.precision import at_least_float32
 
@@ -64,7 +65,7 @@ class Fire(PositionMethod):
         threshold = (self._own(self.multiplier, ctx.layer) * self.options.threshold).abs()
         if ctx.queries.start is not None and ctx.queries.last <= threshold:
             return by_distance(ctx.queries, ctx.keys, lambda delta: self._network(delta, threshold, ctx.layer))
-        pairs = _PAIRS_ON_CPU if threshold.device.type == "cpu" else _PAIRS
+        pairs = _PAIRS_ON_CPU if devices.on_cpu(threshold) else _PAIRS
         size = max(1, pairs // ctx.keys.ids.numel())
         found = [
             checkpoint(self._of_queries, ids, threshold, ctx.keys.ids, ctx.layer, use_reentrant=False, preserve_rng_state=False)

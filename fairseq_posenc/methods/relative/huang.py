@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, option
+from ...ops import devices
 from ...ops.distances import by_distance, from_table, require_integer, table_row
 from ...ops.kernels.clipped_distances import clipped_columns
 from ...ops.kernels.derivatives import first_derivative_only
@@ -190,7 +191,7 @@ class GatedProduct(torch.autograd.Function):
             g, here, at = grad[:, :, some, seen].unsqueeze(-1), q[:, :, some].unsqueeze(3), rows[:, some, seen]
             keys = k[:, :, seen].unsqueeze(2)
             torch.mul(g, _gates(gate, at), out=product)
-            if product.device.type == "cpu":
+            if devices.on_cpu(product):
                 for own, query in zip(product.unbind(2), here.unbind(2)):
                     grad_k[:, :, seen].addcmul_(own, query)
             else:  # one kernel for all queries
@@ -204,7 +205,7 @@ class GatedProduct(torch.autograd.Function):
 
 def _blocks(q: Tensor, k: Tensor, causal: bool) -> Iterator[tuple[slice, slice, Tensor]]:
     """Queries, the keys that they see, and a buffer for their products of all channels, which on a CPU fits a core's cache."""
-    held = 2**18 if k.device.type == "cpu" else 2**28
+    held = 2**18 if devices.on_cpu(k) else 2**28
     size = min(max(1, held // k.numel()), q.size(2))
     buffer = q.new_empty(q.size(0) * q.size(1) * size * k.size(2) * k.size(3))
     for start in range(0, q.size(2), size):

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .. import devices
 from ..precision import at_least_float32
 from .derivatives import first_derivative_only
 
@@ -33,13 +34,13 @@ def prefer_blocked(q: Tensor, k: Tensor, bias: Tensor, causal: bool) -> bool:
     needs_bias_gradient = torch.is_grad_enabled() and bias.requires_grad
     skips_keys = causal and not torch.is_grad_enabled()
     long_enough = q.size(2) * k.size(2) >= _PREFER_FROM_SCORES
-    return (needs_bias_gradient or skips_keys) and q.device.type == "cpu" and long_enough
+    return (needs_bias_gradient or skips_keys) and devices.on_cpu(q) and long_enough
 
 
 def lacks_fused_gradient(q: Tensor, bias: Tensor) -> bool:
     """Whether torch has no fused kernel for the gradient of a bias; `plain_attention` is then faster than its fallback."""
     full_precision = q.dtype in (torch.float32, torch.float64)
-    return q.device.type == "cpu" and full_precision and torch.is_grad_enabled() and bias.requires_grad
+    return devices.on_cpu(q) and full_precision and torch.is_grad_enabled() and bias.requires_grad
 
 
 def plain_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, dropout: float, scale: float) -> Tensor:

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...core import Positions
+from .. import devices
 from ..distances import distances, table_row
 from ..precision import at_least_float32
 
@@ -73,7 +74,7 @@ class CollectClipped(torch.autograd.Function):
 def _at_once(x: Tensor, queries: Positions, keys: Positions) -> bool:
     """Whether all queries are computed together, without index tensors: fewer kernels, for more memory than a CPU's cache has."""
     counted = queries.start is not None and keys.start is not None
-    return counted and x.device.type != "cpu" and not _is_one_counted_query(queries, keys)
+    return counted and not devices.on_cpu(x) and not _is_one_counted_query(queries, keys)
 
 
 def spread_at_once(columns: Tensor, queries: Positions, keys: Positions, limit: int) -> Tensor:

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from .. import devices
 from ..precision import at_least_float32
 from .derivatives import first_derivative_only
 
@@ -27,9 +28,9 @@ class Layout(NamedTuple):
     offset: int
     needed: Literal["before", "after"] | None = None
 
-    def blocks(self, rows: int, columns: int, device: torch.device) -> Iterator[tuple[slice, slice, slice]]:
+    def blocks(self, rows: int, columns: int, x: Tensor) -> Iterator[tuple[slice, slice, slice]]:
         """Blocks of rows, the columns that these need, and the vectors of the distances between them."""
-        size = rows_per_block(rows, device)
+        size = rows_per_block(rows, x)
         for first in range(0, rows, size):
             end = min(first + size, rows)
             left, right = first if self.needed == "after" else 0, end if self.needed == "before" else columns
@@ -37,8 +38,8 @@ class Layout(NamedTuple):
             yield slice(first, end), slice(left, right), slice(lowest + self.offset, highest + self.offset + 1)
 
 
-def rows_per_block(rows: int, device: torch.device) -> int:
-    return min(rows, max(_FEWEST_ROWS, -(-rows // _BLOCKS))) if device.type == "cpu" else rows
+def rows_per_block(rows: int, x: Tensor) -> int:
+    return min(rows, max(_FEWEST_ROWS, -(-rows // _BLOCKS))) if devices.on_cpu(x) else rows
 
 
 class DistanceScores(torch.autograd.Function):
@@ -91,7 +92,7 @@ def _scores(x: Tensor, vectors: Tensor, columns: int, sizes: torch.Size, layout:
     shape = *sizes, x.size(1), columns
     out = x.new_empty(shape) if layout.needed is None else x.new_zeros(shape)
     target = _grouped(out, vectors)
-    for rows, keys, near in layout.blocks(x.size(1), columns, x.device):
+    for rows, keys, near in layout.blocks(x.size(1), columns, x):
         block = x[:, rows]
         along = torch.bmm(block.flatten(1, 2), vectors[:, near].mT).view(*block.shape[:3], -1)
         target[:, rows, :, keys] = _by_column(along, keys.stop - keys.start)
@@ -103,7 +104,7 @@ def _by_distance(scores: Tensor, vectors: Tensor, layout: Layout) -> Iterator[tu
     scores = _grouped(scores, vectors)
     groups, length, size, columns = scores.shape
     along = None
-    for rows, keys, near in layout.blocks(length, columns, scores.device):
+    for rows, keys, near in layout.blocks(length, columns, scores):
         shape = (groups, rows.stop - rows.start, size, near.stop - near.start)
         if along is None or along.shape != shape:  # what one block leaves zero, the next one does
             along = scores.new_zeros(shape)

@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .. import devices
+
 #: rows whose diagonals are summed at a time on a CPU; they fit a core's cache
 _ROWS = 64
 
@@ -32,7 +34,7 @@ class DiagonalSums(torch.autograd.Function):
     def forward(ctx, matrix: Tensor) -> Tensor:
         *leading, rows, columns = matrix.shape
         ctx.columns = columns
-        if matrix.device.type != "cpu":
+        if not devices.on_cpu(matrix):
             return diagonal_sums_at_once(matrix)
         sums = matrix.new_zeros(*leading, rows + columns - 1)
         height = min(_ROWS, rows)
