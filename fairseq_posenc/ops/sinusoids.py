@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from ..core import Positions
 
 
-def frequencies(count: int, width: int, grid: str, base: float | Tensor = 10000.0) -> Tensor:
+def frequencies(count: int, width: int, grid: str, base: float | Tensor = 10000.0, device: torch.device | None = None) -> Tensor:
     """The first `count` angular frequencies of sinusoids of `width` channels, in float64; bases [...] give [..., count].
 
     grid: "paper" is base^(-2k/width), Vaswani et al. (2017); "fairseq" is base^(-k/(width//2 - 1)), whose last is 1/base.
     """
     given = isinstance(base, Tensor)
-    k = torch.arange(count, dtype=torch.float64, device=base.device if given else None)
+    k = torch.arange(count, dtype=torch.float64, device=base.device if given else device)
     exponent = 2 * k / width if grid == "paper" else k / max(width // 2 - 1, 1)
     return torch.exp(-(base.double().log().unsqueeze(-1) if given else math.log(base)) * exponent)
 
@@ -28,7 +28,7 @@ def sinusoid(positions: Tensor, width: int, layout: str, grid: str, base: float 
     layout: "interleaved" is each sine beside its cosine, "halves" all sines before all cosines.
     """
     half = width // 2
-    angles = positions.double().unsqueeze(-1) * frequencies(half, width, grid, base).to(positions.device)
+    angles = positions.double().unsqueeze(-1) * frequencies(half, width, grid, base, positions.device)
     pair = (angles.sin(), angles.cos())
     waves = torch.stack(pair, -1).flatten(-2) if layout == "interleaved" else torch.cat(pair, -1)
     return torch.nn.functional.pad(waves, (0, width - 2 * half)).float()

@@ -190,7 +190,7 @@ class _Velocity(nn.Module):
         self.delta = method.options.delta
         width = method.dims.embed_dim
         turning = method.options.start == "sinusoidal"
-        self.speeds = frequencies(width // 2, width, "paper").to(state.device) if turning else None
+        self.speeds = frequencies(width // 2, width, "paper", device=state.device) if turning else None
 
     def forward(self, t: Tensor, state: Tensor) -> Tensor:
         """[networks, paths, C] -> the same."""

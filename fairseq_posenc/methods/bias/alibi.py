@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ...core import AttentionContext, Dims, HeadOptions, MethodCard, PositionError, PositionMethod, heads_of, option
+from ...ops.constants import Constants
 from ...ops.distances import by_distance, distances
 from ...ops.precision import at_least_float32
 
@@ -26,9 +27,8 @@ def on_heads(values: list[float], options: HeadOptions, dims: Dims, other: float
     return found
 
 
-def penalty(ctx: AttentionContext, slopes: list[float]) -> Tensor:
+def penalty(ctx: AttentionContext, per_head: Tensor) -> Tensor:
     """- m_h |s - t|: [B or 1, H, T, S]."""
-    per_head = torch.tensor(slopes, device=ctx.keys.ids.device, dtype=torch.float32)
     return by_distance(ctx.queries, ctx.keys, lambda delta: -torch.tensordot(per_head, delta.abs().float(), 0))
 
 
@@ -69,14 +69,13 @@ class Alibi(PositionMethod):
         super().__init__(options, dims)
         if not dims.cross and options.ratio != 1.0:
             raise PositionError("alibi: ratio is an option of cross-attention only")
-        self.slopes = on_heads(slopes(len(heads_of(options, dims))), options, dims)
+        self.slopes = Constants(on_heads(slopes(len(heads_of(options, dims))), options, dims))
 
     def bias(self, ctx: AttentionContext) -> Tensor:
         if self.options.ratio == 1.0:
-            return penalty(ctx, self.slopes)
+            return penalty(ctx, self.slopes.values)
         distance = (ctx.keys.ids.unsqueeze(-2) - self.options.ratio * ctx.queries.ids.unsqueeze(-1)).abs()
-        per_head = torch.tensor(self.slopes, device=distance.device, dtype=torch.float32)
-        return -per_head[:, None, None] * distance.unsqueeze(1)  # [H, 1, 1] * [B, 1, T, S]
+        return -self.slopes.values[:, None, None] * distance.unsqueeze(1)  # [H, 1, 1] * [B, 1, T, S]
 
 
 class AlibiSymmetric(PositionMethod):
@@ -112,10 +111,10 @@ class AlibiSymmetric(PositionMethod):
 
     def __init__(self, options: HeadOptions, dims: Dims):
         super().__init__(options, dims)
-        self.slopes = on_heads(slopes(len(heads_of(options, dims))), options, dims)
+        self.slopes = Constants(on_heads(slopes(len(heads_of(options, dims))), options, dims))
 
     def bias(self, ctx: AttentionContext) -> Tensor:
-        return penalty(ctx, self.slopes)
+        return penalty(ctx, self.slopes.values)
 
 
 class AlibiNonsymmetric(PositionMethod):
@@ -154,13 +153,13 @@ class AlibiNonsymmetric(PositionMethod):
             raise PositionError(
                 f"alibi_nonsymmetric: {len(heads)} heads cannot be halved; take an even number of heads, or alibi_symmetric"
             )
-        self.slopes = on_heads(2 * slopes(len(heads) // 2), options, dims)
+        self.slopes = Constants(on_heads(2 * slopes(len(heads) // 2), options, dims))
         half = len(heads) // 2
         #: the side that each head looks at: -1 left, 1 right, 0 both
         self.sides = on_heads([-1] * half + [1] * half, options, dims, other=0)
 
     def bias(self, ctx: AttentionContext) -> Tensor:
-        return penalty(ctx, self.slopes)
+        return penalty(ctx, self.slopes.values)
 
     def mask(self, ctx: AttentionContext) -> Tensor:
         delta = distances(ctx.queries, ctx.keys).unsqueeze(1)  # [B or 1, 1, T, S]

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, option
+from ...ops.constants import Constants
 from ...ops.distances import distances
 from ...ops.precision import at_least_float32
 from .alibi import penalty, slopes
@@ -75,6 +76,7 @@ class Dape(PositionMethod):
         super().__init__(options, dims)
         layers, heads, hidden, kernel = dims.num_layers, dims.num_heads, options.hidden, options.kernel
         self.base = None
+        self.slopes = Constants(slopes(heads)) if options.base == "alibi" else None
         if options.base == "kerple_log":
             self.base = KerpleLog(KerpleLog.Options(sides="same" if dims.causal else "apart", share="none"), dims)
         elif options.base == "fire":
@@ -99,7 +101,7 @@ class Dape(PositionMethod):
     def _base(self, ctx: AttentionContext) -> Tensor | None:
         """[B or 1, H, T, S]."""
         if self.options.base == "alibi":
-            return penalty(ctx, slopes(self.dims.num_heads))
+            return penalty(ctx, self.slopes.values)
         return None if self.base is None else self.base.bias(ctx)
 
     def _convolved(self, weight: Tensor, bias: Tensor, x: Tensor, ctx: AttentionContext) -> Tensor:

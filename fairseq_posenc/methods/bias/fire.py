@@ -15,6 +15,8 @@ from ...ops.precision import at_least_float32
 _EPSILON = 1e-6
 #: pairs of queries and keys that pass through the network at a time; their hidden units fit a core's cache
 _PAIRS_ON_CPU, _PAIRS = 2**14, 2**22
+#: pairs up to which an accelerator computes the network for each of them, and not for each distance
+_FEW_PAIRS = 2**19
 
 
 class Fire(PositionMethod):
@@ -63,6 +65,10 @@ class Fire(PositionMethod):
 
     def bias(self, ctx: AttentionContext) -> Tensor:
         threshold = (self._own(self.multiplier, ctx.layer) * self.options.threshold).abs()
+        # an accelerator does not wait for the threshold where there are few pairs
+        few = not devices.on_cpu(threshold) and ctx.queries.ids.numel() * ctx.keys.ids.numel() <= _FEW_PAIRS
+        if few:
+            return self._of_queries(ctx.queries.ids, threshold, ctx.keys.ids, ctx.layer).transpose(0, 1)
         if ctx.queries.start is not None and ctx.queries.last <= threshold:
             return by_distance(ctx.queries, ctx.keys, lambda delta: self._network(delta, threshold, ctx.layer))
         pairs = _PAIRS_ON_CPU if devices.on_cpu(threshold) else _PAIRS

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, option
+from ...ops.constants import Constants
 from ...ops.precision import at_least_float32
 
 
@@ -55,7 +56,7 @@ class Gaussian(PositionMethod):
                 f"gaussian: ratio={options.ratio} maps target to source positions, in cross-attention only; leave it out"
             )
         other = 0.0 if dims.causal else 1.0
-        self.offsets = [-1.0 if head % 2 == 0 else other for head in range(dims.num_heads)]
+        self.offsets = Constants([-1.0 if head % 2 == 0 else other for head in range(dims.num_heads)])
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, ctx: AttentionContext) -> Tensor:
         weights = self.weights(ctx, at_least_float32(v).dtype)
@@ -71,7 +72,7 @@ class Gaussian(PositionMethod):
 
     def weights(self, ctx: AttentionContext, dtype: torch.dtype) -> Tensor:
         """Densities before any mask: [B or 1, H, T, S]."""
-        offsets = torch.tensor(self.offsets, device=ctx.keys.ids.device, dtype=dtype).unsqueeze(-1)
+        offsets = self.offsets.values.to(dtype).unsqueeze(-1)
         means = self.options.ratio * ctx.queries.ids.to(dtype).unsqueeze(1) + offsets  # [B or 1, H, T]
         distances = (ctx.keys.ids[:, None, None, :] - means.unsqueeze(-1)) / self.options.deviation
         return torch.exp(-0.5 * distances**2) / (self.options.deviation * math.sqrt(2 * math.pi))

@@ -6,6 +6,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, SideInput, option
+from ...ops import devices
 from ...ops.characters import printed_characters
 from ...ops.sinusoids import sinusoid
 
@@ -19,9 +20,9 @@ class OutputLength(PositionMethod):
             self.register_buffer("characters", printed_characters(dims.words, dims.vocab_size), persistent=False)
 
     def lengths(self, ctx: AttentionContext) -> Tensor:
-        """[B, 1]; checked where sentences begin."""
+        """[B, 1]; on a CPU, checked where sentences begin."""
         lengths = ctx.side["target_length"].unsqueeze(1)
-        if not ctx.queries.start and (lengths < 0).any():
+        if devices.on_cpu(lengths) and not ctx.queries.start and (lengths < 0).any():
             raise PositionError(
                 f"{self.card.name} (decoder): the side input 'target_length' holds {int(lengths.min())}; lengths are 0 or more"
             )
@@ -48,7 +49,7 @@ class LengthDifference(OutputLength):
         before cosines, as in fairseq (layout=interleaved,grid=paper is the equation). unit=char counts printed characters of
         subwords; theirs counts tokens, which are characters in their data.
     Cost: no parameters; one sinusoid a word.
-    Errors: PositionError for a length below 0, and for a batch without lengths.
+    Errors: PositionError for a length below 0 (on a CPU), and for a batch without lengths.
     """
 
     @dataclass(frozen=True)
@@ -101,7 +102,7 @@ class LengthRatio(OutputLength):
         one, which is a defect. Sines come before cosines, and the last wavelength is 2 pi l, as in fairseq
         (layout=interleaved,grid=paper is the equation). unit=char counts printed characters of subwords.
     Cost: no parameters; one sinusoid a word.
-    Errors: PositionError for a length below 0, and for a batch without lengths.
+    Errors: PositionError for a length below 0 (on a CPU), and for a batch without lengths.
     """
 
     @dataclass(frozen=True)

@@ -87,5 +87,5 @@ class Pope(PositionMethod):
 
     def _angles(self, at: Positions) -> Tensor:
         """In float64, reduced to one turn: in float32, an angle of thousands of positions would be inexact."""
-        theta = frequencies(self.width, 2 * self.width, "paper", self.options.base).to(at.ids.device)  # base^(-i/width)
+        theta = frequencies(self.width, 2 * self.width, "paper", self.options.base, at.ids.device)  # base^(-i/width)
         return (at.ids.double()[:, None, :, None] * theta).remainder(2 * math.pi).float()

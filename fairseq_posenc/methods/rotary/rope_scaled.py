@@ -91,7 +91,7 @@ class RopeScaled(PositionMethod):
 
     def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
         """Rotates all keys anew for each query beyond the trained length, as its frequencies depend on its position."""
-        trained = torch.tensor([[self.options.trained]], device=q.device)
+        trained = torch.full((1, 1), self.options.trained, device=q.device)
         q = q * ctx.scale
         plain = self._rotate_for(q, ctx.queries.ids, trained) @ self._rotate_for(k, ctx.keys.ids, trained).mT
         rows = []
@@ -126,7 +126,7 @@ class RopeScaled(PositionMethod):
     def _frequencies(self, lengths: Tensor | None, device: torch.device) -> Tensor:
         """[pairs], or [B or 1, 1, pairs] for sentences of these lengths, in float64."""
         width, base, factor = self.width, self.options.base, self.options.factor
-        plain = frequencies(width // 2, width, "paper", base).to(device)
+        plain = frequencies(width // 2, width, "paper", base, device)
         if self.options.scaling == "linear":
             return plain / factor
         if self.options.scaling == "yarn":
@@ -136,7 +136,7 @@ class RopeScaled(PositionMethod):
             low, high = self.options.low, self.options.high
             kept = ((self.options.trained * plain / (2 * math.pi) - low) / (high - low)).clamp(0, 1)
             return plain * (kept + (1 - kept) / factor)
-        grown = torch.tensor(factor, dtype=torch.float64, device=device)
+        grown = torch.full((), factor, dtype=torch.float64, device=device)
         if lengths is not None:
             grown = (factor * lengths.double().unsqueeze(-1) / self.options.trained - (factor - 1)).clamp(min=1.0)
         # base'^(-2i/d_r) = base^(-2i/d_r) grown^(-2i/(d_r - 2))
