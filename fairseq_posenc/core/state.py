@@ -37,13 +37,15 @@ class State:
 
     def reorder(self, order: Tensor, beam: int = 1) -> None:
         """Selects rows, and for tensors of the source the sentence that each group of `beam` rows belongs to."""
-        self._select("rows", order)
-        self._select("sources", order if beam == 1 else order.view(-1, beam)[:, 0] // beam)
+        sources = order if beam == 1 else order.view(-1, beam)[:, 0] // beam
+        same = [(x == torch.arange(len(x), device=x.device)).all() for x in (order, sources)]
+        rows_unchanged, sources_unchanged = torch.stack(same).tolist()  # one wait for both
+        self._select("rows", order, rows_unchanged)
+        self._select("sources", sources, sources_unchanged)
 
-    def _select(self, kind: str, order: Tensor) -> None:
+    def _select(self, kind: str, order: Tensor, unchanged: bool) -> None:
         stored = self._tensors(kind)
         names = [name for name in stored if name.startswith(self._scope)]
-        unchanged = torch.equal(order, torch.arange(len(order), device=order.device))
         if not unchanged or any(stored[name].size(0) != len(order) for name in names):
             for name in names:  # one at a time: the next one takes the memory that the last one leaves
                 stored[name] = stored[name].index_select(0, order)

@@ -8,6 +8,7 @@ import torch
 
 from fairseq_posenc.attention.site_positions import SitePositions
 from fairseq_posenc.core import AttentionContext, Dims, PositionError, Positions, State
+from fairseq_posenc.methods.absolute.floater import Floater, _Velocity
 from fairseq_posenc.ops.sinusoids import sinusoid
 from fairseq_posenc.registry import spec as parsing
 
@@ -149,3 +150,20 @@ def test_fractions_of_positions_are_refused():
     ctx = positions.begin(AttentionContext(at, at))
     with pytest.raises(PositionError, match="integer positions only"):
         positions.embed(torch.zeros(1, 2, 8), torch.tensor([[7, 7]]), ctx)
+
+
+@pytest.mark.parametrize("solver", ["rk4", "midpoint", "euler"])
+@pytest.mark.parametrize("substeps, start, width", [(1, "sinusoidal", 8), (3, "sinusoidal", 8), (3, "random", 9)])
+def test_the_steps_are_those_of_torchdiffeq(solver, substeps, start, width):
+    torchdiffeq = pytest.importorskip("torchdiffeq")
+    torch.manual_seed(1)
+    options = Floater.Options(solver=solver, substeps=substeps, start=start, delta=0.1)
+    method = Floater(options, Dims(width, 1, 2, 64, 64)).double()
+    for parameter in method.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    state, times = method.first.detach(), torch.arange(3, 13, dtype=torch.float64)
+    velocity = _Velocity(method, state)
+    grid = {"grid_constructor": lambda func, state, times: torch.linspace(3, 12, 9 * substeps + 1, dtype=torch.float64)}
+    solved = torchdiffeq.odeint(velocity, velocity.turned(state, -times[0]), times, method=solver, options=grid)
+    expected = velocity.turned(solved[1:], times[1:, None, None, None])
+    torch.testing.assert_close(method.continued(state, 3, 12), expected, rtol=1e-9, atol=1e-9)

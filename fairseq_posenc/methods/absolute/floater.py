@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...core import (
@@ -21,6 +22,7 @@ from ...core import (
     Projection,
     option,
 )
+from ...ops import devices
 from ...ops.distances import require_integer
 from ...ops.precision import at_least_float32
 from ...ops.sinusoids import frequencies
@@ -29,6 +31,8 @@ from ...ops.sinusoids import frequencies
 _BLOCK = 32
 #: what has a path of its own in every layer
 _STREAMS = ("query", "key", "value")
+#: where in a step each solver calls the networks
+_STAGES = {"euler": (0.0,), "midpoint": (0.0, 1 / 2), "rk4": (0.0, 1 / 3, 2 / 3, 1.0)}
 
 
 class Floater(PositionMethod):
@@ -51,7 +55,7 @@ class Floater(PositionMethod):
         the other, each of four calls of the networks with solver=rk4: the method's floor, whatever the number of sentences.
         adjoint=true keeps no activations of these calls and integrates once more, backwards.
     Errors: PositionError without torchdiffeq, for at=input at cross, for share beside at=input, for keys of another width than
-        queries, for positions that are not integers, and for a path that is not finite.
+        queries, for positions that are not integers, and on a CPU for a path that is not finite.
     """
 
     @dataclass(frozen=True)
@@ -128,7 +132,7 @@ class Floater(PositionMethod):
     def prepare(self, ctx: AttentionContext) -> list[list[Tensor]]:
         """For every stream and layer its path, [n, C] with n > the last position; at the input, one stream and one layer."""
         path = self.path(max(ctx.queries.last, ctx.keys.last) + 1, ctx)  # [n, networks, paths of each, C]
-        if not bool(path.isfinite().all()):
+        if devices.on_cpu(path) and not bool(path.isfinite().all()):
             raise PositionError(
                 "floater: the path of positions is not finite, its differential equation does not converge; "
                 "train with a smaller --lr or --clip-norm, or choose more substeps or a smaller delta"
@@ -150,12 +154,12 @@ class Floater(PositionMethod):
 
     def continued(self, state: Tensor, here: int, last: int) -> Tensor:
         """The states at positions here + 1 to last, from the one at `here`: [...] -> [last - here, ...]."""
+        if not (self.options.adjoint and torch.is_grad_enabled()):
+            return _Flow(self, here, last, state).states(state)
         velocity, library = _Velocity(self, state), _torchdiffeq()
         times = torch.arange(here, last + 1, dtype=torch.float64, device=state.device)
         parts = torch.arange(self.options.substeps, dtype=torch.float64, device=state.device) / self.options.substeps
-        solve = library.odeint
-        if self.options.adjoint and torch.is_grad_enabled():
-            solve = partial(library.odeint_adjoint, adjoint_params=tuple(velocity.weights))
+        solve = partial(library.odeint_adjoint, adjoint_params=tuple(velocity.weights))
 
         def steps(velocity: nn.Module, state: Tensor, times: Tensor) -> Tensor:
             """Between two times, ascending or descending, as many steps as are asked for; every time is the end of one."""
@@ -175,6 +179,84 @@ class Floater(PositionMethod):
 
     def project_input(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
         return self.added(x, ctx.prepared[self][_STREAMS.index(which)][ctx.layer], at)
+
+
+class _Flow:
+    """The fixed-step solvers of torchdiffeq, with the same results, in steps that read no value from an accelerator.
+
+    What depends on the time only (sinusoids, and the time's share of the networks) is computed for all steps at once. Vectors
+    rest in a frame that turns with the sinusoids, as in `_Velocity`.
+    """
+
+    def __init__(self, method: Floater, here: int, last: int, state: Tensor):
+        self.method, self.substeps, self.size = method, method.options.substeps, 1.0 / method.options.substeps
+        self.here, self.last, stages = here, last, _STAGES[method.options.solver]
+        starts = here + torch.arange((last - here) * self.substeps, dtype=torch.float64, device=state.device) / self.substeps
+        times = torch.stack([starts + stage * self.size for stage in stages], 1).flatten()  # of every call of the networks
+        w_in, b_in, w_out, b_out = (
+            at_least_float32(weight) for weight in (method.flow_in, method.flow_in_bias, method.flow_out, method.flow_out_bias)
+        )
+        delta, now = method.options.delta, (times * method.options.delta).to(state.dtype).view(-1, 1, 1, 1)
+        self.w_in, self.w_out = w_in[:, :-1], w_out[:, :-1] * delta
+        self.b_in = (b_in + now * w_in[:, -1:]).unbind(0)
+        self.b_out = ((b_out + now * w_out[:, -1:]) * delta).unbind(0)
+        turns = method.options.start == "sinusoidal"
+        self.speeds = frequencies(state.size(-1) // 2, state.size(-1), "paper", device=state.device) if turns else None
+        self.waves = self._waves(times, state)
+
+    def states(self, state: Tensor) -> Tensor:
+        """[networks, paths, C] at `here` -> [last - here, networks, paths, C]."""
+        ends = torch.arange(self.here, self.last + 1, dtype=torch.float64, device=state.device)
+        (cos, sin, back) = (None, None, None) if self.speeds is None else self._tables(ends, state)
+        z, found = state if cos is None else _turned(state, cos[0], back[0]), []
+        step = {"euler": self._euler, "midpoint": self._midpoint, "rk4": self._rk4}[self.method.options.solver]
+        for number in range((self.last - self.here) * self.substeps):
+            z = z + step(z, number) * self.size
+            if (number + 1) % self.substeps == 0:
+                found.append(z)
+        solved = torch.stack(found)
+        return solved if cos is None else _turned(solved, cos[1:], sin[1:])
+
+    def _euler(self, z: Tensor, number: int) -> Tensor:
+        return self._velocity(z, number)
+
+    def _midpoint(self, z: Tensor, number: int) -> Tensor:
+        first = self._velocity(z, 2 * number)
+        return self._velocity(z.add(first, alpha=self.size / 2), 2 * number + 1)
+
+    def _rk4(self, z: Tensor, number: int) -> Tensor:
+        """The 3/8 rule, as torchdiffeq's rk4."""
+        one = self._velocity(z, 4 * number)
+        two = self._velocity(z.add(one, alpha=self.size / 3), 4 * number + 1)
+        three = self._velocity(z.add(two.sub(one, alpha=1 / 3), alpha=self.size), 4 * number + 2)
+        four = self._velocity(z.add(one - two + three, alpha=self.size), 4 * number + 3)
+        return (one + four).add(two + three, alpha=3.0) / 8
+
+    def _velocity(self, z: Tensor, call: int) -> Tensor:
+        cos, sin, back = (None, None, None) if self.speeds is None else self.waves[call]
+        p = z if cos is None else _turned(z, cos, sin)
+        hidden = torch.relu(torch.baddbmm(self.b_in[call], p, self.w_in))
+        change = torch.baddbmm(self.b_out[call], hidden, self.w_out)
+        return change if cos is None else _turned(change, cos, back)
+
+    def _waves(self, times: Tensor, state: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
+        return [] if self.speeds is None else list(zip(*(table.unbind(0) for table in self._tables(times, state))))
+
+    def _tables(self, times: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """[n] -> cosines, sines with their signs, and these with the opposite signs, [n, 1, 1, C] each."""
+        angle = times[:, None, None, None] * self.speeds
+        sin, cos, odd = angle.sin().to(state.dtype), angle.cos().to(state.dtype), state.size(-1) % 2
+        cosines, sines = torch.cat([cos, cos], -1), torch.cat([sin, -sin], -1)
+        if odd:
+            cosines, sines = F.pad(cosines, (0, 1), value=1.0), F.pad(sines, (0, 1))
+        return cosines, sines, -sines
+
+
+def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """x as it is after the sinusoids have turned, sines before cosines: [..., C] -> [..., C]."""
+    half = x.size(-1) // 2
+    other = torch.cat([x[..., half : 2 * half], x[..., :half], x[..., 2 * half :]], -1)
+    return torch.addcmul(x * cos, other, sin)
 
 
 class _Velocity(nn.Module):
