@@ -126,6 +126,13 @@ class _Generator(torch.Generator):
         return super().__new__(cls, CPU if torch.device(device) == META else device)
 
 
+class _Autocast(torch.autocast):
+    """Autocast of the CPU in the place of one of the meta device, which has none."""
+
+    def __init__(self, device_type: str, *args: Any, **kwargs: Any):
+        super().__init__("cpu" if device_type == "meta" else device_type, *args, **kwargs)
+
+
 @contextmanager
 def accelerator_branches() -> Iterator[None]:
     """Let torch choose as on CUDA: fused attention, fused dropout, and a copy for every tensor that is made from numbers."""
@@ -147,7 +154,8 @@ def accelerator_branches() -> Iterator[None]:
     attended = patch.object(F, "scaled_dot_product_attention", attention), patch.object(F, "dropout", dropped)
     made = patch.object(torch, "tensor", copied), patch.object(Tensor, "new_tensor", copied_to)
     with ExitStack() as stack:
-        for replaced in (*attended, *made, patch.object(torch, "Generator", _Generator)):
+        kinds = patch.object(torch, "Generator", _Generator), patch.object(torch, "autocast", _Autocast)
+        for replaced in (*attended, *made, *kinds):
             stack.enter_context(replaced)
         yield
 
