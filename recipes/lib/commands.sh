@@ -12,10 +12,12 @@ fail() {
   exit 1
 }
 
-find_tools() { # sets `bin`: POSENC_BIN, or .venv/bin, which recipes/setup fills
+find_tools() { # sets `bin`: POSENC_BIN, or .venv/bin, which recipes/setup fills; and `user_dir`: the package of the checkout or of `bin`
   bin=${POSENC_BIN:-.venv/bin}
   [[ -n ${POSENC_BIN:-} ]] || run recipes/setup
   [[ -n $DRY_RUN || -x $bin/fairseq-train ]] || fail "POSENC_BIN=$bin holds no fairseq-train; name the bin folder of an installation, or leave it out"
+  user_dir=fairseq_posenc
+  [[ -d $user_dir ]] || user_dir=$("$bin/python" -m fairseq_posenc.cli path) || fail "POSENC_BIN=$bin has no fairseq_posenc"
 }
 
 posenc() { LOGLEVEL=${LOGLEVEL:-WARNING} run "$bin/python" -m fairseq_posenc.cli "$@"; } # without what fairseq logs on import

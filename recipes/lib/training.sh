@@ -19,7 +19,7 @@ train() { # FOLDER --max-update|--max-epoch NUMBER OPTION...; those of TRAIN_OPT
   # At its last update a training is finished; fairseq-train would add one more.
   if [[ $limit == --max-update ]] && ((reached >= number)); then return 0; fi
   launch "$folder/train.log" "$@" "$limit" "$number" "${more[@]}" --save-dir "$folder" --tensorboard-logdir "$folder/tensorboard" \
-    --user-dir fairseq_posenc --no-progress-bar --log-format simple
+    --user-dir "$user_dir" --no-progress-bar --log-format simple
 }
 
 progress() { # of fairseq's log: the training lines in short, and warnings

@@ -33,7 +33,7 @@ prepare_processes() {
 launch() { # LOG OPTION...: fairseq-train with all workers of this machine; what it prints is appended to LOG
   local log=$1
   shift
-  local measured=("$bin/python" fairseq_posenc/evaluation/scoring/memory.py "$bin/fairseq-train") # logs the peak memory of the process
+  local measured=("$bin/python" "$user_dir/evaluation/scoring/memory.py" "$bin/fairseq-train") # logs the peak memory of the process
   set -- "$@" --distributed-world-size "$WORKERS"
   if ((GPUS == 0 && PROCS > 1)); then
     run_workers "$log" "$PROCS" "${measured[@]}" "$@" --cpu --num-workers 0 --ddp-backend legacy_ddp --distributed-backend gloo \

@@ -66,6 +66,8 @@ def test_recipes_of_a_wheel_run_from_a_copied_folder(installed, tmp_path):
     environment["DRY_RUN"] = "1"
     shown = subprocess.run(line, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True).stdout
     assert "fairseq-train" in shown and "recipes/setup" not in shown
+    assert set(re.findall(r"--user-dir (\S+)", shown)) == {f"{installed}/fairseq_posenc"}
+    assert f"{installed}/fairseq_posenc/evaluation/scoring/memory.py" in shown
     again = subprocess.run(copy, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert again.returncode == 2 and again.stderr.startswith(f"posenc: {tmp_path}/mine/recipes: it exists already.")
 
