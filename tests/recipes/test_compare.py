@@ -223,9 +223,10 @@ def test_moses_tokens_are_joined_before_scoring(corpus, tmp_path, subwords):
                      VOCABULARY="" if subwords == "none" else "60")  # fmt: skip
     recipe.run("prepare", "train", "decode", "score")
     printed = (recipe.out / "none" / "seed1" / "news.out").read_text()
-    assert any(" ." in line for line in re.findall(r"^T-\d+\t(.*)$", printed, re.MULTILINE))
-    assert not any(line.endswith(" .") for line in re.findall(r"^D-\d+\t[^\t]*\t(.*)$", printed, re.MULTILINE))
-    assert not (recipe.out / "raw" / "news.en").read_text().splitlines()[0].endswith(" .")
+    assert all(line.endswith(" .") for line in (recipe.out / "text" / "news.en").read_text().splitlines())
+    assert not any(line.endswith(" .") for line in (recipe.out / "raw" / "news.en").read_text().splitlines())
+    targets, outputs = (re.findall(rf"^{kind}-\d+\t(?:-[^\t]*\t)?(.*)$", printed, re.MULTILINE) for kind in "TD")
+    assert len(targets) == len(outputs) == 12 and not any(line.endswith(" .") for line in (*targets, *outputs))
 
 
 @pytest.mark.slow
