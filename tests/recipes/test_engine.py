@@ -206,7 +206,7 @@ def test_progress_shows_a_loss_that_is_no_number():
 
 #: a training of which a checkpoint is there, begun with COLOUR=red; in place of fairseq-train it prints
 TRAINING = """
-NODE_RANK=0 TRAIN_OPTIONS= bin=$BIN stage_settings=COLOUR data=$OUT/data
+NODE_RANK=0 TRAIN_OPTIONS= bin=$BIN user_dir=fairseq_posenc stage_settings=COLOUR data=$OUT/data
 launch() { echo launched; }
 train "$OUT" --max-update 10
 """
