@@ -44,13 +44,13 @@ class AttentionMask:
         What has no gradient is made once for all layers, with rows that are aligned as torch's memory-efficient kernel needs.
         """
         bias, allowed = self.bias, self.allowed
-        if bias is not None:
-            if bias.requires_grad:
-                whole = merged(bias, allowed) if self.logits is None else self.logits
-                return whole if dtype is None else whole.to(dtype)
-            dtype = dtype or bias.dtype
-        elif allowed is None:
+        if bias is not None and bias.requires_grad:
+            whole = merged(bias, allowed) if self.logits is None else self.logits
+            return whole if dtype is None else whole.to(dtype)
+        if bias is None and allowed is None:
             return None
+        if dtype is None:
+            dtype = torch.float32 if bias is None else bias.dtype
         if dtype not in self._numbers:
             self._numbers[dtype] = _aligned(bias, allowed, dtype)
         return self._numbers[dtype]
@@ -87,9 +87,11 @@ class AttentionMask:
 
 def _aligned(bias: Tensor | None, allowed: Tensor | None, dtype: torch.dtype) -> Tensor:
     """The bias with -inf where `allowed` is false, as a view of rows whose length is a multiple of 8."""
-    if bias is None:
-        columns = allowed.size(-1)
-        rows = allowed.new_full((*allowed.shape[:-1], columns + -columns % _ALIGNMENT), float("-inf"), dtype=dtype)
-        return rows[..., :columns].masked_fill_(allowed, 0.0)
-    whole, columns = merged(bias, allowed).to(dtype), bias.size(-1)
-    return whole if columns % _ALIGNMENT == 0 else F.pad(whole, (0, -columns % _ALIGNMENT))[..., :columns]
+    if bias is not None:
+        whole, columns = merged(bias, allowed).to(dtype), bias.size(-1)
+        return whole if columns % _ALIGNMENT == 0 else F.pad(whole, (0, -columns % _ALIGNMENT))[..., :columns]
+    if allowed is None:
+        raise ValueError("neither a bias nor a mask")
+    columns = allowed.size(-1)
+    rows = allowed.new_full((*allowed.shape[:-1], columns + -columns % _ALIGNMENT), float("-inf"), dtype=dtype)
+    return rows[..., :columns].masked_fill_(allowed, 0.0)

@@ -172,7 +172,9 @@ class Attention(nn.Module):
             )
         scores = self.logits(positions, ctx.replace(allowed=allowed), q, k, mask.bias if on_cpu else None)
         if not on_cpu:  # one sum for bias and mask, whose gradient is no further kernel
-            hidden = self._causal_numbers(ctx, *scores.shape[2:], scores) if mask.causal else mask.numbers(scores.dtype)
+            hidden = (
+                self._causal_numbers(ctx, scores.size(2), scores.size(3), scores) if mask.causal else mask.numbers(scores.dtype)
+            )
             scores, allowed = scores if hidden is None else scores + hidden, None
         if allowed is not None:
             scores = scores.masked_fill(~allowed, float("-inf"))

@@ -207,15 +207,15 @@ class _Flow:
     def states(self, state: Tensor) -> Tensor:
         """[networks, paths, C] at `here` -> [last - here, networks, paths, C]."""
         ends = torch.arange(self.here, self.last + 1, dtype=torch.float64, device=state.device)
-        (cos, sin, back) = (None, None, None) if self.speeds is None else self._tables(ends, state)
-        z, found = state if cos is None else _turned(state, cos[0], back[0]), []
+        tables = None if self.speeds is None else self._tables(self.speeds, ends, state)  # cosines, sines, opposite sines
+        z, found = state if tables is None else _turned(state, tables[0][0], tables[2][0]), []
         step = {"euler": self._euler, "midpoint": self._midpoint, "rk4": self._rk4}[self.method.options.solver]
         for number in range((self.last - self.here) * self.substeps):
             z = z + step(z, number) * self.size
             if (number + 1) % self.substeps == 0:
                 found.append(z)
         solved = torch.stack(found)
-        return solved if cos is None else _turned(solved, cos[1:], sin[1:])
+        return solved if tables is None else _turned(solved, tables[0][1:], tables[1][1:])
 
     def _euler(self, z: Tensor, number: int) -> Tensor:
         return self._velocity(z, number)
@@ -233,18 +233,19 @@ class _Flow:
         return (one + four).add(two + three, alpha=3.0) / 8
 
     def _velocity(self, z: Tensor, call: int) -> Tensor:
-        cos, sin, back = (None, None, None) if self.speeds is None else self.waves[call]
-        p = z if cos is None else _turned(z, cos, sin)
+        waves = None if self.speeds is None else self.waves[call]  # cosines, sines, opposite sines
+        p = z if waves is None else _turned(z, waves[0], waves[1])
         hidden = torch.relu(torch.baddbmm(self.b_in[call], p, self.w_in))
         change = torch.baddbmm(self.b_out[call], hidden, self.w_out)
-        return change if cos is None else _turned(change, cos, back)
+        return change if waves is None else _turned(change, waves[0], waves[2])
 
     def _waves(self, times: Tensor, state: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
-        return [] if self.speeds is None else list(zip(*(table.unbind(0) for table in self._tables(times, state))))
+        return [] if self.speeds is None else list(zip(*(table.unbind(0) for table in self._tables(self.speeds, times, state))))
 
-    def _tables(self, times: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    @staticmethod
+    def _tables(speeds: Tensor, times: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """[n] -> cosines, sines with their signs, and these with the opposite signs, [n, 1, 1, C] each."""
-        angle = times[:, None, None, None] * self.speeds
+        angle = times[:, None, None, None] * speeds
         sin, cos, odd = angle.sin().to(state.dtype), angle.cos().to(state.dtype), state.size(-1) % 2
         cosines, sines = torch.cat([cos, cos], -1), torch.cat([sin, -sin], -1)
         if odd:

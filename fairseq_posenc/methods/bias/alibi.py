@@ -1,7 +1,8 @@
 """Linear biases on distances, in the form of the paper and in forms for encoders."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -19,9 +20,9 @@ def slopes(heads: int) -> list[float]:
     return of_power + [2 ** (-8 * i / (2 * below)) for i in range(1, 2 * (heads - below), 2)]
 
 
-def on_heads(values: list[float], options: HeadOptions, dims: Dims, other: float = 0.0) -> list[float]:
+def on_heads(values: Sequence[float], options: HeadOptions, dims: Dims, other: float = 0.0) -> list[Any]:
     """One value for every head, in order those of the heads that use the method, and `other` for the other heads."""
-    found = [other] * dims.num_heads
+    found: list[Any] = [other] * dims.num_heads
     for head, value in zip(heads_of(options, dims), values):
         found[head] = value
     return found

@@ -100,7 +100,7 @@ class Dape(PositionMethod):
 
     def _base(self, ctx: AttentionContext) -> Tensor | None:
         """[B or 1, H, T, S]."""
-        if self.options.base == "alibi":
+        if self.slopes is not None:
             return penalty(ctx, self.slopes.values)
         return None if self.base is None else self.base.bias(ctx)
 
