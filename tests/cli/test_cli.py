@@ -132,7 +132,7 @@ def test_show_bibtex_has_each_citation_once(capsys):
     ("arguments", "says"),
     [
         (["show", "shw"], "did you mean 'shaw'"),
-        (["list", "--heads", "7"], "must be divisible"),
+        (["list", "--heads", "7"], "not divisible by --heads 7"),
         (["list", "--columns", "method,evidenc"], "did you mean 'evidence'"),
         (["docs", "nowhere"], "posenc docs ."),
     ],
@@ -169,6 +169,14 @@ def parsers(parser) -> list:
     return [parser, *(found for choices in chosen for command in choices for found in parsers(command))]
 
 
+def takes_words(action) -> bool:
+    """Whether the type of an option accepts a word, which no number is."""
+    try:
+        return action.type("word") == "word"
+    except (argparse.ArgumentTypeError, ValueError):
+        return False
+
+
 def options_that_take_numbers() -> list:
     """Of all commands: (name, option). What is text by its type has no number for a default."""
     found = []
@@ -177,7 +185,8 @@ def options_that_take_numbers() -> list:
         importlib.import_module(f"fairseq_posenc.{module}").configure(command)
         for parser in parsers(command):
             for action in parser._actions:
-                if action.nargs != 0 and (action.type not in (None, str, Path) or isinstance(action.default, (int, float))):
+                typed = action.type not in (None, str, Path) and not takes_words(action)
+                if action.nargs != 0 and (typed or isinstance(action.default, (int, float))):
                     found.append(pytest.param(action, id=f"{parser.prog} {'/'.join(action.option_strings) or action.dest}"))
     return found
 

@@ -221,7 +221,7 @@ def test_new_refuses_in_one_line(capsys, arguments, says):
 def test_new_overwrites_nothing(capsys, slope):
     before = slope.read_text(encoding="utf-8")
     assert main(["new", "slope", "--folder", str(slope.parent)]) == 2
-    assert "slope.py is there" in capsys.readouterr().err and slope.read_text(encoding="utf-8") == before
+    assert "slope.py: this file exists" in capsys.readouterr().err and slope.read_text(encoding="utf-8") == before
 
 
 def test_an_unknown_method_names_the_door(capsys):
