@@ -177,7 +177,10 @@ def check_effect(case: Case) -> None:
     source, target = torch.stack(sentences(28, 30)), torch.stack(sentences(29, 30))
     before = logits(model, source, target)
     assert before.isfinite().all()
-    if not case.method().hooks:
+    hooks = case.method().hooks
+    if case.card.reference == "none":
+        assert hooks <= {"scale"}, f"reference is 'none', but the method uses {', '.join(sorted(hooks - {'scale'}))}"
+    if case.card.reference == "none" and not hooks:
         assert _same_plain_parts(model, without)
         close(logits(without, source, target), before, 0)
         return
