@@ -43,9 +43,6 @@ def test_layers(oracle, options, site):
     sentences = sentences_of(oracle, [T, T])
     ctx = with_side(ctx, method, oracle, sentences)
     q, k, v = (torch.randn(2, HEADS, n, WIDTH // HEADS).double() for n in (T, keys, keys))
-    scale = method.scale(ctx)  # a number, or factors of queries beside the usual number
-    factors, constant = (scale, default_scale(WIDTH // HEADS)) if isinstance(scale, torch.Tensor) else (1.0, scale)
-    ctx = ctx.replace(scale=constant)
     for layer in range(LAYERS):
         at = dataclasses.replace(
             place_of(method, oracle, options, site),
@@ -56,7 +53,9 @@ def test_layers(oracle, options, site):
             real=range(keys),
             projections={name: tuple(x.numpy() for x in pair) for name, pair in projections.items()},
         )
-        here = ctx.replace(layer=layer)
+        scale = method.scale(ctx.replace(layer=layer))  # a number, or factors of queries next to the usual number
+        factors, constant = (scale, default_scale(WIDTH // HEADS)) if isinstance(scale, torch.Tensor) else (1.0, scale)
+        here = ctx.replace(layer=layer, scale=constant)
         if oracle.head is not None:
             assert_close(method.attend(q, k, v, here), heads(oracle, at, v), oracle.atol)
             continue
