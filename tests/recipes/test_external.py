@@ -36,7 +36,7 @@ def test_a_recipe_would_train_it_as_a_spec_and_as_an_architecture(slope):
     specs, architecture = of("fairseq-train", "/slope", found), of("fairseq-train", "/posenc_slope/", found)
     assert specs[0][specs[0].index("--decoder-position") + 1] == "slope:start=2+rope"
     assert architecture[0][architecture[0].index("--arch") + 1] == "posenc_slope_tiny"
-    assert found[-1][-3:] == ["runs/x", "--methods", "slope:start=2+rope"]
+    assert found[-1][-5:] == ["runs/x", "--seed-variance", "results/chance", "--methods", "slope:start=2+rope"]
 
 
 def test_all_methods_include_it(slope):
