@@ -33,16 +33,16 @@ def test_layers(oracle, options, site):
     )[0]
     randomise(method)
     keys = T if site != "cross" else S
-    inputs = [torch.randn(2, n, WIDTH).double() for n in (T, keys)]
-    projections = {name: (torch.randn(WIDTH, WIDTH).double() / WIDTH**0.5, torch.randn(WIDTH).double()) for name in ("q", "k")}
+    inputs = [torch.randn(2, n, WIDTH).double() for n in (T, keys, keys)]
+    projections = {name: (torch.randn(WIDTH, WIDTH).double() / WIDTH**0.5, torch.randn(WIDTH).double()) for name in "qkv"}
     ctx = AttentionContext(
         Positions.counted(0, T), Positions.counted(0, keys), causal=site == "decoder", cross=site == "cross",
-        inputs=tuple(inputs),
+        inputs=tuple(inputs[:2]),
         project=lambda which, x: by_heads(torch.nn.functional.linear(x, *projections[which[0]])),
     )  # fmt: skip
     sentences = sentences_of(oracle, [T, T])
     ctx = with_side(ctx, method, oracle, sentences)
-    q, k, v = (torch.randn(2, HEADS, n, WIDTH // HEADS).double() for n in (T, keys, keys))
+    q, k, v = (by_heads(torch.nn.functional.linear(x, *projections[name])) for name, x in zip("qkv", inputs))
     for layer in range(LAYERS):
         at = dataclasses.replace(
             place_of(method, oracle, options, site),
@@ -63,11 +63,16 @@ def test_layers(oracle, options, site):
             expected = scores(oracle, at, q, k, inputs)
             assert_close(hooked_scores(method, q * factors, k, here.replace(causal=False)), expected, oracle.atol)
             # where causality hides a key, hooks may leave what they like
-            hidden = np.triu(np.full((T, keys), site == "decoder"), 1)
-            assert_close(hooked_scores(method, q * factors, k, here), np.where(hidden, np.nan, expected), oracle.atol)
+            expected = np.where(hidden_from(site, keys), np.nan, expected)
+            assert_close(hooked_scores(method, q * factors, k, here), expected, oracle.atol)
         if "content_values" in method.hooks:
-            probs = torch.rand(2, HEADS, T, keys).double()
-            assert_close(method.content_values(probs, v, here), added(oracle, at, probs, v), oracle.atol)
+            probs = weights(method, q * factors, k, here, hidden_from(site, keys))
+            assert_close(method.content_values(probs, v, here), added(oracle, at, probs, v, inputs), oracle.atol)
+
+
+def hidden_from(site: str, keys: int) -> np.ndarray:
+    """Whether causality hides a key from a query: [T, keys]."""
+    return np.triu(np.full((T, keys), site == "decoder"), 1)
 
 
 def by_heads(x):
@@ -88,6 +93,14 @@ def hooked_scores(method, q, k, ctx):
     return out if bias is None else out + bias
 
 
+def weights(method, q, k, ctx, hidden):
+    """What the attention makes of the logits: [B, H, T, S]."""
+    logits = hooked_scores(method, q, k, ctx).masked_fill(torch.from_numpy(hidden), -torch.inf)
+    if "mask" in method.hooks:
+        logits = logits.masked_fill(~method.mask(ctx), -torch.inf)
+    return logits.softmax(-1)
+
+
 def seen_by(column: int, at, keys: int) -> list:
     return list(range(column + 1 if at.causal else keys))
 
@@ -102,15 +115,17 @@ def scores(oracle, at, q, k, inputs):
     return out
 
 
-def added(oracle, at, probs, v):
+def added(oracle, at, probs, v, inputs):
     """What positions add to the values that a query reads."""
     out = np.zeros((*probs.shape[:3], v.size(3)))
     for b, head, t in np.ndindex(probs.shape[:3]):
-        here, values = dataclasses.replace(at.of_sentence(b), head=head), list(v[b, head].numpy())
+        here = dataclasses.replace(at.of_sentence(b), head=head, inputs=tuple(x[b].numpy() for x in inputs))
+        values = list(v[b, head].numpy())
         for s, one in enumerate(values):
             out[b, head, t] += probs[b, head, t, s].item() * (oracle.value(one, t, s, here) - one)
         if oracle.plus is not None:
-            out[b, head, t] += oracle.plus(values, t, seen_by(t, at, len(values)), here)
+            seen = [s for s in seen_by(t, at, len(values)) if oracle.allowed(t, s, here)]
+            out[b, head, t] += oracle.plus(values, t, seen, here)
     return out
 
 
