@@ -1,9 +1,11 @@
 # From raw text, TEXT/PART.LANGUAGE, to the binary data that fairseq-train reads.
 # Options of a recipe, if it has them: SUBWORD_LINES, the most lines of a file that subwords are learnt from; JOBS, processes and
-# threads; MERGES, the number of merges of SUBWORDS=bpe, in place of VOCABULARY, which counts characters as well.
+# threads; MERGES, the number of merges of SUBWORDS=bpe, in place of VOCABULARY, which counts characters as well. `normalisation` is
+# the rule with which SentencePiece changes characters.
 # shellcheck shell=bash
 
 preprocess_options=() # others of fairseq-preprocess
+normalisation=nmt_nfkc
 
 make_subwords() { # PART...: writes TEXT/PART.sub.LANGUAGE; one model for both languages, learnt from the part `train`
   local part language files=() symbols=(--symbols "${MERGES:-$VOCABULARY}") train=("$text/train.$SOURCE" "$text/train.$TARGET")
@@ -28,7 +30,8 @@ make_subwords() { # PART...: writes TEXT/PART.sub.LANGUAGE; one model for both l
   else
     local model_type=bpe
     [[ $SUBWORDS != unigram ]] || model_type=unigram
-    run "$bin/python" recipes/lib/spm.py train "$model_type" "$VOCABULARY" "$text/subwords" "${SUBWORD_LINES:-1000000}" "${train[@]}"
+    run "$bin/python" recipes/lib/spm.py train "$model_type" "$normalisation" "$VOCABULARY" "$text/subwords" \
+      "${SUBWORD_LINES:-1000000}" "${train[@]}"
     run "$bin/python" recipes/lib/spm.py encode "$text/subwords.model" "${JOBS:-1}" "${files[@]}"
   fi
 }

@@ -1,4 +1,4 @@
-# Decoding of one test part.
+# Decoding of one test part. Option of a recipe, if it has it: DECODE_TOKENS, the most source subwords in a batch.
 # shellcheck shell=bash
 
 # CHECKPOINT may go on with :FILE, a model that rescores.
@@ -12,5 +12,5 @@ decode() { # FOLDER CHECKPOINT PART SUBSET OPTION...: writes FOLDER/PART.out, of
   # With the default multiple of 8, fairseq drops the sentences that do not fill a batch.
   run_to "$folder/$part.out" "$bin/fairseq-generate" "$data" --path "$folder/$checkpoint" --gen-subset "$subset" \
     --task posenc_translation "$@" \
-    --max-tokens 8000 --required-batch-size-multiple 1 ${join:+--remove-bpe "$join"} --user-dir "$user_dir" "${device[@]}"
+    --max-tokens "${DECODE_TOKENS:-8000}" --required-batch-size-multiple 1 ${join:+--remove-bpe "$join"} --user-dir "$user_dir" "${device[@]}"
 }

@@ -1,6 +1,8 @@
 """SentencePiece for the recipes: learns one model for both languages, and splits text with it.
 
-spm.py train bpe|unigram VOCABULARY MODEL_PREFIX SENTENCES FILE...     SENTENCES: learn from at most so many lines of a file
+spm.py train bpe|unigram NORMALISATION VOCABULARY MODEL_PREFIX SENTENCES FILE...
+    NORMALISATION: SentencePiece's rule: nmt_nfkc, its default, or identity, which changes no character
+    SENTENCES: learn from at most this number of lines of a file
 spm.py encode MODEL THREADS INPUT OUTPUT [INPUT OUTPUT ...]
 """
 
@@ -19,6 +21,12 @@ REFUSALS = {
 
 
 BATCH = 20_000  # lines that are split at once
+UNKNOWN = "<unk>"  # fairseq's symbol, and SentencePiece's
+
+
+def spaced(line: str) -> str:
+    """Replace white space of any kind by single blanks: fairseq would split a piece that contains white space."""
+    return " ".join(line.split())
 
 
 def sample(name: str, sentences: int) -> Iterator[str]:
@@ -28,10 +36,10 @@ def sample(name: str, sentences: int) -> Iterator[str]:
     step = -(-count // sentences) or 1
     with open(name, "rb") as lines:
         for line in itertools.islice(lines, 0, None, step):
-            yield line.decode().rstrip("\n")
+            yield spaced(line.decode())
 
 
-def train(model_type: str, vocabulary: str, prefix: str, sentences: str, *files: str) -> None:
+def train(model_type: str, normalisation: str, vocabulary: str, prefix: str, sentences: str, *files: str) -> None:
     """Write PREFIX.model and PREFIX.vocab; a vocabulary that the text cannot fill is one line on standard error."""
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -39,6 +47,7 @@ def train(model_type: str, vocabulary: str, prefix: str, sentences: str, *files:
             model_prefix=prefix,
             vocab_size=int(vocabulary),
             model_type=model_type,
+            normalization_rule_name=normalisation,
             character_coverage=1.0,
             minloglevel=2,
         )
@@ -51,13 +60,18 @@ def train(model_type: str, vocabulary: str, prefix: str, sentences: str, *files:
 
 
 def encode(model: str, threads: str, *files: str) -> None:
-    """Split every INPUT into pieces, one sentence a line, into the OUTPUT that follows it."""
+    """Split every INPUT into pieces, one sentence per line, into the OUTPUT that follows it.
+
+    SentencePiece returns a run of characters that the model does not contain as if it were a piece. The dictionary would then
+    contain a type for each run. `UNKNOWN` replaces the run.
+    """
     pieces = sentencepiece.SentencePieceProcessor(model_file=model)
+    known = {pieces.id_to_piece(number) for number in range(pieces.get_piece_size())}
     for source, target in zip(files[::2], files[1::2]):
         with open(source, encoding="utf-8", newline="\n") as lines, open(target, "w", encoding="utf-8", newline="\n") as out:
-            while batch := [line.rstrip("\n") for line in itertools.islice(lines, BATCH)]:
-                split = pieces.encode(batch, out_type=str, num_threads=int(threads))
-                out.writelines(" ".join(sentence) + "\n" for sentence in split)
+            while batch := [spaced(line) for line in itertools.islice(lines, BATCH)]:
+                for sentence in pieces.encode(batch, out_type=str, num_threads=int(threads)):
+                    out.write(" ".join(piece if piece in known else UNKNOWN for piece in sentence) + "\n")
 
 
 if __name__ == "__main__":

@@ -138,7 +138,7 @@ def test_subwords(subwords, joined):
     for words in of("fairseq-generate", found):
         assert (value(words, "--remove-bpe") if joined else None) == joined and ("--remove-bpe" in words) == bool(joined)
     train = [words for words in of("spm.py", found) if "train" in words]
-    assert [words[3:5] for words in train] == ([[subwords, "700"]] if joined == "sentencepiece" else [])
+    assert [words[3:6] for words in train] == ([[subwords, "identity", "700"]] if joined == "sentencepiece" else [])
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_defaults_follow_the_size_of_the_text(tmp_path, lines, updates, vocabula
     found = commands(METHODS="none", TRAIN=str(tmp_path / "train"))
     (train,) = of("fairseq-train", found)
     assert [value(train, name) for name in ("--max-update", "--warmup-updates")] == [str(updates), str(warmup)]
-    assert of("spm.py", found)[0][4] == str(vocabulary)
+    assert of("spm.py", found)[0][5] == str(vocabulary)
     (tmp_path / "train.pt-BR.gz").write_bytes(gzip.compress((tmp_path / "train.pt-BR").read_bytes()))
     (tmp_path / "train.pt-BR").unlink()
     assert of("fairseq-train", commands(METHODS="none", TRAIN=str(tmp_path / "train"))) == [train]

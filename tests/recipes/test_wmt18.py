@@ -56,7 +56,16 @@ def test_base_has_the_settings_of_tensor2tensor():
     assert {option: value(words, option) for option in expected} == expected
     assert {"--encoder-normalize-before", "--decoder-normalize-before", "--share-all-embeddings", "--fp16"} <= set(words)
     (words, *_) = of("fairseq-generate", commands("decode"))
-    assert value(words, "--beam") == "10" and value(words, "--lenpen") == "0.6"
+    assert value(words, "--beam") == "10" and value(words, "--lenpen") == "0.6" and value(words, "--max-len-b") == "200"
+    assert value(words, "--max-tokens") == "8000"
+    (words, *_) = of("fairseq-generate", commands("decode", DECODE_TOKENS="2000"))
+    assert value(words, "--max-tokens") == "2000"
+
+
+def test_subwords_change_no_character():
+    """SentencePiece's default changes targets, such as the sign for a half, and references stay as they are."""
+    (words, *_) = of("spm.py", commands("prepare"))
+    assert words[2:5] == ["train", "bpe", "identity"]
 
 
 def test_its_rows_are_those_of_the_paper():

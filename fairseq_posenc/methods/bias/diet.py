@@ -41,8 +41,8 @@ class DietRelative(_Diet):
     Source: Chen et al. (2021).
     Deviations: 1/sqrt(d_h), where the paper prints sqrt(d) of the hidden size (scale=model); R starts at 0, which the paper
         leaves open; distances beyond the table use its ends; the term of segments is a method of its own
-        (diet_rel+segments); cross-attention, which the paper includes without defining it, has target positions of queries and
-        source positions of keys.
+        (diet_rel+segments); the paper changes "all the attention layers both in the encoder and decoder" and leaves open whether
+        cross-attention is one of them (here: target positions of queries and source positions of keys).
     Cost: L h (2n - 1) parameters a stack; one vector of T + S - 1 values a layer.
     Errors: PositionError for fractions of positions.
     """
@@ -86,8 +86,8 @@ class DietAbsolute(_Diet):
     Source: Chen et al. (2021).
     Deviations: 1/sqrt(d_h), where the paper prints sqrt(d) of the hidden size (scale=model); vectors start normal with
         deviation 0.02, which the paper leaves open; the term of segments is a method of its own (diet_abs+segments);
-        cross-attention, which the paper includes without defining it, has target positions of queries and source positions of
-        keys.
+        the paper changes "all the attention layers both in the encoder and decoder" and leaves open whether cross-attention is
+        one of them (here: target positions of queries and source positions of keys).
     Cost: 2 h n rank parameters a stack (L times as many with share=none); one product of positions a forward.
     Errors: PositionError for positions past the tables and for fractions of positions.
     """
@@ -141,8 +141,9 @@ class DietLinformer(_Diet):
     Deviations: 1/sqrt(d_h), where the paper prints sqrt(d) of the hidden size (scale=model); vectors of positions have a width
         of their own, where equation 4 prints d; E is indexed by position, so that padding is left out of the compressed keys;
         E starts uniform as a linear layer, vectors normal with deviation 0.02; compressed keys mix all positions, so there
-        is no form for a causal decoder, and posenc_diet_linformer has diet_abs there; cross-attention, which the paper
-        includes without defining it, has target positions of queries and source positions of keys.
+        is no form for a causal decoder, and posenc_diet_linformer has diet_abs there; the paper
+        changes "all the attention layers both in the encoder and decoder" and leaves open whether cross-attention is one of them
+        (here: target positions of queries and source positions of keys).
     Cost: L (rank n + h (n + rank) width) parameters a stack, rank n more a layer with tie=false; O(T rank) in time and memory.
     Errors: PositionError for positions past the tables and for fractions of positions.
     """

@@ -1,0 +1,57 @@
+"""recipes/lib/spm.py: the pieces of a text, and the dictionary that parts.py makes of them."""
+
+import subprocess
+
+import pytest
+
+from tests.recipes.process import BIN, ROOT
+
+#: characters that SentencePiece's default rule changes, and white space at which fairseq would split a piece
+TEXT = "½ cup of ﬁne coffee ﬂour № 5 costs １２ €"
+
+
+def script(name, *words):
+    subprocess.run([BIN / "python", f"recipes/lib/{name}", *map(str, words)], cwd=ROOT, check=True, capture_output=True)
+
+
+def prepare(folder, lines, rule="identity", sampled=1_000_000, vocabulary=60, kind="bpe"):
+    """The pieces of the lines, and the types of the dictionary that parts.py makes of them."""
+    for language in ("en", "de"):
+        (folder / f"train.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    texts = [folder / f"train.{language}" for language in ("en", "de")]
+    script("spm.py", "train", kind, rule, vocabulary, folder / "subwords", sampled, *texts)
+    files = [path for text in texts for path in (text, folder / f"train.sub{text.suffix}")]
+    script("spm.py", "encode", folder / "subwords.model", 1, *files)
+    script("parts.py", 1000000, folder / "dict", folder / "parts", folder / "train.sub", "en", "de")
+    types = [line.rpartition(" ")[0] for line in (folder / "dict").read_text(encoding="utf-8").splitlines()]
+    pieces = [line.partition("\t")[0] for line in (folder / "subwords.vocab").read_text(encoding="utf-8").splitlines()]
+    return (folder / "train.sub.en").read_text(encoding="utf-8").splitlines(), types, pieces
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_the_dictionary_contains_only_pieces_of_the_model(tmp_path, kind):
+    """Lines that the model has not been learnt from have characters that it does not contain: one symbol for each run of them."""
+    foreign = [f"see {chr(0x4E00 + number)}{chr(0x5E00 + number)} there" for number in range(100)]
+    lines = [line for pair in zip(["see him and her there now"] * 100, foreign) for line in pair]
+    split, types, pieces = prepare(tmp_path, lines, sampled=100, vocabulary=18, kind=kind)
+    types = [name for name in types if not name.startswith("madeupword")]
+    assert set(types) <= set(pieces) and len(types) > 5
+    assert all("<unk>" in line.split() for line in split[1::2]) and "<unk>" not in " ".join(split[::2]).split()
+
+
+def test_identity_changes_no_character(tmp_path):
+    split, _, _ = prepare(tmp_path, [TEXT] * 20)
+    assert {line.replace(" ", "").replace("\u2581", " ").strip() for line in split} == {TEXT}
+
+
+def test_the_default_rule_changes_characters(tmp_path):
+    split, _, _ = prepare(tmp_path, [TEXT] * 20, rule="nmt_nfkc")
+    joined = split[0].replace(" ", "").replace("\u2581", " ").strip()
+    assert joined == "1\u20442 cup of fine coffee flour No 5 costs 12 €"
+
+
+@pytest.mark.parametrize("space", ["\u00a0", "\u3000", "\u2009", "\t", "\u2028", "\x85"], ids=ascii)
+def test_white_space_of_any_kind_ends_a_word(tmp_path, space):
+    split, types, pieces = prepare(tmp_path, [f"a{space}b bc{space}cd a{space}b"] * 20, vocabulary=14)
+    assert {line.replace(" ", "").replace("\u2581", " ").strip() for line in split} == {"a b bc cd a b"}
+    assert {name for name in types if not name.startswith("madeupword")} <= set(pieces)
