@@ -42,7 +42,9 @@ def test_records_come_back_as_they_were(folder, archived):
     assert {path.relative_to(folder): record for path, record in before.items()} == {
         path.relative_to(archived): record for path, record in after.items()
     }
-    assert "cpu" not in json.loads((archived / "runs.json").read_text())["settings"]  # 1 is another value than true
+    assert "cpu" not in json.loads((archived / "runs.json").read_text())["shared"]["settings"]  # 1 is another value than true
+    for path, record in before.items():
+        assert list(record.parts) == list(after[archived / path.relative_to(folder)].parts)
 
 
 def test_the_files_are_small(folder, archived):
@@ -71,8 +73,31 @@ def test_files_beside_an_archive_must_agree_with_it(folder, archived):
     assert len(archive.find(archived)) == 4
     other = json.loads((archived / "0" / "score.json").read_text())
     (archived / "0" / "score.json").write_text(json.dumps({**other, "seed": 9}))
-    with pytest.raises(PositionError, match="Remove the older one"):
+    with pytest.raises(PositionError, match=r"Expected one record per run\. Remove score\.json"):
         archive.find(archived)
+
+
+def test_new_runs_are_added_to_the_archive_of_their_folder(folder, posenc, tmp_path):
+    expected = {path.relative_to(folder): record for path, record in archive.find(folder).items()}
+    shutil.move(folder / "3", tmp_path / "new")
+    assert posenc("archive", folder)[0] == 0
+    for number in range(3):
+        shutil.rmtree(folder / str(number))
+    shutil.move(tmp_path / "new", folder / "3")
+    status, printed, _ = posenc("archive", folder)
+    assert status == 0 and "4 runs" in printed
+    shutil.rmtree(folder / "3")
+    assert {path.relative_to(folder): record for path, record in archive.find(folder).items()} == expected
+
+
+def test_a_run_that_was_scored_again_replaces_the_archived_one_on_demand(folder, posenc):
+    assert posenc("archive", folder)[0] == 0
+    changed = json.loads((folder / "0" / "score.json").read_text())
+    (folder / "0" / "score.json").write_text(json.dumps({**changed, "seed": 9}))
+    status, _, error = posenc("archive", folder)
+    assert status == 2 and "differs from the run 0" in error
+    assert posenc("archive", folder, "--replace")[0] == 0
+    assert [record.seed for record in archive.read(folder).values()] == [9, 2, 1, 2]
 
 
 def _edit(change):
@@ -93,13 +118,14 @@ def _edit(change):
         lambda archived: (archived / archive.SENTENCES).write_bytes(lzma.compress(bytes(2**22))),
         lambda archived: (archived / archive.RUNS).write_text("[" * 100_000),
         lambda archived: (archived / archive.RUNS).write_text("[]"),
-        _edit(lambda content: content.update(format=2)),
+        _edit(lambda content: content.update(format=1)),
         _edit(lambda content: content["sentences"][0].__setitem__(3, 2**40)),
+        _edit(lambda content: content["sentences"][0].insert(3, content["sentences"][0].pop(4))),
         _edit(lambda content: content["sentences"].pop()),
         _edit(lambda content: content["runs"]["0"].pop("seed")),
         _edit(lambda content: content["runs"]["0"]["parts"].update(test=[])),
     ],
-    ids=["missing", "empty", "truncated", "other", "nested", "list", "format", "huge", "fewer", "no-seed", "no-part"],
+    ids=["missing", "empty", "truncated", "other", "nested", "list", "format", "huge", "columns", "fewer", "no-seed", "no-part"],
 )
 def test_damage_is_one_line(archived, damage):
     damage(archived)

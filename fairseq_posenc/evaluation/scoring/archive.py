@@ -1,7 +1,12 @@
-"""Many score.json files in two small ones: `posenc archive RUNS --output FOLDER`.
+"""Many score.json files in two small ones: `posenc archive RUNS`.
 
-`runs.json` contains the records. What all records agree in is stored once. `sentences.xz` contains the numbers of every sentence,
-which significance tests and scores by length read. Nothing is lost: `find` returns the records of the original files.
+`runs.json` contains the records, one per line. What all records have in common is stored once. `sentences.xz` contains the
+numbers of every sentence, which significance tests and scores by length read. Nothing is lost: `find` returns the records of
+the original files.
+
+Equation:
+    n-gram counts of a sentence are predicted from each other; the file contains the errors e of the prediction:
+    x_k = e_k + floor((b_k + sum_j x_j w_jk) / 2^12 + 1/2), where j are the columns before k, and w and b are integers
 """
 
 from __future__ import annotations
@@ -23,42 +28,59 @@ from .record import Record
 from .sentences import SentenceStatistics
 
 RUNS, SENTENCES = "runs.json", "sentences.xz"
-_FORMAT = 1
+_FORMAT = 2
 _MOST_BYTES, _MOST_NUMBERS, _MEMORY = 2**28, 2**26, 2**29  # of a file, of unpacked numbers, of the decoder
-#: column -> the column that counts one token fewer: a sentence has one bigram less than it has words, and so on
-_SHORTER = {7: 6, 8: 7, 9: 8} | {10 + 3 * n + side: 7 + 3 * n + side for n in range(1, 6) for side in (0, 1)}
-_SAME = {6: 0}  # the unigrams of a hypothesis are its words
+_LARGEST = 2**31 - 1  # of a number of a sentence
+_FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]  # for bytes
 _NAMES = ("statistics", "lengths")
+
+#: columns of SentenceStatistics, each predicted from the columns before it: characters of the reference and of the hypothesis,
+#: then what both have in common
+_ORDER = (1, *range(11, 28, 3), 0, *range(10, 28, 3), *range(6, 10), *range(12, 28, 3), *range(2, 6))
+_BITS = 12  # of the fraction of a weight
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Store the score.json files of many runs in two small files. posenc report computes the same tables from them."
+        "Store the score.json files of many runs in two small files. posenc report computes the same tables from them. New "
+        "runs below the folder of an archive are added to it."
     )
-    parser.add_argument("runs", type=Path, metavar="RUNS", help="folder of runs, searched for score.json files")
-    parser.add_argument("--output", type=Path, required=True, metavar="FOLDER", help=f"folder for {RUNS} and {SENTENCES}")
+    parser.add_argument("runs", type=Path, metavar="RUNS", help="folder of runs, searched for score.json files and archives")
+    parser.add_argument(
+        "--output", type=Path, metavar="FOLDER", help=f"folder for {RUNS} and {SENTENCES} (default: the folder of runs)"
+    )
+    parser.add_argument("--replace", action="store_true", help="a score.json replaces the archived run of the same folder")
 
 
 def run(args: argparse.Namespace) -> None:
-    found = find(args.runs)
+    found = find(args.runs, args.replace)
     if not found:
         raise PositionError(
             f"{args.runs}: no {record.FILE} in this folder. Expected a folder of scored runs. Run posenc score first"
         )
-    write(args.output, {path.parent.relative_to(args.runs).as_posix(): content for path, content in found.items()})
-    sizes = ", ".join(f"{name} {(args.output / name).stat().st_size:,} bytes" for name in (RUNS, SENTENCES))
-    print(f"{args.output}: {len(found)} runs ({sizes})")
+    folder = args.output or args.runs
+    write(folder, {path.parent.relative_to(args.runs).as_posix(): content for path, content in found.items()})
+    sizes = ", ".join(f"{name} {(folder / name).stat().st_size:,} bytes" for name in (RUNS, SENTENCES))
+    print(f"{folder}: {len(found)} runs ({sizes})")
 
 
-def find(folder: Path) -> dict[Path, Record]:
-    """All records below a folder by the path of their score.json, which an archive need not have on disk, in order of path."""
+def find(folder: Path, replace: bool = False) -> dict[Path, Record]:
+    """Return all records below a folder by the path of their score.json, in order of path; archived runs have no such file.
+
+    Args:
+        replace: a score.json replaces the archived run of the same path
+
+    Raises:
+        PositionError: if a score.json and an archive have different records of one run
+    """
     found = {path: record.read(path) for path in folder.rglob(record.FILE)}
     for path in folder.rglob(RUNS):
         for name, content in read(path.parent).items():
             place = path.parent / name / record.FILE
-            if found.setdefault(place, content) != content:
+            if found.setdefault(place, content) != content and not replace:
                 raise PositionError(
-                    f"{place} differs from the run {name} in {path}. Expected one of the two. Remove the older one"
+                    f"{place} differs from the run {name} in {path}. Expected one record per run. Remove {place.name}, or run "
+                    f"posenc archive {path.parent} --replace"
                 )
     return dict(sorted(found.items()))
 
@@ -81,23 +103,16 @@ def write(folder: Path, records: dict[str, Record]) -> None:
                             )
                         blocks[key].append(numbers)
                     scores[kind] = ""  # in the other file, in this order
-    settings = _shared([content["settings"] for content in contents.values() if "settings" in content])
-    decoding = _shared([s["decoding"] for content in contents.values() for s in content["parts"].values() if "decoding" in s])
-    for content in contents.values():
-        _remove(content, "settings", settings)
-        for scores in content["parts"].values():
-            _remove(scores, "decoding", decoding)
-    index = [[*key, len(rows), *rows[0].shape] for key, rows in blocks.items()]
-    text = json.dumps(
-        {"format": _FORMAT, "settings": settings, "decoding": decoding, "sentences": index, "runs": contents},
-        indent=1, ensure_ascii=False,
-    )  # fmt: skip
-    packed = lzma.compress(
-        b"".join(_bytes(kind, np.stack(rows)) for (_, _, kind), rows in blocks.items()), preset=9 | lzma.PRESET_EXTREME
-    )
+    stacked = {key: np.stack(rows) for key, rows in blocks.items()}  # [runs, columns, sentences]
+    index = [[*key, *numbers.shape] for key, numbers in stacked.items()]
+    shared = _shared(list(contents.values()))
+    runs = ",\n".join(f" {_text(name)}: {_text(_without(content, shared))}" for name, content in contents.items())
+    head = f'"format": {_FORMAT},\n"shared": {_text(shared, 1)},\n"sentences": {_text(index)}'
+    text = f'{{{head},\n"runs": {{\n{runs}\n}}}}\n'
+    packed = lzma.compress(_encode(stacked), filters=_FILTERS)
     folder.mkdir(parents=True, exist_ok=True)
     replace_file(folder / SENTENCES, lambda partial: partial.write_bytes(packed))
-    replace_file(folder / RUNS, lambda partial: partial.write_text(text + "\n", encoding="utf-8"))
+    replace_file(folder / RUNS, lambda partial: partial.write_text(text, encoding="utf-8"))
 
 
 def read(folder: Path) -> dict[str, Record]:
@@ -109,25 +124,26 @@ def read(folder: Path) -> dict[str, Record]:
         found = json.loads(read_text(path))
         if found["format"] != _FORMAT:
             raise ValueError(f"its format is {found['format']!r}")
-        numbers = _numbers(folder / SENTENCES, found["sentences"])
+        numbers = _decode(folder / SENTENCES, found["sentences"])
         records = {}
-        for name, content in found["runs"].items():
-            if "settings" in content:
-                content["settings"] = {**found["settings"], **content["settings"]}
+        for name, own in found["runs"].items():
+            content = _with(own, found["shared"])
             for part, scores in content["parts"].items():
-                if "decoding" in scores:
-                    scores["decoding"] = {**found["decoding"], **scores["decoding"]}
                 for kind in _NAMES:
                     if scores.get(kind) == "":
                         scores[kind] = _packed(kind, next(numbers[part, scores.get("reference"), kind]))
             records[name] = record.parse(json.dumps(content), f"{path} ({name})")
     except PositionError:
         raise
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, StopIteration, RecursionError, lzma.LZMAError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, StopIteration, RecursionError, lzma.LZMAError) as error:
         raise PositionError(
             f"{path}: damaged archive ({type(error).__name__}: {error}). Expected the output of posenc archive"
         ) from None
     return records
+
+
+def _text(value: Any, indent: int | None = None) -> str:
+    return json.dumps(value, indent=indent, ensure_ascii=False)
 
 
 def _columns(kind: str, packed: str) -> np.ndarray:
@@ -148,60 +164,100 @@ def _packed(kind: str, numbers: np.ndarray) -> str:
     return SentenceStatistics(numbers[:10].T.tolist(), numbers[10:28].T.tolist(), words).pack()
 
 
-def _bytes(kind: str, numbers: np.ndarray) -> bytes:
-    """[runs, columns, sentences] -> bytes that compress well: small differences, sentence by sentence, low bytes first."""
-    numbers = numbers.copy()
-    if kind == "statistics":
-        for column, other in reversed(_predictions()):
-            numbers[:, column] -= other(numbers)
-    planes = numbers.astype("<i4").transpose(1, 2, 0).copy().view(np.uint8).reshape(-1, 4)  # [columns * sentences * runs, 4]
-    return planes.T.tobytes()
+def _encode(blocks: dict[tuple[str, str | None, str], np.ndarray]) -> bytes:
+    """The weights, then for each block the errors of its numbers: small, sentence by sentence, low bytes first."""
+    weights = _weights([numbers for (*_, kind), numbers in blocks.items() if kind == "statistics"])
+    data = [weights.astype("<i4").tobytes()]
+    for (*_, kind), numbers in blocks.items():
+        errors = numbers.copy()
+        if kind == "statistics":
+            for place, column in enumerate(_ORDER):
+                errors[:, column] -= _predicted(numbers, weights, place)
+        signs = (errors << 1) ^ (errors >> 63)  # 0, -1, 1, -2, ... -> 0, 1, 2, 3, ...
+        planes = signs.astype("<u4").transpose(1, 2, 0).copy().view(np.uint8).reshape(-1, 4)  # [columns * sentences * runs, 4]
+        data.append(planes.T.tobytes())
+    return b"".join(data)
 
 
-def _numbers(path: Path, index: list[Any]) -> dict[tuple[str, str | None, str], Iterator[np.ndarray]]:
+def _decode(path: Path, index: list[Any]) -> dict[tuple[str, str | None, str], Iterator[np.ndarray]]:
     """[columns, sentences] of every run, in the order of the runs, by test set, reference and kind."""
     sizes = [[int(size) for size in sizes] for *_, runs, columns, sentences in index for sizes in [(runs, columns, sentences)]]
     total = sum(runs * columns * sentences for runs, columns, sentences in sizes)
     if any(size < 1 for shape in sizes for size in shape) or total > _MOST_NUMBERS:
         raise ValueError(f"{total:,} numbers of sentences; at most {_MOST_NUMBERS:,} are possible")
+    width = len(_ORDER)
+    start = 4 * width * (width + 1)
     decoder = lzma.LZMADecompressor(memlimit=_MEMORY)
-    data = decoder.decompress(path.read_bytes() if path.stat().st_size < _MOST_BYTES else b"", 4 * total + 1)
-    if len(data) != 4 * total or not decoder.eof:
+    data = decoder.decompress(path.read_bytes() if path.stat().st_size < _MOST_BYTES else b"", start + 4 * total + 1)
+    if len(data) != start + 4 * total or not decoder.eof:
         raise ValueError(f"{path.name} does not belong to it")
-    found, start = {}, 0
+    weights = np.frombuffer(data[:start], "<i4").reshape(width, width + 1).astype(np.int64)
+    found = {}
     for (part, reference, kind, *_), (runs, columns, sentences) in zip(index, sizes):
         end = start + 4 * runs * columns * sentences
         planes = np.frombuffer(data[start:end], np.uint8).reshape(4, -1).T.copy()  # [columns * sentences * runs, 4]
-        numbers = planes.view("<i4").reshape(columns, sentences, runs).transpose(2, 0, 1).astype(np.int64)
-        if kind == "statistics":
-            for column, other in _predictions():
-                numbers[:, column] += other(numbers)
+        signs = planes.view("<u4").reshape(columns, sentences, runs).transpose(2, 0, 1).astype(np.int64)
+        numbers = (signs >> 1) ^ -(signs & 1)
+        for place, column in enumerate(_ORDER) if kind == "statistics" else ():
+            numbers[:, column] += _predicted(numbers, weights, place)
+            if numbers[:, column].min() < 0 or numbers[:, column].max() > _LARGEST:
+                raise ValueError(f"the numbers of {part} in {path.name} are no counts")
         found[part, reference, kind] = iter(numbers)
         start = end
     return found
 
 
-def _predictions() -> list[tuple[int, Any]]:
-    """(column, prediction by columns before it) of SentenceStatistics; a prediction maps [runs, columns, sentences] to
-    [runs, sentences]."""
-    rules = [(0, lambda x: x[:, 1])]  # a hypothesis is about as long as its reference
-    rules += [(column, lambda x, other=other: x[:, other]) for column, other in _SAME.items()]
-    rules += [(column, lambda x, other=other: np.maximum(x[:, other] - 1, 0)) for column, other in _SHORTER.items()]
-    rules += [(2 + n, lambda x, n=n: np.minimum(x[:, 6 + n], np.maximum(x[:, 1] - n, 0))) for n in range(4)]  # most n-grams match
-    rules += [(12 + 3 * n, lambda x, n=n: np.minimum(x[:, 10 + 3 * n], x[:, 11 + 3 * n])) for n in range(6)]
-    return rules
+def _weights(blocks: list[np.ndarray]) -> np.ndarray:
+    """Least squares over all sentences: [column, columns before it and a constant] as integers of 2^-12."""
+    width = len(_ORDER)
+    moments = np.zeros((width + 1, width + 1))
+    for numbers in blocks:
+        columns = numbers[:, _ORDER].transpose(1, 0, 2).reshape(width, -1).astype(float)
+        columns = np.concatenate([columns, np.ones_like(columns[:1])])
+        moments += columns @ columns.T
+    weights = np.zeros((width, width + 1))
+    for place in range(width):
+        known = [*range(place), width]
+        weights[place, known] = np.linalg.lstsq(moments[np.ix_(known, known)], moments[known, place], rcond=None)[0]
+    return np.rint(weights.clip(-(2**15), 2**15) * 2**_BITS).astype(np.int64)
 
 
-def _shared(settings: list[dict[str, Any]]) -> dict[str, Any]:
-    """What all have, with the same value."""
-    first, *others = settings or [{}]
-    return {name: value for name, value in first.items() if all(name in other and _same(other[name], value) for other in others)}
+def _predicted(numbers: np.ndarray, weights: np.ndarray, place: int) -> np.ndarray:
+    """[runs, sentences] of a column, from the columns before it, in exact integers."""
+    before = numbers[:, _ORDER[:place]]  # [runs, columns, sentences]
+    total = np.einsum("rcs,c->rs", before, weights[place, :place]) + weights[place, -1]
+    return (total + 2 ** (_BITS - 1)) >> _BITS
 
 
-def _same(one: Any, other: Any) -> bool:
-    return json.dumps(one) == json.dumps(other)  # 1 is not 1.0 or true
+def _shared(contents: list[dict[str, Any]]) -> dict[str, Any]:
+    """What all records have, with the same value."""
+    first, *others = contents
+    found = {}
+    for name, value in first.items():
+        values = [value, *(other.get(name, _MISSING) for other in others)]
+        if all(isinstance(value, dict) for value in values):
+            found[name] = _shared(values)
+        elif all(value is not _MISSING and _text(value) == _text(first[name]) for value in values):  # 1 is not 1.0 or true
+            found[name] = value
+    return found
 
 
-def _remove(content: dict[str, Any], name: str, shared: dict[str, Any]) -> None:
-    if name in content:
-        content[name] = {key: value for key, value in content[name].items() if key not in shared}
+_MISSING = object()
+
+
+def _without(content: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
+    """What a record has of its own; dictionaries stay, so that their order does."""
+    return {
+        name: _without(value, shared[name]) if isinstance(value, dict) and isinstance(shared.get(name), dict) else value
+        for name, value in content.items()
+        if isinstance(value, dict) or name not in shared
+    }
+
+
+def _with(own: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
+    """The record."""
+    return {
+        **{name: value for name, value in shared.items() if name not in own and not isinstance(value, dict)},
+        **{name: _with(value, shared[name]) if isinstance(value, dict) and isinstance(shared.get(name), dict) else value
+           for name, value in own.items()},
+    }  # fmt: skip
