@@ -9,7 +9,7 @@ interpreter.py home         prints the folder of the installation and the versio
 
 import sys
 
-OLDEST, NEWEST = (3, 10), (3, 13)
+OLDEST, NEWEST = (3, 10), (3, 14)
 
 
 def suitable():

@@ -47,6 +47,14 @@ def test_an_installation_has_every_file_of_the_package_and_the_recipes(installed
     assert Path("py.typed") in package
 
 
+def test_pytorch_imports_the_changes_for_python_314(installed, tmp_path):
+    """Before fairseq, and without the package: fairseq registers nothing of a `--user-dir` that is already imported."""
+    code = "import sys, torch; print(*(name in sys.modules for name in ('fairseq_python314', 'fairseq_posenc')))"
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "True False\n"
+
+
 def test_the_metadata_is_that_of_the_project(wheel):
     with zipfile.ZipFile(wheel) as archive:
         name = next(name for name in archive.namelist() if name.endswith("/METADATA"))

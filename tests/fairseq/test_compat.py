@@ -12,14 +12,12 @@ import tarfile
 import warnings
 import zipfile
 from pathlib import Path
-from typing import Any, Optional
 
 import numpy
 import pytest
 import torch
 from fairseq import checkpoint_utils
 from fairseq.data import data_utils
-from fairseq.dataclass import utils
 from fairseq.modules import MultiheadAttention
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 
@@ -315,11 +313,3 @@ def test_no_sentence_is_lost_for_a_batch_that_is_no_multiple(sentences):
         list(range(sentences)), lambda index: 5, max_tokens=40, max_sentences=8, required_batch_size_multiple=8
     )
     assert sorted(index for batch in batches for index in batch) == list(range(sentences))
-
-
-@pytest.mark.parametrize("kind", [Optional[int], int | None, None | int], ids=str)  # noqa: UP045
-def test_an_optional_option_has_the_type_of_its_values(kind):
-    """Also where `Optional[int]` is printed as `int | None`: Python 3.14."""
-    assert utils.interpret_dc_type(kind) is int
-    assert utils.interpret_dc_type(int) is int
-    assert utils.interpret_dc_type(Any) is str

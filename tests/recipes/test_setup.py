@@ -85,14 +85,14 @@ def found(printed):
     return printed.splitlines()[0].split("Found: ")[1].split(". Expected")[0]
 
 
-@pytest.mark.parametrize("version", [(3, 9, 25), (3, 14, 0), (3, 8, 1), (2, 7, 18)], ids=str)
+@pytest.mark.parametrize("version", [(3, 9, 25), (3, 15, 0), (3, 8, 1), (2, 7, 18)], ids=str)
 def test_an_unsupported_python_is_named(checkout, fake, version):
     """Also what works, and how to get it."""
     folder = fake("python", *version)
     done = setup(checkout, PYTHON="python", PATH=str(folder))
     assert done.returncode == 1 and done.stdout == ""
     assert found(done.stderr) == f"Python {'.'.join(map(str, version))} ({folder}/python)"
-    assert "Expected Python 3.10 to 3.13." in done.stderr
+    assert "Expected Python 3.10 to 3.14." in done.stderr
     assert [line.split(":")[0] for line in done.stderr.splitlines()[1:]] == ["  apt", "  uv", "  conda"]
     assert not (checkout / ".venv").exists()
 
@@ -114,7 +114,7 @@ def test_a_python_without_venv_names_its_packages(checkout, fake):
     )
 
 
-@pytest.mark.parametrize("minor", range(10, 14))
+@pytest.mark.parametrize("minor", range(10, 15))
 def test_torch_is_installed_once_and_before_fairseq_is_built(checkout, fake, minor):
     folder = fake("python", 3, minor, 1)
     done = setup(checkout, "test", PYTHON="python", PATH=str(folder), PIP_CONSTRAINT="a.txt", PIP_BUILD_CONSTRAINT="b.txt")

@@ -1,6 +1,7 @@
 """The options of a task that reads side files. fairseq reads their types at run time, so annotations are not postponed."""
 
 from dataclasses import dataclass, field
+from typing import Optional
 
 from fairseq.dataclass import FairseqDataclass
 
@@ -9,7 +10,7 @@ from fairseq.dataclass import FairseqDataclass
 class SideFileConfig(FairseqDataclass):
     """What is done with the side files."""
 
-    random_structure: int | None = field(
+    random_structure: Optional[int] = field(  # noqa: UP045 (fairseq recognises only the older form)
         default=None,
         metadata={"help": "seed of a control: trees, graphs and orders keep their shape, and belong to other words"},
     )

@@ -17,7 +17,6 @@ from . import (
     execution,
     generation,
     optimizer_state,
-    option_types,
     patience,
     precision,
     saving,
@@ -26,7 +25,6 @@ from . import (
 
 _CONCERNS = (
     environment,
-    option_types,
     checkpoints,
     archives,
     evaluation,
