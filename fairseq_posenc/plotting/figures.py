@@ -38,6 +38,8 @@ _PANEL, _MOST_ROWS = (3.1, 3.0), 100
 
 #: of the atlas, in pixels of its PNG: a cell of 32 x 32 positions has whole pixels
 _DPI, _SIDE, _PITCH_X, _PITCH_Y, _COLUMNS, _MARGIN, _TOP = 100, 128, 156, 198, 10, 16, 58
+#: columns that the legend of the atlas needs
+_LEGEND_COLUMNS = 5
 
 
 def require_writable(path: Path) -> None:
@@ -191,6 +193,8 @@ def _atlas(panels: Sequence[Panel]) -> Figure:
     from matplotlib.figure import Figure
 
     rows = -(-len(panels) // _COLUMNS)
+    free = -len(panels) % _COLUMNS  # places of the last row, where the legend stands if they are enough
+    rows += free < _LEGEND_COLUMNS
     width = 2 * _MARGIN + _COLUMNS * _PITCH_X - (_PITCH_X - _SIDE)
     height = _TOP + rows * _PITCH_Y + 8
     figure = Figure((width / _DPI, height / _DPI), dpi=_DPI)
@@ -230,7 +234,9 @@ def _short(panel: Panel) -> str:
 
 
 def _legend(figure: Figure, panels: Sequence[Panel], at: Any) -> None:
-    last, column = divmod(len(panels) - 1, _COLUMNS)
+    row, column = divmod(len(panels), _COLUMNS)  # the first free place
+    if _COLUMNS - column < _LEGEND_COLUMNS:
+        row, column = row + 1, 0
     text = [
         _READING,
         f"{len(panels[0].values)} positions, first head, first site (encoder, decoder or cross-attention) of the authors.",
@@ -240,6 +246,6 @@ def _legend(figure: Figure, panels: Sequence[Panel], at: Any) -> None:
         "Methods with random positions or noise: mean over many draws.",
         *map(_sentence, meanings(panels)),
     ]
-    room = (_COLUMNS - 1 - column) * _PITCH_X
+    room = (_COLUMNS - column) * _PITCH_X
     lines = [line for sentence in text for line in textwrap.wrap(sentence, int(room / 7))]
-    figure.text(*at(column + 1, last, 18), "\n".join(lines), fontsize=9, va="top", linespacing=1.4, color="#222222")
+    figure.text(*at(column, row, 18), "\n".join(lines), fontsize=9, va="top", linespacing=1.4, color="#222222")

@@ -31,6 +31,11 @@ SAYS = {
     "forgetting": ["the authors' start at b = 0 (start=0)"],
     "kerple_power": ["p between 0.01 and 2 by a sigmoid, where the code clamps"],
     "log_length": ["The value of the paper could not be verified", "n counts neither padding nor later words"],
+    "path_attention": [
+        "of which a summary was read",
+        "are not scaled, as in the Forgetting Transformer",
+        "The encoder is our extension and experimental",
+    ],
     "pope": ["whose text was not read", "Phases are not limited to [-2 pi, 0]", "The paper leaves open whether layers share"],
     "rel_proj": ["There is no paper", "the released model has 1024", "Inkling normalises queries and keys"],
     "rope": ["unverified: only a summary was read", "which they call multiplicative GRAPE"],

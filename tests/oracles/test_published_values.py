@@ -304,3 +304,43 @@ def test_carope_starts_at_rope():
     close(fixture("carope")[0, 3, 1], 0.3243849946, 1e-6)
     close(built_method("carope").offset[0, 0].item(), -0.9266568680, 1e-6)
     close(fixture("carope"), fixture("rope"), 1e-6)
+
+
+# -- reflections on the way ----------------------------------------------------------------------------------------------
+
+
+def of_words(attn: nn.Module) -> np.ndarray:
+    """The logits where the hidden state of word t has a 1 in channel t, so that projections are given word by word."""
+    x = torch.eye(LENGTH, dtype=torch.double).unsqueeze(1)
+    return attn.scores(x, x)[0].detach().numpy()
+
+
+def path(spec: str) -> nn.Module:
+    attn = built(spec)
+    method = next(method for method in attn.positions.methods if method.card.name == "path_attention")
+    put(method.up, wave(math.cos, 0.6, 0.9, 0.0))
+    put(method.weight, [0.4 * t - 0.5 for t in range(LENGTH)])
+    return attn
+
+
+PATH = [0.2675564567, 0.3000932085, -0.3062945104, 0.5328424375]
+GATED_PATH = [-0.2967394963, -0.0231942906, -0.4456812687, 0.5328424375]
+
+
+def test_path_attention():
+    close(of_words(path("path_attention:rank=0,conv=0"))[0, 3], PATH)
+    close(of_words(path("path_attention:rank=0,conv=0,beta=0")), fixture("none"))
+
+
+def test_path_attention_with_forget_gates_that_are_not_scaled():
+    attn = path("path_attention:rank=0,conv=0+forgetting")
+    gates = attn.positions.methods[1]
+    put(gates.weight, [0.3 * t + 1 for t in range(LENGTH)]), put(gates.offset, 0)
+    found = of_words(attn)[0, 3]
+    close(found, GATED_PATH)
+    scaled = [-0.0145915198, 0.1384494590, -0.3759878896, 0.5328424375]  # those of the authors' code
+    close((np.array(scaled) - PATH) * 2, found - PATH)
+
+
+def test_path_attention_has_the_parameters_of_its_authors():
+    assert sum(p.numel() for p in built_method("path_attention").parameters()) == 230_448

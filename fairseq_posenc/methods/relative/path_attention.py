@@ -1,0 +1,145 @@
+"""Scores through products of reflections, one for every word between query and key."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, option
+from ...ops.precision import at_least_float32
+from ...ops.running import causal_convolution, without_padding
+
+#: standard deviation of the initial weights, as in flash-linear-attention
+_DEVIATION = 0.02
+
+
+class PathAttention(PositionMethod):
+    """Multiply the query of every pair by a matrix of each word on the way to the key, which is near a reflection.
+
+    Equation: A_ts = k_s . (H_(s+1) H_(s+2) ... H_t) q_t / sqrt(d_h) for s <= t, H_j = I - beta_j w_j w_j^T,
+        beta_j = 2 sigmoid(u . x_j + b), w_j = SiLU(conv(W_2 W_1 x_j)) of length 1 in each head; Yang et al. (2025).
+    Shapes: rescale [B, H, T, S] -> same.
+    Source: Yang et al. (2025), of which a summary was read; fla-org/flash-linear-attention, layers/path_attn.py and
+        ops/path_attn/naive.py. PaTH-FoX is path_attention+forgetting.
+    Deviations:
+        * Forget gates of path_attention+forgetting are not scaled, as in the Forgetting Transformer. The authors' code scales
+          them by 1/sqrt(d_h).
+        * w and the products are in float32. The authors' kernels round w to float16.
+        * w has length 1, or is smaller where it is below 1e-12. The authors' code adds 1e-6 to its square.
+        * The encoder is our extension and experimental. For s > t, A_ts = q_t . (H_(t+1) ... H_s) k_s / sqrt(d_h), with w and
+          beta of this direction.
+        * Both convolutions of the encoder read the words before each word.
+        * Padding has beta = 0, and its vectors are 0 before the convolution.
+    Cost: L (2 rank d + conv d + (d + 1) h) parameters per stack, twice as many in the encoder. Products [B, H, T, T] of w with w,
+        with queries and with keys, and one triangular system of T unknowns for each query: O(T^2 d_h + T^3) per head, in
+        the encoder twice. Decoding caches a second set of keys, which every step multiplies by H_t.
+    """
+
+    @dataclass(frozen=True)
+    class Options(MethodOptions):
+        rank: int = option(32, "rank of the projection of w; 0 for one matrix [d, d]", minimum=0, maximum=65536)
+        conv: int = option(3, "words that the convolution of w reads; 0 for neither convolution nor SiLU", minimum=0, maximum=64)
+        beta: float = option(2.0, "upper bound of beta: 2 as the authors; 1 for contractions only", minimum=0.0, maximum=2.0)
+
+    card = MethodCard(
+        name="path_attention",
+        title="PaTH attention",
+        citations=("yang-etal-2025-path",),
+        survey="not in the survey",
+        reference="relative",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        extrapolation="runs",
+        evidence="paper",
+        sites=("decoder",),
+        extended_sites=("encoder",),
+        default_specs={"encoder": "rope", "decoder": "path_attention"},
+        parameters="L * (1 if causal else 2) * ((2 * rank * d if rank else d**2) + conv * d + (d + 1) * h)",
+    )
+
+    rescale_reads = "content"
+
+    def __init__(self, options: Options, dims: Dims):
+        super().__init__(options, dims)
+        width, sides = dims.embed_dim, 1 if dims.causal else 2  # the way to the left, and that to the right
+
+        def table(*shape: int) -> nn.Parameter:
+            return nn.Parameter(torch.empty(dims.num_layers, sides, *shape).normal_(std=_DEVIATION))
+
+        self.down = table(width, options.rank) if options.rank else None
+        self.up = table(options.rank or width, width)
+        self.taps = table(width, options.conv) if options.conv else None
+        self.weight = table(dims.num_heads, width)
+        self.offset = nn.Parameter(torch.zeros(dims.num_layers, sides, dims.num_heads))
+
+    def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
+        q, k = at_least_float32(q) * ctx.scale, at_least_float32(k)
+        query_ids, key_ids = ctx.queries.ids, ctx.keys.ids
+        with torch.autocast(q.device.type, enabled=False):
+            left = self._reflections(0, ctx)
+            words = key_ids[:, key_ids.size(1) - left[0].size(2) :]  # of the new keys
+            if ctx.state is not None:
+                known = ctx.state.get("moved")
+                k = k if known is None else torch.cat([known, k[:, :, known.size(2) :]], 2)
+                ctx.state.store_per_row("moved", moved_along(k, key_ids, *left, words))
+            found = scores_along(q, query_ids, k, key_ids, *left, words)
+            if not self.dims.causal:
+                right = scores_along(k, key_ids, q, query_ids, *self._reflections(1, ctx), words).mT
+                after = key_ids.unsqueeze(-2) > query_ids.unsqueeze(-1)  # [B or 1, T, S]
+                found = torch.where(after.unsqueeze(1), right, found)
+        return found
+
+    def _reflections(self, side: int, ctx: AttentionContext) -> tuple[Tensor, Tensor]:
+        """w and beta of the new keys: [B, H, N, D] and [B, H, N, 1]."""
+        assert ctx.inputs is not None
+
+        def of_side(parameter: Tensor) -> Tensor:
+            return at_least_float32(self.of_layer(parameter, ctx)[side])
+
+        x = at_least_float32(ctx.inputs[1])
+        w = x if self.down is None else x @ of_side(self.down)
+        w = without_padding(w @ of_side(self.up), ctx)  # [B, N, C]
+        if self.taps is not None:
+            before = None if ctx.state is None else ctx.state.get(f"words{side}")
+            w, last = causal_convolution(w, of_side(self.taps), before)
+            w = F.silu(w)
+            if ctx.state is not None:
+                ctx.state.store_per_row(f"words{side}", last)
+        w = F.normalize(w.unflatten(-1, (self.dims.num_heads, -1)), dim=-1).transpose(1, 2)
+        beta = self.options.beta * (x @ of_side(self.weight).mT + of_side(self.offset)).sigmoid()  # [B, N, H]
+        return w, without_padding(beta, ctx).mT.unsqueeze(-1)
+
+
+def scores_along(
+    late: Tensor, late_ids: Tensor, early: Tensor, early_ids: Tensor, w: Tensor, beta: Tensor, word_ids: Tensor
+) -> Tensor:
+    """early_s . H_(s+1) ... H_t late_t, for all words after s up to t: [B, H, T, D], [B, H, S, D] -> [B, H, T, S].
+
+    w [B, H, N, D] and beta [B, H, N, 1] are those of all words in their order. For s > t, the product is early_s . late_t.
+    """
+    passed = (word_ids.unsqueeze(-2) <= late_ids.unsqueeze(-1)).unsqueeze(1)  # [B or 1, 1, T, N]
+    of_late, of_early = (late @ w.mT) * passed, _of_early(early, early_ids, w, beta, word_ids)
+    system = _system(w, beta)
+    if of_late.size(2) <= of_early.size(3):  # solve fewer systems: one for each query, or one for each key
+        of_late = torch.linalg.solve_triangular(system, of_late, upper=False, left=False, unitriangular=True)
+    else:
+        of_early = torch.linalg.solve_triangular(system, of_early, upper=False, unitriangular=True)
+    return late @ early.mT - of_late @ of_early
+
+
+def moved_along(early: Tensor, early_ids: Tensor, w: Tensor, beta: Tensor, word_ids: Tensor) -> Tensor:
+    """H_n ... H_(s+1) early_s, for all words after s up to the last word n: [B, H, S, D] -> same."""
+    of_early = _of_early(early, early_ids, w, beta, word_ids)
+    return early - torch.linalg.solve_triangular(_system(w, beta), of_early, upper=False, unitriangular=True).mT @ w
+
+
+def _system(w: Tensor, beta: Tensor) -> Tensor:
+    """What later words take of the vectors of earlier words, below a diagonal of 1 that is implied: [B, H, N, N]."""
+    return (beta * (w @ w.mT)).tril(-1)
+
+
+def _of_early(early: Tensor, early_ids: Tensor, w: Tensor, beta: Tensor, word_ids: Tensor) -> Tensor:
+    """beta_j w_j . early_s for words j after s: [B, H, N, S]."""
+    return beta * (w @ early.mT) * (early_ids.unsqueeze(-2) < word_ids.unsqueeze(-1)).unsqueeze(1)
