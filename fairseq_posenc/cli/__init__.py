@@ -22,6 +22,7 @@ COMMANDS = {
     "archive": ("evaluation.scoring.archive", "scores of many runs in two small files"),
     "report": ("evaluation.report.command", "tables and plots of scored runs"),
     "lengths": ("evaluation.report.lengths", "requested and produced output lengths"),
+    "verify": ("evaluation.report.reproduction", "comparison of a run with the committed run that it repeats"),
     "plot": ("cli.plot", "plot of the attention scores of methods"),
     "analyse": ("evaluation.analysis.command", "analyses of trained models"),
     "bench": ("bench.command", "time and memory of methods compared with stock fairseq"),

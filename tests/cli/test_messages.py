@@ -64,6 +64,7 @@ posenc report .
 posenc report . --samples 0
 posenc lengths nowhere
 posenc archive nowhere --output archive
+posenc verify nowhere/t5/seed1 runs
 posenc bench t5 --shapes 8
 posenc bench t5 --size huge
 posenc bench t6

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ from ...common.files import read_text
 from ...common.messages import join, shorten
 from ...core import PositionError
 from ...registry.architectures import COMPLEX_MODEL
+from ...registry.spec import parse
 from ..scoring.record import FILE, Record, Score, Text
 
 #: what belongs to a method or to one run of it; the rows of a table agree in everything else
@@ -72,9 +74,21 @@ def describe(method: Mapping[str, str]) -> str:
 
 
 def identity(record: Record) -> tuple[Any, ...]:
-    """What the runs of one row have in common: all options, however they were given."""
-    named = record.signature or record.method or {"arch": record.arch}
+    """What the runs of one row have in common: all options, however they were given.
+
+    A run of an earlier version has the default value of every option that was added after it.
+    """
+    named = {site: _signature(text) for site, text in record.signature.items()} or record.method or {"arch": record.arch}
     return tuple(sorted(named.items())), tuple(_traits(record)), _random(record)
+
+
+@functools.cache
+def _signature(text: str) -> str:
+    """The signature of a spec with the options of this version; unchanged where this version does not know the spec."""
+    try:
+        return parse(text).signature
+    except PositionError:
+        return text
 
 
 def _traits(record: Record) -> Iterator[str]:

@@ -1,0 +1,229 @@
+"""`posenc verify`: a committed run and a repetition of it, side by side."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...common.files import read_text
+from ...common.messages import join, shorten
+from ...core import PositionError
+from ..scoring.record import Record
+from ..scoring.sentences import METRICS
+
+RECIPE = "recipe"  # file in a folder of results: the command that trained the runs
+_LEVEL = 0.05  # of all numbers together
+
+
+@dataclass(frozen=True)
+class Number:
+    """One number of both runs."""
+
+    name: str
+    committed: float
+    repeated: float
+    low: float | None = None  # range of another seed; None: the seed variance is not known
+    high: float | None = None
+
+    @property
+    def outside(self) -> bool:
+        return self.low is not None and self.high is not None and not self.low <= self.repeated <= self.high
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Compare a repetition of a training run with the committed run. Print both scores, the validation loss and the number "
+        "of parameters. Exit with status 1 if a number is further away than another seed would be. "
+        "recipes/reproduce trains the repetition and then calls this command."
+    )
+    parser.add_argument("committed", type=Path, metavar="COMMITTED", help="folder of the committed run: RESULTS/METHOD/seedN")
+    parser.add_argument("repetition", type=Path, nargs="?", metavar="RUN", help="folder of the repetition, with a score.json")
+    parser.add_argument(
+        "--seed-variance", type=Path, metavar="FILE|FOLDER", help="runs of several seeds, or their scores, besides RESULTS"
+    )
+    parser.add_argument(
+        "--arguments", action="store_true", help="print the recipe and its arguments that repeat the run, one per line"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    folder = results_folder(args.committed)
+    records = _records(folder)
+    committed = _find(args.committed, records)
+    if args.arguments or args.repetition is None:
+        arguments = recipe_arguments(folder, args.committed, committed)
+        print("\n".join(arguments) if args.arguments else shlex.join(arguments))
+        return 0
+    return _verify(args, list(records.values()), committed)
+
+
+def results_folder(run: Path) -> Path:
+    """The folder of results that contains a run: the nearest one with a file named recipe.
+
+    Raises: PositionError where there is none.
+    """
+    for folder in run.parents:
+        if (folder / RECIPE).is_file():
+            return folder
+    raise PositionError(
+        f"{run}: no folder above it has a file named {RECIPE}. Expected a committed run, "
+        "such as results/multi30k_en-de/tiny/t5/seed1."
+    )
+
+
+def recipe_arguments(folder: Path, run: Path, record: Record) -> list[str]:
+    """The recipe that trained a run, with METHODS and SEEDS of this run."""
+    row = run.parent.name  # recipes name the folder after the row
+    if not row.startswith("posenc_"):
+        specs = record.method
+        both = specs["encoder"] == specs["decoder"] and specs["cross"] == "none"
+        row = specs["encoder"] if both else ";".join(f"{site}={spec}" for site, spec in specs.items() if spec != "none")
+    return [*shlex.split(read_text(folder / RECIPE)), f"METHODS={row}", f"SEEDS={record.seed}"]
+
+
+def _records(folder: Path) -> dict[Path, Record]:
+    from ..scoring import archive  # imports numpy
+
+    return {path.parent: record for path, record in archive.find(folder).items()}
+
+
+def _find(run: Path, records: dict[Path, Record]) -> Record:
+    if run not in records:
+        names = [str(path) for path in records]
+        raise PositionError(f"{run}: no such run. Expected one of {join(names, 4)}.")
+    return records[run]
+
+
+def _verify(args: argparse.Namespace, records: list[Record], committed: Record) -> int:
+    from tabulate import tabulate
+
+    from .records import SeedVariance, conditions, read_seed_variance, require_comparable
+
+    found = _repetition(args.repetition, committed)
+    variance = read_seed_variance(args.seed_variance) if args.seed_variance else SeedVariance()
+    require_comparable(records)
+    own, other = ({name: value for c in conditions(r).values() for name, value in c.items()} for r in (committed, found))
+    own["parameters"], other["parameters"] = committed.parameters, found.parameters
+    unequal = [name for name in sorted(own.keys() | other.keys()) if own.get(name) != other.get(name)]
+    versions = [name for name in unequal if name.startswith("versions.")]
+    settings = [name for name in unequal if name not in versions]
+    numbers = compare(records, committed, found, variance)
+    columns = ["", "committed", "repeated", "difference", "range of another seed"]
+    rows = [
+        [n.name, f"{n.committed:.3f}", f"{n.repeated:.3f}", f"{n.repeated - n.committed:+.3f}",
+         "not known" if n.low is None else f"{n.low:.3f} to {n.high:.3f}"]
+        for n in numbers
+    ]  # fmt: skip
+    print(tabulate(rows, columns, disable_numparse=True, colalign=("left", *["right"] * 4)))
+    print(f"\nParameters: {committed.parameters:,} and {found.parameters:,}.")
+    print(largest_difference(committed, found))
+    for name in versions:
+        print(f"{name.removeprefix('versions.')}: {own.get(name)} and {other.get(name)}.")
+    if settings:
+        different = [f"{name} ({shorten(str(own.get(name)), 40)} and {shorten(str(other.get(name)), 40)})" for name in settings]
+        print(f"Not a repetition: {join(different, 6)} differ.")
+        return 1
+    outside = [number.name for number in numbers if number.outside]
+    if all(number.committed == number.repeated for number in numbers):
+        print("The repetition has exactly the committed numbers.")
+    elif outside:
+        print(f"Further away than another seed would be: {', '.join(outside)}.")
+    elif any(number.low is None for number in numbers):
+        print("The seed variance is not known, so the difference cannot be judged.")
+    else:
+        print("The difference is within seed variance (95 %).")
+    return 1 if outside else 0
+
+
+def _repetition(folder: Path, committed: Record) -> Record:
+    """The only run below the folder with the method and the seed of the committed run."""
+    from .records import identity, label, load
+
+    records = load([folder])
+    same = [record for record in records if identity(record) == identity(committed) and record.seed == committed.seed]
+    if len(same) != 1:
+        names = [f"{label(record)} with seed {record.seed}" for record in records]
+        raise PositionError(
+            f"{folder}: found {join(names, 4)}. Expected one run of {label(committed)} with seed {committed.seed}. "
+            "Name its folder."
+        )
+    return same[0]
+
+
+def compare(records: list[Record], committed: Record, found: Record, variance) -> list[Number]:
+    """Every score and the last validation loss of both runs, each with the range of another seed.
+
+    Equation: range = committed +- t_nu(1 - 0.05 / (2 K)) s sqrt(2), with the pooled deviation s over seeds of the rows of the
+        table, its degrees of freedom nu, and K numbers. Scores of a table that spans more than 20 points are compared on the
+        logit scale.
+    """
+    from .comparison import Row, make_report
+    from .options import Options
+
+    report = make_report(records, Options(sentences=False), None, variance)
+    pairs: list[tuple[str, float, float, Callable[[int], tuple[float | None, float | None]]]] = []
+    for part in committed.parts:
+        for metric, title in METRICS.items():
+            if part in found.parts:
+                value = getattr(committed.parts[part], metric)
+                spread = report.columns[part, metric].spread
+                pairs.append((
+                    f"{part} {title}", value, getattr(found.parts[part], metric),
+                    lambda count, value=value, spread=spread: _score_range(value, spread, count),
+                ))  # fmt: skip
+    losses = [Row("", [record]).final_loss for record in (committed, found)]
+    if losses[0] and losses[1]:
+        first, second = (loss.mean for loss in losses)
+        groups = [list(row.final_loss.by_seed.values()) for row in report.rows if row.final_loss]
+        pairs.append(("last validation loss", first, second, lambda count: _loss_range(first, groups, count)))
+    return [Number(name, one, two, *limits(len(pairs))) for name, one, two, limits in pairs]
+
+
+def _score_range(value: float, spread, count: int) -> tuple[float | None, float | None]:
+    import numpy as np
+    from scipy import special
+
+    from . import statistics
+
+    if spread is None:
+        return None, None
+    margin = _margin(spread.deviation, spread.degrees, count)
+    if spread.scale != statistics.LOGIT:
+        return value - margin, value + margin
+    middle = statistics.logit(np.array(value))
+    return tuple(float(100 * special.expit(middle + sign * margin)) for sign in (-1, 1))
+
+
+def _loss_range(value: float, groups: Sequence[Sequence[float]], count: int) -> tuple[float | None, float | None]:
+    import numpy as np
+
+    several = [np.array(group) for group in groups if len(group) > 1]
+    degrees = sum(len(group) - 1 for group in several)
+    if degrees < 2:
+        return None, None
+    margin = _margin((sum(((group - group.mean()) ** 2).sum() for group in several) / degrees) ** 0.5, degrees, count)
+    return max(0.0, value - margin), value + margin
+
+
+def _margin(deviation: float, degrees: int, count: int) -> float:
+    """How far apart two seeds are, at most, with all numbers together in 95 % of repetitions."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(degrees, 1 - _LEVEL / (2 * count))) * deviation * 2**0.5
+
+
+def largest_difference(committed: Record, found: Record) -> str:
+    """Where the learning curves are furthest apart, in one sentence."""
+    one, two = (dict(record.learning_curve or ()) for record in (committed, found))
+    both = sorted(one.keys() & two.keys())
+    if not both:
+        return "Learning curves: no validation at the same number of updates."
+    if all(one[update] == two[update] for update in both):
+        return f"Learning curves: {len(both)} validations, all losses equal."
+    at = max(both, key=lambda update: abs(one[update] - two[update]))
+    return (
+        f"Learning curves, {len(both)} validations: the losses differ most after {at:,} updates, {one[at]:.3f} and {two[at]:.3f}."
+    )

@@ -1,0 +1,146 @@
+"""recipes/reproduce trains committed runs again: the recipe of every folder of results has the options of its runs."""
+
+import functools
+import json
+import shlex
+import shutil
+import subprocess
+
+import pytest
+
+from fairseq_posenc.cli import main
+from fairseq_posenc.evaluation.scoring import archive
+from tests.recipes.process import BIN, ROOT, environment
+
+FOLDERS = sorted(str(path.parent.relative_to(ROOT)) for path in ROOT.glob("results/**/recipe"))
+RUN = "results/multi30k_en-de/tiny/t5/seed1"
+#: options that fairseq changes after it has read them
+LATER = {"share_decoder_input_output_embed"}
+
+
+@functools.cache
+def runs_of(folder):
+    """Path of a run -> record."""
+    return {path.parent.relative_to(ROOT): record for path, record in archive.find(ROOT / folder).items()}
+
+
+def reproduce(*arguments, **options):
+    command = [ROOT / "recipes" / "reproduce", *arguments]
+    given = environment(DRY_RUN="1", POSENC_BIN=str(BIN), **options)
+    return subprocess.run(command, env=given, capture_output=True, text=True)
+
+
+def settings_of(command):
+    """What fairseq-train reads from a command line."""
+    from fairseq import options
+
+    words = shlex.split(command)
+    arguments = words[words.index(next(word for word in words if word.endswith("fairseq-train"))) + 1 : words.index(">>")]
+    return vars(options.parse_args_and_arch(options.get_training_parser(), arguments))
+
+
+@pytest.mark.parametrize("run", [str(run) for folder in FOLDERS for run in list(runs_of(folder))[:2]])
+def test_the_recipe_has_the_options_of_the_committed_run(run):
+    done = reproduce(run, OUT="runs/x")
+    assert done.returncode == 0, done.stderr
+    (command,) = [line for line in done.stdout.splitlines() if "fairseq-train" in line]
+    given = settings_of(command)
+    record = next(runs_of(folder)[path] for folder in FOLDERS for path in runs_of(folder) if str(path) == run)
+    committed = {name: value for name, value in record.settings.items() if name in given and name not in LATER}
+    assert len(committed) > 50
+    shown = json.loads(json.dumps({name: given[name] for name in committed}, default=str))
+    assert {name: (committed[name], shown[name]) for name in committed if str(committed[name]) != str(shown[name])} == {}
+    assert given["seed"] == record.seed
+
+
+@pytest.fixture
+def committed(tmp_path, monkeypatch):
+    """A folder of results with three seeds of sinusoidal, and a way to repeat one with other numbers."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(ROOT / "results/chance/multi30k_en-de", tmp_path / "results")
+    runs = {f"{record.seed}": record for record in archive.find(tmp_path / "results").values()}
+
+    def repeat(of="1", **changed):
+        content = runs[of].model_dump(mode="json", exclude_unset=True)
+        content = {**content, "seed": 1, **changed}
+        (tmp_path / "run").mkdir(exist_ok=True)
+        (tmp_path / "run" / "score.json").write_text(json.dumps(content))
+        return content
+
+    repeat.runs = runs
+    return repeat
+
+
+def verify(*arguments):
+    return main(["verify", "results/sinusoidal/seed1", "run", *arguments])
+
+
+def test_the_same_numbers(committed, capsys):
+    committed()
+    assert verify() == 0
+    assert capsys.readouterr().out.endswith("The repetition has exactly the committed numbers.\n")
+
+
+def test_another_seed_is_within_seed_variance(committed, capsys):
+    committed(of="2")
+    assert verify() == 0
+    printed = capsys.readouterr().out
+    assert printed.endswith("The difference is within seed variance (95 %).\n") and "range of another seed" in printed
+
+
+def test_a_score_that_another_seed_would_not_have(committed, capsys):
+    content = committed()
+    part = next(iter(content["parts"]))
+    content["parts"][part]["bleu"] -= 10
+    committed(parts=content["parts"])
+    assert verify() == 1
+    assert capsys.readouterr().out.endswith(f"Further away than another seed would be: {part} BLEU.\n")
+
+
+def test_another_experiment_is_not_a_repetition(committed, capsys):
+    content = committed()
+    committed(settings={**content["settings"], "dropout": 0.25}, parameters=content["parameters"] + 1)
+    assert verify() == 1
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert line.startswith("Not a repetition: parameters (") and "settings.dropout (0.1 and 0.25)" in line
+
+
+def test_another_version_is_named(committed, capsys):
+    content = committed()
+    committed(versions={**content["versions"], "torch": "9.9"})
+    assert verify() == 0
+    assert f"torch: {content['versions']['torch']} and 9.9.\n" in capsys.readouterr().out
+
+
+def test_a_run_of_a_version_with_fewer_options_is_repeated(committed):
+    content = committed()
+    fewer = {site: text.replace("layers=all,", "") for site, text in content["signature"].items()}
+    assert fewer != content["signature"]
+    committed(signature=fewer)
+    assert verify() == 0
+
+
+def test_without_a_run_it_prints_the_command(committed, capsys):
+    assert main(["verify", "results/sinusoidal/seed1"]) == 0
+    assert capsys.readouterr().out == "recipes/multi30k_uk/run TARGET=de METHODS=sinusoidal SEEDS=1\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ([f"{RUN}5"], f"posenc: {RUN}5: no such run. Expected one of"),
+        (["README.md"], "posenc: README.md: no folder above it has a file named recipe."),
+        ([RUN, "BEEM=3"], "recipes/multi30k_uk/run: there is no option BEEM; did you mean BEAM?"),
+        ([RUN, "SEEDS=3"], "recipes/reproduce: SEEDS: not an option here"),
+        ([RUN, "table"], "recipes/reproduce: table: not an option. Expected NAME=VALUE"),
+        (["DATA_FROM=x"], "recipes/reproduce: DATA_FROM=x: not a run."),
+    ],
+)
+def test_wrong_input_is_one_line(arguments, line):
+    done = reproduce(*arguments)
+    assert done.returncode and done.stderr.startswith(line) and done.stderr.count("\n") == 1, done.stderr
+
+
+def test_help_is_the_comment_of_the_recipe():
+    done = reproduce("--help")
+    assert done.returncode == 0 and "recipes/reproduce results/" in done.stdout and "set -euo" not in done.stdout
