@@ -193,7 +193,7 @@ def test_own_text_to_a_table_that_carries_its_names(corpus, tmp_path):
     recipe = compare(corpus, tmp_path / "out", METHODS="none t5:layers=0")
     printed = recipe.run()
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in printed.splitlines() if line.startswith("|")]
-    assert rows[0][0] == "method" and rows[0][1:3] == ["news BLEU", "news chrF"] and "web BLEU" in rows[0]
+    assert rows[0][0] == "method" and rows[0][1:4] == ["news BLEU", "news chrF", "news TER"] and "web BLEU" in rows[0]
     assert [row[0] for row in rows[2:4]] == ["none", "t5:layers=0"]
     assert "my corpus pt-BR-en" in printed and "Traceback" not in printed and "flickr" not in printed.lower()
     assert corpus_name(recipe.out / "data") == "my corpus pt-BR-en"

@@ -61,6 +61,19 @@ def test_scores_of_another_program_are_one_number_per_line(posenc, trained):  # 
     assert unpack(other["statistics"]) == [[0.5], [-0.1], [0.8]]
 
 
+def test_errors_of_another_program_are_better_when_they_are_smaller(posenc, trained):  # noqa: F811
+    (trained.parent / "errors.txt").write_text("1\n2\n3\n")
+    parts, _ = score(posenc, trained, "--ter", "--segment-errors", f"metricx={trained.parent}/errors.txt")
+    others = parts["test"]["others"]
+    assert others["metricx"]["score"] == 2 and others["metricx"]["smaller_is_better"] and others["ter"]["smaller_is_better"]
+    file = f"{trained.parent}/errors.txt"
+    parts, _ = score(posenc, trained, "--segment-scores", f"human={file}")
+    assert not parts["test"]["others"]["human"]["smaller_is_better"]
+    (trained / "score.json").unlink()
+    twice = ["--segment-scores", f"m={file}", "--segment-errors", f"m={file}"]
+    assert "segment scores m are given twice" in refusal(posenc, trained, *twice)
+
+
 @pytest.mark.parametrize(
     "text, line",
     [

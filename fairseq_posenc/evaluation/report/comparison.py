@@ -12,12 +12,21 @@ import numpy as np
 from ...common.messages import join, shorten
 from ...core import PositionError
 from ...registry.spec import parse, sites_of
-from ..scoring.record import Record
-from ..scoring.sentences import METRICS, SentenceStatistics
+from ..scoring import others
+from ..scoring.record import PartScores, Record
+from ..scoring.sentences import METRICS
 from . import statistics
 from .options import Options
 from .records import Published, SeedVariance, conditions, describe, identity, label, same_task
-from .sentences import MIN_SENTENCES, bleu_by_length, bucket_name, buckets_up_to, paired_test, sentence_statistics
+from .sentences import (
+    MIN_SENTENCES,
+    bleu_by_length,
+    bucket_name,
+    buckets_up_to,
+    sentence_counts,
+    sentence_statistics,
+    sentence_test,
+)
 
 
 @dataclass(frozen=True)
@@ -62,7 +71,7 @@ class Row:
         return Values(found) if found else None
 
     def score(self, part: str, metric: str) -> Values | None:
-        return self.values(lambda run: getattr(run.parts[part], metric) if part in run.parts else None)
+        return self.values(lambda run: _score_of(run.parts.get(part), metric))
 
     @property
     def peak_memory(self) -> float | None:
@@ -74,6 +83,15 @@ class Row:
     def final_loss(self) -> Values | None:
         """The validation loss of the model that was decoded, or the last one before it."""
         return self.values(_final_loss)
+
+
+def _score_of(scores: PartScores | None, metric: str) -> float | None:
+    """BLEU, chrF or another score of a test part; None where the run was scored without it."""
+    if scores is None:
+        return None
+    if metric in METRICS:
+        return getattr(scores, metric)
+    return scores.others[metric].score if metric in scores.others else None
 
 
 def _final_loss(run: Record) -> float | None:
@@ -133,8 +151,10 @@ class Spread:
 class Column:
     """One score of all rows: a metric on a test part."""
 
+    name: str  # of the metric
     scores: dict[str, Score]  # by row
     spread: Spread | None = None  # None: not known
+    smaller_is_better: bool = False
 
 
 @dataclass(frozen=True)
@@ -172,6 +192,15 @@ class Report:
     def score(self, row: str, part: str, metric: str) -> Score | None:
         return self.columns[part, metric].scores.get(row)
 
+    def metrics(self, part: str) -> dict[str, str]:
+        """The names of the metrics of a part: BLEU, chrF and all others with which a run was scored."""
+        return {metric: column.name for (own, metric), column in self.columns.items() if own == part}
+
+    def digits(self, part: str, metric: str, wanted: int) -> int:
+        """The decimals of a score: two more for scores of other programs that are at most 1, such as COMET's."""
+        means = [abs(score.values.mean) for score in self.columns[part, metric].scores.values()]
+        return wanted + 2 if metric not in (*METRICS, others.TER) and max(means) <= 1 else wanted
+
     @property
     def runs(self) -> list[Record]:
         return [run for row in self.rows for run in row.runs]
@@ -203,24 +232,30 @@ def make_report(
     if published and published.part not in parts:
         raise PositionError(f"the published figures are of part {shorten(published.part)}; the runs have {join(parts, 8)}")
     baseline = _baseline(rows, options.baseline)
-    others = {part: _others(variance, records, part) for part in parts}
+    elsewhere = {part: _others(variance, records, part) for part in parts}
     columns = {
         (part, metric): _column(
-            rows, part, metric, baseline, _with_scores(others[part], variance, part, metric), options.seed_test
+            rows, part, metric, baseline, _with_scores(elsewhere[part], variance, part, metric), options.seed_test
         )
         for part in parts
-        for metric in METRICS
+        for metric in _metrics(records, part)
     }
     if options.order == "score":
         rows = _by_score(rows, columns[parts[0], next(iter(METRICS))])
-    unused = bool(variance.records) and not any(others.values())
+    unused = bool(variance.records) and not any(elsewhere.values())
     found = Report(rows, parts, columns, baseline.name, options, published, {}, {}, variance.source, unused)
     if not options.sentences:
         return found
     found.lengths.update({part: lengths for part in parts if (lengths := _lengths(rows, part))})
     for part in parts:
-        found.sentence_tests.update(_sentence_tests(rows, part, baseline, options))
+        found.sentence_tests.update(_sentence_tests(rows, part, list(found.metrics(part)), baseline, options))
     return found
+
+
+def _metrics(records: list[Record], part: str) -> list[str]:
+    """BLEU, chrF, TER and the scores of other programs by name."""
+    more = {name for record in records if part in record.parts for name in record.parts[part].others}
+    return [*METRICS, *sorted(more, key=lambda name: (name != others.TER, name))]
 
 
 def _baseline(rows: list[Row], wanted: str | None) -> Row:
@@ -259,12 +294,16 @@ def _with_scores(runs: list[Record], variance: SeedVariance, part: str, metric: 
     for run in runs:
         groups.setdefault((identity(run), tuple(sorted(run.versions.items()))), []).append(run)
     found: _Others = [
-        (label(group[0]), key, [getattr(run.parts[part], metric) for run in group]) for key, group in groups.items()
+        (label(group[0]), key, [score for run in group if (score := _score_of(run.parts[part], metric)) is not None])
+        for key, group in groups.items()
     ]
+    found = [row for row in found if row[2]]
     return found + [(f"row {i}", None, list(row)) for i, row in enumerate(variance.scores.get(part, {}).get(metric, ()), 1)]
 
 
-def _column(rows: list[Row], part: str, metric: str, baseline: Row, others: _Others, seed_test: str) -> Column:
+def _column(rows: list[Row], part: str, metric: str, baseline: Row, elsewhere: _Others, seed_test: str) -> Column:
+    percent = metric in METRICS or metric == others.TER
+    smaller = _smaller_is_better(rows, part, metric)
     run = [(row, values) for row in rows if (values := row.score(part, metric)) is not None]
     base = baseline.score(part, metric)
     paired = seed_test == "paired"
@@ -273,10 +312,10 @@ def _column(rows: list[Row], part: str, metric: str, baseline: Row, others: _Oth
     run = [(row, Values({seed: values.by_seed[seed] for seed in seeds if seed in values.by_seed})) for row, values in run]
     run = [(row, values) for row, values in run if values.n]
     scores = _matrix([[values.by_seed.get(seed, np.nan) for seed in seeds] for _, values in run])
-    scale = statistics.choose_scale(np.nanmean(scores, -1))
-    spread, known = _spread(run, scores, others, scale)
+    scale = statistics.choose_scale(np.nanmean(scores, -1)) if percent else statistics.POINTS
+    spread, known = _spread(run, scores, elsewhere, scale, percent)
     middle = [values.mean for _, values in run]
-    best = int(np.argmax(middle))
+    best = int(np.argmin(middle) if smaller else np.argmax(middle))
     names = [row.name for row, _ in run]
     at = names.index(baseline.name) if baseline.name in names else None
     to_base = statistics.compare(scores, best if at is None else at, known, scale, paired)
@@ -286,7 +325,12 @@ def _column(rows: list[Row], part: str, metric: str, baseline: Row, others: _Oth
         rank = "" if len(run) == 1 else BEST if i == best else TIED if to_best.holm[i] > statistics.ALPHA else ""
         difference = None if at is None or i == at else _difference(to_base, i, at)
         found[row.name] = Score(values, _number(to_base.low[i]), _number(to_base.high[i]), difference, rank)
-    return Column(found, spread)
+    return Column(METRICS.get(metric) or others.title(metric), found, spread, smaller)
+
+
+def _smaller_is_better(rows: list[Row], part: str, metric: str) -> bool:
+    scored = [run.parts[part] for row in rows for run in row.runs if part in run.parts]
+    return any(scores.others[metric].smaller_is_better for scores in scored if metric in scores.others)
 
 
 def _difference(found: statistics.Comparison, i: int, baseline: int) -> Difference:
@@ -295,26 +339,28 @@ def _difference(found: statistics.Comparison, i: int, baseline: int) -> Differen
 
 
 def _spread(
-    run: list[tuple[Row, Values]], scores: statistics.Array, others: _Others, scale: str
+    run: list[tuple[Row, Values]], scores: statistics.Array, elsewhere: _Others, scale: str, percent: bool
 ) -> tuple[Spread | None, statistics.Pool | None]:
     """The variance over seeds, pooled over the rows and over rows from elsewhere; more seeds of a row belong to that row."""
     by_key = {(identity(row.runs[0]), tuple(sorted(row.runs[0].versions.items()))): i for i, (row, _) in enumerate(run)}
     lists = [[number for number in line if np.isfinite(number)] for line in scores.tolist()]
-    for _, key, numbers in others:
+    for _, key, numbers in elsewhere:
         if key in by_key:
             lists[by_key[key]] = lists[by_key[key]] + numbers
         else:
             lists.append(numbers)
-    names = [row.name for row, _ in run] + [name for name, key, _ in others if key not in by_key]
+    names = [row.name for row, _ in run] + [name for name, key, _ in elsewhere if key not in by_key]
     table = _matrix(lists)
-    known = statistics.pool(table, scale)
+    known = statistics.pool(table, scale, percent)
     if not np.isfinite(known.variance):
         return None, None
-    used = np.flatnonzero(statistics.poolable(np.isfinite(table).sum(-1), np.nanmean(table, -1)))
+    used = np.flatnonzero(statistics.poolable(np.isfinite(table).sum(-1), np.nanmean(table, -1), percent))
     inside, outside = [names[i] for i in used if i < len(run)], [names[i] for i in used if i >= len(run)]
     deviation = float(np.sqrt(known.variance))
     runs = sum(len(lists[i]) for i in used)
-    return Spread(deviation, int(known.degrees), scale, inside, outside, runs, statistics.equal_variance(table, scale)), known
+    return Spread(
+        deviation, int(known.degrees), scale, inside, outside, runs, statistics.equal_variance(table, scale, percent)
+    ), known
 
 
 def _matrix(rows: Sequence[Sequence[float]]) -> statistics.Array:
@@ -330,21 +376,24 @@ def _number(value: Any) -> float | None:
 # --- tests over sentences ---
 
 
-def _sentence_tests(rows: list[Row], part: str, baseline: Row, options: Options) -> dict[tuple[str, str, str], dict[int, float]]:
+def _sentence_tests(
+    rows: list[Row], part: str, metrics: list[str], baseline: Row, options: Options
+) -> dict[tuple[str, str, str], dict[int, float]]:
     """Holm's p by seed, over the rows that have statistics of the same seed as the baseline."""
-    by_seed: dict[int, dict[str, SentenceStatistics]] = {}
+    by_seed: dict[int, dict[str, dict[str, statistics.Array]]] = {}
     for row in rows:
         for run in row.runs:
-            counted = sentence_statistics(run, part)
-            if counted is not None:
-                by_seed.setdefault(run.seed, {})[row.name] = counted
+            by_seed.setdefault(run.seed, {})[row.name] = sentence_counts(run, part)
     found: dict[tuple[str, str, str], dict[int, float]] = {}
     for seed, systems in sorted(by_seed.items()):
-        base = systems.pop(baseline.name, None)
-        tested = paired_test(base, systems, options.test, options.samples) if base is not None else {}
-        for metric in METRICS if tested else ():
-            corrected = statistics.holm(np.array([p[metric] for p in tested.values()]))
-            for name, p in zip(tested, corrected):
+        base = systems.pop(baseline.name, {})
+        for metric in filter(base.__contains__, metrics):
+            tested = {
+                name: sentence_test(metric, base[metric], counts[metric], options.test, options.samples)
+                for name, counts in systems.items()
+                if metric in counts
+            }
+            for name, p in zip(tested, statistics.holm(np.array([*tested.values()]))):
                 found.setdefault((name, part, metric), {})[seed] = float(p)
     return found
 

@@ -19,7 +19,6 @@ from tabulate import tabulate
 from ...common.files import replace_file
 from ...common.messages import shorten
 from ...core import PositionError
-from ..scoring.sentences import METRICS
 from .comparison import BEST, TIED, Report, Row, Score, Values
 from .tables import NOT_RUN, Table
 
@@ -213,7 +212,7 @@ def _numbers(report: Report, row: Row) -> dict[str, Any]:
         "seeds": " ".join(str(run.seed) for run in runs) or NOT_RUN,
     }
     for part in report.parts:
-        for metric in METRICS:
+        for metric in report.metrics(part):
             key, score = f"{part}_{metric}", report.score(row.name, part, metric)
             found.update(_spread(key, score.values if score else None))
             difference = score.difference if score else None
@@ -262,6 +261,7 @@ def as_json(report: Report, notes: Sequence[str], conclusions: Sequence[str]) ->
         "seed_test": report.options.seed_test,
         "test": report.options.test if compared else None,
         "samples": report.options.drawn if compared else None,
+        "smaller_is_better": sorted({metric for (_, metric), column in report.columns.items() if column.smaller_is_better}),
         "rows": [_row_as_json(report, row) for row in report.rows],
         "conclusions": list(conclusions),
         "notes": list(notes),
@@ -274,7 +274,9 @@ def _row_as_json(report: Report, row: Row) -> dict[str, Any]:
         "reconstruction": row.reconstruction,
         "asked_lengths": row.asked,
         "seeds": [run.seed for run in row.runs],
-        "scores": {part: {metric: _score_as_json(report, row, part, metric) for metric in METRICS} for part in report.parts},
+        "scores": {
+            part: {metric: _score_as_json(report, row, part, metric) for metric in report.metrics(part)} for part in report.parts
+        },
         "parameters": row.runs[0].parameters if row.runs else None,
         "parameters_added": report.added_parameters(row),
         "tokens_per_second": _values_as_json(row.values(lambda run: run.tokens_per_second)),

@@ -9,7 +9,6 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 from ...plotting.style import Plot, add_legend, label_text, line_style, new_figure, render
-from ..scoring.sentences import METRICS
 from .comparison import Lengths, Report, Row, Score, Values
 from .sentences import MIN_SENTENCES
 
@@ -37,18 +36,22 @@ def _scores(report: Report) -> Figure:
     """Dots, not bars: the axes do not begin at zero. Many rows have all their panels side by side."""
     rows = _shown(report)
     edges = _edges([row for _, row in rows])
-    panels = [(part, metric) for part in report.parts for metric in METRICS]
-    down = 1 if len(rows) > _CROWD else len(report.parts)
-    across = len(panels) // down
-    figure, axes = new_figure(_PANEL * across, down * (0.9 + edges[-1]), down, across, sharey=True)
-    for axis, (part, metric) in zip([axis for line in axes for axis in line], panels):
+    lines = [[(part, *metric) for metric in report.metrics(part).items()] for part in report.parts]
+    if len(rows) > _CROWD:
+        lines = [[panel for line in lines for panel in line]]
+    across = max(map(len, lines))
+    figure, axes = new_figure(_PANEL * across, len(lines) * (0.9 + edges[-1]), len(lines), across, sharey=True)
+    for axis in [axis for panels, line in zip(lines, axes) for axis in line[len(panels) :]]:
+        axis.set_visible(False)
+    for axis, (part, metric, name) in [panel for line in zip(axes, lines) for panel in zip(*line)]:
         for middle, (index, row) in zip(_middles(edges), rows):
             score = report.score(row.name, part, metric)
             if score is not None:
                 _dot(axis, middle, score, line_style(index)["color"])
                 if row.name == report.baseline and len(rows) > 1:
                     axis.axvline(score.values.mean, color="#999999", linewidth=0.8, zorder=0)
-        axis.set_title(label_text(f"{part}: {METRICS[metric]}"), loc="left")
+        better = " (smaller is better)" if report.columns[part, metric].smaller_is_better else ""
+        axis.set_title(label_text(f"{part}: {name}{better}"), loc="left")
         _name_rows(axis, rows, edges)
         axis.margins(x=0.08)
     figure.set_figwidth(_PANEL * across + _width_of_names(figure, axes[0][0]))

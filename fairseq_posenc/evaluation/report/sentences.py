@@ -10,6 +10,7 @@ import numpy as np
 
 from ...common.messages import shorten
 from ...core import PositionError
+from ..scoring import others
 from ..scoring.record import Record
 from ..scoring.sentences import METRICS, SentenceStatistics, corpus_bleu
 from . import statistics
@@ -23,6 +24,21 @@ MIN_SENTENCES = 50
 Bucket = tuple[int, int | None]
 
 
+def sentence_counts(run: Record, part: str) -> dict[str, statistics.Array]:
+    """The counts of every sentence [N, K] by metric; only of metrics with which the run was scored."""
+    counted = sentence_statistics(run, part)
+    found = {} if counted is None else {metric: np.array(getattr(counted, metric)) for metric in METRICS}
+    for name, other in run.parts[part].others.items() if part in run.parts else ():
+        try:
+            rows = np.array(others.unpack(other.statistics))
+            if len(rows) != run.parts[part].sentences or rows.shape[1] != (2 if name == others.TER else 1):
+                raise ValueError("statistics of another number of sentences")
+        except Exception:  # a damaged text can fail in any of four steps
+            raise PositionError(_damaged(run, part)) from None
+        found[name] = rows if name == others.TER else np.concatenate([rows, np.ones_like(rows)], 1)
+    return found
+
+
 def sentence_statistics(run: Record, part: str) -> SentenceStatistics | None:
     """Of the sentences of a part; None where the run was scored without them or lacks the part."""
     scores = run.parts.get(part)
@@ -34,8 +50,12 @@ def sentence_statistics(run: Record, part: str) -> SentenceStatistics | None:
             raise ValueError("statistics of another number of sentences")
         return found
     except Exception:  # a damaged text can fail in any of four steps
-        name = f"{shorten(label(run))}, seed {run.seed}, part {shorten(part)}"
-        raise PositionError(f"the sentence statistics of {name} are damaged; score the run again") from None
+        raise PositionError(_damaged(run, part)) from None
+
+
+def _damaged(run: Record, part: str) -> str:
+    name = f"{shorten(label(run))}, seed {run.seed}, part {shorten(part)}"
+    return f"the sentence statistics of {name} are damaged; score the run again"
 
 
 def random_seed() -> int | None:
@@ -49,20 +69,27 @@ def random_seed() -> int | None:
 
 
 def paired_test(
-    baseline: SentenceStatistics, others: Mapping[str, SentenceStatistics], test: str = RANDOMIZATION, samples: int = 0
+    baseline: SentenceStatistics, systems: Mapping[str, SentenceStatistics], test: str = RANDOMIZATION, samples: int = 0
 ) -> dict[str, dict[str, float]]:
-    """The two-sided p-value of every other system and metric, uncorrected."""
-    if any(len(system.bleu) != len(baseline.bleu) for system in others.values()):
+    """The two-sided p-value of every other system, for BLEU and chrF, uncorrected."""
+    return {
+        name: {
+            metric: sentence_test(metric, np.array(getattr(baseline, metric)), np.array(getattr(system, metric)), test, samples)
+            for metric in METRICS
+        }
+        for name, system in systems.items()
+    }
+
+
+def sentence_test(
+    metric: str, baseline: statistics.Array, other: statistics.Array, test: str = RANDOMIZATION, samples: int = 0
+) -> float:
+    """The two-sided p-value of the difference between two systems, uncorrected, from the counts of `sentence_counts`."""
+    if len(baseline) != len(other):
         raise PositionError("the statistics are of different numbers of sentences; score the runs again")
-    seed = random_seed()
     logging.getLogger("sacrebleu").setLevel(logging.WARNING)
-    found: dict[str, dict[str, float]] = {name: {} for name in others}
-    for metric in METRICS:
-        counts = np.array(getattr(baseline, metric))
-        for name, system in others.items():
-            other = np.array(getattr(system, metric))
-            found[name][metric] = statistics.sentence_test(counts, other, SCORES[metric], test, samples or SAMPLES[test], seed)
-    return found
+    score = SCORES.get(metric, mean)
+    return statistics.sentence_test(baseline, other, score, test, samples or SAMPLES[test], random_seed())
 
 
 def bleu(sums: statistics.Array) -> statistics.Array:
@@ -87,8 +114,20 @@ def chrf(sums: statistics.Array) -> statistics.Array:
     return np.where(both.any(1), score, 0.0)
 
 
+def ter(sums: statistics.Array) -> statistics.Array:
+    """TER [samples] of summed counts [samples, 2], by sacreBLEU's definition: edits per word of the references, in percent."""
+    edits, words = sums[:, 0], sums[:, 1]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return 100 * np.where(words > 0, edits / words, edits > 0)
+
+
+def mean(sums: statistics.Array) -> statistics.Array:
+    """Mean [samples] of the scores of sentences, from their sum and their number [samples, 2]."""
+    return sums[:, 0] / sums[:, 1]
+
+
 #: scores of many samples at once, which one call of sacreBLEU for each sample would take minutes for
-SCORES = {"bleu": bleu, "chrf": chrf}
+SCORES = {"bleu": bleu, "chrf": chrf, others.TER: ter}
 
 
 def buckets_up_to(longest: int) -> list[Bucket]:

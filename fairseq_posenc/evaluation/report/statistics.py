@@ -64,7 +64,7 @@ def choose_scale(means: Array) -> str:
     return LOGIT if len(known) and known.min() >= 0 and known.max() <= 100 and np.ptp(known) > WIDE else POINTS
 
 
-def pool(scores: Array, scale: str = POINTS) -> Pool:
+def pool(scores: Array, scale: str = POINTS, percent: bool = True) -> Pool:
     """Pool the variance over seeds of all rows that are neither at the floor nor at the ceiling.
 
     Equation: s_p^2 = sum_i (n_i - 1) s_i^2 / nu, nu = sum_i (n_i - 1)
@@ -72,18 +72,19 @@ def pool(scores: Array, scale: str = POINTS) -> Pool:
     Args:
         scores: [..., M, S], in points.
         scale: POINTS, or LOGIT for the variance of logit(score / 100).
+        percent: whether the scores have a floor and a ceiling.
     """
     n, mean, _ = _moments(scores)
     _, _, variance = _moments(_on(scale, scores))
-    used = poolable(n, mean)
+    used = poolable(n, mean, percent)
     degrees = np.where(used, n - 1, 0).sum(-1)
     squares = np.where(used, (n - 1) * variance, 0.0).sum(-1)
     return Pool(np.where(degrees >= FEWEST_DEGREES, squares / np.maximum(degrees, 1), np.nan), degrees)
 
 
-def poolable(n: Array, mean: Array) -> Array:
+def poolable(n: Array, mean: Array, percent: bool = True) -> Array:
     """Whether a row has several seeds and is neither at the floor nor at the ceiling."""
-    return (n > 1) & (mean > FLOOR) & (mean < CEILING)
+    return (n > 1) & ((mean > FLOOR) & (mean < CEILING) | (not percent))
 
 
 def compare(scores: Array, baseline: int, known: Pool | None = None, scale: str = POINTS, paired: bool = False) -> Comparison:
@@ -150,12 +151,12 @@ def holm(p: Array) -> Array:
     return found
 
 
-def equal_variance(scores: Array, scale: str = POINTS) -> float | None:
+def equal_variance(scores: Array, scale: str = POINTS, percent: bool = True) -> float | None:
     """Return the p-value of Bartlett's test that the pooled rows of scores [M, S] have the same variance; None for one row."""
     from scipy import stats
 
     n, mean, _ = _moments(scores)
-    rows = [row[np.isfinite(row)] for row in _on(scale, scores[poolable(n, mean)])]
+    rows = [row[np.isfinite(row)] for row in _on(scale, scores[poolable(n, mean, percent)])]
     several = [row for row in rows if len(row) >= WELCH_SEEDS and np.ptp(row) > 0]
     return float(stats.bartlett(*several).pvalue) if len(several) > 1 else None
 

@@ -9,7 +9,7 @@ from ...common.messages import join
 from ..scoring.record import PartScores, Record
 from ..scoring.sentences import METRICS
 from . import statistics
-from .comparison import BEST, TIED, Column, Difference, Report, Row, Score, Values
+from .comparison import BEST, TIED, Difference, Report, Row, Score, Values
 from .options import RANDOMIZATION, TESTS
 from .records import stops_early
 from .sentences import MIN_SENTENCES, random_seed
@@ -49,13 +49,13 @@ def score_table(report: Report, digits: int = 1) -> Table:
     head, body = _first_columns(report)
     ranks = {}
     for part in report.parts:
-        for metric, name in METRICS.items():
+        for metric, name in report.metrics(part).items():
             head.append(f"{part} {name}")
             for i, (row, cells) in enumerate(zip(report.rows, body)):
                 score = report.score(row.name, part, metric)
                 if score is not None and score.rank:
                     ranks[i, len(cells)] = score.rank
-                cells.append(_score(score, len(row.runs), digits))
+                cells.append(_score(score, len(row.runs), report.digits(part, metric, digits)))
             published = report.published
             if published and (published.part, published.metric) == (part, metric):
                 head.append(f"published {part} {name}")
@@ -89,10 +89,10 @@ def _first_columns(report: Report) -> tuple[list[str], list[list[str]]]:
 def _differences(report: Report, digits: int) -> Table:
     head, body = ["method"], [[row.title] for row in report.rows]
     for part in report.parts:
-        for metric, name in METRICS.items():
+        for metric, name in report.metrics(part).items():
             head.append(f"{part} {name}")
             for row, cells in zip(report.rows, body):
-                cells.append(_difference_cell(report, row, part, metric, digits))
+                cells.append(_difference_cell(report, row, part, metric, report.digits(part, metric, digits)))
     return Table(f"Difference to {report.baseline}", head, body, text=conclusions(report, digits))
 
 
@@ -122,12 +122,13 @@ def p_text(p: float) -> str:
 
 def conclusions(report: Report, digits: int = 1) -> list[str]:
     """One sentence per score: which rows differ from the baseline."""
-    found = [_conclusion(report, part, metric, digits) for part in report.parts for metric in METRICS]
+    found = [_conclusion(report, part, metric, report.digits(part, metric, digits)) for part, metric in report.columns]
     return [sentence for sentence in found if sentence]
 
 
 def _conclusion(report: Report, part: str, metric: str, digits: int) -> str:
-    name, column = METRICS[metric], report.columns[part, metric]
+    column = report.columns[part, metric]
+    name = column.name
     compared = {row.name: score.difference for row in report.rows if (score := column.scores.get(row.name)) and score.difference}
     if not compared:
         return ""
@@ -172,7 +173,7 @@ def _seeds(differences: list[Difference]) -> str:
 def _sentence_tests(report: Report) -> Table:
     head, body = ["method"], [[row.title] for row in report.rows]
     for part in report.parts:
-        for metric, name in METRICS.items():
+        for metric, name in report.metrics(part).items():
             head.append(f"{part} {name}")
             for row, cells in zip(report.rows, body):
                 p = report.sentence_tests.get((row.name, part, metric), {})
@@ -265,6 +266,9 @@ def notes(report: Report, full: bool = False) -> list[str]:
     signatures = dict.fromkeys(
         f"{name} {getattr(scores, f'{metric}_signature')}" for metric, name in METRICS.items() for scores in scored.values()
     )
+    signatures |= dict.fromkeys(
+        other.metric for run in runs for scores in run.parts.values() for _, other in sorted(scores.others.items())
+    )
     data = " ".join(filter(None, (runs[0].corpus, runs[0].data)))
     found = [f"data {data}: {sizes}; {_updates(runs)}; {versions}", *signatures, *_score_notes(report)]
     if any(row.reconstruction for row in report.rows):
@@ -277,7 +281,8 @@ def notes(report: Report, full: bool = False) -> list[str]:
         figures = report.published
         ours = "are the same as in this table" if figures.same_task else "are not the same as in this table"
         source = f"{figures.source.rstrip('.')}. Its data and settings {ours}"
-        found.append(f"published {figures.part} {METRICS[figures.metric]}: {source}, and it enters no computation")
+        name = report.columns[figures.part, figures.metric].name
+        found.append(f"published {figures.part} {name}: {source}, and it enters no computation")
     return found + (_decoding_notes(scored) + _training_notes(runs) if full else [])
 
 
@@ -293,6 +298,8 @@ def _updates(runs: list[Record]) -> str:
 
 def _score_notes(report: Report) -> Iterator[str]:
     """How intervals and p-values were computed, and under which assumption."""
+    if smaller := dict.fromkeys(column.name for column in report.columns.values() if column.smaller_is_better):
+        yield f"smaller is better: {', '.join(smaller)}"
     scores = [score for column in report.columns.values() for score in column.scores.values()]
     seeds = ", ".join(map(str, sorted({run.seed for run in report.runs})))
     if any(score.low is not None for score in scores):
@@ -324,7 +331,7 @@ def _test_notes(tests: set[str], report: Report) -> Iterator[str]:
         yield (
             f"rows with fewer than {statistics.WELCH_SEEDS} seeds: t test that assumes the same variance over seeds in all rows, "
             f"pooled over {_origin(report)}; "
-            f"{'; '.join(_spread(key, column) for key, column in report.columns.items() if column.spread)}"
+            f"{'; '.join(_spread(report, *key) for key, column in report.columns.items() if column.spread)}"
         )
 
 
@@ -336,13 +343,11 @@ def _origin(report: Report) -> str:
     return f"{' and '.join(inside + outside)}{more}, {spread.runs} runs"
 
 
-def _spread(key: tuple[str, str], column: Column) -> str:
-    part, metric = key
-    spread = column.spread
+def _spread(report: Report, part: str, metric: str) -> str:
+    name, spread = report.columns[part, metric].name, report.columns[part, metric].spread
     assert spread is not None
-    name = METRICS[metric]
     unit = f"logit({name}/100)" if spread.scale == statistics.LOGIT else name
-    digits = 2 if spread.scale == statistics.LOGIT else 1
+    digits = 2 if spread.scale == statistics.LOGIT else report.digits(part, metric, 1)
     bartlett = f", Bartlett {p_text(spread.equal)}" if spread.equal is not None else ""
     if spread.equal is not None and spread.equal <= statistics.ALPHA:
         bartlett += ", so the assumption is doubtful"

@@ -15,8 +15,6 @@ from ...common.files import read_text
 from ...core import PositionError
 
 TER = "ter"
-#: metrics of which a smaller score is better
-SMALLER_IS_BETTER = frozenset({TER})
 
 _RESERVED = ("bleu", "chrf", TER)
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.+-]{0,40}")
@@ -36,10 +34,16 @@ def ter(hypotheses: list[str], references: Sequence[list[str]]) -> dict[str, Any
         "score": metric._aggregate_and_compute(rows).score,
         "metric": f"TER {metric.get_signature()}",
         "statistics": pack(rows),
+        "smaller_is_better": True,
     }
 
 
-def given(name: str, path: Path, sentences: int) -> dict[str, Any]:
+def title(name: str) -> str:
+    """The name of a metric in tables."""
+    return name.upper() if name == TER else name
+
+
+def given(name: str, path: Path, sentences: int, smaller_is_better: bool = False) -> dict[str, Any]:
     """The scores of a file with one number per sentence, and their mean; raises PositionError where they are not such numbers."""
     if not _NAME.fullmatch(name) or name.lower() in _RESERVED:
         raise PositionError(
@@ -63,6 +67,7 @@ def given(name: str, path: Path, sentences: int) -> dict[str, Any]:
         "score": math.fsum(value for (value,) in rows) / sentences,
         "metric": f"{name}, mean over sentences",
         "statistics": pack(rows),
+        "smaller_is_better": smaller_is_better,
     }
 
 

@@ -59,6 +59,7 @@ class OtherScore(_Model):
     score: Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]  # of the test part
     metric: Text  # signature
     statistics: str  # of every sentence, packed
+    smaller_is_better: bool = False
 
 
 class PartScores(_Model):

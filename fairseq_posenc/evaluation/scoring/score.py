@@ -70,6 +70,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="scores of another program, such as COMET, one number per sentence; {part} in FILE is the test set",
     )  # fmt: skip
     parser.add_argument(
+        "--segment-errors", action="append", default=[], metavar="NAME=FILE",
+        help="the same for metrics of which a smaller number is better, such as MetricX",
+    )  # fmt: skip
+    parser.add_argument(
         "--row", nargs="+", default=[], metavar="SETTING",
         help="settings of fairseq that differ between the rows of a table and name them, such as lr",
     )  # fmt: skip
@@ -77,6 +81,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from . import others
+
     references = _parts(args.parts, args.generated)
     measured = _measured(args.log or args.run_dir / "train.log")
     trainings: dict[Path, dict[str, Any]] = {}
@@ -84,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
     for part, (reference, *more) in references.items():
         output = args.run_dir / args.generated.replace("{part}", part)
         scores, named = score_part(output, reference, not args.other_reference, args.tokenize, more, args.ter)
-        scores["others"].update(_segment_scores(args.segment_scores, part, scores["sentences"], len(references)))
+        scores["others"].update(_segment_scores(args, part, scores["sentences"], len(references)))
         path = args.checkpoint or (Path(named) if named else None)
         if path is None:
             raise PositionError(
@@ -99,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
             scores["decoding"]["averaged_checkpoints"] = averaged
         found = scored[part] = update(args.run_dir, {**fields, **measured}, part, scores)
         if not args.json:
-            more_scores = "".join(f", {_title(name)} {other.score:.4g}" for name, other in found.others.items())
+            more_scores = "".join(f", {others.title(name)} {other.score:.4g}" for name, other in found.others.items())
             print(
                 f"{args.run_dir}: {part} BLEU {found.bleu:.2f}, chrF {found.chrf:.2f}{more_scores}, {found.sentences} sentences"
             )
@@ -127,27 +133,22 @@ def _parts(given: list[str], generated: str) -> dict[str, list[Path]]:
     return found
 
 
-def _segment_scores(given: list[str], part: str, sentences: int, parts: int) -> dict[str, Any]:
+def _segment_scores(args: argparse.Namespace, part: str, sentences: int, parts: int) -> dict[str, Any]:
     """The scores of other programs for a test part, by the name of the metric."""
     from . import others
 
-    found = {}
-    for item in given:
+    options = {"--segment-scores": args.segment_scores, "--segment-errors": args.segment_errors}
+    found: dict[str, Any] = {}
+    for option, item in ((option, item) for option, items in options.items() for item in items):
         name, equals, file = item.partition("=")
         if not (name and equals and file):
             raise PositionError(f"{item!r} names no segment scores; give NAME=FILE, e.g. comet=comet.txt")
         if parts > 1 and "{part}" not in file:
-            raise PositionError(f"--segment-scores {item} is one file for {parts} parts; write {{part}} for the part's name")
+            raise PositionError(f"{option} {item} is one file for {parts} parts; write {{part}} for the part's name")
         if name in found:
             raise PositionError(f"segment scores {name} are given twice; give every name once")
-        found[name] = others.given(name, Path(file.replace("{part}", part)), sentences)
+        found[name] = others.given(name, Path(file.replace("{part}", part)), sentences, option == "--segment-errors")
     return found
-
-
-def _title(name: str) -> str:
-    from . import others
-
-    return name.upper() if name == others.TER else name
 
 
 def _row(names: list[str], settings: dict[str, Any]) -> list[str]:
