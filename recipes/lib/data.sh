@@ -8,32 +8,37 @@ preprocess_options=() # others of fairseq-preprocess
 normalisation=nmt_nfkc
 
 make_subwords() { # PART...: writes TEXT/PART.sub.LANGUAGE; one model for both languages, learnt from the part `train`
-  local part language files=() symbols=(--symbols "${MERGES:-$VOCABULARY}") train=("$text/train.$SOURCE" "$text/train.$TARGET")
-  for part in "$@"; do
-    for language in "$SOURCE" "$TARGET"; do files+=("$text/$part.$language" "$text/$part.sub.$language"); done
-  done
-  if [[ $SUBWORDS == none ]]; then
-    while ((${#files[@]})); do
-      run cp "${files[0]}" "${files[1]}"
-      files=("${files[@]:2}")
-    done
-  elif [[ $SUBWORDS == bpe ]]; then
+  local symbols=(--symbols "${MERGES:-$VOCABULARY}") train=("$text/train.$SOURCE" "$text/train.$TARGET") model_type=bpe
+  if [[ $SUBWORDS == bpe ]]; then
     [[ -n ${MERGES:-} ]] || symbols+=(--total-symbols)
     run_to "$text/bpe.log" "$bin/subword-nmt" learn-joint-bpe-and-vocab "${symbols[@]}" \
       --input "${train[@]}" --output "$text/codes" --write-vocabulary "$text/vocabulary.$SOURCE" "$text/vocabulary.$TARGET"
     [[ -n $DRY_RUN ]] || ! grep -q "no pair has frequency" "$text/bpe.log" ||
       fail "this text has fewer pairs of symbols than ${symbols[1]} subwords need (subword-nmt); give fewer"
-    while ((${#files[@]})); do
-      run "$bin/subword-nmt" apply-bpe --codes "$text/codes" --input "${files[0]}" --output "${files[1]}"
-      files=("${files[@]:2}")
-    done
-  else
-    local model_type=bpe
+  elif [[ $SUBWORDS != none ]]; then
     [[ $SUBWORDS != unigram ]] || model_type=unigram
     run "$bin/python" recipes/lib/spm.py train "$model_type" "$normalisation" "$VOCABULARY" "$text/subwords" \
       "${SUBWORD_LINES:-1000000}" "${train[@]}"
-    run "$bin/python" recipes/lib/spm.py encode "$text/subwords.model" "${JOBS:-1}" "${files[@]}"
   fi
+  encode_subwords "$text" "$@"
+}
+
+encode_subwords() { # FOLDER PART...: writes TEXT/PART.sub.LANGUAGE, with the subword model of FOLDER
+  local folder=$1 part language files=()
+  shift
+  for part in "$@"; do
+    for language in "$SOURCE" "$TARGET"; do files+=("$text/$part.$language" "$text/$part.sub.$language"); done
+  done
+  if [[ $SUBWORDS != none && $SUBWORDS != bpe ]]; then
+    run "$bin/python" recipes/lib/spm.py encode "$folder/subwords.model" "${JOBS:-1}" "${files[@]}"
+    return
+  fi
+  while ((${#files[@]})); do
+    if [[ $SUBWORDS == none ]]; then run cp "${files[0]}" "${files[1]}"; else
+      run "$bin/subword-nmt" apply-bpe --codes "$folder/codes" --input "${files[0]}" --output "${files[1]}"
+    fi
+    files=("${files[@]:2}")
+  done
 }
 
 require_length() { # LENGTH FILE...: no sentence has more subwords than there are positions; what is decoded at the end is found now
@@ -78,6 +83,15 @@ binarise() { # TEST_PART...
   run rm -f "$data/dict.$SOURCE.txt" "$data/dict.$TARGET.txt" # of an interrupted call; fairseq-preprocess refuses to replace them
   run_to "$text/preprocess.log" "$bin/fairseq-preprocess" --source-lang "$SOURCE" --target-lang "$TARGET" --joined-dictionary \
     --destdir "$data" --trainpref "$text/train.sub" --validpref "$text/valid.sub" --testpref "$tests" "${preprocess_options[@]}"
+}
+
+binarise_tests() { # FOLDER TEST_PART...: more test sets, with the dictionaries of the data in FOLDER
+  local folder=$1 tests
+  shift
+  join_prefixes .sub "$@"
+  run rm -f "$data/dict.$SOURCE.txt" "$data/dict.$TARGET.txt"
+  run_to "$text/preprocess.log" "$bin/fairseq-preprocess" --source-lang "$SOURCE" --target-lang "$TARGET" \
+    --srcdict "$folder/dict.$SOURCE.txt" --tgtdict "$folder/dict.$TARGET.txt" --destdir "$data" --testpref "$tests"
 }
 
 # Training text of any size: `divide_train`, `binarise_part` for every part, then `binarise_rest`; together what `binarise` makes of

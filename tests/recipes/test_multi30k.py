@@ -131,6 +131,23 @@ def test_other_languages_and_subwords():
     assert "--published" not in found[-1]  # the study has Ukrainian alone
 
 
+def test_more_test_sets_do_not_change_the_training_data():
+    """Runs with other TESTS can be compared: the test sets have data of their own, with the same subwords and dictionaries."""
+    options = {"TARGET": "de", "METHODS": "none", "OUT": "runs/x"}
+    plain, found = commands(**options), commands(**options, TESTS="test_2017_flickr test_2017_mscoco")
+    assert [command for command in plain if command not in found and "score" not in command] == []
+    (tests,) = [command for command in of("fairseq-preprocess", found) if command not in plain]
+    assert value(tests, "--srcdict") == "runs/x/data/dict.en.txt" and value(tests, "--destdir") == "runs/x/tests/data"
+    assert value(tests, "--testpref") == "runs/x/tests/text/test_2017_flickr.sub,runs/x/tests/text/test_2017_mscoco.sub"
+    decoded = [(command[1], value(command, "--gen-subset"), command[-1]) for command in of("fairseq-generate", found)]
+    run = "runs/x/none/seed1"
+    assert decoded == [
+        ("runs/x/data", "test", f"{run}/test_2016_flickr.out"),
+        ("runs/x/tests/data", "test", f"{run}/test_2017_flickr.out"),
+        ("runs/x/tests/data", "test1", f"{run}/test_2017_mscoco.out"),
+    ]
+
+
 @pytest.mark.parametrize(
     "options, line",
     [
