@@ -142,6 +142,23 @@ def test_a_step_that_fails_is_the_last_and_the_same_command_continues(checkout, 
     assert setup(checkout, PYTHON="python", PATH=str(folder)).returncode == 0
 
 
-def test_an_unknown_extra_is_refused(checkout):
-    done = setup(checkout, "tests")
-    assert done.returncode == 1 and done.stderr == "[setup] there is no extra 'tests'; recipes/setup or recipes/setup test\n"
+def test_the_python_may_be_an_argument(checkout, fake):
+    folder = fake("python", 3, 9, 1)
+    assert found(setup(checkout, "PYTHON=python", PATH=str(folder)).stderr) == f"Python 3.9.1 ({folder}/python)"
+
+
+@pytest.mark.parametrize("argument", ["tests", "PYTHN=python3", "--hlp"])
+def test_an_unknown_argument_is_one_line(checkout, argument):
+    done = setup(checkout, argument)
+    expected = "Expected PYTHON=NAME, CHROMIUM=NAME or test. --help explains them"
+    assert (done.returncode, done.stderr) == (1, f"[setup] there is no option {argument}. {expected}\n")
+    assert not (checkout / ".venv").exists()
+
+
+@pytest.mark.parametrize(
+    "recipe, words", [("setup", ("recipes/setup test", "PYTHON=", "CHROMIUM=")), ("test", ("quick", "style"))]
+)
+def test_help_explains_the_arguments_and_installs_nothing(checkout, recipe, words):
+    done = subprocess.run([checkout / "recipes" / recipe, "--help"], capture_output=True, text=True, check=True)
+    assert all(word in done.stdout for word in words) and "set -euo" not in done.stdout and not done.stderr
+    assert not (checkout / ".venv").exists()
