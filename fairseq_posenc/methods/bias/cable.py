@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, option
 from ...ops.precision import at_least_float32
+from ...ops.running import at_queries
 
 
 @dataclass(frozen=True)
@@ -50,13 +51,7 @@ class RunningSum(PositionMethod):
     @staticmethod
     def differences(sums: Tensor, ctx: AttentionContext) -> Tensor:
         """Sum at the key minus sum at the query: [B, H or 1, S] -> [B, H or 1, T, S]."""
-        if ctx.queries.start is not None and ctx.keys.start is not None:
-            first = ctx.queries.start - ctx.keys.start
-            own = sums[..., first : first + ctx.queries.ids.size(1)]
-        else:  # the last key of the same position, for padding on the left repeats the first position
-            same = ctx.queries.ids.unsqueeze(-1) == ctx.keys.ids.unsqueeze(-2)  # [B or 1, T, S]
-            columns = (same * torch.arange(1, same.size(-1) + 1, device=same.device)).argmax(-1)
-            own = sums.gather(-1, columns.unsqueeze(1).expand(sums.size(0), sums.size(1), -1))
+        own = at_queries(sums, ctx)
         return sums.unsqueeze(-2) - own.unsqueeze(-1)
 
 

@@ -21,13 +21,48 @@ from ...core import (
 )
 from ...ops.kernels.angle_rotation import rotate_by
 from ...ops.precision import at_least_float32
+from ...ops.running import at_queries
 
 _BASE = 10000.0
 #: standard deviation of the initial projection with start=paper
 _DEVIATION = 0.02
 
 
-class ContextRope(PositionMethod):
+class ContentRotation(PositionMethod):
+    """What carope and selective_rope have in common: an increment of each word, whose running sum rotates queries and keys."""
+
+    def __init__(self, options: MethodOptions, dims: Dims):
+        super().__init__(options, dims)
+        if dims.head_dim % 2:
+            raise PositionError(
+                f"{self.card.name}: heads have {dims.head_dim} channels. Expected an even number. Use other heads."
+            )
+
+    def steps(self, which: Projection, ctx: AttentionContext) -> Tensor:
+        """The angles that the new keys add, also at padding: [B, H, N, pairs].
+
+        While decoding, both projections read the state. Only "key", which is called last, may store it.
+        """
+        raise NotImplementedError
+
+    def rotate(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        angles = self.angles(which, ctx)
+        if which == "key" and ctx.state is not None:  # only here, so that a step advances the sum once
+            ctx.state.store_per_row("angle", angles[:, :, -1])
+        if which == "query" and ctx.state is None:
+            angles = at_queries(angles, ctx)
+        return rotate_by(x, angles, "halves")
+
+    def angles(self, which: Projection, ctx: AttentionContext) -> Tensor:
+        """Of the keys, while decoding only of the new ones: [B, H, N, pairs]."""
+        steps = self.steps(which, ctx)
+        if ctx.key_padding is not None:
+            steps = steps.masked_fill(ctx.key_padding[:, None, -steps.size(2) :, None], 0.0)
+        known = None if ctx.state is None else ctx.state.get("angle")
+        return steps.cumsum(-2) if known is None else known.unsqueeze(-2) + steps.cumsum(-2)
+
+
+class ContextRope(ContentRotation):
     """Rotate queries and keys by sums of angles that every word chooses for itself.
 
     Equation: A_ts = (R(Phi_t) q_t) . (R(Phi_s) k_s) / sqrt(d_h), Phi_t,i = sum_(j<=t) f_j^i for pair i, i = 0, ..., d_h/2 - 1,
@@ -66,8 +101,6 @@ class ContextRope(PositionMethod):
 
     def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
-        if dims.head_dim % 2:
-            raise PositionError(f"carope: heads have {dims.head_dim} channels. Expected an even number. Use other heads.")
         self.weight = self.parameter_table(dims.embed_dim, share="none")
         self.offset: nn.Parameter | None = None
         if options.start == "rope":
@@ -76,37 +109,11 @@ class ContextRope(PositionMethod):
         else:
             nn.init.normal_(self.weight, std=_DEVIATION)
 
-    def rotate(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        angles = self._angles(ctx)
-        if which == "key" and ctx.state is not None:  # only here, so that a step advances the sum once
-            ctx.state.store_per_row("angle", angles[:, :, -1])
-        if which == "query" and ctx.state is None:
-            angles = _of_queries(angles, ctx)
-        return rotate_by(x, angles, "halves")
-
-    def _angles(self, ctx: AttentionContext) -> Tensor:
-        """Of the keys, while decoding only of the new ones: [B, H, S, pairs]."""
+    def steps(self, which: Projection, ctx: AttentionContext) -> Tensor:
         assert ctx.inputs is not None
         weight = at_least_float32(self.of_layer(self.weight, ctx))  # [H, C]
-        raw = (at_least_float32(ctx.inputs[1]) @ weight.mT).mT.contiguous()  # [B, S, C] -> [B, H, S]
+        raw = (at_least_float32(ctx.inputs[1]) @ weight.mT).mT.contiguous()  # [B, N, C] -> [B, H, N]
         if self.offset is not None:
             raw = raw + at_least_float32(self.of_layer(self.offset, ctx)).unsqueeze(-1)
         powers = torch.arange(self.dims.head_dim // 2, device=raw.device)
-        steps = (-torch.log1p(F.softplus(raw)).unsqueeze(-1) * powers).exp()  # f^i: [B, H, S, pairs]
-        if ctx.key_padding is not None:
-            steps = steps.masked_fill(ctx.key_padding[:, None, -raw.size(-1) :, None], 0.0)
-        known = None if ctx.state is None else ctx.state.get("angle")
-        return steps.cumsum(-2) if known is None else known.unsqueeze(-2) + steps.cumsum(-2)
-
-
-def _of_queries(angles: Tensor, ctx: AttentionContext) -> Tensor:
-    """The angles at the positions of the queries, which are some of the keys: [B, H, S, pairs] -> [B, H, T, pairs]."""
-    queries, keys = ctx.queries, ctx.keys
-    if queries.start is not None and keys.start is not None:
-        first = queries.start - keys.start
-        return angles[:, :, first : first + queries.ids.size(1)]
-    same = queries.ids.unsqueeze(-1) == keys.ids.unsqueeze(-2)  # [B or 1, T, S]
-    # the last key of the same position, because padding on the left repeats the first position
-    columns = (same * torch.arange(1, same.size(-1) + 1, device=same.device)).argmax(-1)
-    index = columns[:, None, :, None].expand(angles.size(0), angles.size(1), -1, angles.size(3))
-    return angles.gather(2, index)
+        return (-torch.log1p(F.softplus(raw)).unsqueeze(-1) * powers).exp()  # f^i: [B, H, N, pairs]

@@ -1,0 +1,102 @@
+"""Rotations by angles that a projection of the words and a short convolution make."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, Projection, option
+from ...ops.precision import at_least_float32
+from ...ops.running import causal_convolution, without_padding
+from ...ops.sinusoids import frequencies
+from .carope import ContentRotation
+
+
+class SelectiveRope(ContentRotation):
+    """Rotate queries and keys by sums of angles that a projection of every word and of the words before it gives.
+
+    Equation: A_ts = (R(Phi_t) q_t) . (R(Phi_s) k_s) / sqrt(d_h), Phi_t,j = base^(-2j/d_h) sum_(m<=t) g_m (u_m,j + exp(b_j)),
+        u = conv(W_2 W_1 x'), g_m = sigmoid(v . x'_m + c) with gate=true, else 1; x' is x with the channels of each head
+        divided by their length; Movahedi et al. (2026).
+    Shapes: rotate [B, H, T, D] -> same.
+    Source: Movahedi et al. (2026), of which a summary was read; timurcarstensen/selective-rope, modules/rotary.py.
+    Deviations:
+        * The bias exp(b) is on by default, as an option of the code, and starts at 1: rope's angles with this base.
+        * Without the bias (bias=false, the code's default), no angle is constant per word.
+        * The projection reads the input of the attention, as in the code. The paper's listing projects normalised queries.
+        * The rank is 32, as in all configurations of the code. Its class has 16.
+        * The code's form with a full matrix for each head is left out.
+        * Initial weights are those of nn.Linear and nn.Conv1d. The authors' initial weights are unverified.
+        * The code adds 1e-6 to the square of the length of x'.
+        * Padding adds no angle, and the convolution reads 0 there.
+        * The encoder is our extension: sums and convolutions run from the left.
+    Cost: L (rank d + rank d/2 + conv d/2 + d/2) parameters per stack, L (d + 1) h more with gates; angles [B, H, T, D/2],
+        computed once for queries and once for keys. Decoding caches the last angle and conv - 1 vectors of d/2 numbers.
+    Errors: PositionError for heads of odd width.
+    """
+
+    @dataclass(frozen=True)
+    class Options(MethodOptions):
+        rank: int = option(32, "rank of the projection", minimum=1, maximum=65536)
+        conv: int = option(4, "words that the convolution reads", minimum=1, maximum=64)
+        bias: bool = option(True, "add a learned angle to that of every word")
+        gate: bool = option(False, "multiply the angles of every word by a gate of each head")
+        base: float = option(500000.0, "base of the wavelengths", minimum=1.0)
+
+    card = MethodCard(
+        name="selective_rope",
+        title="Selective rotary embedding (Selective RoPE)",
+        citations=("movahedi-etal-2026-selective",),
+        survey="not in the survey",
+        reference="relative",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        extrapolation="runs",
+        evidence="paper",
+        sites=("decoder",),
+        extended_sites=("encoder",),
+        parameters="L * (rank * d + (rank + conv + bias) * (d // 2) + gate * (d + 1) * h)",
+    )
+
+    def __init__(self, options: Options, dims: Dims):
+        super().__init__(options, dims)
+        layers, width, half = dims.num_layers, dims.embed_dim, dims.embed_dim // 2
+
+        def table(*shape: int, inputs: int) -> nn.Parameter:
+            return nn.Parameter(torch.empty(layers, *shape).uniform_(-(inputs**-0.5), inputs**-0.5))
+
+        self.down = table(width, options.rank, inputs=width)
+        self.up = table(options.rank, half, inputs=options.rank)
+        self.taps = table(half, options.conv, inputs=options.conv)
+        self.offset = nn.Parameter(torch.zeros(layers, half)) if options.bias else None
+        self.gate_weight = table(dims.num_heads, width, inputs=width) if options.gate else None
+        self.gate_offset = table(dims.num_heads, inputs=width) if options.gate else None
+
+    def steps(self, which: Projection, ctx: AttentionContext) -> Tensor:
+        def own(parameter: Tensor) -> Tensor:
+            return at_least_float32(self.of_layer(parameter, ctx))
+
+        assert ctx.inputs is not None
+        x = at_least_float32(ctx.inputs[1]).unflatten(-1, (self.dims.num_heads, -1))
+        x = F.normalize(x, dim=-1).flatten(-2)  # [B, N, C]
+        angles = without_padding(at_least_float32(x @ own(self.down) @ own(self.up)), ctx)  # [B, N, C/2]
+        before = None if ctx.state is None else ctx.state.get("words")
+        angles, last = causal_convolution(angles, own(self.taps), before)
+        if which == "key" and ctx.state is not None:
+            ctx.state.store_per_row("words", last)
+        if self.offset is not None:
+            angles = angles + own(self.offset).exp()
+        angles = at_least_float32(angles).unflatten(-1, (self.dims.num_heads, -1)).transpose(1, 2)  # [B, H, N, pairs]
+        if self.gate_weight is not None and self.gate_offset is not None:
+            gates = at_least_float32(x @ own(self.gate_weight).mT + own(self.gate_offset)).sigmoid()
+            angles = angles * gates.mT.unsqueeze(-1)  # [B, N, H] -> [B, H, N, 1]
+        return angles * self._rates(angles, ctx)
+
+    def _rates(self, angles: Tensor, ctx: AttentionContext) -> Tensor:
+        """The angular frequencies of the pairs, computed once for all layers."""
+        pairs, base = angles.size(-1), self.options.base
+        return ctx.once(
+            (self, angles.dtype), lambda: frequencies(pairs, 2 * pairs, "paper", base, angles.device).to(angles.dtype)
+        )
