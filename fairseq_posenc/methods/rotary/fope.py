@@ -1,0 +1,109 @@
+"""Rotary positions whose sines and cosines are mixed over frequencies."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ...core import (
+    AttentionContext,
+    Dims,
+    MethodCard,
+    MethodOptions,
+    PositionError,
+    PositionMethod,
+    Positions,
+    Projection,
+    option,
+)
+from ...ops.precision import at_least_float32
+from ...ops.rotation import Waves, every_channel, rotate
+from ...ops.sinusoids import SinusoidTable, frequencies
+
+
+class FourierRope(PositionMethod):
+    """Multiply pairs of channels of queries and keys by mixtures of the sines and cosines of several frequencies.
+
+    Equation: pair j = (a, b) of a query or key at position t becomes (a C_t,j - b S_t,j, b C_t,j + a S_t,j), with
+        S_t = sin(t theta) C^s, C_t = cos(t theta) C^c, theta the D frequencies of rope that are at least 2 pi / cutoff, and
+        matrices C^s, C^c in R^(D x D') of each head, D' = min(D, d_h/4); Hua et al. (2024). Other pairs have no position.
+    Shapes: rotate [B, H, T, D] -> same.
+    Source: Hua et al. (2024); TsinghuaC3I/Fourier-Position-Embedding, olmo/model.py.
+    Deviations:
+        * The map is not a rotation, so scores depend on absolute positions. Moving all positions changes them.
+        * Pairs without a position have sine 0. The code has sine 1, which doubles their part of the score (zero=code).
+        * All layers share the matrices. They are random and not trained, as in all configurations of the code.
+        * Encoder and cross-attention are our extension.
+    Cost: no trained parameters, but 2 h D D' numbers in the state dict; two products [T, D] x [D, D'] per head and forward pass.
+    Errors: PositionError for heads of odd width, and where no frequency is left.
+    """
+
+    @dataclass(frozen=True)
+    class Options(MethodOptions):
+        cutoff: float = option(
+            512.0,
+            "longest wavelength in positions, such as the maximum length of the training; slower pairs do not turn",
+            minimum=6.3,
+        )
+        gain: float = option(0.3, "deviation of the random part of the matrices: 0.3, 0.4 or 0.6 in the paper", minimum=0.0)
+        zero: Literal["paper", "code"] = option("paper", "sine of pairs without a position: 0, or 1 as in the authors' code")
+        base: float = option(10000.0, "base of the wavelengths", minimum=1.0)
+
+    card = MethodCard(
+        name="fope",
+        title="Fourier position embedding (FoPE)",
+        citations=("hua-etal-2024-fourier",),
+        survey="not in the survey",
+        reference="both",
+        injection="MAM",
+        learnable=False,
+        recurring=True,
+        extrapolation="runs",
+        evidence="paper",
+        sites=("decoder",),
+        extended_sites=("encoder", "cross"),
+    )
+
+    def __init__(self, options: Options, dims: Dims):
+        super().__init__(options, dims)
+        if dims.head_dim % 2:
+            raise PositionError(f"fope: heads have {dims.head_dim} channels. Expected an even number. Use other heads.")
+        slowest = 2 * math.pi / options.cutoff
+        kept = int((frequencies(dims.head_dim // 2, dims.head_dim, "paper", options.base) >= slowest).sum())
+        self.pairs = min(kept, dims.head_dim // 4)
+        if self.pairs == 0:
+            raise PositionError(
+                f"fope: heads of {dims.head_dim} channels are too narrow. Expected 4 channels or more. Use fewer heads."
+            )
+        self.table = SinusoidTable(dims.max_distance + 1, dims.head_dim, "halves", "paper", options.base)
+        for name in ("sines", "cosines"):  # in the state dict, because they cannot be computed again
+            self.register_parameter(name, nn.Parameter(self._start(kept), requires_grad=False))
+
+    def _start(self, kept: int) -> Tensor:
+        """Every (D/D')-th frequency, plus noise: [H, D, D']."""
+        heads = self.dims.num_heads
+        matrices = torch.randn(heads, kept, self.pairs) * self.options.gain * (2 / (self.pairs * (kept + heads))) ** 0.5
+        step = -(-kept // self.pairs)
+        for column in range(self.pairs):
+            if column * step < kept:
+                matrices[:, column * step, column] += 1
+        return matrices
+
+    def rotate(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        waves = ctx.once((self, at), lambda: self._waves(at, x.size(-1)))
+        return rotate(x, waves, x.size(-1) // 2, "halves")
+
+    def _waves(self, at: Positions, width: int) -> Waves:
+        """[B or 1, H, T, D] each."""
+        sin, cos = (self._mixed(name, table) for name, table in zip(("sines", "cosines"), self.table(at).chunk(2, -1)))
+        rest = (0, width // 2 - self.pairs)
+        sin = F.pad(sin, rest, value=1.0 if self.options.zero == "code" else 0.0)
+        return every_channel(sin, F.pad(cos, rest, value=1.0), "halves", width)
+
+    def _mixed(self, name: str, waves: Tensor) -> Tensor:
+        """Mixtures of the waves of all pairs: [B or 1, T, D/2] -> [B or 1, H, T, D']."""
+        matrices = at_least_float32(self.get_parameter(name))  # [H, kept, D']
+        return waves[..., : matrices.size(1)].unsqueeze(1).to(matrices.dtype) @ matrices
