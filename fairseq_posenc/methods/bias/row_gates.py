@@ -1,0 +1,173 @@
+"""Forget gates that every query computes anew for all words before it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, option
+from ...ops.constants import Constants
+from ...ops.kernels.angle_rotation import rotate_by
+from ...ops.precision import at_least_float32
+from .alibi import slopes
+
+#: standard deviation of the initial projections
+_DEVIATION = 0.02
+
+
+@dataclass(frozen=True)
+class RowGateOptions(MethodOptions):
+    """The options of both methods."""
+
+    sum: Literal["after_key", "from_key"] = option(
+        "after_key", "gates of a key: those of the words after it up to the query, or from the key to the word before the query"
+    )
+
+
+class RowGateBias(PositionMethod):
+    """What row_gates and grape_ap have in common: a gate of every pair of query and word, and its sums from key to query."""
+
+    Options: type[RowGateOptions] = RowGateOptions
+    per_layer = content_dependent = True
+
+    def edges(self, ctx: AttentionContext) -> Tensor:
+        """The arguments of the gates of words for every query: [B, H, T, S] in float32 or wider."""
+        raise NotImplementedError
+
+    def summed(self, edges: Tensor, ctx: AttentionContext) -> Tensor:
+        """Sums of ln sigmoid of the edges from each key to the query: [B, H, T, S] -> same."""
+        queries, keys = ctx.queries.ids.unsqueeze(-1), ctx.keys.ids.unsqueeze(-2)
+        from_key = self.options.sum == "from_key"
+        counted = (keys < queries if from_key else keys <= queries).unsqueeze(1)  # [B or 1, 1, T, S]
+        if ctx.key_padding is not None:
+            counted = counted & ~ctx.key_padding[:, None, None]
+        gates = F.logsigmoid(edges).masked_fill(~counted, 0.0)
+        to_the_end = gates.flip(-1).cumsum(-1).flip(-1)
+        return to_the_end if from_key else to_the_end - gates
+
+    @staticmethod
+    def all_keys(name: str, new: Tensor, ctx: AttentionContext) -> Tensor:
+        """What was computed from the keys so far, and from the new ones: [B, H, N, D] -> [B, H, S, D]."""
+        if ctx.state is None:
+            return new
+        known = ctx.state.get(name)
+        return ctx.state.store_per_row(name, new if known is None else torch.cat([known, new], 2))
+
+
+class RowGates(RowGateBias):
+    """Weigh each key by the product of forget gates of the words from the key to the query, which every query computes anew.
+
+    Equation: A_ts = q_t . k_s / sqrt(d_h) + sum_(l=s+1..t) ln sigmoid(p_t . r_l / sqrt(d')), p = W_p x and r = W_r x with d'
+        channels in each head. sum=from_key: l = s..t-1.
+    Shapes: bias -> [B, H, T, S].
+    Source: x-transformers (PerRowDataDependentAlibi), which has sum=from_key. There is no paper.
+    Deviations:
+        * By default the sum has the gates of the words after the key, as in the Forgetting Transformer.
+        * Initial projections are normal with deviation 0.02; those of x-transformers are nn.Linear's.
+    Cost: 2 L d h d' parameters per stack; a second score matrix with d' channels, and a reversed cumulative sum in float32.
+        Decoding caches r, d' numbers per word and head.
+    """
+
+    @dataclass(frozen=True)
+    class Options(RowGateOptions):
+        width: int = option(8, "channels d' of the projections in each head", minimum=1, maximum=4096)
+
+    card = MethodCard(
+        name="row_gates",
+        title="Forget gates for each query",
+        citations=("wang-2020-x-transformers",),
+        survey="not in the survey",
+        reference="relative",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        extrapolation="runs",
+        evidence="paper",
+        sites=("decoder",),
+        parameters="2 * L * d * h * width",
+    )
+
+    def __init__(self, options: Options, dims: Dims):
+        super().__init__(options, dims)
+        self.query_weight, self.key_weight = (self.parameter_table(dims.embed_dim, options.width, share="none") for _ in range(2))
+        for weight in (self.query_weight, self.key_weight):
+            nn.init.normal_(weight, std=_DEVIATION)
+
+    def bias(self, ctx: AttentionContext) -> Tensor:
+        return self.summed(self.edges(ctx), ctx)
+
+    def edges(self, ctx: AttentionContext) -> Tensor:
+        assert ctx.inputs is not None
+        of_query = self._projected(self.query_weight, ctx.inputs[0], ctx) * self.options.width**-0.5
+        of_word = self.all_keys("words", self._projected(self.key_weight, ctx.inputs[1], ctx), ctx)
+        return at_least_float32(of_query @ of_word.mT)
+
+    def _projected(self, weight: Tensor, x: Tensor, ctx: AttentionContext) -> Tensor:
+        """[B, N, C] -> [B, H, N, width]."""
+        return at_least_float32(x).unsqueeze(1) @ at_least_float32(self.of_layer(weight, ctx))
+
+
+class GrapeAP(RowGateBias):
+    """Weigh each key by forget gates of the words from the key to the query, which read the position of each word.
+
+    Equation: A_ts = q_t . k_s / sqrt(d_h) + m_h sum_(l=s+1..t) ln sigmoid(p_t . R(l) p'_l / d'), m_h the slopes of
+        ALiBi, p = W x with d' channels in each head, p' = p / rms(p), R(l) rotates every pair of channels by l radians;
+        Zhang et al. (2026).
+    Shapes: bias -> [B, H, T, S].
+    Source: Zhang et al. (2026), whose paper was not read; model-architectures/GRAPE, model llama-mha-grape-ap-v1, whose
+        configurations have d' = 8 (p_head_dim).
+    Deviations:
+        * The gates read the position l itself, so the method is not relative. Moving all positions changes the scores.
+        * The rotation turns as in rope of this project. The authors' code turns the other way (direction=code).
+        * The projection p is separate. The authors can also tie it to queries, keys or values.
+        * The initial projection is normal with deviation 0.02, which is unverified.
+    Cost: L d h d' parameters per stack; a second score matrix with d' channels, and a reversed cumulative sum in float32.
+        Decoding caches d' numbers per word and head.
+    Errors: PositionError for an odd width.
+    """
+
+    @dataclass(frozen=True)
+    class Options(RowGateOptions):
+        width: int = option(8, "even number d' of channels of the projection in each head", minimum=2, maximum=4096)
+        direction: Literal["rope", "code"] = option("rope", "direction of the rotation: that of rope, or of the authors' code")
+
+    card = MethodCard(
+        name="grape_ap",
+        title="Additive GRAPE along the path (GRAPE-AP)",
+        citations=("zhang-etal-2026-group",),
+        survey="not in the survey",
+        reference="both",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        extrapolation="runs",
+        evidence="paper",
+        sites=("decoder",),
+        parameters="L * d * h * width",
+    )
+
+    def __init__(self, options: Options, dims: Dims):
+        super().__init__(options, dims)
+        if options.width % 2:
+            raise PositionError(f"grape_ap: width={options.width} is odd. Expected an even number. Use {options.width + 1}.")
+        self.slopes = Constants(slopes(dims.num_heads))
+        self.weight = self.parameter_table(dims.embed_dim, options.width, share="none")
+        nn.init.normal_(self.weight, std=_DEVIATION)
+
+    def bias(self, ctx: AttentionContext) -> Tensor:
+        return self.slopes.values[:, None, None] * self.summed(self.edges(ctx), ctx)
+
+    def edges(self, ctx: AttentionContext) -> Tensor:
+        assert ctx.inputs is not None
+        of_query, new = (self._projected(x, ctx) for x in ctx.inputs)
+        at = ctx.keys.ids[:, ctx.keys.ids.size(1) - new.size(2) :]  # of the new words
+        sign = 1 if self.options.direction == "rope" else -1
+        angles = sign * at_least_float32(at.to(new.dtype))[:, None, :, None].expand(-1, 1, -1, self.options.width // 2)
+        of_word = self.all_keys("words", rotate_by(F.rms_norm(new, new.shape[-1:]), angles, "halves"), ctx)
+        return at_least_float32(of_query @ of_word.mT) / self.options.width
+
+    def _projected(self, x: Tensor, ctx: AttentionContext) -> Tensor:
+        """[B, N, C] -> [B, H, N, width]."""
+        return at_least_float32(at_least_float32(x).unsqueeze(1) @ at_least_float32(self.of_layer(self.weight, ctx)))

@@ -1,0 +1,85 @@
+"""ALiBi whose slopes are gates of queries or keys."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, option
+from ...ops.constants import Constants
+from ...ops.distances import distances
+from ...ops.precision import at_least_float32
+from ..bias.alibi import slopes
+
+#: the argument at which softplus is 1
+_ONE = math.log(math.e - 1)
+
+
+class GatedAlibi(PositionMethod):
+    """A penalty that grows with the distance, with a slope that the key, the query or both choose.
+
+    Equation: A_ts = q_t . k_s / sqrt(d_h) - (t - s) m_h w_h g_ts, m_h the slopes of ALiBi, w_h = softplus of a learned number,
+        g_ts = softplus(u . k_s / sqrt(d_h)) (gate=key), softplus(v . q_t / sqrt(d_h)) (gate=query) or their sum (gate=both),
+        u and v of length 1 in each head; additive GRAPE, Zhang et al. (2026).
+    Shapes: content_scores -> [B, H, T, S].
+    Source: Zhang et al. (2026), whose paper was not read; model-architectures/GRAPE, README and model.
+    Deviations:
+        * Queries and keys have no normalisation. The authors pass them through a learned RMSNorm first.
+        * The encoder is our extension: the distance is |s - t|, and u and v differ between the two directions.
+    Cost: L (h + d) parameters per stack, L (h + 2 d) with gate=both, u and v twice in the encoder; gates [B, H, S] or [B, H, T].
+    """
+
+    @dataclass(frozen=True)
+    class Options(MethodOptions):
+        gate: Literal["key", "query", "both"] = option("key", "what chooses the slope of a pair: its key, its query or both")
+
+    card = MethodCard(
+        name="grape_a",
+        title="Gated ALiBi (additive GRAPE)",
+        citations=("zhang-etal-2026-group",),
+        survey="not in the survey",
+        reference="relative",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        extrapolation="runs",
+        evidence="paper",
+        sites=("decoder",),
+        extended_sites=("encoder",),
+        parameters="L * (h + (2 if gate == 'both' else 1) * (1 if causal else 2) * d)",
+    )
+
+    def __init__(self, options: Options, dims: Dims):
+        super().__init__(options, dims)
+        self.slopes = Constants(slopes(dims.num_heads))
+        self.rate = self.parameter_table(share="none")
+        nn.init.constant_(self.rate, _ONE)
+        sides = 1 if dims.causal else 2  # for keys to the left, and to the right
+        self.of_key, self.of_query = (
+            self.parameter_table(sides, dims.head_dim, share="none") if options.gate in (side, "both") else None
+            for side in ("key", "query")
+        )
+        for vectors in (self.of_key, self.of_query):
+            if vectors is not None:
+                nn.init.normal_(vectors, std=dims.head_dim**-0.5)
+
+    def content_scores(self, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
+        slope = self.slopes.values * F.softplus(at_least_float32(self.of_layer(self.rate, ctx)))  # [H]
+        delta = distances(ctx.queries, ctx.keys).unsqueeze(1)  # [B or 1, 1, T, S]
+        total = None
+        for vectors, x, axis in ((self.of_key, k, -2), (self.of_query, q, -1)):
+            if vectors is not None:
+                gates = slope[:, None, None] * self._gates(vectors, x, ctx)  # [B, H, sides, S or T]
+                left, right = (gates[:, :, side].unsqueeze(axis) for side in (0, -1))  # [B, H, 1, S] or [B, H, T, 1]
+                gate = left if self.dims.causal else torch.where(delta <= 0, left, right)
+                total = gate if total is None else total + gate
+        assert total is not None
+        return delta * total if self.dims.causal else -delta.abs() * total
+
+    def _gates(self, vectors: Tensor, x: Tensor, ctx: AttentionContext) -> Tensor:
+        """softplus(u . x / sqrt(d_h)) for each side: [B, H, N, D] -> [B, H, sides, N] in float32 or wider."""
+        unit = F.normalize(at_least_float32(self.of_layer(vectors, ctx)), dim=-1)  # [H, sides, D]
+        return F.softplus(at_least_float32(unit @ at_least_float32(x).mT) * self.dims.head_dim**-0.5)
