@@ -1,0 +1,64 @@
+"""Relative vectors that are wavelets of the distance."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, option
+from ...ops.relative import query_products
+
+
+class Wavelet(PositionMethod):
+    """Add the product of the query with a fixed vector of the distance, whose channels are wavelets of several scales and shifts.
+
+    Equation: A_ts = q_t . (k_s + p[t-s]) / sqrt(d_h), p[x]_i = psi((x - b_i) / a_i) / sqrt(a_i),
+        psi(z) = (1 - z^2) exp(-z^2 / 2); Oka et al. (2025), section 5, after Shaw et al. (2018).
+    Shapes: content_scores -> [B, H, T, S].
+    Source: Oka, Hasegawa, Nishida and Saito (2025), of which a summary was read. No code was found.
+    Deviations:
+        * The scales a are 2^0, ..., 2^7 and the shifts b are 0, ..., d_h/8 - 1. Both sets are reconstructed, and unverified.
+        * Channel i has the scale 2^(i mod 8) and the shift i // 8. This order is reconstructed, and unverified.
+        * Heads of fewer than 16 channels have d_h/2 scales, so that they have two shifts.
+        * psi has the factor 1, and is symmetric. Only shifts above 0 tell directions apart. Both are unverified.
+        * The encoder is our extension.
+    Cost: no parameters; products of queries with vectors of all distances, as in shaw without values.
+    """
+
+    @dataclass(frozen=True)
+    class Options(MethodOptions):
+        scales: int | None = option(
+            None,
+            "number of scales 1, 2, 4, ... of the wavelets (none: 8, or half of the channels of a head)",
+            minimum=1,
+            maximum=30,
+        )
+
+    card = MethodCard(
+        name="wavelet",
+        title="Wavelet positions",
+        citations=("oka-etal-2025-wavelet",),
+        survey="not in the survey",
+        reference="relative",
+        injection="MAM",
+        learnable=False,
+        recurring=True,
+        extrapolation="clips",
+        evidence="reconstruction",
+        sites=("decoder",),
+        extended_sites=("encoder",),
+    )
+
+    def __init__(self, options: Options, dims: Dims):
+        super().__init__(options, dims)
+        self.scales = options.scales or max(1, min(8, dims.head_dim // 2))
+
+    def content_scores(self, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
+        return query_products(q, ctx, lambda distance: self._vectors(-distance).unsqueeze(0) * ctx.scale)
+
+    def _vectors(self, x: Tensor) -> Tensor:
+        """The wavelets of distances t - s: [W] -> [W, D] in float32, computed in float64."""
+        channels = torch.arange(self.dims.head_dim, device=x.device)
+        scale, shift = 2.0 ** (channels % self.scales).double(), channels // self.scales
+        square = ((x.unsqueeze(-1) - shift) / scale) ** 2
+        return ((1 - square) * (-square / 2).exp() * scale.rsqrt()).float()
