@@ -1,0 +1,75 @@
+"""Scores whose channels decay by forget gates of each channel."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod
+from ...ops.kernels.decayed_products import DecayedProducts
+from ...ops.precision import at_least_float32
+from ...ops.running import at_queries
+
+#: initial bias of the gates, and standard deviation of their initial weights
+_OPEN, _DEVIATION = 8.0, 0.02
+
+
+class Wall(PositionMethod):
+    """Multiply every channel of the product of query and key by the forget gates of this channel between them.
+
+    Equation: A_ts = sum_i q_t,i k_s,i exp(P_t,i - P_s,i) / sqrt(d_h), P_t = sum_(j<=t) ln sigmoid(W x_j + b), with a gate
+        for each channel of each head; Averbuch and Pai (2026).
+    Shapes: rescale [B, H, T, S] -> same.
+    Source: fla-org/flash-linear-attention, layers/wall_attn.py and ops/wall_attn/naive.py, contributed by Averbuch and Pai
+        (Tilde Research). No paper was read.
+    Deviations:
+        * The additional scalar gate of each head, which is added unscaled, is wall+forgetting.
+        * W starts normal with deviation 0.02, which is unverified. b starts at 8 as in the code: almost plain attention.
+        * The exponent is never positive, so nothing overflows. The kernels of the code subtract sums at every 64th key.
+    Cost: L (d^2 + d) parameters per stack; B H T S D exponentials per layer in the forward pass, and again in the backward pass,
+        in blocks of queries. Decoding caches the sums, as many numbers as keys.
+    """
+
+    card = MethodCard(
+        name="wall",
+        title="Wall attention",
+        citations=("averbuch-pai-2026-wall",),
+        survey="not in the survey",
+        reference="relative",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        extrapolation="runs",
+        evidence="paper",
+        sites=("decoder",),
+        parameters="L * (d**2 + d)",
+    )
+
+    rescale_reads = "content"
+
+    def __init__(self, options: MethodOptions, dims: Dims):
+        super().__init__(options, dims)
+        layers, width = dims.num_layers, dims.embed_dim
+        self.weight = nn.Parameter(torch.empty(layers, width, width).normal_(std=_DEVIATION))
+        self.offset = nn.Parameter(torch.full((layers, width), _OPEN))
+
+    def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
+        with torch.autocast(q.device.type, enabled=False):
+            sums = self._sums(ctx)
+            causal = ctx.causal and q.size(2) == k.size(2)
+            own = at_queries(sums, ctx)
+            return DecayedProducts.apply(at_least_float32(q) * ctx.scale, at_least_float32(k), own, sums, causal)
+
+    def _sums(self, ctx: AttentionContext) -> Tensor:
+        """P of all keys: [B, H, S, D]."""
+        assert ctx.inputs is not None
+        weight, offset = (at_least_float32(self.of_layer(parameter, ctx)) for parameter in (self.weight, self.offset))
+        steps = F.logsigmoid(at_least_float32(ctx.inputs[1]) @ weight + offset)  # [B, N, C], also where words are padding
+        if ctx.key_padding is not None:
+            steps = steps.masked_fill(ctx.key_padding[:, -steps.size(1) :, None], 0.0)
+        steps = steps.unflatten(-1, (self.dims.num_heads, -1)).transpose(1, 2)
+        if ctx.state is None:
+            return steps.cumsum(2)
+        known, sums = ctx.state.get("sum"), steps.cumsum(2)
+        if known is not None:
+            sums = torch.cat([known, known[:, :, -1:] + sums], 2)
+        return ctx.state.store_per_row("sum", sums)
