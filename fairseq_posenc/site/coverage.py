@@ -23,6 +23,7 @@ def rows() -> list[dict[str, Any]]:
 
     `method` is its name and `code` the repository with its code. `specs` are the specs that compute it. `reason` says why it or a
     part of it is missing. The paper is an entry of references.bib (`citation`), or `authors`, `year`, `venue` and `url`.
+    `unchecked` names the fields that could not be checked against a source.
     """
     return json.loads(DATA.read_text(encoding="utf-8"))
 
@@ -57,7 +58,8 @@ The project has {methods} methods, most of them with options.
 
 ## Available
 
-"code" is the repository of the authors, or of another implementation where it says so.
+"code" is the repository of the authors, or of another implementation where it says so. "(not checked)" marks what could not be
+found again.
 
 {available}
 
@@ -71,7 +73,7 @@ def _table(columns: tuple[str, ...], chosen: list[dict[str, Any]]) -> str:
     cells = {
         "method": lambda row: row["method"],
         "paper": _paper,
-        "code": lambda row: row["code"] or "none found",
+        "code": lambda row: (row["code"] or "none found") + " (not checked)" * ("code" in row.get("unchecked", ())),
         "spec": lambda row: "<br>".join(f"`{spec}`" for spec in row["specs"]),
         "remark": lambda row: row["reason"],
         "reason": lambda row: row["reason"],

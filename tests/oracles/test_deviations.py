@@ -28,7 +28,10 @@ SAYS = {
     "disan": ["scores are the products of queries and keys by default", "W_h", "the authors drop inputs of the linear layers"],
     "dynamic_bias": ["activation=relu, depth=3", "bounded=true, depth=1, hidden=512"],
     "fire": ["layers share one network by default, which is the paper's variant FIRE-S (FIRE is share=none)"],
+    "fope": ["Moving all positions changes them", "The code has sine 1, which doubles their part of the score"],
     "forgetting": ["the authors' start at b = 0 (start=0)"],
+    "grape_a": ["whose paper was not read", "The authors pass them through a learned RMSNorm first"],
+    "grape_ap": ["the method is not relative", "The authors' code turns the other way", "deviation 0.02, which is unverified"],
     "kerple_power": ["p between 0.01 and 2 by a sigmoid, where the code clamps"],
     "log_length": ["The value of the paper could not be verified", "n counts neither padding nor later words"],
     "path_attention": [
@@ -41,8 +44,10 @@ SAYS = {
     "rope": ["unverified: only a summary was read", "which they call multiplicative GRAPE"],
     "rope_scaled": ["yarn's ramp is linear in the index i of the pair", "rounded down and up", "number of turns within L_0"],
     "rr": ["dropout follows the GRU", "embeddings keep the factor sqrt(d)", "decoder has 5 layers", "two bias vectors"],
+    "row_gates": ["There is no paper", "By default the sum has the gates of the words after the key"],
     "sandwich": ["public codes differ in the first j", "with first=0"],
     "segments": ["in a source of single sentences, where it occurs once", "has no effect"],
+    "selective_rope": ["on by default, as an option of the code", "The authors' initial weights are unverified"],
     "spe_conv": ["carry the factor 1/sqrt(R)", "their code has 200 and 256 by default", "the ReLU features"],
     "spe_sine": ["expectation itself is the default", "JAX code has gate and 1 - gate exchanged", "has 1 and 256 by default"],
     "stickbreaking": ["The encoder is our extension and experimental", "The rest goes to the word itself (rest=self)"],
@@ -54,6 +59,8 @@ SAYS = {
         "from 1 (first_position=1)",
         "with layers=, steps count the layers that use the method",
     ],
+    "wall": ["No paper was read", "unverified"],
+    "wavelet": ["of which a summary was read", "Both sets are reconstructed, and unverified", "No code was found"],
 }
 
 

@@ -295,7 +295,7 @@ def test_carope():
     found = scores_of(attn)[0]
     close([found[3, 1], found[1, 3]], [0.3703925697, -0.2779469206])
     x, at = wave(math.sin, 0.2, 0.5, 0.3).unsqueeze(0), Positions.counted(0, LENGTH)
-    angles = attn.position._angles(AttentionContext(at, at, inputs=(x, x)))[0, 0].detach()
+    angles = attn.position.angles("key", AttentionContext(at, at, inputs=(x, x)))[0, 0].detach()
     close(angles[3], [4, 2.1412957939])
     close(angles[:, 1].diff(prepend=torch.zeros(1)), [0.5460549854, 0.5374430239, 0.5309655029, 0.5268322817])
 
@@ -309,10 +309,11 @@ def test_carope_starts_at_rope():
 # -- reflections on the way ----------------------------------------------------------------------------------------------
 
 
-def of_words(attn: nn.Module) -> np.ndarray:
+def of_words(attn: nn.Module, start: int = 0) -> np.ndarray:
     """The logits where the hidden state of word t has a 1 in channel t, so that projections are given word by word."""
     x = torch.eye(LENGTH, dtype=torch.double).unsqueeze(1)
-    return attn.scores(x, x)[0].detach().numpy()
+    ids = (torch.arange(start, start + LENGTH),) * 2 if start else ()
+    return attn.scores(x, x, *ids)[0].detach().numpy()
 
 
 def path(spec: str) -> nn.Module:
@@ -344,3 +345,126 @@ def test_path_attention_with_forget_gates_that_are_not_scaled():
 
 def test_path_attention_has_the_parameters_of_its_authors():
     assert sum(p.numel() for p in built_method("path_attention").parameters()) == 230_448
+
+
+# -- gates of queries and keys -------------------------------------------------------------------------------------------
+
+U, V = [0.5, -0.5, 0.5, 0.5], [0.1, 0.7, -0.1, 0.7]
+
+
+@pytest.mark.parametrize("gate, expected", [("key", -1.8268559317), ("query", -1.7902505553), ("both", -3.6171064871)])
+def test_grape_a(gate, expected):
+    attn = built(f"grape_a:gate={gate}")
+    assert sum(p.numel() for p in built_method(f"grape_a:gate={gate}").parameters()) == (6192 if gate == "both" else 3120)
+    method = attn.position
+    slope = method.slopes.values.item()
+    for vectors, values in ((method.of_key, U), (method.of_query, V)):
+        if vectors is not None:
+            put(vectors, values)
+    close((scores_of(attn) - fixture("none"))[0, 3, 1] / slope, expected, 1e-6)  # the number that starts at 1 is float32
+
+
+@pytest.mark.parametrize(
+    "sum_of, row",
+    [
+        ("from_key", [-0.1998999251, -0.0769775895, -0.0245670582, 0]),
+        ("after_key", [-0.0902097376, -0.0377992063, -0.0132321481, 0]),
+    ],
+)
+def test_row_gates(sum_of, row):
+    attn = built(f"row_gates:width=2,sum={sum_of}")
+    for weight, rows in ((attn.position.query_weight, (0, 1)), (attn.position.key_weight, (2, 3))):
+        put(weight, [[math.sin(0.4 * j + 0.9 * i) for j in rows] for i in range(4)])
+    close((scores_of(attn) - fixture("none"))[0, 3], row)
+
+
+@pytest.mark.parametrize("direction, expected", [("code", -2.2388773781), ("rope", -2.0274974353)])
+def test_grape_ap(direction, expected):
+    attn = built(f"grape_ap:width=4,direction={direction}")
+    put(attn.position.weight, wave(math.sin, 0.5, -0.3, 0.2))
+    slope = attn.position.slopes.values.item()
+    close((of_words(attn) - fixture("none"))[0, 3, 1] / slope, expected)
+
+
+def test_grape_ap_is_not_relative():
+    attn = built("grape_ap:width=4,direction=code")
+    put(attn.position.weight, wave(math.sin, 0.5, -0.3, 0.2))
+    close((of_words(attn, start=5) - fixture("none"))[0, 3, 1] / attn.position.slopes.values.item(), -1.2231, 1e-4)
+
+
+def test_row_gates_have_the_parameters_of_the_specification():
+    assert sum(p.numel() for p in built_method("row_gates").parameters()) == 393_216
+
+
+# -- wavelets of the distance --------------------------------------------------------------------------------------------
+
+
+def test_wavelet():
+    attn = built("wavelet:scales=2", "encoder")
+    found = scores_of(attn)[0]
+    close([found[3, 1], found[1, 3]], [1.0400431826, 0.6659940825], 1e-7)  # wavelets are float32
+    close(attn.position._vectors(torch.tensor([2]))[0], [-0.4060058497, 0, 0, 0.4680146581], 1e-7)
+
+
+def test_selective_rope():
+    attn = built("selective_rope:rank=4,bias=false")
+    method = attn.position
+    put(method.down, torch.eye(4))
+    put(method.up, [[0.3 * (j + 1) * math.cos(i) for j in range(2)] for i in range(4)])
+    put(method.taps, [[0.1, 0.2, 0.3, 0.4]] * 2)  # the oldest word first
+    close(scores_of(attn)[0, 3, 1], 1.1929478237)
+    x, at = wave(math.sin, 0.2, 0.5, 0.3).unsqueeze(0), Positions.counted(0, LENGTH)
+    ctx = AttentionContext(at, at, inputs=(x, x))
+    close(method.angles("key", ctx)[0, 0, 3].detach(), [-0.1821954433, -0.0005153265])
+    step = method.steps("key", ctx)[0, 0, 3].detach()
+    close(step * torch.tensor([1, math.sqrt(500_000)], dtype=torch.double), [-0.0124662213, -0.0249324425])
+
+
+def test_selective_rope_has_the_parameters_of_its_authors():
+    counts = {
+        options: sum(p.numel() for p in built_method(f"selective_rope:{options}").parameters())
+        for options in ("bias=false", "bias=false,gate=true")
+    }
+    assert counts == {"bias=false": 153_600, "bias=false,gate=true": 153_600 + 6 * (512 * 8 + 8)}
+
+
+# -- mixtures of frequencies ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("zero, start, expected", [("paper", 0, 0.9442208219), ("code", 0, 1.3726617696), ("paper", 5, 1.0121)])
+def test_fope(zero, start, expected):
+    """Moved by 5 positions, the score is another one: the method is not relative."""
+    attn = built(f"fope:cutoff=64,zero={zero}", width=8)
+    put(attn.position.sines, [[1, 0.2], [-0.1, 1]])
+    put(attn.position.cosines, [[1, -0.3], [0.15, 1]])
+    close(scores_of(attn, start)[0, 3, 1], expected, 5e-5 if start else 1e-6)  # tables are float32
+    close(fixture("rope", width=8)[0, 3, 1], 1.0516826686, 1e-6)
+
+
+@pytest.mark.parametrize("cutoff, kept, pairs", [(512, 16, 16), (1024, 18, 16)])
+def test_matrices_of_fope(cutoff, kept, pairs):
+    method = built_method(f"fope:cutoff={cutoff},gain=0")
+    assert method.sines.shape == (8, kept, pairs) and not any(p.requires_grad for p in method.parameters())
+    step = -(-kept // pairs)
+    expected = torch.tensor([[float(row == column * step) for column in range(pairs)] for row in range(kept)])
+    assert torch.equal(method.sines, expected.expand(8, -1, -1)) and torch.equal(method.cosines, method.sines)
+    noise = torch.cat([(built_method(f"fope:cutoff={cutoff}").sines - method.sines).flatten() for _ in range(4)])
+    close(noise.std(), 0.3 * (2 / (pairs * (kept + 8))) ** 0.5, 2e-3)
+
+
+# -- gates of channels ---------------------------------------------------------------------------------------------------
+
+
+def wall(spec: str) -> nn.Module:
+    attn = built(spec)
+    put(attn.positions.methods[0].weight, [[0.5 * t - 0.2 * i + 1 for i in range(4)] for t in range(LENGTH)])
+    put(attn.positions.methods[0].offset, [0.0] * 4)
+    return attn
+
+
+def test_wall():
+    close(of_words(wall("wall"))[0, 3], [0.6945025109, 0.9355976234, 0.8946312948, 0.5328424375])
+    attn = wall("wall+forgetting")
+    put(attn.positions.methods[1].weight, [0.3 * t + 1 for t in range(LENGTH)]), put(attn.positions.methods[1].offset, 0)
+    close(of_words(attn)[0, 3, 1], 0.6123101242)
+    assert sum(p.numel() for p in built_method("wall").parameters()) == 1_575_936
