@@ -34,6 +34,13 @@ def test_ter_is_that_of_sacrebleu(posenc, trained):  # noqa: F811
     assert (edits, lengths) == ((0, 1, 0), (5, 5, 2))
 
 
+def test_json_has_all_scores(posenc, trained):  # noqa: F811
+    (trained.parent / "comet.txt").write_text("0.5\n0.7\n0.9\n")
+    _, out = score(posenc, trained, "--ter", "--json", "--segment-scores", f"comet={trained.parent}/comet.txt")
+    (shown,) = json.loads(out)
+    assert shown["others"] == {"ter": pytest.approx(8.333, abs=1e-3), "comet": pytest.approx(0.7)}
+
+
 def test_a_part_may_have_several_references(posenc, trained):  # noqa: F811
     (trained.parent / "more.sov").write_text("\n".join(MORE) + "\n")
     one, _ = score(posenc, trained, "--ter")

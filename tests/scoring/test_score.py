@@ -123,7 +123,7 @@ def test_what_it_prints_as_json(trained, capsys):
     assert main(["score", str(trained), f"test={reference}", f"long={reference}", "--json"]) == 0
     out, error = capsys.readouterr()
     parts = json.loads((trained / "score.json").read_text())["parts"]
-    shown = ("sentences", "bleu", "bleu_signature", "chrf", "chrf_signature")
+    shown = ("sentences", "bleu", "bleu_signature", "chrf", "chrf_signature", "others")
     assert not error and json.loads(out) == [
         {"run": str(trained), "part": part, **{key: parts[part][key] for key in shown}} for part in ("test", "long")
     ]

@@ -110,9 +110,12 @@ def run(args: argparse.Namespace) -> int:
                 f"{args.run_dir}: {part} BLEU {found.bleu:.2f}, chrF {found.chrf:.2f}{more_scores}, {found.sentences} sentences"
             )
     if args.json:
-        run = {"run": str(args.run_dir)}
-        print_json([{**run, "part": part, **found.model_dump(include=_SHOWN)} for part, found in scored.items()])
+        print_json([{"run": str(args.run_dir), "part": part, **_shown(found)} for part, found in scored.items()])
     return 0
+
+
+def _shown(found: PartScores) -> dict[str, Any]:
+    return {**found.model_dump(include=_SHOWN), "others": {name: other.score for name, other in found.others.items()}}
 
 
 def _parts(given: list[str], generated: str) -> dict[str, list[Path]]:
