@@ -66,3 +66,14 @@ def test_the_example_of_a_method_is_valid(tmp_path):
         (tmp_path / name).write_text(code.replace("from ...", "from fairseq_posenc."))
     (tmp_path / "references.bib").write_text("@misc{author-2026-penalty, \n  title = {Penalty}}\n")
     Reader(tmp_path).paste("posenc check linear_penalty.py")
+
+
+def test_pages_of_pnat_begin_with_what_is_known():
+    """The committed comparison is confounded; a reader learns it before the equations, the commands and the figures."""
+    page = (ROOT / "docs" / "reference" / "pnat.md").read_text()
+    assert "confounded" in page.partition("## Equations")[0]
+    assert "confounded" in (ROOT / "docs" / "howto" / "non_autoregressive_models.md").read_text().partition("## Train")[0]
+    for section in (ROOT / "results" / "README.md").read_text().split("\n## ")[1:]:
+        if section.startswith("pnat/language"):
+            assert "confounded" in section.split("What the committed runs contain")[0]
+    assert "pnat" not in (ROOT / "README.md").read_text().lower()

@@ -3,6 +3,7 @@
 import ast
 import re
 import typing
+from pathlib import Path
 
 import pytest
 
@@ -52,6 +53,26 @@ def test_the_help_of_share_names_what_is_allowed(card):
     rows = {name: (allowed, meaning) for name, allowed, _, meaning in parsing.option_rows(card.name)}
     allowed, meaning = rows.get("share", ("all", ""))
     assert "all" in allowed or "both" not in meaning
+
+
+def test_the_source_of_each_equation_is_documented():
+    """The page says what was read for each method that is written from its paper, its authors' code or the survey."""
+    page = (Path(__file__).parents[2] / "docs" / "background" / "differences_from_papers.md").read_text()
+    table = page.partition("| source of the equation |")[2].partition("\n\n")[0]
+    listed = re.findall(r"`(\w+)`", table)
+    assert sorted(listed) == sorted(name for name in posenc.names() if posenc.card(name).evidence == "paper")
+
+
+def test_reconstructions_say_what_could_not_be_read(card):
+    sections = catalog.describe(card.name).sections
+    text = f"{sections['Source']} {sections.get('Deviations', '')}"
+    words = ("reconstruct", "not be read", "not read", "unverified", "adaptation", "survey", "not public", "leaves open")
+    assert card.evidence != "reconstruction" or any(word in text.lower() for word in words), text
+
+
+def test_noise_and_prediction_of_lengths_are_cited():
+    for name in ("ldpe", "lrpe"):
+        assert "oka-etal-2020-incorporating" in posenc.card(name).citations
 
 
 def test_a_table_of_words_is_counted_in_the_list():

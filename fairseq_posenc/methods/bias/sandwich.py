@@ -17,9 +17,9 @@ class Sandwich(PositionMethod):
     Equation: A_ts = q_t . k_s / sqrt(d_h) + (sum_j cos((s-t) / 10000^(2j/D)) - D/2) / (8 i/h), j = 1 .. D/2, or 0 .. D/2 - 1 with
         first=0, head i = 1 .. h; Chi et al. (2023).
     Shapes: bias -> [1, H, T, S].
-    Source: Chi, Fan, Rudnicky and Ramadge (2023); NVIDIA/NeMo.
-    Deviations: the width of 128 is unverified, and NeMo has the width of a head; public codes differ in the first j; encoder
-        and cross-attention, where nothing tells left from right, are our extension.
+    Source: Chi, Fan, Rudnicky and Ramadge (2023), whose text and code were not read; NVIDIA/NeMo.
+    Deviations: reconstructed from NeMo; the width of 128 is unverified, and NeMo has the width of a head; public codes differ
+        in the first j; encoder and cross-attention, where nothing tells left from right, are our extension.
     Cost: no parameters; one vector of T + S - 1 sums a forward.
     """
 
@@ -38,7 +38,7 @@ class Sandwich(PositionMethod):
         learnable=False,
         recurring=True,
         extrapolation="runs",
-        evidence="paper",
+        evidence="reconstruction",
         sites=("decoder",),
         extended_sites=("encoder", "cross"),
         directional=False,

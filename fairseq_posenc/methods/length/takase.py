@@ -43,7 +43,8 @@ class LengthDifference(OutputLength):
         that of the k words before the one that is predicted, so that r is 0 where </s> is; Takase and Okazaki (2019), LDPE;
         survey, equation 32.
     Shapes: embed [B, T, C] -> [B, T, C]; side input target_length [B].
-    Source: Takase and Okazaki (2019); their code, takase/control-length.
+    Source: Takase and Okazaki (2019); their code, takase/control-length. Oka, Chousa, Sudoh and Nakamura (2020) for noise and
+        for predicted lengths, of which only the abstract was read.
     Deviations: the first word has r = L, as in the equation with </s> counted; their code adds 2 (offset=2). Sinusoids are
         computed and not looked up, and r stops at min_remaining, where their code fails 3 words past the length. Sines come
         before cosines, as in fairseq (layout=interleaved,grid=paper is the equation). unit=char counts printed characters of
@@ -69,7 +70,7 @@ class LengthDifference(OutputLength):
     card = MethodCard(
         name="ldpe",
         title="Length-difference positional encoding",
-        citations=("takase-okazaki-2019-positional",),
+        citations=("takase-okazaki-2019-positional", "oka-etal-2020-incorporating"),
         survey="4.4",
         reference="absolute",
         injection="APE",
@@ -97,7 +98,8 @@ class LengthRatio(OutputLength):
         where L is the length of the output without </s> and c_k that of the k words before the one that is predicted; Takase
         and Okazaki (2019), LRPE; survey, equation 33.
     Shapes: embed [B, T, C] -> [B, T, C]; side input target_length [B].
-    Source: Takase and Okazaki (2019); their code, takase/control-length.
+    Source: Takase and Okazaki (2019); their code, takase/control-length. Oka, Chousa, Sudoh and Nakamura (2020) for noise and
+        for predicted lengths, of which only the abstract was read.
     Deviations: their code counts t from 2 (offset=1), and in training gives every sentence of a batch the positions of the first
         one, which is a defect. Sines come before cosines, and the last wavelength is 2 pi l, as in fairseq
         (layout=interleaved,grid=paper is the equation). unit=char counts printed characters of subwords.
@@ -119,7 +121,7 @@ class LengthRatio(OutputLength):
     card = MethodCard(
         name="lrpe",
         title="Length-ratio positional encoding",
-        citations=("takase-okazaki-2019-positional",),
+        citations=("takase-okazaki-2019-positional", "oka-etal-2020-incorporating"),
         survey="4.4",
         reference="absolute",
         injection="APE",

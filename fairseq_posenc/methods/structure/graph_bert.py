@@ -29,13 +29,13 @@ class GraphBert(PositionMethod):
         Zhang et al. (2020), equations 1 to 5.
     Shapes: embed [B, S, C] -> [B, S, C].
     Source: Zhang et al. (2020); jwzhanggy/Graph-Bert.
-    Deviations: a sine and its cosine have one frequency, where the paper prints 2l/d for sines and (2l+1)/d for cosines; the
-        graph is the tree of the sentence, or with graph=edges that of its edges, in both directions; its target is the root,
-        and its context all words; words that the root does not reach are 99 away, as in the code; </s> is not in it and has
-        no vectors; the authors' code has learned tables (embedding=learned) and normalises by D^(-1/2) A D^(-1/2)
-        (normalise=both); its colours are numbers within one graph: ours mean the same in all sentences, after one round the
-        degree, after more rounds a hash of 100 values, for which two colours may be one; words of equal closeness are ranked
-        from left to right.
+    Deviations: the authors represent nodes of one large graph, so the use for sentences is a reconstruction; a sine and its
+        cosine have one frequency, where the paper prints 2l/d for sines and (2l+1)/d for cosines; the graph is the tree of
+        the sentence, or with graph=edges that of its edges, in both directions; its target is the root, and its context all
+        words; words that the root does not reach are 99 away, as in the code; </s> is not in it and has no vectors; the
+        authors' code has learned tables (embedding=learned) and normalises by D^(-1/2) A D^(-1/2) (normalise=both); its
+        colours are numbers within one graph: ours mean the same in all sentences, after one round the degree, after more
+        rounds a hash of 100 values, for which two colours may be one; words of equal closeness are ranked from left to right.
     Cost: no parameters, with embedding=learned 300 d; O(n^3) a sentence in the workers that load data.
     """
 
