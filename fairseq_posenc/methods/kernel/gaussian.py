@@ -13,25 +13,28 @@ from ...ops.precision import at_least_float32
 
 
 class Gaussian(PositionMethod):
-    """Fixed weights: the density of a normal distribution around the previous word, the next one, or the word itself.
+    """Use fixed attention weights: the density of a normal distribution around the previous word, the next word, or the
+    word itself.
 
     Equation: alpha_ts = N(s; gamma t + o_h, sigma), without softmax; o_h is -1 in even heads, and in odd ones 1, or 0 where
         attention is causal; gamma is 1 in self-attention; You et al. (2020).
     Shapes: attend -> [B, H, T, D].
     Source: You, Sun and Iyyer (2020); fallcat/stupidNMT.
-    Deviations: projections keep fairseq's biases; --attention-dropout drops weights, where the authors' code never does; the
-        threshold of their code, below which a weight is zero, is left out; as in their best recipe, the architecture
-        posenc_gaussian keeps learned attention to the source and sinusoids.
-    Cost: no parameters; no projections of queries and keys, 2 d^2 + 2 d fewer parameters a layer; one product of weights and
-        values.
-    Errors: PositionError for ratio outside of cross-attention.
+    Deviations:
+        * Projections keep fairseq's biases.
+        * --attention-dropout drops weights. The authors' code never drops them.
+        * The authors' code sets weights below a threshold to zero. This threshold is left out.
+        * As in the authors' best recipe, posenc_gaussian has learned cross-attention and sinusoids.
+    Cost: no parameters. No projections of queries and keys: 2 d^2 + 2 d fewer parameters per layer. One product of weights
+        and values.
+    Errors: PositionError for ratio outside cross-attention.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
         deviation: float = option(1.0, "standard deviation sigma of the weights, in words", minimum=1e-3)
         ratio: float = option(1.0, "cross-attention only: gamma, the number of source tokens for one target token", minimum=0.0)
-        normalise: bool = option(False, "divide weights by their sum, which is less than 1 near the ends of a sentence")
+        normalise: bool = option(False, "division of the weights by their sum, which is less than 1 near the ends of a sentence")
 
     card = MethodCard(
         name="gaussian",

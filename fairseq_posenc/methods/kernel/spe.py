@@ -78,7 +78,7 @@ class _Spe(PositionMethod):
 
 
 class SineSpe(_Spe):
-    """Weights every channel of the product of queries and keys by a learned sum of cosines of the distance.
+    """Weight every channel of the product of query and key by a learned sum of cosines of the distance.
 
     Equation: A_ts = sum_i q_ti k_si P'_i(t-s) / sqrt(d_h), P_i(x) = 1/(2K) sum_k g_ik^2 cos(2 pi f_ik x + theta_ik),
         P' = (1 - gate) P + gate; Liutkus et al. (2021), equations 17 to 19. With exact=false, P is the expectation of the product
@@ -87,16 +87,20 @@ class SineSpe(_Spe):
     Shapes: rotate [B, H, T, D] -> [B, H, T, (2K + 1) D] exact, [B, H, T, R] with codes; attend ->
         [B, H, T, D].
     Source: Liutkus et al. (2021); aliutkus/spe (PyTorch).
-    Deviations: softmax attention with the expectation itself is the default, where the authors draw random codes; codes carry
-        the factor 1/sqrt(R), so that attention keeps 1/sqrt(d_h), where the authors' codes need 1/sqrt(R); in evaluation the
-        noise comes from a fixed seed, so that results repeat; the gate is that of the authors' PyTorch code, and their JAX code
-        has gate and 1 - gate exchanged; K is 5 and R is 64 as in the authors' music experiments, where their code has 1 and 256
-        by default; attention=linear has the ReLU features of their experiments on long sequences, not the random features of
-        those on music; the survey counts 3 K d for every head, the authors' code for all heads together; the survey calls the
-        method bounded, and sines reach any length; cross-attention is our extension.
-    Cost: 3 K d parameters a stack and gates of d a layer; exact: products of width (2K + 1) d_h; with codes O(T (2K + 1) d_h R)
-        in time and O(T (2K + 1) d_h) in memory, and with attention=linear no tensor of T S entries.
-    Errors: PositionError for attention=linear with exact=true or with dropout of weights, which it does not make, and for
+    Deviations:
+        * Softmax attention with the exact expectation is the default. The authors draw random codes (exact=false).
+        * Codes have the factor 1/sqrt(R), so that attention keeps 1/sqrt(d_h). The authors' codes need 1/sqrt(R) there.
+        * In evaluation, the noise has a fixed seed, so that results are repeatable.
+        * The gate is that of the authors' PyTorch code. Their JAX code exchanges gate and 1 - gate.
+        * K is 5 and R is 64, as in the authors' music experiments. The defaults of their code are 1 and 256.
+        * attention=linear has the ReLU features of the authors' experiments on long sequences. Their music experiments have
+          random features.
+        * The survey counts 3 K d for every head. The authors' code has 3 K d for all heads together.
+        * The survey calls the method bounded, although sines reach any length.
+        * Cross-attention is this project's extension.
+    Cost: 3 K d parameters per stack, and gates of d per layer. Exact: products of width (2K + 1) d_h. With codes: O(T (2K +
+        1) d_h R) time and O(T (2K + 1) d_h) memory. With attention=linear: no tensor of T S entries.
+    Errors: PositionError for attention=linear with exact=true or with attention dropout, because it has no weights, and for
         realizations with exact=true.
     """
 
@@ -104,9 +108,9 @@ class SineSpe(_Spe):
     class Options(MethodOptions):
         sines: int = option(5, "number K of cosines in the sum of each channel", minimum=1, maximum=65536)
         attention: Literal["softmax", "linear"] = option("softmax", "attention of the encoded queries and keys")
-        exact: bool = option(True, "use the expectation itself instead of random codes; with attention=softmax only")
+        exact: bool = option(True, "exact expectation instead of random codes; only with attention=softmax")
         realizations: int = option(64, "number R of random codes; with exact=false only", minimum=1, maximum=65536)
-        gated: bool = option(True, "learn for every channel and layer how much of the plain product to mix in")
+        gated: bool = option(True, "learned mixture with the plain product, per channel and layer")
 
         def __post_init__(self):
             if self.exact and self.attention == "linear":
@@ -289,22 +293,27 @@ def _shaped(memory: Tensor, *factors: Tensor) -> Tensor:
 
 
 class ConvolutionalSpe(_Spe):
-    """Weights every channel of the product of queries and keys by the overlap of two learned filters.
+    """Weight every channel of the product of query and key by the overlap of two learned filters.
 
     Equation: E[A_ts] = sum_i q_ti k_si P'_i(t-s) / sqrt(d_h), P_i(x) = sum_p wk_ip wq_i(p+x), P' = (1 - gate) P + gate;
         Liutkus et al. (2021), convolutional SPE. P is the expectation of the product of R random codes: the same white noise,
         filtered by wq for queries and by wk for keys. attention=linear is that of spe_sine.
     Shapes: rotate [B, H, T, D] -> [B, H, T, R]; attend -> [B, H, T, D].
     Source: Liutkus et al. (2021); aliutkus/spe (PyTorch).
-    Deviations: softmax attention is the default; codes carry the factor 1/sqrt(R), so that attention keeps 1/sqrt(d_h), where the
-        authors' codes need 1/sqrt(R); in evaluation the noise comes from fixed seeds, so that results repeat; the gate is that
-        of the authors' PyTorch code, and their JAX code has gate and 1 - gate exchanged; P is 128 and R is 64 as in the authors'
-        music experiments, where their code has 200 and 256 by default; attention=linear has the ReLU features of their
-        experiments on long sequences, not the random features of those on music; the survey's formula is that of the sines;
-        cross-attention is our extension.
-    Cost: 2 P d parameters a stack and gates of d a layer; a convolution of O(T P d R) for queries and keys of every layer.
-    Errors: PositionError for attention=linear with dropout of weights, which it does not make, and for positions that are not
-        integers.
+    Deviations:
+        * Softmax attention is the default.
+        * Codes have the factor 1/sqrt(R), so that attention keeps 1/sqrt(d_h). The authors' codes need 1/sqrt(R) there.
+        * In evaluation, the noise has fixed seeds, so that results are repeatable.
+        * The gate is that of the authors' PyTorch code. Their JAX code exchanges gate and 1 - gate.
+        * P is 128 and R is 64, as in the authors' music experiments. The defaults of their code are 200 and 256.
+        * attention=linear has the ReLU features of the authors' experiments on long sequences. Their music experiments have
+          random features.
+        * The survey's formula is that of the sines.
+        * Cross-attention is this project's extension.
+    Cost: 2 P d parameters per stack, and gates of d per layer. One convolution of O(T P d R) for queries and one for keys
+        per layer.
+    Errors: PositionError for attention=linear with attention dropout, because it has no weights, and for positions that are
+        not integers.
     """
 
     @dataclass(frozen=True)
@@ -312,7 +321,7 @@ class ConvolutionalSpe(_Spe):
         length: int = option(128, "length P of the filters; the weight is zero from this distance on", minimum=1, maximum=65536)
         attention: Literal["softmax", "linear"] = option("softmax", "attention of the encoded queries and keys")
         realizations: int = option(64, "number R of random codes", minimum=1, maximum=65536)
-        gated: bool = option(True, "learn for every channel and layer how much of the plain product to mix in")
+        gated: bool = option(True, "learned mixture with the plain product, per channel and layer")
 
     card = MethodCard(
         name="spe_conv",

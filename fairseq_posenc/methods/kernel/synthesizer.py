@@ -12,7 +12,10 @@ from ...ops.pairs import pairs, rows
 from ...ops.precision import at_least_float32
 from ...ops.relative import spread
 
-_MIX = "synthetic scores alone, added to the product of queries and keys, or weighted against it by a learned sigmoid(alpha)"
+_MIX = (
+    "synthetic scores only (none), plus the product of queries and keys (plus), or weighted against it by sigmoid(alpha) "
+    "(plus_alpha)"
+)
 _SHARE = "share one table across heads, layers or both"
 
 
@@ -44,16 +47,19 @@ class _Synthesizer(PositionMethod):
 
 
 class SynthesizerRandom(_Synthesizer):
-    """A learned score for every head, query position and key position, independent of the words.
+    """Use a learned score for every head, query position and key position, independent of the words.
 
     Equation: A_ts = R[t,s], random in Tay et al. (2021); with mix=plus, A_ts = q_t . k_s / sqrt(d_h) + R[t,s], and with
         mix=plus_alpha, A_ts = (1 - sigmoid(a)) q_t . k_s / sqrt(d_h) + sigmoid(a) R[t,s].
     Shapes: bias -> [1, H, T, S]; rescale [B, H, T, S] -> same.
     Source: Tay et al. (2021); mesh-tensorflow.
-    Deviations: in a mixture the product is scaled by 1/sqrt(d_h), which mesh-tensorflow has in the start values of the query
-        projection instead; the table has n rows and columns, where mesh-tensorflow's mixtures have 512; attention to the
-        source keeps its products, for mesh-tensorflow defines the method for self-attention.
-    Cost: L h n^2 parameters a stack; mix=none has no projections of queries and keys, 2 d^2 + 2 d fewer parameters a layer.
+    Deviations:
+        * In a mixture, the product is divided by sqrt(d_h). mesh-tensorflow scales the initial values of the query
+          projection instead.
+        * The table has n rows and columns. The mixtures of mesh-tensorflow have 512.
+        * Cross-attention keeps its products, because mesh-tensorflow defines the method for self-attention only.
+    Cost: L h n^2 parameters per stack. mix=none has no projections of queries and keys: 2 d^2 + 2 d fewer parameters per
+        layer.
     Errors: PositionError for a sentence of more than n positions, and for positions that are not integers.
     """
 
@@ -89,16 +95,18 @@ class SynthesizerRandom(_Synthesizer):
 
 
 class SynthesizerFactorised(_Synthesizer):
-    """A learned score for every head, query position and key position, from two factors of low rank.
+    """Use a learned score for every head, query position and key position, as a product of two factors of low rank.
 
     Equation: A_ts = R_1[t] . R_2[s], factorised random in Tay et al. (2021); mixtures as in synthesizer_random.
     Shapes: bias -> [1, H, T, S]; rescale [B, H, T, S] -> same.
     Source: Tay et al. (2021); mesh-tensorflow.
-    Deviations: rank 8 is the paper's by accounts of others, which we could not verify, and mesh-tensorflow's is 16; in a
-        mixture the product is scaled by 1/sqrt(d_h), and mesh-tensorflow mixes products with full tables alone; attention to
-        the source keeps its products, for mesh-tensorflow defines the method for self-attention.
-    Cost: 2 L h n rank parameters a stack; mix=none has no projections of queries and keys, 2 d^2 + 2 d fewer parameters a
-        layer.
+    Deviations:
+        * Rank 8 is the paper's according to other sources, which could not be verified. mesh-tensorflow has rank 16.
+        * In a mixture, the product is divided by sqrt(d_h).
+        * mesh-tensorflow mixes products with full tables only.
+        * Cross-attention keeps its products, because mesh-tensorflow defines the method for self-attention only.
+    Cost: 2 L h n rank parameters per stack. mix=none has no projections of queries and keys: 2 d^2 + 2 d fewer parameters
+        per layer.
     Errors: PositionError for a sentence of more than n positions, and for positions that are not integers.
     """
 
@@ -139,19 +147,22 @@ class SynthesizerFactorised(_Synthesizer):
 
 
 class SynthesizerDense(_Synthesizer):
-    """Scores of all key positions, computed from each query alone by a small network.
+    """Compute the scores of all key positions from the query only, with a small network.
 
     Equation: A_t = W_2 ReLU(W_1 x_t + b_1) + b_2 in R^n, dense in Tay et al. (2021); with form=minus, A_t = W^T ReLU(q_t)
         with one W in R^(d_h x n) for all heads; mixtures as in synthesizer_random.
     Shapes: content_scores -> [B, H, T, S]; rescale [B, H, T, S] -> same.
     Source: Tay et al. (2021); mesh-tensorflow (dense_minus).
-    Deviations: every head has a network of its own, whose hidden width is d_h by default; in a mixture the product is scaled
-        by 1/sqrt(d_h), which mesh-tensorflow has in the start values of the query projection instead; attention to the source
-        keeps its products, for mesh-tensorflow defines the method for self-attention.
-    Cost: L h (hidden (d + 1) + (hidden + 1) n) parameters a stack, form=minus L d_h n; scores of all n positions for every
-        query; mix=none has no projection of keys, and form=paper none of queries, d^2 + d fewer parameters a layer for each.
-    Errors: PositionError for hidden with form=minus, for a sentence of more than n positions, and for positions that are not
-        integers.
+    Deviations:
+        * Every head has its own network, whose hidden width is d_h by default.
+        * In a mixture, the product is divided by sqrt(d_h). mesh-tensorflow scales the initial values of the query
+          projection instead.
+        * Cross-attention keeps its products, because mesh-tensorflow defines the method for self-attention only.
+    Cost: L h (hidden (d + 1) + (hidden + 1) n) parameters per stack, L d_h n with form=minus. Scores of all n positions for
+        every query. mix=none has no projection of keys, and form=paper none of queries: d^2 + d fewer parameters per layer
+        for each.
+    Errors: PositionError for hidden with form=minus, for a sentence of more than n positions, and for positions that are
+        not integers.
     """
 
     @dataclass(frozen=True)

@@ -12,25 +12,30 @@ from ...ops.precision import at_least_float32
 
 
 class ContextualPositions(PositionMethod):
-    """Add products of queries with learned vectors of contextual positions: sums of gates that every query computes for all keys.
+    """Add products of queries with learned vectors of contextual positions. A contextual position is a sum of gates
+    between key and query.
 
-    Equation: A_ts = a_ts + q_t . e[p_ts], p_ts = sum_(j=s..t) sigmoid(a_tj), a_ts = q_t . k_s / sqrt(d_h), e between two whole
-        positions by linear interpolation; Golovneva et al. (2024). scale=code divides q_t . e[p_ts] by sqrt(d_h), too.
+    Equation: A_ts = a_ts + q_t . e[p_ts], p_ts = sum_(j=s..t) sigmoid(a_tj), a_ts = q_t . k_s / sqrt(d_h) (Golovneva et al.
+        2024). Between two whole positions, e is interpolated linearly. With scale=code, q_t . e[p_ts] is also divided by
+        sqrt(d_h).
     Shapes: rescale [B, H, T, S] -> same.
     Source: Golovneva, Wang, Weston and Sukhbaatar (2024), appendix; x-transformers; facebookresearch/RAM (scale=code).
-    Deviations: q_t . e is added unscaled, as in the paper's appendix and x-transformers, where the authors' repository scales it
-        by default (scale=code; its --cope-nodiv is scale=paper); 64 positions and tables of every layer are unverified; the
-        encoder (a table for each side) and cross-attention (gates from the key to the last source word) are our extension and
-        experimental.
-    Cost: L largest d_h parameters a stack where heads share; logits of all positions for every query, two gathers and a sum
-        of the size of the scores a side.
+    Deviations:
+        * q_t . e is added unscaled, as in the paper's appendix and x-transformers.
+        * The authors' repository divides q_t . e by sqrt(d_h) by default (scale=code). Its option --cope-nodiv is
+          scale=paper.
+        * 64 positions, and separate tables for the layers, are unverified.
+        * The encoder is this project's extension and experimental. It has one table per direction.
+        * Cross-attention is this project's extension and experimental. Its gates run from the key to the last source word.
+    Cost: L largest d_h parameters per stack if heads share tables. Per direction: logits of all positions for every query,
+        two gathers, and one sum of the size of the scores.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
         largest: int = option(64, "number of positions; further ones use the last", minimum=2, maximum=65536)
         scale: Literal["paper", "code"] = option(
-            "paper", "add q . e unscaled, as the paper's appendix, or scaled as q . k, as the authors' repository"
+            "paper", "q . e unscaled, as in the paper's appendix, or scaled as q . k, as in the authors' repository"
         )
         share: Literal["heads", "none", "layers", "all"] = option("heads", "share one table across heads, layers or both")
 

@@ -13,16 +13,20 @@ from ...ops.precision import at_least_float32
 
 
 class DistanceAware(PositionMethod):
-    """Multiply rectified scores by a learned sigmoid of the distance, so that every head prefers near keys or far ones.
+    """Multiply rectified scores by a learned sigmoid of the distance, so that every head prefers near or far keys.
 
     Equation: A_ts = ReLU(q_t . k_s) c(|s-t|) / sqrt(d_h), c(x) = (1 + exp(v)) / (1 + exp(v - w x)); Wu et al. (2021);
         survey, equations 16 and 17.
     Shapes: rescale [B, H, T, S] -> same.
     Source: Wu, Wu and Huang (2021), abstract; survey.
-    Deviations: reconstructed from the survey, as the paper could not be read: where it scales, how it starts and what layers
-        share is unverified; every layer has its own w and v, which start near 0, where c = 1; scores do not depend on the
-        direction; the survey counts one layer; decoder and cross-attention are our extension.
-    Cost: 2 h parameters a layer; one product of the size of the scores a layer.
+    Deviations:
+        * The method is reconstructed from the survey, because the paper could not be read.
+        * Unverified: the place of the scaling, the initial values, and what layers share.
+        * Every layer has its own w and v. Both start near 0, where c = 1.
+        * Scores do not depend on the direction.
+        * The survey counts the parameters of one layer.
+        * Decoder and cross-attention are this project's extension.
+    Cost: 2 h parameters and one product of the size of the scores per layer.
     """
 
     @dataclass(frozen=True)

@@ -25,18 +25,22 @@ from ...ops.relative import key_products, query_products
 
 
 class Deberta(PositionMethod):
-    """Add products of queries with projected vectors of the distance, and of keys with other projections of these vectors.
+    """Add products of queries with projected vectors of the distance, and of keys with other projections of these
+    vectors.
 
     Equation: A_ts = (q_t . k_s + q_t . K_r[D(t,s)] + k_s . Q_r[D(t,s)]) / sqrt(3 d_h), K_r = P W_K, Q_r = P W_Q,
         D(t,s) = min(max(t - s + K, 0), 2K - 1); He et al. (2021), equation 4.
     Shapes: content_scores -> [B, H, T, S].
     Source: He, Liu, Gao and Chen (2021); microsoft/DeBERTa; Hugging Face's DeBERTa; survey, equation 15.
-    Deviations: the term of the keys has the index D(t,s) of the authors' code, where the paper and the survey print D(s,t)
-        (index=paper); no dropout on the vectors of positions; the survey leaves the projections out of its count and
-        includes the absolute positions of deberta_emd; decoder and cross-attention are our extension.
-    Cost: 2 K d + L (2 d^2 + d) parameters a stack (2 K d with share_key); memory O(B H T (T + S)).
-    Errors: PositionError where half of the buckets already reaches max_distance, for share_key=true where keys are wider or
-        narrower than queries, and for positions that are no integers.
+    Deviations:
+        * The term of the keys has the index D(t,s), as in the authors' code. The paper and the survey print D(s,t)
+          (index=paper).
+        * The position vectors have no dropout.
+        * The survey does not count the projections, and counts the absolute positions of deberta_emd.
+        * Decoder and cross-attention are this project's extension.
+    Cost: 2 K d + L (2 d^2 + d) parameters per stack, 2 K d with share_key=true. Memory O(B H T (T + S)).
+    Errors: PositionError if half of the buckets reaches max_distance, for share_key=true with keys and queries of different
+        widths, and for positions that are not integers.
     """
 
     @dataclass(frozen=True)
@@ -56,7 +60,7 @@ class Deberta(PositionMethod):
         terms: Literal["both", "c2p", "p2c"] = option(
             "both", "products with positions of queries (c2p), of keys (p2c), or of both"
         )
-        share_key: bool = option(False, "project positions by the projections of words, as in versions 2 and 3")
+        share_key: bool = option(False, "projection of positions by the projections of words, as in versions 2 and 3")
         norm: bool = option(False, "a layer norm on the vectors of positions, as in versions 2 and 3")
 
         def farthest(self, dims: Dims) -> int:
@@ -147,18 +151,24 @@ class Deberta(PositionMethod):
 
 
 class DebertaDecoding(Deberta):
-    """Disentangled attention with absolute positions at the end: they are added to the inputs of the queries in the last layer.
+    """Compute disentangled attention, and add absolute positions to the inputs of the queries in the last layer.
 
     Equation: deberta, and q_t = W_Q (x_t + P_abs[t]) in the last layer; He et al. (2021), section 3.2.
     Shapes: project_input of queries [B, T, C] -> same; content_scores -> [B, H, T, S].
     Source: He, Liu, Gao and Chen (2021), the enhanced mask decoder; microsoft/DeBERTa.
-    Deviations: reconstructed for translation: a mask decoder of a language model becomes the last layer of encoder and decoder;
-        that layer runs once, where the code runs it twice with the same weights; P_abs enters the queries alone, where in the
-        code the residual connection of that layer carries x_t + P_abs[t] too, which the paper leaves open; the term of the
-        keys has the index D(t,s) of the authors' code, where the paper and the survey print D(s,t) (index=paper); no dropout
-        on the vectors of positions; the survey leaves the projections out of its count; the decoder is our extension.
+    Deviations:
+        * The method is reconstructed for translation: the enhanced mask decoder becomes the last layer of encoder and
+          decoder.
+        * The last layer runs once. The authors' code runs it twice with the same weights.
+        * Only queries read P_abs. In the authors' code the residual connection also contains P_abs. The paper does not
+          specify this.
+        * The term of the keys has the index D(t,s), as in the authors' code. The paper and the survey print D(s,t)
+          (index=paper).
+        * The position vectors have no dropout.
+        * The survey does not count the projections.
+        * The decoder is this project's extension.
     Cost: n d parameters more than deberta.
-    Errors: PositionError as deberta, and for sentences longer than the table.
+    Errors: PositionError as for deberta, and for sentences longer than the table.
     """
 
     card = MethodCard(

@@ -13,32 +13,35 @@ from ...ops.distances import distances
 
 
 class Disan(PositionMethod):
-    """Masks that let some heads see the keys before a query alone, others those after it, and none the query's own key.
+    """Mask keys by direction: some heads attend only to earlier keys, the others only to later keys, and no head attends
+    to the query's own key.
 
     Equation: M_ts = 0 for s < t in forward heads and for s > t in backward heads, else -inf; Shen et al. (2018), equation 13.
         multi_dimensional: f_ts = c tanh((W_1 h_s + W_2 h_t + b) / c) + M_ts, a score for every channel, h = ELU(v);
         s_t = sum_s softmax_s(f_ts) * h_s; F = sigmoid(W_f1 h_t + W_f2 s_t + b_f); o_t = F * h_t + (1 - F) * s_t; equations 9-16.
     Shapes: mask -> bool [1, H, T, S]; attend -> [B, H, T, D].
     Source: Shen et al. (2018); taoshen58/DiSAN.
-    Deviations: scores are the products of queries and keys by default, the authors' are those of multi_dimensional=true;
-        directions belong to heads of one attention, where the authors have two blocks; the multi-dimensional form works on
-        each head's channels, the value projection is its W_h and the output projection joins the directions; attention
-        dropout acts on its weights, where the authors drop inputs of the linear layers; the decoder, where all heads are
-        forward heads, is our extension.
-    Cost: no parameters; multi_dimensional: L h (4 d_h^2 + 2 d_h) a stack in place of the query and key projections, and
-        c tanh on B H T S D numbers, evaluated in blocks of queries that hold at most B H S^2 of them.
-    Errors: PositionError for directions=backward or a mere causal mask in the decoder, and for both directions of an odd number
-        of heads.
+    Deviations:
+        * Scores are products of queries and keys by default. The authors' scores are those of multi_dimensional=true.
+        * Each direction belongs to some heads of one attention. The authors have two blocks.
+        * The multi-dimensional form works on the channels of each head. W_h is the value projection.
+        * The output projection combines the directions.
+        * Attention dropout drops the weights of the multi-dimensional form. The authors drop inputs of the linear layers.
+        * The decoder is this project's extension. All its heads attend to earlier keys.
+    Cost: no parameters. multi_dimensional: L h (4 d_h^2 + 2 d_h) parameters per stack, and no query and key projections. c
+        tanh of B H T S D numbers is computed in blocks of queries with at most B H S^2 numbers.
+    Errors: PositionError for directions=backward or only a causal mask in the decoder, and for directions=both with an odd
+        number of heads.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
         directions: Literal["both", "forward", "backward"] = option(
             "both",
-            "half of the heads see earlier keys and half later ones, or all see earlier (forward) or later (backward) ones",
+            "keys of the heads: earlier for half and later for half, or earlier (forward) or later (backward) for all",
         )
-        diagonal: bool = option(False, "let a token attend to itself")
-        multi_dimensional: bool = option(False, "a score for every channel in place of the product of queries and keys")
+        diagonal: bool = option(False, "attention of a token to itself")
+        multi_dimensional: bool = option(False, "a score for every channel instead of the product of queries and keys")
         temperature: float = option(5.0, "c of the multi-dimensional scores", minimum=0.1)
 
     card = MethodCard(

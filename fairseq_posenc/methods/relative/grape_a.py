@@ -19,7 +19,7 @@ _ONE = math.log(math.e - 1)
 
 
 class GatedAlibi(PositionMethod):
-    """A penalty that grows with the distance, with a slope that the key, the query or both choose.
+    """Add an ALiBi penalty whose slope depends on the key, the query or both.
 
     Equation: A_ts = q_t . k_s / sqrt(d_h) - (t - s) m_h w_h g_ts, m_h the slopes of ALiBi, w_h = softplus of a learned number,
         g_ts = softplus(u . k_s / sqrt(d_h)) (gate=key), softplus(v . q_t / sqrt(d_h)) (gate=query) or their sum (gate=both),
@@ -34,7 +34,7 @@ class GatedAlibi(PositionMethod):
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
-        gate: Literal["key", "query", "both"] = option("key", "what chooses the slope of a pair: its key, its query or both")
+        gate: Literal["key", "query", "both"] = option("key", "source of the slope of a pair: its key, its query or both")
 
     card = MethodCard(
         name="grape_a",

@@ -34,11 +34,14 @@ class Huang1(PositionMethod):
     Equation: A_ts = (q_t . k_s) r[|s-t|] / sqrt(d_h); Huang et al. (2020), method 1.
     Shapes: rescale [B, H, T, S] -> same.
     Source: Huang, Liang, Xu and Xiang (2020); survey, equation 18.
-    Deviations: factors start at 1, which the paper leaves open, as a start near 0 makes attention uniform; distances beyond
-        the table use its last factor; scores do not depend on the direction; the survey's formula is that of methods 3 and 4,
-        where this method has one scalar a distance; decoder and cross-attention are our extension.
-    Cost: L h n parameters a stack; one product of the size of the scores a layer.
-    Errors: PositionError for positions that are no integers.
+    Deviations:
+        * Factors start at 1, because a start near 0 makes attention uniform. The paper does not state the initial values.
+        * Distances beyond the table use its last factor.
+        * Scores do not depend on the direction.
+        * The survey's formula is that of methods 3 and 4. This method has one scalar per distance.
+        * Decoder and cross-attention are this project's extension.
+    Cost: L h n parameters per stack, and one product of the size of the scores per layer.
+    Errors: PositionError for positions that are not integers.
     """
 
     Options = _Options
@@ -82,11 +85,13 @@ class Huang2(PositionMethod):
     Equation: A_ts = (q_t . k_s) r[s-t] / sqrt(d_h); Huang et al. (2020), method 2.
     Shapes: rescale [B, H, T, S] -> same.
     Source: Huang, Liang, Xu and Xiang (2020); survey, section 4.1.2.
-    Deviations: factors start at 1, which the paper leaves open, as a start near 0 makes attention uniform; distances beyond
-        the table use its ends; the survey's formula is that of methods 3 and 4, where this method has one scalar a distance;
-        decoder and cross-attention are our extension.
-    Cost: L h (2n - 1) parameters a stack; one product of the size of the scores a layer.
-    Errors: PositionError for positions that are no integers.
+    Deviations:
+        * Factors start at 1, because a start near 0 makes attention uniform. The paper does not state the initial values.
+        * Distances beyond the table use its first or last factor.
+        * The survey's formula is that of methods 3 and 4. This method has one scalar per distance.
+        * Decoder and cross-attention are this project's extension.
+    Cost: L h (2n - 1) parameters per stack, and one product of the size of the scores per layer.
+    Errors: PositionError for positions that are not integers.
     """
 
     Options = _Options
@@ -119,16 +124,19 @@ class Huang2(PositionMethod):
 
 
 class Huang3(PositionMethod):
-    """Multiply every channel of the product of queries and keys by a learned number of the distance.
+    """Multiply every channel of the product of query and key by a learned number of the signed distance.
 
     Equation: A_ts = sum_i q_ti k_si r[s-t]_i / sqrt(d_h); Huang et al. (2020), method 3.
     Shapes: rescale [B, H, T, S] -> same.
     Source: Huang, Liang, Xu and Xiang (2020); survey, equation 19.
-    Deviations: vectors start at 1, which the paper leaves open, so that training starts as without positions; distances
-        beyond the table use its ends; the survey counts h times too many; decoder and cross-attention are our extension.
-    Cost: L (2n - 1) d parameters a stack; B H T S D products a layer in memory O(B H T S): the forward pass works on blocks of
-        queries, and the backward pass computes their products again.
-    Errors: PositionError for positions that are no integers.
+    Deviations:
+        * Vectors start at 1, so that training starts as without positions. The paper does not state the initial values.
+        * Distances beyond the table use its first or last vector.
+        * The survey's count is h times too large.
+        * Decoder and cross-attention are this project's extension.
+    Cost: L (2n - 1) d parameters per stack. B H T S D products per layer in memory O(B H T S): the forward pass computes
+        blocks of queries, and the backward pass computes the products again.
+    Errors: PositionError for positions that are not integers.
     """
 
     Options = _Options
@@ -220,16 +228,18 @@ def _gates(gate: Tensor, rows: Tensor) -> Tensor:
 
 
 class Huang4(PositionMethod):
-    """Add the products of a learned vector of the distance with queries and with keys.
+    """Add the products of a learned vector of the signed distance with queries and with keys.
 
     Equation: A_ts = (q_t . k_s + q_t . r[s-t] + k_s . r[s-t]) / sqrt(d_h); Huang et al. (2020), method 4, equations 16 and 17.
     Shapes: content_scores -> [B, H, T, S].
     Source: Huang, Liang, Xu and Xiang (2020); survey, equation 20; Hugging Face's relative_key_query, which indexes t - s.
-    Deviations: every head has a table of its own, as in the paper's counts, where Hugging Face shares one (share=heads);
-        distances beyond the table use its ends; the survey counts h times too many; decoder and cross-attention are our
-        extension.
-    Cost: L (2n - 1) d parameters a stack; memory O(B H T (T + S)).
-    Errors: PositionError for positions that are no integers.
+    Deviations:
+        * Every head has its own table, as in the paper's counts. Hugging Face shares one table (share=heads).
+        * Distances beyond the table use its first or last vector.
+        * The survey's count is h times too large.
+        * Decoder and cross-attention are this project's extension.
+    Cost: L (2n - 1) d parameters per stack. Memory O(B H T (T + S)).
+    Errors: PositionError for positions that are not integers.
     """
 
     Options = _Options

@@ -19,18 +19,21 @@ class Shaw(PositionMethod):
         Shaw et al. (2018), equations 3 and 4.
     Shapes: content_scores -> [B, H, T, S], content_values -> [B, H, T, D].
     Source: Shaw et al. (2018); tensor2tensor; survey, equations 11 and 12.
-    Deviations: heads share tables by default, as in the paper's big model and tensor2tensor, where its base model has one a
-        head (share=none); the survey counts unclipped tables of every head; cross-attention is our extension, as the authors
-        use self-attention alone.
-    Cost: 2 (2k + 1) d_h parameters a layer where heads share; memory O(B H T S), never O(T S D).
-    Errors: PositionError for keys=false with values=false, for tie=true without both, and for positions that are no integers.
+    Deviations:
+        * Heads share tables by default, as in the paper's big model and tensor2tensor. The paper's base model has one table
+          per head (share=none).
+        * The survey counts tables without clipping, one per head.
+        * Cross-attention is this project's extension. The authors use self-attention only.
+    Cost: 2 (2k + 1) d_h parameters per layer if heads share tables. Memory O(B H T S), not O(T S D).
+    Errors: PositionError for keys=false with values=false, for tie=true with only one of them, and for positions that are
+        not integers.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
         max_distance: int = option(16, "distance k at which tables are clipped", minimum=0, maximum=65536)
-        keys: bool = option(True, "add the vectors to keys")
-        values: bool = option(True, "add the vectors to values")
+        keys: bool = option(True, "vectors added to keys")
+        values: bool = option(True, "vectors added to values")
         tie: bool = option(False, "one table for keys and values, as in OpenNMT-py")
         share: Literal["heads", "none", "layers"] = option("heads", "share one table across heads or across layers")
 
@@ -90,17 +93,18 @@ class ShawAbsolute(PositionMethod):
     Equation: A_ts = q_t . (k_s + aK[t,s]) / sqrt(d_h), o_t = sum_s alpha_ts (v_s + aV[t,s]); survey, equations 9 and 10.
     Shapes: content_scores -> [B, H, T, S], content_values -> [B, H, T, D].
     Source: Shaw et al. (2018), equations 3 and 4, with vectors that are not tied by distance; survey.
-    Deviations: heads share tables by default, where the survey counts tables of every head (share=none); decoder and
-        cross-attention are our extension.
-    Cost: 2 n^2 d_h parameters a layer where heads share; products with a table [T, S, D] of which no copy is made.
-    Errors: PositionError for keys=false with values=false, for sentences longer than the tables, and for positions that are no
-        integers.
+    Deviations:
+        * Heads share tables by default. The survey counts one table per head (share=none).
+        * Decoder and cross-attention are this project's extension.
+    Cost: 2 n^2 d_h parameters per layer if heads share tables. Products with a table [T, S, D], of which no copy is made.
+    Errors: PositionError for keys=false with values=false, for sentences longer than the tables, and for positions that are
+        not integers.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
-        keys: bool = option(True, "add the vectors to keys")
-        values: bool = option(True, "add the vectors to values")
+        keys: bool = option(True, "vectors added to keys")
+        values: bool = option(True, "vectors added to values")
         share: Literal["heads", "none", "layers", "all"] = option("heads", "share one table across heads, layers or both")
 
     card = MethodCard(

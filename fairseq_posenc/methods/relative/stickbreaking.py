@@ -13,25 +13,26 @@ from ...ops.precision import at_least_float32
 
 
 class StickBreaking(PositionMethod):
-    """Give the nearest key a part of the attention, the next key a part of what remains, and so on.
+    """Give the nearest key a share of the attention, the next key a share of the remainder, and so on.
 
     Equation: a_ts = sigmoid(z_ts) prod_(s<j<t) (1 - sigmoid(z_tj)) for s < t, z_ts = q_t . k_s / sqrt(d_h); the rest
         r_t = prod_(j<t) (1 - sigmoid(z_tj)) is not given to a key; Tan et al. (2025).
     Shapes: rescale [B, H, T, S] -> logarithms of the weights; mask -> bool [1, H, T, S]; content_values -> [B, H, T, D].
     Source: Tan et al. (2025); shawntan/stickbreaking-attention; IBM/dolomite-engine (rest=bias).
     Deviations:
-        * The rest goes to the word itself (rest=self), to a learned vector of each head (rest=bias), or nowhere (rest=drop).
-        * The weights of a query and its rest sum to 1, so the softmax of their logarithms is exact.
-        * The encoder is our extension and experimental: half of the heads break to the left, half to the right.
-        * The normalisation of heads that dolomite-engine adds is left out.
-    Cost: no parameters, or L d with rest=bias; scores as tensors, and one cumulative sum in float32.
+        * The remainder goes to the word itself (rest=self), to a learned vector of each head (rest=bias), or to nothing
+          (rest=drop).
+        * The weights of a query and its remainder sum to 1, so the softmax of their logarithms is exact.
+        * The encoder is this project's extension and experimental. Half of the heads run to the left, half to the right.
+        * The normalisation of heads in dolomite-engine is left out.
+    Cost: no parameters, or L d with rest=bias. Scores are stored, with one cumulative sum in float32.
     Errors: PositionError for an odd number of heads in an encoder, and for a method in the same layer that adds to the scores.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
         rest: Literal["self", "bias", "drop"] = option(
-            "self", "what gets the rest of the stick: the word itself, a learned vector of each head, or nothing"
+            "self", "use of the remainder: the word itself, a learned vector of each head, or nothing"
         )
 
     card = MethodCard(

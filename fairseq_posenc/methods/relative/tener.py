@@ -12,22 +12,25 @@ from ...ops.sinusoids import sinusoid
 
 
 class Tener(PositionMethod):
-    """Add Transformer-XL's terms with sinusoids that are as wide as a head and not projected, which keeps direction apart.
+    """Add Transformer-XL's terms with sinusoids that are not projected, so that scores distinguish left from right.
 
     Equation: A_ts = (q_t + u) . k_s + (q_t + v) . R[t-s]; Yan et al. (2019); survey, equation 22.
     Shapes: content_scores -> [B, H, T, S].
     Source: Yan, Deng, Li and Qiu (2019); fastnlp/TENER.
-    Deviations: keys are projected, as in the authors' code, where the paper leaves them as they are (key=identity); the output
-        projection stays, which the code leaves out; other differences of the code are the options key_term, sign and grid;
-        the survey counts h times too many; decoder and cross-attention are our extension.
-    Cost: 2 d L parameters a stack; memory O(B H T (T + S)).
-    Errors: PositionError for key=identity where keys are wider or narrower than queries.
+    Deviations:
+        * Keys are projected, as in the authors' code. The paper does not project keys (key=identity).
+        * The output projection stays. The authors' code leaves it out.
+        * The options key_term, sign and grid select other differences of the authors' code.
+        * The survey's count is h times too large.
+        * Decoder and cross-attention are this project's extension.
+    Cost: 2 d L parameters per stack. Memory O(B H T (T + S)).
+    Errors: PositionError for key=identity if keys and queries have different widths.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
         key: Literal["linear", "identity"] = option("linear", "projected keys as in the code, or none as in the paper")
-        key_term: bool = option(False, "add the products of keys with R[t-s], as in the code")
+        key_term: bool = option(False, "products of keys with R[t-s], as in the authors' code")
         sign: Literal["paper", "code"] = option(
             "paper", "products of queries with R[t-s] as in the paper, or with R[s-t] as in the code"
         )

@@ -25,8 +25,8 @@ class Wall(PositionMethod):
         * The additional scalar gate of each head, which is added unscaled, is wall+forgetting.
         * W starts normal with deviation 0.02, which is unverified. b starts at 8 as in the code: almost plain attention.
         * The exponent is never positive, so nothing overflows. The kernels of the code subtract sums at every 64th key.
-    Cost: L (d^2 + d) parameters per stack; B H T S D exponentials per layer in the forward pass, and again in the backward pass,
-        in blocks of queries. Decoding caches the sums, as many numbers as keys.
+    Cost: L (d^2 + d) parameters per stack. B H T S D exponentials per layer in the forward pass, and again in the backward
+        pass, in blocks of queries. Decoding caches the sums, which are as large as the keys.
     """
 
     card = MethodCard(

@@ -12,17 +12,20 @@ from ...ops.sinusoids import sinusoid
 
 
 class TransformerXL(PositionMethod):
-    """Add products of queries with projected sinusoids of the distance. Two learned vectors are added to all
-    queries: one where they are multiplied with keys, one where with sinusoids.
+    """Add products of queries with projected sinusoids of the distance. Two learned vectors are added to the queries:
+    one for the product with keys, one for the product with sinusoids.
 
     Equation: A_ts = ((q_t + u) . k_s + (q_t + v) . W_R R[t-s]) / sqrt(d_h), R[x] = [sin(x w) | cos(x w)], w_i = 10000^(-2i/d);
         Dai et al. (2019), section 3.3.
     Shapes: content_scores -> [B, H, T, S].
     Source: Dai et al. (2019); kimiyoung/transformer-xl; survey, equation 14.
-    Deviations: no dropout on the sinusoids; no memory of earlier segments; the survey counts the projection once a head, which
-        the heads split; encoder and cross-attention are our extension (XLNet has the same form in both directions).
-    Cost: 2 d + L d^2 parameters a stack (L (2 d + d^2) with share=none); memory O(B H T (T + S)); W_R R once a layer and
-        forward, while decoding one row a step.
+    Deviations:
+        * The sinusoids have no dropout.
+        * There is no memory of earlier segments.
+        * The survey counts the projection once per head. The heads split one projection.
+        * Encoder and cross-attention are this project's extension. XLNet has the same form in both directions.
+    Cost: 2 d + L d^2 parameters per stack, L (2 d + d^2) with share=none. Memory O(B H T (T + S)). W_R R is computed once
+        per layer and forward pass, and one row per decoding step.
     """
 
     @dataclass(frozen=True)

@@ -60,11 +60,12 @@ class Rope(PositionMethod):
     Source: Su et al. (2021). keep: Barbero et al. (2025), p-RoPE, unverified: only a summary was read.
         cutoff: the lower bound of Hua et al. (2024). frequencies=learned: Zhang et al. (2026) and
         their code, which they call multiplicative GRAPE.
-    Deviations: the default layout is that of GPT-NeoX, which differs from the authors' by a fixed permutation of channels;
-        cross-attention is our extension (queries by target position, keys by source position); learned frequencies are shared
-        by heads and layers by default.
-    Cost: no parameters, or d_r/2 per table of learned frequencies; keys are rotated once, also while decoding.
-    Errors: PositionError where no pair of channels is rotated, and for learned frequencies together with keep or cutoff.
+    Deviations:
+        * The default layout is that of GPT-NeoX. It differs from the authors' layout by a fixed permutation of channels.
+        * Cross-attention is this project's extension: target positions rotate queries, source positions rotate keys.
+        * Heads and layers share learned frequencies by default.
+    Cost: no parameters, or d_r/2 per table of learned frequencies. Keys are rotated once, also in incremental decoding.
+    Errors: PositionError if no pair of channels is rotated, and for learned frequencies with keep or cutoff.
     """
 
     @dataclass(frozen=True)

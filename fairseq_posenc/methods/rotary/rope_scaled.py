@@ -16,7 +16,7 @@ from .rope import RotaryOptions, rotated_width, turning_pairs
 
 
 class RopeScaled(PositionMethod):
-    """Rotate queries and keys with lower frequencies: all alike, by the base, by the base and the length, or by wavelength.
+    """Rotate queries and keys with lower frequencies, for sentences longer than the training sentences.
 
     Equation: rope with theta'_i in place of theta_i = base^(-2i/d_r). linear: theta_i / f. ntk: base' = base f^(d_r/(d_r-2)).
         dynamic: base' = base (f n / L_0 - f + 1)^(d_r/(d_r-2)) for lengths n > L_0. yarn: theta_i ((1 - r_i) + r_i / f), r_i a
@@ -26,13 +26,17 @@ class RopeScaled(PositionMethod):
     Shapes: rotate [B, H, T, D] -> same; dynamic in the decoder: rescale -> [B, H, T, S].
     Source: Chen et al. (2023), linear; bloc97 (2023), ntk and dynamic; Peng et al. (2024), yarn; Hugging Face's rope utilities,
         also for llama3.
-    Deviations: yarn's ramp is linear in the index i of the pair between the two pairs of these wavelengths, rounded down and up,
-        as in the authors' code and Hugging Face's, where the paper's is linear in the number of turns within L_0; dynamic
-        counts the length of each source sentence, and in the decoder the words up to the query, so that decoding step by step
-        equals teacher forcing, where the authors leave cached keys rotated as they were; cross-attention is our extension.
-    Cost: as rope; dynamic rotates all keys anew for every query of the decoder that stands beyond L_0.
-    Errors: PositionError where no pair of channels is rotated, or only one for ntk and dynamic, for trained= with linear or ntk,
-        and for low= or high= without llama3.
+    Deviations:
+        * yarn's ramp is linear in the index i of the pair, as in the authors' code and Hugging Face's. The paper's ramp is
+          linear in the number of turns within L_0.
+        * The ramp lies between the pairs of the two wavelengths, rounded down and up.
+        * In the encoder, dynamic uses the length of each source sentence.
+        * In the decoder, dynamic uses the number of words up to the query, so that incremental decoding equals teacher
+          forcing. The authors do not rotate cached keys again.
+        * Cross-attention is this project's extension.
+    Cost: as rope. In the decoder, dynamic rotates all keys again for every query beyond L_0.
+    Errors: PositionError if no pair of channels is rotated, or only one for ntk and dynamic, for trained= with linear or
+        ntk, and for low= or high= without llama3.
     """
 
     @dataclass(frozen=True)

@@ -23,16 +23,20 @@ from ...ops.sinusoids import SinusoidTable
 
 
 class XPos(PositionMethod):
-    """Rotate pairs of channels as rope does, and shrink their products with the distance, those of slow pairs least.
+    """Rotate pairs of channels as rope does, and let their products decrease with the distance, fast pairs more than
+    slow pairs.
 
     Equation: A_ts = sum_i zeta_i^((t-s)/512) (R_t q_t)_i . (R_s k_s)_i / sqrt(d_h), zeta_i = (2i + 0.4 d_h) / (1.4 d_h);
         Sun et al. (2023).
     Shapes: rotate [B, H, T, D] -> same.
     Source: Sun et al. (2023); torchscale; x-transformers.
-    Deviations: powers count from the middle of max_positions, or from 4 scale_base where that is less, and not from the middle
-        of the current sentence, so that encoded keys stay valid while decoding; this changes nothing but their size, which
-        float16 holds for 4,000 positions past it; posenc_xpos has rope in the encoder, where powers of later keys would grow.
-    Cost: no parameters; keys are encoded once, also while decoding.
+    Deviations:
+        * Powers count from the middle of max_positions, or from 4 scale_base if that is smaller. The authors count from the
+          middle of the current sentence.
+        * A fixed origin keeps encoded keys valid in incremental decoding. It changes only the size of queries and keys.
+        * float16 represents these sizes up to 4,000 positions beyond the origin.
+        * posenc_xpos has rope in the encoder, where the powers of later keys would grow.
+    Cost: no parameters. Keys are encoded once, also in incremental decoding.
     Errors: PositionError for heads of odd width.
     """
 

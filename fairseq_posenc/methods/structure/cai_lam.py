@@ -21,28 +21,36 @@ _LABEL, _LAYERS, _LONGEST, _DEPTHS = 100, 2, 8, 32
 
 
 class GraphTransformer(PositionMethod):
-    """Add what a GRU makes of the path between two words of the tree to query and key, and a vector of the depth to embeddings.
+    """Encode the path between two words of the tree with a GRU, add the result to query and key, and add a vector of the
+    depth to the embeddings.
 
     Equation: X_t = U_t + d[min(depth(t), 31)], A_ts = (q_t + a_ts) . (k_s + b_ts) / sqrt(d_h), [a_ts; b_ts] = W_l r_ts,
         r_ts = W [h; h'] + c of the last states h and h' of a bidirectional GRU over the labels of the path from t to s;
         Cai and Lam (2020), equations 3 to 7.
     Shapes: embed [B, S, C] -> [B, S, C]; content_scores -> [B, H, S, S].
     Source: Cai and Lam (2020); jcyk/gtos; survey, equation 30.
-    Deviations: As in the authors' code and unlike the survey's equation, relations are not projected by the matrices of queries
-        and keys, and each layer has its own W_l. As in the authors' code, the path leads from the query to the key. Edges
-        against their direction have labels of their own. The global node is left out. Nodes are tokens, and tokens of one word
-        have the label of a word to itself. A tree has one path for two words. With graph=edges, paths are the shortest along or
-        against edges. Of several shortest paths, the one with the smallest numbers of labels is read; the authors' code draws
-        one in training and takes the mean of all in evaluation. With graph=edges, two words that no path joins have a label of
-        their own, and their depth is 31; the authors' graphs are connected. With graph=edges, depths are distances from the
-        root. Labels and the layers of the GRU have no dropout; the authors' code drops both by 0.2. Labels start with a
-        deviation of 0.1, and W_l uniformly by Glorot and Bengio's bound; the authors' code draws both with a deviation of 0.02.
-        Sequential positions, as in posenc_cai_lam, are this project's extension to translation.
-    Cost: the GRU, W and labels once a stack, 2 d^2 in every layer, 32 d for depths; the GRU reads the different paths of a batch
-        once a forward; vectors of pairs are gathered in blocks, never [B, S, S, d] at once; O(S^3) in the workers that load
-        data. On a CPU, training a small model reaches 0.21 of the tokens a second that it has without, and less where nearly
-        all paths of a batch differ.
-    Errors: PositionError where the data names no relations.
+    Deviations:
+        * Relations are not projected by the matrices of queries and keys, as in the authors' code. The survey's equation
+          projects them.
+        * Each layer has its own W_l, as in the authors' code.
+        * The path leads from the query to the key, as in the authors' code.
+        * Edges against their direction have their own labels.
+        * The global node is left out.
+        * Nodes are tokens. Tokens of one word have the label of the path from a word to itself.
+        * A tree has one path between two words. With graph=edges, paths are the shortest paths along or against edges.
+        * Of several shortest paths, the one with the smallest label numbers is read. The authors draw one in training, and
+          average all in evaluation.
+        * With graph=edges, pairs of words without a path have their own label. The authors' graphs are connected.
+        * With graph=edges, depths are distances from the root, and words without a path to the root have depth 31.
+        * Labels and GRU layers have no dropout. The authors' code drops both with 0.2.
+        * Labels start with a standard deviation of 0.1. W_l starts uniformly (Glorot and Bengio). The authors' code uses a
+          deviation of 0.02 for both.
+        * Sequential positions, as in posenc_cai_lam, are this project's extension to translation.
+    Cost: GRU, W and labels once per stack, 2 d^2 parameters per layer, and 32 d for depths. The GRU reads each distinct
+        path of a batch once per forward pass. Vectors of pairs are gathered in blocks, never as [B, S, S, d]. O(S^3) in the
+        data loading workers. On a CPU, training a small model reaches 0.21 of the tokens per second without the method, and
+        less if nearly all paths of a batch differ.
+    Errors: PositionError if the data has no relations.
     """
 
     @dataclass(frozen=True)
@@ -50,7 +58,7 @@ class GraphTransformer(PositionMethod):
         hidden: int | None = option(
             None, "width of the GRU in each direction; none: half the width of the model", minimum=1, maximum=65536
         )
-        graph: Literal["tree", "edges"] = option("tree", "what joins words: the tree of the sentence, or the edges of its graph")
+        graph: Literal["tree", "edges"] = option("tree", "graph of the words: tree of the sentence, or graph of its edges")
 
     card = MethodCard(
         name="cai_lam",

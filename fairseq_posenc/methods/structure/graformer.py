@@ -17,28 +17,31 @@ _NO_WAY, _IN_WORD = 10000, 20000
 
 
 class Graformer(PositionMethod):
-    """A learned scalar for every head and bucket of the directed distance between two words of the graph.
+    """Add a learned scalar for every head and every bucket of the directed distance between two words of the graph.
 
     Equation: A_ts = q_t . k_s / sqrt(d_h) + g[R(t, s)], with R(t, s) = no way if no way leads from t to s or back, the offset
         s - t in a range of its own between tokens of one word, d(t, s) if d(t, s) <= d(s, t), and -d(s, t) otherwise, d being
         the length of the shortest directed way; Schmitt et al. (2021), survey, equation 31.
     Shapes: bias -> [B, H, S, S].
     Source: Schmitt et al. (2021); mnschmit/graformer; survey.
-    Deviations: distances are clipped by their sign, where the authors' code clips the number of the bucket, so that far positive
-        distances share the bucket of the farthest negative one; titles, their special buckets and the regulariser of monotone
-        weights are left out; the graph is the tree of the sentence, from heads to dependents, or with graph=edges that of its
-        edges; undirected=true measures in both directions; tables start at zero, where the authors draw from (-1, 1), so that
-        training starts from plain attention; sequential positions beside it, as in posenc_graformer, are our extension to
-        translation; </s> depends on the root.
-    Cost: (2 max_distance + 2 + 2 max_offset) h parameters a stack; O(S^3) in the workers that load data.
+    Deviations:
+        * Distances are clipped by their sign. The authors' code clips the bucket number, so that large positive distances
+          share the bucket of the largest negative distance.
+        * Titles, their special buckets, and the regulariser of monotone weights are left out.
+        * The graph is the tree of the sentence, from heads to dependents. With graph=edges it is the graph of the edges.
+        * undirected=true measures distances in both directions.
+        * Tables start at zero, so that training starts as plain attention. The authors draw from (-1, 1).
+        * Sequential positions, as in posenc_graformer, are this project's extension to translation.
+        * </s> depends on the root.
+    Cost: (2 max_distance + 2 + 2 max_offset) h parameters per stack. O(S^3) in the data loading workers.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
         max_distance: int = option(10, "distance at which tables are clipped", minimum=1, maximum=65536)
         max_offset: int = option(10, "offset between tokens of one word at which tables are clipped", minimum=1, maximum=65536)
-        graph: Literal["tree", "edges"] = option("tree", "what joins words: the tree of the sentence, or the edges of its graph")
-        undirected: bool = option(False, "ways may follow edges in both directions")
+        graph: Literal["tree", "edges"] = option("tree", "graph of the words: tree of the sentence, or graph of its edges")
+        undirected: bool = option(False, "paths along edges in both directions")
         share: Literal["layers", "none", "heads", "all"] = option("layers", "share one table across heads, layers or both")
 
     card = MethodCard(

@@ -22,29 +22,37 @@ _DECIMALS = 9
 
 
 class GraphBert(PositionMethod):
-    """Three numbers of a word in the graph of its sentence, each as sinusoids or from a table, added to the embeddings.
+    """Describe each word by three numbers of the graph, and add their sinusoids or learned vectors to the embeddings.
 
     Equation: X_t = U_t + PE(WL(t)) + PE(rank(t)) + PE(hops(t)): the word's Weisfeiler-Lehman colour, its place by falling
         closeness S(root, t), S = a (I - (1 - a) A D^(-1))^(-1), a = 0.15, and its distance from the root;
         Zhang et al. (2020), equations 1 to 5.
     Shapes: embed [B, S, C] -> [B, S, C].
     Source: Zhang et al. (2020); jwzhanggy/Graph-Bert.
-    Deviations: the authors represent nodes of one large graph, so the use for sentences is a reconstruction; a sine and its
-        cosine have one frequency, where the paper prints 2l/d for sines and (2l+1)/d for cosines; the graph is the tree of
-        the sentence, or with graph=edges that of its edges, in both directions; its target is the root, and its context all
-        words; words that the root does not reach are 99 away, as in the code; </s> is not in it and has no vectors; the
-        authors' code has learned tables (embedding=learned) and normalises by D^(-1/2) A D^(-1/2) (normalise=both); its
-        colours are numbers within one graph: ours mean the same in all sentences, after one round the degree, after more
-        rounds a hash of 100 values, for which two colours may be one; words of equal closeness are ranked from left to right.
-    Cost: no parameters, with embedding=learned 300 d; O(n^3) a sentence in the workers that load data.
+    Deviations:
+        * The use for sentences is a reconstruction. The authors represent nodes of one large graph.
+        * A sine and its cosine have the same frequency. The paper prints 2l/d for sines and (2l+1)/d for cosines.
+        * The graph is the tree of the sentence in both directions, or with graph=edges the graph of its edges.
+        * The target of the graph is the root, and its context is all words.
+        * Words without a path to the root have distance 99, as in the authors' code.
+        * </s> is not in the graph and has no vectors.
+        * The authors' code has learned tables (embedding=learned).
+        * The authors' code normalises by D^(-1/2) A D^(-1/2) (normalise=both).
+        * In the authors' code, colours are numbers within one graph. Here a colour means the same in all sentences.
+        * After one round a colour is the degree. After more rounds it is a hash of 100 values, so that two colours may
+          collide.
+        * Words of equal closeness are ranked from left to right.
+    Cost: no parameters, or 300 d with embedding=learned. O(n^3) per sentence in the data loading workers.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
         embedding: Literal["sinusoids", "learned"] = option("sinusoids", "sinusoids of the numbers, or three learned tables")
-        normalise: Literal["columns", "both"] = option("columns", "how the matrix of edges is normalised before the walk")
-        rounds: int = option(1, "rounds of refining colours by those of neighbours", minimum=1, maximum=100)
-        graph: Literal["tree", "edges"] = option("tree", "what joins words: the tree of the sentence, or the edges of its graph")
+        normalise: Literal["columns", "both"] = option(
+            "columns", "normalisation of the adjacency matrix: D^(-1) on columns, or D^(-1/2) on both sides"
+        )
+        rounds: int = option(1, "rounds that refine colours by the colours of neighbours", minimum=1, maximum=100)
+        graph: Literal["tree", "edges"] = option("tree", "graph of the words: tree of the sentence, or graph of its edges")
 
     card = MethodCard(
         name="graph_bert",

@@ -13,27 +13,32 @@ from ...ops.trees import by_token
 
 
 class Laplacian(PositionMethod):
-    """A linear map of the first eigenvectors of the graph's normalised Laplacian, added to the embeddings.
+    """Add a linear map of the first eigenvectors of the graph's normalised Laplacian to the embeddings.
 
     Equation: X_t = U_t + W l_t + b, where l_t in R^k holds, for word t, its entries in the eigenvectors of
         I - D^(-1/2) A D^(-1/2) with the k smallest eigenvalues but the first; Dwivedi and Bresson (2021), section 2.3.
     Shapes: embed [B, S, C] -> [B, S, C].
     Source: Dwivedi and Bresson (2021); graphdeeplearning/graphtransformer.
-    Deviations: attention sees all words, where the authors' sees neighbours alone; signs are drawn in training for every
-        sentence and eigenvector, in the code for every batch and eigenvector; eigh instead of eig; sentences with fewer
-        eigenvectors have zeros, where the code fails; tokens have the coordinates of their word, </s> is not in the graph and
-        has zeros; sequential positions beside it, as in posenc_laplacian, are our extension to translation. The graph is the
-        tree of the sentence, or with graph=edges that of its edges, in both directions; each component of more than one word
-        has the eigenvalue 0, a word without edges has the eigenvalue 1, and only the first eigenvector is left out. Trees
-        often have eigenvalues more than once: their eigenvectors are arbitrary up to a rotation, which signs do not repair;
-        in evaluation signs and rotations are the solver's.
-    Cost: (k + 1) d parameters a stack; O(n^3) a sentence in the workers that load data.
+    Deviations:
+        * Attention reads all words. The authors' attention reads only neighbours.
+        * In training, signs are drawn per sentence and eigenvector. The authors' code draws them per batch and eigenvector.
+        * The solver is eigh instead of eig.
+        * Sentences with fewer eigenvectors are padded with zeros. The authors' code fails.
+        * Tokens have the coordinates of their word. </s> is not in the graph and has zeros.
+        * Sequential positions, as in posenc_laplacian, are this project's extension to translation.
+        * The graph is the tree of the sentence in both directions, or with graph=edges the graph of its edges.
+        * Each component of more than one word has the eigenvalue 0. A word without edges has the eigenvalue 1. Only the
+          first eigenvector is left out.
+        * Trees often have repeated eigenvalues. Their eigenvectors are arbitrary up to a rotation, which random signs do
+          not cover.
+        * In evaluation, signs and rotations are those of the solver.
+    Cost: (k + 1) d parameters per stack. O(n^3) per sentence in the data loading workers.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
         eigenvectors: int = option(8, "number k of eigenvectors", minimum=1, maximum=1024)
-        graph: Literal["tree", "edges"] = option("tree", "what joins words: the tree of the sentence, or the edges of its graph")
+        graph: Literal["tree", "edges"] = option("tree", "graph of the words: tree of the sentence, or graph of its edges")
 
     card = MethodCard(
         name="laplacian",

@@ -14,22 +14,24 @@ from ...ops.trees import Tree, by_token
 
 
 class AbsoluteStructure(PositionMethod):
-    """Sinusoids of the depth of every word in the dependency tree, added to the embeddings.
+    """Add sinusoids of the depth of every word in the dependency tree to the embeddings.
 
     Equation: X_t = U_t + PE(depth(t)), depth(root) = 0; with fuse=tanh X_t = U_t + tanh(PE(t) + PE(depth(t))), with
         fuse=linear_tanh X_t = U_t + tanh(W1 PE(t) + W2 PE(depth(t)) + b); Wang et al. (2019), survey, section 4.6.
     Shapes: embed [B, S, C] -> [B, S, C].
     Source: Wang et al. (2019); survey.
-    Deviations: UNVERIFIED is how the paper joins both positions, beyond that the function is not linear: fuse=sum leaves PE(t) to
-        sinusoidal beside it, as posenc_spr_abs has it, and the other two hold it; tokens have the depth of their word, and </s>
-        hangs off the root.
-    Cost: no parameters, with fuse=linear_tanh 2 d^2 + d; O(S) in the workers that load data.
+    Deviations:
+        * UNVERIFIED: how the paper combines both positions. It only says that the function is not linear.
+        * fuse=sum does not contain PE(t). posenc_spr_abs therefore adds sinusoidal. The other two values of fuse contain
+          PE(t).
+        * Tokens have the depth of their word. </s> depends on the root.
+    Cost: no parameters, or 2 d^2 + d with fuse=linear_tanh. O(S) in the data loading workers.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
         fuse: Literal["sum", "tanh", "linear_tanh"] = option(
-            "sum", "add the depth's sinusoids, or join them with those of the position by a tanh, alone or of a linear map"
+            "sum", "sum of the depth's sinusoids; or tanh of the sum with the position's sinusoids, without or with a linear map"
         )
         sinusoids: Literal["fairseq", "paper"] = option(
             "fairseq", "all sines before all cosines at fairseq's frequencies, or interleaved at those of Vaswani et al."
@@ -80,25 +82,29 @@ class AbsoluteStructure(PositionMethod):
 
 
 class RelativeStructure(PositionMethod):
-    """Add a learned vector of how two words are related in the dependency tree to keys and values.
+    """Add a learned vector of the relation of two words in the dependency tree to keys and values.
 
     Equation: A_ts = q_t . (k_s + aK[clip(r)]) / sqrt(d_h), o_t = sum_s alpha_ts (v_s + aV[clip(r)]), where
         r(t, s) = depth(t) - depth(s) if one of the words is an ancestor of the other, else sgn(t - s) (depth(t) + depth(s));
         Wang et al. (2019), survey, section 4.6.
     Shapes: content_scores -> [B, H, T, S], content_values -> [B, H, T, D].
     Source: Wang et al. (2019); survey; the vectors as in Shaw et al. (2018).
-    Deviations: UNVERIFIED are the clipping distance, and how the paper joins these vectors with those of sequential distances:
-        shaw+spr_rel adds both, posenc_spr_rel has sinusoids; heads share tables by default, where the survey counts tables of
-        all heads that layers share (share=layers); tokens of one word have r = 0, and </s> hangs off the root.
-    Cost: 2 (2k + 1) d_h parameters a layer where heads share; memory O(B H T S); O(S^2 depth) in the workers that load data.
+    Deviations:
+        * UNVERIFIED: the clipping distance.
+        * UNVERIFIED: how the paper combines these vectors with those of sequential distances. shaw+spr_rel adds both;
+          posenc_spr_rel has sinusoids.
+        * Heads share tables by default. The survey counts tables of all heads, shared by layers (share=layers).
+        * Tokens of one word have r = 0. </s> depends on the root.
+    Cost: 2 (2k + 1) d_h parameters per layer if heads share tables. Memory O(B H T S). O(S^2 depth) in the data loading
+        workers.
     Errors: PositionError for keys=false with values=false.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
         max_distance: int = option(16, "distance k at which tables are clipped", minimum=0, maximum=65536)
-        keys: bool = option(True, "add the vectors to keys")
-        values: bool = option(True, "add the vectors to values")
+        keys: bool = option(True, "vectors added to keys")
+        values: bool = option(True, "vectors added to values")
         share: Literal["heads", "none", "layers", "all"] = option("heads", "share one table across heads, layers or both")
 
     card = MethodCard(

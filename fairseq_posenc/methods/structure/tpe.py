@@ -12,18 +12,23 @@ from ...ops.trees import Tree, by_token
 
 
 class TreePositions(PositionMethod):
-    """One-hot vectors of the branches from a word up to the root, weighted by powers of learned factors, added to the embeddings.
+    """Encode the branches from a word up to the root as one-hot vectors, weight them by powers of learned factors, and
+    add them to the embeddings.
 
     Equation: X_t = U_t + E(x_t), x(root) = 0, x(child b of p) = [onehot(b); x(p) without its last branch], where E holds, for
         level i, branch b and copy j, x_(ib) p_j^i sqrt((1 - p_j^2) d / 2), p_j = tanh(w_j); Shiv and Quirk (2019), section 3.
     Shapes: embed [B, S, C] -> [B, S, C].
     Source: Shiv and Quirk (2019); microsoft/icecaps; survey, section 4.6.
-    Deviations: UNVERIFIED are the initial factors, which we spread between 0.7 and 0.999; dependency trees are made binary by
-        left child and right sibling, with branches=K a child from the K-th on is in the last branch; narrow models have as many
-        levels as there are channels; channels left over are zero, where the code has a linear map; tokens have the place of
-        their word, and </s> is the last child of the root. Words deeper than `depth` lose the branches near the root.
-    Cost: floor(d / (K depth)) parameters a stack, K = 2 where trees are binary; O(S depth) in the workers that load data.
-    Errors: PositionError where a branch needs more channels than the model has.
+    Deviations:
+        * UNVERIFIED: the initial factors. Here they are spread between 0.7 and 0.999.
+        * Dependency trees become binary by left child and right sibling. With branches=K, children from the K-th on use the
+          last branch.
+        * Narrow models have as many levels as there are channels.
+        * Remaining channels are zero. The authors' code has a linear map.
+        * Tokens have the place of their word. </s> is the last child of the root.
+        * Words deeper than `depth` lose the branches near the root.
+    Cost: floor(d / (K depth)) parameters per stack, with K = 2 for binary trees. O(S depth) in the data loading workers.
+    Errors: PositionError if a branch needs more channels than the model has.
     """
 
     @dataclass(frozen=True)

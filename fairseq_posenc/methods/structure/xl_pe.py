@@ -23,26 +23,29 @@ from ...ops.sinusoids import SinusoidTable
 
 
 class CrossLingualPositions(PositionMethod):
-    """Sinusoids of a word's place in the sentence and of its place in the order of the other language.
+    """Add sinusoids of a word's position in the sentence and of its position in the word order of the other language.
 
     Equation: with P of the places and P' of the places in the other order, X = U + P + P'; fuse=tanh (InXL)
         X = U + tanh(P W1 + P' W2 + b); fuse=heads (HeadXL) X = U + P, and the first heads of the first layer take queries and
         keys of U + P'; Ding et al. (2020), section 3.
     Shapes: embed [B, S, C] -> [B, S, C]; rotate [B, H, S, D] -> [B, H, S, D].
     Source: Ding et al. (2020), abstract; survey, section 4.4.
-    Deviations: UNVERIFIED are the form of both fusions and the number of heads; fuse=heads adds (P' - P) W to projected queries
-        and keys, which equals projecting U + P' where no layer norm stands before the first attention; tokens of a word stay
-        together and </s> is last; sinusoids are fairseq's or the paper's, counted from padding_idx + 1 as in `sinusoidal`.
-    Cost: no parameters, with fuse=tanh 2 d^2 + d.
-    Errors: PositionError for heads=K beside another fusion than heads, or beyond the model's.
+    Deviations:
+        * UNVERIFIED: the form of both fusions, and the number of heads.
+        * fuse=heads adds (P' - P) W to projected queries and keys. This equals projecting U + P' if no layer norm precedes
+          the first attention.
+        * Tokens of one word stay together, and </s> is last.
+        * Sinusoids are fairseq's or the paper's. They count from padding_idx + 1, as in `sinusoidal`.
+    Cost: no parameters, or 2 d^2 + d with fuse=tanh.
+    Errors: PositionError for heads=K without fuse=heads, or with more heads than the model has.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
         fuse: Literal["sum", "tanh", "heads"] = option(
-            "sum", "how both places are joined: added, by a tanh of a linear map, by head"
+            "sum", "combination of both positions: sum, tanh of a linear map, or different heads"
         )
-        heads: int = option(0, "with fuse=heads, how many of the heads have the other order; 0: half of them", minimum=0)
+        heads: int = option(0, "number of heads with the other order, for fuse=heads; 0: half of the heads", minimum=0)
         sinusoids: Literal["fairseq", "paper"] = option(
             "fairseq", "all sines before all cosines at fairseq's frequencies, or interleaved at those of Vaswani et al."
         )

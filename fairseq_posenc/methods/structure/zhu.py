@@ -32,27 +32,32 @@ class StructuralTransformer(PositionMethod):
         or the sum of five, or a vector of the whole path (paths=feature).
     Shapes: content_scores -> [B, H, S, S], content_values -> [B, H, S, D].
     Source: Zhu et al. (2019); Amazing-J/structural-transformer; survey.
-    Deviations: paths are those of a dependency tree, where the authors' are of AMR graphs; with graph=edges they are the
-        shortest along or against edges, of several the one with the smallest numbers of labels, and one of no labels between
-        words that nothing joins; two tokens of a word are siblings, as theirs; the authors' code has a convolution after
-        self-attention where the paper pools, we pool; empty places are zero vectors; there is no dropout within f;
-        paths=feature numbers paths by a hash, for which two may share a vector; the layer norm removes the factor that tells
-        average from sum, so both are one model; attention has one head without biases, where the authors' code has eight
-        heads with biases; labels share one table in all layers, and all heads one relation, as the code.
-    Cost: in a layer 2 (w d_h + d_h) + 2 w parameters and those of f, 4 w^2 + w or 3 w^2 + 128 (w + 1), and a table of labels;
-        f is computed for the different paths of a batch; vectors of pairs are gathered in blocks, never [B, S, S, d_h] at once;
-        O(S^2 depth) in the workers that load data. On a CPU, training a small model reaches 0.86 of the tokens a
-        second that it has without, 0.75 where nearly all paths of a batch differ.
-    Errors: PositionError where the data names no relations.
+    Deviations:
+        * Paths are those of a dependency tree. The authors' paths are those of AMR graphs.
+        * With graph=edges, paths are the shortest paths along or against edges. Of several, the one with the smallest label
+          numbers is read.
+        * Two words without a path have a path without labels.
+        * Two tokens of one word are siblings, as in the authors' code.
+        * Pooling follows self-attention, as in the paper. The authors' code has a convolution there.
+        * Missing labels are zero vectors, and f has no dropout.
+        * paths=feature numbers paths by a hash, so that two paths may share a vector.
+        * The layer norm removes the factor between average and sum, so both are one model.
+        * Attention has one head without biases. The authors' code has eight heads with biases.
+        * All layers share one table of labels, and all heads share one relation, as in the authors' code.
+    Cost: per layer 2 (w d_h + d_h) + 2 w parameters, the parameters of f (4 w^2 + w, or 3 w^2 + 128 (w + 1)), and one table
+        of labels per stack. f is computed for the distinct paths of a batch. Vectors of pairs are gathered in blocks, never
+        as [B, S, S, d_h]. O(S^2 depth) in the data loading workers. On a CPU, training a small model reaches 0.86 of the
+        tokens per second without the method, and 0.75 if nearly all paths of a batch differ.
+    Errors: PositionError if the data has no relations.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
         paths: Literal["convolution", "attention", "average", "sum", "feature"] = option(
-            "convolution", "what makes a vector of the labels of a path"
+            "convolution", "function f of the labels of a path"
         )
         width: int = option(64, "width w of the vectors of labels and paths", minimum=2, maximum=65536)
-        graph: Literal["tree", "edges"] = option("tree", "what joins words: the tree of the sentence, or the edges of its graph")
+        graph: Literal["tree", "edges"] = option("tree", "graph of the words: tree of the sentence, or graph of its edges")
 
     card = MethodCard(
         name="zhu",
