@@ -62,9 +62,11 @@ class Attention(nn.Module):
         value: Tensor | None = None,
         mask: AttentionMask | None = None,
         need_weights: bool = False,
+        local: bool = True,
     ) -> tuple[Tensor, Tensor | None]:
         """Attends; values are made from the keys unless given, and `mask` is what `positions.masks` made for this layer.
 
+        `local` is false for an attention without the masks that restrict it to a sentence.
         Methods with a kernel of their own have no weights.
         """
         dropout = self.dropout if self.training or self.retains_dropout else 0.0
@@ -74,7 +76,7 @@ class Attention(nn.Module):
             ((method, here),) = positions.using("attend", ctx)
             out, weights = method.attend(q, k, v, here), None
         else:
-            mask = positions.mask(ctx) if mask is None else mask
+            mask = positions.mask(ctx, local) if mask is None else mask
             needs_scores = any(positions.uses(hook, ctx.layer) for hook in NEEDS_SCORES)
             kernel = self.explicit if need_weights else self.in_blocks if needs_scores else self.fused
             out, weights = kernel(positions, ctx, q, k, v, mask)

@@ -47,6 +47,7 @@ class SitePositions(nn.Module):
             self._scales.append(next(iter(scales.values()), default_scale(dims.head_dim)))
         self._refuse_fractions_beside_tables()
         self._refuse_positions_past_tables()
+        self._refuse_positions_beside_counts()
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         """Renames what earlier versions saved, which called the methods `parts`; fairseq calls it before it loads."""
@@ -86,6 +87,16 @@ class SitePositions(nn.Module):
                     raise PositionError(
                         f"{moving.card.name} turns the {self.dims.max_positions} positions of a sentence into up to {needed:g}, "
                         f"and {other.card.name} has {other.limit}; put a method beside it that has no limit (posenc list)"
+                    )
+
+    def _refuse_positions_beside_counts(self) -> None:
+        """Raise PositionError where a method changes positions and another one counts its positions from the tokens."""
+        for moving in self._before_layers["positions"]:
+            for other in self.methods:
+                if other is not moving and other.counts_tokens:
+                    raise PositionError(
+                        f"{other.card.name} counts positions from the tokens, so the positions of {moving.card.name} would have "
+                        "no effect on it. Expected no other method that changes positions. Leave one of them out."
                     )
 
     # -- what the methods need ---------------------------------------------------------------------------------------
@@ -235,8 +246,15 @@ class SitePositions(nn.Module):
         """The context of one layer, with the scale of its scores."""
         return ctx.replace(layer=layer, scale=self._scales[layer])
 
-    def masks(self, ctx: AttentionContext) -> list[AttentionMask | None]:
-        """For every layer, what it adds to its scores, made once where layers agree; None where a layer must make its own."""
+    def restricts(self, layer: int) -> bool:
+        """Whether a method restricts the attention of this layer to a sentence."""
+        return any(method.card.local for method in self._serving(layer))
+
+    def masks(self, ctx: AttentionContext, local: bool = True) -> list[AttentionMask | None]:
+        """For every layer, what it adds to its scores, made once where layers agree; None where a layer must make its own.
+
+        `local` is false for an attention without the masks that restrict it to a sentence.
+        """
         made: dict = {}
         masks: list[AttentionMask | None] = []
         for layer, users in enumerate(self._users):
@@ -246,16 +264,16 @@ class SitePositions(nn.Module):
                 continue
             key = (tuple(map(id, methods)), self._scales[layer])
             if key not in made:
-                made[key] = self.mask(self.at_layer(ctx, layer))
+                made[key] = self.mask(self.at_layer(ctx, layer), local)
             masks.append(made[key])
         return masks
 
-    def mask(self, ctx: AttentionContext) -> AttentionMask:
-        """Bias, methods' masks, padding and causality of one layer, merged."""
+    def mask(self, ctx: AttentionContext, local: bool = True) -> AttentionMask:
+        """Bias, methods' masks, padding and causality of one layer, merged; see `masks` for `local`."""
         bias = self._bias(ctx)
         queries, keys = ctx.queries.ids.size(1), ctx.keys.ids.size(1)
         allowed = None if ctx.key_padding is None else ~ctx.key_padding[:, None, None, :]  # [B, 1, 1, S]
-        masks = [method.mask(here) for method, here in self.using("mask", ctx)]
+        masks = [method.mask(here) for method, here in self.using("mask", ctx) if local or not method.card.local]
         causal = ctx.causal and queries > 1
         if causal and bias is None and allowed is None and not masks and queries == keys:
             return AttentionMask(causal=True)

@@ -58,8 +58,9 @@ class Variant:
 
 def dictionary() -> Dictionary:
     words = Dictionary()
-    for number in range(WORDS):
+    for number in range(WORDS - 1):
         words.add_symbol(f"w{number}")
+    words.add_symbol("<sep>")
     return words
 
 

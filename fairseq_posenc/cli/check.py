@@ -38,8 +38,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         metavar="SPEC",
         help=f"spec for encoder and decoder; encoder=SPEC;cross=SPEC for single sites; architecture {PREFIX}NAME or "
-        f"{PREFIX}NAME:OPTIONS; {ALL} for the architectures of all methods; name with {RANDOM} for random structure; "
-        "FILE.py or a folder of files with your own methods",
+        f"{PREFIX}NAME:OPTIONS; {ALL} for the architectures of all methods for single sentences; "
+        f"name with {RANDOM} for random structure; FILE.py or a folder of files with your own methods",
     ).completer = specs_and_architectures
     parser.add_argument("--contract", action="store_true", help="full checks of the named methods")
     parser.add_argument(
@@ -182,8 +182,9 @@ def _expand(methods: list[str]) -> list[tuple[str, bool]]:
 
 
 def _all() -> list[str]:
-    """The architecture of every method, and beside each that can have it, its control."""
-    return [PREFIX + name + ending for name in registry.names() for ending in ("", RANDOM)]
+    """The architecture of every method for single sentences, and beside each that can have it, its control."""
+    names = [name for name in registry.names() if not registry.card(name).documents]
+    return [PREFIX + name + ending for name in names for ending in ("", RANDOM)]
 
 
 def _beside_specs(name: str) -> tuple:

@@ -48,6 +48,8 @@ class MethodCard:
     stochastic: scores may be drawn at random, and equal their equation on average.
     losses: the names of what the method adds to the training loss by ctx.add_loss; training then needs this plugin's criterion.
     default_specs: the specs of the architecture `posenc_<name>` where they are not the method at its self-attention sites.
+    documents: the method reads the sentences of a document, whose separator the dictionaries must contain.
+    local: the method's mask restricts attention to a sentence; the options --*-global-layers add an attention without it.
     tied_layers: in `posenc_<name>`, all layers of the encoder are one, and all of the decoder.
     """
 
@@ -70,6 +72,8 @@ class MethodCard:
     side_inputs: tuple[SideInput, ...] = ()
     losses: tuple[str, ...] = ()
     default_specs: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    documents: bool = False
+    local: bool = False
     tied_layers: bool = False
 
     @property

@@ -65,6 +65,9 @@ class AttentionContext:
     key_padding: Tensor | None = None  # bool [B, S], True at padding
     inputs: tuple[Tensor, Tensor] | None = None
     tokens: Tensor | None = None  # [B, S], those of the keys, where the host has tokens
+    #: [B, T'], the tokens up to the last query, where they are not the first or the last ones of `tokens`
+    query_tokens: Tensor | None = None
+    source: Tensor | None = None  # [B, S'], the tokens of the source sentences, where the host has tokens
     allowed: Tensor | None = None  # bool [B or 1, H or 1, T or 1, S] in `rescale`: the keys of each query, or all
     project: Callable[[str, Tensor], Tensor] | None = None  # ("query" or "key", [..., T, C]) -> [..., H, T, D], as this attention
     state: State | None = None
@@ -74,6 +77,14 @@ class AttentionContext:
 
     def replace(self, **changes: Any) -> AttentionContext:
         return dataclasses.replace(self, **changes)
+
+    @property
+    def prefix(self) -> Tensor | None:
+        """The tokens up to the last query, [B, T']; the queries are the last ones. None where the host has no tokens.
+
+        In the cross-attention of beam search, B counts beams, and the queries of a source sentence are its beams.
+        """
+        return self.tokens if self.query_tokens is None and not self.cross else self.query_tokens
 
     @property
     def prepared(self) -> Mapping[PositionMethod, Any]:
@@ -96,6 +107,7 @@ class AttentionContext:
             key_padding=None if self.key_padding is None else self.key_padding[:, :keys],
             inputs=None if self.inputs is None else (self.inputs[0][:, first:end], self.inputs[1][:, :keys]),
             tokens=None if self.tokens is None else self.tokens[:, :keys],
+            query_tokens=None if self.prefix is None else self.prefix[:, :end],
             store=self.store.of_block(),
         )
 

@@ -12,8 +12,9 @@ class Dims:
     """The sizes of the attention that a method serves, in all layers of one stack, and which keys it may see.
 
     `causal`: each query sees the keys up to itself alone. `cross`: keys belong to another sequence than queries, whose hidden
-    states may have another width, `key_embed_dim` (0: that of the queries). `relations` is the number of relations between words
-    that side files name; `core/sentence.py` says which numbers stand for what.
+    states may have another width, `key_embed_dim` (0: that of the queries). `words` is the dictionary of the queries, and
+    `source_words` that of the source sentences, which a decoder may read as well. `relations` is the number of relations between
+    words that side files name; `core/sentence.py` says which numbers stand for what.
     """
 
     embed_dim: int
@@ -24,6 +25,7 @@ class Dims:
     padding_idx: int = 1
     vocab_size: int = 0
     words: Mapping[str, int] = dataclasses.field(default_factory=dict, repr=False, compare=False)  # the dictionary, if any
+    source_words: Mapping[str, int] = dataclasses.field(default_factory=dict, repr=False, compare=False)
     relations: int = 0  # numbers 0 to relations-1; 0 where the data has no dict.relations.txt
     causal: bool = False
     cross: bool = False

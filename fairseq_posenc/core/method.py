@@ -45,6 +45,8 @@ class PositionMethod(nn.Module):
     rescale_reads: Literal["positions", "scores", "content", "weights"] = "positions"
     #: "integer": hooks need integer positions, as the rows of a table; "fractional": `positions` returns fractions in training
     position_type: Literal["any", "integer", "fractional"] = "any"
+    #: whether positions are counted from the tokens, so that the positions of another method would have no effect
+    counts_tokens: bool = False
 
     __prepare_scriptable__ = refuse_script
     _overridden: ClassVar[frozenset[str]] = frozenset()
@@ -160,7 +162,7 @@ class PositionMethod(nn.Module):
         raise NotImplementedError
 
     def mask(self, ctx: AttentionContext) -> Tensor:
-        """-> bool [1, H or 1, T, S], True where a query may look; a query that may look nowhere gets zeros."""
+        """-> bool [B or 1, H or 1, T, S], True where a query may look; a query that may look nowhere gets zeros."""
         raise NotImplementedError
 
     def content_values(self, probs: Tensor, v: Tensor, ctx: AttentionContext) -> Tensor:

@@ -102,11 +102,13 @@ def _context(positions: SitePositions, length: int, layer: int, content: Content
     dims, at = positions.dims, Positions.counted(0, length)
     tokens = torch.full((1, length), dims.padding_idx + 1)
     if "</s>" in dims.words:
-        tokens.fill_(dims.words["</s>"] + 1)[:, _SEGMENT - 1 :: _SEGMENT] = dims.words["</s>"]
+        separator = dims.words.get("<sep>", dims.words["</s>"])
+        tokens.fill_(dims.words["</s>"] + 1)[:, _SEGMENT - 1 :: _SEGMENT] = separator
     sentence = examples.random_sentence(range(length), dims.relations or examples.RELATIONS)
     side = examples.side_inputs(positions.methods, [sentence], length)
     ctx = AttentionContext(
-        at, at, layer=layer, causal=dims.causal, cross=dims.cross, tokens=tokens, project=content.project,
+        at, at, layer=layer, causal=dims.causal, cross=dims.cross, tokens=tokens, query_tokens=tokens, source=tokens,
+        project=content.project,
         inputs=tuple(x.expand(1, length, -1) for x in content.hidden), side=SideInputs(side, positions.side_inputs),
     )  # fmt: skip
     return positions.begin(ctx)

@@ -48,7 +48,7 @@ def fresh(spec: str, site: str, length: int, layer: int = 0, seed: int | None = 
     named = [number for method in parse(spec, site).methods for number in method.options.layers or ()]
     longest = max(length, _POSITIONS)
     sizes = (_WIDTH, _HEADS, max([layer, *named]) + 1, longest, longest)
-    dims = Dims(*sizes, vocab_size=_WORDS, words={"</s>": 2}, relations=RELATIONS).at(site)
+    dims = Dims(*sizes, vocab_size=_WORDS, words={"</s>": 2, "<sep>": 2}, relations=RELATIONS).at(site)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(_SEED)
         positions = SitePositions(build(spec, dims, site), dims, site)

@@ -63,6 +63,19 @@ def _beside_methods(size: Size) -> Iterator[tuple[str, Architecture]]:
     halting = {f"{side}_halting": "continue" for side in ("encoder", "decoder")}
     universal = lookup.card("universal")
     yield "posenc_universal_halting", Architecture(universal.specs, size, universal.tied_layers, options={**steps, **halting})
+    # the authors have 2 global layers of 6
+    group, last = lookup.card("group"), max(1, size.layers // 3)
+    yield (
+        "posenc_g_transformer",
+        Architecture(group.specs, size, options={f"{site}_global_layers": last for site in group.all_sites}),
+    )
+    sites = dict.fromkeys(("encoder", "decoder"), "sinusoidal+shortformer+xl")
+    yield "posenc_p_transformer", Architecture({**sites, "cross": "shortformer"}, size)
+    # every fourth layer, or the last one of fewer, has full attention without positions
+    whole = min(4, size.layers)
+    layers = "/".join(str(layer) for layer in range(size.layers) if layer % 4 != whole - 1)
+    spec = f"rope:layout=interleaved,base=50000,layers={layers}+window:width=64,layers={layers}"
+    yield "posenc_rope_window", Architecture({"encoder": spec, "decoder": spec, "cross": "none"}, size)
     # the authors' positions in the decoder
     pnat = {"encoder": "sinusoidal", "decoder": "shaw:max_distance=4", "cross": "none"}
     yield PNAT, Architecture(pnat, size, model=PNAT, options={"length_loss_weight": 0.1})

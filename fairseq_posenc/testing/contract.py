@@ -49,8 +49,9 @@ def _steps(case: Case) -> bool:
 
 
 def _moves(case: Case) -> bool:
-    """An absolute place in a tree is no number that can be moved."""
-    return not (geometry.reads_sentences(case) and case.card.reference in ("absolute", "both"))
+    """An absolute place in a tree, or one that is counted from tokens, is no number that can be moved."""
+    counted = geometry.reads_sentences(case) or case.method().counts_tokens
+    return not (counted and case.card.reference in ("absolute", "both"))
 
 
 def _at_encoder(case: Case) -> bool:

@@ -23,6 +23,7 @@ from .cases import SMALL, Case
 PAD = SMALL.padding_idx
 FIRST, LAST = 4, SMALL.vocab_size  # the real words of the dictionary
 END = 2
+SEPARATOR = END  # of the sentences of a document, by another name
 TARGET_ROOM = 40  # words of the target that have side inputs
 
 #: what stands in the side files beside the words [S] of a source sentence
@@ -75,6 +76,7 @@ def _task() -> SimpleNamespace:
     words = Dictionary()
     for number in range(LAST - words.nspecial):
         words.add_symbol(f"w{number}")
+    words.indices["<sep>"] = SEPARATOR
     return SimpleNamespace(source_dictionary=words, target_dictionary=words, cfg=Namespace(left_pad_target=False), side_inputs={})
 
 

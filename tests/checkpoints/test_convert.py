@@ -20,7 +20,7 @@ SHORT, LONG = (9, 12), (21, 30)
 def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
     for language in ("xx", "yy"):
-        (folder / f"dict.{language}.txt").write_text("".join(f"{word} 1\n" for word in "abcdefgh"))
+        (folder / f"dict.{language}.txt").write_text("".join(f"{word} 1\n" for word in [*"abcdefg", "<sep>"]))
     (folder / "dict.relations.txt").write_text("nsubj 2\nobj 1\n")
     return folder
 

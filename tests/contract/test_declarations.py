@@ -11,7 +11,7 @@ from fairseq_posenc.registry.citations import entries
 from fairseq_posenc.registry.declarations import declarations
 
 #: the families, as the folders of methods/ and the navigation of the docs
-FAMILIES = {"absolute", "recurrent", "bias", "relative", "rotary", "kernel", "length", "structure"}
+FAMILIES = {"absolute", "recurrent", "bias", "relative", "rotary", "kernel", "length", "structure", "documents"}
 
 
 @pytest.mark.parametrize("name", posenc.names())

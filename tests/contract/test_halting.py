@@ -11,6 +11,7 @@ from fairseq_posenc.core import Refusal
 from fairseq_posenc.host.criterions import CRITERION
 from fairseq_posenc.host.criterions.cross_entropy import CrossEntropyWithLosses
 from fairseq_posenc.host.models.layers.halting import HALTING, Halting, Pondering
+from fairseq_posenc.host.models.layers.transformer import Masks
 from fairseq_posenc.testing import checks_decoding
 from fairseq_posenc.testing.models import PAD, batch, build, close, differ, encode, logits, sentences
 from tests.contract.cases import SMALL, Case
@@ -77,7 +78,7 @@ def loop(model, source):
             if stack.halting.copies:
                 state = torch.stack([state[0, t] if running[t] else x[0, t] for t in words])[None]
             p = [1 / (1 + np.exp(-float(stack.halting.weight[0] @ state[0, t] + stack.halting.bias))) for t in words]
-            after = stack.layers[0](state, stack.position, here, stack.position.masks(ctx)[step])
+            after = stack.layers[0](state, stack.position, here, Masks(stack.position.masks(ctx)[step]))
             if stack.halting.copies:
                 after = torch.stack([after[0, t] if running[t] else x[0, t] for t in words])[None]
             for t in words:

@@ -6,6 +6,7 @@ import torch
 from fairseq_posenc.attention.site_positions import SitePositions
 from fairseq_posenc.core import AttentionContext, PositionError, PositionMethod, Positions, SideInputs
 from fairseq_posenc.core.hooks import BEFORE_LAYERS
+from fairseq_posenc.host.models.layers.transformer import Masks
 from fairseq_posenc.registry import spec as parsing
 from fairseq_posenc.testing import checks_decoding
 from fairseq_posenc.testing.models import (
@@ -71,11 +72,11 @@ def _layer_output(model, stack: str, layer: int) -> torch.Tensor:
         tokens = torch.stack(sentences(49, 7, 7))
         side = SideInputs(side_inputs(model, tokens), positions.side_inputs)
         ctx = positions.at_layer(positions.begin(AttentionContext(at, at, tokens=tokens, side=side)), layer)
-        return model.encoder.layers[layer](x, positions, ctx, positions.masks(ctx)[layer])
+        return model.encoder.layers[layer](x, positions, ctx, Masks(positions.masks(ctx)[layer]))
     both = (model.decoder.position, model.decoder.cross_position)
     contexts = (AttentionContext(at, at, causal=True), AttentionContext(at, at, cross=True))
     contexts = tuple(positions.at_layer(positions.begin(ctx), layer) for positions, ctx in zip(both, contexts))
-    masks = tuple(positions.masks(ctx)[layer] for positions, ctx in zip(both, contexts))
+    masks = tuple(Masks(positions.masks(ctx)[layer]) for positions, ctx in zip(both, contexts))
     return model.decoder.layers[layer](x, x.flip(1), both, contexts, masks)[0]
 
 

@@ -131,6 +131,9 @@ def beside_fractions(site: str) -> list:
 def test_a_method_beside_fractions_is_refused_at_building_or_trains(case, monkeypatch):
     """What methods say of themselves holds: those that are refused need integers indeed."""
     cape, method = parsing.build(case.spec, SMALL.at(case.site), case.site)
+    if method.counts_tokens:
+        assert f"{method.card.name} counts positions from the tokens" in refusal(case.spec, case.site)
+        return
     if method.position_type != "integer":
         assert logits(build_for(case).train(), *texts()).isfinite().all()
         return

@@ -9,7 +9,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
 import fairseq_posenc.host.plugin  # noqa: F401  registers the architectures
 
-ARCHS = ["posenc_complex_transformer", "posenc_universal_halting"]
+ARCHS = ["posenc_complex_transformer", "posenc_universal_halting", "posenc_p_transformer", "posenc_rope_window"]
 OPTIONS = ["--max-update", 4, "--criterion", "posenc_label_smoothed_cross_entropy"]
 HALTING = ["--encoder-layers", 3, "--decoder-layers", 3]
 

@@ -1,31 +1,65 @@
-"""Segment attention of DIET, their eq. (2), and the segment embeddings at the input that it replaces (Chen et al. 2021).
+"""Segment attention of DIET, their eq. (2), and the vectors of sentences at the input (Chen et al. 2021, Lupo et al. 2023).
 
-The frame of the other tests knows no words, hence one segment: test_segments.py gives these functions sentences.
+The frame of the other tests has one sentence without separators: test_segments.py gives these functions documents.
 """
 
 import numpy as np
 
 from fairseq_posenc.testing.reference import Oracle
 
+from .oracle_documents import before, label, vector
+
 
 def segment(words, i, at):
-    """A separator is the last word of its segment; segments that have no row of their own use the last."""
-    return min(sum(word == at["separator"] for word in words[:i]), at["segments"] - 1)
+    """A separator is the last word of its sentence; sentences that have no row of their own use the last."""
+    return min(before(words, i, at["separator"]), at["segments"] - 1)
 
 
 def bias(words, t, s, at):
     return at.parameters["table"][at.layer, at.head, segment(words, t, at), segment(words, s, at)]
 
 
-def embed(x, ids, at, words=()):
-    return np.array([x[i] + at.parameters["table"][segment(words, i, at)] for i in range(len(x))])
+def with_vector(x, i, words, source, at):
+    return x + vector(label(words, i, source, at), len(x), at)
 
 
-DEFAULTS = {"place": "heads", "segments": 8, "separator": "</s>"}
-OTHERS = [{}, {"segments": 2}, {"segments": 3, "separator": "<sep>"}]
+def embed(x, ids, at):
+    return np.array([with_vector(row, 0, ["a"], ["a"], at) for row in x])
 
-PER_HEAD = Oracle("segments", defaults=DEFAULTS, cases=[(options, "encoder") for options in OTHERS])
-AT_INPUT = Oracle(
-    "segments", embed=embed, defaults=DEFAULTS, cases=[({"place": "input", **options}, "encoder") for options in OTHERS]
+
+def before_layer(x, ids, at):
+    """The embeddings, which are the input of the first layer, have the vectors already."""
+    return x if at.layer == 0 else embed(x, ids, at)
+
+
+DEFAULTS = {
+    "place": "heads",
+    "segments": 8,
+    "separator": "<sep>",
+    "vectors": "learned",
+    "count": "start",
+    "every_layer": False,
+}
+AT_INPUT_CASES = [
+    ({"place": "input"}, "encoder decoder"),
+    ({"place": "input", "segments": 2}, "encoder decoder"),
+    ({"place": "input", "segments": 3, "separator": "b"}, "encoder"),
+    ({"place": "input", "count": "end"}, "encoder decoder"),
+    ({"place": "input", "vectors": "sinusoidal"}, "encoder decoder"),
+    ({"place": "input", "vectors": "onehot", "count": "end"}, "encoder decoder"),
+]
+
+PER_HEAD = Oracle(
+    "segments",
+    defaults=DEFAULTS,
+    cases=[({}, "encoder decoder"), ({"segments": 2}, "encoder decoder"), ({"segments": 3, "separator": "b"}, "encoder decoder")],
 )
-ORACLES = [PER_HEAD, AT_INPUT]
+AT_INPUT = Oracle("segments", embed=embed, defaults=DEFAULTS, cases=AT_INPUT_CASES, atol=1e-6)
+EVERY_LAYER = Oracle(
+    "segments",
+    embed=embed,
+    before_layer=before_layer,
+    defaults=DEFAULTS,
+    cases=[({"place": "input", "every_layer": True}, "encoder decoder")],
+)
+ORACLES = [PER_HEAD, AT_INPUT, EVERY_LAYER]

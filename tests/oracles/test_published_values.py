@@ -468,3 +468,33 @@ def test_wall():
     put(attn.positions.methods[1].weight, [0.3 * t + 1 for t in range(LENGTH)]), put(attn.positions.methods[1].offset, 0)
     close(of_words(attn)[0, 3, 1], 0.6123101242)
     assert sum(p.numel() for p in built_method("wall").parameters()) == 1_575_936
+
+
+# -- a predicted Gaussian window -----------------------------------------------------------------------------------------
+
+
+def localness(spec: str, q, length: int, **values):
+    """[T, S]: the bias of the only head, whose queries are given."""
+    dims = Dims(len(q[0]), 1, 1, 16, 16)
+    method = parsing.build(spec, dims, "encoder")[0].double()
+    for name, value in values.items():
+        put(getattr(method, name), value)
+    at = Positions.counted(0, length)
+    given = torch.tensor(q).double()[None, None]
+    with torch.no_grad():
+        return method.content_scores(given, given, AttentionContext(at, at))[0, 0]
+
+
+def test_localness():
+    q = [[1.0, 0.0], [0.5, -1.0], [-2.0, 1.0]]
+    values = {"query_weight": [[1, 0.5], [-0.5, 1]], "centre": [0.3, -0.2], "window": [-0.4, 0.1]}
+    close(localness("localness", q, 3, **values)[0], [-3.9348814031, -0.7101866622, -0.0889244816])
+    centres = [1.7386319469, 1.6269382158, 1.1578631805]
+    windows = [1.2395293928, 1.4364168503, 1.8379478116]
+    found = localness("localness", q, 3, **values)
+    expected = [[-2 * ((s - p) / d) ** 2 for s in range(3)] for p, d in zip(centres, windows)]
+    close(found, expected, 1e-7)
+    start = [-2, -8 / 9, -2 / 9, 0, -2 / 9, -8 / 9]
+    close(localness("localness", [[1.0, 2.0]] * 6, 6)[2], start, 1e-7)
+    row = localness("localness:centre=query,window=fixed", [[1.0, 2.0]] * 11, 11)[0]
+    close(row[[1, 5, 10]], [-0.02, -0.5, -2], 1e-7)

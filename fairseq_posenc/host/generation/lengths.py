@@ -142,13 +142,13 @@ class OutputLengths:
             if self.read_as is not None:
                 net_input.setdefault("side_inputs", {})[SIDE] = lengths
             return prefix
-        last_step = _last_step(generator, net_input)
+        final_step = last_step(generator, net_input)
         if lengths is not None:
             lengths = lengths.clamp(min=1)
-            self._require_room(sample, lengths, generator, last_step)
+            self._require_room(sample, lengths, generator, final_step)
             if prefix is not None and self.eos != "free":
                 prefix = self._complete(prefix, lengths, generator.eos, generator.pad)
-        net_input[_ASKED], net_input[_LAST_STEP], net_input[_SENTENCES] = lengths, last_step, sample.get("id")
+        net_input[_ASKED], net_input[_LAST_STEP], net_input[_SENTENCES] = lengths, final_step, sample.get("id")
         return prefix
 
     def _asked(self, sample: dict[str, Any]) -> Tensor | None:
@@ -270,7 +270,7 @@ def _readers(model: Any) -> list[Any]:
     return [method for method in methods if SIDE in {wanted.name for wanted in method.card.side_inputs}]
 
 
-def _last_step(generator: Any, net_input: dict[str, Any]) -> int:
+def last_step(generator: Any, net_input: dict[str, Any]) -> int:
     """The number of words that the generator stops at."""
     if generator.match_source_len:
         return int(net_input["src_lengths"].max())

@@ -1,4 +1,4 @@
-"""The options of output lengths (fairseq reads the types of the fields when it runs)."""
+"""The options of output lengths and documents (fairseq reads the types of the fields when it runs)."""
 
 from dataclasses import dataclass, field
 
@@ -29,3 +29,17 @@ class OutputLengthConfig(FairseqDataclass):
         metadata={"help": "sentences end where the model ends them, not before the asked length, or exactly there"},
     )
     seed: int = II("common.seed")
+
+
+@dataclass
+class SegmentConfig(FairseqDataclass):
+    """The option of documents in generation, for every model, whether it reads separators or not."""
+
+    segments_forced: str = field(
+        default="",
+        metadata={
+            "help": "separator of sentences: a translation gets as many sentences as its source, each of 1 to 1.2 n + 10 tokens "
+            "for n source tokens (default: not forced)",
+            "metavar": "TOKEN",
+        },
+    )

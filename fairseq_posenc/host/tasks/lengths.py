@@ -9,6 +9,7 @@ from fairseq.tasks.translation import TranslationTask
 from torch import Tensor
 
 from ..generation.lengths import OutputLengths, with_smallest_remaining
+from ..generation.segments import ForcedSegments
 
 
 class OutputLengthTask(TranslationTask):
@@ -20,6 +21,7 @@ class OutputLengthTask(TranslationTask):
     def __init__(self, cfg: Any, src_dict: Any, tgt_dict: Any):
         super().__init__(cfg, src_dict, tgt_dict)
         self.lengths = OutputLengths(cfg, src_dict, tgt_dict)
+        self.segments = ForcedSegments(cfg.segments_forced, src_dict, tgt_dict)
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         if getattr(cfg, "decoder_position", None):
@@ -45,7 +47,8 @@ class OutputLengthTask(TranslationTask):
         return super().valid_step(sample, *args, **kwargs)
 
     def build_generator(self, models: list[Any], args: Namespace, *rest: Any, **kwargs: Any) -> Any:
-        return self.lengths.prepare(super().build_generator(models, args, *rest, **kwargs), models)
+        generator = self.lengths.prepare(super().build_generator(models, args, *rest, **kwargs), models)
+        return self.segments.prepare(generator, models)
 
     def inference_step(
         self,

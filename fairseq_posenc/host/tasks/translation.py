@@ -18,13 +18,13 @@ from ...data.side.dataset import Maker, SideInputDataset
 from ...data.side.load import FileInputs
 from ...data.side.options import SideFileConfig
 from ...registry.architectures import TASK
-from ..generation.options import OutputLengthConfig
+from ..generation.options import OutputLengthConfig, SegmentConfig
 from .lengths import OutputLengthTask
 
 
 @dataclass
-class PositionTranslationConfig(SideFileConfig, OutputLengthConfig, TranslationConfig):
-    """The options of fairseq's translation, and those of side inputs."""
+class PositionTranslationConfig(SideFileConfig, OutputLengthConfig, SegmentConfig, TranslationConfig):
+    """The options of fairseq's translation, and those of side inputs, output lengths and documents."""
 
 
 @register_task(TASK, dataclass=PositionTranslationConfig)
@@ -40,7 +40,7 @@ class PositionTranslation(OutputLengthTask):
     def add_args(cls, parser: ArgumentParser) -> None:
         others = len(parser._actions)
         super().add_args(parser)
-        own = {*SideFileConfig.__annotations__, *OutputLengthConfig.__annotations__}
+        own = {*SideFileConfig.__annotations__, *OutputLengthConfig.__annotations__, *SegmentConfig.__annotations__}
         read_as_written(action for action in parser._actions[others:] if action.dest in own)
 
     def __init__(self, cfg: PositionTranslationConfig, src_dict: Any, tgt_dict: Any):

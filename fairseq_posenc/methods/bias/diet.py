@@ -23,6 +23,7 @@ from ...core import (
 from ...ops.distances import from_table, require_integer
 from ...ops.pairs import rows
 from ...ops.precision import at_least_float32
+from ...ops.segments import Separator, labels, refuse_width, sentence_vectors
 
 _SHARED = "share one table across heads, layers or both"
 _SCALE = "scale of the product of queries and keys: 1/sqrt(d_h), or 1/sqrt(d) as the paper prints it"
@@ -207,29 +208,50 @@ class DietLinformer(_Diet):
 
 
 class Segments(PositionMethod):
-    """Learned scores of the pair of segments that two tokens belong to, or vectors of segments with the embeddings.
+    """Learned scores of the pair of sentences that two tokens belong to, or vectors of sentences with the embeddings.
 
-    Equation: A_ts + E[seg(t), seg(s)], or x_t + E[seg(t)] with place=input; Chen et al. (2021), equations 1 and 3, section 3.2.
-    Shapes: bias -> [B, H, S, S]; embed [B, S, C] -> same.
-    Source: Chen et al. (2021).
-    Deviations: a segment ends with its separator, by default the end of the sentence: in a source of single sentences, where it
-        occurs once, all words are of one segment, so that the term is the same for all keys and has no effect
-        (place=input: one vector for all words); segments beyond the table use its last row; scores start at 0, which the paper
-        leaves open; attention modules without tokens have one segment.
-    Cost: L h segments^2 parameters a stack, or segments d at the input.
-    Errors: PositionError where the dictionary lacks the separator.
+    Equation: A_ts + E[seg(t), seg(s)], seg(t) = number of separators before t; Chen et al. (2021), equations 1 and 3, and
+        section 3.2. place=input: x_t + E_s[lab(t)], lab(t) = seg(t) + 1 (count=start), or the number of source sentences
+        minus seg(t), so that the last sentence has 1 (count=end); Lupo, Dinarelli and Besacier (2023).
+        every_layer=true adds it before every layer.
+    Shapes: bias -> [B, H, T, S]; embed and before_layer [B, T, C] -> same.
+    Source: Chen et al. (2021). place=input: Lupo, Dinarelli and Besacier (2023) and lorelupo/focused-concat; the paper's text was
+        not read, only the code.
+    Deviations:
+        * A separator token ends each sentence of a document. A source of single sentences has none, and the term has no effect.
+        * Attention modules without tokens have one sentence.
+        * Sentences beyond the table use its last row. Labels below 1 are 1.
+        * Scores start at 0, which the paper leaves open. Vectors start normal with deviation 1/sqrt(d); the authors have 1.
+        * Encoder and decoder have a table each. The authors' stacks share one, and their first decoder token has label 1.
+        * place=heads in the decoder is our extension.
+    Cost: L h segments^2 parameters per stack, or segments d at the input with vectors=learned.
+    Errors: PositionError where a dictionary lacks the separator, and for options of vectors without place=input.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
         place: Literal["heads", "input"] = option("heads", "a scalar in the scores of each head, or a vector with the embeddings")
-        segments: int = option(8, "number of segments that are told apart", minimum=2, maximum=1024)
-        separator: str = option("</s>", "the token that ends a segment, as it stands in the dictionary")
+        segments: int = option(8, "number of sentences that are told apart", minimum=2, maximum=1024)
+        separator: str = option("<sep>", "token that ends a sentence, as in the dictionary")
+        vectors: Literal["learned", "sinusoidal", "onehot"] = option("learned", "vectors of sentences, with place=input")
+        count: Literal["start", "end"] = option(
+            "start", "with place=input: sentences are counted from the first one, or from the last one of the source"
+        )
+        every_layer: bool = option(False, "with place=input: add the vectors before every layer, not only to the embeddings")
+
+        def __post_init__(self):
+            changed = [name for name in ("vectors", "count", "every_layer") if getattr(self, name) != getattr(type(self), name)]
+            if self.place == "heads" and changed:
+                raise PositionError(
+                    f"segments: {changed[0]} has no effect with place=heads. Expected place=input. Leave {changed[0]} out."
+                )
+            if self.every_layer and self.layers is not None:
+                raise PositionError("segments: every_layer means all layers. Expected no layers=. Leave one of them out.")
 
     card = MethodCard(
         name="segments",
-        title="Segment attention of DIET",
-        citations=("chen-etal-2021-simple",),
+        title="Segment attention of DIET, sentence vectors",
+        citations=("chen-etal-2021-simple", "lupo-etal-2023-encoding"),
         survey="not in the survey",
         reference="relative",
         injection="MAM",
@@ -238,45 +260,53 @@ class Segments(PositionMethod):
         extrapolation="clips",
         evidence="paper",
         sites=("encoder",),
-        parameters="segments * d if place == 'input' else L * h * segments**2",
+        extended_sites=("decoder",),
+        parameters="(segments * d if vectors == 'learned' else 0) if place == 'input' else L * h * segments**2",
         default_specs={"encoder": "diet_abs+segments", "decoder": "diet_abs"},
+        documents=True,
     )
 
     per_layer = content_dependent = True
 
     def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
-        if dims.words and options.separator not in dims.words:
-            raise PositionError(
-                f"segments: the dictionary has no token {options.separator!r}; name one that ends a segment in the source text, "
-                "as separator=..."
-            )
-        self.separator = dims.words.get(options.separator)
-        if options.place == "input":
+        self.separator = Separator("segments", options.separator, dims)
+        self.table = None
+        if options.place == "heads":
+            self.table = self.parameter_table(options.segments, options.segments, share="none")
+        elif options.vectors == "learned":
             self.table = nn.Parameter(torch.zeros(options.segments, dims.embed_dim))
             nn.init.normal_(self.table, std=dims.embed_dim**-0.5)
         else:
-            self.table = self.parameter_table(options.segments, options.segments, share="none")
+            refuse_width("segments", options.vectors, dims.embed_dim)
 
     @property
     def hooks(self):
-        return super().hooks - {"bias" if self.options.place == "input" else "embed"}
-
-    def segments(self, tokens: Tensor) -> Tensor:
-        """[B, S] -> the segment of each token, which is the number of separators before it."""
-        if self.separator is None:
-            return torch.zeros_like(tokens)
-        ends = tokens.eq(self.separator).long()
-        return (ends.cumsum(-1) - ends).clamp(max=self.options.segments - 1)
+        if self.options.place == "heads":
+            return super().hooks - {"embed", "before_layer"}
+        return super().hooks - {"bias"} - (set() if self.options.every_layer else {"before_layer"})
 
     def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
-        return x + self.table[self.segments(tokens)]
+        return x + self._vectors(ctx, tokens).to(x.dtype)
+
+    def before_layer(self, x: Tensor, ctx: AttentionContext) -> Tensor:
+        return x if ctx.layer == 0 else x + self._vectors(ctx, x[..., 0]).to(x.dtype)  # the embeddings have them
+
+    def _vectors(self, ctx: AttentionContext, like: Tensor) -> Tensor:
+        """[B, T, C]; `like` [B, T] are any numbers of the queries."""
+
+        def label() -> Tensor:
+            found = labels(self.separator, ctx, self.options.count)
+            return torch.ones_like(like, dtype=torch.long) if found is None else found
+
+        return sentence_vectors(self.options.vectors, ctx.once((self, "labels"), label), self.dims.embed_dim, self.table)
 
     def bias(self, ctx: AttentionContext) -> Tensor | None:
-        if ctx.tokens is None:
+        queries, keys = self.separator.of_queries(ctx), self.separator.of_keys(ctx)
+        if queries is None or keys is None or ctx.tokens is None:
             return None
-        own = self.segments(ctx.tokens)
-        if not self.training and not own.masked_fill(ctx.tokens == self.dims.padding_idx, 0).any():
+        if not (self.training or ctx.causal or keys.masked_fill(ctx.tokens == self.dims.padding_idx, 0).any()):
             return None
-        table = at_least_float32(self.of_layer(self.table, ctx))  # [H, segments, segments]
-        return table[:, own.unsqueeze(-1), own.unsqueeze(-2)].transpose(0, 1)  # [H, B, S, S] -> [B, H, S, S]
+        table = at_least_float32(self.of_layer(self.get_parameter("table"), ctx))  # [H, segments, segments]
+        queries, keys = (number.clamp(max=self.options.segments - 1) for number in (queries, keys))
+        return table[:, queries.unsqueeze(-1), keys.unsqueeze(-2)].transpose(0, 1)  # [H, B, T, S] -> [B, H, T, S]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from fairseq import utils
 from fairseq.modules import LayerNorm
 from fairseq.modules.fairseq_dropout import FairseqDropout
@@ -23,11 +24,41 @@ class LayerOptions:
 
     `residual`: whether the self-attention has its residual connection (Liu et al. 2021a leave it out in a middle encoder layer).
     `ffn_kernel`: positions that the feed-forward network sees (Liu et al. 2021b); `causal`: itself and earlier ones alone.
+    `global_attention`, `global_cross`: whether the self-attention or the attention to the source has a second one next to it,
+    without the masks that restrict it to a sentence (Bao et al. 2021).
     """
 
     residual: bool = True
     ffn_kernel: int = 1
     causal: bool = False
+    global_attention: bool = False
+    global_cross: bool = False
+
+
+@dataclass(frozen=True)
+class Masks:
+    """What the attentions of one layer add to their scores; None where a layer makes its own, or has no such attention."""
+
+    local: AttentionMask | None = None
+    whole: AttentionMask | None = None
+
+
+class Gate(nn.Module):
+    """Mix the outputs of two attentions, each channel by its own share.
+
+    Equation: o = g o_local + (1 - g) o_global, g = sigmoid(W [o_local; o_global] + b); Bao et al. (2021).
+    Shapes: [B, T, C] twice -> [B, T, C].
+    """
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.proj = nn.Linear(2 * width, width)
+        nn.init.xavier_uniform_(self.proj.weight)
+        nn.init.zeros_(self.proj.bias)
+
+    def forward(self, local: Tensor, whole: Tensor) -> Tensor:
+        gate = self.proj(torch.cat([local, whole], -1)).sigmoid()
+        return gate * local + (1 - gate) * whole
 
 
 class _Layer(nn.Module):
@@ -44,6 +75,9 @@ class _Layer(nn.Module):
         self.options = options
         self.normalize_before = side.normalize_before
         self.self_attn = self.attention(width, side.attention_heads, projections, dropout=cfg.attention_dropout)
+        if options.global_attention:
+            self.self_attn_global = self.attention(width, side.attention_heads, projections, dropout=cfg.attention_dropout)
+            self.self_attn_gate = Gate(width)
         self.self_attn_layer_norm = self.norm(width)
         self.activation_fn = utils.get_activation_fn(cfg.activation_fn)
         name = type(self).__name__
@@ -56,6 +90,28 @@ class _Layer(nn.Module):
         self.fc1 = self.linear(side.embed_dim, side.ffn_embed_dim, kernel, causal)
         self.fc2 = self.linear(side.ffn_embed_dim, side.embed_dim, kernel, causal)
         self.final_layer_norm = self.norm(side.embed_dim)
+
+    def attend(
+        self,
+        name: str,
+        positions: SitePositions,
+        ctx: AttentionContext,
+        query: Tensor,
+        key: Tensor,
+        masks: Masks,
+        need_weights: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """The output of the attention of this name, mixed with that of its global attention if there is one: [B, T, C].
+
+        The weights are those of the first attention.
+        """
+        out, weights = getattr(self, name)(positions, ctx, query, key, mask=masks.local, need_weights=need_weights)
+        if hasattr(self, f"{name}_global"):
+            state = None if ctx.state is None else ctx.state.within("global")
+            whole = getattr(self, f"{name}_global")
+            other, _ = whole(positions, ctx.replace(state=state), query, key, mask=masks.whole, local=False)
+            out = getattr(self, f"{name}_gate")(out, other)
+        return out, weights
 
     def before(self, norm: nn.Module, x: Tensor) -> Tensor:
         return norm(x) if self.normalize_before else x
@@ -77,9 +133,9 @@ class EncoderLayer(_Layer):
         super().__init__(cfg, cfg.encoder, projections, options)
         self.build_feed_forward(cfg.encoder)
 
-    def forward(self, x: Tensor, positions: SitePositions, ctx: AttentionContext, mask: AttentionMask | None) -> Tensor:
+    def forward(self, x: Tensor, positions: SitePositions, ctx: AttentionContext, masks: Masks) -> Tensor:
         normed = self.before(self.self_attn_layer_norm, x)
-        out, _ = self.self_attn(positions, ctx, normed, normed, mask=mask)
+        out, _ = self.attend("self_attn", positions, ctx, normed, normed, masks)
         residual = x if self.options.residual else None
         return self.feed_forward(self.after(self.self_attn_layer_norm, out, residual), ctx)
 
@@ -90,9 +146,11 @@ class DecoderLayer(_Layer):
     def __init__(self, cfg: Any, projections: frozenset[str], cross_projections: frozenset[str], options: LayerOptions):
         super().__init__(cfg, cfg.decoder, projections, options)
         width = cfg.decoder.embed_dim
-        self.encoder_attn = self.attention(
-            width, cfg.decoder.attention_heads, cross_projections, cfg.encoder.embed_dim, cfg.attention_dropout
-        )
+        cross = width, cfg.decoder.attention_heads, cross_projections, cfg.encoder.embed_dim, cfg.attention_dropout
+        self.encoder_attn = self.attention(*cross)
+        if options.global_cross:
+            self.encoder_attn_global = self.attention(*cross)
+            self.encoder_attn_gate = Gate(width)
         self.encoder_attn_layer_norm = self.norm(width)
         self.build_feed_forward(cfg.decoder)
 
@@ -102,14 +160,14 @@ class DecoderLayer(_Layer):
         source: Tensor,
         positions: tuple[SitePositions, SitePositions],
         contexts: tuple[AttentionContext, AttentionContext],
-        masks: tuple[AttentionMask | None, AttentionMask | None],
+        masks: tuple[Masks, Masks],
         need_weights: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """The weights are those of the attention to the source, [B, H, T, S], or None."""
         normed = self.before(self.self_attn_layer_norm, x)
-        out, _ = self.self_attn(positions[0], contexts[0], normed, normed, mask=masks[0])
+        out, _ = self.attend("self_attn", positions[0], contexts[0], normed, normed, masks[0])
         x = self.after(self.self_attn_layer_norm, out, x)
         # [B * beam, 1, C] -> [B, beam, C] where the beams of a sentence are its queries, else unchanged
         normed = self.before(self.encoder_attn_layer_norm, x).reshape(source.size(0), -1, x.size(-1))
-        out, weights = self.encoder_attn(positions[1], contexts[1], normed, source, mask=masks[1], need_weights=need_weights)
+        out, weights = self.attend("encoder_attn", positions[1], contexts[1], normed, source, masks[1], need_weights)
         return self.feed_forward(self.after(self.encoder_attn_layer_norm, out.view_as(x), x), contexts[0]), weights

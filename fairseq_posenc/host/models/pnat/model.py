@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ....attention.site_positions import SitePositions
 from ....common.option_types import integer, number
-from ....core import Refusal
+from ....core import PositionError, Refusal
 from ....registry.architectures import NAT_TASK, PNAT
 from ....registry.spec import Spec, build, parse
 from ...criterions import NAT_CRITERION
@@ -96,6 +96,12 @@ class PNATModel(PositionTransformer):
         dims = dataclasses.replace(dims_at(cfg, "decoder", cfg.decoder, tgt_dict), causal=False)
         own = SitePositions(build(cfg.decoder.position, dims, "decoder"), dims, "decoder")
         cross = site_positions(cfg, "cross", cfg.decoder, tgt_dict)
+        for method in (*own.methods, *cross.methods):
+            if method.card.documents:
+                raise PositionError(
+                    f"{method.card.name}: the decoder of {PNAT} writes all words at once, so it cannot read separators before. "
+                    f"Expected a method for single sentences. Use {method.card.name} in the encoder only."
+                )
         reader = None
         if cfg.position_search != NO_SEARCH:
             layers = cfg.predictor_layers

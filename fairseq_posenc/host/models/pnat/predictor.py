@@ -19,7 +19,7 @@ from ....attention.site_positions import SitePositions
 from ....core import AttentionContext, Positions
 from ....ops.precision import at_least_float32
 from ....ops.sinusoids import sinusoid
-from ..layers.transformer import DecoderLayer, LayerOptions
+from ..layers.transformer import DecoderLayer, LayerOptions, Masks
 from .search import MATCHINGS, moved
 
 Terms = tuple[Tensor, Tensor, Tensor]
@@ -54,7 +54,7 @@ class Reader(nn.Module):
         for index, layer in enumerate(self.layers):
             contexts = tuple(of.at_layer(ctx, index) for of, ctx in zip(positions, (own, cross)))
             x = self.position.apply_chain("before_layer", x, ctx=contexts[0])
-            x, _ = layer(x, source, positions, contexts, (masks[0][index], masks[1][index]))
+            x, _ = layer(x, source, positions, contexts, (Masks(masks[0][index]), Masks(masks[1][index])))
         return x if self.layer_norm is None else self.layer_norm(x)
 
 

@@ -12,7 +12,7 @@ from ....attention.site_positions import SitePositions
 from ....core import AttentionContext, ForwardStore, Positions, SideInputs, State
 from ....core.side import declared_by
 from ..layers.transformer import DecoderLayer, LayerOptions
-from .encoder import unroll
+from .encoder import global_layers, is_global, unroll
 from .stack import Stack
 
 
@@ -29,6 +29,9 @@ class Decoder(Stack, FairseqIncrementalDecoder):
     ):
         super().__init__(dictionary)
         self.side_inputs = declared_by([method.card for at in (positions, cross_positions) for method in at.methods])
+        global_cross = getattr(cfg, "cross_global_layers", None) or 0
+        #: how many of the last layers have a global attention, to the target and to the source
+        self.global_layers = global_layers(cfg.decoder), global_cross
         self.build_stack(
             cfg,
             cfg.decoder,
@@ -38,7 +41,12 @@ class Decoder(Stack, FairseqIncrementalDecoder):
                 cfg,
                 positions.projections(layer),
                 cross_positions.projections(layer),
-                LayerOptions(ffn_kernel=getattr(cfg.decoder, "ffn_kernel", None) or 1, causal=positions.dims.causal),
+                LayerOptions(
+                    ffn_kernel=getattr(cfg.decoder, "ffn_kernel", None) or 1,
+                    causal=positions.dims.causal,
+                    global_attention=is_global(cfg.decoder, cfg.decoder.layers, layer),
+                    global_cross=layer is not None and layer >= cfg.decoder.layers - global_cross,
+                ),
             ),
             cfg.tie_decoder_layers,
         )
@@ -95,7 +103,7 @@ class Decoder(Stack, FairseqIncrementalDecoder):
 
         x, _ = self.embed(tokens, own, vectors)
         positions = (self.position, self.cross_position)
-        masks = [at.masks(ctx) for at, ctx in zip(positions, (own, cross))]
+        masks = [self.masks(at, ctx, count) for at, ctx, count in zip(positions, (own, cross), self.global_layers)]
         states, weights = [x.transpose(0, 1)], None
         pondering = self.ponders(x, tokens.eq(self.padding_idx))
         for index, layer in self.active_layers():
@@ -137,19 +145,23 @@ class Decoder(Stack, FairseqIncrementalDecoder):
         beam = self._folded_beam(encoder_out, state)
         if beam > 1:  # the beams of a sentence become its queries: they share keys and values of the source
             source_padding = None if source_padding is None else source_padding[::beam]
+        words = encoder_out["src_tokens"][0] if encoder_out.get("src_tokens") else None  # [B, S]
         side = SideInputs(_carried(encoder_out, "side."), self.side_inputs).up_to(length)
         causal = self.position.dims.causal and not full_context
         # a causal query never sees the padding to its right
         padding = None if causal else prev_output_tokens.eq(self.padding_idx)
         own = AttentionContext(
-            queries, keys, causal=causal, key_padding=padding, tokens=prev_output_tokens, state=_within(state, "self"), side=side,
-            store=ForwardStore(pair_draws=_carried(encoder_out, "pair.")),
+            queries, keys, causal=causal, key_padding=padding, tokens=prev_output_tokens, source=words,
+            state=_within(state, "self"), side=side, store=ForwardStore(pair_draws=_carried(encoder_out, "pair.")),
         )  # fmt: skip
         cross = AttentionContext(
             queries if beam == 1 else Positions(queries.ids.expand(-1, beam)),
             source,
             cross=True,
             key_padding=source_padding,
+            tokens=None if words is None else words[::beam],
+            query_tokens=None if words is None else prev_output_tokens,
+            source=None if words is None else words[::beam],
             state=None if state is None else state.per_source().within("cross"),
             side=side.every(beam),
             store=own.store,

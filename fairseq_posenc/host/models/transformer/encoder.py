@@ -34,7 +34,21 @@ def unroll(weights: Tensor, shift: Tensor) -> Tensor:
 def _options(side: Any, layer: int | None) -> LayerOptions:
     """Those of one layer, or of the one that stands for all (layer None)."""
     dropped = getattr(side, "drop_residual", None)
-    return LayerOptions(residual=dropped is None or dropped != layer, ffn_kernel=getattr(side, "ffn_kernel", None) or 1)
+    return LayerOptions(
+        residual=dropped is None or dropped != layer,
+        ffn_kernel=getattr(side, "ffn_kernel", None) or 1,
+        global_attention=is_global(side, side.layers, layer),
+    )
+
+
+def is_global(options: Any, layers: int, layer: int | None) -> bool:
+    """Whether a layer is one of the last ones, which have a global attention."""
+    return layer is not None and layer >= layers - global_layers(options)
+
+
+def global_layers(options: Any) -> int:
+    """The number of layers with a global attention; 0 where the option is not given."""
+    return getattr(options, "global_layers", None) or 0
 
 
 def side_outputs(side_inputs: Mapping[str, Tensor]) -> dict[str, list[Tensor]]:
@@ -64,6 +78,7 @@ class Encoder(Stack, FairseqEncoder):
         shuffled = getattr(cfg.encoder, "shuffle_words", None)
         self.shuffle = WordShuffle(dictionary, shuffled) if shuffled else None
         self.max_source_positions = cfg.max_source_positions
+        self.global_layers = global_layers(cfg.encoder)
         self.side_inputs = positions.side_inputs  # the model adds what its decoder reads
         weight = getattr(cfg, "length_loss_weight", None)
         stop = bool(getattr(cfg, "length_stop_gradient", False))
@@ -83,12 +98,14 @@ class Encoder(Stack, FairseqEncoder):
         padding = tokens.eq(self.padding_idx)
         padding = padding if padding.any() else None
         at = Positions.counted(0, tokens.size(1), tokens.device)
-        ctx = self.position.begin(AttentionContext(at, at, key_padding=padding, tokens=tokens, side=side), len(tokens))
+        ctx = self.position.begin(
+            AttentionContext(at, at, key_padding=padding, tokens=tokens, source=tokens, side=side), len(tokens)
+        )
         x, embedded = self.embed(tokens, ctx)
         if padding is not None:
             x = x.masked_fill(padding.unsqueeze(-1), 0.0)
         states = [x] if return_all_hiddens else []
-        masks, pondering = self.position.masks(ctx), self.ponders(x, padding)
+        masks, pondering = self.masks(self.position, ctx, self.global_layers), self.ponders(x, padding)
         for index, layer in self.active_layers():
             here = self.position.at_layer(ctx, index)
             given, x = x, self.position.apply_chain("before_layer", x, ctx=here)
@@ -109,7 +126,7 @@ class Encoder(Stack, FairseqEncoder):
             "encoder_padding_mask": [] if padding is None else [padding],  # [B, S]
             "encoder_embedding": [embedded],  # [B, S, C]
             "encoder_states": [state.transpose(0, 1) for state in states],
-            "src_tokens": [],
+            "src_tokens": [tokens],  # [B, S]
             "src_lengths": [tokens.ne(self.padding_idx).sum(1, keepdim=True, dtype=torch.int32)],
             "source_shift": [shift],
             **side_outputs(side),

@@ -93,6 +93,12 @@ class PositionTransformer(TransformerModel):
                 help=f"adaptive computation time: each word of the {side} runs its own number of steps, at most --{side}-layers; "
                 "the states of words that have halted continue, or are copied (default: all words run all steps)",
             )  # fmt: skip
+        for site, option in SPEC_OPTIONS.items():
+            parser.add_argument(
+                f"--{site}-global-layers", type=integer, metavar="C",
+                help=f"number of last layers with a second attention next to that of --{option.replace('_', '-')}, without the "
+                "masks of sentences, and a gate that mixes both (default: 0)",
+            )  # fmt: skip
         parser.add_argument(
             "--halting-epsilon", type=number, metavar="E",
             help="words halt when their halting probabilities exceed 1 - E (default: 0.01)",
@@ -129,6 +135,7 @@ class PositionTransformer(TransformerModel):
             if "allocate memory" not in str(error):
                 raise
             raise Refusal("there is not enough memory for this model; choose smaller sizes") from None
+        _refuse_global_layers(args, model)
         _refuse_task(task, model)
         _refuse_criterion(args, model)
         _refuse_shuffled_side_inputs(model)
@@ -148,6 +155,7 @@ class PositionTransformer(TransformerModel):
 
     @classmethod
     def build_encoder(cls, cfg: Any, src_dict: Any, embed_tokens: nn.Embedding) -> Encoder:
+        cfg.source_words = src_dict.indices  # fairseq builds the encoder first, and gives the decoder its own dictionary only
         positions = site_positions(cfg, "encoder", cfg.encoder, src_dict, cls.parts)
         return cls.encoder_class(cfg, src_dict, embed_tokens, positions)
 
@@ -254,6 +262,7 @@ def dims_at(cfg: Any, site: str, side: Any, dictionary: Any, parts: int = 1) -> 
         padding_idx=dictionary.pad(),
         vocab_size=len(dictionary),
         words=dictionary.indices,
+        source_words=getattr(cfg, "source_words", dictionary.indices),
         relations=getattr(cfg, "relations", 0),  # from the task
         key_embed_dim=parts * cfg.encoder.embed_dim if site == "cross" else 0,
     ).at(site)
@@ -340,6 +349,23 @@ def _refuse_layer_options(args: argparse.Namespace) -> None:
         raise Refusal(
             "--encoder-drop-residual changes one layer, and --tie-encoder-layers or --encoder-layerdrop leave none to itself"
         )
+
+
+def _refuse_global_layers(args: argparse.Namespace, model: PositionTransformer) -> None:
+    """Raise Refusal for global layers that do not exist, or that would be the same as the other attention of the layer."""
+    sites = {"encoder": model.encoder.position, "decoder": model.decoder.position, "cross": model.decoder.cross_position}
+    for site, positions in sites.items():
+        count = getattr(args, f"{site}_global_layers", None) or 0
+        layers, option = positions.dims.num_layers, f"--{site}-global-layers {count}"
+        if not 0 <= count <= layers:
+            raise Refusal(f"{option} is not allowed. Expected a number from 0 to {layers}. The stack has {layers} layers.")
+        if count and getattr(args, f"tie_{'encoder' if site == 'encoder' else 'decoder'}_layers", False):
+            raise Refusal(f"{option}: all layers are one. Expected layers that are not tied. Leave one of the options out.")
+        if not all(positions.restricts(layer) for layer in range(layers - count, layers)):
+            raise Refusal(
+                f"{option}: no method restricts these layers to a sentence. Expected a method such as group. "
+                f"Add group to --{SPEC_OPTIONS[site].replace('_', '-')}."
+            )
 
 
 def _refuse_halting(args: argparse.Namespace, side: str) -> None:

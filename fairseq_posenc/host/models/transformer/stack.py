@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from ....attention.site_positions import SitePositions
 from ....core import AttentionContext
 from ..layers.halting import Halting, Pondering
+from ..layers.transformer import Masks
 
 
 class Stack(nn.Module):
@@ -67,6 +68,13 @@ class Stack(nn.Module):
         for index in range(self.num_layers):
             if drawn is None or drawn[index] > self.layerdrop:
                 yield index, self.layers[index if len(self.layers) > 1 else 0]
+
+    def masks(self, positions: SitePositions, ctx: AttentionContext, global_layers: int) -> list[Masks]:
+        """For every layer, what its attentions at one site add to their scores; the last layers have a global attention."""
+        local: list[Any] = positions.masks(ctx)
+        first = self.num_layers - global_layers
+        whole = positions.masks(ctx, local=False) if global_layers else local
+        return [Masks(mask, whole[layer] if layer >= first else None) for layer, mask in enumerate(local)]
 
     def ponders(self, x: Tensor, padding: Tensor | None) -> Pondering | None:
         """What counts the steps of every word, where they are of a number of their own."""

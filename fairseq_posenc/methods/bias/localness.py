@@ -1,0 +1,127 @@
+"""A Gaussian window around a predicted centre, added to the scores."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, option
+from ...ops.precision import at_least_float32
+
+#: the smallest window, in numbers of keys of a sentence: a window of 0 would divide by zero
+_SMALLEST = 0.01
+
+
+class Localness(PositionMethod):
+    """Add a Gaussian bias around a centre, whose position and width are predicted from the query.
+
+    Equation: A_ts = q_t . k_s / sqrt(d_h) - 2 ((s - P_t) / D_t)^2, P_t = I sigmoid(U_p . tanh(W_p q_t)),
+        D_t = I sigmoid(U_d . tanh(W_p q_t)), I the number of keys of the sentence; Yang et al. (2018).
+        centre=query: P_t = t. window=layer: D_t = I sigmoid(U_d . tanh(W_d k)), k the mean of the keys.
+        window=fixed: D_t = width.
+    Shapes: content_scores -> [B, H, T, S].
+    Source: Yang et al. (2018), of which the abstract was read; the form of the bias also in tungngthanh/dynamic-attention.
+        No code of the authors was found.
+    Deviations:
+        * Where W_p reads the query, tanh, and the sharing by heads are reconstructions, which are not verified.
+        * In a causal attention, I counts the keys up to the query, so that decoding computes the scores of training.
+        * U starts at 0: each centre is the middle of the sentence, and each window half of it.
+        * Windows are at least 0.01 I.
+        * The decoder is our extension. The authors use the lower layers of the encoder, as in layers=0-2.
+    Cost: per layer, with share=heads, d_h^2 + d_h parameters for the centre and d_h for the window; one term [B, H, T, S].
+    Errors: PositionError together with rotations in one layer, and for width without window=fixed.
+    """
+
+    @dataclass(frozen=True)
+    class Options(MethodOptions):
+        centre: Literal["predicted", "query"] = option(
+            "predicted", "centre P_t: predicted from the query, or the query's position"
+        )
+        window: Literal["query", "layer", "fixed"] = option(
+            "query", "width D_t: predicted from the query, from the mean key of the layer, or fixed"
+        )
+        width: int = option(10, "width of a fixed window", minimum=1, maximum=65536)
+        share: Literal["heads", "none", "layers", "all"] = option("heads", "share parameters across heads, layers or both")
+
+        def __post_init__(self):
+            if self.window != "fixed" and self.width != type(self).width:
+                raise PositionError(
+                    "localness: width has no effect on a predicted window. Expected window=fixed. Leave width out."
+                )
+
+    card = MethodCard(
+        name="localness",
+        title="Localness (predicted Gaussian bias)",
+        citations=("yang-etal-2018-modeling",),
+        survey="not in the survey",
+        reference="both",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        extrapolation="runs",
+        evidence="reconstruction",
+        sites=("encoder",),
+        extended_sites=("decoder",),
+        parameters=(
+            "tables * ((d_h**2 if centre == 'predicted' or window == 'query' else 0) + (d_h if centre == 'predicted' else 0)"
+            " + (0 if window == 'fixed' else d_h) + (d_h**2 if window == 'layer' else 0))"
+        ),
+        default_specs={"encoder": "sinusoidal+localness", "decoder": "sinusoidal+localness"},
+    )
+
+    def __init__(self, options: Options, dims: Dims):
+        super().__init__(options, dims)
+        reads_query = options.centre == "predicted" or options.window == "query"
+        self.query_weight = self._matrix() if reads_query else None
+        self.key_weight = self._matrix() if options.window == "layer" else None
+        self.centre = self.parameter_table(dims.head_dim, share=options.share) if options.centre == "predicted" else None
+        self.window = self.parameter_table(dims.head_dim, share=options.share) if options.window != "fixed" else None
+
+    def _matrix(self) -> nn.Parameter:
+        """[L or 1, H or 1, d_h, d_h], each of Xavier's uniform distribution."""
+        weight = self.parameter_table(self.dims.head_dim, self.dims.head_dim, share=self.options.share)
+        bound = (3 / self.dims.head_dim) ** 0.5
+        return nn.Parameter(nn.init.uniform_(weight.data, -bound, bound))
+
+    def content_scores(self, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
+        queries, keys = (at.ids[:, None, :, None].to(torch.float32) for at in (ctx.queries, ctx.keys))  # [B or 1, 1, T, 1]
+        size = self._sizes(ctx)  # [B or 1, 1, T or 1, 1]
+        hidden = None if self.query_weight is None else self._hidden(self.query_weight, q, ctx)
+        centre = queries if self.centre is None else size * self._gate(self.centre, hidden, ctx)  # [B, H, T, 1]
+        if self.window is None:
+            window: Tensor | float = float(self.options.width)
+        else:
+            if self.key_weight is not None:
+                hidden = self._hidden(self.key_weight, self._mean_key(k, ctx), ctx)
+            window = size * self._gate(self.window, hidden, ctx).clamp(min=_SMALLEST)
+        return -2 * ((keys.transpose(2, 3) - centre) / window).square()
+
+    def _hidden(self, weight: Tensor, x: Tensor, ctx: AttentionContext) -> Tensor:
+        """tanh(W x) of each head: [B, H, T, D] -> same, in float32 or wider."""
+        return (at_least_float32(x) @ at_least_float32(self.of_layer(weight, ctx)).mT).tanh()
+
+    def _gate(self, vector: Tensor, hidden: Tensor | None, ctx: AttentionContext) -> Tensor:
+        """sigmoid(u . hidden): [B, H, T, D] -> [B, H, T, 1]."""
+        if hidden is None:
+            raise ValueError("no hidden units")
+        return (hidden @ at_least_float32(self.of_layer(vector, ctx)).unsqueeze(-1)).sigmoid()
+
+    def _sizes(self, ctx: AttentionContext) -> Tensor:
+        """The number of keys of the sentence, up to the query in a causal attention: [B or 1, 1, T or 1, 1]."""
+        if ctx.causal or self.dims.causal:
+            last = ctx.queries.ids[:, None, :, None]
+        else:
+            ids = ctx.keys.ids if ctx.key_padding is None else ctx.keys.ids.masked_fill(ctx.key_padding, 0)
+            last = ids.amax(1)[:, None, None, None]
+        return last.to(torch.float32) + 1
+
+    def _mean_key(self, k: Tensor, ctx: AttentionContext) -> Tensor:
+        """The mean of the keys that a query may attend to: [B, H, S, D] -> [B, H, T or 1, D] in float32 or wider."""
+        k = at_least_float32(k)
+        seen = k.new_ones(1, 1, 1, k.size(2))
+        if ctx.causal or self.dims.causal:
+            seen = (ctx.keys.ids.unsqueeze(1) <= ctx.queries.ids.unsqueeze(2)).unsqueeze(1).to(k.dtype)  # [B or 1, 1, T, S]
+        if ctx.key_padding is not None:
+            seen = seen.masked_fill(ctx.key_padding[:, None, None], 0.0)
+        return (seen / seen.sum(-1, keepdim=True).clamp(min=1)) @ k

@@ -1,0 +1,1 @@
+"""Positions in documents: sentences are told apart by a separator token."""

@@ -1,0 +1,181 @@
+"""Positions on two levels: of a token in its sentence, and of its sentence in the document."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ...core import (
+    AttentionContext,
+    Dims,
+    MethodCard,
+    MethodOptions,
+    PositionError,
+    PositionMethod,
+    Positions,
+    Projection,
+    option,
+)
+from ...ops.constants import Constants
+from ...ops.distances import require_integer
+from ...ops.rotation import Waves, every_channel, rotate
+from ...ops.segments import Separator, inside, opened
+from ...ops.sinusoids import sinusoid
+from ..bias.alibi import slopes
+
+
+@dataclass(frozen=True)
+class BilevelOptions(MethodOptions):
+    """The options of both forms."""
+
+    separator: str = option("<sep>", "token that ends a sentence, as in the dictionary")
+    longest: int = option(256, "number N of positions in a sentence; later tokens have the last one", minimum=1, maximum=65536)
+
+
+class _Bilevel(PositionMethod):
+    """Learned positions in the sentence, and the sentence of each query and key."""
+
+    counts_tokens = content_dependent = True
+
+    def __init__(self, options, dims: Dims):
+        super().__init__(options, dims)
+        self.separator = Separator(self.card.name, options.separator, dims)
+        self.weight = None
+        if dims.cross and options.longest != BilevelOptions.longest:
+            raise PositionError(
+                f"{self.card.name}: longest has no effect in cross-attention, which has no embeddings. "
+                "Expected longest at encoder and decoder. Leave it out."
+            )
+        if not dims.cross:
+            self.weight = nn.Parameter(torch.empty(options.longest, dims.embed_dim))
+            nn.init.normal_(self.weight, std=dims.embed_dim**-0.5)
+
+    @property
+    def hooks(self):
+        return super().hooks - ({"embed"} if self.dims.cross else set())
+
+    def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
+        column = self.separator.of_queries(ctx, inside)  # [B, T]
+        if column is None:  # one sentence
+            column = require_integer(ctx.queries.ids)
+        return x + nn.functional.embedding(column.clamp(max=self.options.longest - 1), self.get_parameter("weight"))
+
+    def of_queries(self, ctx: AttentionContext) -> Tensor | None:
+        """The number of the sentence of each query, [B, T]; in cross-attention that of the source sentence it translates."""
+        if not self.dims.cross:
+            return self.separator.of_queries(ctx)
+        number, sentences = self.separator.of_queries(ctx, opened), self.separator.sentences(ctx)
+        return number if number is None or sentences is None else number.minimum(sentences - 1)
+
+
+class BipeRope(_Bilevel):
+    """Add a learned vector of the position in the sentence, and rotate queries and keys by the number of the sentence.
+
+    Equation: x_t = sqrt(d) E[u_t] + Z[min(intra(t), N - 1)], A_ts = (R_seg(t) q_t) . (R_seg(s) k_s) / sqrt(d_h), R as rope,
+        seg(t) = number of separators before t, intra(t) = number of tokens before t in its sentence; He et al. (2024).
+    Shapes: embed [B, T, C] -> [B, T, C]; rotate [B, H, T, D] -> same.
+    Source: He et al. (2024); zhenyuhe00/BiPE. The paper's text was not read, only the code.
+    Deviations:
+        * The authors have language models only. Encoder, decoder and cross-attention of a translation model are our extension.
+        * Cross-attention rotates a query by the number of separators up to it, at most that of the last source sentence.
+        * The authors' sentences end with a full stop or a line break.
+        * Z has 256 rows and starts normal with deviation 1/sqrt(d). The authors have 1024 and 0.02.
+        * Tokens beyond N share the last vector. In the authors' code this vector is always zero.
+    Cost: N d parameters per stack, none in cross-attention; keys are rotated once, also while decoding.
+    Errors: PositionError where a dictionary lacks the separator, and for heads of width 1.
+    """
+
+    @dataclass(frozen=True)
+    class Options(BilevelOptions):
+        base: float = option(10000.0, "base of the wavelengths", minimum=1.0)
+
+    card = MethodCard(
+        name="bipe_rope",
+        title="Bilevel positions with rotations (BiPE-RoPE)",
+        citations=("he-etal-2024-two",),
+        survey="not in the survey",
+        reference="both",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        extrapolation="clips",
+        evidence="paper",
+        sites=("encoder", "decoder"),
+        extended_sites=("cross",),
+        parameters="0 if cross else longest * d",
+        documents=True,
+    )
+
+    def __init__(self, options: Options, dims: Dims):
+        super().__init__(options, dims)
+        self.pairs = dims.head_dim // 2
+        if self.pairs == 0:
+            raise PositionError(
+                f"bipe_rope: heads of width {dims.head_dim} have no pair to rotate. Expected a width of at least 2. "
+                "Use fewer heads."
+            )
+
+    def rotate(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        of_queries = at is ctx.queries
+        number = self.of_queries(ctx) if of_queries else self.separator.of_keys(ctx)
+        if number is None:
+            return x
+        waves = ctx.once((self, "waves", of_queries), lambda: self._waves(number, x.size(-1)))
+        return rotate(x, waves, self.pairs, "halves")
+
+    def _waves(self, number: Tensor, width: int) -> Waves:
+        """[B, 1, T, D] each."""
+        sin, cos = sinusoid(number, 2 * self.pairs, "halves", "paper", self.options.base).unsqueeze(1).chunk(2, -1)
+        return every_channel(sin, cos, "halves", width)
+
+
+class BipeAlibi(_Bilevel):
+    """Add a learned vector of the position in the sentence, and a penalty of the number of sentences between two tokens.
+
+    Equation: x_t = sqrt(d) E[u_t] + Z[min(intra(t), N - 1)], A_ts = q_t . k_s / sqrt(d_h) - f m_h |seg(t) - seg(s)|, f = 96,
+        m_h the slopes of ALiBi, seg(t) = number of separators before t, intra(t) = number of tokens before t in its sentence;
+        He et al. (2024).
+    Shapes: embed [B, T, C] -> [B, T, C]; bias -> [B, H, T, S].
+    Source: He et al. (2024); zhenyuhe00/BiPE. The paper's text was not read, only the code.
+    Deviations:
+        * The authors have language models only. Encoder, decoder and cross-attention of a translation model are our extension.
+        * The absolute value is our extension for encoders. In a causal attention it changes nothing.
+        * Cross-attention counts the separators up to a query, at most up to the last source sentence.
+        * The authors' sentences end with a full stop or a line break.
+        * Z has 256 rows and starts normal with deviation 1/sqrt(d). The authors have 1024 and 0.02.
+        * Tokens beyond N share the last vector. In the authors' code this vector is always zero.
+    Cost: N d parameters per stack, none in cross-attention; one bias [B, H, T, S] per forward pass.
+    Errors: PositionError where a dictionary lacks the separator.
+    """
+
+    @dataclass(frozen=True)
+    class Options(BilevelOptions):
+        factor: float = option(96.0, "factor f of the slopes", minimum=0.0, maximum=1e6)
+
+    card = MethodCard(
+        name="bipe_alibi",
+        title="Bilevel positions with linear biases (BiPE-ALiBi)",
+        citations=("he-etal-2024-two",),
+        survey="not in the survey",
+        reference="both",
+        injection="MAM",
+        learnable=True,
+        recurring=True,
+        extrapolation="clips",
+        evidence="paper",
+        sites=("encoder", "decoder"),
+        extended_sites=("cross",),
+        parameters="0 if cross else longest * d",
+        documents=True,
+    )
+
+    def __init__(self, options: Options, dims: Dims):
+        super().__init__(options, dims)
+        self.slopes = Constants([options.factor * slope for slope in slopes(dims.num_heads)])
+
+    def bias(self, ctx: AttentionContext) -> Tensor | None:
+        queries, keys = self.of_queries(ctx), self.separator.of_keys(ctx)
+        if queries is None or keys is None:
+            return None
+        between = (keys.unsqueeze(1) - queries.unsqueeze(2)).abs().float()  # [B, T, S]
+        return -self.slopes.values[:, None, None] * between.unsqueeze(1)

@@ -1,0 +1,66 @@
+"""Attention within a sentence of a document."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, option
+from ...ops.segments import Separator, before, opened
+
+
+class Group(PositionMethod):
+    """Restrict each query to the keys of its sentence; in cross-attention, to the source sentence that it translates.
+
+    Equation: M_ts = 0 if tag(t) = tag(s), else -inf; Bao et al. (2021). In the encoder, tag(t) is the number of separators before
+        token t. In the decoder, it is the number of separators up to token t. Cross-attention compares the number of separators
+        up to the query, at most that of the last source sentence, with the number of separators before the key.
+    Shapes: mask -> bool [B, 1, T, S].
+    Source: Bao et al. (2021); baoguangsheng/g-transformer. The paper's text was not read, only the code.
+    Deviations:
+        * One separator stands between two sentences, as in D2DToolkits. The authors write <s> and </s> around each sentence.
+        * The separator predicts the first word of the next sentence, so the decoder counts it as the beginning of this sentence.
+        * Target sentences beyond the number of source sentences attend to the last source sentence. In the authors' code they
+          have no key, which gives NaN.
+        * The authors' global attention in the last two layers is --encoder-global-layers, --decoder-global-layers and
+          --cross-global-layers. The architecture posenc_g_transformer sets them.
+    Cost: no parameters; time and memory of full attention, for the whole product is computed.
+    Errors: PositionError where a dictionary lacks the separator.
+    """
+
+    @dataclass(frozen=True)
+    class Options(MethodOptions):
+        separator: str = option("<sep>", "token that ends a sentence, as in the dictionary")
+
+    card = MethodCard(
+        name="group",
+        title="Group attention (G-Transformer)",
+        citations=("bao-etal-2021-g",),
+        survey="not in the survey",
+        reference="relative",
+        injection="MAM",
+        learnable=False,
+        recurring=True,
+        extrapolation="runs",
+        evidence="paper",
+        sites=("encoder", "decoder", "cross"),
+        default_specs={"encoder": "sinusoidal+group", "decoder": "sinusoidal+group", "cross": "group"},
+        documents=True,
+        local=True,
+    )
+
+    def __init__(self, options: Options, dims: Dims):
+        super().__init__(options, dims)
+        self.separator = Separator(self.card.name, options.separator, dims)
+
+    def mask(self, ctx: AttentionContext) -> Tensor:
+        count = opened if self.dims.causal else before
+        queries = self.separator.of_queries(ctx, opened if self.dims.cross else count)  # [B, T]
+        keys = self.separator.of_keys(ctx, before if self.dims.cross else count)  # [B, S]
+        if queries is None or keys is None:
+            shape = (1, 1, ctx.queries.ids.size(1), ctx.keys.ids.size(1))
+            return torch.ones(shape, dtype=torch.bool, device=ctx.keys.ids.device)
+        sentences = self.separator.sentences(ctx)
+        if self.dims.cross and sentences is not None:
+            queries = queries.minimum(sentences - 1)
+        return (queries.unsqueeze(2) == keys.unsqueeze(1)).unsqueeze(1)

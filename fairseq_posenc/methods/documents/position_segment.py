@@ -1,0 +1,87 @@
+"""One vector for the position of a token and its sentence."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, option
+from ...ops.segments import Separator, labels, refuse_width, sentence_vectors
+from ...ops.sinusoids import SinusoidTable
+
+
+class PositionSegment(PositionMethod):
+    """Add sinusoids of the position in some channels, and a vector of the sentence in the others.
+
+    Equation: x_t = sqrt(d) E[u_t] + [P_(d-w)[t]; E_(s,w)[lab(t)]], P_(d-w) fairseq's sinusoids of d - w channels, E_(s,w) a
+        vector of w channels; lab(t) = number of separators before t, plus 1 (count=start), or the number of source sentences
+        minus the number of separators before t (count=end); Lupo, Dinarelli and Besacier (2023).
+    Shapes: embed [B, T, C] -> [B, T, C].
+    Source: Lupo, Dinarelli and Besacier (2023); lorelupo/focused-concat. The paper's text was not read, only the code.
+    Deviations:
+        * The number w of channels of the paper is unverified: the published scripts do not set it. The default is d/2.
+        * The authors count from the last sentence (count=end). Their first decoder token has label 1.
+        * Learned vectors are trained. The authors' code reads a copy that training does not change.
+        * Sentences beyond the table, or beyond w with vectors=onehot, use the last vector. Labels below 1 are 1.
+    Cost: no parameters, or segments w per stack with vectors=learned.
+    Errors: PositionError where a dictionary lacks the separator, for sinusoids of an odd width or less than 4 channels, and where
+        no channel is left for positions.
+    """
+
+    @dataclass(frozen=True)
+    class Options(MethodOptions):
+        width: int | None = option(None, "channels w of the sentence (none: half of them)", minimum=1, maximum=65536)
+        vectors: Literal["sinusoidal", "learned", "onehot"] = option("sinusoidal", "vectors of sentences")
+        count: Literal["start", "end"] = option(
+            "end", "sentences are counted from the first one, or from the last one of the source"
+        )
+        separator: str = option("<sep>", "token that ends a sentence, as in the dictionary")
+        segments: int = option(8, "number of learned vectors, with vectors=learned", minimum=2, maximum=1024)
+
+        def __post_init__(self):
+            if self.vectors != "learned" and self.segments != type(self).segments:
+                raise PositionError(
+                    "position_segment: segments has no effect without vectors=learned. Expected vectors=learned. "
+                    "Leave segments out."
+                )
+
+    card = MethodCard(
+        name="position_segment",
+        title="Position-sentence vectors (PSE)",
+        citations=("lupo-etal-2023-encoding",),
+        survey="not in the survey",
+        reference="absolute",
+        injection="APE",
+        learnable=False,
+        recurring=False,
+        extrapolation="runs",
+        evidence="paper",
+        sites=("encoder", "decoder"),
+        parameters="segments * (width or d // 2) if vectors == 'learned' else 0",
+        documents=True,
+    )
+
+    def __init__(self, options: Options, dims: Dims):
+        super().__init__(options, dims)
+        self.separator = Separator(self.card.name, options.separator, dims)
+        self.width = options.width or dims.embed_dim // 2
+        rest = dims.embed_dim - self.width
+        if rest < 1:
+            raise PositionError(
+                f"position_segment: width={self.width} leaves none of {dims.embed_dim} channels for positions. "
+                f"Expected at most {dims.embed_dim - 1}. Choose a smaller width."
+            )
+        refuse_width(self.card.name, options.vectors, self.width)
+        self.positions_of_words = SinusoidTable(dims.max_positions, rest, "halves", "fairseq", origin=dims.padding_idx + 1)
+        self.table = None
+        if options.vectors == "learned":
+            self.table = nn.Parameter(torch.empty(options.segments, self.width))
+            nn.init.normal_(self.table, std=dims.embed_dim**-0.5)
+
+    def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
+        label = labels(self.separator, ctx, self.options.count)
+        label = torch.ones_like(tokens) if label is None else label  # [B, T]
+        words = self.positions_of_words(ctx.queries).expand(x.size(0), -1, -1)  # [B, T, C - w]
+        sentence = sentence_vectors(self.options.vectors, label, self.width, self.table)  # [B, T, w]
+        return x + torch.cat([words.to(x.dtype), sentence.to(x.dtype)], -1)

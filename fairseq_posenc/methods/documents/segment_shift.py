@@ -1,0 +1,92 @@
+"""Positions that jump at every sentence of a document."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, option
+from ...ops.segments import Separator
+from ...ops.sinusoids import SinusoidTable
+
+
+class SegmentShift(PositionMethod):
+    """Move the positions of each sentence of a document away from the sentence before, so that sentences are told apart.
+
+    Equation: p(t) = t + s seg(t), seg(t) = number of separators before token t; Lupo, Dinarelli and Besacier (2022).
+        mean=true: s = ceil(source tokens / source sentences) of each document, </s> and separators counted.
+        fairseq's sinusoids at p(t) are added to the embeddings.
+    Shapes: positions [B, T] -> same; embed [B, T, C] -> [B, T, C].
+    Source: Lupo, Dinarelli and Besacier (2022); lorelupo/focused-concat. The papers' text was not read, only the code.
+    Deviations:
+        * A separator token marks the end of a sentence. The authors' task keeps the ends of sentences next to the tokens.
+        * The positions that change are those of all methods of the spec.
+        * Decoding computes the positions of training. The authors' decoding of a single token computes others.
+        * mean=true: target sentences beyond the number of source sentences have the shift of the last one.
+        * The discount of the loss of context sentences is not included.
+    Cost: no parameters; one cumulative sum, and the sinusoids of each sentence's own positions.
+    Errors: PositionError where a dictionary lacks the separator, and for shift together with mean=true.
+    """
+
+    @dataclass(frozen=True)
+    class Options(MethodOptions):
+        shift: int = option(8, "number s of positions between two sentences", minimum=0, maximum=1000000)
+        mean: bool = option(False, "s is the mean length of the source sentences of a document")
+        separator: str = option("<sep>", "token that ends a sentence, as in the dictionary")
+        segments: int = option(
+            8, "number of sentences that are told apart; further ones have the last shift", minimum=2, maximum=1024
+        )
+        vectors: Literal["sinusoidal", "none"] = option(
+            "sinusoidal", "sinusoids added to the embeddings, or nothing: other methods of the spec then read the positions"
+        )
+
+        def __post_init__(self):
+            if self.mean and self.shift != type(self).shift:
+                raise PositionError("segment_shift: shift has no effect with mean=true. Expected one of them. Leave one out.")
+
+    card = MethodCard(
+        name="segment_shift",
+        title="Sentence-shifted positions",
+        citations=("lupo-etal-2022-focused", "lupo-etal-2023-encoding"),
+        survey="not in the survey",
+        reference="absolute",
+        injection="APE",
+        learnable=False,
+        recurring=False,
+        extrapolation="runs",
+        evidence="paper",
+        sites=("encoder", "decoder"),
+        documents=True,
+    )
+
+    def __init__(self, options: Options, dims: Dims):
+        super().__init__(options, dims)
+        self.separator = Separator(self.card.name, options.separator, dims)
+        self.table = SinusoidTable(dims.max_positions, dims.embed_dim, "halves", "fairseq", origin=dims.padding_idx + 1)
+
+    @property
+    def hooks(self):
+        return super().hooks - ({"embed"} if self.options.vectors == "none" else set())
+
+    def reach(self, positions: int) -> float:
+        options = self.options
+        if options.mean:
+            return 2 * max(positions, self.dims.max_key_positions) + options.segments
+        return positions + options.shift * (options.segments - 1)
+
+    def positions(self, ids: Tensor, ctx: AttentionContext) -> Tensor:
+        sentence = self.separator.of_keys(ctx)  # [B, T]
+        if sentence is None:
+            return ids
+        sentence = sentence.clamp(max=self.options.segments - 1)
+        if not self.options.mean:
+            return ids + self.options.shift * sentence
+        sentences = self.separator.sentences(ctx)
+        if sentences is None or ctx.source is None:
+            return ids
+        words = ctx.source.ne(self.dims.padding_idx).sum(1, keepdim=True)  # [B, 1]
+        mean = (words + sentences - 1) // sentences  # rounded up
+        return ids + mean * sentence.minimum(sentences - 1)
+
+    def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
+        return x + self.table(ctx.queries).to(x.dtype)

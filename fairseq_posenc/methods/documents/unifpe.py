@@ -1,0 +1,95 @@
+"""Positions of a sentence in a random one of the blocks that tile all positions, in training."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, option
+from ...ops.sinusoids import SinusoidTable
+
+
+class UnifPE(PositionMethod):
+    """Move all positions of a training sentence to one of the blocks of its length that tile the range of positions.
+
+    Equation: P[t + o], o = j l + (g if j >= k else 0), j and k uniform in {0, ..., m - 1}, l the tokens of the sentence with
+        </s>, m = floor(M / l), g = M mod l; o = 0 where 2 l >= M, and in evaluation; P the sinusoids of fairseq;
+        Peng, Bawden and Yvon (2024).
+    Shapes: positions [B, T] -> same; embed [B, T, C] -> [B, T, C].
+    Source: Peng, Bawden and Yvon (2024); ziqianPeng/fairseq. The paper's text was not read, only the code.
+    Deviations:
+        * Offsets are drawn in every forward pass. The authors' dataset draws them when it is built.
+        * The authors have the learned positions of mBART, as vectors=none+learned. The default is sinusoids.
+        * tie=true: the decoder uses min(o, M - l) of its own length. The authors also lower the offset of the source.
+        * As in the code, the gap of g positions is never after the last block, so that use is not quite uniform.
+    Cost: no parameters; sinusoids of each sentence's own positions in training.
+    """
+
+    @dataclass(frozen=True)
+    class Options(MethodOptions):
+        range: int | None = option(None, "number M of positions (none: the maximum length)", minimum=1, maximum=1048576)
+        plain: float = option(
+            0.3, "probability that a training step has no offsets, drawn for each stack", minimum=0.0, maximum=1.0
+        )
+        tie: bool = option(False, "source and target of a sentence pair have one offset")
+        vectors: Literal["sinusoidal", "none"] = option(
+            "sinusoidal", "sinusoids added to the embeddings, or nothing: other methods of the spec then read the positions"
+        )
+
+    card = MethodCard(
+        name="unifpe",
+        title="Uniform positions (UnifPE)",
+        citations=("peng-etal-2024-investigating",),
+        survey="not in the survey",
+        reference="absolute",
+        injection="APE",
+        learnable=False,
+        recurring=False,
+        extrapolation="runs",
+        evidence="paper",
+        sites=("encoder", "decoder"),
+    )
+
+    def __init__(self, options: Options, dims: Dims):
+        super().__init__(options, dims)
+        self.range = options.range or dims.max_positions
+        self.table = SinusoidTable(dims.max_positions, dims.embed_dim, "halves", "fairseq", origin=dims.padding_idx + 1)
+
+    @property
+    def hooks(self):
+        return super().hooks - ({"embed"} if self.options.vectors == "none" else set())
+
+    def reach(self, positions: int) -> float:
+        return max(positions, self.range)
+
+    def positions(self, ids: Tensor, ctx: AttentionContext) -> Tensor:
+        if not self.training:
+            return ids
+        lengths = self._lengths(ids, ctx)  # [B, 1]
+        if self.options.tie:
+            drawn = ctx.once_per_pair(self.card.name, lambda: self._offsets(lengths))
+            drawn = drawn.minimum((self.range - lengths).clamp(min=0))
+        else:
+            drawn = self._offsets(lengths)
+        return ids + drawn * (torch.rand((), device=ids.device) >= self.options.plain)
+
+    def _lengths(self, ids: Tensor, ctx: AttentionContext) -> Tensor:
+        """The number of tokens of each sentence, [B, 1]."""
+        if ctx.tokens is not None:
+            return ctx.tokens.ne(self.dims.padding_idx).sum(1, keepdim=True)
+        if ctx.key_padding is not None:
+            return (~ctx.key_padding).sum(1, keepdim=True)
+        return ids.new_full((ids.size(0), 1), ids.size(1))
+
+    def _offsets(self, lengths: Tensor) -> Tensor:
+        """Draw the offset of each sentence: [B, 1] -> [B, 1]."""
+        blocks = self.range // lengths.clamp(min=1)
+        gap = self.range - blocks * lengths
+        drawn = torch.rand(len(lengths), 2, device=lengths.device) * blocks  # [B, 2]
+        block, gap_before = drawn.long().minimum(blocks - 1).clamp(min=0).split(1, 1)  # [B, 1] each
+        offset = block * lengths + gap * (block >= gap_before)
+        return offset * (2 * lengths < self.range)
+
+    def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
+        return x + self.table(ctx.queries).to(x.dtype)

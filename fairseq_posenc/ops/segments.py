@@ -1,0 +1,122 @@
+"""The sentences of a document, separated by a token: which sentence each token belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from ..core import AttentionContext, Dims, PositionError
+from .sinusoids import sinusoid
+
+#: the end of a sentence, as fairseq writes it
+_END = "</s>"
+#: the number of a separator that no text contains
+_ABSENT = -1
+
+
+def before(tokens: Tensor, separator: int) -> Tensor:
+    """Count the separators before each token, [B, T] -> [B, T]: a separator belongs to the sentence that it ends."""
+    ends = tokens.eq(separator).long()
+    return ends.cumsum(1) - ends
+
+
+def opened(tokens: Tensor, separator: int) -> Tensor:
+    """Count the separators up to each token, [B, T] -> [B, T]: a separator belongs to the sentence that it begins."""
+    return tokens.eq(separator).long().cumsum(1)
+
+
+def inside(tokens: Tensor, separator: int) -> Tensor:
+    """Count the tokens before each token in its sentence, [B, T] -> [B, T]."""
+    columns = torch.arange(tokens.size(1), device=tokens.device)
+    ends = tokens.eq(separator)
+    begins = torch.where(ends, columns + 1, torch.zeros_like(columns))  # the column after each separator
+    first = begins.cummax(1).values.roll(1, 1)  # of the separators before a token
+    first[:, 0] = 0
+    return columns - first
+
+
+def sentences(tokens: Tensor, separator: int) -> Tensor:
+    """Count the sentences of each document, [B, T] -> [B]."""
+    return tokens.eq(separator).sum(1) + 1
+
+
+#: what is counted for each token: `before`, `opened` or `inside`
+Count = Callable[[Tensor, int], Tensor]
+
+
+class Separator:
+    """The separator of the sentences at one site, by its numbers in the dictionaries of source and target.
+
+    Without a dictionary there is one sentence. Raises PositionError where a dictionary lacks the separator, and where the
+    separator is the end of the sentence, which a decoder never writes inside a sentence.
+    """
+
+    def __init__(self, method: str, token: str, dims: Dims):
+        self._method, self._token = method, token
+        if token == _END and (dims.causal or dims.cross):
+            raise PositionError(
+                f"{method}: separator {token!r} and the end of sentence are one token. The decoder never writes one inside a "
+                "sentence. Give separator=TOKEN."
+            )
+        self.own = self._number(dims.words, "target" if dims.causal or dims.cross else "source")
+        self.source = self._number(dims.source_words or dims.words, "source")
+        self.keys = self.source if dims.cross else self.own
+
+    def _number(self, words: Mapping[str, int], side: str) -> int:
+        if words and self._token not in words:
+            raise PositionError(
+                f"{self._method}: the {side} dictionary has no token {self._token!r}. Expected a token of it. "
+                "Give separator=TOKEN."
+            )
+        return words.get(self._token, _ABSENT)
+
+    def of_queries(self, ctx: AttentionContext, count: Count = before) -> Tensor | None:
+        """Return the count for each query: [B, T], or None without tokens. Beams of a source sentence are its queries."""
+        if ctx.prefix is None:
+            return None
+        found = count(ctx.prefix, self.own)
+        if ctx.tokens is not None and ctx.cross and ctx.state is not None:
+            return found[:, -1].view(ctx.tokens.size(0), -1)  # [B beams, T'] -> [B, beams]
+        return found[:, found.size(1) - ctx.queries.ids.size(1) :]
+
+    def of_keys(self, ctx: AttentionContext, count: Count = before) -> Tensor | None:
+        """Return the count for each key: [B, S], or None without tokens."""
+        return None if ctx.tokens is None else count(ctx.tokens, self.keys)
+
+    def sentences(self, ctx: AttentionContext) -> Tensor | None:
+        """Return the number of sentences of the source: [B, 1], or None without tokens."""
+        return None if ctx.source is None else sentences(ctx.source, self.source).unsqueeze(1)
+
+
+def labels(separator: Separator, ctx: AttentionContext, count: str) -> Tensor | None:
+    """Return the number of the sentence of each query, from 1: [B, T], or None without tokens.
+
+    count: "start" is 1 in the first sentence; "end" is 1 in the last sentence of the source, and in all after it.
+    """
+    number, sentences_of_source = separator.of_queries(ctx), separator.sentences(ctx)
+    if number is None or count == "start":
+        return None if number is None else number + 1
+    return number + 1 if sentences_of_source is None else (sentences_of_source - number).clamp(min=1)
+
+
+def sentence_vectors(kind: str, label: Tensor, width: int, table: Tensor | None) -> Tensor:
+    """Return the vectors of sentences, [B, T] -> [B, T, width] in float32.
+
+    kind: "learned" reads a table [rows, width], whose last row serves later sentences; "sinusoidal" is fairseq's formula of the
+    label; "onehot" is 1 in the channel of the label, or in the last channel.
+    """
+    if kind == "learned" and table is not None:
+        return torch.nn.functional.embedding((label - 1).clamp(max=table.size(0) - 1), table)
+    if kind == "sinusoidal":
+        return sinusoid(label, width, "halves", "fairseq")
+    return torch.nn.functional.one_hot((label - 1).clamp(max=width - 1), width).float()
+
+
+def refuse_width(method: str, kind: str, width: int) -> None:
+    """Raise PositionError where sinusoids of sentences cannot have this width: fairseq's frequencies divide by zero at 2."""
+    if kind == "sinusoidal" and (width < 4 or width % 2):
+        raise PositionError(
+            f"{method}: sinusoids of sentences have {width} channels. Expected an even number of at least 4. Change the width."
+        )
