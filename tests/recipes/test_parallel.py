@@ -127,8 +127,31 @@ def test_fairseq_reads_what_srun_sets(monkeypatch, tmp_path):
         monkeypatch.setenv(f"SLURM_{name}", value)
     for name in ("MASTER_ADDR", "RANK"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
     found = config(distributed_world_size=4, distributed_port=29500)
     distributed_utils.infer_init_method(found)
     assert (found.distributed_init_method, found.distributed_rank, found.device_id) == ("tcp://m0:29500", 3, 1)
     assert found.distributed_no_spawn
+
+
+@pytest.mark.parametrize("per_machine", [1, 2])
+def test_ranks_on_machines_without_gpus(monkeypatch, tmp_path, per_machine):
+    """torchrun numbers machines as it likes, and recipes number them as their options do. srun gives the rank itself."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    ranks = {"WORLD_SIZE": 2 * per_machine, "LOCAL_WORLD_SIZE": per_machine, "LOCAL_RANK": per_machine - 1, "RANK": 0}
+    for name, value in {"MASTER_ADDR": "m0", "MASTER_PORT": "29500", "POSENC_NODE_RANK": "1", **ranks}.items():
+        monkeypatch.setenv(name, str(value))
+    found = config(distributed_world_size=2 * per_machine)
+    distributed_utils.infer_init_method(found)
+    assert (found.distributed_init_method, found.distributed_rank, found.device_id) == ("env://", 2 * per_machine - 1, 0)
+    monkeypatch.delenv("RANK")
+    script(tmp_path / "scontrol", '#!/bin/sh\nprintf "m0\\nm1\\n"\n')
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    slurm = {"NNODES": 2, "NTASKS_PER_NODE": per_machine, "STEP_NODELIST": "m[0-1]", "NODEID": 1}
+    for name, value in {**slurm, "PROCID": 2 * per_machine - 1, "LOCALID": per_machine - 1}.items():
+        monkeypatch.setenv(f"SLURM_{name}", str(value))
+    found = config(distributed_world_size=2 * per_machine, distributed_port=29500)
+    distributed_utils.infer_init_method(found)
+    assert (found.distributed_init_method, found.distributed_rank, found.device_id) == ("tcp://m0:29500", 2 * per_machine - 1, 0)
+    assert found.distributed_no_spawn and found.distributed_world_size == 2 * per_machine

@@ -16,6 +16,7 @@ from . import (
     evaluation,
     execution,
     generation,
+    machines,
     optimizer_state,
     patience,
     precision,
@@ -35,6 +36,7 @@ _CONCERNS = (
     batches,
     generation,
     distributed,
+    machines,
     precision,
     warnings,
 )

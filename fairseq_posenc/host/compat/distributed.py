@@ -1,4 +1,7 @@
-"""Several workers: a checkpoint goes from the first to the others."""
+"""Several workers: each one's rank, and a checkpoint that goes from the first to the others."""
+
+import functools
+import os
 
 import torch
 from fairseq.distributed import utils
@@ -15,5 +18,42 @@ def broadcast_object(obj, src_rank, group, dist_device):
     return box[0]
 
 
+def infer_from_torchrun(cfg) -> None:
+    """Read the rank that torchrun gave this process, also on a machine without a GPU, where fairseq divides by zero.
+
+    torchrun's rendezvous c10d numbers machines by their addresses. POSENC_NODE_RANK, which recipes set, numbers them as the
+    user does, so that machine 0 writes the checkpoints.
+    """
+    environment, devices = os.environ, torch.cuda.device_count()
+    cfg.distributed_init_method = "env://"
+    cfg.distributed_world_size = int(environment["WORLD_SIZE"])
+    cfg.distributed_rank = int(environment["RANK"])
+    if "POSENC_NODE_RANK" in environment and "LOCAL_RANK" in environment:
+        first = int(environment["POSENC_NODE_RANK"]) * int(environment["LOCAL_WORLD_SIZE"])
+        cfg.distributed_rank = first + int(environment["LOCAL_RANK"])
+    cfg.device_id = cfg.distributed_rank % devices if devices else 0
+    cfg.distributed_no_spawn = True
+
+
+def with_ranks_on_cpus(infer_from_slurm):
+    """fairseq's _infer_slurm_init, with the rank that srun gave a process on a machine without a GPU.
+
+    fairseq counts the GPUs of a machine to number one process per machine, and selects the GPU of every other process.
+    """
+
+    @functools.wraps(infer_from_slurm)
+    def infer(cfg, *args, **kwargs):
+        workers = cfg.distributed_world_size
+        found = infer_from_slurm(cfg, *args, **kwargs)
+        if found and not torch.cuda.device_count():
+            cfg.distributed_world_size, cfg.distributed_rank = workers, int(os.environ["SLURM_PROCID"])
+            cfg.distributed_no_spawn, cfg.device_id = True, 0
+        return found
+
+    return infer
+
+
 def apply() -> None:
     utils._broadcast_object_slow = broadcast_object
+    utils._infer_torch_distributed_launch_init = infer_from_torchrun
+    utils._infer_slurm_init = with_ranks_on_cpus(utils._infer_slurm_init)

@@ -1,0 +1,331 @@
+"""Training on several machines: they compare themselves before the first update, and a lost machine is one line.
+
+torchrun and srun start the workers, fairseq trains. This module adds a limit to how long machines wait for each other, the
+network interface, the comparison, the first worker's checkpoint for all, and messages that name machines.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import logging
+import os
+import re
+import socket
+import struct
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import fairseq
+import torch
+from fairseq import checkpoint_utils
+from fairseq.distributed import utils
+from fairseq.file_io import PathManager
+from omegaconf import OmegaConf
+
+from ...core import Refusal
+from ...registry.external import VARIABLE
+from .addresses import address_to, interface_of
+from .errors import first_line
+
+logger = logging.getLogger(__name__)
+
+#: options that may differ between machines: paths, what starts the workers, and what is printed
+_OWN_OPTIONS = {
+    "data", "save_dir", "restore_file", "tensorboard_logdir", "user_dir", "log_file", "log_format", "log_interval",
+    "no_progress_bar", "num_workers", "num_workers_valid", "data_buffer_size", "distributed_rank", "distributed_init_method",
+    "distributed_port", "distributed_no_spawn", "distributed_num_procs", "device_id", "local_rank", "wandb_project",
+    "azureml_logging", "aim_repo", "aim_run_hash", "_name",
+}  # fmt: skip
+_SHOWN = 4  # differences in a message
+
+
+@dataclass
+class Worker:
+    """What a worker sends to all others before the first update."""
+
+    number: int  # of its machine
+    machine: str  # for messages
+    address: str
+    facts: dict[str, str] = field(default_factory=dict)  # of the first worker of each machine
+    save_dir: str = ""
+    checkpoint: str = ""  # path from which this worker would resume, empty if there is no file
+
+
+#: all workers, by rank, once they have met
+_workers: list[Worker] = []
+
+
+def machines() -> int:
+    """Return the number of machines of this training, as torchrun or srun says."""
+    return max(int(os.environ.get(name) or 1) for name in ("GROUP_WORLD_SIZE", "SLURM_STEP_NUM_NODES"))
+
+
+def number() -> int:
+    """Return the number of this machine."""
+    return int(next(filter(None, map(os.environ.get, ("POSENC_NODE_RANK", "GROUP_RANK", "SLURM_NODEID"))), 0))
+
+
+def own_address(cfg: Any) -> str:
+    """Return the address of this machine to the first, empty if it is unknown."""
+    place = re.fullmatch(r"tcp://(.+):\d+", cfg.distributed_init_method or "")
+    with contextlib.suppress(OSError):
+        return address_to(place[1].strip("[]") if place else os.environ["MASTER_ADDR"])
+    return ""
+
+
+# --- start ---
+
+
+def prepared(init: Callable) -> Callable:
+    """Wrap fairseq's distributed_init: gloo uses the interface to the first machine.
+
+    By itself gloo uses the address of the machine's own name, on many machines 127.0.1.1, which no other machine reaches.
+    """
+
+    @functools.wraps(init)
+    def init_on_interface(cfg: Any) -> int:
+        training = cfg.distributed_training
+        if machines() > 1 and training.distributed_backend == "gloo" and "GLOO_SOCKET_IFNAME" not in os.environ:
+            interface = interface_of(own_address(training))
+            if interface:
+                os.environ["GLOO_SOCKET_IFNAME"] = interface
+        return init(cfg)
+
+    return init_on_interface
+
+
+def with_timeout(make_group: Callable) -> Callable:
+    """Wrap PyTorch's init_process_group or new_group: workers wait for each other for POSENC_TIMEOUT seconds."""
+
+    @functools.wraps(make_group)
+    def make(*args: Any, **kwargs: Any) -> Any:
+        seconds = os.environ.get("POSENC_TIMEOUT")
+        if seconds:
+            kwargs.setdefault("timeout", timedelta(seconds=int(seconds)))
+        return make_group(*args, **kwargs)
+
+    return make
+
+
+def with_store(init_process_group: Callable) -> Callable:
+    """Wrap PyTorch's init_process_group: the first worker by torchrun's numbers has the store, also if it has another rank.
+
+    torchrun's rendezvous c10d gives the address of that worker as MASTER_ADDR. `infer_from_torchrun` numbers workers by machine.
+    """
+
+    @functools.wraps(init_process_group)
+    def init(*args: Any, init_method: str | None = None, **kwargs: Any) -> Any:
+        environment = os.environ
+        if (
+            init_method == "env://"
+            and "POSENC_NODE_RANK" in environment
+            and environment.get("TORCHELASTIC_USE_AGENT_STORE") == "False"
+        ):
+            kwargs["store"] = torch.distributed.TCPStore(
+                environment["MASTER_ADDR"], int(environment["MASTER_PORT"]), kwargs["world_size"], environment["RANK"] == "0",
+                timeout=kwargs.get("timeout", timedelta(minutes=30)),
+            )  # fmt: skip
+            init_method = None
+        return init_process_group(*args, init_method=init_method, **kwargs)
+
+    return init
+
+
+# --- comparison ---
+
+
+def facts(trainer: Any) -> dict[str, str]:
+    """Return everything that must be equal on all machines: name -> value, or hash of a file."""
+    task = trainer.cfg.task
+    found = {f"option --{name.replace('_', '-')}": value for name, value in sorted(_options(trainer.cfg).items())}
+    found["code of fairseq_posenc"] = _hash(sorted(Path(__file__).parents[2].rglob("*.py")))
+    found["code of " + VARIABLE] = _hash([Path(path) for path in os.environ.get(VARIABLE, "").split(os.pathsep) if path])
+    found["version of fairseq"], found["version of torch"] = fairseq.__version__, torch.__version__
+    subsets = (trainer.cfg.dataset.train_subset, *trainer.cfg.dataset.valid_subset.split(","), "dict.")
+    for folder in filter(None, str(getattr(task, "data", "") or "").split(os.pathsep)):
+        for path in sorted(Path(folder).iterdir()) if Path(folder).is_dir() else ():
+            if path.is_file() and path.name.startswith(subsets) and path.suffix in (".bin", ".idx", ".txt"):
+                count = _sentences(path)
+                if count is not None:
+                    found[f"number of sentences in {path.stem}"] = str(count)
+                kind = "dictionary" if path.name.startswith("dict.") else "data"
+                found[f"{kind} {path.name}"] = _hash([path])
+    return found
+
+
+def _options(cfg: Any) -> dict[str, str]:
+    """Return the options of all groups of fairseq's configuration by name."""
+    groups = OmegaConf.to_container(cfg) if OmegaConf.is_config(cfg) else vars(cfg)
+    found: dict[str, str] = {}
+    for group in groups.values():
+        values = vars(group) if isinstance(group, Namespace) else group
+        if isinstance(values, dict):
+            found.update({name: str(value) for name, value in values.items() if name not in _OWN_OPTIONS})
+    return found
+
+
+def _hash(paths: list[Path]) -> str:
+    """Return one hash of the names and contents of files."""
+    total = hashlib.blake2b(digest_size=16)
+    for path in paths:
+        total.update(path.name.encode() + b"\0")
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                total.update(block)
+    return total.hexdigest()
+
+
+def _sentences(path: Path) -> int | None:
+    """Return the number of sentences that the index of a binary file gives, None for another file."""
+    header = struct.Struct("<9sQBQ")  # name of the format, version, type of the numbers, sentences
+    if path.suffix != ".idx":
+        return None
+    with path.open("rb") as file:
+        start = file.read(header.size)
+    if len(start) < header.size or not start.startswith(b"MMIDIDX"):
+        return None
+    return header.unpack(start)[3]
+
+
+def meet(trainer: Any) -> None:
+    """Exchange facts with all workers, in one collective, and stop if a machine differs from the first."""
+    cfg = trainer.cfg
+    first = int(os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or 0) == 0  # of its machine
+    address, own = own_address(cfg.distributed_training), number()
+    name = f"machine {own} ({', '.join(filter(None, (socket.gethostname(), address)))})"
+    path = _resumed_from(cfg.checkpoint)
+    worker = Worker(
+        own, name, address, facts(trainer) if first else {}, os.path.abspath(cfg.checkpoint.save_dir),
+        path if PathManager.isfile(path) else "",
+    )  # fmt: skip
+    _workers[:] = [worker] * trainer.data_parallel_world_size
+    torch.distributed.all_gather_object(_workers, worker)
+    reference = _workers[0]
+    problems = [
+        f"{other.machine} differs from {reference.machine}: {found}"
+        for other in _workers[1:]
+        if other.facts and (found := _differences(reference.facts, other.facts))
+    ]
+    if problems:
+        raise Refusal(
+            f"{'; '.join(problems)}. Expected the same options, code and data on all machines. "
+            "Give every machine the same command, and prepare the data with it."
+        )
+    if own != reference.number and first:
+        logger.warning(f"only {reference.machine} writes checkpoints, to {reference.save_dir}")
+
+
+def _differences(reference: dict[str, str], other: dict[str, str]) -> str:
+    """Return the names of facts that differ, with their values if these are short, in one phrase."""
+    names = [name for name in {**reference, **other} if reference.get(name) != other.get(name)]
+    names.sort(key=lambda name: not name.startswith("number"))
+    shown = [_difference(name, reference.get(name), other.get(name)) for name in names[:_SHOWN]]
+    return ", ".join(shown) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+
+
+def _difference(name: str, reference: str | None, other: str | None) -> str:
+    if None in (reference, other):
+        return f"{name} is missing on {'it' if other is None else 'the first'}"
+    if name.startswith(("option", "number", "version")) and len(reference + other) < 80:  # type: ignore[operator]
+        return f"{name} is {other}, not {reference}"
+    return name
+
+
+# --- checkpoints ---
+
+
+def _resumed_from(cfg: Any) -> str:
+    restored = cfg.restore_file
+    return os.path.join(cfg.save_dir, restored) if restored == "checkpoint_last.pt" else restored
+
+
+@contextlib.contextmanager
+def _seen_by_the_first(path: str, there: bool) -> Iterator[None]:
+    """Within the context, fairseq finds the file at `path` exactly if the first worker does, which reads it for all."""
+    before = {name: vars(PathManager)[name] for name in ("isfile", "exists")}
+    try:
+        for name in before:
+            theirs = getattr(PathManager, name)
+            answer = functools.partial(lambda theirs, asked: there if asked == path else theirs(asked), theirs)
+            setattr(PathManager, name, staticmethod(answer))
+        yield
+    finally:
+        for name, function in before.items():
+            setattr(PathManager, name, function)
+
+
+def together(load_checkpoint: Callable) -> Callable:
+    """Wrap fairseq's load_checkpoint: on several machines, the workers meet before, and a finished training ends after it.
+
+    fairseq trains a finished training for one more update. A recipe cannot prevent this on machines that have no checkpoint.
+    """
+
+    @functools.wraps(load_checkpoint)
+    def load(cfg: Any, trainer: Any, **kwargs: Any) -> Any:
+        if machines() == 1 or trainer.data_parallel_world_size == 1:
+            return load_checkpoint(cfg, trainer, **kwargs)
+        meet(trainer)
+        with _seen_by_the_first(_resumed_from(cfg), bool(_workers[0].checkpoint)):
+            loaded = load_checkpoint(cfg, trainer, **kwargs)
+        if 0 < trainer.cfg.optimization.max_update <= trainer.get_num_updates():
+            logger.info(f"the training has finished before, at update {trainer.get_num_updates()}")
+            raise SystemExit(0)
+        return loaded
+
+    return load
+
+
+# --- failures ---
+
+
+def with_one_line(train: Callable) -> Callable:
+    """Wrap fairseq's distributed_main: an error of a collective on several machines is one line that names a machine."""
+
+    @functools.wraps(train)
+    def train_or_stop(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return train(*args, **kwargs)
+        except RuntimeError as error:
+            if machines() == 1 or not _is_of_a_collective(error):
+                raise
+            raise Refusal(_lost(str(error), first_line(error))) from None
+
+    return train_or_stop
+
+
+def _is_of_a_collective(error: BaseException) -> bool:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and f"torch{os.sep}distributed{os.sep}" in trace.tb_frame.f_code.co_filename
+
+
+def _lost(message: str, line: str) -> str:
+    """Return the line about an error: gloo's message contains the address of a machine that closed its connection."""
+    others = {worker.machine: worker.address for worker in _workers if worker.number != number()}
+    closed = [machine for machine, address in others.items() if address and f"[{address}]" in message]
+    if not others:
+        return f"machine {number()} could not connect to the others ({line[-160:]}). Start the training on all machines again."
+    seconds = os.environ.get("POSENC_TIMEOUT")
+    if closed:
+        reason = f"lost the connection to {closed[0]}: it ended, or the network failed"
+    elif "imed out" in message:
+        reason = f"no answer from {' or '.join(others)}{f' within {seconds} seconds' if seconds else ''}"
+    else:
+        reason = f"lost the connection to {' or '.join(others)} ({line[-160:]})"
+    return f"{reason}. Give the same command on every machine again; the training continues from its last checkpoint."
+
+
+def apply() -> None:
+    torch.distributed.init_process_group = with_store(torch.distributed.init_process_group)
+    for name in ("init_process_group", "new_group"):  # fairseq makes a group of its own for all workers
+        setattr(torch.distributed, name, with_timeout(getattr(torch.distributed, name)))
+    utils.distributed_init = prepared(utils.distributed_init)
+    utils.distributed_main = with_one_line(utils.distributed_main)
+    checkpoint_utils.load_checkpoint = together(checkpoint_utils.load_checkpoint)
