@@ -4,8 +4,11 @@ from pathlib import Path
 
 import pytest
 
+_LINES = Path(__file__).with_name("skipped.txt").read_text(encoding="utf-8").splitlines()
 #: every test that is skipped; one that is not listed fails, and so does one that is listed and runs
-SKIPPED = frozenset(Path(__file__).with_name("skipped.txt").read_text(encoding="utf-8").split("\n"))
+SKIPPED = frozenset(line for line in _LINES if " # " not in line)
+#: tests that only run on some machines: their lines end with the reason
+SKIPPED_SOMEWHERE = frozenset(line.split(" # ")[0] for line in _LINES if " # " in line)
 
 #: folders of tests that run fairseq's commands and recipes
 WHOLE_COMMANDS = {"fairseq", "recipes", "bench"}
@@ -37,7 +40,7 @@ def pytest_collection_modifyitems(config, items):
 def pytest_runtest_makereport(item, call):
     report = yield
     listed = item.nodeid in SKIPPED
-    if report.skipped and not listed:
+    if report.skipped and not listed and item.nodeid not in SKIPPED_SOMEWHERE:
         report.outcome, report.longrepr = "failed", f"{item.nodeid} is skipped and not listed in tests/skipped.txt"
     elif report.when == "call" and report.passed and listed:
         report.outcome, report.longrepr = "failed", f"{item.nodeid} is listed in tests/skipped.txt and was not skipped"

@@ -7,8 +7,13 @@ require_units() { # the workers share the UNITS of an update of BATCH tokens or 
   [[ -z ${BATCH:-} ]] || ((BATCH % UNITS == 0)) || fail "BATCH=$BATCH cannot be divided into UNITS=$UNITS"
 }
 
-first_machine_only() { # stages but the training are for the first of several machines
-  ((NODE_RANK == 0)) || wanted=train
+first_machine_only() { # the other machines train, and prepare the data if they are asked to; the rest is for the first
+  local name
+  if ((NODE_RANK == 0)); then return 0; fi
+  wanted=${stages_given[*]:-train}
+  for name in decode score table; do
+    ! wants "$name" || fail "NODE_RANK=$NODE_RANK: the stage $name is for machine 0, which has the checkpoints. Leave NODE_RANK out"
+  done
 }
 
 # For every row and seed, train, decode and score; the recipe defines

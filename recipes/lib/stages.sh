@@ -12,8 +12,8 @@ check_output() { # OUT
     fail "OUT=${OUT//$'\n'/ } begins with a dash, or holds \${ or the end of a line; choose another name"
 }
 
-open_output() { # locks OUT; the first of several machines does
-  if [[ -n $DRY_RUN ]] || ((NODE_RANK > 0)); then return 0; fi
+open_output() { # locks OUT; of several machines those that do more than train together, for they may share OUT
+  if [[ -n $DRY_RUN || ($NODE_RANK != 0 && ${wanted:-} == train) ]]; then return 0; fi
   mkdir -p "$OUT"
   if command -v flock >/dev/null; then # every command started here holds the lock too, also one that outlives a killed recipe
     exec 9>>"$OUT/.lock"

@@ -22,7 +22,7 @@ train() { # FOLDER --max-update|--max-epoch NUMBER OPTION...; those of TRAIN_OPT
     --user-dir "$user_dir" --no-progress-bar --log-format simple
 }
 
-progress() { # of fairseq's log: the training lines in short, and warnings
+progress() { # [FILE]: of fairseq's log: the training lines in short, and warnings; FILE gets reasons of a failure
   local line numbers='loss=([^ ,]+).*wps=([^ ,]+).*num_updates=([^ ,]+)'
   while IFS= read -r line; do
     if [[ $line =~ $numbers ]]; then # fairseq writes a million as 1e+06
@@ -30,6 +30,8 @@ progress() { # of fairseq's log: the training lines in short, and warnings
       say "$line"
     elif [[ $line == *" | WARNING | "* || $line == *" | ERROR | "* ]]; then
       echo "$line"
+    elif [[ -n ${1-} && ($line == "fairseq_posenc: "* || $line == "OSError: "*) ]]; then # the log may be on a full disk
+      echo "$line" >>"$1"
     fi
   done
 }

@@ -3,22 +3,30 @@
 
 worker_options() { # GPUS, the default: declares the options of a recipe that trains with several workers
   option GPUS whole:0 "$1" "GPUs of each machine; 0 trains on the CPU"
-  option PROCS whole:1 1 "processes that train together on the CPU"
+  option PROCS whole:1 1 "processes of each machine that train together on the CPU"
   option NNODES whole:1 1 "machines"
   option NODE_RANK whole:0 0 "number of this machine, from 0"
   option MASTER_ADDR text "" "address of machine 0"
   option MASTER_PORT whole:1 "" "port of machine 0; default: 29500, on one machine a random one"
+  option RDZV text "" "ADDRESS:PORT of machine 0, in place of MASTER_ADDR: torchrun's rendezvous c10d, which MAX_RESTARTS needs"
+  option LOCAL_ADDR text "" "address of this machine for RDZV; default: that of its interface to machine 0"
+  option MAX_RESTARTS whole:0 0 "how often torchrun starts a failed training again, from its last checkpoint"
+  option WORKER_TIMEOUT whole:1 600 "seconds that machines wait for each other before they end"
   option SLURM flag "" "train with srun, within an allocation"
-  ((GPUS || NNODES == 1)) || fail "several machines train on GPUs; on a CPU use PROCS"
   ((NODE_RANK < NNODES)) || fail "NODE_RANK=$NODE_RANK must be below NNODES=$NNODES"
-  ((NNODES == 1)) || [[ -n $MASTER_ADDR$SLURM ]] || fail "NNODES=$NNODES needs MASTER_ADDR, the address of machine 0, or SLURM=1"
+  ((NNODES == 1)) || [[ -n $MASTER_ADDR$RDZV$SLURM ]] ||
+    fail "NNODES=$NNODES needs MASTER_ADDR, the address of machine 0, or RDZV=ADDRESS:PORT, or SLURM=1"
+  [[ -z $RDZV || $RDZV =~ ^[^[:space:]]+:[0-9]{1,5}$ ]] || fail "RDZV=${RDZV//$'\n'/ } must be ADDRESS:PORT of machine 0, such as m0:29500"
+  [[ -z $RDZV || -z $MASTER_ADDR$SLURM ]] || fail "RDZV=$RDZV and ${MASTER_ADDR:+MASTER_ADDR}${SLURM:+SLURM} are both given; give one of them"
+  ((MAX_RESTARTS == 0)) || { ((NNODES > 1)) && [[ -n $RDZV ]]; } ||
+    fail "MAX_RESTARTS=$MAX_RESTARTS needs several machines and RDZV=ADDRESS:PORT, where machines can join again"
   : "${MASTER_PORT:=$((NNODES > 1 ? 29500 : 20000 + RANDOM % 20000))}" # all machines need the same
-  if ((GPUS)); then WORKERS=$((GPUS * NNODES)); else WORKERS=$PROCS; fi
+  WORKERS=$(((GPUS ? GPUS : PROCS) * NNODES))
   prepare_processes
 }
 
 one_worker() { # for a recipe that trains with one process on the CPU
-  GPUS=0 PROCS=1 NNODES=1 NODE_RANK=0 MASTER_ADDR='' MASTER_PORT='' SLURM='' WORKERS=1
+  GPUS=0 PROCS=1 NNODES=1 NODE_RANK=0 MASTER_ADDR='' MASTER_PORT='' RDZV='' SLURM='' WORKERS=1
   prepare_processes
 }
 
@@ -31,33 +39,96 @@ prepare_processes() {
 }
 
 launch() { # LOG OPTION...: fairseq-train with all workers of this machine; what it prints is appended to LOG
-  local log=$1
+  local log=$1 train=("$bin/fairseq-train")
   shift
-  local measured=("$bin/python" "$user_dir/evaluation/scoring/memory.py" "$bin/fairseq-train") # logs the peak memory of the process
   set -- "$@" --distributed-world-size "$WORKERS"
-  if ((GPUS == 0 && PROCS > 1)); then
-    run_workers "$log" "$PROCS" "${measured[@]}" "$@" --cpu --num-workers 0 --ddp-backend legacy_ddp --distributed-backend gloo \
-      --distributed-no-spawn --distributed-init-method "tcp://127.0.0.1:$MASTER_PORT"
-  elif ((GPUS == 0)); then
-    run_logged "$log" "${measured[@]}" "$@" --cpu --num-workers 0
-  elif [[ -n $SLURM ]]; then
-    run_logged "$log" srun --nodes "$NNODES" --ntasks-per-node "$GPUS" "$bin/fairseq-train" "$@" --distributed-port "$MASTER_PORT"
+  if ((GPUS == 0)); then
+    train=("$bin/python" "$user_dir/evaluation/scoring/memory.py" "${train[@]}") # logs the peak memory of the process
+    set -- "$@" --cpu --num-workers 0
+    ((WORKERS == 1)) || set -- "$@" --ddp-backend legacy_ddp --distributed-backend gloo
+  fi
+  if [[ -n $SLURM ]]; then
+    run_logged "$log" srun --nodes "$NNODES" --ntasks-per-node "$((GPUS ? GPUS : PROCS))" "${train[@]}" "$@" --distributed-port "$MASTER_PORT"
   elif ((NNODES > 1)); then
-    run_logged "$log" "$bin/torchrun" --nnodes "$NNODES" --node-rank "$NODE_RANK" --nproc-per-node "$GPUS" \
-      --master-addr "$MASTER_ADDR" --master-port "$MASTER_PORT" "$bin/fairseq-train" "$@"
+    run_with_others "$log" "${train[@]}" "$@"
+  elif ((GPUS == 0 && PROCS > 1)); then
+    run_workers "$log" "$PROCS" "${train[@]}" "$@" --distributed-no-spawn --distributed-init-method "tcp://127.0.0.1:$MASTER_PORT"
   else
-    run_logged "$log" "$bin/fairseq-train" "$@" # starts a process for every GPU by itself
+    run_logged "$log" "${train[@]}" "$@" # with several GPUs, fairseq-train starts a process for every one by itself
   fi
 }
 
+run_with_others() { # LOG COMMAND...: as run_logged, with the workers of this machine; torchrun on every machine finds the others
+  local log=$1 meeting=(--nnodes "$NNODES") place=$MASTER_ADDR:$MASTER_PORT
+  shift
+  if [[ -n $RDZV ]]; then
+    place=$RDZV
+    [[ -n $LOCAL_ADDR || -n $DRY_RUN ]] || LOCAL_ADDR=$("$bin/python" "$user_dir/host/compat/addresses.py" "${RDZV%:*}") ||
+      fail "RDZV=$RDZV: there is no way to ${RDZV%:*} from this machine. Expected the address of machine 0. Correct RDZV, or give LOCAL_ADDR"
+    meeting+=(--nproc-per-node "$((GPUS ? GPUS : PROCS))" --rdzv-backend c10d --rdzv-endpoint "$RDZV" --rdzv-id posenc
+      --rdzv-conf "is_host=$((NODE_RANK == 0)),join_timeout=$WORKER_TIMEOUT,read_timeout=$WORKER_TIMEOUT"
+      ${LOCAL_ADDR:+--local-addr "$LOCAL_ADDR"} --max-restarts "$MAX_RESTARTS")
+    export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 # PyTorch 2.13 does not tell a machine that joins again where a shared store is
+  else
+    meeting+=(--node-rank "$NODE_RANK" --nproc-per-node "$((GPUS ? GPUS : PROCS))" --master-addr "$MASTER_ADDR"
+      --master-port "$MASTER_PORT" --rdzv-conf "timeout=$WORKER_TIMEOUT")
+  fi
+  [[ $1 != "$bin/python" ]] || shift # torchrun starts a Python for every worker by itself
+  export POSENC_NODE_RANK=$NODE_RANK POSENC_TIMEOUT=$WORKER_TIMEOUT
+  ((NODE_RANK == 0)) || log+=.machine$NODE_RANK # machines may share the folder
+  run_logged "$log" "$bin/torchrun" "${meeting[@]}" "$@"
+}
+
 run_logged() { # LOG COMMAND...: shows the progress on the screen
-  local log=$1
+  local log=$1 before=0 training messages
   shift
   if [[ -n $DRY_RUN ]]; then show "$@" ">>" "$log"; else
-    "$@" > >(tee -a "$log" | progress) 2>&1 &
-    wait $! || { tail -n 5 "$log" >&2 && fail "training failed; its last lines are above, all of them in $log"; }
+    [[ ! -e $log ]] || before=$(wc -c <"$log")
+    messages=$(mktemp)
+    "$@" > >(tee -a "$log" | progress "$messages") 2>&1 &
+    training=$!
+    ((NNODES == 1)) || [[ -n $SLURM ]] || end_unmet "$log" "$before" "$training" 9>&- &
+    wait "$training" || explain_failure "$log" "$before" "$messages"
+    rm -f "$messages"
   fi
 }
+
+printed_since() { tail -c "+$(($2 + 1))" "$1"; } # LOG BYTES: what was printed behind so many bytes
+
+end_unmet() { # LOG BYTES PROCESS: ends torchrun where another program answers at its port, for which PyTorch waits without an end
+  local left=$((WORKER_TIMEOUT + 20))
+  while sleep 1 && kill -0 "$3" 2>/dev/null && ! printed_since "$1" "$2" | grep -q "$workers_began"; do
+    ((left -= 1)) || kill "$3"
+  done
+}
+workers_began='distributed init (rank'
+
+explain_failure() { # LOG BYTES MESSAGES: ends with one line, which names a machine where several train
+  local log=$1 found line place=${RDZV:-$MASTER_ADDR:$MASTER_PORT} came others=1
+  line=$(grep -m 1 -vE "$consequence" "$3" || head -n 1 "$3") # the reason of one worker makes others lose their connections
+  rm -f "$3"
+  if ((NNODES > 1)) && [[ -z $SLURM ]]; then
+    found=$(printed_since "$log" "$2")
+    ((NNODES == 2)) || others="1 to $((NNODES - 1))"
+    if [[ -n $line ]]; then
+      fail "training ended on machine $NODE_RANK: ${line#fairseq_posenc: } All that it printed is in $log"
+    elif [[ $found == *EADDRINUSE* ]]; then
+      fail "machine $NODE_RANK: port ${place##*:} is in use. Expected a free port. Give all machines another one${RDZV:+ in RDZV}${MASTER_ADDR:+ as MASTER_PORT}"
+    elif [[ $found == *"$workers_began"* ]]; then
+      :
+    elif ((NODE_RANK)); then
+      fail "machine $NODE_RANK: no answer from machine 0 at $place within $WORKER_TIMEOUT seconds. Check the address, and the recipe on machine 0." \
+        "All that torchrun printed is in $log"
+    else
+      [[ $found =~ ([0-9]+)/[0-9]+\ clients\ joined ]] && came=" (only ${BASH_REMATCH[1]} came)" || came=
+      fail "machine 0: of NNODES=$NNODES machines, not all came to $place within $WORKER_TIMEOUT seconds$came. Missing is NODE_RANK=$others." \
+        "Start the recipe there. All that torchrun printed is in $log"
+    fi
+  fi
+  tail -n 5 "$log" >&2
+  fail "training failed; its last lines are above, all of them in $log"
+}
+consequence='lost the connection|no answer from|could not connect'
 
 run_workers() { # LOG COUNT COMMAND...: as run_logged, with processes that train together; where one fails, the others end too
   local log=$1 count=$2 rank failed='' workers=()

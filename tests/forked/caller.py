@@ -17,7 +17,7 @@ def call() -> int:
     files = [number for number in FILES if os.path.exists(f"/proc/self/fd/{number}")]
     job = {
         "program": program, "arguments": sys.argv[1:], "bin": bin_folder, "folder": os.getcwd(), "environment": dict(os.environ),
-        "files": files,
+        "files": files, "network": f"/proc/{os.getpid()}/ns/net",
     }  # fmt: skip
     with socket.socket(socket.AF_UNIX) as server:
         server.connect(os.path.join(os.path.dirname(bin_folder), "socket"))

@@ -47,6 +47,7 @@ def supervise(caller: socket.socket, real: str) -> dict:
     if not worker:
         caller.close()
         os.setpgid(0, 0)
+        enter_network(job["network"])
         signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
         high = [fcntl.fcntl(file, fcntl.F_DUPFD, 100) for file in files]  # out of the way of the numbers they are to have
         for file in files:
@@ -70,6 +71,15 @@ def supervise(caller: socket.socket, real: str) -> dict:
     os._exit(0)
 
 
+def enter_network(path: str) -> None:
+    """The network namespace of the caller, where it is another one."""
+    if not os.path.samefile(path, "/proc/self/ns/net"):
+        import ctypes
+
+        with open(path) as file:
+            assert ctypes.CDLL(None, use_errno=True).setns(file.fileno(), 0) == 0, os.strerror(ctypes.get_errno())
+
+
 def run(job: dict) -> int:
     """The program's exit status; says what the interpreter would say of an exit or an error."""
     os.chdir(job["folder"])
@@ -80,6 +90,9 @@ def run(job: dict) -> int:
         sys.stdout.reconfigure(write_through=True)
     logging.getLogger().handlers.clear()
     program, arguments = job["program"], [word.replace(job["bin"], job["real"]) for word in job["arguments"]]
+    if program == "python" and arguments[0] == "-u":  # as torchrun starts its workers
+        arguments.pop(0)
+        sys.stdout.reconfigure(write_through=True)
     paths = job["environment"].get("PYTHONPATH", "").split(":")
     sys.path[:0] = [path for path in paths if path]
     try:

@@ -33,12 +33,15 @@ class Process:
         self.command, self.out, self.options = command, out, {"POSENC_BIN": forked.folder(), **options}
         self.process = None
 
+    def words(self, *stages):
+        return [str(word) for word in (self.command, *stages)]
+
     def start(self, *stages, limit=None, **options):
         options = {**self.options, **options}
         if limit:  # which a process that is forked elsewhere would not inherit
             options["POSENC_BIN"] = str(BIN)
         environ = environment(OUT=str(self.out), **options)
-        command = [str(word) for word in (self.command, *stages)]
+        command = self.words(*stages)
         if limit:  # of every file, in kilobytes
             command = ["bash", "-c", f'ulimit -f {limit}; exec "$@"', "bash", *command]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}

@@ -112,14 +112,30 @@ def test_machines_start_through_torchrun_or_srun():
     nodes = {"SIZE": "base", "METHODS": "none", "NNODES": "2", "GPUS": "2"}
     for rank in "01":
         (words,) = of("torchrun", commands("train", MASTER_ADDR="m0", NODE_RANK=rank, **nodes))
-        assert words[1:11] == [
+        assert words[1:13] == [
             "--nnodes", "2", "--node-rank", rank, "--nproc-per-node", "2", "--master-addr", "m0", "--master-port", "29500",
+            "--rdzv-conf", "timeout=600",
         ]  # fmt: skip
-        assert words[11] == "/opt/bin/fairseq-train"
+        assert words[13] == "/opt/bin/fairseq-train"
     (words,) = of("srun", commands("train", SLURM="1", **nodes))
     assert words[1:6] == ["--nodes", "2", "--ntasks-per-node", "2", "/opt/bin/fairseq-train"]
     assert value(words, "--distributed-port") == "29500"
-    assert not of("fairseq-generate", commands("train", "decode", MASTER_ADDR="m0", NODE_RANK="1", **nodes))
+    assert not of("fairseq-generate", commands(MASTER_ADDR="m0", NODE_RANK="1", **nodes))
+    prepared = commands("fetch", "prepare", MASTER_ADDR="m0", NODE_RANK="1", **nodes)
+    assert of("fairseq-preprocess", prepared) and not of("fairseq-train", prepared)
+
+
+def test_machines_without_gpus_start_gloo():
+    nodes = {"METHODS": "none", "NNODES": "2", "PROCS": "2", "UNITS": "4"}
+    (words,) = of("torchrun", commands("train", MASTER_ADDR="m0", NODE_RANK="1", **nodes))
+    assert value(words, "--nproc-per-node") == "2" and value(words, "--distributed-world-size") == "4"
+    assert value(words, "--distributed-backend") == "gloo" and value(words, "--ddp-backend") == "legacy_ddp" and "--cpu" in words
+    (words,) = of("torchrun", commands("train", RDZV="m0:29501", NODE_RANK="1", LOCAL_ADDR="m1", MAX_RESTARTS="3", **nodes))
+    meeting = {"--rdzv-backend": "c10d", "--rdzv-endpoint": "m0:29501", "--local-addr": "m1", "--max-restarts": "3"}
+    assert {option: value(words, option) for option in meeting} == meeting
+    assert value(words, "--rdzv-conf") == "is_host=0,join_timeout=600,read_timeout=600"
+    (words,) = of("srun", commands("train", SLURM="1", **nodes))
+    assert words[1:5] == ["--nodes", "2", "--ntasks-per-node", "2"] and value(words, "--distributed-backend") == "gloo"
 
 
 def test_other_languages_and_subwords():
@@ -163,8 +179,15 @@ def test_more_test_sets_do_not_change_the_training_data():
         ({"NNODES": "2", "GPUS": "1", "NODE_RANK": "2", "SLURM": "1"}, "NODE_RANK=2 must be below NNODES=2"),
         ({"DROP_EMPTY": "0"}, "DROP_EMPTY=0 must be 1, or not be given"),
         ({"SEEDS": "1 x"}, "SEEDS=1 x must list values, each a whole number from 0"),
-        ({"NNODES": "2"}, "several machines train on GPUs"),
+        ({"NNODES": "2"}, "NNODES=2 needs MASTER_ADDR, the address of machine 0, or RDZV=ADDRESS:PORT, or SLURM=1"),
+        ({"NNODES": "2", "RDZV": "m0"}, "RDZV=m0 must be ADDRESS:PORT of machine 0, such as m0:29500"),
+        ({"NNODES": "2", "RDZV": "m0:1", "MASTER_ADDR": "m0"}, "RDZV=m0:1 and MASTER_ADDR are both given; give one of them"),
+        (
+            {"NNODES": "2", "MASTER_ADDR": "m0", "MAX_RESTARTS": "1"},
+            "MAX_RESTARTS=1 needs several machines and RDZV",
+        ),
         ({"NNODES": "2", "GPUS": "1"}, "NNODES=2 needs MASTER_ADDR"),
+        ({"NNODES": "2", "MASTER_ADDR": "m0", "NODE_RANK": "1", "stage": "score"}, "the stage score is for machine 0"),
         ({"METHODS": "  "}, "names no method"),
         ({"OUT": "a:b"}, "OUT=a:b holds a colon"),
         ({"stage": "tran"}, "there is no stage 'tran'; the stages are fetch prepare train decode score table"),

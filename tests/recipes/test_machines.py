@@ -1,0 +1,319 @@
+"""Training on two machines with addresses of their own, which are namespaces on this one; and failures of one of them."""
+
+import re
+import shutil
+import socket
+import subprocess
+import time
+
+import pytest
+
+from tests.recipes import test_wmt18 as wmt18
+from tests.recipes.captions import RECIPE, Recipe, assert_same_parameters
+from tests.recipes.machines import Machine, Network, SlowNetwork
+from tests.recipes.news import write_mirror
+from tests.recipes.process import Process
+
+pytestmark = pytest.mark.slow
+
+#: 4 batches per update, which 1, 2 or 4 workers share; 16 updates
+OPTIONS = {"DROPOUT": "0", "UNITS": "4", "BATCH": "512", "EPOCHS": "1", "SAVE_UPDATES": "4"}
+CLOSE = {"rtol": 1e-3, "atol": 1e-3}  # workers add the gradients of batches in another order than one process
+EXACT = {"rtol": 0, "atol": 0}
+
+
+def opened(kind=Network, **options):
+    network = kind(**options)
+    try:
+        return network.open()
+    except OSError as error:
+        pytest.skip(f"needs network namespaces: {error}")
+
+
+@pytest.fixture(scope="module")
+def network():
+    found = opened()
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def link(network):
+    yield network
+    network.link("up")
+
+
+@pytest.fixture(scope="module")
+def one(network, prepared, tmp_path_factory):
+    """A training in one process."""
+    recipe = prepared.beside(tmp_path_factory.mktemp("one") / "out", **OPTIONS)
+    recipe.run("train")
+    return recipe
+
+
+class Pair:
+    """The recipe multi30k_uk on machine 0 and machine 1, with a folder for each or one for both."""
+
+    def __init__(self, network, *recipes, **options):
+        self.recipes = recipes if len(recipes) == 2 else recipes * 2
+        self.machines = [
+            Machine(network, side, RECIPE, recipe.out, **{**recipe.options, "DATA_FROM": str(recipe.corpus), **options})
+            for side, recipe in enumerate(self.recipes)
+        ]
+
+    def start(self, *stages, sides=(0, 1), options=({}, {})):
+        for side in sides:
+            self.machines[side].start(*(stages or ("train",)), **options[side])
+        return self
+
+    def finish(self, statuses=(0, 0)):
+        return [machine.finish(status) for machine, status in zip(self.machines, statuses)]
+
+    def log(self):
+        return self.recipes[0].log()
+
+    def wait_until(self, pattern):
+        """A line behind what the log has now."""
+        begin = len(self.log())
+        self.machines[0].wait_until(lambda: re.search(pattern, self.log()[begin:]))
+
+    def fail(self, *others):
+        """The last line of each machine, when all that were started have failed."""
+        lines = []
+        for machine in [*self.machines, *others]:
+            if machine.process.returncode is None:
+                printed = machine.finish(1)
+                assert "Traceback" not in printed, printed
+                lines.append(printed.splitlines()[-1])
+        return lines
+
+
+@pytest.fixture(scope="module")
+def two(network, one, tmp_path_factory):
+    """The same training in one process on each machine. The machines share a folder."""
+    recipe = one.beside(tmp_path_factory.mktemp("two") / "out")
+    sent = [network.sent(side) for side in (0, 1)]
+    printed = Pair(network, recipe).start().finish()
+    recipe.sent = sent_per_update(network, recipe.state(), sent)
+    recipe.printed = printed
+    return recipe
+
+
+def test_two_machines_end_with_the_parameters_of_one_process(one, two):
+    assert_same_parameters(one.state(), two.state(), **CLOSE)
+    folder = two.checkpoint().parent
+    assert f"only machine 0 ({socket.gethostname()}, 10.77.0.1) writes checkpoints, to {folder}" in two.printed[1]
+    assert not re.search("loss|WARNING", two.printed[1].replace("WARNING | fairseq_posenc.host.compat.machines", ""))
+
+
+def test_to_the_last_bit_they_are_two_processes_of_one_machine(two, tmp_path):
+    same = two.beside(tmp_path / "out", PROCS="2")
+    same.run("train")
+    assert_same_parameters(two.state(), same.state(), **EXACT)
+
+
+def sent_per_update(network, state, before):
+    """The bytes that each machine has sent for an update, relative to the size of the gradients."""
+    size = sum(tensor.numel() for name, tensor in state["model"].items() if "version" not in name) * 4
+    size -= state["model"]["decoder.embed_tokens.weight"].numel() * 4 * 2  # one table of three names
+    updates = state["optimizer_history"][-1]["num_updates"]
+    return [(network.sent(side) - before[side]) / updates / size for side in (0, 1)]
+
+
+def test_an_update_sends_the_gradients_once(two):
+    """Each of two machines sends half of the sums and half of the results, and little else."""
+    assert all(1 < sent < 1.1 for sent in two.sent), two.sent
+
+
+def test_with_two_processes_and_a_folder_on_each_machine(network, one, tmp_path):
+    """Machine 1 prepares its own data. A rendezvous replaces the address of machine 0."""
+    first = one.beside(tmp_path / "first")
+    second = Recipe(one.corpus, tmp_path / "second", **one.options)
+    pair = Pair(network, first, second, PROCS="2", RDZV="10.77.0.1:29501")
+    pair.machines[1].run("fetch", "prepare")
+    before = [network.sent(side) for side in (0, 1)]
+    printed = pair.start().finish()
+    sent = sent_per_update(network, first.state(), before)
+    assert all(1.5 < times < 1.65 for times in sent), sent  # 3/4 of the sums and 3/4 of the results, in a ring of four
+    assert_same_parameters(one.state(), first.state(), **CLOSE)
+    assert f"writes checkpoints, to {first.checkpoint().parent}" in printed[1]
+    assert not list(second.out.rglob("*.pt")) and (second.checkpoint().parent / "train.log.machine1").exists()
+    # resumed by machine 0 alone, the data of machine 1 are no more needed
+    before = first.files(first.checkpoint().parent)
+    assert "done before" in pair.machines[0].run("train") and first.files(first.checkpoint().parent) == before
+
+
+def test_a_finished_training_without_its_stamp_trains_no_more(network, two, tmp_path):
+    """Only machine 0, killed at its last moment, lacks the stamp; machine 1 has none of the checkpoints."""
+    first, second = (two.beside(tmp_path / name, EPOCHS="9") for name in ("first", "second"))
+    pair = Pair(network, first, second, TRAIN_OPTIONS=f"{two.options['TRAIN_OPTIONS']} --max-update 3")
+    pair.start().finish()
+    before = first.state()
+    for recipe in (first, second):
+        (recipe.checkpoint().parent / ".train.done").unlink()
+    pair.start().finish()
+    assert_same_parameters(before, first.state(), **EXACT)
+
+
+def test_wmt18(network, tmp_path):
+    write_mirror(tmp_path / "mirror")
+    place = {"DATA_FROM": str(tmp_path / "mirror"), "CHECKSUMS": str(tmp_path / "mirror" / "sums")}
+    options = {
+        **wmt18.MICRO,
+        **place,
+        "DOWNLOADS": str(tmp_path / "downloads"),
+        "DROPOUT": "0",
+        "UPDATES": "8",
+        "SAVE_UPDATES": "4",
+    }
+    one = Process(wmt18.RECIPE, tmp_path / "one", **options)
+    one.run("fetch", "prepare")
+    shutil.copytree(one.out, tmp_path / "two")
+    one.run("train")
+    machines = [Machine(network, side, wmt18.RECIPE, tmp_path / "two", **options) for side in (0, 1)]
+    for machine in machines:
+        machine.start("train")
+    for machine in machines:
+        machine.finish()
+    assert_same_parameters(wmt18.state(one), wmt18.state(machines[0]), **CLOSE)
+
+
+# --- what differs ---
+
+
+def test_a_difference_is_named_before_the_first_update(network, one, tmp_path):
+    first, second = (one.beside(tmp_path / name) for name in ("first", "second"))
+    for path in (second.out / "data").glob("train.*"):
+        path.unlink()
+    for language in ("en", "uk"):
+        text = second.out / "text" / f"train.sub.{language}"
+        text.write_text("".join(text.read_text().splitlines(keepends=True)[:-1]))
+    (second.out / "data" / ".preprocess.done").unlink()
+    second.run("prepare")
+    machine = f"({socket.gethostname()}, 10.77.0.2)"
+    pair = Pair(network, first, second).start(options=({}, {"LR": "1e-4"}))
+    for line in pair.fail():
+        assert f"machine 1 {machine} differs from machine 0 ({socket.gethostname()}, 10.77.0.1): " in line
+        for found in ("train.en-uk.en is 299, not 300", "option --lr is [0.0001], not [0.003]", "and 5 more"):
+            assert found in line, line
+    assert not list(tmp_path.rglob("*.pt"))
+
+
+# --- failures ---
+
+
+def test_a_machine_that_does_not_come_is_named(network, one, tmp_path):
+    """Four trainings at once, each with another reason. The limits are 3 seconds, and 20 more where a foreign program answers."""
+    patience = {"WORKER_TIMEOUT": "3"}
+    recipes = [one.beside(tmp_path / str(number)) for number in range(8)]
+    held = ["ip", "netns", "exec", network.names[0], "python3", "-c"]
+    script = "import socket; s = socket.create_server(('', 29504)); print('ready', flush=True); input()"
+    with subprocess.Popen([*held, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as foreign:
+        assert foreign.stdout.readline() == "ready\n"
+        began = time.monotonic()
+        without_1 = Pair(network, *recipes[:2], **patience, MASTER_PORT="29501").start(sides=[0])
+        without_0 = Pair(network, *recipes[2:4], **patience, MASTER_PORT="29502").start(sides=[1])
+        wrong = Pair(network, *recipes[4:6], **patience, MASTER_PORT="29503").start(options=({}, {"MASTER_ADDR": "10.77.0.9"}))
+        in_use = Pair(network, *recipes[6:], **patience, MASTER_PORT="29504").start()
+        (line,) = [pair.machines[0].finish(1) for pair in [without_1]]
+        lines = {"without 1": [line]}
+        lines["without 0"] = [without_0.machines[1].finish(1)]
+        lines["wrong"] = [machine.finish(1) for machine in wrong.machines]
+        lines["in use"] = [machine.finish(1) for machine in in_use.machines]
+        took = time.monotonic() - began
+        foreign.stdin.close()
+    last = {name: [printed.splitlines()[-1] for printed in found] for name, found in lines.items()}
+    missing = "of NNODES=2 machines, not all came to 10.77.0.1:{} within 3 seconds (only 1 came). Missing is NODE_RANK=1."
+    silent = "machine 1: no answer from machine 0 at {} within 3 seconds. Check the address"
+    assert missing.format(29501) in last["without 1"][0]
+    assert silent.format("10.77.0.1:29502") in last["without 0"][0]
+    assert missing.format(29503) in last["wrong"][0] and silent.format("10.77.0.9:29503") in last["wrong"][1]
+    assert "machine 0: port 29504 is in use." in last["in use"][0] and silent.format("10.77.0.1:29504") in last["in use"][1]
+    assert took < 120  # of an hour and more without limits
+
+
+def test_killed_at_any_moment_the_others_end_and_all_resume(network, two, tmp_path):
+    recipe = two.beside(tmp_path / "out")
+    pair = Pair(network, recipe)
+    moments = [
+        (1, r"num_updates=3,"),  # before the first checkpoint
+        (0, r"Saving checkpoint to .*/checkpoint_1_8\.pt"),
+        (1, r"begin validation"),
+    ]
+    for killed, moment in moments:
+        pair.start()
+        pair.wait_until(moment)
+        pair.machines[killed].kill()
+        (line,) = pair.fail()
+        assert f"training ended on machine {1 - killed}: lost the connection to machine {killed} (" in line
+        assert "the training continues from its last checkpoint" in line
+    printed = pair.start().finish()
+    assert recipe.resumed(printed[0])[0] >= 4
+    assert_same_parameters(two.state(), recipe.state(), **EXACT)
+
+
+def test_a_cut_cable_is_an_end_within_the_limit(link, two, tmp_path):
+    recipe = two.beside(tmp_path / "out")
+    pair = Pair(link, recipe, WORKER_TIMEOUT="6").start()
+    pair.wait_until(r"num_updates=6,")
+    link.link("down")
+    began = time.monotonic()
+    lines = pair.fail()
+    assert time.monotonic() - began < 60
+    for side, line in enumerate(lines):
+        assert f"training ended on machine {side}: no answer from machine {1 - side} (" in line and "within 6 seconds" in line
+    link.link("up")
+    pair.start(options=({"WORKER_TIMEOUT": "60"},) * 2).finish()
+    assert_same_parameters(two.state(), recipe.state(), **EXACT)
+
+
+def test_a_slow_link_that_is_cut_for_5_seconds_changes_nothing(two, tmp_path):
+    """50 ms from machine 0 to machine 1."""
+    network = opened(SlowNetwork, delay=0.05)
+    try:
+        recipe = two.beside(tmp_path / "out")
+        pair = Pair(network, recipe).start()
+        pair.wait_until(r"num_updates=3,")
+        network.cut = True
+        time.sleep(5)
+        network.cut = False
+        pair.finish()
+    finally:
+        network.close()
+    assert_same_parameters(two.state(), recipe.state(), **EXACT)
+
+
+def test_a_full_disk_of_machine_0_is_named_and_loses_nothing(network, two, tmp_path):
+    recipe = two.beside(tmp_path / "out")
+    shutil.rmtree(recipe.out / "text")
+    kept = tmp_path / "kept"
+    recipe.out.rename(kept)
+    recipe.out.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "posenc", recipe.out], check=True)
+    try:
+        shutil.copytree(kept, recipe.out, dirs_exist_ok=True)
+        pair = Pair(network, recipe).start()
+        pair.wait_until(r"Saved checkpoint .*/checkpoint_1_4\.pt")
+        filler = recipe.out / "filler"
+        with filler.open("wb", buffering=0) as file, pytest.raises(OSError):
+            while True:
+                file.write(bytes(1 << 20))
+        lines = pair.fail()
+        assert re.search("training ended on machine 0: .*No space left on device", lines[0])
+        assert "training ended on machine 1: lost the connection to machine 0 (" in lines[1]
+        filler.unlink()
+        pair.start().finish()
+        assert_same_parameters(two.state(), recipe.state(), **EXACT)
+    finally:
+        subprocess.run(["umount", "-l", recipe.out], check=True)
+
+
+def test_a_machine_that_comes_back_joins_again(network, two, tmp_path):
+    """Nothing is typed on machine 0."""
+    recipe = two.beside(tmp_path / "out")
+    pair = Pair(network, recipe, RDZV="10.77.0.1:29505", MAX_RESTARTS="2").start()
+    pair.wait_until(r"num_updates=6,")
+    pair.machines[1].kill()
+    pair.start(sides=[1])
+    pair.finish()
+    assert_same_parameters(two.state(), recipe.state(), **EXACT)
