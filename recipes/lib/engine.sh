@@ -12,6 +12,7 @@ set -euo pipefail
 source recipes/lib/options.sh
 source recipes/lib/commands.sh
 source recipes/lib/stages.sh
+source recipes/lib/rows.sh
 source recipes/lib/methods.sh
 source recipes/lib/data.sh
 source recipes/lib/workers.sh
@@ -27,6 +28,7 @@ run_recipe() { # FUNCTION, which calls `stage` for every stage; METHODS are chec
   read_methods
   find_tools
   check_methods
+  leave_rows_to_others
   open_output
   run_stages "$1"
 }

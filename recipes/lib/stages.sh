@@ -16,7 +16,7 @@ open_output() { # locks OUT; of several machines those that do more than train t
   if [[ -n $DRY_RUN || ($NODE_RANK != 0 && ${wanted:-} == train) ]]; then return 0; fi
   mkdir -p "$OUT"
   if command -v flock >/dev/null; then # every command started here holds the lock too, also one that outlives a killed recipe
-    exec 9>>"$OUT/.lock"
+    exec 9>>"$OUT/.lock${SHARE:+.share${SHARE%/*}}"
     flock -w 5 9 || fail "$OUT is in use, by another recipe or by a command that a killed one has left"
   fi
 }
@@ -43,7 +43,7 @@ run_stages() { # FUNCTION, which calls `stage` for every stage: first compares t
     comparing=
     require_no_differences
   fi
-  "$1"
+  run_phases "$1"
 }
 
 stage() { # STAGE FOLDER NAME SETTINGS COMMAND...: one step of a stage that can be asked for; SETTINGS are names of options
@@ -52,16 +52,22 @@ stage() { # STAGE FOLDER NAME SETTINGS COMMAND...: one step of a stage that can 
   shift 4
   if [[ -n $comparing ]]; then
     [[ ! -e $stamp ]] || compare_settings "$belongs_to" "$stamp" "$folder"
-  elif ! wants "$belongs_to"; then
+  elif ! wants "$belongs_to" || ! in_phase "$belongs_to" || ! in_share "$belongs_to" "$folder"; then
     return 0
   elif [[ -z $DRY_RUN && -e $stamp ]]; then
     say "$folder $name: done before"
+  elif [[ $phase == decode || $phase == score ]]; then
+    start_job "$folder $name" do_stage "$folder" "$stamp" "$@"
   else
     say "$folder $name"
-    run mkdir -p "$folder"
-    "$@"
-    record_settings "$stamp"
+    do_stage "$folder" "$stamp" "$@"
   fi
+}
+
+do_stage() { # FOLDER STAMP COMMAND...
+  run mkdir -p "$1"
+  "${@:3}"
+  record_settings "$2"
 }
 
 need() { # STAGE FILE: an earlier stage makes the file, which may be its stamp

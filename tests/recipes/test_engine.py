@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -282,3 +283,104 @@ def test_every_file_of_the_engine_is_sourced_and_no_name_is_defined_twice():
     assert sorted(sourced) == sorted(path.name for path in files)
     names = [name for path in files for name in re.findall(r"^(\w+)\(\)", path.read_text(), re.MULTILINE)]
     assert len(names) == len(set(names))
+
+
+# --- rows at the same time, and divided among machines ---
+
+#: four rows, whose decodings wait until as many run as MEET says; the score needs both decodings of its row
+ROWS = """
+begin() { echo "$1" >>"$OUT/begun"; }
+decode_row() {
+  begin "$1 $2"
+  for ((tries = 0; tries < 300 && $(wc -l <"$OUT/begun") < MEET; tries++)); do sleep 0.1; done
+  (($(wc -l <"$OUT/begun") >= MEET)) || fail "only $(wc -l <"$OUT/begun") began"
+  echo "decoded $1"
+  echo "with a second line"
+  [[ $1 != *"$FAIL"* ]] || fail "no room for $1"
+  touch "$1/$2"
+}
+score_row() { [[ -e $1/news && -e $1/web ]] && echo "score of $1"; }
+stages() {
+  local row
+  for row in a b c d; do
+    stage train "$OUT/$row" train "COLOUR" begin "train $row"
+    stage decode "$OUT/$row" decode-news "COLOUR" decode_row "$OUT/$row" news
+    stage decode "$OUT/$row" decode-web "COLOUR" decode_row "$OUT/$row" web
+    stage score "$OUT/$row" score "COLOUR" score_row "$OUT/$row"
+  done
+}
+read_arguments "$@"
+option OUT text "" "output folder"
+one_worker
+row_options
+choose_stages "train decode score"
+leave_rows_to_others
+open_output
+run_stages stages
+"""
+
+
+def rows(out, *chosen, **options):
+    return bash(ROWS, chosen, **{"OUT": str(out), "COLOUR": "red", "FAIL": "nothing", "MEET": "0", **options})
+
+
+def test_rows_are_decoded_at_the_same_time_and_print_one_after_the_other(tmp_path):
+    done = rows(tmp_path, PARALLEL="3", MEET="7")  # 4 trainings and 3 decodings
+    assert done.returncode == 0 and done.stderr == "", done.stdout + done.stderr
+    lines = [re.sub(r"^\[.*?\] ", "", line).replace(f"{tmp_path}/", "") for line in done.stdout.splitlines()]
+    assert lines[:4] == [f"{row} train" for row in "abcd"]
+    decoded, scored = lines[4:28], lines[28:]
+    assert {tuple(decoded[at + 1 : at + 3]) for at in range(0, 24, 3)} == {
+        (f"decoded {row}", "with a second line") for row in "abcd"
+    }
+    assert {(scored[at], scored[at + 1]) for at in range(0, 8, 2)} == {(f"{row} score", f"score of {row}") for row in "abcd"}
+    again = rows(tmp_path, PARALLEL="3")
+    assert again.stdout.count("done before") == 16 == len(again.stdout.splitlines())
+
+
+def test_a_row_that_fails_is_named_and_the_others_are_decoded(tmp_path):
+    done = rows(tmp_path, PARALLEL="2", FAIL="c")
+    assert done.returncode == 1 and done.stdout.count(f"recipes/recipe: no room for {tmp_path}/c") == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("recipes/recipe: 2 of 8 failed, for the reasons above: ")
+    assert {f"{tmp_path}/c decode-news", f"{tmp_path}/c decode-web"} == set(line.partition("above: ")[2].split(", "))
+    assert "score of" not in done.stdout
+    assert sorted(path.parent.name for path in tmp_path.glob("*/web")) == ["a", "b", "d"]
+    assert rows(tmp_path, PARALLEL="2").stdout.count("score of") == 4
+
+
+def test_a_signal_ends_the_jobs(tmp_path):
+    script = ROWS.replace("read_arguments", "decode_row() { run sleep 61.5; }\nread_arguments", 1)
+    environ = {**os.environ, "OUT": str(tmp_path), "COLOUR": "red", "PARALLEL": "2", "MEET": "0", "FAIL": "nothing"}
+    command = ["bash", "-c", f"source recipes/lib/engine.sh; {script}", "recipe"]
+    process = subprocess.Popen(command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, text=True)
+
+    def sleeping():
+        return subprocess.run(["pgrep", "-fc", "sleep 61.5$"], capture_output=True, text=True).stdout.strip()
+
+    while sleeping() != "2":
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.terminate()
+    assert "the same command continues from here" in process.communicate(timeout=20)[0] and process.returncode == 143
+    assert sleeping() == "0"
+
+
+def test_machines_divide_the_rows(tmp_path):
+    assert rows(tmp_path, SHARE="1/3").returncode == rows(tmp_path, SHARE="3/3", PARALLEL="2").returncode == 0
+    assert sorted(path.parent.name for path in tmp_path.glob("*/.score.done")) == ["a", "c", "d"]
+    assert rows(tmp_path, "train", "decode", "score", SHARE="2/3").returncode == 0
+    assert rows(tmp_path).stdout.count("done before") == 16
+
+
+@pytest.mark.parametrize("share", ["0/2", "3/2", "1", "1/2/3", "a/b", "$(touch trap)/2"])
+def test_a_share_is_a_fraction(share, tmp_path):
+    done = rows(tmp_path, SHARE=share)
+    assert done.returncode == 1 and f"SHARE={share} must be K/N" in done.stderr
+
+
+def test_data_and_table_are_for_all_rows():
+    done = run("quickstart", "prepare", SHARE="1/2")
+    assert done.returncode == 1 and "SHARE=1/2: the stage prepare is for all rows. Run it without SHARE" in done.stderr
+    shown = run("quickstart", SHARE="2/2", METHODS="none rope t5").stdout
+    assert shown.count("fairseq-train") == 1 and "rope" in shown and "fairseq-preprocess" not in shown and " report " not in shown

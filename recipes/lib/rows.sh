@@ -1,0 +1,96 @@
+# Rows of a table that do not depend on each other: decoded and scored at the same time, and divided among machines.
+# shellcheck shell=bash
+
+phase=all
+: "${PARALLEL:=1}" "${SHARE:=}" # of a recipe that does not declare them; it fails where the environment has them
+
+row_options() { # declares them
+  option PARALLEL whole:1 1 "decodings, and then scorings, that run at the same time, each of one row (quickstart: of one test set)"
+  option SHARE text "" "K/N: train, decode and score only every N-th row from the K-th, so that N machines divide the rows"
+  [[ -z $SHARE ]] || { [[ $SHARE =~ ^[1-9][0-9]{0,3}/[1-9][0-9]{0,3}$ ]] && ((${SHARE%/*} <= ${SHARE#*/})); } ||
+    fail "SHARE=${SHARE//$'\n'/ } must be K/N with K from 1 to N, such as 1/2 on one machine and 2/2 on another"
+}
+
+leave_rows_to_others() { # with SHARE, data and table are for a recipe without it
+  local name
+  [[ -n $SHARE ]] || return 0
+  [[ ${stages_given[*]} ]] || wanted="train decode score"
+  for name in $wanted; do
+    case $name in
+      train | decode | score) ;;
+      *) fail "SHARE=$SHARE: the stage $name is for all rows. Run it without SHARE" ;;
+    esac
+  done
+}
+
+declare -A row_numbers=() # by folder, from 0
+
+in_share() { # STAGE FOLDER: whether this recipe takes the row
+  [[ -n $SHARE && $1 =~ ^(train|decode|score)$ ]] || return 0
+  [[ -n ${row_numbers[$2]-} ]] || row_numbers[$2]=${#row_numbers[@]}
+  ((row_numbers[$2] % ${SHARE#*/} == ${SHARE%/*} - 1))
+}
+
+in_phase() { # STAGE
+  case $phase in
+    all) ;;
+    others) [[ $1 != decode && $1 != score ]] ;;
+    *) [[ $1 == "$phase" ]] ;;
+  esac
+}
+
+run_phases() { # FUNCTION, which calls `stage` for every stage
+  phase=all
+  if ((PARALLEL == 1)) || [[ -n $DRY_RUN ]]; then
+    "$1"
+    return
+  fi
+  for phase in others decode score; do # a row is scored when all of its test sets are decoded
+    "$1"
+    finish_jobs
+  done
+}
+
+job_processes=() job_names=() failed_jobs=() job_outputs=''
+
+start_job() { # NAME COMMAND...: in a subshell of its own, when fewer than PARALLEL run
+  local name=$1 number=${#job_names[@]}
+  shift
+  await_jobs $((PARALLEL - 1))
+  [[ -n $job_outputs ]] || job_outputs=$(mktemp -d)
+  job_names+=("$name")
+  (
+    # shellcheck disable=SC2046 # a list of process ids
+    trap 'kill $(jobs -p) 2>/dev/null; exit 143' INT TERM HUP
+    set -e
+    "$@"
+  ) >"$job_outputs/$number" 2>&1 &
+  job_processes[number]=$!
+}
+
+collect_jobs() { # prints what each job that has ended has printed
+  local number
+  for number in "${!job_processes[@]}"; do
+    if kill -0 "${job_processes[number]}" 2>/dev/null; then continue; fi
+    say "${job_names[number]}"
+    wait "${job_processes[number]}" || failed_jobs+=("${job_names[number]}")
+    cat "$job_outputs/$number"
+    unset "job_processes[number]"
+  done
+}
+
+await_jobs() { # NUMBER: until at most so many run
+  collect_jobs
+  while ((${#job_processes[@]} > $1)); do
+    sleep 0.2
+    collect_jobs
+  done
+}
+
+finish_jobs() { # of a phase; one that failed does not end the others
+  await_jobs 0
+  [[ -z $job_outputs ]] || rm -r "$job_outputs"
+  job_outputs=''
+  ((${#failed_jobs[@]} == 0)) || fail "${#failed_jobs[@]} of ${#job_names[@]} failed, for the reasons above: $(printf '%s, ' "${failed_jobs[@]}" | sed 's/, $//')"
+  job_names=()
+}
