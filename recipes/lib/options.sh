@@ -41,7 +41,7 @@ read_arguments() { # ARGUMENT...: NAME=VALUE, --help or the name of a stage; set
 }
 
 common_options() { # of every recipe
-  option DRY_RUN flag "" "print every command and run none"
+  option DRY_RUN flag "" "print all commands without running them"
   option POSENC_BIN text "" "bin folder of another installation; default: .venv/bin, which recipes/setup fills"
 }
 

@@ -3,7 +3,7 @@
 
 worker_options() { # GPUS, the default: declares the options of a recipe that trains with several workers
   option GPUS whole:0 "$1" "GPUs of each machine; 0 trains on the CPU"
-  option PROCS whole:1 1 "processes of each machine that train together on the CPU"
+  option PROCS whole:1 1 "number of training processes of each machine, on the CPU"
   option NNODES whole:1 1 "machines"
   option NODE_RANK whole:0 0 "number of this machine, from 0"
   option MASTER_ADDR text "" "address of machine 0"

@@ -134,7 +134,7 @@ def test_numbers_in_the_form_of_python():
 
 def test_help_comes_before_everything_else(tmp_path):
     done = subprocess.run([ROOT / "recipes" / "quickstart", "--help"], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0 and done.stdout.startswith("Trains and compares position methods")
+    assert done.returncode == 0 and done.stdout.startswith("Train position encodings on")
     assert "Stages, all by default: prepare train decode score table" in done.stdout
 
 
