@@ -13,6 +13,7 @@ from ..core import AttentionContext
 from ..core.export import refuse_script
 from ..core.hooks import NEEDS_SCORES
 from ..ops import devices
+from ..ops.bias_channels import with_channels
 from ..ops.kernels.blocked_bias import BiasedAttention, lacks_fused_gradient, merged, plain_attention, prefer_blocked
 from ..ops.precision import at_least_float32
 from .mask import AttentionMask
@@ -20,6 +21,8 @@ from .site_positions import SitePositions
 
 #: scores of the queries that are served at a time, the fewest such blocks, and the fewest scores of a head, all to save memory
 _BLOCK_ON_CPU, _BLOCK, _FEWEST_BLOCKS, _LONG = 2**19, 2**25, 16, 2**18
+#: queries from which further channels of queries and keys cost an accelerator less than a bias matrix
+_CHANNELS_FROM_LENGTH = 128
 
 
 class Attention(nn.Module):
@@ -76,10 +79,16 @@ class Attention(nn.Module):
             ((method, here),) = positions.using("attend", ctx)
             out, weights = method.attend(q, k, v, here), None
         else:
-            mask = positions.mask(ctx, local) if mask is None else mask
             needs_scores = any(positions.uses(hook, ctx.layer) for hook in NEEDS_SCORES)
-            kernel = self.explicit if need_weights else self.in_blocks if needs_scores else self.fused
-            out, weights = kernel(positions, ctx, q, k, v, mask)
+            plain = mask is None and not needs_scores and not need_weights
+            factors = positions.bias_factors(ctx) if plain and self._prefers_channels(q) else None
+            if factors is not None:
+                mask = positions.mask_without_bias(ctx)
+                out, weights = self.with_factors(positions, ctx, q, k, v, mask, factors), None
+            else:
+                mask = positions.mask(ctx, local) if mask is None else mask
+                kernel = self.explicit if need_weights else self.in_blocks if needs_scores else self.fused
+                out, weights = kernel(positions, ctx, q, k, v, mask)
             if mask.fully_masked is not None:
                 out = out.masked_fill(mask.fully_masked, 0.0)
         return self._merged(out), weights
@@ -143,6 +152,19 @@ class Attention(nn.Module):
         causal = causal and logits is None
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=logits, dropout_p=dropout, is_causal=causal, scale=scale)
         return out, None
+
+    @staticmethod
+    def _prefers_channels(q: Tensor) -> bool:
+        """Whether a bias of low rank is faster as channels. On a CPU it is not, because queries, keys and values are copied."""
+        return q.size(2) >= _CHANNELS_FROM_LENGTH and not devices.on_cpu(q)
+
+    def with_factors(
+        self, positions: SitePositions, ctx: AttentionContext, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask,
+        factors: tuple[Tensor, Tensor],
+    ) -> Tensor:  # fmt: skip
+        """`fused`, with the factors of the bias as further channels of queries and keys."""
+        wide = with_channels(q, k, v, *factors, ctx.scale)
+        return self.fused(positions, ctx, *wide, mask)[0][..., : v.size(-1)]
 
     def _added(self, content: Tensor | None, mask: AttentionMask, ctx: AttentionContext, q: Tensor) -> Tensor | None:
         """The numbers that an accelerator's kernel adds to the scores: content, bias and -inf, in the format of the queries."""

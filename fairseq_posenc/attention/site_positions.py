@@ -285,6 +285,33 @@ class SitePositions(nn.Module):
         may_mask_fully = self.uses("mask", ctx.layer) or (causal and ctx.key_padding is not None)
         return AttentionMask.of(bias, allowed, may_mask_fully)
 
+    def bias_factors(self, ctx: AttentionContext) -> tuple[Tensor, Tensor] | None:
+        """Factors q' and k' of the bias of one layer, or None where a bias is needed as a matrix.
+
+        They serve a causal attention of a whole sequence whose only other terms are padding and causality. A bias that all layers
+        share is cheaper as a matrix.
+        """
+        users = self._users[ctx.layer]
+        if not ctx.causal or ctx.state is not None or ctx.queries.ids.size(1) != ctx.keys.ids.size(1):
+            return None
+        methods = [method for method, _ in users.get("bias", ())]
+        if len(methods) != 1 or not methods[0].content_dependent or "mask" in users or "content_scores" in users:
+            return None
+        ((method, here),) = self.using("bias", ctx)
+        return method.bias_factors(here)
+
+    def mask_without_bias(self, ctx: AttentionContext) -> AttentionMask:
+        """Padding and causality, made once for all layers."""
+
+        def make() -> AttentionMask:
+            length = ctx.queries.ids.size(1)
+            if ctx.key_padding is None:
+                return AttentionMask(causal=length > 1)
+            causal = torch.ones(1, 1, length, length, dtype=torch.bool, device=ctx.keys.ids.device).tril()
+            return AttentionMask.of(None, causal & ~ctx.key_padding[:, None, None, :], True)
+
+        return ctx.once("mask without bias", make)
+
     def _bias(self, ctx: AttentionContext) -> Tensor | None:
         """The sum of the biases. Decoding word by word makes it for some words ahead, which no method can tell."""
         methods = [method for method, _ in self._users[ctx.layer].get("bias", ())]

@@ -161,6 +161,16 @@ class PositionMethod(nn.Module):
         """-> [B or 1, H or 1, T, S] in float32, added to the scaled product, or None for nothing; see `content_dependent`."""
         raise NotImplementedError
 
+    def bias_factors(self, ctx: AttentionContext) -> tuple[Tensor, Tensor] | None:
+        """Return two factors of `bias` for all queries and keys of a causal attention, or None where it has none.
+
+        Equation: bias_ts = sum_r q'_tr k'_sr + (any number of t), which the softmax cancels.
+        Shapes: q' [B or 1, H or 1, T, R] and k' [B or 1, H or 1, S, R], in float32 or wider.
+
+        `bias` stays the definition. The attention adds the factors to queries and keys as further channels where this is faster.
+        """
+        return None
+
     def mask(self, ctx: AttentionContext) -> Tensor:
         """-> bool [B or 1, H or 1, T, S], True where a query may look; a query that may look nowhere gets zeros."""
         raise NotImplementedError

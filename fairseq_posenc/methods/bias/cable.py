@@ -24,11 +24,24 @@ class RunningSum(PositionMethod):
 
     Options = RunningSumOptions
     per_layer = content_dependent = True
+    #: of the sum at the key in the bias of a causal attention
+    sign = 1.0
 
     def __init__(self, options: RunningSumOptions, dims: Dims):
         super().__init__(options, dims)
         self.weight = self.parameter_table(dims.embed_dim, share=options.share)
         self.offset = self.parameter_table(share=options.share)
+
+    def sums(self, ctx: AttentionContext) -> Tensor:
+        """The sums of the increments of all words up to each key, for keys to the left of queries: [B, H or 1, S]."""
+        raise NotImplementedError
+
+    def bias_factors(self, ctx: AttentionContext) -> tuple[Tensor, Tensor] | None:
+        """The sign, and the sum up to the key."""
+        if not self.dims.causal:
+            return None
+        sums = self.sums(ctx).unsqueeze(-1)  # [B, H or 1, S, 1]
+        return ctx.once((self, "sign", sums.dtype), lambda: sums.new_full((1, 1, 1, 1), self.sign)), sums
 
     def increments(self, x: Tensor, weight: Tensor, bias: Tensor, ctx: AttentionContext) -> Tensor:
         """x_t W + b: [B, T, C] -> [B, H or 1, T]."""
@@ -88,6 +101,8 @@ class Cable(RunningSum):
         nn.init.normal_(self.weight, std=dims.embed_dim**-0.5)
 
     def bias(self, ctx: AttentionContext) -> Tensor:
-        sums = self.running(-F.softplus(self.increments(ctx.inputs[1], self.weight, self.offset, ctx)), ctx)
-        bias = -self.differences(sums, ctx)
+        bias = self.differences(self.sums(ctx), ctx)
         return bias if self.dims.causal else -bias.abs()
+
+    def sums(self, ctx: AttentionContext) -> Tensor:
+        return self.running(F.softplus(self.increments(ctx.inputs[1], self.weight, self.offset, ctx)), ctx)

@@ -42,6 +42,8 @@ class Forgetting(RunningSum):
         parameters="tables * (d + 1) * (1 if causal else 2)",
     )
 
+    sign = -1.0
+
     def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         both = not dims.causal
@@ -53,12 +55,15 @@ class Forgetting(RunningSum):
                 nn.init.constant_(offset, options.start)
 
     def bias(self, ctx: AttentionContext) -> Tensor:
-        left = -self._log_gates(self.weight, self.offset, ctx)
+        left = self.differences(-self.sums(ctx), ctx)
         if self.right_weight is None or self.right_offset is None:
             return left
-        right = self._log_gates(self.right_weight, self.right_offset, ctx)
+        right = self.differences(self._log_gates(self.right_weight, self.right_offset, ctx), ctx)
         return torch.where(distances(ctx.queries, ctx.keys).unsqueeze(1) <= 0, left, right)
 
+    def sums(self, ctx: AttentionContext) -> Tensor:
+        return self._log_gates(self.weight, self.offset, ctx)
+
     def _log_gates(self, weight: Tensor, offset: Tensor, ctx: AttentionContext) -> Tensor:
-        """The sum of the logarithms of the gates up to the key minus that up to the query."""
-        return self.differences(self.running(F.logsigmoid(self.increments(ctx.inputs[1], weight, offset, ctx)), ctx), ctx)
+        """The sum of the logarithms of the gates up to each key: [B, H or 1, S]."""
+        return self.running(F.logsigmoid(self.increments(ctx.inputs[1], weight, offset, ctx)), ctx)

@@ -1,0 +1,47 @@
+"""Biases of low rank as further channels of queries and keys, so that a kernel needs no bias matrix; Wu et al. (2025)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+#: how many numbers of a format hold a sum of hundreds with the accuracy of float32; each is the rest of the one before it
+_PIECES = {torch.bfloat16: 3, torch.float16: 3}
+#: widths of heads that fused kernels take
+_WIDTH = 8
+
+
+def with_channels(
+    q: Tensor, k: Tensor, v: Tensor, of_query: Tensor, of_key: Tensor, scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return queries, keys and values of equal width for a kernel that computes softmax(scale q k^T) v.
+
+    Args:
+        q, k, v: [B, H, T, D] and [B, H, S, D] twice.
+        of_query, of_key: [B or 1, H or 1, T or 1, R] and [B or 1, H or 1, S, R]. Their products are added to the scaled products.
+            In half precision, the factors of queries are rounded, and those of keys are not.
+        scale: the factor of the products of queries and keys.
+    """
+    pieces = _PIECES.get(q.dtype, 1)
+    of_query = (of_query / scale).to(q.dtype)
+    of_keys = _split(of_key, q.dtype, pieces)
+    added = pieces * of_key.size(-1)
+    rest = added + -(q.size(-1) + added) % _WIDTH
+    zeros = q.new_zeros(1)
+    q = torch.cat([q, *[_like(q, of_query)] * pieces, _like(q, zeros, rest - added)], -1)
+    k = torch.cat([k, *[_like(k, piece) for piece in of_keys], _like(k, zeros, rest - added)], -1)
+    return q, k, torch.cat([v, _like(v, zeros, rest)], -1)
+
+
+def _like(x: Tensor, values: Tensor, channels: int = -1) -> Tensor:
+    """Channels next to those of x [B, H, T, D]: expanded to [B, H, T, R], or to this number."""
+    return values.expand(*x.shape[:3], channels)
+
+
+def _split(x: Tensor, dtype: torch.dtype, pieces: int) -> list[Tensor]:
+    """Numbers of a narrower format whose sum is x."""
+    found = []
+    for _ in range(pieces - 1):
+        found.append(x.to(dtype))
+        x = x - found[-1].detach()
+    return [*found, x.to(dtype)]
