@@ -13,6 +13,7 @@ import torch
 from fairseq.distributed import utils as distributed_utils
 
 from tests.recipes.captions import RECIPE, assert_same_parameters
+from tests.recipes.declared import run
 from tests.recipes.process import BIN, environment
 
 
@@ -133,6 +134,19 @@ def test_fairseq_reads_what_srun_sets(monkeypatch, tmp_path):
     distributed_utils.infer_init_method(found)
     assert (found.distributed_init_method, found.distributed_rank, found.device_id) == ("tcp://m0:29500", 3, 1)
     assert found.distributed_no_spawn
+
+
+@pytest.mark.parametrize("recipe", ["quickstart", "compare", "multi30k_uk/run", "wmt18/run"])
+def test_every_recipe_with_rows_trains_on_several_machines_without_gpus(recipe):
+    options = {"METHODS": "none", "SIZE": "tiny", "NNODES": "2", "NODE_RANK": "1", "MASTER_ADDR": "m0", "UNITS": "2"}
+    if recipe == "quickstart":
+        del options["SIZE"]
+    done = run(recipe, **options)
+    assert done.returncode == 0, done.stderr
+    (line,) = [line for line in done.stdout.splitlines() if "fairseq-train" in line]
+    for words in ("torchrun --nnodes 2 --node-rank 1 --nproc-per-node 1 --master-addr m0", "--distributed-backend gloo", "--cpu"):
+        assert words in line
+    assert "fairseq-generate" not in done.stdout and line.endswith("train.log.machine1 ")
 
 
 @pytest.mark.parametrize("per_machine", [1, 2])
