@@ -10,7 +10,7 @@ from ..core.hooks import HOOKS, REPLACED_BY_KERNEL, Kind, hooks_where
 #: hook -> the methods of one layer that use it, in the order of the spec
 Users = Mapping[str, Sequence[PositionMethod]]
 
-_APART = "give them different layers (layers=...) or leave one out"
+_APART = "Use different layers (layers=...), or remove one of the two."
 _EXCLUSIVE = hooks_where(lambda hook: hook.kind == Kind.EXCLUSIVE) - {"attend"}
 
 
@@ -32,9 +32,10 @@ def _refuse_beside_kernel(users: Users) -> None:
         return
     others = {m.card.name for hook in REPLACED_BY_KERNEL | {"attend"} for m in users.get(hook, ()) if m is not kernels[0]}
     if others:
+        own, listed = kernels[0].card.name, ", ".join(sorted(others))
         raise PositionError(
-            f"{kernels[0].card.name} replaces the whole attention kernel, so {', '.join(sorted(others))} "
-            "would have no effect beside it; use it alone or with methods that act on the embeddings"
+            f"{own}+{'+'.join(sorted(others))}: {own} replaces the attention kernel, so {listed} would have no effect. "
+            f"Expected {own} alone or with methods that act on the embeddings. Remove {listed}."
         )
 
 
@@ -44,24 +45,28 @@ def _refuse_missing_projections(users: Users, projections: frozenset[str]) -> No
         unread = [method for method in reading if side in method.projections]
         if unread:
             without = next(method for found in users.values() for method in found if side not in method.projections)
+            reader, other = unread[0].card.name, without.card.name
             raise PositionError(
-                f"{unread[0].card.name} needs the {side} projection, which {without.card.name} does without; {_APART}"
+                f"{reader}+{other}: {reader} requires the {side} projection, but {other} removes this projection. {_APART}"
             )
 
 
 def _refuse_two_scales(scales: Mapping[str, float]) -> None:
     if len(set(scales.values())) > 1:
         listed = ", ".join(f"{name} by {value:.4g}" for name, value in scales.items())
-        raise PositionError(f"methods scale the product of queries and keys differently ({listed}); choose one of them")
+        raise PositionError(
+            f"{'+'.join(scales)}: the methods scale the product of queries and keys differently ({listed}). Use one of them."
+        )
 
 
 def _refuse_order_dependence(users: Users) -> None:
     """Factors of positions may come in any order; what reads scores or content may not."""
     rescaling = sorted(users.get("rescale", ()), key=lambda method: method.rescale_reads == "positions")
     if len(rescaling) > 1 and rescaling[0].rescale_reads != "positions":
+        first, second = (method.card.name for method in rescaling[:2])
         raise PositionError(
-            f"{rescaling[0].card.name} does not only multiply the scores, so it matters whether {rescaling[1].card.name} "
-            f"comes before or after it; {_APART}"
+            f"{first}+{second}: the result depends on the order of the two methods, because {first} does not only multiply "
+            f"the scores. {_APART}"
         )
 
 
@@ -71,8 +76,8 @@ def _refuse_terms_beside_weights(users: Users) -> None:
     for method in users.get("rescale", ()):
         if method.rescale_reads == "weights" and added:
             raise PositionError(
-                f"{method.card.name} makes the attention weights, so the term of {added[0]} would be added to their logarithms; "
-                f"{_APART}"
+                f"{method.card.name}+{added[0]}: {method.card.name} computes attention weights, so {added[0]} cannot add a term "
+                f"to the scores. {_APART}"
             )
 
 
@@ -86,7 +91,8 @@ def _refuse_mixed_keys(users: Users) -> None:
     for mixing in (method for method in changing if method.mixes_keys):
         for other in (method for method in changing if method is not mixing):
             raise PositionError(
-                f"{mixing.card.name} mixes the keys of all positions, so {other.card.name} finds none to act on; {_APART}"
+                f"{mixing.card.name}+{other.card.name}: {mixing.card.name} mixes the keys of all positions, but "
+                f"{other.card.name} requires one key per position. {_APART}"
             )
 
 
@@ -94,7 +100,7 @@ def _refuse_two_rotations(users: Users) -> None:
     for hook in sorted(_EXCLUSIVE):
         names = [method.card.name for method in users.get(hook, ())]
         if len(names) > 1:
-            raise PositionError(f"{names[0]} and {names[1]} both replace queries and keys; {_APART}")
+            raise PositionError(f"{names[0]}+{names[1]}: both methods rotate queries and keys. Expected only one. {_APART}")
 
 
 def _refuse_content_beside_rotation(users: Users) -> None:
@@ -104,6 +110,6 @@ def _refuse_content_beside_rotation(users: Users) -> None:
     reading = [name for name in readers if name not in rotating]
     if rotating and reading:
         raise PositionError(
-            f"{reading[0]} has a term of the queries that {rotating[0]} rotates, so its relative term would depend on the "
-            "absolute position; give one of them other layers (layers=...) or leave it out"
+            f"{rotating[0]}+{reading[0]}: {rotating[0]} rotates the queries that {reading[0]} reads, so the relative term of "
+            f"{reading[0]} would depend on absolute positions. {_APART}"
         )

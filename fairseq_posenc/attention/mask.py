@@ -91,7 +91,7 @@ def _aligned(bias: Tensor | None, allowed: Tensor | None, dtype: torch.dtype) ->
         whole, columns = merged(bias, allowed).to(dtype), bias.size(-1)
         return whole if columns % _ALIGNMENT == 0 else F.pad(whole, (0, -columns % _ALIGNMENT))[..., :columns]
     if allowed is None:
-        raise ValueError("neither a bias nor a mask")
+        raise ValueError("expected a bias or a mask, got neither")
     columns = allowed.size(-1)
     rows = allowed.new_full((*allowed.shape[:-1], columns + -columns % _ALIGNMENT), float("-inf"), dtype=dtype)
     return rows[..., :columns].masked_fill_(allowed, 0.0)

@@ -43,7 +43,7 @@ class Attention(nn.Module):
     ):
         super().__init__()
         if embed_dim % num_heads:
-            raise ValueError(f"embed_dim {embed_dim} must be divisible by num_heads {num_heads}")
+            raise ValueError(f"embed_dim={embed_dim} is not divisible by num_heads={num_heads}")
         self.num_heads, self.dropout, self.retains_dropout = num_heads, dropout, False
         key_dim = embed_dim if key_dim is None else key_dim
         # made and initialised in fairseq's order: optimizer states go by it, and so do the random numbers of a seed

@@ -82,7 +82,10 @@ class PositionalAttention(Attention):
         ctx = ctx.replace(side=SideInputs(side_inputs, self.positions.side_inputs))
         ctx = self.positions.begin(ctx, len(query))
         if self.positions.uses("attend", 0):
-            raise PositionError("the method has a kernel of its own and no scores")
+            raise PositionError(
+                "scores: the method replaces the attention kernel, so there are no scores. Expected a method with softmax over "
+                "scores. Read the attention weights instead."
+            )
         q, k, _ = self.project(self.positions, ctx, query, key, key)
         ctx = ctx.replace(causal=False)  # else methods leave out what a mask will hide
         return self.logits(self.positions, ctx, q, k, self.positions.sum_terms("bias", ctx=ctx))
@@ -129,16 +132,16 @@ def build_attention(
     """
     if min(num_heads, embed_dim) < 1:
         raise PositionError(
-            f"an attention of {num_heads} heads and a width of {embed_dim} cannot be built; give at least 1 of each"
+            f"attention with embed_dim={embed_dim} and num_heads={num_heads}: not allowed. Expected both to be at least 1."
         )
     dims = Dims(embed_dim, num_heads, 1, max_positions, max_positions, relations=relations).at(site)
     methods = specs.build(spec, dims, site)
     for method in methods:
         if method.hooks & OUTSIDE_ATTENTION:
-            where = "with the embeddings" if "embed" in method.hooks else "before every layer"
+            where = "on the embeddings" if "embed" in method.hooks else "before every layer"
             raise PositionError(
-                f"{method.card.name} enters {where}, which an attention alone does not see; leave it out of {spec!r}, "
-                "or use a whole model: --arch posenc_transformer"
+                f"{method.card.name}: the method acts {where}, outside the attention module. Expected a method that acts in the "
+                f"attention. Remove it from {spec!r}, or use a complete model with --arch posenc_transformer."
             )
     return PositionalAttention(SitePositions(methods, dims, site), dropout)
 
@@ -157,5 +160,8 @@ def _with_mask(mask: AttentionMask, further: Tensor | None, positions: SitePosit
     if further is None:
         return mask
     if positions.uses("attend", 0):
-        raise PositionError("attn_mask cannot reach a method with a kernel of its own; site='decoder' is causal by itself")
+        raise PositionError(
+            "attn_mask: not supported by a method that replaces the attention kernel. Expected no attn_mask. For a causal mask, "
+            "use site='decoder'."
+        )
     return mask.merged_with(further)

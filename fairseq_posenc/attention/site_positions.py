@@ -74,8 +74,9 @@ class SitePositions(nn.Module):
             for other in self.methods:
                 if moving.position_type == "fractional" and other.position_type == "integer":
                     raise PositionError(
-                        f"{moving.card.name} makes fractions of positions in training, and {other.card.name} takes integers "
-                        "alone, as the rows of a table; leave one of them out"
+                        f"{moving.card.name}+{other.card.name}: {moving.card.name} produces fractional positions "
+                        "during training. "
+                        f"{other.card.name} requires integer positions. Remove one of the two."
                     )
 
     def _refuse_positions_past_tables(self) -> None:
@@ -85,8 +86,9 @@ class SitePositions(nn.Module):
             for other in self.methods:
                 if other is not moving and other.limit is not None and needed > other.limit:
                     raise PositionError(
-                        f"{moving.card.name} turns the {self.dims.max_positions} positions of a sentence into up to {needed:g}, "
-                        f"and {other.card.name} has {other.limit}; put a method beside it that has no limit (posenc list)"
+                        f"{moving.card.name}+{other.card.name}: {moving.card.name} maps {self.dims.max_positions} positions to "
+                        f"positions up to {needed:g}, but {other.card.name} supports only {other.limit}. Expected a method that "
+                        f"is not bounded instead of {other.card.name}. For these methods, run posenc list --unbound yes."
                     )
 
     def _refuse_positions_beside_counts(self) -> None:
@@ -156,8 +158,8 @@ class SitePositions(nn.Module):
             for side, at, limit in ((own, ctx.queries, method.limit), (other, ctx.keys, method.key_limit)):
                 if limit is not None and at.last >= limit:
                     raise PositionError(
-                        f"{method.card.name} ({self.site}): a {side} sentence of {at.last + 1} positions exceeds its {limit}; "
-                        f"leave out longer sentences, or train with a larger --max-{side}-positions"
+                        f"{method.card.name} ({self.site}): a {side} sentence has {at.last + 1} positions. Expected at most "
+                        f"{limit}. Remove longer sentences, or train with a larger --max-{side}-positions."
                     )
 
     # -- calling hooks -----------------------------------------------------------------------------------------------

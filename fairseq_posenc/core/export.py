@@ -12,8 +12,8 @@ from .errors import Refusal
 def refuse_script(module: Any = None) -> NoReturn:
     """Ends torch.jit.script; as `__prepare_scriptable__` of a module it is called before torch reads any code."""
     raise Refusal(
-        "a module with positions cannot become TorchScript or ONNX, since Python chooses its hooks at every call; "
-        "run it in Python, with torch.compile where speed matters"
+        "TorchScript and ONNX: not supported for modules with position methods, whose hooks are chosen in Python. "
+        "Run the module in Python, with torch.compile for speed."
     )
 
 

@@ -33,7 +33,7 @@ def heads_of(options: Any, dims: Dims) -> tuple[int, ...]:
         return tuple(range(dims.num_heads))
     if given[-1] >= dims.num_heads:
         raise PositionError(
-            f"heads={given[-1]}: the head does not exist. Expected heads from 0 to {dims.num_heads - 1}. Leave it out of heads=."
+            f"heads={given[-1]}: there is no head {given[-1]}. Expected heads 0 to {dims.num_heads - 1}. Remove it from heads=."
         )
     return given
 
@@ -64,7 +64,7 @@ def evaluate(formula: str, options: Any, dims: Dims) -> int:
     }
     value = _value(_parse(formula).body, {**letters, **vars(options)})
     if not isinstance(value, (int, float)):
-        raise ValueError(f"{formula!r} is {value!r}. Expected a number")
+        raise ValueError(f"the value of {formula!r} is {value!r}, not a number")
     return int(value)
 
 
@@ -84,10 +84,10 @@ _LARGEST_EXPONENT = 64
 def _parse(formula: str) -> ast.Expression:
     try:
         if len(formula) > _LONGEST:
-            raise ValueError(f"it has more than {_LONGEST} characters")
+            raise ValueError(f"the formula has more than {_LONGEST} characters")
         return ast.parse(formula, mode="eval")
     except (SyntaxError, RecursionError, MemoryError) as error:
-        raise ValueError(f"it is no expression ({getattr(error, 'msg', type(error).__name__)})") from None
+        raise ValueError(f"the formula is not an expression ({getattr(error, 'msg', type(error).__name__)})") from None
 
 
 def _value(node: ast.expr, letters: Mapping[str, Any]) -> Any:
@@ -99,7 +99,7 @@ def _value(node: ast.expr, letters: Mapping[str, Any]) -> Any:
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
         left, right = _number(node.left, letters), _number(node.right, letters)
         if isinstance(node.op, ast.Pow) and abs(right) > _LARGEST_EXPONENT:
-            raise ValueError(f"its exponent {right} is larger than {_LARGEST_EXPONENT}")
+            raise ValueError(f"the exponent {right} is larger than {_LARGEST_EXPONENT}")
         return _bounded(_OPERATORS[type(node.op)](left, right))
     if isinstance(node, ast.UnaryOp) and type(node.op) in _OPERATORS:
         operand = _value(node.operand, letters) if isinstance(node.op, ast.Not) else _number(node.operand, letters)
@@ -123,19 +123,19 @@ def _value(node: ast.expr, letters: Mapping[str, Any]) -> Any:
             text, part = _value(node.func.value, letters), _value(node.args[0], letters)
             if isinstance(text, str) and isinstance(part, str):
                 return text.count(part)
-    raise ValueError(f"{ast.unparse(node)[:60]!r} is not part of a formula or not a letter")
+    raise ValueError(f"{ast.unparse(node)[:60]!r} is not allowed in a formula")
 
 
 def _number(node: ast.expr, letters: Mapping[str, Any]) -> Any:
     value = _value(node, letters)
     if not isinstance(value, (bool, int, float)):
-        raise ValueError(f"{ast.unparse(node)[:60]!r} is {value!r} and not a number")
+        raise ValueError(f"the value of {ast.unparse(node)[:60]!r} is {value!r}, not a number")
     return value
 
 
 def _bounded(value: Any) -> Any:
     if isinstance(value, complex) or (isinstance(value, (int, float)) and not abs(value) <= _LARGEST):
-        raise ValueError(f"it exceeds {_LARGEST:.0e}")
+        raise ValueError(f"a number is larger than {_LARGEST:.0e}")
     return value
 
 

@@ -25,8 +25,8 @@ _MEMBERS = {
 
 
 def new_name(name: str) -> str:
-    """Return what an import of an earlier name is told."""
-    return f"{name} has a new name. Expected {IMPORTED[name]}. Replace it in this file"
+    """Return the message about an import of an earlier name."""
+    return f"{name}: this class was renamed. Expected {IMPORTED[name]}. Replace the name in this file."
 
 
 def refuse_old_members(cls: type) -> None:
@@ -34,9 +34,11 @@ def refuse_old_members(cls: type) -> None:
     members = vars(cls)
     for name, now in _MEMBERS.items():
         if name in members:
-            raise PositionError(f"{cls.__name__}: {name} is a name of an earlier version. Expected {now}. Rename it in this file")
+            raise PositionError(
+                f"{cls.__name__}: {name} is a name of an earlier version. Expected {now}. Rename it in this file."
+            )
     scale = members.get("scale")
     if inspect.isfunction(scale) and "head_dim" in inspect.signature(scale).parameters:
         raise PositionError(
-            f"{cls.__name__}: scale(head_dim) is of an earlier version. Expected scale(ctx). Read self.dims.head_dim in it"
+            f"{cls.__name__}: scale(head_dim) is of an earlier version. Expected scale(ctx). Use self.dims.head_dim in its body."
         )

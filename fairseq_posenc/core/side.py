@@ -65,8 +65,9 @@ class SideInputs(Mapping):
         for wanted in inputs:
             if wanted.name not in self:
                 raise PositionError(
-                    f"{who} needs the side input {wanted.name!r} [{wanted.axes}] of the {wanted.of}, and the batch has "
-                    f"{', '.join(map(repr, self)) or 'none'}; give it to the model as side_inputs"
+                    f"{who}: the side input {wanted.name!r} is missing from the batch, which contains "
+                    f"{', '.join(map(repr, self)) or 'no side input'}. Expected {wanted.name!r} [{wanted.axes}] of the "
+                    f"{wanted.of}. Pass it to the model as side_inputs."
                 )
 
     def rolled(self, shift: Tensor) -> SideInputs:
@@ -92,8 +93,9 @@ def declared_by(cards: Sequence) -> dict[str, SideInput]:
         for wanted in card.side_inputs:
             if found.setdefault(wanted.name, wanted) != wanted:
                 raise PositionError(
-                    f"{card.name} reads the side input {wanted.name!r} as [{wanted.axes}] of the {wanted.of}, another method "
-                    f"as [{found[wanted.name].axes}] of the {found[wanted.name].of}; use one of them"
+                    f"{card.name}: reads the side input {wanted.name!r} as [{wanted.axes}] of the {wanted.of}, but another "
+                    f"method reads it as [{found[wanted.name].axes}] of the {found[wanted.name].of}. "
+                    "Remove one of the two methods."
                 )
     return found
 

@@ -103,7 +103,7 @@ def architecture(name: str) -> Architecture:
         try:
             lookup.card(name.removeprefix(PREFIX))
         except PositionError as error:
-            raise PositionError(f"architecture {name!r}: {error}; give it as {PREFIX}NAME, without a size") from None
+            raise PositionError(f"architecture {name!r}: {error} Expected {PREFIX}NAME, without a size.") from None
     if found is None:
-        raise PositionError(f"architecture {name!r}: no architecture has this name. Expected {PREFIX}NAME, without a size")
+        raise PositionError(f"architecture {name!r}: no architecture has this name. Expected {PREFIX}NAME, without a size.")
     return found

@@ -87,7 +87,7 @@ def rows(dims: Dims, columns: Sequence[str] = COLUMNS, **wanted: Any) -> list[di
     unknown = [column for column in columns if column not in COLUMNS]
     if unknown:
         raise PositionError(
-            f"column {unknown[0]!r} is unknown{lookup.nearest(unknown[0], list(COLUMNS))}; columns are {', '.join(COLUMNS)}"
+            f"column {unknown[0]!r}: unknown. Expected one of {', '.join(COLUMNS)}." + lookup.nearest(unknown[0], list(COLUMNS))
         )
     cards = [card for card in map(lookup.card, lookup.names()) if _agrees(card, wanted)]
     found = [{**facts(card), "number": number(card, dims)} for card in cards]

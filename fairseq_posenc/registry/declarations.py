@@ -68,14 +68,17 @@ def declarations() -> dict[str, Declaration]:
         module = ".".join((_PACKAGE, "methods", path.parent.name, path.stem))
         for own in _declared(path):
             if own.card.name in found:
-                raise RuntimeError(f"two methods are named {own.card.name}")
+                raise RuntimeError(f"two methods have the name {own.card.name}")
             found[own.card.name] = dataclasses.replace(own, family=path.parent.name, module=module)
     for source in external.sources():
         for own in declared_by(source):
             other = found.setdefault(own.card.name, own)
             if other is not own:
                 owner = "fairseq_posenc" if other.source is None else str(other.source.path)
-                raise PositionError(f"{source.path}: the name {own.card.name!r} is taken by {owner}; give the card another name")
+                raise PositionError(
+                    f"{source.path}: {owner} has a method {own.card.name!r} already. Expected a new name. "
+                    "Change name= on the card."
+                )
     return dict(sorted(found.items()))
 
 
@@ -94,11 +97,13 @@ def declared_by(source: external.Source) -> list[Declaration]:
     """The methods of a file outside this package; raises PositionError where it has none or a card is wrong."""
     found = [dataclasses.replace(own, module=source.module, source=source) for own in _declared(source.path)]
     if not found and source.named:
-        raise PositionError(f"{source.path} holds no method: no class has a card; posenc new NAME writes a file to fill in")
+        raise PositionError(
+            f"{source.path}: no method found. Expected a class with a card. For a file to complete, run posenc new NAME."
+        )
     for own in found:
         wrong = _what_is_wrong(own)
         if wrong:
-            raise PositionError(f"{source.path}: the card of {own.class_name} {wrong}")
+            raise PositionError(f"{source.path}: card of {own.class_name}: {wrong}. Change the card.")
     return found
 
 
@@ -112,33 +117,33 @@ def _declared(path: Path) -> Iterator[Declaration]:
 
 
 def _what_is_wrong(own: Declaration) -> str:
-    """What a card says that no card can say, or nothing; the checks of the contract find what is untrue."""
+    """Return what is wrong with the values of a card, or an empty string. The contract tests whether the values are true."""
     card, hints = own.card, get_type_hints(MethodCard)
     for name in ("reference", "injection", "extrapolation", "evidence"):
         if getattr(card, name) not in get_args(hints[name]):
-            return f"has {name}={getattr(card, name)!r}; it is one of {', '.join(get_args(hints[name]))}"
+            return f"{name}={getattr(card, name)!r} is not allowed. Expected one of {', '.join(get_args(hints[name]))}"
     for name in ("title", "survey", "survey_parameters", "parameters"):
         text = getattr(card, name)
         if isinstance(text, str) and not (len(text) <= _LONGEST_TEXT and text.isprintable()):
-            return f"has a {name} that is not one line of at most {_LONGEST_TEXT} printable characters"
+            return f"{name} is too long or not printable. Expected one line of at most {_LONGEST_TEXT} printable characters"
     for name, kind in (("citations", str), ("sites", str), ("extended_sites", str), ("losses", str), ("side_inputs", SideInput)):
         value = getattr(card, name)
         if isinstance(value, tuple) and not all(isinstance(item, kind) for item in value):
-            return f"has {name}={value!r}, whose items are not all {kind.__name__}"
+            return f"{name}={value!r} is not allowed. Expected a tuple of {kind.__name__}"
     for name, hint in hints.items():
         kind = get_origin(hint) or hint
         if isinstance(kind, type) and not isinstance(getattr(card, name), kind):
-            return f"has {name}={getattr(card, name)!r}, which is no {kind.__name__}"
+            return f"{name}={getattr(card, name)!r} is not allowed. Expected a value of type {kind.__name__}"
     if not re.fullmatch(r"[a-z][a-z0-9_]*", card.name):
-        return f"has name={card.name!r}; a name has small letters, digits and _, and begins with a letter"
+        return f"name={card.name!r} is not allowed. Expected lower-case letters, digits and _, with a letter at the start"
     if RESERVED.fullmatch(card.name):
-        return f"has name={card.name!r}, which is kept for architectures; choose another name"
+        return f"name={card.name!r} is reserved for architectures. Expected another name"
     if not card.sites or set(card.sites + card.extended_sites) - set(SITES):
-        return f"has the sites {card.sites + card.extended_sites}; sites are {', '.join(SITES)}"
+        return f"sites {card.sites + card.extended_sites} are not allowed. Expected one or more of {', '.join(SITES)}"
     try:
         card.count(own.options(), Dims(16, 4, 2, 8, 8))
     except Exception as error:
-        return f"has parameters={card.parameters!r}, which cannot be evaluated: {error}; letters are in core/formula.py"
+        return f"parameters={card.parameters!r} cannot be evaluated ({error}). Expected a formula as described in core/formula.py"
     return ""
 
 
@@ -147,13 +152,13 @@ def _parse(path: Path) -> ast.Module:
     try:
         return ast.parse(read_text(path, largest=_LARGEST_FILE))
     except SyntaxError as error:
-        raise PositionError(f"{path}, line {error.lineno}: {error.msg}") from None
+        raise PositionError(f"{path}, line {error.lineno}: {error.msg}. Expected valid Python. Correct this line.") from None
     except (RecursionError, MemoryError):
         raise PositionError(f"{path}: expressions are nested too deeply. Expected a method file. Simplify it.") from None
     except PositionError:
         raise
     except ValueError as error:  # null bytes
-        raise PositionError(f"{path} is no Python file: {error}") from None
+        raise PositionError(f"{path}: not a Python file ({error}). Expected a method file in Python.") from None
 
 
 @functools.cache
@@ -199,7 +204,7 @@ def _read_class(node: ast.ClassDef, path: Path, names: dict[str, Any], reserved:
         if not _is_own(path):  # methods of options run when the method is built
             kept = _Without().visit(copy.deepcopy(kept))
         if node.name in reserved and not _is_own(path):
-            raise NotLiteral(node, f"the class {node.name!r} has the name of a class of this package")
+            raise NotLiteral(node, f"the class {node.name!r} has the same name as a class of this package")
         require_class(_Without().visit(copy.deepcopy(kept)), names)
     except NotLiteral as error:
         if any(isinstance(item, ast.Assign) and _names(item, "card") for item in kept.body):

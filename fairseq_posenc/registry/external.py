@@ -47,9 +47,9 @@ def of_path(path: Path) -> list[Source]:
     if path.is_dir():
         return [_source(file, False) for file in sorted(path.glob("*.py")) if not file.name.startswith(_NO_METHODS)]
     if not path.is_file():
-        raise PositionError(f"{VARIABLE}: {path} is no file and no folder")
+        raise PositionError(f"{VARIABLE}: {path}: no such file or folder. Expected a Python file or a folder of Python files.")
     if path.suffix != ".py":
-        raise PositionError(f"{VARIABLE}: {path} is no Python file")
+        raise PositionError(f"{VARIABLE}: {path}: not a Python file. Expected a file name that ends with .py.")
     return [_source(path, True)]
 
 
@@ -70,7 +70,10 @@ def load(source: Source) -> ModuleType:
                 raise
         return sys.modules[source.module]
     except Exception as error:
-        raise PositionError(f"{source.path}: {type(error).__name__}: {' '.join(str(error).split())}") from error
+        raise PositionError(
+            f"{source.path}: the import failed ({type(error).__name__}: {' '.join(str(error).split())}). "
+            "Expected a file that Python can import. Correct the file."
+        ) from error
 
 
 def _source(path: Path, named: bool) -> Source:
@@ -88,7 +91,10 @@ def _of_entry_points() -> Iterator[Source]:
         name = entry.value.partition(":")[0].strip()
         path = _path_of(name)
         if path is None:
-            raise PositionError(f"entry point {entry.name} = {entry.value} of {GROUP}: no module {name} is installed")
+            raise PositionError(
+                f"entry point {entry.name} = {entry.value} of {GROUP}: the module {name} is not installed. "
+                "Expected an installed module. Install the package again, or uninstall it."
+            )
         if path.name != "__init__.py":
             yield Source(path, name, True, True)
             continue

@@ -50,9 +50,9 @@ def require_value(node: ast.expr, names: Mapping[str, Any]) -> None:
         if not any(_resolve(node.func, names) is allowed for allowed in _CALLS):
             raise NotLiteral(node, f"{_text(node.func)}(...) would be called")
         if any(keyword.arg is None for keyword in node.keywords):
-            raise NotLiteral(node, "** is no literal")
+            raise NotLiteral(node, "** is not a literal")
         return _all([*node.args, *(keyword.value for keyword in node.keywords)], names)
-    raise NotLiteral(node, f"{_text(node)} is no literal")
+    raise NotLiteral(node, f"{_text(node)} is not a literal")
 
 
 def require_class(node: ast.ClassDef, names: Mapping[str, Any]) -> None:
@@ -69,14 +69,14 @@ def require_class(node: ast.ClassDef, names: Mapping[str, Any]) -> None:
             _all([keyword.value for keyword in decorator.keywords], {})
     for base in node.bases:
         if not isinstance(_resolve(base, names), type):
-            raise NotLiteral(base, f"the class {_text(base)} is not known here")
+            raise NotLiteral(base, f"the base class {_text(base)} is unknown in this file")
     for item in node.body:
         if isinstance(item, ast.ClassDef):
             require_class(item, names)
         elif isinstance(item, (ast.Assign, ast.AnnAssign)):
             targets = item.targets if isinstance(item, ast.Assign) else [item.target]
             if not all(isinstance(target, ast.Name) and not target.id.startswith("__") for target in targets):
-                raise NotLiteral(item, f"{_text(item)} assigns to more than a name")
+                raise NotLiteral(item, f"{_text(item)} does not assign to a plain name")
             if isinstance(item, ast.AnnAssign):
                 _require_annotation(item.annotation)
             if item.value is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 
+from ..common.messages import shorten
 from ..core import MethodCard, PositionError
 from .declarations import Declaration, declarations
 
@@ -14,12 +15,14 @@ def names() -> list[str]:
 
 
 def declaration(name: str) -> Declaration:
-    """What a method declares; raises PositionError with the nearest name."""
+    """Return the declaration of a method. Raises PositionError for an unknown name."""
     found = declarations()
     if name not in found:
+        members = [other for other in found if other.startswith(f"{name}_")]
+        wrong = f"this is a group of methods. Expected one of {', '.join(members)}." if members else "unknown."
+        hint = "" if members else nearest(name, names())
         raise PositionError(
-            f"position method {name!r} is unknown{nearest(name, names())} "
-            f"({len(found)} methods: posenc list; files of your own: POSENC_METHODS)"
+            f"method {shorten(name)!r}: {wrong}{hint} For all methods, run posenc list. For your own methods, set POSENC_METHODS."
         )
     return found[name]
 
@@ -35,6 +38,6 @@ def method_class(name: str) -> type:
 
 
 def nearest(given: str, allowed: list[str]) -> str:
-    """'; did you mean X?' for the nearest name, or nothing where none is near."""
+    """Return the sentence " Did you mean 'X'?" for the nearest name, or an empty string if no name is near."""
     match = difflib.get_close_matches(given, allowed, 1, 0.5)
-    return f"; did you mean {match[0]!r}?" if match else ""
+    return f" Did you mean {match[0]!r}?" if match else ""

@@ -8,7 +8,7 @@ import math
 import typing
 from typing import Any
 
-from ..common.messages import join, shorten
+from ..common.messages import shorten
 from ..common.option_types import read_number
 from ..core import SITES, Dims, PositionError
 from ..core.hooks import BEFORE_LAYERS
@@ -17,8 +17,10 @@ from .lookup import declaration, names, nearest
 if typing.TYPE_CHECKING:
     from ..core import PositionMethod
 
-#: more than these is a mistake
+#: larger numbers are treated as mistakes
 _MOST_METHODS, _MOST_LAYERS, _MOST_PARAMETERS = 16, 1000, 2**34
+#: problems of one spec that are printed
+_MOST_PROBLEMS = 6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,17 +63,18 @@ def parse(text: str, site: str | None = None) -> Spec:
     """Reads `name:option=value,option=value+name`; raises one PositionError that lists all problems."""
     problems: list[str] = []
     if site not in (None, *SITES):
-        problems.append(f"site {site!r} is unknown; sites are {', '.join(SITES)}")
+        problems.append(f"site {site!r} is unknown. Expected one of {', '.join(SITES)}.")
     pieces, methods = text.split("+"), []
     if len(pieces) > _MOST_METHODS:
-        raise PositionError(f"spec {shorten(text)!r} has {len(pieces)} methods; at most {_MOST_METHODS} can stand at a site")
+        raise PositionError(f"spec {shorten(text)!r}: {len(pieces)} methods. Expected at most {_MOST_METHODS} per site.")
     for piece in pieces:
         method_spec, wrong = _parse_method(piece, site if site in SITES else None)
         if method_spec is not None:
             methods.append(method_spec)
         problems += wrong
     if problems:
-        raise PositionError(f"spec {shorten(text, 120)!r}: " + join(problems, 6, "; "))
+        more = f" {len(problems) - _MOST_PROBLEMS} more problems." if len(problems) > _MOST_PROBLEMS else ""
+        raise PositionError(f"spec {shorten(text, 120)!r}: " + " ".join(problems[:_MOST_PROBLEMS]) + more)
     return Spec(tuple(methods))
 
 
@@ -86,8 +89,8 @@ def sites_of(row: str) -> dict[str, str]:
     for piece in row.split(";"):
         site, equals, spec = piece.partition("=")
         if site not in SITES or not (equals and spec) or site in found:
-            form = f"as in encoder=SPEC;cross=SPEC, with sites from {', '.join(SITES)}, each once"
-            raise PositionError(f"row {shorten(row)!r}: {shorten(piece)!r} gives no site a spec; write it {form}")
+            form = f"encoder=SPEC;cross=SPEC, with each of the sites {', '.join(SITES)} at most once"
+            raise PositionError(f"spec {shorten(row)!r}: cannot use {shorten(piece)!r}. Expected {form}.")
         found[site] = spec
     return {site: found.get(site, "none") for site in SITES}
 
@@ -100,14 +103,14 @@ def build(spec: str, dims: Dims, site: str) -> list[PositionMethod]:
         if layers is not None:
             missing = [layer for layer in layers if layer >= dims.num_layers]
             if missing:
-                raise PositionError(f"{method_spec}: layer {missing[0]} does not exist; layers are 0 to {dims.num_layers - 1}")
+                raise PositionError(f"{method_spec}: there is no layer {missing[0]}. Expected layers 0 to {dims.num_layers - 1}.")
         own = dims if layers is None else dataclasses.replace(dims, num_layers=len(layers))
         _require_memory(method_spec, own)
         cls = declaration(method_spec.name).load()
         method = cls(cls.Options(**vars(method_spec.options)), own)
         if layers is not None and method.hooks <= BEFORE_LAYERS:
             raise PositionError(
-                f"{method_spec}: {method_spec.name} enters with the embeddings, so layers= means nothing; leave it out"
+                f"{method_spec}: {method_spec.name} acts on the embeddings, so layers= has no effect. Remove layers=."
             )
         built.append(method)
     return built
@@ -156,8 +159,9 @@ def _require_memory(method_spec: MethodSpec, dims: Dims) -> None:
     count = declaration(method_spec.name).card.count(method_spec.options, dims)
     if count > _MOST_PARAMETERS:
         raise PositionError(
-            f"{method_spec} asks for {count:,} parameters, {4 * count / 2**30:,.0f} GiB in float32; choose smaller options, "
-            "or shorter sentences with --max-source-positions and --max-target-positions"
+            f"{method_spec}: {count:,} parameters need {4 * count / 2**30:,.0f} GiB in float32. "
+            f"Expected at most {_MOST_PARAMETERS:,} parameters. Use smaller options, or shorter sentences with "
+            "--max-source-positions and --max-target-positions."
         )
 
 
@@ -170,8 +174,9 @@ def _types(options: type) -> dict[str, Any]:
 def _misplaced(name: str, site: str) -> str:
     alike = [other for other in names() if other.split("_")[0] == name.split("_")[0]]
     serving = [other for other in alike if site in declaration(other).card.all_sites]
-    hint = f"; at {site} there is {', '.join(serving)}" if serving else ""
-    return f"{name} is not defined at {site}, only at {', '.join(declaration(name).card.all_sites)}{hint}"
+    allowed = " or ".join(declaration(name).card.all_sites)
+    hint = f"use {', '.join(serving)}" if serving else "run posenc list for other methods"
+    return f"{name}: not defined at site {site}. Expected site {allowed}. For site {site}, {hint}."
 
 
 def _parse_method(text: str, site: str | None) -> tuple[MethodSpec | None, list[str]]:
@@ -187,15 +192,16 @@ def _parse_method(text: str, site: str | None) -> tuple[MethodSpec | None, list[
     for item in filter(None, rest.split(",")):
         key, equals, value = (piece.strip() for piece in item.partition("="))
         if key not in fields:
-            listed = nearest(key, list(fields)) or f"; options are {', '.join(fields)}"
-            problems.append(f"{name} has no option {key!r}{listed} (posenc show {name})")
+            listed = nearest(key, list(fields)) or f" Expected one of {', '.join(fields)}."
+            problems.append(f"{name}: unknown option {key!r}.{listed} For all options, run posenc show {name}.")
         elif key in values:
-            problems.append(f"{name}: {key} is given twice")
+            problems.append(f"{name}: option {key} is given twice. Expected it once. Remove one of the two.")
         else:
             try:
                 values[key] = _value(value if equals else "", hints[key], fields[key].metadata)
             except ValueError:
-                problems.append(f"{name}: {key}={value!r} is not allowed; {key} is {_allowed(hints[key], fields[key].metadata)}")
+                expected = _allowed(hints[key], fields[key].metadata)
+                problems.append(f"{name}: {key}={value!r} is not allowed. Expected {expected}.")
     try:
         return MethodSpec(name, found.options(**values)), problems
     except PositionError as error:

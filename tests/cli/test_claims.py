@@ -54,4 +54,4 @@ def test_parameters_are_those_of_the_papers_formulas():
 def test_a_checkout_without_results_is_one_line(tmp_path, capsys):
     (tmp_path / "docs").mkdir()
     assert main(["docs", str(tmp_path)]) == 2
-    assert re.search(r"posenc: .*bench\.csv cannot be read: No such file or directory\n$", capsys.readouterr().err)
+    assert re.search(r"posenc: .*bench\.csv: cannot be read \(No such file or directory\)\. .*\n$", capsys.readouterr().err)

@@ -131,9 +131,10 @@ def test_show_bibtex_has_each_citation_once(capsys):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["show", "shw"], "did you mean 'shaw'"),
+        (["show", "shw"], "Did you mean 'shaw'"),
+        (["show", "kerple"], "method 'kerple': this is a group of methods. Expected one of kerple_log, kerple_power."),
         (["list", "--heads", "7"], "not divisible by --heads 7"),
-        (["list", "--columns", "method,evidenc"], "did you mean 'evidence'"),
+        (["list", "--columns", "method,evidenc"], "Did you mean 'evidence'"),
         (["docs", "nowhere"], "posenc docs ."),
     ],
 )

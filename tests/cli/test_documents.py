@@ -29,7 +29,7 @@ def test_positions_in_a_transformer_of_ones_own(capsys):
         exec(block, names)
     assert all(p.grad is not None for p in names["model"].parameters())
     (line,) = capsys.readouterr().out.splitlines()
-    assert line.startswith("fairseq_posenc: a module with positions cannot become TorchScript or ONNX")
+    assert line.startswith("fairseq_posenc: TorchScript and ONNX: not supported for modules with position methods")
 
 
 def test_the_fields_of_the_json_are_documented(capsys):

@@ -54,7 +54,10 @@ def test_an_import_of_an_earlier_version_is_told_the_new_name(monkeypatch, slope
     with pytest.raises(PositionError) as error:
         registry.names()
     line = next(number for number, text in enumerate(slope.read_text().splitlines(), 1) if "core import" in text)
-    assert str(error.value) == f"{slope}, line {line}: Options has a new name. Expected MethodOptions. Replace it in this file"
+    assert (
+        str(error.value)
+        == f"{slope}, line {line}: Options: this class was renamed. Expected MethodOptions. Replace the name in this file."
+    )
 
 
 @pytest.mark.parametrize(
@@ -142,20 +145,26 @@ def test_it_may_extend_one_of_ours(monkeypatch, tmp_path):
 WRONG = {
     "no method": (
         lambda text: text.replace("    card = ", "    cart = "),
-        "holds no method: no class has a card",
+        "no method found. Expected a class with a card.",
     ),
-    "taken name": (lambda text: text.replace('name="slope"', 'name="shaw"'), "the name 'shaw' is taken by fairseq_posenc"),
+    "taken name": (lambda text: text.replace('name="slope"', 'name="shaw"'), "fairseq_posenc has a method 'shaw' already"),
     "unknown field": (lambda text: text.replace("survey=", "surveys="), "unexpected keyword argument 'surveys'"),
     "no such choice": (
         lambda text: text.replace('reference="relative"', 'reference="relativ"'),
-        "has reference='relativ'",
+        "reference='relativ' is not allowed",
     ),
-    "no text": (lambda text: text.replace('title="Slope"', "title=7"), "has title=7, which is no str"),
-    "no site": (lambda text: text.replace('("encoder", "decoder")', '("encodr",)'), "sites are encoder, decoder, cross"),
-    "one site": (lambda text: text.replace('("encoder", "decoder")', '("encoder")'), "has sites='encoder', which is no tuple"),
-    "formula": (lambda text: text.replace('parameters="h"', 'parameters="hh"'), "parameters='hh', which cannot be evaluated"),
-    "bad name": (lambda text: text.replace('name="slope"', 'name="My-Slope"'), "a name has small letters, digits and _"),
-    "size": (lambda text: text.replace('name="slope"', 'name="slope_tiny"'), "is kept for architectures"),
+    "no text": (lambda text: text.replace('title="Slope"', "title=7"), "title=7 is not allowed. Expected a value of type str"),
+    "no site": (
+        lambda text: text.replace('("encoder", "decoder")', '("encodr",)'),
+        "Expected one or more of encoder, decoder, cross",
+    ),
+    "one site": (
+        lambda text: text.replace('("encoder", "decoder")', '("encoder")'),
+        "sites='encoder' is not allowed. Expected a value of type tuple",
+    ),
+    "formula": (lambda text: text.replace('parameters="h"', 'parameters="hh"'), "parameters='hh' cannot be evaluated"),
+    "bad name": (lambda text: text.replace('name="slope"', 'name="My-Slope"'), "Expected lower-case letters, digits and _"),
+    "size": (lambda text: text.replace('name="slope"', 'name="slope_tiny"'), "is reserved for architectures"),
     "computed": (
         lambda text: text.replace('title="Slope"', "title=name()"),
         "Cards and options are read without running",
@@ -176,7 +185,7 @@ def test_what_is_wrong_with_a_file_is_one_line(monkeypatch, capsys, slope, chang
         assert out == "" and error.count("\n") == 1 and says in error and "slope.py" in error
 
 
-@pytest.mark.parametrize("path, says", [("nowhere.py", "is no file and no folder"), ("setup.cfg", "is no Python file")])
+@pytest.mark.parametrize("path, says", [("nowhere.py", "no such file or folder"), ("setup.cfg", "not a Python file")])
 def test_a_path_that_holds_nothing_is_one_line(monkeypatch, capsys, tmp_path, path, says):
     if path == "setup.cfg":
         (tmp_path / path).touch()
@@ -192,7 +201,10 @@ def test_a_file_that_cannot_be_imported_is_one_line(monkeypatch, capsys, slope):
     capsys.readouterr()
     assert main(["check", "slope"]) == 2
     error = capsys.readouterr().err
-    assert "slope.py: ModuleNotFoundError: No module named 'nothing_of_this_name'" in error and error.count("\n") == 1
+    assert (
+        "slope.py: the import failed (ModuleNotFoundError: No module named 'nothing_of_this_name')" in error
+        and error.count("\n") == 1
+    )
 
 
 def test_a_wrong_file_ends_fairseq_with_one_line(slope):
@@ -200,7 +212,7 @@ def test_a_wrong_file_ends_fairseq_with_one_line(slope):
     done = python("import fairseq_posenc.host.plugin", POSENC_METHODS=str(slope))
     assert done.returncode == 1
     assert [line for line in done.stderr.splitlines() if line.startswith("fairseq_posenc: ")] == done.stderr.splitlines()[-1:]
-    assert "has reference='relativ'" in done.stderr and "Traceback" not in done.stderr
+    assert "reference='relativ' is not allowed" in done.stderr and "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_a_checkout_copies_its_own_recipes(tmp_path):
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, capsys):
     (tmp_path / "file").touch()
     assert main(["recipes", str(tmp_path / "file")]) == 2
-    assert capsys.readouterr().err.startswith(f"posenc: {tmp_path}/file/recipes: it cannot be written (")
+    assert capsys.readouterr().err.startswith(f"posenc: {tmp_path}/file/recipes: cannot be written (")
 
 
 def test_supported_versions_are_the_same_everywhere():

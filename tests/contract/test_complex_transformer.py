@@ -172,9 +172,9 @@ def test_its_sizes_are_those_of_its_architecture():
 @pytest.mark.parametrize(
     "changes, says",
     [
-        ({"encoder": "rope"}, "posenc_complex_transformer: rope acts in the layers"),
-        ({"decoder": "universal"}, "universal acts in the layers"),
-        ({"cross": "alibi"}, "alibi acts in the layers"),
+        ({"encoder": "rope"}, "posenc_complex_transformer: rope acts in the attention"),
+        ({"decoder": "universal"}, "universal acts in the attention"),
+        ({"cross": "alibi"}, "alibi acts in the attention"),
         ({"length_loss_weight": 0.1}, "--length-loss-weight is not supported by posenc_complex_transformer"),
         ({"decoder_ffn_kernel": 3}, "--decoder-ffn-kernel is not supported by posenc_complex_transformer"),
     ],

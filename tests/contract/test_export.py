@@ -48,7 +48,7 @@ def test_it_is_refused_in_one_line(way, given, tmp_path, monkeypatch):
     module, inputs = GIVEN[given]()
     with pytest.raises(Refusal) as refused:
         WAYS[way](module.eval(), inputs)
-    assert str(refused.value).startswith("fairseq_posenc: a module with positions cannot become TorchScript or ONNX")
+    assert str(refused.value).startswith("fairseq_posenc: TorchScript and ONNX: not supported for modules with position methods")
     assert "\n" not in str(refused.value) and not list(tmp_path.iterdir())
 
 

@@ -191,15 +191,15 @@ def test_it_adds_one_vector_and_one_number_a_stack():
 @pytest.mark.parametrize(
     "changes, says",
     [
-        ({"tie_encoder_layers": False}, "--encoder-halting repeats one layer; add --tie-encoder-layers"),
-        ({"decoder_layerdrop": 0.1}, "--decoder-halting counts steps, and --decoder-layerdrop"),
-        ({"halting_epsilon": 1.0}, r"--halting-epsilon 1.0 is not allowed: it is a finite number from 0 to less than 1"),
-        ({"halting_epsilon": float("nan")}, "--halting-epsilon nan is not allowed"),
-        ({"ponder_weight": -1.0}, r"--ponder-weight -1.0 is not allowed: it is a finite number at least 0"),
-        ({"ponder_weight": float("inf")}, "--ponder-weight inf is not allowed"),
+        ({"tie_encoder_layers": False}, "--encoder-halting: requires one shared layer. Add --tie-encoder-layers"),
+        ({"decoder_layerdrop": 0.1}, "--decoder-halting: cannot be combined with --decoder-layerdrop"),
+        ({"halting_epsilon": 1.0}, r"--halting-epsilon 1.0: not allowed. Expected a finite number from 0 to less than 1"),
+        ({"halting_epsilon": float("nan")}, "--halting-epsilon nan: not allowed"),
+        ({"ponder_weight": -1.0}, r"--ponder-weight -1.0: not allowed. Expected a finite number of at least 0"),
+        ({"ponder_weight": float("inf")}, "--ponder-weight inf: not allowed"),
         (
             {"criterion": "label_smoothed_cross_entropy"},
-            f"--encoder-halting adds to the training loss.*use --criterion {CRITERION}",
+            f"--encoder-halting adds a term to the training loss.*Expected --criterion {CRITERION}",
         ),
         ({"arch": "posenc_complex_transformer_tiny", "encoder": "none", "decoder": "none"}, "--encoder-halting is not supported"),
     ],

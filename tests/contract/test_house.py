@@ -82,7 +82,7 @@ def test_losses_follow_their_sentences():
 
 
 def test_a_criterion_that_would_drop_losses_is_refused():
-    with registered(probes.Halting), pytest.raises(Refusal, match=r"halting adds to the training loss.*--criterion"):
+    with registered(probes.Halting), pytest.raises(Refusal, match=r"halting adds a term to the training loss.*--criterion"):
         build(encoder="halting", criterion="label_smoothed_cross_entropy")
 
 
@@ -135,7 +135,7 @@ def test_without_residual_and_with_uniform_attention_all_words_are_one():
     [
         ({"encoder_ffn_kernel": 2}, "--encoder-ffn-kernel 2"),
         ({"decoder_ffn_kernel": 0}, "--decoder-ffn-kernel 0"),
-        ({"encoder_drop_residual": 2}, "layers are 0 to 1"),
+        ({"encoder_drop_residual": 2}, "Expected layers 0 to 1"),
         ({"encoder_drop_residual": 0, "encoder_layerdrop": 0.5}, "--encoder-layerdrop"),
     ],
 )

@@ -88,7 +88,7 @@ def test_one_layer_runs_like_any(case):
 
 @pytest.mark.parametrize("case", [case for case in defaults() if case not in LATER], ids=str)
 def test_refused_before_the_layers(case):
-    with pytest.raises(PositionError, match=f"{case.name} enters with the embeddings|{case.name} .*layers") as error:
+    with pytest.raises(PositionError, match=f"{case.name} acts on the embeddings|{case.name} .*layers") as error:
         parsing.build(f"{case.name}:layers=0", SMALL.at(case.site), case.site)
     assert "layers" in str(error.value)
 
@@ -97,7 +97,7 @@ def test_refused_before_the_layers(case):
 def test_missing_layer(case):
     with pytest.raises(PositionError) as error:
         parsing.build(f"{case.name}:layers=1/2/5", SMALL.at(case.site), case.site)
-    assert "layer 2 does not exist; layers are 0 to 1" in str(error.value)
+    assert "there is no layer 2. Expected layers 0 to 1." in str(error.value)
 
 
 def test_two_methods_in_turns():
@@ -123,5 +123,5 @@ def test_refused_for_what_only_draws_and_embeds():
         def embed(self, x, tokens, ctx):
             return x + ctx.prepared[self]
 
-    with registered(DrawsAndEmbeds), pytest.raises(PositionError, match="layers= means nothing"):
+    with registered(DrawsAndEmbeds), pytest.raises(PositionError, match="layers= has no effect"):
         parsing.build("draws_and_embeds:layers=0", SMALL.at("encoder"), "encoder")

@@ -100,9 +100,12 @@ def test_a_model_that_was_trained_with_its_positions_goes_on_without():
 @pytest.mark.parametrize(
     "changes, says",
     [
-        ({"encoder_shuffle_words": 1.5}, "--encoder-shuffle-words 1.5 is not allowed: it is a probability from 0 to 1"),
-        ({"encoder_shuffle_words": float("nan")}, "--encoder-shuffle-words nan is not allowed"),
-        ({"encoder": "sinusoidal", "encoder_freeze_position": True}, "--encoder-freeze-position: its methods have no parameters"),
+        ({"encoder_shuffle_words": 1.5}, "--encoder-shuffle-words 1.5: not allowed. Expected a probability from 0 to 1"),
+        ({"encoder_shuffle_words": float("nan")}, "--encoder-shuffle-words nan: not allowed"),
+        (
+            {"encoder": "sinusoidal", "encoder_freeze_position": True},
+            "--encoder-freeze-position: the methods at this site have no parameters",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(changes, says):
@@ -111,5 +114,5 @@ def test_what_cannot_be_is_refused(changes, says):
 
 
 def test_words_with_side_inputs_keep_their_order():
-    with registered(probes.Depth), pytest.raises(Refusal, match="part words and their side input 'depth'"):
+    with registered(probes.Depth), pytest.raises(Refusal, match="not supported with the side input 'depth'"):
         build(encoder="depth", encoder_shuffle_words=0.5)

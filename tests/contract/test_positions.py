@@ -109,7 +109,7 @@ def refusal(spec: str, site: str = "encoder") -> str:
 )
 def test_positions_past_a_table_are_refused_before_training(spec, reach):
     message = refusal(spec)
-    assert f"the 64 positions of a sentence into up to {reach}" in message and "has 64; put a method beside it" in message
+    assert f"maps 64 positions to positions up to {reach}" in message and "supports only 64. Expected" in message
     assert "\n" not in message
 
 
@@ -138,7 +138,11 @@ def test_a_method_beside_fractions_is_refused_at_building_or_trains(case, monkey
         assert logits(build_for(case).train(), *texts()).isfinite().all()
         return
     message = refusal(case.spec, case.site)
-    assert f"{method.card.name} takes integers alone" in message and "cape makes fractions" in message and "\n" not in message
+    assert (
+        f"{method.card.name} requires integer positions" in message
+        and "cape produces fractional positions" in message
+        and "\n" not in message
+    )
     monkeypatch.setattr(type(cape), "position_type", "any")
     with pytest.raises(PositionError, match="integer positions only"):
         logits(build_for(case).train(), *texts())

@@ -109,7 +109,7 @@ def test_methods_of_this_package_are_checked_by_name(capsys, monkeypatch):
     assert main(["check", "--contract", "t5", "shaw"]) == 0
     assert capsys.readouterr().err.count("nothing found by 0 checks") == 2
     assert main(["check", "--contract", "shw"]) == 2
-    assert "did you mean 'shaw'" in capsys.readouterr().err
+    assert "Did you mean 'shaw'" in capsys.readouterr().err
 
 
 def test_a_plan_of_checks_has_every_site_and_option():

@@ -78,8 +78,8 @@ def test_frequencies_begin_as_those_of_the_code():
 @pytest.mark.parametrize(
     "options, width, says",
     [
-        ("", 7, "a width of 7 is odd"),
-        ("frequencies=word,learned=false", 8, "leave learned=false out"),
+        ("", 7, "the embedding dimension 7 is odd"),
+        ("frequencies=word,learned=false", 8, "Remove learned=false"),
         ("frequencies=both", 8, "frequencies='both' is not allowed"),
     ],
 )

@@ -110,11 +110,11 @@ def test_networks_are_shared_as_asked_for():
 @pytest.mark.parametrize(
     "options, site, says",
     [
-        ("at=input", "cross", "at=input needs embeddings"),
-        ("at=input,share=none", "encoder", "share=none means nothing with at=input"),
+        ("at=input", "cross", "at=input is not supported at site cross"),
+        ("at=input,share=none", "encoder", "share=none has no effect with at=input"),
         ("delta=0", "encoder", "delta='0' is not allowed"),
         ("substeps=0", "encoder", "substeps='0' is not allowed"),
-        ("solver=dopri5", "encoder", "solver='dopri5' is not allowed; solver is one of rk4, midpoint, euler"),
+        ("solver=dopri5", "encoder", "solver='dopri5' is not allowed. Expected one of rk4, midpoint, euler"),
     ],
 )
 def test_options_that_cannot_be(options, site, says):
@@ -123,7 +123,7 @@ def test_options_that_cannot_be(options, site, says):
 
 
 def test_keys_of_another_width_are_refused():
-    with pytest.raises(PositionError, match=r"keys of width 12 and queries of width 8.*equal --encoder-embed-dim"):
+    with pytest.raises(PositionError, match=r"queries have width 8 and keys have width 12.*the same --encoder-embed-dim"):
         parsing.build("floater", Dims(8, 2, key_embed_dim=12, cross=True), "cross")
 
 
@@ -131,7 +131,7 @@ def test_without_the_library_the_command_that_installs_it_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "torchdiffeq", None)
     with pytest.raises(PositionError) as error:
         method("share=all")
-    assert str(error.value) == "floater needs torchdiffeq, which is not installed: pip install torchdiffeq"
+    assert str(error.value) == "floater: torchdiffeq is not installed. Install it with pip install torchdiffeq."
 
 
 def test_a_path_that_does_not_converge_is_one_line():
@@ -139,7 +139,7 @@ def test_a_path_that_does_not_converge_is_one_line():
     with torch.no_grad():
         floater.flow_in.fill_(100.0)
         floater.flow_out.fill_(100.0)
-    with pytest.raises(PositionError, match="does not converge; train with a smaller --lr") as error:
+    with pytest.raises(PositionError, match=r"is not finite\. Train with a smaller --lr") as error:
         paths(floater, 40)
     assert "\n" not in str(error.value)
 

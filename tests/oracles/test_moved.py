@@ -65,9 +65,9 @@ def test_axial_positions_of_a_segment_share_their_row():
 @pytest.mark.parametrize(
     "options, says",
     [
-        ("rows=3,columns=3", r"rows=3 times columns=3 are 9 positions, fewer than the 12 .* use rows=4"),
-        ("row_width=16", r"row_width=16 must leave channels of the 16"),
-        ("row_width=4,combine=sum", r"combine=sum has no channels to divide"),
+        ("rows=3,columns=3", r"rows=3 times columns=3 is 9 positions\. Expected at least .* 12\. Use rows=4"),
+        ("row_width=16", r"row_width=16 is not allowed.* less than the embedding dimension 16"),
+        ("row_width=4,combine=sum", r"row_width=4 is not allowed\. Expected combine=concatenation"),
     ],
 )
 def test_axial_refusals(options, says):
@@ -93,7 +93,7 @@ def test_fourier_sizes_and_frequencies():
 
 
 def test_fourier_refuses_odd_features():
-    with pytest.raises(PositionError, match=r"features=7 must be even.* use 8"):
+    with pytest.raises(PositionError, match=r"features=7 is odd.* Use features=8"):
         method("fourier:features=7")
 
 

@@ -280,7 +280,7 @@ def test_alibi_of_four_heads_among_eight():
 
 @pytest.mark.parametrize("spec", ["alibi:heads=0/8", "alibi_learned:heads=8", "window:heads=9", "rope:heads=8"])
 def test_heads_that_do_not_exist_are_refused(spec):
-    with pytest.raises(PositionError, match=r"does not exist\. Expected heads from 0 to 7"):
+    with pytest.raises(PositionError, match=r"there is no head \d\. Expected heads 0 to 7"):
         posenc.build_attention(spec, 32, 8, site="encoder" if "learned" in spec or "window" in spec else "decoder")
 
 

@@ -403,7 +403,7 @@ def test_norms_of_tree_positions():
 
 
 def test_tree_positions_that_do_not_fit():
-    with pytest.raises(parsing.PositionError, match="branches=17 is more than the 16 channels"):
+    with pytest.raises(parsing.PositionError, match=r"branches=17 is too large\. Expected at most the embedding dimension 16"):
         method("tpe:branches=17")
 
 
@@ -467,7 +467,7 @@ def test_a_sentence_in_its_own_order():
 
 @pytest.mark.parametrize("spec", ["xl_pe:heads=2", "xl_pe:fuse=heads,heads=5"])
 def test_heads_that_there_are_not(spec):
-    with pytest.raises(parsing.PositionError, match=r"heads=\d needs fuse=heads and a model with as many heads; this one has 4"):
+    with pytest.raises(parsing.PositionError, match=r"heads=\d is not allowed\. Expected fuse=heads and at most 4"):
         method(spec)
 
 
@@ -567,7 +567,7 @@ def test_parameters_of_the_authors():
 
 @pytest.mark.parametrize("spec", ["zhu", "cai_lam"])
 def test_data_without_relations_is_refused(spec):
-    with pytest.raises(parsing.PositionError, match=f"{spec} reads the relations between words"):
+    with pytest.raises(parsing.PositionError, match=f"{spec}: the data has no relations between words"):
         method(spec)
 
 

@@ -311,7 +311,7 @@ def test_sizes_are_bounded(spec):
 
 @pytest.mark.parametrize("width", [1, 33])
 def test_odd_windows_are_refused(width):
-    with pytest.raises(posenc.PositionError, match=f"width={width} must be even.*{width + 1}"):
+    with pytest.raises(posenc.PositionError, match=f"width={width} is odd.*width={width + 1}"):
         parsing.parse(f"window:width={width}")
 
 

@@ -107,11 +107,11 @@ def test_the_average_word_stands_at_every_position_of_a_run(run_folder):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["nosuch"], "'nosuch' is unknown"),
-        (["alibii"], "did you mean 'alibi'?"),
-        (["t5:bucket=3"], "did you mean 'buckets'?"),
-        (["alibi", "--site", "encoder"], "alibi is not defined at encoder"),
-        (["rope+xpos"], "both replace queries and keys"),
+        (["nosuch"], "'nosuch': unknown"),
+        (["alibii"], "Did you mean 'alibi'?"),
+        (["t5:bucket=3"], "Did you mean 'buckets'?"),
+        (["alibi", "--site", "encoder"], "alibi: not defined at site encoder"),
+        (["rope+xpos"], "both methods rotate queries and keys"),
         (["rope", "--length", "1"], "--length 1: out of range. Expected a number from 2 to 512."),
         (["rope", "--length", "513"], "--length 513: out of range. Expected a number from 2 to 512."),
         (["rope", "--length", "none"], "'none' is not a positive whole number"),
@@ -120,12 +120,15 @@ def test_the_average_word_stands_at_every_position_of_a_run(run_folder):
         (["rope", "--output", "{folder}/no/x.png"], "Expected an existing folder"),
         (["rope", "--output", "{folder}/file/x.png"], "Expected an existing folder"),
         (["rope", "--output", "{folder}/folder.png"], "folder.png: this is a folder. Expected a file name."),
-        (["{folder}/none.pt"], "none.pt is missing"),
-        (["{folder}"], "has neither checkpoint_best.pt nor checkpoint_last.pt"),
-        (["{folder}/damaged.pt"], "damaged, cut off or no checkpoint"),
-        ([], "expected either specs and runs, or --atlas"),
-        (["rope", "--atlas"], "expected either specs and runs, or --atlas"),
-        (["rope"] * 26 + ["--heads", "--length", "2", "--curves"], "208 panels do not fit into one picture"),
+        (["{folder}/none.pt"], "none.pt: no such file or folder"),
+        (
+            ["{folder}"],
+            "no checkpoint in this folder. Expected a checkpoint, or a folder with checkpoint_best.pt or checkpoint_last.pt",
+        ),
+        (["{folder}/damaged.pt"], "damaged, truncated or not a checkpoint"),
+        ([], "Expected specs, runs, or --atlas"),
+        (["rope", "--atlas"], "Expected specs, runs, or --atlas"),
+        (["rope"] * 26 + ["--heads", "--length", "2", "--curves"], "208 panels: too many for one picture"),
     ],
 )
 def test_wrong_input_is_one_line(posenc, tmp_path, arguments, told):
@@ -142,9 +145,9 @@ def test_wrong_input_is_one_line(posenc, tmp_path, arguments, told):
 
 def test_wrong_input_about_a_run_is_one_line(posenc, run_folder, tmp_path):
     for options, told in (
-        (["--length", 41], "a source sentence of 41 positions exceeds its 40"),
+        (["--length", 41], "a source sentence has 41 positions. Expected at most 40"),
         (["--layer", 1], "--layer 1: the decoder has no such layer. Expected a number from 0 to 0."),
-        (["--data", tmp_path / "no"], "dictionaries cannot be read"),
+        (["--data", tmp_path / "no"], "the dictionaries of the training run cannot be read"),
     ):
         status, printed, error = posenc("plot", run_folder, *options, "--output", tmp_path / "x.png")
         assert (status, printed) == (2, "") and told in error and len(error.splitlines()) == 1
@@ -156,4 +159,4 @@ def test_a_file_that_cannot_be_written_is_one_line(posenc, tmp_path, monkeypatch
 
     monkeypatch.setattr("pathlib.Path.write_bytes", full)
     status, _, error = posenc("plot", "rope", "--length", 4, "--output", tmp_path / "x.png")
-    assert status == 2 and "cannot be written: No space left on device" in error and len(error.splitlines()) == 1
+    assert status == 2 and "cannot be written (No space left on device)" in error and len(error.splitlines()) == 1

@@ -59,14 +59,16 @@ class Axial(PositionMethod):
         cells = options.rows * options.columns
         if cells < dims.max_positions:
             raise PositionError(
-                f"axial: rows={options.rows} times columns={options.columns} are {cells} positions, fewer than the "
-                f"{dims.max_positions} of the longest sentence; use rows={-(-dims.max_positions // options.columns)}, "
-                "or shorter sentences with --max-source-positions and --max-target-positions"
+                f"axial: rows={options.rows} times columns={options.columns} is {cells} positions. "
+                f"Expected at least the maximum length {dims.max_positions}. "
+                f"Use rows={-(-dims.max_positions // options.columns)}, "
+                "or reduce --max-source-positions and --max-target-positions."
             )
         if options.row_width is not None and (summed or options.row_width >= width):
             raise PositionError(
-                f"axial: row_width={options.row_width} must leave channels of the {width} to the columns, and combine=sum has no "
-                "channels to divide; leave row_width out"
+                f"axial: row_width={options.row_width} is not allowed. "
+                "Expected combine=concatenation and less than the embedding "
+                f"dimension {width}. Remove row_width."
             )
         row_width = options.row_width or width // 2
         self.of_row = nn.Parameter(torch.empty(options.rows, width if summed else row_width))

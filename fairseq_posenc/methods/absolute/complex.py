@@ -40,7 +40,7 @@ class ComplexEmbedding(PositionMethod):
 
         def __post_init__(self):
             if self.frequencies == "word" and not self.learned:
-                raise PositionError("frequencies=word begins at random and is learned; leave learned=false out")
+                raise PositionError("frequencies=word requires learned frequencies. Remove learned=false.")
 
     card = MethodCard(
         name="complex",
@@ -61,7 +61,7 @@ class ComplexEmbedding(PositionMethod):
     def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         if dims.embed_dim % 2:
-            raise PositionError(f"complex reads pairs of numbers, and a width of {dims.embed_dim} is odd; choose an even one")
+            raise PositionError(f"complex: the embedding dimension {dims.embed_dim} is odd. Expected an even number.")
         half = dims.embed_dim // 2
         pair = torch.arange(half, dtype=torch.float64) // 2  # as in the authors' code, two dimensions have one frequency
         exponent = 2 * pair / half

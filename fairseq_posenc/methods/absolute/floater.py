@@ -97,13 +97,13 @@ class Floater(PositionMethod):
     def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         if options.at == "input" and dims.cross:
-            raise PositionError("floater: at=input needs embeddings, which the attention to the source has none of; leave it out")
+            raise PositionError("floater: at=input is not supported at site cross. Remove at=input.")
         if options.at == "input" and options.share != "all":
-            raise PositionError(f"floater: share={options.share} means nothing with at=input, which has one path; leave it out")
+            raise PositionError(f"floater: share={options.share} has no effect with at=input. Remove share.")
         if dims.key_width != dims.embed_dim:
             raise PositionError(
-                f"floater: keys of width {dims.key_width} and queries of width {dims.embed_dim} cannot flow together; "
-                "use equal --encoder-embed-dim and --decoder-embed-dim"
+                f"floater: queries have width {dims.embed_dim} and keys have width {dims.key_width}. Expected equal widths. "
+                "Use the same --encoder-embed-dim and --decoder-embed-dim."
             )
         _torchdiffeq()
         width, paths = dims.embed_dim, 1 if options.at == "input" else len(_STREAMS) * dims.num_layers
@@ -134,8 +134,8 @@ class Floater(PositionMethod):
         path = self.path(max(ctx.queries.last, ctx.keys.last) + 1, ctx)  # [n, networks, paths of each, C]
         if devices.on_cpu(path) and not bool(path.isfinite().all()):
             raise PositionError(
-                "floater: the path of positions is not finite, its differential equation does not converge; "
-                "train with a smaller --lr or --clip-norm, or choose more substeps or a smaller delta"
+                "floater: the solution of the differential equation is not finite. "
+                "Train with a smaller --lr or --clip-norm, or use more substeps or a smaller delta."
             )
         streams = 1 if self.options.at == "input" else len(_STREAMS)
         return [list(layers.unbind(0)) for layers in path.flatten(1, 2).transpose(0, 1).unflatten(0, (streams, -1)).unbind(0)]
@@ -298,4 +298,4 @@ def _torchdiffeq() -> Any:
     try:
         return importlib.import_module("torchdiffeq")
     except ImportError:
-        raise PositionError("floater needs torchdiffeq, which is not installed: pip install torchdiffeq") from None
+        raise PositionError("floater: torchdiffeq is not installed. Install it with pip install torchdiffeq.") from None

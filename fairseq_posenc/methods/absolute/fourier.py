@@ -49,8 +49,8 @@ class Fourier(PositionMethod):
         super().__init__(options, dims)
         if options.features % 2:
             raise PositionError(
-                f"fourier: features={options.features} must be even, a cosine and a sine for every frequency; "
-                f"use {options.features + 1}"
+                f"fourier: features={options.features} is odd. Expected an even number, for pairs of cosine and sine. "
+                f"Use features={options.features + 1}."
             )
         self.frequencies = nn.Parameter(torch.randn(options.features // 2) / options.gamma)
         self.first = nn.Linear(options.features, options.hidden)

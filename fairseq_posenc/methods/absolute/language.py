@@ -53,11 +53,11 @@ class Language(PositionMethod):
         missing = [token for token in self.tokens if token not in dims.words]
         if missing and dims.words:
             raise PositionError(
-                f"language: the dictionary has no token {missing[0]!r}; name the language tokens of the text as tokens=..., "
-                "those of --task translation_multi_simple_epoch look like __en__"
+                f"language: the dictionary has no token {missing[0]!r}. Expected language tokens, such as __en__ of --task "
+                "translation_multi_simple_epoch. Set tokens= to the language tokens of the text."
             )
         if len(set(self.tokens)) < len(self.tokens):
-            raise PositionError(f"language: tokens={options.tokens} names a language twice; leave one out")
+            raise PositionError(f"language: tokens={options.tokens} contains a token twice. Expected each token once.")
         #: the dictionary's numbers of the language tokens
         self.numbers = [dims.words.get(token, -1) for token in self.tokens]
         self.origin = dims.padding_idx + 1
@@ -92,8 +92,7 @@ class Language(PositionMethod):
         if bool(lacking.any() if ctx.state is None else lacking.all()):
             side, flag = ("target", "--decoder-langtok") if self.dims.causal else ("source", "--encoder-langtok src")
             raise PositionError(
-                f"language: a {side} sentence has none of the tokens {', '.join(self.tokens)}"
-                f"{' at its start' * self.dims.causal}; "
-                f"put one there, as {flag} of --task translation_multi_simple_epoch does"
+                f"language: a {side} sentence has no language token{' at its start' * self.dims.causal}. "
+                f"Expected one of {', '.join(self.tokens)}. Add it with {flag} of --task translation_multi_simple_epoch."
             )
         return (language - 1) * told

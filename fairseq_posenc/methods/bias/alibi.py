@@ -69,7 +69,7 @@ class Alibi(PositionMethod):
     def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         if not dims.cross and options.ratio != 1.0:
-            raise PositionError("alibi: ratio is an option of cross-attention only")
+            raise PositionError("alibi: ratio is supported only at site cross. Remove ratio.")
         self.slopes = Constants(on_heads(slopes(len(heads_of(options, dims))), options, dims))
 
     def bias(self, ctx: AttentionContext) -> Tensor:
@@ -152,7 +152,8 @@ class AlibiNonsymmetric(PositionMethod):
         heads = heads_of(options, dims)
         if len(heads) % 2:
             raise PositionError(
-                f"alibi_nonsymmetric: {len(heads)} heads cannot be halved; take an even number of heads, or alibi_symmetric"
+                f"alibi_nonsymmetric: {len(heads)} heads are an odd number. Expected an even number of heads. "
+                "Change the number of heads, or use alibi_symmetric."
             )
         self.slopes = Constants(on_heads(2 * slopes(len(heads) // 2), options, dims))
         half = len(heads) // 2

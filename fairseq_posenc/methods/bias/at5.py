@@ -40,11 +40,13 @@ class AdaptiveT5(PositionMethod):
 
         def __post_init__(self):
             if self.max_distance <= self.buckets / 2 + 1:
-                raise PositionError(f"max_distance={self.max_distance} must be more than buckets/2 + 1 = {self.buckets / 2 + 1}")
+                raise PositionError(
+                    f"max_distance={self.max_distance} is too small. Expected more than buckets/2 + 1 = {self.buckets / 2 + 1}."
+                )
             if not self.interpolate and self.buckets % 2:
-                raise PositionError(f"interpolate=false needs an even number of buckets, not {self.buckets}")
+                raise PositionError(f"buckets={self.buckets} is odd. With interpolate=false, expected an even number.")
             if self.share == "heads" and self.borders == "heads":
-                raise PositionError("borders=heads contradicts share=heads; leave one of them out")
+                raise PositionError("borders=heads cannot be combined with share=heads. Remove one of the two.")
 
     card = MethodCard(
         name="at5",

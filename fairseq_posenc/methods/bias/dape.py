@@ -49,7 +49,7 @@ class Dape(PositionMethod):
 
         def __post_init__(self):
             if self.kernel % 2 == 0:
-                raise PositionError(f"dape: kernel={self.kernel} is even. Expected an odd number. Use {self.kernel + 1}.")
+                raise PositionError(f"kernel={self.kernel} is even. Expected an odd number. Use kernel={self.kernel + 1}.")
 
     card = MethodCard(
         name="dape",

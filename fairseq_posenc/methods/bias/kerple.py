@@ -29,7 +29,7 @@ class _Kerple(PositionMethod):
     def __init__(self, options: _Options, dims: Dims):
         super().__init__(options, dims)
         if options.sides == "apart" and dims.causal:
-            raise PositionError(f"{self.card.name}: a causal decoder has keys on one side only; leave sides=apart out")
+            raise PositionError(f"{self.card.name}: sides=apart is not supported in the decoder (causal). Remove sides=apart.")
         sides = 2 if options.sides == "apart" else 1
         self.per_layer = not shared_by_layers(options.share)
         self.power = self.parameter_table(sides, share=options.share)

@@ -54,11 +54,15 @@ class T5(PositionMethod):
         super().__init__(options, dims)
         self.both_ways = not dims.causal
         if self.both_ways and options.buckets % 2:
-            raise PositionError(f"t5: buckets={options.buckets} must be even: each side of the query has half of them")
+            raise PositionError(
+                f"t5: buckets={options.buckets} is odd. Expected an even number, half of it for each direction. "
+                f"Use buckets={options.buckets + 1}."
+            )
         exact = options.buckets // (4 if self.both_ways else 2)
         if options.max_distance <= exact:
             raise PositionError(
-                f"t5: max_distance={options.max_distance} must exceed {exact}, up to where a bucket is one distance"
+                f"t5: max_distance={options.max_distance} is too small for buckets={options.buckets}. "
+                f"Expected at least {exact + 1}. Increase max_distance or reduce buckets."
             )
         self.per_layer = options.share != "layers"
         self.weight = self.parameter_table(options.buckets, share=options.share)

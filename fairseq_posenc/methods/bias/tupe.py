@@ -57,7 +57,7 @@ class TupeAbsolute(PositionMethod):
     def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         if options.untie_first and dims.cross:
-            raise PositionError(f"{self.card.name}: untie_first belongs to self-attention; leave it out in cross-attention")
+            raise PositionError(f"{self.card.name}: untie_first is not supported at site cross. Remove untie_first.")
         self.query_positions = _PositionTable(dims.max_positions, dims.embed_dim)
         self.key_positions = _PositionTable(dims.max_key_positions, dims.embed_dim) if dims.cross else None
         self.query_proj = nn.Linear(dims.embed_dim, dims.embed_dim)

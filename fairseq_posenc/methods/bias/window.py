@@ -30,7 +30,8 @@ class Window(PositionMethod):
         def __post_init__(self):
             if self.width % 2:
                 raise PositionError(
-                    f"width={self.width} must be even, half of it for each side; take {self.width - 1} or {self.width + 1}"
+                    f"width={self.width} is odd. Expected an even number, half of it for each side. "
+                    f"Use width={self.width - 1} or width={self.width + 1}."
                 )
 
     card = MethodCard(

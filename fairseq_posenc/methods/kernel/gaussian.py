@@ -55,9 +55,7 @@ class Gaussian(PositionMethod):
     def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         if not dims.cross and options.ratio != 1.0:
-            raise PositionError(
-                f"gaussian: ratio={options.ratio} maps target to source positions, in cross-attention only; leave it out"
-            )
+            raise PositionError(f"gaussian: ratio={options.ratio} is supported only at site cross. Remove ratio.")
         other = 0.0 if dims.causal else 1.0
         self.offsets = Constants([-1.0 if head % 2 == 0 else other for head in range(dims.num_heads)])
 

@@ -51,7 +51,9 @@ class _Spe(PositionMethod):
     @recurrent
     def attend(self, q: Tensor, k: Tensor, v: Tensor, ctx: AttentionContext) -> Tensor:
         if ctx.dropout:
-            raise PositionError("attention=linear makes no weights that could be dropped; train with --attention-dropout 0")
+            raise PositionError(
+                f"{self.card.name}: attention=linear does not support attention dropout. Expected --attention-dropout 0."
+            )
         # the authors' queries and keys are smaller by this fourth root; phi of theirs is ours times a factor that cancels
         least = 1e-3 * self.dims.head_dim**0.25
         q, k, values = F.relu(at_least_float32(q)) + least, F.relu(at_least_float32(k)) + least, at_least_float32(v)
@@ -114,9 +116,9 @@ class SineSpe(_Spe):
 
         def __post_init__(self):
             if self.exact and self.attention == "linear":
-                raise PositionError("attention=linear needs random codes; add exact=false")
+                raise PositionError("attention=linear requires random codes. Add exact=false.")
             if self.exact and self.realizations != type(self).realizations:
-                raise PositionError(f"realizations={self.realizations} counts random codes; add exact=false")
+                raise PositionError(f"realizations={self.realizations} has no effect with exact=true. Add exact=false.")
 
     card = MethodCard(
         name="spe_sine",

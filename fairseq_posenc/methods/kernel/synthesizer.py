@@ -175,7 +175,7 @@ class SynthesizerDense(_Synthesizer):
 
         def __post_init__(self):
             if self.form == "minus" and self.hidden is not None:
-                raise PositionError(f"hidden={self.hidden} is the width of a layer that form=minus does not have; leave it out")
+                raise PositionError(f"hidden={self.hidden} has no effect with form=minus. Remove hidden.")
 
     card = MethodCard(
         name="synthesizer_dense",

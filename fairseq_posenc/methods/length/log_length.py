@@ -44,7 +44,7 @@ class LogLength(PositionMethod):
             given = [name for name, changed in own.items() if changed]
             if self.form != "ssmax" and given:
                 raise PositionError(
-                    f"log_length: {given[0]} has no effect with form={self.form}. Expected form=ssmax. Leave {given[0]} out."
+                    f"{given[0]} has no effect with form={self.form}. Expected form=ssmax. Remove {given[0]}, or use form=ssmax."
                 )
 
     card = MethodCard(

@@ -24,7 +24,8 @@ class OutputLength(PositionMethod):
         lengths = ctx.side["target_length"].unsqueeze(1)
         if devices.on_cpu(lengths) and not ctx.queries.start and (lengths < 0).any():
             raise PositionError(
-                f"{self.card.name} (decoder): the side input 'target_length' holds {int(lengths.min())}; lengths are 0 or more"
+                f"{self.card.name} (decoder): the side input 'target_length' contains {int(lengths.min())}. "
+                "Expected lengths of at least 0."
             )
         return lengths
 

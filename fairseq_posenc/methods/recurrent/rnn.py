@@ -45,7 +45,7 @@ class RecurrentFrontEnd(PositionMethod):
     def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         if options.bidirectional and dims.causal:
-            raise PositionError("rnn: bidirectional=true reads words that the decoder does not know yet; use it in the encoder")
+            raise PositionError("rnn: bidirectional=true is supported only at site encoder. Remove bidirectional.")
         width = dims.embed_dim
         self.gru = nn.GRU(width, width, batch_first=True, bidirectional=options.bidirectional)
         self.merge = nn.Linear(2 * width, width) if options.bidirectional else None

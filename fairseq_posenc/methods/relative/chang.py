@@ -59,7 +59,7 @@ class CompositeAttention(PositionMethod):
     def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         if options.depthwise and dims.cross:
-            raise PositionError("chang: depthwise=true is a convolution over one sentence; leave it out of cross")
+            raise PositionError("chang: depthwise=true is not supported at site cross. Remove depthwise.")
         self.per_layer = True
         rows = 2 * options.max_distance + 1
         self.query_table = self.parameter_table(rows, dims.head_dim, share="heads")

@@ -95,13 +95,13 @@ class Deberta(PositionMethod):
         self.reach, self.farthest = options.reach(dims), options.farthest(dims)
         if options.buckets is not None and options.buckets // 2 >= self.farthest - 1:
             raise PositionError(
-                f"{self.card.name}: half of buckets={options.buckets} reaches max_distance={self.farthest} as it is; "
-                "leave buckets out"
+                f"{self.card.name}: buckets={options.buckets} is too large for max_distance={self.farthest}. "
+                f"Expected at most {2 * (self.farthest - 1) - 1} buckets. Remove buckets, or increase max_distance."
             )
         if options.share_key and options.terms != "p2c" and dims.key_width != dims.embed_dim:
             raise PositionError(
-                f"{self.card.name}: share_key=true needs keys as wide as queries, and keys are {dims.key_width} wide and queries "
-                f"{dims.embed_dim}; use share_key=false or terms=p2c, or equal widths"
+                f"{self.card.name}: share_key=true requires queries and keys of equal width, but queries have width "
+                f"{dims.embed_dim} and keys have width {dims.key_width}. Use share_key=false, terms=p2c or equal widths."
             )
         self.table = nn.Parameter(torch.empty(2 * self.reach, dims.embed_dim))
         nn.init.normal_(self.table, std=0.02)

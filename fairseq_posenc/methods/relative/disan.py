@@ -64,11 +64,16 @@ class Disan(PositionMethod):
     def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         if dims.causal and options.directions == "backward":
-            raise PositionError("disan: directions=backward would read words that the decoder does not know yet")
+            raise PositionError("disan: directions=backward is not supported in the decoder (causal). Use directions=forward.")
         if not dims.causal and options.directions == "both" and dims.num_heads % 2:
-            raise PositionError(f"disan: directions=both needs an even number of heads, not {dims.num_heads}")
+            raise PositionError(
+                f"disan: directions=both with {dims.num_heads} heads. Expected an even number of heads. "
+                "Change the number of heads."
+            )
         if dims.causal and options.diagonal and not options.multi_dimensional:
-            raise PositionError("disan: diagonal=true in the decoder is the causal mask that every decoder has; use none")
+            raise PositionError(
+                "disan: diagonal=true has no effect in the decoder, which has a causal mask. Use the method none instead."
+            )
         half = dims.num_heads // 2
         forward = {"forward": dims.num_heads, "backward": 0, "both": dims.num_heads if dims.causal else half}
         self.forward_heads = forward[options.directions]

@@ -58,9 +58,9 @@ class Shaw(PositionMethod):
     def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         if not (options.keys or options.values):
-            raise PositionError("shaw: keys=false and values=false leave nothing; choose one of them or the method none")
+            raise PositionError("shaw: keys=false and values=false leave no term. Remove one of the two, or use the method none.")
         if options.tie and not (options.keys and options.values):
-            raise PositionError("shaw: tie=true needs keys=true and values=true")
+            raise PositionError("shaw: tie=true requires keys=true and values=true. Remove tie, or set both.")
         rows = 2 * options.max_distance + 1
         for name in ("key_table", "value_table"):
             used = options.keys if name == "key_table" else options.values and not options.tie
@@ -128,7 +128,9 @@ class ShawAbsolute(PositionMethod):
     def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         if not (options.keys or options.values):
-            raise PositionError("shaw_abs: keys=false and values=false leave nothing; choose one of them or the method none")
+            raise PositionError(
+                "shaw_abs: keys=false and values=false leave no term. Remove one of the two, or use the method none."
+            )
         for name, used in (("key_table", options.keys), ("value_table", options.values)):
             shape = dims.max_positions, dims.max_key_positions, dims.head_dim
             table = self.parameter_table(*shape, share=options.share) if used else None

@@ -57,7 +57,7 @@ class StickBreaking(PositionMethod):
         super().__init__(options, dims)
         if not dims.causal and dims.num_heads % 2:
             raise PositionError(
-                f"stickbreaking: {dims.num_heads} heads cannot be halved in an encoder. Expected an even number of heads."
+                f"stickbreaking: {dims.num_heads} heads are an odd number. Expected an even number of heads in the encoder."
             )
         self.left_heads = dims.num_heads if dims.causal else dims.num_heads // 2
         self.value = self.parameter_table(dims.head_dim, share="none") if options.rest == "bias" else None

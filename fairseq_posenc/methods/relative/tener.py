@@ -60,8 +60,8 @@ class Tener(PositionMethod):
             self.projections = frozenset({"query", "value"})
             if dims.key_width != dims.embed_dim:
                 raise PositionError(
-                    f"tener: key=identity needs keys as wide as queries, and keys are {dims.key_width} wide and queries "
-                    f"{dims.embed_dim}; use key=linear, or equal widths"
+                    f"tener: key=identity requires queries and keys of equal width, but queries have width {dims.embed_dim} "
+                    f"and keys have width {dims.key_width}. Use key=linear or equal widths."
                 )
         self.content_bias = nn.Parameter(torch.empty(dims.num_layers, dims.num_heads, dims.head_dim))
         self.position_bias = nn.Parameter(torch.empty(dims.num_layers, dims.num_heads, dims.head_dim))

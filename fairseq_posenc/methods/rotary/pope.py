@@ -70,7 +70,8 @@ class Pope(PositionMethod):
         self.width = int(options.fraction * dims.head_dim)
         if self.width == 0:
             raise PositionError(
-                f"pope: fraction={options.fraction} of {dims.head_dim} channels leaves none. Expected at least one. Raise it."
+                f"pope: fraction={options.fraction} of {dims.head_dim} channels selects no channel. "
+                "Expected at least one. Increase fraction."
             )
         self.phase = self.parameter_table(self.width, share=options.share)
         if options.start == "uniform":

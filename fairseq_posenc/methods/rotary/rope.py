@@ -75,14 +75,12 @@ class Rope(PositionMethod):
 
         def __post_init__(self):
             if self.frequencies == "fixed" and self.share != type(self).share:
-                raise PositionError(
-                    "rope: share has no effect with fixed frequencies. Expected frequencies=learned. Leave share out."
-                )
+                raise PositionError("share has no effect with fixed frequencies. Expected frequencies=learned. Remove share.")
             if self.heads is not None and self.share in ("none", "layers"):
-                raise PositionError("rope: heads have frequencies of their own. Expected all heads. Leave heads out.")
+                raise PositionError(f"share={self.share} gives each head its own frequencies. Expected all heads. Remove heads.")
             if self.frequencies == "learned" and (self.keep != type(self).keep or self.cutoff is not None):
                 raise PositionError(
-                    "rope: learned frequencies start from all pairs. Expected neither keep nor cutoff. Leave these options out."
+                    "frequencies=learned cannot be combined with keep or cutoff. Expected neither. Remove keep and cutoff."
                 )
 
     card = MethodCard(
@@ -147,7 +145,10 @@ def rotated_width(options, dims: Dims) -> int:
     """The number of channels that are rotated, an even one; raises PositionError where there are none."""
     width = int(options.fraction * dims.head_dim) // 2 * 2
     if width == 0:
-        raise PositionError(f"fraction={options.fraction} of {dims.head_dim} channels leaves no pair to rotate")
+        raise PositionError(
+            f"fraction={options.fraction} of {dims.head_dim} channels selects no pair of channels. Expected at least one pair. "
+            "Increase fraction, or use fewer heads."
+        )
     return width
 
 
@@ -158,7 +159,7 @@ def turning_pairs(options, width: int) -> int:
     turning = min(within, math.floor(options.keep * (width // 2)))
     if turning == 0:
         raise PositionError(
-            f"keep={options.keep}, cutoff={options.cutoff}: none of {width // 2} pairs of channels turns. "
-            "Expected at least one. Raise keep or cutoff."
+            f"keep={options.keep}, cutoff={options.cutoff}: none of {width // 2} pairs of channels is rotated. "
+            "Expected at least one pair. Increase keep or cutoff."
         )
     return turning

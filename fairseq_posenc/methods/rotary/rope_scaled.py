@@ -52,13 +52,15 @@ class RopeScaled(PositionMethod):
 
         def __post_init__(self):
             if self.scaling in ("linear", "ntk") and self.trained != type(self).trained:
-                raise PositionError(f"trained has no effect with scaling={self.scaling}; leave it out")
+                raise PositionError(
+                    f"trained has no effect with scaling={self.scaling}. Expected dynamic, yarn or llama3. Remove trained."
+                )
             if self.scaling != "llama3" and (self.low, self.high) != (type(self).low, type(self).high):
                 raise PositionError(
-                    f"rope_scaled: low and high have no effect with scaling={self.scaling}. Expected llama3. Leave them out."
+                    f"low and high have no effect with scaling={self.scaling}. Expected scaling=llama3. Remove low and high."
                 )
             if self.high <= self.low:
-                raise PositionError(f"rope_scaled: high={self.high} is too small. Expected more than low={self.low}. Raise high.")
+                raise PositionError(f"high={self.high} is too small. Expected more than low={self.low}. Increase high.")
 
     card = MethodCard(
         name="rope_scaled",
@@ -83,7 +85,10 @@ class RopeScaled(PositionMethod):
         self.turning = turning_pairs(options, self.width)
         self.by_query = options.scaling == "dynamic" and dims.causal
         if options.scaling in ("ntk", "dynamic") and self.width < 4:
-            raise PositionError(f"rope_scaled: scaling={options.scaling} needs two pairs of channels that are rotated, not one")
+            raise PositionError(
+                f"rope_scaled: scaling={options.scaling} with one rotated pair of channels. Expected at least two pairs. "
+                "Increase fraction, or use fewer heads."
+            )
 
     @property
     def hooks(self):

@@ -64,7 +64,9 @@ class XPos(PositionMethod):
     def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         if dims.head_dim % 2:
-            raise PositionError(f"xpos: heads of {dims.head_dim} channels cannot be rotated in pairs; choose an even width")
+            raise PositionError(
+                f"xpos: heads have {dims.head_dim} channels. Expected an even number. Change the number of heads."
+            )
         #: where all sizes are 1; small powers on both sides of it keep float16 from overflowing
         self.middle = min(dims.max_positions // 2, int(4 * options.scale_base))
         self.table = SinusoidTable(dims.max_distance + 1, dims.head_dim, "halves", "paper", options.base)

@@ -102,7 +102,10 @@ class GraphTransformer(PositionMethod):
     def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         if dims.relations == 0:
-            raise PositionError("cai_lam reads the relations between words, and the data names none; prepare it with relations")
+            raise PositionError(
+                "cai_lam: the data has no relations between words. Expected side files with relations. "
+                "Create them with posenc side trees, then run posenc side binarise."
+            )
         width, hidden = dims.embed_dim, options.hidden or dims.embed_dim // 2
         self.labels = nn.Parameter(torch.randn(2 * dims.relations, _LABEL) * _LABEL**-0.5)
         self.gru = nn.GRU(_LABEL, hidden, _LAYERS, batch_first=True, bidirectional=True)

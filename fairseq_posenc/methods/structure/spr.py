@@ -136,7 +136,9 @@ class RelativeStructure(PositionMethod):
     def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         if not (options.keys or options.values):
-            raise PositionError("spr_rel: keys=false and values=false leave nothing; choose one of them or the method none")
+            raise PositionError(
+                "spr_rel: keys=false and values=false leave no term. Remove one of the two, or use the method none."
+            )
         rows = 2 * options.max_distance + 1
         for name, used in (("key_table", options.keys), ("value_table", options.values)):
             table = self.parameter_table(rows, dims.head_dim, share=options.share) if used else None

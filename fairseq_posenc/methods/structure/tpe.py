@@ -74,7 +74,7 @@ class TreePositions(PositionMethod):
         self.depth = min(options.depth, dims.embed_dim // self.branches)
         if self.depth == 0:
             raise PositionError(
-                f"tpe: branches={self.branches} is more than the {dims.embed_dim} channels of the model; choose fewer branches"
+                f"tpe: branches={self.branches} is too large. Expected at most the embedding dimension {dims.embed_dim}."
             )
         copies = dims.embed_dim // (self.branches * self.depth)
         self.factor = nn.Parameter(torch.linspace(0.7, 0.999, copies).atanh())

@@ -79,7 +79,8 @@ class CrossLingualPositions(PositionMethod):
         super().__init__(options, dims)
         if options.heads > dims.num_heads or (options.heads and options.fuse != "heads"):
             raise PositionError(
-                f"xl_pe: heads={options.heads} needs fuse=heads and a model with as many heads; this one has {dims.num_heads}"
+                f"xl_pe: heads={options.heads} is not allowed. Expected fuse=heads and at most {dims.num_heads}, the number "
+                "of heads of the model. Change heads or fuse."
             )
         self.heads = options.heads or dims.num_heads // 2
         form = ("halves", "fairseq") if options.sinusoids == "fairseq" else ("interleaved", "paper")

@@ -102,7 +102,10 @@ class StructuralTransformer(PositionMethod):
     def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         if dims.relations == 0:
-            raise PositionError("zhu reads the relations between words, and the data names none; prepare it with relations")
+            raise PositionError(
+                "zhu: the data has no relations between words. Expected side files with relations. "
+                "Create them with posenc side trees, then run posenc side binarise."
+            )
         layers, width = dims.num_layers, options.width
         self.labels = nn.Parameter(torch.randn(_FEATURES if options.paths == "feature" else 2 * dims.relations, width))
         with torch.no_grad():
