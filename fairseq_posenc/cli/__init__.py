@@ -54,8 +54,8 @@ class _Parser(argparse.ArgumentParser):
             from ..registry.lookup import nearest
 
             choices = [str(choice) for choice in action.choices]  # list is a module here
-            hint = nearest(str(value), choices).removeprefix("; ").capitalize()
-            raise argparse.ArgumentError(action, f"{value!r} is unknown. Expected {', '.join(choices)}. {hint}".strip())
+            hint = nearest(str(value), choices)
+            raise argparse.ArgumentError(action, f"{value!r} is unknown. Expected {', '.join(choices)}.{hint}")
 
 
 def make_parser(*configured: str | None) -> argparse.ArgumentParser:

@@ -90,13 +90,13 @@ def check(
             if not read <= set(kinds):
                 if not from_all:
                     problems.append(
-                        f"{plain} reads side files ({', '.join(sorted(read))}), which this data does not have. "
+                        f"{plain}: the data has no side files of the required kinds ({', '.join(sorted(read))}). "
                         "Create them with posenc side."
                     )
                 continue
             if name != plain and not read:
                 if not from_all:
-                    problems.append(f"{name}: {plain} does not read the structure of sentences. Leave out {RANDOM}.")
+                    problems.append(f"{name}: {plain} does not read the structure of sentences. Remove {RANDOM}.")
                 continue
             if dims is not None:
                 _build(specs, dims)
@@ -108,11 +108,11 @@ def check(
         if other == name and name not in checked:
             checked[name] = specs
         elif other == name:
-            problems.append(f"{name} is given twice")
+            problems.append(f"{name}: given twice. Expected each method once. Remove one of the two.")
         elif not from_all:
-            problems.append(f"{name} is the same model as {other}. Leave out one of them.")
+            problems.append(f"{name}: this is the same model as {other}. Expected different models. Remove one of the two.")
     if problems:
-        raise PositionError("; ".join(dict.fromkeys(problems)))
+        raise PositionError(" ".join(dict.fromkeys(problems)))
     return checked
 
 
@@ -172,7 +172,10 @@ def specs_of(name: str) -> dict[str, str]:
         return found
     pieces = {site: spec.split("+") for site, spec in found.items()}
     if not any(own in spec for spec in pieces.values()):
-        raise PositionError(f"{name!r}: {plain} is more than the method {own}, so it takes no options; give a spec")
+        raise PositionError(
+            f"{name!r}: the architecture {plain} has no options in its name, because it is not only the method {own}. "
+            f"Expected {plain}, or a spec."
+        )
     return {site: "+".join(f"{own}:{options}" if piece == own else piece for piece in spec) for site, spec in pieces.items()}
 
 

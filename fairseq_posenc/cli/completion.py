@@ -20,5 +20,5 @@ def run(args: argparse.Namespace) -> None:
     try:
         from argcomplete import shellcode
     except ImportError:
-        raise PositionError("posenc completion: the package argcomplete is not installed. Run: pip install argcomplete") from None
+        raise PositionError("posenc completion: argcomplete is not installed. Install it with pip install argcomplete.") from None
     print(shellcode(["posenc"], shell=args.shell))

@@ -7,6 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from ..common.files import unwritable
 from ..core import PositionError
 
 #: what only a checkout can use: the recipes that install and test it
@@ -25,7 +26,7 @@ def run(args: argparse.Namespace) -> None:
     try:
         shutil.copytree(source(), copy, ignore=shutil.ignore_patterns(*_CHECKOUT_ONLY))
     except OSError as error:
-        raise PositionError(f"{copy}: it cannot be written ({error.strerror or error}). Name another folder.") from None
+        raise PositionError(unwritable(copy, error)) from None
     print(f"{copy} is written. To run a recipe:")
     print(f"  POSENC_BIN={Path(sys.executable).parent} {copy}/quickstart")
 

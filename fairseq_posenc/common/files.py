@@ -24,9 +24,23 @@ def read_text(path: Path, errors: str = "strict", largest: int = LARGEST_TEXT) -
     try:
         return path.read_text(encoding="utf-8-sig", errors=errors)
     except OSError as error:
-        raise PositionError(f"{path} cannot be read: {error.strerror}") from None
+        raise PositionError(unreadable(path, error)) from None
     except UnicodeDecodeError as error:
-        raise PositionError(f"{path} is not UTF-8 text (byte {error.start}); convert it, e.g. with iconv") from None
+        raise PositionError(
+            f"{path}: not UTF-8 text, from byte {error.start}. Expected UTF-8. Convert it, for example with iconv."
+        ) from None
+
+
+def unreadable(path: object, error: Exception) -> str:
+    """Return the message about a file that cannot be read."""
+    reason = getattr(error, "strerror", None) or error
+    return f"{shorten(str(path), 200)}: cannot be read ({reason}). Expected a readable file. Check the path."
+
+
+def unwritable(path: object, error: Exception) -> str:
+    """Return the message about a file or folder that cannot be written."""
+    reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+    return f"{path}: cannot be written ({reason}). Expected a writable folder with free space. Choose another folder."
 
 
 def require_regular(path: Path, largest: int | None = None) -> None:
@@ -34,9 +48,9 @@ def require_regular(path: Path, largest: int | None = None) -> None:
     try:
         found = path.stat()
     except (OSError, ValueError) as error:  # a name with a null character
-        raise PositionError(f"{shorten(str(path), 200)} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        raise PositionError(unreadable(path, error)) from None
     if stat.S_ISDIR(found.st_mode):
-        raise PositionError(f"{path} cannot be read: Is a directory")
+        raise PositionError(f"{path}: this is a folder. Expected a file. Check the path.")
     if not stat.S_ISREG(found.st_mode):
         raise PositionError(
             f"{path}: a device or pipe cannot be read. Expected a regular file. Write its content to a file first."
@@ -57,8 +71,7 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
         write(partial)
         partial.replace(path)
     except (OSError, RuntimeError) as error:  # torch reports a missing folder or a full disk by a RuntimeError
-        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        raise PositionError(f"{path} cannot be written: {reason}") from None
+        raise PositionError(unwritable(path, error)) from None
     finally:
         partial.unlink(missing_ok=True)
 

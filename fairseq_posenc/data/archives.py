@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..common.files import digest
+from ..common.files import digest, unwritable
 from ..core import PositionError
 from .download import CHUNK, download, read_address, read_sums
 
@@ -66,11 +66,13 @@ class Store:
             return archive.checksum
         if not self.checksums.is_file():
             raise PositionError(
-                f"{self.checksums} is no file; give one as sha256sum writes it, with paths such as {archive.place}"
+                f"{self.checksums}: no such file. Expected a file of sha256sum with paths such as {archive.place}."
             )
         found = read_sums(self.checksums, str(self.checksums)).get(archive.place)
         if found is None:
-            raise PositionError(f"{self.checksums} lists no {archive.place}")
+            raise PositionError(
+                f"{self.checksums}: no checksum of {archive.place}. Expected a line for every archive. Add the line."
+            )
         return found
 
     def _folder(self) -> Path | None:
@@ -79,16 +81,16 @@ class Store:
             return None
         folder = Path(urllib.request.url2pathname(path) if scheme == "file" else self.origin)
         if not folder.is_dir():
-            raise PositionError(f"{self.origin} is no folder; name one, or an address with http:// or https://")
+            raise PositionError(f"{self.origin}: no such folder. Expected a folder, http://ADDRESS or https://ADDRESS.")
         return folder
 
     def _from_folder(self, archive: Archive, folder: Path) -> Path:
         path = folder / archive.place
         if not path.is_file():
-            raise PositionError(f"{path} is missing; the folder has the files at the paths of their addresses")
+            raise PositionError(f"{path}: no such file. Expected each archive at the path of its address. Copy the file there.")
         wrong = self._difference(archive, path)
         if wrong:
-            raise PositionError(f"{path} is not as expected: {wrong}")
+            raise PositionError(f"{path}: not the public file ({wrong}). Copy or download the file again.")
         return path
 
     def _path(self, archive: Archive) -> Path:
@@ -113,24 +115,25 @@ class Store:
                 except PositionError as error:
                     if "cannot be written" in str(error):
                         raise
-                    wrong = str(error).removeprefix(f"{address} ")
+                    wrong = str(error).removeprefix(f"{address}: ").partition(". To resume")[0]
                 if not wrong:
                     return path
                 path.unlink(missing_ok=True)
                 failures.append(f"{address}: {wrong}")
                 print(failures[-1], file=sys.stderr, flush=True)
         raise PositionError(
-            f"{archive.name} was found nowhere as expected ({'; '.join(failures)}); give DATA_FROM a mirror or a folder"
+            f"{archive.name}: no address has the expected file ({'; '.join(failures)}). "
+            "Set DATA_FROM (--from) to a mirror or to a folder with the file."
         )
 
     def _difference(self, archive: Archive, path: Path) -> str:
-        """What is not as expected of a file, or nothing."""
+        """Return how a file differs from the expected one, or an empty string."""
         expected = self.expected(archive)
         if self.checksums is None and archive.size and path.stat().st_size != archive.size:
-            return f"it has {path.stat().st_size:,} bytes and should have {archive.size:,}"
+            return f"{path.stat().st_size:,} bytes instead of {archive.size:,}"
         algorithm = _ALGORITHMS[len(expected)]
         found = digest(path, algorithm)
-        return "" if found == expected else f"its {algorithm} is {found} and should be {expected}"
+        return "" if found == expected else f"{algorithm} checksum {found} instead of {expected}"
 
 
 def require_room(folder: Path, need: int, what: str) -> None:
@@ -139,7 +142,8 @@ def require_room(folder: Path, need: int, what: str) -> None:
     room = shutil.disk_usage(folder).free
     if need > room:
         raise PositionError(
-            f"{folder} has room for {room / 1e9:.1f} GB, and {what} need {need / 1e9:.1f} GB; make room or take another folder"
+            f"{folder}: {room / 1e9:.1f} GB of disk space are free, but {what} require {need / 1e9:.1f} GB. "
+            "Free disk space, or choose another folder."
         )
 
 
@@ -162,12 +166,12 @@ def extract(archive: Path, wanted: Mapping[str, Path]) -> None:
                 if not missing:
                     return
     except (tarfile.TarError, EOFError, zlib.error) as error:
-        raise PositionError(f"{archive} is damaged ({error}); remove it and run the command again") from None
+        raise PositionError(f"{archive}: damaged ({error}). Remove it and run the command again.") from None
     except OSError as error:
-        if error.errno is None:  # gzip's way to say that it is none
-            raise PositionError(f"{archive} is damaged ({error}); remove it and run the command again") from None
-        raise PositionError(f"{next(iter(missing.values())).parent} cannot be written: {error.strerror}") from None
-    raise PositionError(f"{archive} has no {' and no '.join(missing)}")
+        if error.errno is None:  # gzip raises it for a file in another format
+            raise PositionError(f"{archive}: damaged ({error}). Remove it and run the command again.") from None
+        raise PositionError(unwritable(next(iter(missing.values())).parent, error)) from None
+    raise PositionError(f"{archive}: these files are missing in the archive: {', '.join(missing)}. Download the archive again.")
 
 
 def _copy(source, target: Path) -> None:

@@ -20,7 +20,7 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..common.files import digest, require_regular
+from ..common.files import digest, require_regular, unwritable
 from ..core import PositionError
 
 SUMS = "SHA256SUMS"
@@ -43,10 +43,10 @@ def read_address(origin: str) -> tuple[str, str]:
         parts = urllib.parse.urlsplit(origin)
         found = parts.scheme, parts.path
         if found[0] in ("http", "https") and not (parts.hostname and (parts.port is None or parts.port)):
-            raise ValueError("it names no host")
+            raise ValueError("the host is missing")
     except ValueError as error:  # such as http://[::1
         raise PositionError(
-            f"{origin!r}: not an address ({error}). Expected http://HOST/PATH, https://HOST/PATH or a folder. Check its spelling."
+            f"{origin!r}: not an address ({error}). Expected http://HOST/PATH, https://HOST/PATH or a folder. Check the spelling."
         ) from None
     return found
 
@@ -68,7 +68,7 @@ class Source:
             return None
         folder = Path(urllib.request.url2pathname(path) if scheme == "file" else self.origin)
         if not folder.is_dir():
-            raise PositionError(f"{self.origin} is no folder; name one, or an address with http:// or https://")
+            raise PositionError(f"{self.origin}: no such folder. Expected a folder, http://ADDRESS or https://ADDRESS.")
         return folder
 
     def get(self, name: str) -> Path | None:
@@ -111,8 +111,11 @@ class Source:
         if expected is None and self.folder is None:
             self._unrecorded[name] = found
         elif expected not in (None, found):
-            where = self.address(SUMS) if name in self._sums else f"{self.record}, from an earlier download,"
-            raise PositionError(f"{self.address(name)} is not as expected: its sha256 is {found}, and {where} says {expected}")
+            where = self.address(SUMS) if name in self._sums else f"the earlier download in {self.record}"
+            raise PositionError(
+                f"{self.address(name)}: wrong checksum {found} (SHA-256). Expected {expected}, from {where}. "
+                "Check the source, or remove the line if the file was updated."
+            )
 
     def record_downloads(self) -> None:
         """Record the sha256 of every new download that no SHA256SUMS lists; call this once their content has been read."""
@@ -122,7 +125,7 @@ class Source:
                 with self.record.open("a", encoding="utf-8") as record:
                     record.write(f"{found}  {self.address(name)}\n")
             except OSError as error:
-                raise PositionError(f"{self.record} cannot be written: {error.strerror}") from None
+                raise PositionError(unwritable(self.record, error)) from None
             print(f"{self.address(name)}: no sha256 was known; taken on trust, {found} is now in {self.record}", flush=True)
         self._unrecorded.clear()
 
@@ -140,10 +143,10 @@ def download(address: str, path: Path, pause: float = 1.0) -> bool:
             if status in _ABSENT:
                 return False
             if getattr(error, "errno", None) in _DISK:
-                raise PositionError(f"{path} cannot be written: {error.strerror}") from None
+                raise PositionError(unwritable(path, error)) from None
             reason = f"{status} {error.reason}" if status else str(getattr(error, "reason", "") or error or type(error).__name__)
         if status in _FINAL or attempt == TRIES:
-            raise PositionError(f"{address} cannot be fetched: {reason}; run the command again to continue the download")
+            raise PositionError(f"{address}: the download failed ({reason}). To resume the download, run the command again.")
         print(f"{address}: {reason}; trying again in {pause:g} s", file=sys.stderr, flush=True)
         time.sleep(pause)
         pause *= 2
@@ -161,7 +164,7 @@ def _attempt(address: str, path: Path) -> bool:
     except urllib.error.HTTPError as error:
         if error.code == 416:  # the partial file is at least as long as the whole one
             part.unlink()
-            raise ConnectionError("the file has changed meanwhile") from None
+            raise ConnectionError("the file changed during the download") from None
         raise
     with response:
         resumed = response.status == 206
@@ -190,6 +193,8 @@ def read_sums(path: Path, name: str) -> dict[str, str]:
         require_regular(path, _LARGEST_SUMS)
         lines = path.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError as error:
-        raise PositionError(f"{name} is not UTF-8 text, from byte {error.start}; lines of sha256sum are expected") from None
+        raise PositionError(
+            f"{name}: not UTF-8 text, from byte {error.start}. Expected the output of sha256sum. Create the file again."
+        ) from None
     parts = (line.partition(" ") for line in lines)
     return {file.lstrip(" *").removeprefix("./"): total.lower() for total, _, file in parts if file}

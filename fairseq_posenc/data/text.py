@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from ..common.files import require_regular
+from ..common.files import require_regular, unreadable
 from ..core import PositionError
 
 LONGEST_LINE = 2**24  # bytes
@@ -34,7 +34,7 @@ class Lines:
                 self._limit = FREE_BYTES + MOST_TIMES * path.stat().st_size
             self._file = gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")  # noqa: SIM115
         except OSError as error:
-            raise PositionError(f"{path} cannot be read: {error.strerror}") from None
+            raise PositionError(unreadable(path, error)) from None
 
     def __enter__(self) -> Lines:
         return self
@@ -55,7 +55,7 @@ class Lines:
                 if self._limit is not None and total > self._limit:
                     raise PositionError(
                         f"{self.path}: the file expands to more than {self._limit:,} bytes, over {MOST_TIMES} times its size. "
-                        "Expected text. Decompress it if it is one."
+                        "Expected text. Check the file, and decompress it."
                     )
                 yield line.decode("utf-8")
         except UnicodeDecodeError as error:
@@ -75,7 +75,7 @@ def read_gzip(path: Path, name: str, largest: int) -> bytes:
         with gzip.open(path, "rb") as file:
             data = file.read(largest + 1)
     except (EOFError, gzip.BadGzipFile, zlib.error):
-        raise PositionError(f"{name} is damaged: it does not decompress") from None
+        raise PositionError(f"{name}: damaged gzip file. Expected a complete file. Download it again.") from None
     if len(data) > largest:
         raise PositionError(f"{name}: the file expands to more than {largest:,} bytes. Expected the corpus. Check the file.")
     return data

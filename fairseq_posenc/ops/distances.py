@@ -37,8 +37,8 @@ def require_integer(positions: Tensor) -> Tensor:
     """Returns positions or distances as they are; raises PositionError for fractions, for which tables have no rows."""
     if positions.is_floating_point():
         raise PositionError(
-            "a table has rows for integer positions only, and another method of the spec makes fractions of them; "
-            "leave one of the two out"
+            "positions: a table requires integer positions only, but another method of the spec produces fractional positions. "
+            "Remove one of the two methods."
         )
     return positions
 

@@ -26,7 +26,7 @@ class Tree:
             while (word := heads[word]) >= 0:
                 way.append(word)
                 if len(way) > len(heads):
-                    raise ValueError(f"the heads {heads} have a cycle")
+                    raise ValueError(f"the heads {heads} contain a cycle")
             ways.append(way)
         longest = max(map(len, ways), default=1)
         return np.array([way + [-1] * (longest - len(way)) for way in ways], int).reshape(-1, longest)

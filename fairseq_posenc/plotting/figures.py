@@ -11,6 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..common.files import unwritable
 from ..core import PositionError
 from .panels import Panel, decay_of, meanings, row_of
 from .scales import is_constant
@@ -75,7 +76,7 @@ def save(figure: Figure, path: Path, description: str | None = None) -> None:
     try:
         path.write_bytes(data.getvalue())
     except OSError as error:
-        raise PositionError(f"--output {path} cannot be written: {error.strerror}") from None
+        raise PositionError(f"--output {unwritable(path, error)}") from None
 
 
 def draw(panels: Sequence[Panel], curves: bool = False, query: int | None = None) -> Figure:
@@ -115,7 +116,7 @@ def _figure(rows: int, columns: int, panels: Sequence[Panel]) -> tuple[Figure, l
     from matplotlib.figure import Figure
 
     if rows > _MOST_ROWS:
-        raise PositionError(f"{len(panels)} panels do not fit into one picture; draw fewer specs, or one head of each")
+        raise PositionError(f"{len(panels)} panels: too many for one picture. Plot fewer specs, or one head of each.")
     width = columns * _PANEL[0]
     lines = textwrap.wrap(" ".join([_READING, *map(_sentence, meanings(panels))]), int(width * 18))
     below = 0.13 * len(lines) + 0.15

@@ -69,8 +69,8 @@ def checkpoint_of(path: Path) -> Path:
     """The file of a run; raises PositionError where there is none."""
     found = next((path / name for name in _CHECKPOINTS if (path / name).is_file()), path) if path.is_dir() else path
     if not found.is_file():
-        wanted = f"has neither {' nor '.join(_CHECKPOINTS)}; give a checkpoint file" if path.is_dir() else "is missing"
-        raise PositionError(f"{path} {wanted}")
+        wrong = "no checkpoint in this folder" if path.is_dir() else "no such file or folder"
+        raise PositionError(f"{path}: {wrong}. Expected a checkpoint, or a folder with {' or '.join(_CHECKPOINTS)}.")
     return found
 
 
@@ -89,7 +89,10 @@ def load_with_task(path: Path, data: str | None = None) -> tuple[Any, Any, Any]:
         raise PositionError(str(error).removeprefix("fairseq_posenc: ")) from None
     except (OSError, AssertionError) as error:  # the task reads its dictionaries
         reason = shorten(str(getattr(error, "filename", None) or error), 200)
-        raise PositionError(f"{found}: its dictionaries cannot be read ({reason}); name the data with --data FOLDER") from None
+        raise PositionError(
+            f"{found}: the dictionaries of the training run cannot be read ({reason}). Expected the folder of the prepared data. "
+            "Set it with --data FOLDER."
+        ) from None
     except Exception as error:  # a configuration that was changed can fail at any place of fairseq
         if isinstance(error, PositionError):
             raise
@@ -99,7 +102,11 @@ def load_with_task(path: Path, data: str | None = None) -> tuple[Any, Any, Any]:
         ) from None
     model = models[0]
     if not hasattr(model, "specs"):
-        raise PositionError(f"{found} holds a model of stock fairseq, whose positions are drawn by: posenc plot sinusoidal")
+        raise PositionError(
+            f"{found}: this is a model of stock fairseq. Expected a model of this plugin. "
+            "For the positions of stock fairseq, run "
+            "posenc plot sinusoidal."
+        )
     return model.float().eval(), settings, task
 
 

@@ -28,7 +28,7 @@ _DRAW_SEED = 1
 def build(root: Path, output: Path, progress: Any) -> int:
     """Writes the site of the checkout `root` and returns its number of pages; a broken link or reference is an error."""
     if importlib.util.find_spec("sphinx") is None:
-        raise PositionError("the site needs Sphinx; install it with: pip install 'fairseq_posenc[site]'")
+        raise PositionError("posenc site: Sphinx is not installed. Install it with pip install 'fairseq_posenc[site]'.")
     _require_checkout(root)
     with tempfile.TemporaryDirectory() as folder:
         source, warnings = Path(folder) / "source", Path(folder) / "warnings"
@@ -44,16 +44,20 @@ def build(root: Path, output: Path, progress: Any) -> int:
         found = warnings.read_text(encoding="utf-8") if warnings.is_file() else ""
         problems = [line.replace(f"{source}/", "") for line in found.splitlines() if line.strip()]
     if problems:
-        raise PositionError(f"the site has {len(problems)} broken references or docstrings, the first: {problems[0]}")
+        raise PositionError(
+            f"posenc site: {len(problems)} broken references or docstrings. Expected none. Correct the first: {problems[0]}"
+        )
     if done.returncode:
-        raise PositionError(f"the site cannot be built: {(done.stderr.strip() or 'Sphinx failed').splitlines()[-1]}")
+        raise PositionError(f"posenc site: Sphinx failed: {(done.stderr.strip() or 'no error message').splitlines()[-1]}")
     return sum(1 for _ in output.rglob("*.html"))
 
 
 def _require_checkout(root: Path) -> None:
     missing = [name for name in ("README.md", "docs", "recipes", "results") if not (root / name).exists()]
     if missing:
-        raise PositionError(f"{root} is no checkout: it has no {missing[0]}; name one, as in: posenc site OUT --root CHECKOUT")
+        raise PositionError(
+            f"{root}: {missing[0]} is missing. Expected a checkout of the source code. Use posenc site OUT --root CHECKOUT."
+        )
 
 
 def write_source(root: Path, source: Path, progress: Any) -> None:

@@ -27,9 +27,11 @@ def run(args: argparse.Namespace) -> int:
     from .build import build
 
     if args.output.exists() and not args.output.is_dir():
-        raise PositionError(f"{args.output} is a file; name a folder for the site")
+        raise PositionError(f"{args.output}: this is a file. Expected a new or empty folder. Choose another name.")
     if args.output.is_dir() and any(args.output.iterdir()) and not (args.output / "index.html").is_file():
-        raise PositionError(f"{args.output} holds other files than a site; name an empty folder")
+        raise PositionError(
+            f"{args.output}: the folder contains other files than a site. Expected a new or empty folder. Choose another folder."
+        )
     progress = Progress()
     number = build(args.root, args.output, progress)
     progress.end()

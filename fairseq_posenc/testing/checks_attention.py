@@ -191,7 +191,7 @@ def check_scores(case: Case) -> None:
     x, source = inputs(case)
     keys = x if case.site != "cross" else source
     if built.positions.uses("attend", 0):
-        with refused("kernel of its own"):
+        with refused("there are no scores"):
             built.scores(x, keys)
         return
     given = side_inputs(built, padding(len(keys), "right") & False)

@@ -59,7 +59,7 @@ class Report:
 def check_method(name: str, processes: int = 1) -> Report:
     """Runs all checks on a method at every site of its card, and most with every option changed."""
     if not __debug__:
-        raise PositionError("the checks are assertions, which python -O and PYTHONOPTIMIZE leave out; run it without them")
+        raise PositionError("posenc check: Python runs without assertions. Remove python -O and PYTHONOPTIMIZE.")
     findings = list(_of_declaration(name))
     tasks = [] if findings else _tasks(name)
     if processes > 1 and tasks:

@@ -210,7 +210,7 @@ def test_a_full_disk_is_one_line(tmp_path, capsys, full_disk):
     with full_disk(1000):
         assert main(["data", "language", str(tmp_path / "text"), "--train", "300"]) == 2
     error = capsys.readouterr().err
-    assert f"{tmp_path / 'text' / 'valid.svo'} cannot be written: File too large" in error and error.count("\n") == 1
+    assert f"{tmp_path / 'text' / 'valid.svo'}: cannot be written (File too large" in error and error.count("\n") == 1
     assert not list((tmp_path / "text").iterdir())
 
 
@@ -233,9 +233,12 @@ def test_lengths_that_are_asked_for():
 @pytest.mark.parametrize(
     "options, says",
     [
-        (["--words", "5", "2"], "--words 5 2: give the least and the largest number of words, from 1 to 1000"),
+        (
+            ["--words", "5", "2"],
+            "--words 5 2: not allowed. Expected the minimum and the maximum number of words, from 1 to 1000.",
+        ),
         (["--long-words", "0", "9"], "--long-words: '0' is not a positive whole number"),
-        (["--words", "1", "2"], "hardly more than 0; allow other lengths"),  # no sentence is that short
+        (["--words", "1", "2"], "Expected about 0, all sentences of these lengths"),  # no sentence is that short
     ],
 )
 def test_lengths_that_cannot_be_are_one_line(options, says, tmp_path, capsys):

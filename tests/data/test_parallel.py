@@ -83,7 +83,7 @@ def test_test_sentences_in_the_training_text_are_counted(corpus, capsys):
 def test_pairs_with_an_empty_side_are_refused_or_left_out(corpus, capsys):
     text(corpus / "train.en", [f"train {TARGET[0]}", " \t", f"train {TARGET[2]}"])
     line = refusal(capsys, corpus)
-    assert "1 pairs have an empty side, the first is line 2. DROP_EMPTY=1" in line
+    assert "1 pairs have an empty side, the first is line 2. Expected none. To remove these pairs, use DROP_EMPTY=1" in line
     assert run(corpus, "--drop-empty") == 0
     assert read(corpus / "out" / "train.pt_BR") == [f"train {SOURCE[0]}", f"train {SOURCE[2]}"]
     assert (corpus / "out" / "pairs").read_text() == "3\n"  # as read, so that defaults do not change
@@ -97,7 +97,7 @@ def test_sides_of_unequal_length_are_refused_with_all_counts(corpus, capsys, lon
     with (corpus / longer).open("a") as file:
         file.write("one more\nand one\n")
     line = refusal(capsys, corpus)
-    assert "the sides are not of equal length" in line and f"{longer} has 5" in line and "has 3" in line
+    assert "the two sides have different numbers of lines" in line and f"{longer} has 5" in line and "has 3" in line
 
 
 def broken(corpus, kind):
@@ -126,12 +126,12 @@ def broken(corpus, kind):
 @pytest.mark.parametrize(
     "kind, line",
     [
-        ("missing", "train.en: no such file. Expected text, one sentence per line, with this name or with .gz after it"),
+        ("missing", "train.en: no such file. Expected text, one sentence per line, in this file or in the same file with .gz."),
         ("folder", "train.en: not a regular file"),
         ("pipe", "train.en: not a regular file"),
-        ("latin-1", "train.en, line 2: not UTF-8 text. Convert the file, e.g. with iconv"),
+        ("latin-1", "train.en, line 2: not UTF-8 text. Expected UTF-8. Convert the file, for example with iconv."),
         ("long", "train.en, line 1: more than 65,536 bytes"),
-        ("truncated", "train.en.gz: damaged, it does not decompress"),
+        ("truncated", "train.en.gz: damaged gzip file"),
     ],
 )
 def test_a_file_that_is_not_text_is_one_line(corpus, capsys, kind, line):
@@ -170,7 +170,7 @@ def test_a_test_set_of_sacrebleu_is_read_from_its_folder_and_never_downloaded(co
     for part in ("train", "valid"):
         (corpus / f"{part}.pt-BR").rename(corpus / f"{part}.de")
     line = refusal(capsys, corpus, tests=["wmt18"], source="de")
-    assert "wmt18.de-en.src or its references are not there" in line and "sacrebleu -t wmt18 -l de-en --echo src" in line
+    assert "wmt18.de-en.src or its references are missing" in line and "sacrebleu -t wmt18 -l de-en --echo src" in line
     (folder / "wmt18").mkdir(parents=True)
     text(folder / "wmt18" / "wmt18.de-en.src", ["ein Haus"])
     text(folder / "wmt18" / "wmt18.de-en.ref", ["a house"])
@@ -183,7 +183,7 @@ def test_a_test_set_of_sacrebleu_is_read_from_its_folder_and_never_downloaded(co
     [
         ({"source": "pt BR"}, "language 'pt BR': not a language code"),
         ({"source": "../x"}, "not a language code"),
-        ({"source": "en", "target": "en"}, "source and target are both en"),
+        ({"source": "en", "target": "en"}, "--source and --target are both en"),
     ],
 )
 def test_wrong_languages_are_one_line(corpus, capsys, options, line):

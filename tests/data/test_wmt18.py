@@ -95,14 +95,14 @@ def test_an_md5_serves_where_that_is_all(server, archive, tmp_path):
     known = Archive(archive.addresses, hashlib.md5(server.files["a.tgz"]).hexdigest())
     assert store(tmp_path).get([known])
     shutil.rmtree(tmp_path / "downloads")
-    with pytest.raises(PositionError, match=r"its md5 is .* and should be 000"):
+    with pytest.raises(PositionError, match=r"md5 checksum .* instead of 000"):
         store(tmp_path).get([Archive(archive.addresses, "0" * 32)])
 
 
 def test_nowhere_is_one_line_with_every_address(server, archive, tmp_path):
     both = Archive((*archive.addresses, f"{server.address}/b.tgz"), "0" * 64)
     with pytest.raises(
-        PositionError, match=r"nowhere as expected \(.*a\.tgz: its sha256 is .*; .*b\.tgz: there is no such file\)"
+        PositionError, match=r"no address has the expected file \(.*a\.tgz: sha256 checksum .*; .*b\.tgz: there is no such file\)"
     ):
         store(tmp_path).get([both])
     assert not list((tmp_path / "downloads").rglob("*.tgz"))
@@ -119,20 +119,20 @@ def test_another_origin_has_the_paths_of_the_first(server, archive, tmp_path):
     assert store(tmp_path, origin=server.address).get([elsewhere])
     folder = tmp_path / "mine"
     tgz(folder / "a.tgz", {"x": b"y"})
-    with pytest.raises(PositionError, match=r"mine/a\.tgz is not as expected: it has"):
+    with pytest.raises(PositionError, match=r"mine/a\.tgz: not the public file \(.* bytes instead of"):
         store(tmp_path, origin=str(folder)).get([elsewhere])
     sums = folder / "sums"
     sums.write_text(f"{hashlib.sha256((folder / 'a.tgz').read_bytes()).hexdigest()}  a.tgz\n")
     for origin in (str(folder), f"file://{folder}"):
         assert store(tmp_path, origin=origin, checksums=sums).get([elsewhere]) == {elsewhere: folder / "a.tgz"}
     sums.write_text("")
-    with pytest.raises(PositionError, match=r"sums lists no a\.tgz"):
+    with pytest.raises(PositionError, match=r"sums: no checksum of a\.tgz"):
         store(tmp_path, origin=str(folder), checksums=sums).get([elsewhere])
 
 
 def test_the_room_is_looked_at_before(server, archive, tmp_path, monkeypatch):
     monkeypatch.setattr(archives.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(0, 0, 10_000))
-    with pytest.raises(PositionError, match=r"has room for 0\.0 GB, and the downloads need"):
+    with pytest.raises(PositionError, match=r"0\.0 GB of disk space are free, but the downloads require"):
         store(tmp_path).get([archive])
     assert not server.requests
 
@@ -152,7 +152,7 @@ def test_a_link_is_no_member(tmp_path):
         link = tarfile.TarInfo("text")
         link.type, link.linkname = tarfile.SYMTYPE, "/etc/hostname"
         archive.addfile(link)
-    with pytest.raises(PositionError, match=r"a\.tgz has no text"):
+    with pytest.raises(PositionError, match=r"a\.tgz: these files are missing in the archive: text"):
         extract(tmp_path / "a.tgz", {"text": tmp_path / "text"})
     assert not (tmp_path / "text").is_symlink()
 
@@ -163,7 +163,7 @@ def test_a_damaged_archive_is_one_line(damage, tmp_path):
     tgz(path, {"text": bytes(range(256)) * 5000, "more": bytes(99999)})
     body = path.read_bytes()
     path.write_bytes({"cut": body[: len(body) // 2], "changed": body[:30] + b"?" * 50 + body[80:], "none": b"<html>"}[damage])
-    with pytest.raises(PositionError, match=r"a\.tgz is damaged"):
+    with pytest.raises(PositionError, match=r"a\.tgz: damaged"):
         extract(path, {"text": tmp_path / "text", "more": tmp_path / "more"})
     assert not (tmp_path / "more").exists()
 
@@ -254,17 +254,19 @@ def test_tests_are_read_as_sacrebleu_reads_them(mirror, tmp_path):
 def test_sides_that_differ_are_refused(tmp_path):
     (tmp_path / "a.de").write_text("1\n2\n3\n")
     (tmp_path / "a.en").write_text("1\n2\n")
-    with pytest.raises(PositionError, match=r"a\.en has 2 lines and a\.de has more; they are not parallel"):
+    with pytest.raises(PositionError, match=r"a\.en has 2 lines, but a\.de has more\. Expected parallel text"):
         list(wmt18.parallel({"de": tmp_path / "a.de", "en": tmp_path / "a.en"}, "de"))
 
 
 def test_wrong_options_are_one_line(mirror, tmp_path, capsys):
     assert fetch(mirror, tmp_path, "--other", "cs", "--rapid") == 2
-    assert capsys.readouterr().err == "posenc: rapid has no cs; it has de\n"
+    assert capsys.readouterr().err == (
+        "posenc: --other cs: not available for rapid. Expected de. Use another language, or remove rapid.\n"
+    )
     assert fetch(mirror, tmp_path, "--czeng", str(tmp_path)) == 2
-    assert "CzEng is Czech and English" in capsys.readouterr().err
+    assert "CzEng is Czech-English. Expected --other cs, not de" in capsys.readouterr().err
     assert fetch(mirror, tmp_path, "--other", "cs", "--czeng", str(tmp_path)) == 2
-    assert f"{tmp_path} holds no .tar of CzEng" in capsys.readouterr().err
+    assert f"{tmp_path}: no .tar files in this folder" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -21,12 +21,12 @@ def refusal(capsys, *arguments):
 
 def test_a_folder_of_something_else_is_left_alone(capsys, tmp_path):
     (tmp_path / "thesis.tex").write_text("")
-    assert "holds other files than a site" in refusal(capsys, tmp_path)
+    assert "the folder contains other files than a site" in refusal(capsys, tmp_path)
     assert "is a file" in refusal(capsys, tmp_path / "thesis.tex")
 
 
 def test_a_folder_that_is_no_checkout(capsys, tmp_path):
-    assert "is no checkout: it has no README.md" in refusal(capsys, tmp_path / "out", "--root", tmp_path)
+    assert "README.md is missing. Expected a checkout" in refusal(capsys, tmp_path / "out", "--root", tmp_path)
 
 
 def test_a_machine_without_sphinx(capsys, tmp_path, monkeypatch):

@@ -254,8 +254,8 @@ def drawn_splits(seed: int, sizes: dict[str, int], lengths: Lengths | None) -> d
                 tries = 0
             if tries == MOST_TRIES:
                 raise PositionError(
-                    f"{sizes[part]:,} sentences of these lengths for {part}: the language has hardly more than {len(found):,}; "
-                    "allow other lengths (--words, --long-words), or ask for fewer sentences"
+                    f"{part}: {sizes[part]:,} sentences requested. Expected about {len(found):,}, all sentences of these lengths "
+                    "in this language. Request fewer sentences, or more lengths with --words and --long-words."
                 )
         parts[part] = found
     return parts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ...common.files import replace_file
+from ...common.files import replace_file, unwritable
 from ...common.option_types import not_negative, positive
 from ...core import PositionError
 from . import language_trees
@@ -57,12 +57,15 @@ def run(args: argparse.Namespace) -> int:
     sizes = {name: getattr(args, name) for name in SIZES}
     for option, (low, high) in (("--words", args.words), ("--long-words", args.long_words)):
         if not low <= high <= MOST_WORDS:
-            raise PositionError(f"{option} {low} {high}: give the least and the largest number of words, from 1 to {MOST_WORDS}")
+            raise PositionError(
+                f"{option} {low} {high}: not allowed. Expected the minimum and the maximum number of words, from 1 to "
+                f"{MOST_WORDS}."
+            )
     lengths = {name: tuple(args.long_words if name == "test_long" else args.words) for name in SIZES}
     try:
         parts = write(args.folder, args.seed, sizes, args.structure, lengths)
     except OSError as error:
-        raise PositionError(f"{args.folder} cannot be written: {error.strerror}") from None
+        raise PositionError(unwritable(args.folder, error)) from None
     for name, part in parts.items():
         words = [len(side.split()) for pair in part for side in pair] or [0]
         print(f"{name:<10}{len(part):>7} sentences of {min(words)} to {max(words)} words")

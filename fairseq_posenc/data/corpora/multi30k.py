@@ -13,7 +13,7 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...common.files import require_regular
+from ...common.files import require_regular, unwritable
 from ...common.option_types import not_negative
 from ...core import PositionError
 from ..download import Source, sha256
@@ -74,7 +74,10 @@ def _read_json(source: Source, name: str, languages: tuple[str, str]) -> Text:
         except (ValueError, KeyError, TypeError, RecursionError):
             sides = []
         if not (sides and all(isinstance(side, str) for side in sides)):
-            raise PositionError(f"{address}, line {number}: no JSON object with {' and '.join(languages)} as strings")
+            raise PositionError(
+                f"{address}, line {number}: wrong content. Expected a JSON object with {' and '.join(languages)} as strings. "
+                "Check the file."
+            )
         for language, side in zip(languages, sides):
             text[language].append(side)
     return text
@@ -91,7 +94,7 @@ def _read_lines(source: Source, name: str) -> list[str]:
 
 def _missing(source: Source, name: str) -> PositionError:
     wanted = f"{{{','.join(PARTS.values())}}}.LANGUAGE.gz, or train.json and {PARTS['test']}.json"
-    return PositionError(f"{source.origin} holds no {name}; a source has {wanted}")
+    return PositionError(f"{source.origin}: {name} is missing. Expected {wanted}. Choose another source with --from.")
 
 
 def _decoded(path: Path, name: str) -> str:
@@ -101,7 +104,7 @@ def _decoded(path: Path, name: str) -> str:
         require_regular(path, _LARGEST)
         return path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
-        raise PositionError(f"{name} is no UTF-8 text, from byte {error.start}") from None
+        raise PositionError(f"{name}: not UTF-8 text, from byte {error.start}. Expected UTF-8. Check the file.") from None
 
 
 def _lines(text: str, name: str) -> list[str]:
@@ -115,7 +118,9 @@ def hold_out(train: Text, seed: int) -> dict[str, Text]:
     """The training part without the pairs that this seed draws, and those pairs."""
     size = min(map(len, train.values()))
     if size <= VALID_SIZE:
-        raise PositionError(f"the training part has {size} pairs, and {VALID_SIZE} of them are to be held out for validation")
+        raise PositionError(
+            f"train: {size} sentence pairs. Expected more than {VALID_SIZE}, because {VALID_SIZE} are held out for validation."
+        )
     draw = random.Random(seed)
     held = set(sorted(range(size), key=[draw.random() for _ in range(size)].__getitem__)[:VALID_SIZE])  # the same on every Python
     return {
@@ -128,18 +133,18 @@ def clean(part: str, text: Text, drop_empty: bool = False) -> Text:
     """Normalise white space; raises PositionError for text that is not aligned, or has an empty line."""
     counts = {language: len(lines) for language, lines in text.items()}
     if len(set(counts.values())) > 1:
-        listed = " and ".join(f"{count:,} in {language}" for language, count in counts.items())
-        raise PositionError(f"the {part} part is not aligned: it has {listed} lines")
+        listed = " and ".join(f"{count:,} lines in {language}" for language, count in counts.items())
+        raise PositionError(f"{part}: {listed}. Expected equal numbers of lines. Check the files.")
     text = {language: [" ".join(line.split()) for line in lines] for language, lines in text.items()}
     empty = {i for lines in text.values() for i, line in enumerate(lines) if not line}
     if empty and not (drop_empty and part == "train"):
         first = min(empty)
         sides = " and ".join(language for language, lines in text.items() if not lines[first])
-        hint = "; --drop-empty leaves such pairs out" if part == "train" else ""
-        raise PositionError(f"the {part} part has empty lines ({len(empty)}), the first is line {first + 1} in {sides}{hint}")
+        hint = "To remove these pairs, use --drop-empty." if part == "train" else "Check the files."
+        raise PositionError(f"{part}: {len(empty)} empty lines, the first is line {first + 1} of {sides}. Expected none. {hint}")
     text = {language: [line for i, line in enumerate(lines) if i not in empty] for language, lines in text.items()}
     if not all(text.values()):
-        raise PositionError(f"the {part} part is empty")
+        raise PositionError(f"{part}: no sentence pairs. Expected at least one. Check the files.")
     return text
 
 
@@ -195,14 +200,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     languages = (args.source, args.target)
     if args.source == args.target:
-        raise PositionError(f"--source and --target are both {args.source}; give two languages of the corpus, such as en and uk")
+        raise PositionError(
+            f"--source {args.source} --target {args.target}: the same language twice. Expected two languages, such as en and uk."
+        )
     origin = args.origin or (HUB if "uk" in languages else REPOSITORY)
     downloads = args.downloads or args.folder / "downloads"
     source = Source(origin, downloads, args.record or downloads / "trusted.sha256")
     parts = read(source, languages, args.tests)
     name = title(parts, origin)
     if origin == REPOSITORY and not name.startswith("Multi30K "):
-        raise PositionError(f"{origin} has other text than the Multi30K that this version knows; give the files with --from")
+        raise PositionError(
+            f"{origin}: the text differs from the known Multi30K. Expected the known version. Use your own copy with --from."
+        )
     parts = {part: clean(part, text, args.drop_empty) for part, text in parts.items()}
     if "valid" not in parts:
         parts.update(hold_out(parts["train"], args.valid_seed))
@@ -210,7 +219,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         write(args.folder, parts, name)
     except OSError as error:
-        raise PositionError(f"{args.folder} cannot be written: {error.strerror}") from None
+        raise PositionError(unwritable(args.folder, error)) from None
     return 0
 
 

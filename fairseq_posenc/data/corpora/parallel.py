@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from ...common.files import replace_file
+from ...common.files import replace_file, unreadable, unwritable
 from ...common.messages import join, shorten
 from ...core import PositionError
 
@@ -50,8 +50,8 @@ def find(path: Path) -> Path:
         with contextlib.suppress(OSError):
             if stat.S_ISREG(candidate.stat().st_mode):
                 return candidate
-            raise PositionError(f"{candidate}: not a regular file. Expected text, one sentence per line, plain or gzipped")
-    raise PositionError(f"{path}: no such file. Expected text, one sentence per line, with this name or with .gz after it")
+            raise PositionError(f"{candidate}: not a regular file. Expected text, one sentence per line, plain or gzipped.")
+    raise PositionError(f"{path}: no such file. Expected text, one sentence per line, in this file or in the same file with .gz.")
 
 
 def lines(path: Path) -> Iterator[str]:
@@ -71,17 +71,19 @@ def lines(path: Path) -> Iterator[str]:
                 size += len(line)
                 if len(line) > LONGEST_LINE:
                     raise PositionError(
-                        f"{path}, line {number}: more than {LONGEST_LINE:,} bytes. Expected one sentence per line"
+                        f"{path}, line {number}: more than {LONGEST_LINE:,} bytes. Expected one sentence per line."
                     )
                 if most and size > most:
-                    raise PositionError(f"{path}: unpacks to more than {LARGEST_RATIO} times its size. Expected gzipped text")
+                    raise PositionError(f"{path}: unpacks to more than {LARGEST_RATIO} times its size. Expected gzipped text.")
                 yield " ".join(line.decode("utf-8-sig" if number == 1 else "utf-8").split())
     except (EOFError, gzip.BadGzipFile, zlib.error):
-        raise PositionError(f"{path}: damaged, it does not decompress. Copy or download it again") from None
+        raise PositionError(f"{path}: damaged gzip file. Expected a complete file. Copy or download it again.") from None
     except UnicodeDecodeError:
-        raise PositionError(f"{path}, line {number}: not UTF-8 text. Convert the file, e.g. with iconv") from None
+        raise PositionError(
+            f"{path}, line {number}: not UTF-8 text. Expected UTF-8. Convert the file, for example with iconv."
+        ) from None
     except OSError as error:
-        raise PositionError(f"{path}: cannot be read ({error.strerror})") from None
+        raise PositionError(unreadable(path, error)) from None
 
 
 def aligned(files: list[Path]) -> Iterator[tuple[str, ...]]:
@@ -94,8 +96,10 @@ def aligned(files: list[Path]) -> Iterator[tuple[str, ...]]:
             return
         if any(ended):
             counts = [number + (line is not None) + sum(1 for _ in side) for line, side in zip(row, open_files)]
-            listed = " and ".join(f"{path} has {count:,}" for path, count in zip(files, counts))
-            raise PositionError(f"the sides are not of equal length: {listed} lines. Expected line n to translate line n")
+            listed = " and ".join(f"{path} has {count:,} lines" for path, count in zip(files, counts))
+            raise PositionError(
+                f"the two sides have different numbers of lines: {listed}. Expected line n to be the translation of line n."
+            )
         yield tuple(row)  # type: ignore[arg-type]
 
 
@@ -117,15 +121,16 @@ def write_part(files: list[Path], written: list[Path], drop_empty: bool | None) 
                 first = first or number
     if dropped and not drop_empty:
         hint = (
-            "Correct the test set"
+            "Correct the test set."
             if drop_empty is None
-            else "DROP_EMPTY=1 (posenc data parallel --drop-empty) leaves such pairs out"
+            else "To remove these pairs, use DROP_EMPTY=1 (posenc data parallel --drop-empty)."
         )
         raise PositionError(
-            f"{join([str(path) for path in files])}: {dropped:,} pairs have an empty side, the first is line {first}. {hint}"
+            f"{join([str(path) for path in files])}: {dropped:,} pairs have an empty side, the first is line {first}. "
+            f"Expected none. {hint}"
         )
     if not kept:
-        raise PositionError(f"{files[0]}: no sentences. Expected one sentence per line")
+        raise PositionError(f"{files[0]}: no sentences. Expected one sentence per line.")
     return kept, dropped
 
 
@@ -135,7 +140,7 @@ def test_set(given: str, source: str, target: str) -> TestSet:
     if not equals:
         return _of_sacrebleu(given, source, target)
     if not prefix:
-        raise PositionError(f"test set {given!r}: no files. Expected NAME=PREFIX, or the name of a test set of sacreBLEU")
+        raise PositionError(f"test set {given!r}: no files. Expected NAME=PREFIX, or the name of a test set of sacreBLEU.")
     path = Path(prefix)
     references = [find(Path(f"{prefix}.{target}"))]
     for number in range(1, MORE_REFERENCES + 1):
@@ -154,11 +159,11 @@ def _of_sacrebleu(name: str, source: str, target: str) -> TestSet:
     pair = f"{source}-{target}"
     if name not in DATASETS:
         raise PositionError(
-            f"test set {name!r}: sacreBLEU has no such test set. Expected NAME=PREFIX, or a name of sacrebleu --list"
+            f"test set {name!r}: sacreBLEU has no such test set. Expected NAME=PREFIX, or a name of sacrebleu --list."
         )
     if pair not in DATASETS[name].langpairs:
         raise PositionError(
-            f"test set {name!r}: not in sacreBLEU for {pair}. Expected one of {join(sorted(DATASETS[name].langpairs), 8)}"
+            f"test set {name!r}: not in sacreBLEU for {pair}. Expected one of {join(sorted(DATASETS[name].langpairs), 8)}."
         )
     stem = name.replace("/", "_")
     begin = Path(SACREBLEU_DIR) / name / f"{stem}.{pair}"  # sacreBLEU may download when asked for its files
@@ -166,8 +171,8 @@ def _of_sacrebleu(name: str, source: str, target: str) -> TestSet:
     source_file = begin.with_name(f"{begin.name}.src")
     if not references or not source_file.is_file():
         raise PositionError(
-            f"test set {name!r}: {source_file} or its references are not there. Where there is a network, download them with "
-            f"sacrebleu -t {name} -l {pair} --echo src"
+            f"test set {name!r}: {source_file} or its references are missing. Download them with "
+            f"sacrebleu -t {name} -l {pair} --echo src."
         )
     return TestSet(stem, source_file, references)
 
@@ -206,12 +211,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     for code in (args.source, args.target):
         if not LANGUAGE.fullmatch(code):
-            raise PositionError(f"language {code!r}: not a language code. Expected one such as en, pt-BR or zh_Hans")
+            raise PositionError(f"language {code!r}: not a language code. Expected a code such as en, pt-BR or zh_Hans.")
     codes = tuple(args.codes or (code.replace("-", "_") for code in (args.source, args.target)))
     if codes[0] == codes[1]:
-        raise PositionError(f"source and target are both {codes[0]}. Expected two languages, such as en and pt-BR")
+        raise PositionError(f"--source and --target are both {codes[0]}. Expected two languages, such as en and pt-BR.")
     if not all(code.isidentifier() for code in codes):
-        raise PositionError(f"codes {' '.join(codes)}: not for file names. Expected letters, digits and underscores")
+        raise PositionError(f"codes {' '.join(codes)}: not allowed in file names. Expected letters, digits and underscores.")
     pairs = {
         part: [find(Path(f"{prefix}.{language}")) for language in (args.source, args.target)]
         for part, prefix in (("train", args.train), ("valid", args.valid))
@@ -219,12 +224,12 @@ def run(args: argparse.Namespace) -> int:
     tests = [test_set(given, args.source, args.target) for given in args.tests]
     _require_names(tests)
     if not args.name.strip() or not args.name.isprintable() or len(args.name) > 200:
-        raise PositionError(f"name {shorten(args.name)!r}: not a name. Expected up to 200 printable characters on one line")
+        raise PositionError(f"name {shorten(args.name)!r}: not a name. Expected up to 200 printable characters on one line.")
     args.folder.mkdir(parents=True, exist_ok=True)
     try:
         _write(args.folder, codes, pairs, tests, args.drop_empty)
     except OSError as error:
-        raise PositionError(f"{args.folder}: cannot be written ({error.strerror})") from None
+        raise PositionError(unwritable(args.folder, error)) from None
     title = f"{args.name.strip()} {args.source}-{args.target}"
     replace_file(args.folder / "corpus.txt", lambda partial: partial.write_text(f"{title}\n", encoding="utf-8"))
     return 0
@@ -235,10 +240,10 @@ def _require_names(tests: list[TestSet]) -> None:
     for name in names:
         if not NAME.fullmatch(name) or name in _RESERVED:
             raise PositionError(
-                f"test set {name!r}: not a name. Expected letters, digits, . _ + and -, and none of {', '.join(_RESERVED)}"
+                f"test set {name!r}: not a name. Expected letters, digits, . _ + and -, and none of {', '.join(_RESERVED)}."
             )
         if names.count(name) > 1:
-            raise PositionError(f"test set {name!r}: given twice. Expected a name of its own for every test set")
+            raise PositionError(f"test set {name!r}: given twice. Expected a different name for each test set.")
 
 
 def _write(folder: Path, codes: tuple[str, str], pairs: dict[str, list[Path]], tests: list[TestSet], drop_empty: bool) -> None:

@@ -150,7 +150,10 @@ def parallel(paths: dict[str, Path], other: str) -> Pairs:
             return
         if one is ends or two is ends:
             shorter, longer = (other, "en") if one is ends else ("en", other)
-            raise PositionError(f"{paths[shorter]} has {number:,} lines and {paths[longer].name} has more; they are not parallel")
+            raise PositionError(
+                f"{paths[shorter]} has {number:,} lines, but {paths[longer].name} has more. Expected parallel text. "
+                "Remove both files and run the command again."
+            )
         yield one, two
 
 
@@ -160,7 +163,9 @@ def sgm(path: Path) -> list[str]:
         try:
             found = [line for line in file if line.startswith("<seg ")]
         except UnicodeDecodeError as error:
-            raise PositionError(f"{path} is no UTF-8 text, from byte {error.start}") from None
+            raise PositionError(
+                f"{path}: not UTF-8 text, from byte {error.start}. Expected UTF-8. Extract the file again."
+            ) from None
     return [" ".join(re.sub(r"<seg.*?>(.*)</seg>.*?", r"\1", line).split()) for line in found]
 
 
@@ -168,7 +173,10 @@ def czeng(folder: Path) -> Pairs:
     """CzEng from the user's own tar files of gzipped lines: id, score, Czech, English; without the blocks that 1.7 leaves out."""
     archives = sorted(folder.glob("*.tar"))
     if not archives:
-        raise PositionError(f"{folder} holds no .tar of CzEng; register at https://ufal.mff.cuni.cz/czeng and name the folder")
+        raise PositionError(
+            f"{folder}: no .tar files in this folder. Expected the files of CzEng. Download them from "
+            "https://ufal.mff.cuni.cz/czeng (registration required)."
+        )
     script = folder / "convert_czeng16_to_17.pl"
     listed = re.search(r"qw\{([\s\d]*)\}", script.read_text(encoding="utf-8")) if script.is_file() else None
     bad = set(listed[1].split()) if listed else set()
@@ -179,7 +187,7 @@ def czeng(folder: Path) -> Pairs:
                     if re.fullmatch(r"(.*/)?\d\dtrain\.gz", member.name) and member.isfile():
                         yield from _czeng_pairs(members.extractfile(member), bad)
         except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise PositionError(f"{archive} is damaged: {error}") from None
+            raise PositionError(f"{archive}: damaged ({error}). Expected a complete file. Download it again.") from None
 
 
 def _czeng_pairs(member, bad: set[str]) -> Pairs:
@@ -281,9 +289,12 @@ def run(args: argparse.Namespace) -> int:
     corpora = [*CORPORA, *(corpus for name, corpus in MORE.items() if getattr(args, name))]
     for corpus in corpora:
         if args.other not in corpus.archives:
-            raise PositionError(f"{corpus.name} has no {args.other}; it has {' and '.join(corpus.archives)}")
+            raise PositionError(
+                f"--other {args.other}: not available for {corpus.name}. Expected {' or '.join(corpus.archives)}. "
+                f"Use another language, or remove {corpus.name}."
+            )
     if args.czeng and args.other != "cs":
-        raise PositionError("CzEng is Czech and English; leave --czeng out, or take --other cs")
+        raise PositionError(f"--czeng: CzEng is Czech-English. Expected --other cs, not {args.other}. Remove --czeng.")
     store = Store(args.downloads or args.folder / "downloads", args.origin, args.checksums)
     wanted = {corpus.archives[args.other]: corpus.members(args.other) for corpus in corpora}
     wanted[DEV] = {language: f"dev/{VALID}.{language}" for language in (args.other, "en")}
@@ -354,12 +365,14 @@ def write_news(folder: Path, other: str, raw: Path) -> None:
     for first, second in zip(names[::2], names[1::2]):
         if len(parts[first]) != len(parts[second]):
             raise PositionError(
-                f"{first} has {len(parts[first]):,} lines and {second} has {len(parts[second]):,}; they are not parallel"
+                f"{first} has {len(parts[first]):,} lines, but {second} has {len(parts[second]):,}. Expected parallel text. "
+                "Download the test sets again."
             )
         for name in (first, second):
             if not all(parts[name]):
                 number = next(number for number, line in enumerate(parts[name], 1) if not line)
-                raise PositionError(f"{name}, line {number}: it is {'empty' if parts[name][number - 1] == '' else 'not UTF-8'}")
+                wrong = "empty" if parts[name][number - 1] == "" else "not UTF-8"
+                raise PositionError(f"{name}, line {number}: {wrong}. Expected a sentence. Download the test sets again.")
     for name, text in parts.items():
         (folder / name).write_bytes("".join(f"{line}\n" for line in text).encode())
     print(f"{folder}: {', '.join(f'{name} {len(parts[name]):,}' for name in names[::2])} sentence pairs", flush=True)

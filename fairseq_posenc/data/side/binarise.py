@@ -93,18 +93,24 @@ def _kinds(parts: Sequence[Part]) -> tuple[str, ...]:
     kinds = tuple(kind for kind in KINDS if any(os.path.lexists(side_file(part.text, kind)) for part in parts))
     for part in parts:
         if not kinds:
-            wanted = ", ".join(f".{kind}" for kind in KINDS)
+            wanted = " or ".join(f".{kind}" for kind in KINDS)
             raise SideError(
-                "SIDE-MISSING", str(part.text), f"no side file stands beside it ({wanted}); make one: posenc side trees"
+                "SIDE-MISSING",
+                str(part.text),
+                f"no side files. Expected {wanted} next to it. Create them with posenc side trees.",
             )
         for kind in kinds:
             if os.path.lexists(side_file(part.text, kind)):
                 require_regular(side_file(part.text, kind))
         missing = part.missing(kinds)
         if missing:
-            raise SideError("SIDE-MISSING", str(missing), "the file is not there; make it, or leave that kind out of all parts")
+            raise SideError(
+                "SIDE-MISSING", str(missing), "no such file. Create it, or remove this kind of side file from all splits."
+            )
         if not indexed_dataset.dataset_exists(str(part.data), None):
-            raise SideError("SIDE-MISSING", f"{part.data}.idx", "the binary text is not there; run fairseq-preprocess first")
+            raise SideError(
+                "SIDE-MISSING", f"{part.data}.idx", "no such file. Expected the binary text. Run fairseq-preprocess first."
+            )
     return kinds
 
 
@@ -126,12 +132,20 @@ def _dictionary(
     elif path.is_file():
         dictionary = load_relations(path)
     else:
-        raise SideError("SIDE-MISSING", str(path), "the relations of the training data; give --trainpref as well, or --relations")
+        raise SideError(
+            "SIDE-MISSING",
+            str(path),
+            "no such file. Expected the relations of the training data. Add --trainpref or --relations.",
+        )
     if old.is_file() and load_relations(old).symbols != dictionary.symbols:
         names = {f"{part.data.name}.{kind}.idx" for part in parts for kind in labelled}
         others = sorted(path.name for kind in labelled for path in folder.glob(f"*.{kind}.idx") if path.name not in names)
         if others:
-            raise PositionError(f"{folder / others[0]} has the relations of the earlier {old}; binarise all parts in one command")
+            raise PositionError(
+                f"{folder / others[0]}: the file was created with the earlier relations of {old}. "
+                "Expected the same relations for all "
+                "splits. Run posenc side binarise with all splits in one command."
+            )
     return dictionary
 
 
@@ -154,11 +168,19 @@ def _order_source(parts: Sequence[Part], folder: Path) -> str:
     sources = {}
     for path in paths:
         if not path.is_file():
-            raise SideError("SIDE-MISSING", str(path), "it says where the orders come from; make them with posenc side order")
+            raise SideError(
+                "SIDE-MISSING",
+                str(path),
+                "no such file. Expected the source of the reorderings. Create both with posenc side order.",
+            )
         sources.setdefault(read_text(path, largest=2**16).strip(), path)
     if len(sources) > 1:
-        told = " and ".join(f"{path} says {shorten(source)!r}" for source, path in sources.items())
-        raise PositionError(f"all parts need orders from the same source, and {told}; order all of them alike")
+        listed = " and ".join(f"{shorten(source)!r} in {path}" for source, path in sources.items())
+        raise PositionError(
+            f"the splits have reorderings from different sources: {listed}. Expected one source. "
+            "Run posenc side order for all splits "
+            "with the same source."
+        )
     return next(iter(sources))
 
 
@@ -198,7 +220,7 @@ def _require_sizes(given: np.ndarray, wanted: np.ndarray, part: Part, done: int)
     wrong = np.flatnonzero(given != wanted)
     if len(wrong):
         place = wrong[0]
-        detail = f"{given[place] - 1} subwords, and {part.data} has {wanted[place] - 1}; binarise the same text"
+        detail = f"{given[place] - 1} subwords, but {part.data} has {wanted[place] - 1}. Expected the text of fairseq-preprocess."
         raise SideError("SIDE-MAP", f"{part.subwords}, line {done + place + 1}", detail)
 
 
@@ -219,7 +241,11 @@ def _sentences(part: Part, kinds: Sequence[str], count: int) -> Iterator[tuple[i
         for path in paths.values():
             found = number_of_lines(path)
             if found != count:
-                raise SideError("SIDE-LINES", str(path), f"{found} lines, and {part.data} has {count} sentences")
+                raise SideError(
+                    "SIDE-LINES",
+                    str(path),
+                    f"{found} lines, but {part.data} has {count} sentences. Expected one line per sentence.",
+                )
 
 
 def number_of_lines(path: Path) -> int:

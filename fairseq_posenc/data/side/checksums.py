@@ -19,19 +19,19 @@ from .files import WORDS, SideError
 
 logger = logging.getLogger(__name__)
 
-MAKE = "make it with posenc side binarise"
+BINARISE = "Run posenc side binarise again."
 RELATIONS = "dict.relations.txt"
 _VERSION = 1
-_DICTIONARY = "Expected lines such as 'nsubj 12'. Binarise again"
-_COMPLETE = "Expected a complete file. Make it again"
+_COMPLETE = f"Expected a complete file. {BINARISE}"
+_RELATIONS = f"Expected lines such as 'nsubj 12'. {BINARISE}"
 _LARGEST_DICTIONARY = 2**26  # bytes
 _MAGIC = b"MMIDIDX\0\0"  # of fairseq's format mmap
 _HEADER = struct.Struct("<9sQBQ")  # magic, version, type of the numbers, number of rows
 _TYPES = indexed_dataset._code_to_dtype
 _WRONG = {
-    "heads": "the heads have not one root, or one is not a word",
-    "order": "this is no order of the words",
-    "relations": "a relation has no label",
+    "heads": "the heads are not a tree. Expected one root, and words of the sentence as heads",
+    "order": "not a reordering. Expected each word once",
+    "relations": f"a relation number is too large. Expected the relations of {RELATIONS}",
 }
 _AT_ONCE = 2**22  # numbers that are checked at a time
 
@@ -47,13 +47,9 @@ def load_relations(path: Path) -> Dictionary:
         found = Dictionary.load(str(path))
     except Exception as error:  # fairseq raises errors of any kind for a damaged file
         reason = shorten(str(error) or type(error).__name__, 80)
-        raise SideError(
-            "SIDE-FORMAT", str(path), f"damaged ({reason}). Expected lines such as 'nsubj 12'. Binarise again"
-        ) from None
+        raise SideError("SIDE-FORMAT", str(path), f"damaged ({reason}). {_RELATIONS}") from None
     if not all(type(count) is int and 0 <= count < 2**63 for count in found.count):
-        raise SideError(
-            "SIDE-FORMAT", str(path), "a count is not a number of 64 bits. Expected lines such as 'nsubj 12'. Binarise again"
-        )
+        raise SideError("SIDE-FORMAT", str(path), f"a count is not a number of 64 bits. {_RELATIONS}")
     return found
 
 
@@ -89,17 +85,17 @@ def require_unchanged(prefix: Path, kinds: Iterable[str], labelled: Iterable[str
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         reason = shorten(str(error), 80)
         raise SideError(
-            "SIDE-FORMAT", str(path), f"damaged ({reason}). Expected the checksums of the side files. Binarise again"
+            "SIDE-FORMAT", str(path), f"damaged ({reason}). Expected the checksums of the side files. {BINARISE}"
         ) from None
-    again = "Expected the file that posenc side binarise wrote. Binarise again"
+    again = f"Expected the file that posenc side binarise wrote. {BINARISE}"
     if _digest_of(_paths(prefix)) != text:
-        raise SideError("SIDE-CHANGED", str(prefix), f"the text is not the one for which its side files were made. {again}")
+        raise SideError("SIDE-CHANGED", str(prefix), f"the text changed after posenc side binarise. {again}")
     for kind in (*kinds, WORDS):
         if files.get(kind) != _digest_of(_paths(Path(f"{prefix}.{kind}"))):
             raise SideError("SIDE-CHANGED", f"{prefix}.{kind}.bin", f"the file was changed or belongs to another text. {again}")
     if set(kinds) & set(labelled) and relations != digest_of_relations(load_relations(prefix.with_name(RELATIONS))):
         raise SideError(
-            "SIDE-CHANGED", str(prefix.with_name(RELATIONS)), f"its labels have other numbers than in {prefix.name}. {again}"
+            "SIDE-CHANGED", str(prefix.with_name(RELATIONS)), f"the numbers of the labels differ from {prefix.name}. {again}"
         )
     return True
 
@@ -126,9 +122,9 @@ def require_whole(path: str) -> None:
             header = file.read(_HEADER.size)
         magic, version, code, count = _HEADER.unpack(header)
         if magic != _MAGIC or version != 1 or code not in _TYPES:
-            raise ValueError("the header is not that of an index")
+            raise ValueError("the header is wrong")
         if index.stat().st_size != _HEADER.size + 12 * count:  # the size and the place of every row
-            raise ValueError(f"it is not as long as {count:,} rows need")
+            raise ValueError(f"the length does not match {count:,} rows")
         sizes = np.fromfile(index, np.int32, count, offset=_HEADER.size).astype(np.int64)
         places = np.fromfile(index, np.int64, count, offset=_HEADER.size + 4 * count)
         width = np.dtype(_TYPES[code]).itemsize
@@ -136,12 +132,10 @@ def require_whole(path: str) -> None:
             raise ValueError("rows overlap or have gaps")
     except (OSError, ValueError, OverflowError, MemoryError, struct.error) as error:
         reason = shorten(str(error) or type(error).__name__, 80)
-        raise SideError(
-            "SIDE-FORMAT", str(index), f"damaged or truncated ({reason}). Expected a complete file. Make it again"
-        ) from None
+        raise SideError("SIDE-FORMAT", str(index), f"damaged or truncated ({reason}). {_COMPLETE}") from None
     found, wanted = data.stat().st_size, int(sizes.sum()) * width
     if found != wanted or not found:
-        detail = f"{found:,} bytes, and {index.name} names {wanted:,}. {_COMPLETE}"
+        detail = f"{found:,} bytes, but {index.name} requires {wanted:,}. {_COMPLETE}"
         raise SideError("SIDE-FORMAT", str(data), detail)
 
 
@@ -163,7 +157,7 @@ def text_sizes(prefix: Path) -> np.ndarray:
         return np.array(text.sizes)  # a copy, made while the data set lives: it unmaps its file
     except Exception as error:  # fairseq raises errors of any kind for a damaged file
         reason = shorten(str(error) or type(error).__name__, 80)
-        raise SideError("SIDE-FORMAT", str(index), f"damaged or truncated ({reason}). Run fairseq-preprocess again") from None
+        raise SideError("SIDE-FORMAT", str(index), f"damaged or truncated ({reason}). Run fairseq-preprocess again.") from None
 
 
 def require_fit(prefix: Path, rows: Mapping[str, Any], relations: int | None) -> None:
@@ -177,14 +171,14 @@ def require_fit(prefix: Path, rows: Mapping[str, Any], relations: int | None) ->
     for kind, found in rows.items():
         sizes = found.sizes.astype(np.int64)
         if kind == "edges":
-            wrong, detail = sizes % 3 != 0, "numbers, which are not triples"
+            wrong, detail = sizes % 3 != 0, "numbers. Expected a multiple of 3"
         elif kind == WORDS:
-            wrong, detail = sizes < words, "tokens for more words"
+            wrong, detail = sizes < words, "tokens, fewer than words. Expected at least one token per word"
         else:
-            wrong, detail = sizes != words, "entries, and the sentence has another number of words"
+            wrong, detail = sizes != words, "entries. Expected one per word of the sentence"
         if wrong.any():
             place = int(np.flatnonzero(wrong)[0])
-            raise SideError("SIDE-LEN", f"{prefix}.{kind}.idx, sentence {place + 1}", f"{sizes[place]} {detail}; {MAKE} again")
+            raise SideError("SIDE-LEN", f"{prefix}.{kind}.idx, sentence {place + 1}", f"{sizes[place]} {detail}. {BINARISE}")
     for kind, found in rows.items():
         if kind in ("heads", "order") or (kind == "relations" and relations is not None):
             _require_numbers(prefix, kind, found, words, relations)
@@ -207,7 +201,7 @@ def _require_numbers(prefix: Path, kind: str, rows: Any, words: np.ndarray, rela
             wrong |= np.add.reduceat(part, begins) != of * (of - 1) // 2
         if wrong.any():
             place = first + int(np.flatnonzero(wrong)[0])
-            raise SideError("SIDE-FORMAT", f"{prefix}.{kind}.bin, sentence {place + 1}", f"{_WRONG[kind]}; {MAKE} again")
+            raise SideError("SIDE-FORMAT", f"{prefix}.{kind}.bin, sentence {place + 1}", f"{_WRONG[kind]}. {BINARISE}")
         first = last
 
 

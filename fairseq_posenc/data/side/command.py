@@ -113,12 +113,12 @@ def _order(args: argparse.Namespace) -> None:
 
     if args.order and not args.source:
         raise PositionError(
-            "--order needs --source NAME, the name of the preorderer, which must be one for all parts of the data"
+            "--order: --source is missing. Expected the name of the preorderer, the same for all splits. Add --source NAME."
         )
     if args.links and args.source:
-        raise PositionError(f"--source belongs to --order; orders of --links are from {ORACLE!r}")
+        raise PositionError(f"--source: not allowed with --links, whose source is {ORACLE!r}. Remove --source.")
     report = write_orders(args.text, args.links or args.order, args.source)
-    print(f"{side_file(args.text, 'order')}: {report}, beside the order of the text")
+    print(f"{side_file(args.text, 'order')}: {report}, compared with the order of the text")
 
 
 def _configure_compare(parser: argparse.ArgumentParser) -> None:
@@ -178,5 +178,5 @@ def _binarise(args: argparse.Namespace) -> None:
             text, subwords = (Path(f"{prefix}{suffix}.{args.source_lang}") for suffix in ("", args.subwords_in))
             parts.append(Part(f"{split}{number or ''}", text, subwords, args.data / f"{split}{number or ''}.{pair}"))
     if not parts:
-        raise PositionError("no text is given; name some by --trainpref, --validpref or --testpref")
+        raise PositionError("posenc side binarise: no text. Expected --trainpref, --validpref or --testpref.")
     binarise(parts, args.data, args.subwords, args.roots, args.relations, args.min_count, args.workers)

@@ -85,12 +85,12 @@ def read_tree(block: Block, roots: str = "error", edges: str = "none") -> Tree:
     tokens = _tokens(block)
     words = [token for token in tokens if isinstance(token["id"], int)]
     if [word["id"] for word in words] != list(range(1, len(words) + 1)):
-        raise Fault("SIDE-FORMAT", "the words are not numbered 1, 2, 3, ... in the first column")
+        raise Fault("SIDE-FORMAT", "wrong numbers in the first column. Expected 1, 2, 3, ... for the words.")
     for number, word in enumerate(words, 1):
         if not isinstance(word["head"], int):
-            raise Fault("TREE-RANGE", f"word {number} has no head in column 7; parse the text")
+            raise Fault("TREE-RANGE", f"word {number} has no head. Expected a number in column 7. Parse the text.")
         if edges == "enhanced" and word["deps"] == "_":
-            raise Fault("SIDE-FORMAT", f"word {number} has no enhanced dependencies in column 9; use --edges basic")
+            raise Fault("SIDE-FORMAT", f"word {number} has no enhanced dependencies in column 9. Use --edges basic.")
     heads = check_tree([word["head"] for word in words], roots)
     relations = ["_".join(word["deprel"].split()) for word in words]
     for relation in relations:
@@ -116,11 +116,12 @@ def _tokens(block: Block) -> Sequence[Any]:
     if not lines:
         if any(line.strip() == EMPTY for line in block.text.split("\n")):
             return ()
-        raise Fault("SIDE-FORMAT", f"a sentence without words; the comment {EMPTY!r} says that it is empty")
+        raise Fault("SIDE-FORMAT", f"a sentence without words. Expected the comment {EMPTY!r} for an empty sentence.")
     for line in lines:
         if line.count("\t") != len(FIELDS) - 1:
             raise Fault(
-                "SIDE-FORMAT", f"{shorten(line, 40)!r} has {line.count(chr(9)) + 1} columns; CoNLL-U has 10, divided by tabs"
+                "SIDE-FORMAT",
+                f"{shorten(line, 40)!r} has {line.count(chr(9)) + 1} columns. Expected 10 columns, separated by tabs.",
             )
     try:
         (sentence,) = conllu.parse("\n".join(lines), fields=FIELDS, field_parsers=_PARSERS)
@@ -153,7 +154,7 @@ def _dependencies(token: Any) -> list[tuple[Any, str]]:
         whole, dot, part = head.partition(".")
         numbers = head.isascii() and whole.isdecimal() and (not dot or part.isdecimal()) and len(head) < 10
         if not (colon and label and numbers):
-            raise Fault("SIDE-FORMAT", f"{shorten(written)!r} in column 9 is no enhanced dependency; write HEAD:RELATION")
+            raise Fault("SIDE-FORMAT", f"{shorten(written)!r} in column 9 is not an enhanced dependency. Expected HEAD:RELATION.")
         found.append(((int(whole), ".", int(part)) if dot else int(whole), "_".join(label.split())))
     return found
 
@@ -163,10 +164,15 @@ def _through_empty(node: Any, entering: dict[Any, list[tuple[Any, str]]], passed
     for head, label in entering[node]:
         if isinstance(head, int):
             if head and head not in entering:
-                raise Fault("TREE-RANGE", f"column 9 names the word {head}, which the sentence does not have")
+                raise Fault(
+                    "TREE-RANGE", f"column 9 contains the word {head}, which the sentence does not have. Correct column 9."
+                )
             yield head, label
         elif head not in entering:
-            raise Fault("TREE-RANGE", f"column 9 names the empty node {head[0]}.{head[2]}, which the sentence does not have")
+            raise Fault(
+                "TREE-RANGE",
+                f"column 9 contains the empty node {head[0]}.{head[2]}, which the sentence does not have. Correct column 9.",
+            )
         elif head not in passed:
             for start, above in _through_empty(head, entering, (*passed, head)):
                 yield start, f"{above}>{label}"

@@ -72,16 +72,18 @@ def check_tree(heads: Sequence[int], roots: str = "error") -> list[int]:
     heads, count = list(heads), len(heads)
     for word, head in enumerate(heads, 1):
         if not 0 <= head <= count:
-            raise Fault("TREE-RANGE", f"the head of word {word} is {head}; it must be 0 (the root) or a word from 1 to {count}")
+            raise Fault("TREE-RANGE", f"the head of word {word} is {head}. Expected 0 (root) or a word from 1 to {count}.")
         if head == word:
-            raise Fault("TREE-SELF", f"word {word} is its own head; give it another, or 0 if it is the root")
+            raise Fault("TREE-SELF", f"word {word} is its own head. Expected another word, or 0 for the root.")
     found = [word for word, head in enumerate(heads, 1) if head == 0]
     if count and not found:
-        raise Fault("TREE-ROOT", "no word is the root; give one of them the head 0")
+        raise Fault("TREE-ROOT", "there is no root. Expected one word with head 0.")
     if len(found) > 1:
         if roots == "error":
             named = ", ".join(map(str, found))
-            raise Fault("TREE-ROOT", f"words {named} are all roots; leave one, or attach the others to it: --roots first")
+            raise Fault(
+                "TREE-ROOT", f"words {named} are roots. Expected one root. To attach all roots to the first, use --roots first."
+            )
         for word in found[1:]:
             heads[word - 1] = found[0]
     _refuse_cycles(heads)
@@ -100,7 +102,7 @@ def _refuse_cycles(heads: Sequence[int]) -> None:
             while heads[cycle[-1] - 1] != word:
                 cycle.append(heads[cycle[-1] - 1])
             named = " -> ".join(map(str, [*cycle, word]))
-            raise Fault("TREE-CYCLE", f"the heads {shorten(named)} go in a circle; every word must lead to the root")
+            raise Fault("TREE-CYCLE", f"the heads {shorten(named)} are a cycle. Expected a path from each word to the root.")
 
 
 def parse_relations(line: str, words: int) -> list[str]:
@@ -114,7 +116,9 @@ def parse_relations(line: str, words: int) -> list[str]:
 def check_label(label: str) -> None:
     """Raise Fault for a label that fairseq's dictionary has for itself, so that it would share its number."""
     if label in RESERVED:
-        raise Fault("SIDE-FORMAT", f"the label {label!r} is reserved for fairseq's dictionary. Expected another label. Rename it")
+        raise Fault(
+            "SIDE-FORMAT", f"the label {label!r} is reserved for fairseq's dictionary. Expected another label. Rename it."
+        )
 
 
 def parse_edges(line: str, words: int) -> list[tuple[int, int, str]]:
@@ -123,12 +127,15 @@ def parse_edges(line: str, words: int) -> list[tuple[int, int, str]]:
     for written in line.split():
         match = _EDGE.fullmatch(written)
         if not match:
-            raise Fault("SIDE-FORMAT", f"{shorten(written)!r} is no edge; write FROM-TO:LABEL, as in 2-1:det")
+            raise Fault("SIDE-FORMAT", f"{shorten(written)!r} is not an edge. Expected FROM-TO:LABEL, for example 2-1:det.")
         start, end, label = int(match[1]), int(match[2]), match[3]
         if start > words or not 1 <= end <= words:
-            raise Fault("TREE-RANGE", f"the edge {shorten(written)!r} is between words from 1 to {words} (from 0: a root)")
+            raise Fault(
+                "TREE-RANGE",
+                f"the edge {shorten(written)!r} has a wrong word. Expected words from 1 to {words}, or from 0 for a root.",
+            )
         if start == end:
-            raise Fault("TREE-SELF", f"the edge {shorten(written)!r} leads from a word to itself")
+            raise Fault("TREE-SELF", f"the edge {shorten(written)!r} leads from a word to itself. Expected two words.")
         check_label(label)
         edges.append((start, end, label))
     return edges
@@ -143,7 +150,7 @@ def parse_order(line: str, words: int) -> list[int]:
 def check_order(order: Sequence[int]) -> list[int]:
     if sorted(order) != list(range(len(order))):
         missing = next(iter(sorted(set(range(len(order))) - set(order))))
-        raise Fault("ORDER-PERM", f"this is no order of the words 0 to {len(order) - 1}: word {missing} has no place")
+        raise Fault("ORDER-PERM", f"word {missing} is missing. Expected a permutation of the words 0 to {len(order) - 1}.")
     return list(order)
 
 
@@ -151,7 +158,7 @@ def parse_words(line: str, subwords: int, words: int) -> list[int]:
     """The word, from 1, of every subword: it begins with 1, ends with the last word, and rises by 0 or 1."""
     numbers = _numbers(line, None, "", "SIDE-MAP")
     if len(numbers) != subwords:
-        raise Fault("SIDE-MAP", f"{len(numbers)} words are given for {subwords} subwords; give one for every subword")
+        raise Fault("SIDE-MAP", f"{len(numbers)} word numbers for {subwords} subwords. Expected one per subword.")
     return check_words(numbers, words)
 
 
@@ -159,10 +166,16 @@ def check_words(numbers: Sequence[int], words: int) -> list[int]:
     last = 0
     for place, number in enumerate(numbers, 1):
         if not last <= number <= last + 1 or number == 0:
-            raise Fault("SIDE-MAP", f"subword {place} belongs to word {number} after word {last}; words follow each other from 1")
+            raise Fault(
+                "SIDE-MAP",
+                f"subword {place} belongs to word {number}, but the one before it to word {last}. "
+                "Expected words in order, from 1.",
+            )
         last = number
     if last != words:
-        raise Fault("SIDE-MAP", f"the subwords belong to {last} words, and the text has {words}")
+        raise Fault(
+            "SIDE-MAP", f"the subwords belong to {last} words, but the text has {words}. Expected subwords of the same text."
+        )
     return list(numbers)
 
 
@@ -172,10 +185,10 @@ def _numbers(line: str, count: int | None, what: str, code: str) -> list[int]:
         _require_length(parts, count, what)
     if not _NUMBERS.fullmatch(line.strip()) or any(len(part) > 9 for part in parts):
         wrong = next((part for part in parts if not re.fullmatch("[0-9]{1,9}", part, re.ASCII)), line)
-        raise Fault(code, f"{shorten(wrong)!r} is no number of a word")
+        raise Fault(code, f"{shorten(wrong)!r} is not the number of a word. Expected integers separated by spaces.")
     return list(map(int, parts))
 
 
 def _require_length(items: Sequence, words: int, what: str) -> None:
     if len(items) != words:
-        raise Fault("SIDE-LEN", f"{len(items)} {what} for the {words} words of the text; give one for every word")
+        raise Fault("SIDE-LEN", f"{len(items)} {what} for the {words} words of the text. Expected one per word.")

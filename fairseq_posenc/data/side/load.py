@@ -20,7 +20,7 @@ from ...core import PositionError, PositionMethod, Sentence
 from ...registry import method_class
 from .binarise import LABELLED, ORDER_SOURCE
 from .checksums import (
-    MAKE,
+    BINARISE,
     RELATIONS,
     digest_of_relations,
     load_relations,
@@ -70,7 +70,10 @@ def readers(methods: Iterable[PositionMethod], before: Sequence[Reader] = ()) ->
         for side in method.card.side_inputs:
             other = makers.setdefault(side.name, reader)
             if other != reader:
-                raise PositionError(f"{other.name} and {reader.name} both make {side.name!r}; give them the same options")
+                raise PositionError(
+                    f"{other.name}+{reader.name}: both methods create the side input {side.name!r}, with different options. "
+                    "Use the same options for both."
+                )
         found.append(reader)
     return found
 
@@ -88,15 +91,19 @@ class SideFiles:
         for kind in (*kinds, WORDS):
             path = f"{prefix}.{kind}"
             if not indexed_dataset.dataset_exists(path, "mmap"):
-                raise SideError("SIDE-MISSING", f"{path}.idx", f"the model reads it; {MAKE}")
+                raise SideError(
+                    "SIDE-MISSING",
+                    f"{path}.idx",
+                    "no such file. The model reads this side file. Create it with posenc side binarise.",
+                )
             self._rows[kind] = open_rows(path)
             if len(self._rows[kind]) != len(sizes):
-                detail = f"{len(self._rows[kind])} sentences, and the text has {len(sizes)}; {MAKE} again"
+                detail = f"{len(self._rows[kind])} sentences, but the text has {len(sizes)}. {BINARISE}"
                 raise SideError("SIDE-LINES", f"{path}.idx", detail)
         wrong = np.flatnonzero(self._rows[WORDS].sizes != sizes)
         if len(wrong):
             tokens = self._rows[WORDS].sizes[wrong[0]]
-            detail = f"{tokens} tokens, and the text has {sizes[wrong[0]]}; {MAKE} again"
+            detail = f"{tokens} tokens, but the text has {sizes[wrong[0]]}. {BINARISE}"
             raise SideError("SIDE-MAP", f"{prefix}.{WORDS}.idx, sentence {wrong[0] + 1}", detail)
         relations = prefix.with_name(RELATIONS)
         known = len(load_relations(relations)) if set(kinds) & set(LABELLED) and relations.exists() else None
@@ -229,16 +236,18 @@ class FileInputs:
         found = readers(methods)
         if trained not in (None, relations) and any(kind in LABELLED for reader in found for kind in reader.files):
             raise PositionError(
-                f"the model knows {trained} relations and {self.folders[0] / RELATIONS} has {relations}; "
-                f"binarise the data with the relations of its training: posenc side binarise --relations FILE"
+                f"{self.folders[0] / RELATIONS}: {relations} relations. Expected {trained}, as in the training of the model. "
+                "Binarise the data with the file of the training: posenc side binarise --relations FILE."
             )
         if any(kind in LABELLED for reader in found for kind in reader.files):
             self._require_labels(args)
         if any("order" in reader.files for reader in found):
             self._require_source(args)
         if found and given != random:
-            told = ["the real structure" if seed is None else f"--random-structure {seed}" for seed in (given, random)]
-            raise PositionError(f"the model was trained with {told[0]}, and this is with {told[1]}; give the same option")
+            used = ["the real structure" if seed is None else f"--random-structure {seed}" for seed in (given, random)]
+            raise PositionError(
+                f"--random-structure: this command uses {used[1]}, but the model was trained with {used[0]}. Use the same option."
+            )
         self.readers = readers(methods, self.readers)
         return model
 
@@ -250,7 +259,7 @@ class FileInputs:
             args.relations_digest = found
         elif trained != found:
             raise PositionError(
-                f"{self.folders[0] / RELATIONS}: its labels have other numbers than in the training of the model. Expected the "
+                f"{self.folders[0] / RELATIONS}: the numbers of the labels differ from the training of the model. Expected the "
                 "file of the training. Binarise the data with it: posenc side binarise --relations FILE."
             )
 
@@ -260,8 +269,8 @@ class FileInputs:
             args.order_source = source
         elif trained != source:
             raise PositionError(
-                f"the model was trained with orders from {trained!r}, and those of {self.folders[0]} are from {source!r}; "
-                "order all parts alike: posenc side order"
+                f"{self.folders[0]}: reorderings from {source!r}. Expected {trained!r}, as in the training of the model. "
+                "Run posenc side order with the same source."
             )
 
     def _relations(self) -> int:

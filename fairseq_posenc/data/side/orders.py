@@ -23,9 +23,12 @@ def parse_links(line: str, words: int) -> list[tuple[int, int]]:
     for written in line.rpartition("|||")[2].split():
         match = _LINK.fullmatch(written)
         if not match:
-            raise Fault("SIDE-FORMAT", f"{written[:40]!r} is no link; write SOURCE-TARGET, as in 0-0 1-2")
+            raise Fault("SIDE-FORMAT", f"{written[:40]!r} is not a word alignment. Expected SOURCE-TARGET, for example 0-0 1-2.")
         if int(match[1]) >= words:
-            raise Fault("SIDE-LEN", f"the link {written} is of word {match[1]}, and the source has {words} words, from 0")
+            raise Fault(
+                "SIDE-LEN",
+                f"the alignment {written} contains source word {match[1]}. Expected source words from 0 to {words - 1}.",
+            )
         links.append((int(match[1]), int(match[2])))
     return links
 

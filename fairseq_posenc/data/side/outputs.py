@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
+from ...common.files import unwritable
 from ...core import PositionError
 
 S = TypeVar("S")
@@ -59,10 +60,10 @@ class Outputs:
                 for path, partial in self._partial.items():
                     partial.replace(path)
         except OSError as failed:
-            raise PositionError(f"{failed.filename} cannot be written: {failed.strerror}") from None
+            raise PositionError(unwritable(failed.filename, failed)) from None
         finally:
             for partial in self._partial.values():
                 with contextlib.suppress(OSError):
                     partial.unlink(missing_ok=True)
         if isinstance(error, OSError):
-            raise PositionError(f"{error.filename or 'the output'} cannot be written: {error.strerror}") from None
+            raise PositionError(unwritable(error.filename or "output", error)) from None

@@ -65,11 +65,14 @@ def _parse(task: tuple[str, list[str], Path]) -> int:
         given = "".join(sentence + "\n" for sentence in sentences).encode()
         status = subprocess.run(command, shell=True, input=given, stdout=out, stderr=told, check=False).returncode
     if status:
-        raise PositionError(f"the parser ended with status {status}; what it said is in {errors}; the same command goes on")
+        raise PositionError(
+            f"the parser failed with exit status {status}. For its messages, see {errors}. To resume, run the same command again."
+        )
     found = sum(1 for _ in _blocks(partial))
     if found != len(sentences):
         raise PositionError(
-            f"the parser made {found} trees of {len(sentences)} sentences, {partial}; it must take a sentence a line, tokenised"
+            f"the parser wrote {found} trees for {len(sentences)} sentences to {partial}. Expected one tree per sentence. "
+            "Use a parser that reads one tokenised sentence per line."
         )
     partial.rename(path)
     errors.unlink()

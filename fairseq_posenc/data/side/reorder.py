@@ -64,5 +64,5 @@ def _pairs(one: Path, other: Path) -> Iterator[tuple[int, str, str]]:
         for number, (left, right) in enumerate(zip_longest(*files), 1):
             if left is None or right is None:
                 counts = [number - (line is None) + sum(1 for _ in rest) for line, rest in zip((left, right), files)]
-                raise SideError("SIDE-LINES", str(other), f"{counts[1]} lines, and {one} has {counts[0]}")
+                raise SideError("SIDE-LINES", str(other), f"{counts[1]} lines. Expected {counts[0]}, as in {one}.")
             yield number, left, right

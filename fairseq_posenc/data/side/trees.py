@@ -65,7 +65,7 @@ def _sentences(job: Job) -> Iterator[_Sentence]:
         for number, (block, line) in enumerate(zip_longest(blocks, lines), 1):
             if block is None or line is None:
                 trees, text = number - (block is None) + sum(1 for _ in blocks), number - (line is None) + sum(1 for _ in lines)
-                raise SideError("SIDE-LINES", str(job.trees), f"{trees} sentences, and {job.text} has {text} lines")
+                raise SideError("SIDE-LINES", str(job.trees), f"{trees} sentences. Expected {text}, one per line of {job.text}.")
             yield number, block, line
 
 
@@ -97,5 +97,6 @@ def _require_words(words: list[str], wanted: list[str], block: conllu.Block, whe
     whole = conllu.multiword_at(block, number)
     hint = f" (part of the multiword token {whole!r})" if whole else ""
     raise Fault(
-        "SIDE-TOKEN", f"word {number} is {given!r}{hint}, and in {where}, {expected!r}; parse that text, or use --write-text"
+        "SIDE-TOKEN",
+        f"word {number} is {given!r}{hint}. Expected {expected!r}, from {where}. Parse this text, or use --write-text.",
     )

@@ -33,7 +33,10 @@ def of_sentencepiece(tokens: Sequence[str]) -> list[int]:
     found, word = [], 0
     for place, token in enumerate(tokens, 1):
         if MARK in token.lstrip(MARK):
-            raise Fault("SIDE-MAP", f"subword {place}, {token!r}, spans several words; split by whitespace")
+            raise Fault(
+                "SIDE-MAP",
+                f"subword {place}, {token!r}, contains several words. Expected subwords of one word. Use split_by_whitespace.",
+            )
         word += not word or token.startswith(MARK)
         found.append(word)
     return found

@@ -67,13 +67,13 @@ def test_without_a_tree_the_end_hangs_off_the_root_of_the_graph(corpus, edges, r
 
 def test_a_map_that_is_given_is_used(corpus):
     part = corpus.write("train", [("ab c", "a b c")], heads=["0 1"])
-    with pytest.raises(SideError, match=r"SIDE-MAP: .*line 1: the subwords belong to 3 words, and the text has 2"):
+    with pytest.raises(SideError, match=r"SIDE-MAP: .*line 1: the subwords belong to 3 words, but the text has 2"):
         made(corpus, part)
     (corpus.folder / "train.sub.fw.words").write_text("1 1 2\n")
     made(corpus, part)
     assert SideFiles(part.data, ["heads"])[0].words.tolist() == [0, 0, 1, 2]
     (corpus.folder / "train.sub.fw.words").write_text("1 2\n")
-    with pytest.raises(SideError, match=r"SIDE-MAP: .*train\.sub\.fw\.words, line 1: 2 words are given for 3 subwords"):
+    with pytest.raises(SideError, match=r"SIDE-MAP: .*train\.sub\.fw\.words, line 1: 2 word numbers for 3 subwords"):
         made(corpus, part)
 
 
@@ -124,13 +124,17 @@ def test_rare_relations_are_unknown(corpus, reference):
 def test_another_dictionary_would_leave_other_parts_behind(corpus, reference):
     valid = corpus.write("valid", [("a", "a")], relations=["root"])
     made(corpus, dataclasses.replace(reference, text=valid.text, subwords=valid.subwords, data=valid.data), valid)
-    with pytest.raises(PositionError, match=r"valid\.fw-bw\.fw\.relations\.idx has the relations of the earlier .*one command"):
+    with pytest.raises(
+        PositionError,
+        match=r"valid\.fw-bw\.fw\.relations\.idx: the file was created with the earlier "
+        r"relations .*one command",
+    ):
         made(corpus, reference)
 
 
 def test_without_train_the_relations_must_be_there(corpus):
     part = corpus.write("test", [("a", "a")], relations=["root"])
-    with pytest.raises(SideError, match=r"SIDE-MISSING: .*dict\.relations\.txt: .*give --trainpref as well, or --relations"):
+    with pytest.raises(SideError, match=r"SIDE-MISSING: .*dict\.relations\.txt: .*Add --trainpref or --relations"):
         made(corpus, part)
     (corpus.folder / "given.txt").write_text("nsubj 3\nroot 2\n")
     made(corpus, part, relations=corpus.folder / "given.txt")
@@ -150,17 +154,17 @@ def broken(corpus, **kinds):
     "kinds, code, words",
     [
         ({"heads": ["2 3 0 6 6"]}, "SIDE-LEN", ["train.fw.heads, line 1", "5 heads for the 6 words"]),
-        ({"heads": [HEADS, HEADS]}, "SIDE-LINES", ["train.fw.heads", "2 lines, and", "has 1 sentences"]),
-        ({"heads": []}, "SIDE-LINES", ["train.fw.heads", "0 lines, and"]),
+        ({"heads": [HEADS, HEADS]}, "SIDE-LINES", ["train.fw.heads", "2 lines, but", "has 1 sentences"]),
+        ({"heads": []}, "SIDE-LINES", ["train.fw.heads", "0 lines, but"]),
         ({"heads": ["2 3 0 6 6 7"]}, "TREE-RANGE", ["train.fw.heads, line 1", "word 6 is 7"]),
         ({"heads": ["2 3 0 6 6 6"]}, "TREE-SELF", ["word 6"]),
-        ({"heads": ["2 3 6 6 6 3"]}, "TREE-ROOT", ["no word is the root"]),
+        ({"heads": ["2 3 6 6 6 3"]}, "TREE-ROOT", ["there is no root"]),
         ({"heads": ["2 3 0 6 6 0"]}, "TREE-ROOT", ["words 3, 6", "--roots first"]),
         ({"heads": ["2 1 0 6 6 3"]}, "TREE-CYCLE", ["1 -> 2 -> 1"]),
         ({"relations": ["det"]}, "SIDE-LEN", ["train.fw.relations, line 1", "1 relations"]),
-        ({"edges": ["2-1"]}, "SIDE-FORMAT", ["train.fw.edges, line 1", "no edge"]),
+        ({"edges": ["2-1"]}, "SIDE-FORMAT", ["train.fw.edges, line 1", "not an edge"]),
         ({"edges": ["2-7:det"]}, "TREE-RANGE", ["words from 1 to 6"]),
-        ({"order": ["0 1 2 3 4 4"]}, "ORDER-PERM", ["train.fw.order, line 1", "word 5 has no place"]),
+        ({"order": ["0 1 2 3 4 4"]}, "ORDER-PERM", ["train.fw.order, line 1", "word 5 is missing"]),
         ({"order": ["0 1"]}, "SIDE-LEN", ["2 places for the 6 words"]),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -184,21 +188,25 @@ def test_several_roots_can_be_joined(corpus):
 def test_subwords_must_be_those_of_the_data(corpus):
     part = broken(corpus)
     part.subwords.write_text("The cat chased a small dog\n")
-    with pytest.raises(SideError, match=r"SIDE-MAP: .*line 1: 6 subwords, and .*train.fw-bw.fw has 7; binarise the same text"):
+    with pytest.raises(
+        SideError,
+        match=r"SIDE-MAP: .*line 1: 6 subwords, but .*train.fw-bw.fw has 7\. "
+        r"Expected the text of fairseq-preprocess",
+    ):
         made(corpus, part)
     part.subwords.write_text("The cat chased a sm all dog\n")
-    with pytest.raises(SideError, match=r"SIDE-MAP: .*the subwords belong to 7 words, and the text has 6"):
+    with pytest.raises(SideError, match=r"SIDE-MAP: .*the subwords belong to 7 words, but the text has 6"):
         made(corpus, part)
 
 
 def test_what_is_missing_is_named(corpus, reference):
     valid = corpus.write("valid", [("a", "a")], heads=["0"])
-    with pytest.raises(SideError, match=r"SIDE-MISSING: .*valid\.fw\.relations: the file is not there"):
+    with pytest.raises(SideError, match=r"SIDE-MISSING: .*valid\.fw\.relations: no such file"):
         made(corpus, reference, valid)
-    with pytest.raises(SideError, match=r"SIDE-MISSING: .*test\.fw: no side file stands .*posenc side trees"):
+    with pytest.raises(SideError, match=r"SIDE-MISSING: .*test\.fw: no side files\. .*posenc side trees"):
         made(corpus, corpus.write("test", [("a", "a")]))
     (corpus.data / "valid.fw-bw.fw.idx").unlink()
-    with pytest.raises(SideError, match=r"SIDE-MISSING: .*valid\.fw-bw\.fw\.idx: .*run fairseq-preprocess first"):
+    with pytest.raises(SideError, match=r"SIDE-MISSING: .*valid\.fw-bw\.fw\.idx: .*Run fairseq-preprocess first"):
         made(corpus, valid)
 
 
@@ -207,11 +215,11 @@ def test_orders_come_from_one_source(corpus, reference):
     with pytest.raises(SideError, match=r"SIDE-MISSING: .*valid\.fw\.order\.source: .*posenc side order"):
         made(corpus, reference, corpus.write("valid", [("a", "a")], **rows))
     valid = corpus.write("valid", [("a", "a")], **rows, order_source=["another"])
-    message = r"same source, and .*train\.fw\.order\.source says 'made up' and .*valid\.fw\.order\.source says 'another'"
+    message = r"different sources: 'made up' in .*train\.fw\.order\.source and 'another' in .*valid\.fw\.order\.source"
     with pytest.raises(PositionError, match=message):
         made(corpus, reference, valid)
     made(corpus, reference)
-    with pytest.raises(PositionError, match=r"same source, and .*order\.source\.txt says 'made up'"):
+    with pytest.raises(PositionError, match=r"different sources: .*'made up' in .*order\.source\.txt"):
         made(corpus, valid)  # later, by itself
     assert (corpus.data / "order.source.txt").read_text() == "made up\n"
 
@@ -224,10 +232,10 @@ def test_files_that_do_not_fit_the_text_are_refused(corpus, reference):
         SideFiles(reference.data, ["heads"])
     made(corpus, reference)
     corpus.write("train", [(TEXT, SUBWORDS)])  # the text is binarised again
-    with pytest.raises(SideError, match=r"SIDE-LINES: .*heads\.idx: 3 sentences, and the text has 1; .* again"):
+    with pytest.raises(SideError, match=r"SIDE-LINES: .*heads\.idx: 3 sentences, but the text has 1\. .* again"):
         SideFiles(reference.data, ["heads"])
     corpus.write("train", [(TEXT, TEXT), ("Yes", "Y@@ e@@ s"), ("", "")])  # ... into other subwords
-    with pytest.raises(SideError, match=r"SIDE-MAP: .*words\.idx, sentence 1: 8 tokens, and the text has 7"):
+    with pytest.raises(SideError, match=r"SIDE-MAP: .*words\.idx, sentence 1: 8 tokens, but the text has 7"):
         SideFiles(reference.data, ["heads"])
 
 
@@ -278,7 +286,7 @@ def test_the_commands(corpus, reference, capsys):
     words = ["side", "binarise", corpus.data, "-s", "fw", "-t", "bw", "--subwords", "subword_nmt", "--subwords-in", ".sub"]
     words = [str(word) for word in words]
     assert main(words) == 2
-    assert "posenc: no text is given" in capsys.readouterr().err
+    assert "posenc: posenc side binarise: no text" in capsys.readouterr().err
     assert main([*words, "--trainpref", str(corpus.folder / "train")]) == 0
     assert "train: 3 sentences with heads, relations, edges, order" in capsys.readouterr().out
     assert (corpus.data / f"train.fw-bw.fw.{WORDS}.idx").is_file()
@@ -295,12 +303,12 @@ def test_orders_of_alignments_and_of_a_preorderer(tmp_path, capsys):
     assert main(["side", "compare", f"{tmp_path}/given", f"{tmp_path}/text.order"]) == 0
     assert "2 sentences, Kendall's tau 0.9000, fuzzy reordering score 0.7500" in capsys.readouterr().out
     assert main(["side", "order", f"{tmp_path}/text", "--order", f"{tmp_path}/given"]) == 2
-    assert "--order needs --source NAME" in capsys.readouterr().err
+    assert "--order: --source is missing" in capsys.readouterr().err
     assert main(["side", "order", f"{tmp_path}/text", "--order", f"{tmp_path}/given", "--source", "btg"]) == 0
     assert (tmp_path / "text.order.source").read_text() == "btg\n"
     (tmp_path / "given").write_text("0 1 2 2 4\n0\n")
     assert main(["side", "order", f"{tmp_path}/text", "--order", f"{tmp_path}/given", "--source", "btg"]) == 2
-    assert f"ORDER-PERM: {tmp_path}/given, line 1: this is no order" in capsys.readouterr().err
+    assert f"ORDER-PERM: {tmp_path}/given, line 1: word 3 is missing" in capsys.readouterr().err
     assert (tmp_path / "text.order").read_text() == "0 1 2 3 4\n0\n"  # what was there stays
     (tmp_path / "given").write_text("0 1 2 3 4\n")
     assert main(["side", "order", f"{tmp_path}/text", "--order", f"{tmp_path}/given", "--source", "btg"]) == 2

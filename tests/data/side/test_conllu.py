@@ -97,27 +97,32 @@ def changed(sentence, number, **changes):
 
 
 WRONG = {
-    "token": ([ZUM], {"text": ["Er geht zum Arzt"]}, "SIDE-TOKEN", "word 3 is 'zu' (part of the multiword token 'zum'), and in"),
-    "shorter": ([ZUM], {"text": ["Er geht zu dem"]}, "SIDE-TOKEN", "word 5 is 'Arzt', and in"),
+    "token": (
+        [ZUM],
+        {"text": ["Er geht zum Arzt"]},
+        "SIDE-TOKEN",
+        "word 3 is 'zu' (part of the multiword token 'zum'). Expected",
+    ),
+    "shorter": ([ZUM], {"text": ["Er geht zu dem"]}, "SIDE-TOKEN", "word 5 is 'Arzt'. Expected"),
     "longer": ([ZUM], {"text": ["Er geht zu dem Arzt ."]}, "SIDE-TOKEN", "word 6 is 'nothing'"),
-    "fewer": ([ZUM, ZUM], {"text": ["Er geht zu dem Arzt"]}, "SIDE-LINES", "2 sentences, and"),
-    "more": ([ZUM], {"text": ["Er geht zu dem Arzt", "Ja", "Nein"]}, "SIDE-LINES", "1 sentences, and"),
-    "roots": ([changed(ZUM, "5", head="0")], {}, "TREE-ROOT", "words 2, 5 are all roots"),
-    "no root": ([changed(ZUM, "2", head="1")], {}, "TREE-ROOT", "no word is the root"),
+    "fewer": ([ZUM, ZUM], {"text": ["Er geht zu dem Arzt"]}, "SIDE-LINES", "2 sentences. Expected 1"),
+    "more": ([ZUM], {"text": ["Er geht zu dem Arzt", "Ja", "Nein"]}, "SIDE-LINES", "1 sentences. Expected 3"),
+    "roots": ([changed(ZUM, "5", head="0")], {}, "TREE-ROOT", "words 2, 5 are roots"),
+    "no root": ([changed(ZUM, "2", head="1")], {}, "TREE-ROOT", "there is no root"),
     "cycle": ([changed(ZUM, "5", head="3")], {}, "TREE-CYCLE", "3 -> 5 -> 3"),
     "range": ([changed(ZUM, "5", head="9")], {}, "TREE-RANGE", "the head of word 5 is 9"),
     "negative": ([changed(ZUM, "5", head="-1")], {}, "TREE-RANGE", "the head of word 5 is -1"),
     "self": ([changed(ZUM, "5", head="5")], {}, "TREE-SELF", "word 5 is its own head"),
     "no head": ([changed(ZUM, "5", head="_")], {}, "TREE-RANGE", "word 5 has no head"),
     "no number": ([changed(ZUM, "5", head="two")], {}, "SIDE-FORMAT", "two"),
-    "numbers": ([changed(ZUM, "5", id="6")], {}, "SIDE-FORMAT", "not numbered 1, 2, 3"),
+    "numbers": ([changed(ZUM, "5", id="6")], {}, "SIDE-FORMAT", "wrong numbers in the first column"),
     "bad number": ([changed(ZUM, "5", id="x")], {}, "SIDE-FORMAT", "'x' is not a valid ID"),
-    "no graph": ([changed(ZUM, "5", enhanced="_")], {"edges": "enhanced"}, "SIDE-FORMAT", "use --edges basic"),
-    "bad graph": ([changed(ZUM, "5", enhanced="2obl")], {"edges": "enhanced"}, "SIDE-FORMAT", "no enhanced dependency"),
+    "no graph": ([changed(ZUM, "5", enhanced="_")], {"edges": "enhanced"}, "SIDE-FORMAT", "Use --edges basic"),
+    "bad graph": ([changed(ZUM, "5", enhanced="2obl")], {"edges": "enhanced"}, "SIDE-FORMAT", "not an enhanced dependency"),
     "graph range": ([changed(ZUM, "5", enhanced="9:obl")], {"edges": "enhanced"}, "TREE-RANGE", "the word 9, which"),
     "graph node": ([changed(ZUM, "5", enhanced="9.1:obl")], {"edges": "enhanced"}, "TREE-RANGE", "the empty node 9.1, which"),
     "columns": ([], {"source": "1\tEr\t2\n"}, "SIDE-FORMAT", "has 3 columns"),
-    "nothing": ([], {"source": "# text = ?\n\n"}, "SIDE-FORMAT", "'# empty' says that it is empty"),
+    "nothing": ([], {"source": "# text = ?\n\n"}, "SIDE-FORMAT", "Expected the comment '# empty'"),
 }
 
 
@@ -144,6 +149,8 @@ def test_the_command(tmp_path, capsys):
     (tmp_path / "trees.conllu").write_text(conllu(ZUM, GAP))
     words = ["side", "trees", str(tmp_path / "trees.conllu"), str(tmp_path / "text.de")]
     assert main(words) == 2  # there is no text
-    assert capsys.readouterr().err == f"posenc: {tmp_path}/text.de cannot be read: No such file or directory\n"
+    assert capsys.readouterr().err == (
+        f"posenc: {tmp_path}/text.de: cannot be read (No such file or directory). Expected a readable file. Check the path.\n"
+    )
     assert main([*words, "--write-text", "--edges", "enhanced", "--workers", "2"]) == 0
     assert "2 sentences with heads, relations, edges" in capsys.readouterr().out

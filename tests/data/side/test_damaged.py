@@ -117,13 +117,13 @@ def test_a_changed_tree_that_is_a_tree(data):
 @pytest.mark.parametrize(
     "kind, rows, words",
     [
-        ("heads", [[0] * 7, [0, 1], [0]], "heads.bin, sentence 1: the heads have not one root"),
-        ("heads", [[2, 3, 0, 6, 6, 3, 3], [0, 3], [0]], "heads.bin, sentence 2: the heads have not one root"),
-        ("heads", [[2, 3, 0, 6, 6, 3, 3], [0, 1, 1], [0]], "heads.idx, sentence 2: 3 entries, and the sentence has another"),
-        ("heads", [[2, 3, 0, 6, 6, 3, 3], [0, 1]], "heads.idx: 2 sentences, and the text has 3"),
-        ("relations", [[4] * 7, [5, 2], [200]], "relations.bin, sentence 3: a relation has no label"),
-        ("order", [[0, 1, 2, 3, 4, 5, 6], [1, 1], [0]], "order.bin, sentence 2: this is no order of the words"),
-        ("edges", [[1, 1, 2, 4], [0, 2, 2], [0, 1, 2]], "edges.idx, sentence 1: 4 numbers, which are not triples"),
+        ("heads", [[0] * 7, [0, 1], [0]], "heads.bin, sentence 1: the heads are not a tree"),
+        ("heads", [[2, 3, 0, 6, 6, 3, 3], [0, 3], [0]], "heads.bin, sentence 2: the heads are not a tree"),
+        ("heads", [[2, 3, 0, 6, 6, 3, 3], [0, 1, 1], [0]], "heads.idx, sentence 2: 3 entries. Expected one per word"),
+        ("heads", [[2, 3, 0, 6, 6, 3, 3], [0, 1]], "heads.idx: 2 sentences, but the text has 3"),
+        ("relations", [[4] * 7, [5, 2], [200]], "relations.bin, sentence 3: a relation number is too large"),
+        ("order", [[0, 1, 2, 3, 4, 5, 6], [1, 1], [0]], "order.bin, sentence 2: not a reordering"),
+        ("edges", [[1, 1, 2, 4], [0, 2, 2], [0, 1, 2]], "edges.idx, sentence 1: 4 numbers. Expected a multiple of 3"),
     ],
 )
 def test_rows_of_an_earlier_version_that_do_not_fit(data, kind, rows, words):
@@ -145,7 +145,7 @@ def test_side_files_of_another_language(corpus, data):
 
 def test_another_text_with_the_same_lengths(corpus, data):
     rewrite(data.with_name(f"{data.name}.bin"), lambda content: bytes([content[0] ^ 1]) + content[1:])
-    assert f"SIDE-CHANGED: {data}: the text is not the one for which its side files were made" in refused(data)
+    assert f"SIDE-CHANGED: {data}: the text changed after posenc side binarise" in refused(data)
 
 
 def reordered(path) -> None:
@@ -156,7 +156,7 @@ def reordered(path) -> None:
 def test_a_reordered_dictionary_of_relations(data):
     relations = data.with_name("dict.relations.txt")
     reordered(relations)
-    assert f"SIDE-CHANGED: {relations}: its labels have other numbers than in {data.name}" in refused(data)
+    assert f"SIDE-CHANGED: {relations}: the numbers of the labels differ from {data.name}" in refused(data)
     SideFiles(data, ["heads"])  # which has no labels
 
 
@@ -208,14 +208,14 @@ def test_a_side_file_that_is_a_folder(corpus, reference, capsys, kind):
     path = corpus.folder / f"train.fw.{kind}"
     path.unlink()
     path.mkdir()
-    assert f"{path} cannot be read: Is a directory" in command(corpus, capsys)
+    assert f"{path}: this is a folder. Expected a file." in command(corpus, capsys)
 
 
 def test_a_side_file_that_is_a_dangling_link(corpus, reference, capsys):
     path = corpus.folder / "train.fw.edges"
     path.unlink()
     path.symlink_to(corpus.folder / "nothing")
-    assert f"{path} cannot be read" in command(corpus, capsys)
+    assert f"{path}: cannot be read" in command(corpus, capsys)
 
 
 @pytest.mark.parametrize("label", ["<pad>", "</s>", "<s>", "<unk>"])

@@ -58,7 +58,7 @@ def test_every_line_has_its_tree(text):
 def test_after_a_failure_the_same_command_goes_on(text):
     sentences = text.read_text()
     text.write_text(sentences.replace("f\n", "stop\n"))
-    with pytest.raises(PositionError, match=r"the parser ended with status 1; what it said is in .*000001\.errors"):
+    with pytest.raises(PositionError, match=r"the parser failed with exit status 1\. For its messages, see .*000001\.errors"):
         parse(text, command(), lines=2)
     assert "no model" in (text.with_name("text.en.parsed") / "000001.errors").read_text()
     text.with_name("parser.py").write_text(PARSER.replace('"stop"', '"never"'))
@@ -97,7 +97,7 @@ def test_after_a_kill_the_same_command_goes_on(text):
 
 def test_a_sentence_that_is_left_out_is_named(text):
     text.write_text("a b\nskip\n")
-    with pytest.raises(PositionError, match=r"the parser made 1 trees of 2 sentences"):
+    with pytest.raises(PositionError, match=r"the parser wrote 1 trees for 2 sentences"):
         parse(text, command())
     assert not text.with_name("text.en.conllu").exists()
 
