@@ -136,17 +136,17 @@ def others(trained, tmp_path_factory):
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        (["{run}/checkpoint1.pt", "{other}/rope.pt"], "has the positions encoder: t5"),
-        (["{run}/checkpoint1.pt", "{other}/wide.pt"], "differ in the shape of encoder.layers.0.fc1"),
-        (["{run}/checkpoint1.pt", "{other}/apart.pt"], "differ in the parameters that they share"),
-        (["{run}/checkpoint1.pt", "{other}/more.pt"], "checkpoint1.pt has no more, "),
-        (["{run}/checkpoint1.pt", "{other}/crafted.pt"], "its positions_version names no positions"),
-        (["{other}/empty.pt"], "empty.pt is damaged, cut off or no checkpoint at all"),
-        (["{run}/checkpoint1.pt", "{run}/nowhere.pt"], "nowhere.pt is missing"),
+        (["{run}/checkpoint1.pt", "{other}/rope.pt"], "rope.pt: positions"),
+        (["{run}/checkpoint1.pt", "{other}/wide.pt"], "wide.pt: encoder.layers.0.fc1"),
+        (["{run}/checkpoint1.pt", "{other}/apart.pt"], "apart.pt: other shared parameters"),
+        (["{run}/checkpoint1.pt", "{other}/more.pt"], "checkpoint1.pt: the parameter more of "),
+        (["{run}/checkpoint1.pt", "{other}/crafted.pt"], "positions_version does not contain specs"),
+        (["{other}/empty.pt"], "empty.pt: damaged, truncated or not a checkpoint"),
+        (["{run}/checkpoint1.pt", "{run}/nowhere.pt"], "nowhere.pt: no such file"),
         (["{run}"], "this is a folder. Expected checkpoint files, or a folder together with --last N."),
         (["{run}", "--last", "4"], "3 checkpoints by epoch (checkpointEPOCH.pt) found. Expected at least 4."),
         (["{run}", "--last", "0"], "--last: '0' is not a positive whole number"),
-        (["{run}/checkpoint1.pt", "--last", "1"], "--last: expected one folder"),
+        (["{run}/checkpoint1.pt", "--last", "1"], "--last: wrong arguments. Expected one folder"),
         (["{other}/out.pt"], "out.pt: this is one of the checkpoints to read"),
     ],
 )
@@ -165,5 +165,5 @@ def test_a_folder_that_is_not_there_is_one_line(posenc, trained, tmp_path):
 def test_a_full_disk_is_one_line_and_leaves_no_partial_file(posenc, trained, tmp_path, small_files):
     with small_files(1000):
         status, _, error = posenc("average", tmp_path / "out.pt", trained / "checkpoint1.pt")
-    assert status == 2 and "out.pt cannot be written" in error and error.count("\n") == 1
+    assert status == 2 and "out.pt: cannot be written" in error and error.count("\n") == 1
     assert not list(tmp_path.iterdir())

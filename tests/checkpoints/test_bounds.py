@@ -49,10 +49,11 @@ EVIL = {
         "larger than its storage",
     ),
     "long positions": (
-        lambda state: state["model"].update(positions_version=torch.full((200_000,), 65)), "positions_version names no positions"
+        lambda state: state["model"].update(positions_version=torch.full((200_000,), 65)), "positions_version does not "
+                                                                                           "contain specs"
     ),
     "complex positions": (
-        lambda state: state["model"].update(positions_version=torch.ones(3, dtype=torch.complex64)), "names no positions"
+        lambda state: state["model"].update(positions_version=torch.ones(3, dtype=torch.complex64)), "does not contain specs"
     ),
     "optimizer": (
         lambda state: state.update(last_optimizer_state={"state": {0: {"exp_avg": torch.zeros(1).expand(TERABYTES)}}}),
@@ -68,10 +69,10 @@ EVIL = {
     "lists of the state": (lambda state: state.update(more=_nested(100_000)), "32 containers"),
     "Namespace": (lambda state: state["cfg"].update(model=Namespace(layers=_nested(1000))), "32 containers"),
     "shared lists": (lambda state: state["cfg"]["task"].update(data=_shared(12)), "values"),
-    "shared lists of settings": (lambda state: state["cfg"]["task"].update(data=_shared(5)), "its cfg: it has more than 100,000"),
+    "shared lists of settings": (lambda state: state["cfg"]["task"].update(data=_shared(5)), "cfg: more than 100,000"),
     "circle": (lambda state: state["cfg"]["task"].update(data=_circle()), "32 containers"),
     "digits": (lambda state: state["cfg"]["common"].update(seed=2**100), "more than 64 bits"),
-    "many digits": (lambda state: state["cfg"]["common"].update(seed=10**5000), "damaged, cut off"),
+    "many digits": (lambda state: state["cfg"]["common"].update(seed=10**5000), "damaged, truncated"),
     "text": (lambda state: state["cfg"]["task"].update(data="a" * 2_000_000), "more than 1,000,000 characters"),
 }  # fmt: skip
 
@@ -94,7 +95,7 @@ def test_a_checkpoint_larger_than_its_file_is_one_line(tmp_path, change, words):
             use(path)
         assert words in str(error.value) and "\n" not in str(error.value) and len(str(error.value)) < 600
     if "positions" not in words:
-        with pytest.raises(PositionError, match="undamaged, but does not load"):
+        with pytest.raises(PositionError, match="the file is complete, but cannot be loaded"):
             repair.repair(tmp_path)
 
 

@@ -107,7 +107,7 @@ def test_a_model_that_changes_for_short_sentences_is_not_written(trained, tmp_pa
     monkeypatch.setattr(convert, "_copy_rows", lambda *unused: None)
     path, out = trained("posenc_learned_tiny"), tmp_path / "longer.pt"
     status, _, error = resize(capsys, path, out)
-    assert status == 2 and "computes other outputs for short sentences" in error and not out.exists()
+    assert status == 2 and "the outputs of the longer model differ for short sentences" in error and not out.exists()
 
 
 @pytest.mark.parametrize("method", ["t5", "posenc_rope", "encoder=shaw:max_distance=3;cross=t5", "learned"])
@@ -140,8 +140,8 @@ def test_a_checkpoint_of_stock_fairseq_becomes_the_start_of_every_method(trained
         (["resize-positions", "{path}", "{path}", "--max-source-positions", 9, "--max-target-positions", 12], "another name"),
         (["resize-positions", "{path}", "no/out", "--max-source-positions", 9, "--max-target-positions", 12], "no folder no"),
         (["start-from", "{path}", "{out}", "--method", "ropee"], "rope"),
-        (["start-from", "{path}", "{out}", "--method", "alibi"], "not defined at encoder"),
-        (["start-from", "{path}", "{out}", "--method", "t5", "--data", "/"], "Name the folder with --data"),
+        (["start-from", "{path}", "{out}", "--method", "alibi"], "not defined at site encoder"),
+        (["start-from", "{path}", "{out}", "--method", "t5", "--data", "/"], "Set the folder with --data"),
         (["start-from", "{path}", "{out}", "--method", "posenc_spr_rel"], "--task posenc_translation"),
     ],
 )

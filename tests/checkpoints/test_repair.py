@@ -47,7 +47,7 @@ def test_an_undamaged_file_that_does_not_load_is_kept(tmp_path):
     """A loader that fails on everything must not cost every checkpoint of a training."""
     torch.save({"model": {}, "cfg": {}, "code": Sentinel}, tmp_path / "checkpoint_last.pt")
     before = (tmp_path / "checkpoint_last.pt").read_bytes()
-    with pytest.raises(PositionError, match=r"checkpoint_last.pt is undamaged, but does not load") as error:
+    with pytest.raises(PositionError, match=r"checkpoint_last.pt: the file is complete, but cannot be loaded") as error:
         repair.repair(tmp_path)
     assert "\n" not in str(error.value) and (tmp_path / "checkpoint_last.pt").read_bytes() == before
 
@@ -68,13 +68,13 @@ def test_a_checkpoint_without_its_training_is_refused(tmp_path, change):
     path = tmp_path / "checkpoint_last.pt"
     write_checkpoint(path, tmp_path)
     torch.save({**torch.load(path, weights_only=False), **change}, path)
-    with pytest.raises(PositionError, match=r"checkpoint_last.pt is damaged, cut off or no checkpoint") as caught:
+    with pytest.raises(PositionError, match=r"checkpoint_last.pt: damaged, truncated or not a checkpoint") as caught:
         read.read(path)
     assert "\n" not in str(caught.value)
 
 
 def test_a_full_disk_is_one_line_and_keeps_what_is_there(tmp_path, capsys, small_files):
     write_checkpoint(tmp_path / "checkpoint_1_400.pt", tmp_path, updates=400)
-    with small_files(100), pytest.raises(SystemExit, match=r"checkpoint_last.pt cannot be written: File too large"):
+    with small_files(100), pytest.raises(SystemExit, match=r"checkpoint_last.pt: cannot be written \(File too large"):
         repair.main([str(tmp_path)])
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint_1_400.pt"]

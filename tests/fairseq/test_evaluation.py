@@ -38,7 +38,7 @@ def test_a_criterion_of_a_checkpoint_runs_no_code(fairseq, shaw, tmp_path):
     validate = ["--task", "translation", "--path", path, "--cpu", "--batch-size", 4, "--num-workers", 0]
     line = fairseq.run("fairseq-validate", fairseq.data, *validate).refusal()
     assert not marker.exists()
-    assert "__import__" in line and "holds code to run" in line
+    assert "__import__" in line and "it contains code" in line
 
 
 def test_fairseq_calls_no_builtin_but_eval():
@@ -118,13 +118,13 @@ def test_fairseq_itself_gets_what_it_expects():
 @pytest.mark.parametrize(
     "text, words",
     [
-        ("open('it-ran', 'w')", "holds code to run"),
-        ("().__class__", "holds code to run"),
-        ("[x for x in (1, 2)]", "holds code to run"),
-        ("(lambda: 1)()", "holds code to run"),
-        ("f'{1}'", "holds code to run"),
-        ("name", "holds code to run"),
-        ("[1][0]", "holds code to run"),
+        ("open('it-ran', 'w')", "it contains code"),
+        ("().__class__", "it contains code"),
+        ("[x for x in (1, 2)]", "it contains code"),
+        ("(lambda: 1)()", "it contains code"),
+        ("f'{1}'", "it contains code"),
+        ("name", "it contains code"),
+        ("[1][0]", "it contains code"),
         ("9**9**9**9", "too large"),
         ("2 ** 64", "too large"),
         ("-2 ** 70", "too large"),
@@ -135,14 +135,14 @@ def test_fairseq_itself_gets_what_it_expects():
         ("[[0] * 9999, [0] * 9999] * 2", "too large"),
         ("[[]] * 9999 * 9999", "too large"),
         ("[''] * 9999 * 9999", "too large"),
-        ("{[1]: 2}", "no Python"),
+        ("{[1]: 2}", "not a Python"),
         ("(((9 ** 9) ** 2) ** 9) ** 9", "too large"),
-        ("'%1000000000d' % 1", "holds code to run"),
-        ("'a' * -1.5", "holds code to run"),
+        ("'%1000000000d' % 1", "it contains code"),
+        ("'a' * -1.5", "it contains code"),
         ("1 / 0", "division by zero"),
-        ("[1", "no Python"),
-        ("", "no Python"),
-        ("\0", "no Python"),
+        ("[1", "not a Python"),
+        ("", "not a Python"),
+        ("\0", "not a Python"),
         ("-" * 100_000 + "1", "too long"),
         ("[" * 90 + "0" + "] * 9" * 90, "too large"),
         ("~" * 5_000 + "1", "refused"),  # too deep for most parsers

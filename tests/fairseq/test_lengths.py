@@ -222,8 +222,8 @@ def test_interactive_with_the_predictor(fairseq, ldpe):
 
 
 def test_interactive_without_lengths(fairseq, ldpe, file):
-    assert "give --length-from source, predictor or a number" in interactive(fairseq, ldpe).refusal()
-    assert "needs fairseq-generate" in interactive(fairseq, ldpe, "--length-from", file).refusal()
+    assert "Expected source, predictor, a number, or a file" in interactive(fairseq, ldpe).refusal()
+    assert "supported only by fairseq-generate" in interactive(fairseq, ldpe, "--length-from", file).refusal()
 
 
 # --- what is refused ---
@@ -232,9 +232,12 @@ def test_interactive_without_lengths(fairseq, ldpe, file):
 @pytest.mark.parametrize(
     "options, words",
     [
-        (["--length-from", "13"], ["asked length 13 is beyond 12", "--max-len-b 12", "ask for less"]),
-        (["--length-from", "5000", "--max-len-b", "9000"], ["asked length 5000 is beyond 1023", "--max-target-positions"]),
-        (["--length-from", "9", "--length-eos", "min", "--prefix-size", "3"], ["--prefix-size 3", "contradict", "length 9"]),
+        (["--length-from", "13"], ["requested length is 13. Expected at most 12", "--max-len-b 12", "request a shorter output"]),
+        (
+            ["--length-from", "5000", "--max-len-b", "9000"],
+            ["requested length is 5000. Expected at most 1023", "--max-target-positions"],
+        ),
+        (["--length-from", "9", "--length-eos", "min", "--prefix-size", "3"], ["--prefix-size 3", "does not fit", "length 9"]),
         (["--length-from", "predictor", "--score-reference"], ["--score-reference", "--length-from reference"]),
     ],
     ids=lambda value: " ".join(value) if value[0].startswith("--") else "",
@@ -247,7 +250,7 @@ def test_lengths_that_cannot_be(fairseq, ldpe, options, words):
 def test_a_file_that_is_too_short(fairseq, ldpe, tmp_path):
     (tmp_path / "lengths").write_text("3\n4\n")
     line = generate(fairseq, ldpe, "--length-from", tmp_path / "lengths").refusal()
-    assert "has 2 lengths, and test has 6 sentences" in line
+    assert "has 2 lengths. Expected 6, one per sentence of test" in line
 
 
 def test_a_model_without_a_predictor(fairseq, shaw):
@@ -258,12 +261,20 @@ def test_a_model_without_a_predictor(fairseq, shaw):
 @pytest.mark.parametrize(
     "arch, options, words",
     [
-        ("posenc_shaw_tiny", [*TASK, "--length-noise", "2"], ["--length-noise 2 has no effect"]),
-        ("posenc_ldpe_tiny", [*TASK, "--length-noise", "-2"], ["--length-noise -2 must be 0 or more"]),
+        ("posenc_shaw_tiny", [*TASK, "--length-noise", "2"], ["--length-noise 2: no effect"]),
+        ("posenc_ldpe_tiny", [*TASK, "--length-noise", "-2"], ["--length-noise -2: not allowed. Expected at least 0"]),
         ("posenc_ldpe_tiny", [*TASK, "--length-loss-weight", "1"], ["--length-loss-weight", CRITERION[1]]),
-        ("posenc_ldpe_tiny", [*TASK, "--length-loss-weight", "-1"], ["--length-loss-weight -1.0 must be 0 or more"]),
-        ("posenc_ldpe_tiny", [*TASK, "--length-stop-gradient"], ["--length-stop-gradient has no effect"]),
-        ("posenc_transformer_tiny", [*TASK, "--decoder-position", "ldpe+lrpe:unit=char"], ["by char", "by token", "one unit"]),
+        (
+            "posenc_ldpe_tiny",
+            [*TASK, "--length-loss-weight", "-1"],
+            ["--length-loss-weight -1.0: not allowed. Expected at least 0"],
+        ),
+        ("posenc_ldpe_tiny", [*TASK, "--length-stop-gradient"], ["--length-stop-gradient: no effect"]),
+        (
+            "posenc_transformer_tiny",
+            [*TASK, "--decoder-position", "ldpe+lrpe:unit=char"],
+            ["unit=char", "unit=token", "the same unit"],
+        ),
     ],
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, list) else "",
 )
@@ -275,7 +286,7 @@ def test_trainings_that_are_refused(fairseq, tmp_path, arch, options, words):
 def test_the_task_that_knows_no_lengths(fairseq, ldpe, tmp_path):
     for refused in (fairseq.train("posenc_ldpe_tiny", tmp_path), fairseq.generate(ldpe)):
         line = refused.refusal()
-        assert all(word in line for word in ("'target_length'", "--task translation", "use --task posenc_translation")), line
+        assert all(word in line for word in ("'target_length'", "--task translation", "Expected --task posenc_translation")), line
 
 
 # --- noise ---

@@ -106,8 +106,8 @@ def test_every_predictor_and_bridge_trains_and_decodes(fairseq, tmp_path, predic
 @pytest.mark.parametrize(
     "options, message",
     [
-        (["--task", "translation", "--criterion", "posenc_nat_loss"], "use --task posenc_nat_translation"),
-        ([*TASK, "--criterion", "cross_entropy"], "use --criterion posenc_nat_loss"),
+        (["--task", "translation", "--criterion", "posenc_nat_loss"], "--task posenc_nat_translation"),
+        ([*TASK, "--criterion", "cross_entropy"], "Expected --criterion posenc_nat_loss"),
         ([*TRAIN, "--decoder-position", "cope"], None),
         ([*TRAIN, "--predictor-position", "nothing"], "nothing"),
     ],
@@ -123,9 +123,9 @@ def test_refusals_of_training(fairseq, tmp_path, options, message):
 @pytest.mark.parametrize(
     "options, message",
     [
-        (["--iter-decode-with-external-reranker"], "give --iter-decode-with-beam 3 or more"),
-        (["--prefix-size", 1], "leave --prefix-size out"),
-        (["--decode-positions", "reference", "--iter-decode-with-beam", 3], "leave --iter-decode-with-beam out"),
+        (["--iter-decode-with-external-reranker"], "Expected --iter-decode-with-beam"),
+        (["--prefix-size", 1], "Remove --prefix-size"),
+        (["--decode-positions", "reference", "--iter-decode-with-beam", 3], "Remove --iter-decode-with-beam"),
     ],
 )
 def test_refusals_of_generation(fairseq, pnat, options, message):
@@ -133,8 +133,8 @@ def test_refusals_of_generation(fairseq, pnat, options, message):
 
 
 def test_an_ensemble_is_refused(fairseq, pnat):
-    assert "must name one posenc_pnat checkpoint" in fairseq.generate(f"{pnat}:{pnat}", *TASK).refusal()
+    assert "Expected one posenc_pnat checkpoint" in fairseq.generate(f"{pnat}:{pnat}", *TASK).refusal()
 
 
 def test_generation_with_another_task_is_refused(fairseq, pnat):
-    assert "use --task posenc_nat_translation" in fairseq.generate(pnat, "--task", "translation").refusal()
+    assert "--task posenc_nat_translation" in fairseq.generate(pnat, "--task", "translation").refusal()

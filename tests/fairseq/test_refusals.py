@@ -40,14 +40,14 @@ def test_every_refused_option_is_tried_here():
 @pytest.mark.parametrize("option", FLAGS)
 def test_options_without_effect_are_refused(fairseq, tmp_path, option):
     line = fairseq.train("posenc_t5_tiny", tmp_path, *FLAGS[option]).refusal()
-    assert line.startswith(f"fairseq_posenc: --{option.replace('_', '-')} is not supported: ")
+    assert line.startswith(f"fairseq_posenc: --{option.replace('_', '-')} is not supported. ")
     assert not (tmp_path / "checkpoint_last.pt").exists()
 
 
 @pytest.mark.parametrize(
     "options, words",
     [
-        (["--left-pad-target"], ["--left-pad-target", "leave it out"]),
+        (["--left-pad-target"], ["--left-pad-target", "Remove it"]),
         (["--encoder-attention-heads", "3"], ["--encoder-embed-dim 16", "--encoder-attention-heads 3"]),
         (["--encoder-attention-heads", "0"], ["--encoder-attention-heads 0", "at least 1"]),
         (["--decoder-attention-heads", "-2"], ["--decoder-attention-heads -2", "at least 1"]),
@@ -56,24 +56,24 @@ def test_options_without_effect_are_refused(fairseq, tmp_path, option):
         (["--decoder-layers", "-1"], ["--decoder-layers -1", "0 to 1000"]),
         (["--encoder-layers", "1000000000"], ["--encoder-layers 1000000000", "0 to 1000"]),
         (["--encoder-ffn-embed-dim", "100000000000000"], ["memory", "sizes"]),
-        (["--encoder-position", "show"], ["'show' is unknown", "did you mean 'shaw'"]),
-        (["--encoder-position", "shaw:max_distanc=3"], ["'max_distanc'", "did you mean 'max_distance'"]),
+        (["--encoder-position", "show"], ["'show': unknown", "Did you mean 'shaw'"]),
+        (["--encoder-position", "shaw:max_distanc=3"], ["'max_distanc'", "Did you mean 'max_distance'"]),
         (["--encoder-position", "shaw:max_distance=-1"], ["max_distance='-1'", "an integer from 0"]),
         (["--encoder-position", "shaw:max_distance=many"], ["max_distance='many'", "an integer"]),
         (["--encoder-position", "shaw:keys=perhaps"], ["keys='perhaps'", "true or false"]),
         (["--encoder-position", "shaw:share=all"], ["share='all'", "heads, none, layers"]),
-        (["--encoder-position", "shaw:keys=true,keys=false"], ["keys is given twice"]),
+        (["--encoder-position", "shaw:keys=true,keys=false"], ["option keys is given twice"]),
         (["--encoder-position", ""], ["unknown"]),
-        (["--encoder-position", "shaw+shwa"], ["did you mean 'shaw'"]),
-        (["--encoder-position", "t5:buckets=5"], ["buckets=5 must be even"]),
-        (["--encoder-position", "shaw:layers=1"], ["layer 1 does not exist", "layers are 0 to 0"]),
-        (["--encoder-position", "sinusoidal:layers=0"], ["layers= means nothing"]),
-        (["--encoder-position", "alibi"], ["alibi is not defined at encoder", "alibi_symmetric"]),
-        (["--cross-position", "sinusoidal"], ["sinusoidal is not defined at cross"]),
-        (["--encoder-position", "rope+rope:base=100"], ["both replace queries and keys", "layers=..."]),
-        (["--encoder-position", "rope+shaw"], ["shaw has a term of the queries that rope rotates"]),
+        (["--encoder-position", "shaw+shwa"], ["Did you mean 'shaw'"]),
+        (["--encoder-position", "t5:buckets=5"], ["buckets=5 is odd"]),
+        (["--encoder-position", "shaw:layers=1"], ["there is no layer 1", "Expected layers 0 to 0."]),
+        (["--encoder-position", "sinusoidal:layers=0"], ["layers= has no effect"]),
+        (["--encoder-position", "alibi"], ["alibi: not defined at site encoder", "alibi_symmetric"]),
+        (["--cross-position", "sinusoidal"], ["sinusoidal: not defined at site cross"]),
+        (["--encoder-position", "rope+rope:base=100"], ["both methods rotate queries and keys", "layers=..."]),
+        (["--encoder-position", "rope+shaw"], ["rope rotates the queries that shaw reads"]),
         (["--encoder-position", "tupe_rel", "--decoder-position", "sandwhich"], ["unknown"]),
-        (["--encoder-position", "show", "--decoder-position", "shaw:x=1"], ["'show' is unknown"]),
+        (["--encoder-position", "show", "--decoder-position", "shaw:x=1"], ["'show': unknown"]),
     ],
     ids=lambda value: " ".join(value) if value and value[0].startswith("--") else "",
 )
@@ -104,7 +104,7 @@ def t5(fairseq, tmp_path_factory):
         ("posenc_rope_tiny", [], ["encoder: t5:", "instead of rope:", "decoder: t5:"]),
         ("posenc_t5_tiny", ["--encoder-position", "t5:buckets=16"], ["buckets=32", "instead of", "buckets=16"]),
         ("posenc_t5_tiny", ["--cross-position", "alibi"], ["cross: none", "instead of alibi"]),
-        ("posenc_t5_tiny", ["--encoder-ffn-embed-dim", "24"], ["does not fit this model", "fc1", "check --arch and its sizes"]),
+        ("posenc_t5_tiny", ["--encoder-ffn-embed-dim", "24"], ["does not fit this model", "fc1", "Check --arch and the sizes"]),
         ("posenc_t5_tiny", ["--decoder-layers", "2"], ["does not fit this model", "decoder.layers.1"]),
     ],
 )
@@ -123,7 +123,9 @@ def test_a_checkpoint_of_too_many_layers_is_refused(fairseq, t5, tmp_path, side)
     state = fairseq.state(t5)
     setattr(state["cfg"]["model"], f"{side}_layers", 10**9)
     torch.save(state, tmp_path / "checkpoint.pt")
-    assert f"--{side}-layers 1000000000 must be 0 to 1000" in fairseq.generate(tmp_path / "checkpoint.pt").refusal()
+    assert (
+        f"--{side}-layers 1000000000: not allowed. Expected 0 to 1000" in fairseq.generate(tmp_path / "checkpoint.pt").refusal()
+    )
 
 
 def test_a_checkpoint_of_stock_fairseq_is_refused_by_other_positions(fairseq, tmp_path):
@@ -223,12 +225,12 @@ def test_a_module_stops_and_names_the_limit():
     """Called without fairseq's filters, as in a notebook."""
     attention = fairseq_posenc.build_attention("tupe_rel", 16, 2, max_positions=20)
     x = torch.zeros(21, 1, 16)
-    with pytest.raises(fairseq_posenc.PositionError, match="21 positions exceeds its 20"):
+    with pytest.raises(fairseq_posenc.PositionError, match=r"21 positions\. Expected at most 20"):
         attention(x, x, x)
 
 
 def test_sharded_parameters_are_refused():
     """fairseq asks for a further package before it builds the model, so the command line is no way to see this."""
     args = argparse.Namespace(ddp_backend="fully_sharded")
-    with pytest.raises(SystemExit, match="fully_sharded is not supported; use legacy_ddp or pytorch_ddp"):
+    with pytest.raises(SystemExit, match=r"fully_sharded is not supported\. Expected legacy_ddp or pytorch_ddp"):
         PositionTransformer.build_model(args, argparse.Namespace(cfg=argparse.Namespace()))

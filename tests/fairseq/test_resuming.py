@@ -85,9 +85,7 @@ def test_the_message_says_where_the_next_training_begins(full_disk, pauses, tmp_
         (tmp_path / "checkpoint_last.pt").write_bytes(b"the one before")
     with pytest.raises(SystemExit) as error:
         checkpoint_utils.torch_persistent_save(STATE, str(tmp_path / "checkpoint2.pt"))
-    expected = (
-        "training goes on from checkpoint_last.pt" if before else "training begins anew, for there is no checkpoint_last.pt"
-    )
+    expected = "Training then resumes from checkpoint_last.pt" if before else "Training then starts from the beginning"
     assert expected in str(error.value)
 
 
@@ -124,7 +122,7 @@ def test_a_copy_that_cannot_be_written_leaves_the_one_before(tmp_path, full_disk
 def test_a_folder_that_cannot_be_written_is_one_line(fairseq, tmp_path, name):
     (tmp_path / "a-file").write_text("")
     line = fairseq.train("posenc_t5_tiny", tmp_path / name).refusal()
-    assert line.startswith(f"fairseq_posenc: --save-dir {tmp_path / name} cannot be written")
+    assert line.startswith(f"fairseq_posenc: --save-dir {tmp_path / name}: cannot be written")
 
 
 # --- early stopping ---

@@ -75,14 +75,14 @@ def refusal(call) -> str:
 @pytest.mark.parametrize(
     "options, words",
     [
-        ({"length_from": "0"}, ["--length-from 0", "'0' is no length", "whole number from 1"]),
-        ({"length_from": "-3"}, ["'-3' is no length"]),
-        ({"length_from": "9999999"}, ["'9999999' is no length"]),
+        ({"length_from": "0"}, ["--length-from 0", "'0' is not a length", "whole number from 1"]),
+        ({"length_from": "-3"}, ["'-3' is not a length"]),
+        ({"length_from": "9999999"}, ["'9999999' is not a length"]),
         ({"length_from": "refrence"}, ["refrence", "no such file", "reference, source, predictor, a number"]),
-        ({"length_ratio": 0.0}, ["--length-ratio 0.0 must be above 0"]),
-        ({"length_ratio": float("nan")}, ["--length-ratio nan must be above 0"]),
+        ({"length_ratio": 0.0}, ["--length-ratio 0.0: not allowed. Expected a number above 0"]),
+        ({"length_ratio": float("nan")}, ["--length-ratio nan: not allowed. Expected a number above 0"]),
         ({"length_ratio": 1e9}, ["below 1000"]),
-        ({"length_noise": -2}, ["--length-noise -2 must be 0 or more"]),
+        ({"length_noise": -2}, ["--length-noise -2: not allowed. Expected at least 0"]),
     ],
     ids=str,
 )
@@ -94,10 +94,10 @@ def test_options_that_are_wrong(lengths, options, words):
 @pytest.mark.parametrize(
     "text, words",
     [
-        ("3\nfour\n", ["line 2", "'four' is no length"]),
-        ("3\n\n", ["line 2", "'' is no length"]),
-        ("3\n0\n", ["line 2", "'0' is no length"]),
-        ("3\n1.5\n", ["line 2", "'1.5' is no length"]),
+        ("3\nfour\n", ["line 2", "'four' is not a length"]),
+        ("3\n\n", ["line 2", "'' is not a length"]),
+        ("3\n0\n", ["line 2", "'0' is not a length"]),
+        ("3\n1.5\n", ["line 2", "'1.5' is not a length"]),
         ("\xff", ["lengths"]),
     ],
     ids=["words", "empty", "zero", "half", "encoding"],
@@ -112,12 +112,14 @@ def test_files_that_are_wrong(lengths, tmp_path, text, words):
 def test_files_of_another_number_of_sentences(lengths, tmp_path, text, count):
     (tmp_path / "lengths").write_text(text)
     asked = lengths(length_from=str(tmp_path / "lengths"))
-    assert f"has {count} lengths, and test has 3 sentences" in refusal(lambda: asked.require_lines(3, "test"))
+    assert f"has {count} lengths. Expected 3, one per sentence of test" in refusal(lambda: asked.require_lines(3, "test"))
 
 
 def test_two_units_in_one_model(lengths):
     asked = lengths("char")
-    assert "by_token counts output length by token and another method by char" in refusal(lambda: asked.add_model(model("token")))
+    assert "by_token: the output length is counted in unit=token, but another method uses unit=char" in refusal(
+        lambda: asked.add_model(model("token"))
+    )
 
 
 # --- what is asked for ---
@@ -153,21 +155,25 @@ def test_lengths_of_a_file_belong_to_their_sentences(lengths, tmp_path):
     asked = lengths(length_from=str(tmp_path / "lengths"))
     assert asked._asked(batch).tolist() == [5, 3]
     del batch["id"]
-    assert "needs fairseq-generate" in refusal(lambda: asked._asked(batch))
+    assert "supported only by fairseq-generate" in refusal(lambda: asked._asked(batch))
 
 
 def test_no_reference(lengths):
     batch = {**sample([A, END]), "target": None}
-    assert "no reference" in refusal(lambda: lengths()._asked(batch))
+    assert "there are no references" in refusal(lambda: lengths()._asked(batch))
 
 
 @pytest.mark.parametrize(
     "options, changes, words",
     [
-        ({"length_from": "21"}, {}, ["sentence 0", "asked length 21 is beyond 20", "--max-len-b 20", "ask for less"]),
-        ({"length_from": "500"}, {"max_len_b": 900}, ["asked length 500 is beyond 99", "--max-target-positions"]),
-        ({"length_ratio": 10.0}, {}, ["sentence 1", "asked length 30 is beyond 20"]),
-        ({"length_from": "2", "length_eos": "exact"}, {"min_len": 3}, ["exact", "length 2", "--min-len 3"]),
+        (
+            {"length_from": "21"},
+            {},
+            ["sentence 0", "requested length is 21. Expected at most 20", "--max-len-b 20", "request a shorter output"],
+        ),
+        ({"length_from": "500"}, {"max_len_b": 900}, ["requested length is 500. Expected at most 99", "--max-target-positions"]),
+        ({"length_ratio": 10.0}, {}, ["sentence 1", "requested length is 30. Expected at most 20"]),
+        ({"length_from": "2", "length_eos": "exact"}, {"min_len": 3}, ["exact", "length is 2", "--min-len 3"]),
     ],
     ids=str,
 )
@@ -213,7 +219,9 @@ def test_a_prefix_of_the_whole_length_ends_there(lengths):
 def test_prefixes_that_contradict_a_length(lengths, end, prefix, length, wrong):
     asked = lengths(length_eos=end)
     if wrong:
-        assert f"--prefix-size 3 and --length-eos {end} contradict" in refusal(lambda: completed(asked, [prefix], length))
+        assert f"--prefix-size 3 and --length-eos {end}: a prefix does not fit" in refusal(
+            lambda: completed(asked, [prefix], length)
+        )
     else:
         assert completed(asked, [prefix], length)[0][:2] == prefix[:2]
 

@@ -14,6 +14,7 @@ from ...common.option_types import positive
 from ...core import PositionError
 from .read import as_position_error, load
 
+_ONE_RUN = "Expected the same model. Use checkpoints of one training run."
 _NAMES = {"epoch": re.compile(r"checkpoint(\d+)\.pt"), "update": re.compile(r"checkpoint_\d+_(\d+)\.pt")}
 
 
@@ -54,18 +55,22 @@ def _require_same_model(first_path: Path, first: dict[str, Any], path: Path, mod
             shorten("; ".join(line for line in lines if line not in other) or "none", 120)
             for lines, other in (positions, positions[::-1])
         )
-        raise PositionError(f"{first_path} has the positions {ours}, {path} has {theirs}; they have no mean")
+        raise PositionError(
+            f"{path}: positions {theirs}, but {first_path} has {ours}. Expected the same positions. "
+            "Use checkpoints of one training run."
+        )
     if first.keys() == model.keys() and _distinct(first).keys() != _distinct(model).keys():
-        raise PositionError(f"{first_path} and {path} differ in the parameters that they share")
+        raise PositionError(f"{path}: other shared parameters than in {first_path}. {_ONE_RUN}")
     for name in sorted(first.keys() | model.keys()):
         one, two = first.get(name), model.get(name)
         if one is None or two is None:
-            raise PositionError(f"{path if two is None else first_path} has no {name}, {first_path if two is None else path} has")
+            lacking, other = (path, first_path) if two is None else (first_path, path)
+            raise PositionError(f"{lacking}: the parameter {name} of {other} is missing. {_ONE_RUN}")
         if one.shape != two.shape or one.dtype != two.dtype:
-            shapes = f"{tuple(one.shape)} {one.dtype} and {tuple(two.shape)} {two.dtype}"
-            raise PositionError(f"{first_path} and {path} differ in the shape of {name}: {shapes}")
+            shapes = f"{tuple(two.shape)} {two.dtype}, but {tuple(one.shape)} {one.dtype}"
+            raise PositionError(f"{path}: {name} is {shapes} in {first_path}. {_ONE_RUN}")
         if not one.is_floating_point() and not one.equal(two):
-            raise PositionError(f"{first_path} and {path} differ in {name}, which has no mean")
+            raise PositionError(f"{path}: {name} differs from {first_path}, and integers cannot be averaged. {_ONE_RUN}")
 
 
 def _positions(model: dict[str, Any]) -> list[str]:
@@ -132,5 +137,5 @@ def _selected(args: argparse.Namespace) -> list[Path]:
             raise PositionError(f"{folder}: this is a folder. Expected checkpoint files, or a folder together with --last N.")
         return args.inputs
     if len(args.inputs) != 1 or not args.inputs[0].is_dir():
-        raise PositionError("--last: expected one folder of checkpoints.")
+        raise PositionError("--last: wrong arguments. Expected one folder of checkpoints.")
     return newest(args.inputs[0], args.last, args.by)

@@ -17,7 +17,7 @@ _LARGEST_ARRAY = 2**20  # bytes of a numpy array, such as the values of a meter
 _MOST_RECORDS = 1_000_000  # of the archive
 
 #: of an archive that was cut off or damaged
-UNREADABLE = "its archive cannot be read"
+UNREADABLE = "the archive cannot be read"
 
 
 def problem_of_archive(path: Path) -> str | None:
@@ -33,14 +33,14 @@ def problem_of_archive(path: Path) -> str | None:
     except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile, zlib.error):
         return UNREADABLE
     if len(records) > _MOST_RECORDS:
-        return f"its archive has {len(records):,} records, at most {_MOST_RECORDS:,} are allowed"
+        return f"the archive has {len(records):,} records, more than {_MOST_RECORDS:,}"
     compressed = next((record.filename for record in records if record.compress_type != zipfile.ZIP_STORED), None)
     if compressed is not None:
-        return f"its record {compressed[:80]!r} is compressed, which torch.save never does"
+        return f"the record {compressed[:80]!r} is compressed, which torch.save never does"
     if sum(record.file_size for record in records) > path.stat().st_size:
-        return "its records are larger than the file"
+        return "the records are larger than the file"
     if records and min(record.header_offset for record in records) > 0:
-        return "its archive does not begin at the start of the file"
+        return "the archive does not begin at the start of the file"
     return None
 
 
@@ -55,20 +55,20 @@ def problem_of_state(state: Any) -> str | None:
             return value.problem
         if isinstance(value, torch.Tensor):
             if value.layout != torch.strided or value.device.type != "cpu" or value.is_quantized or value.is_nested:
-                return "it has a tensor that is sparse, quantized, nested or without data"
+                return "a tensor is sparse, quantized, nested or without data"
             storage, size = value.untyped_storage(), value.numel() * value.element_size()
             if size > storage.nbytes():
                 return f"a tensor of shape {tuple(value.shape)} is larger than its storage of {storage.nbytes():,} bytes"
             storages[storage.data_ptr()] = storage.nbytes()
             tensors[value.data_ptr(), tuple(value.shape), value.stride(), value.dtype] = size
         elif getattr(value, "nbytes", 0) > _LARGEST_ARRAY:
-            return f"it has a numpy array of {value.nbytes:,} bytes"
+            return f"a numpy array has {value.nbytes:,} bytes"
     if sum(tensors.values()) > 8 * sum(storages.values()):
-        return "its tensors overlap in memory"
+        return "the tensors overlap in memory"
     for name in ("cfg", "args"):
         for value in _walk(state.get(name) if isinstance(state, dict) else None, _MOST_SETTINGS):
             if isinstance(value, _TooMuch):
-                return f"its {name}: {value.problem}"
+                return f"{name}: {value.problem}"
     return None
 
 
@@ -86,7 +86,7 @@ def _walk(value: Any, limit: int) -> Iterator[Any]:
         value, depth = pending.pop()
         count += 1
         if count > limit:
-            yield _TooMuch(f"it has more than {limit:,} values")
+            yield _TooMuch(f"more than {limit:,} values")
             return
         inner: Any = ()
         if isinstance(value, argparse.Namespace):
@@ -94,13 +94,13 @@ def _walk(value: Any, limit: int) -> Iterator[Any]:
         elif isinstance(value, (dict, list, tuple, set, frozenset)):
             inner = value
         if isinstance(value, int) and value.bit_length() > 64:
-            yield _TooMuch("it has an integer of more than 64 bits")
+            yield _TooMuch("an integer of more than 64 bits")
             return
         if isinstance(value, (str, bytes)) and len(value) > _LONGEST_TEXT:
-            yield _TooMuch(f"it has a text of more than {_LONGEST_TEXT:,} characters")
+            yield _TooMuch(f"a text of more than {_LONGEST_TEXT:,} characters")
             return
         if len(inner) > limit or (inner and depth >= _DEEPEST):
-            yield _TooMuch(f"it has more than {_DEEPEST} containers in each other or {limit:,} values")
+            yield _TooMuch(f"more than {_DEEPEST} containers in each other or {limit:,} values")
             return
         if isinstance(inner, dict):
             pending += ((key, depth + 1) for key in inner)

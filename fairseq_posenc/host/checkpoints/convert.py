@@ -100,7 +100,7 @@ def start_from(path: Path, specs: Mapping[str, str], data: Path | None = None) -
             continue
         if name not in values or values[name].shape != value.shape:
             raise PositionError(
-                f"{path}: its parameter {name} does not fit the new model. Expected a checkpoint of a Transformer of this plugin "
+                f"{path}: the parameter {name} does not fit the new model. Expected a checkpoint of a Transformer of this plugin "
                 "or of stock fairseq's transformer."
             )
         values[name] = value
@@ -133,7 +133,7 @@ def _build(path: Path, state: dict[str, Any], data: Path | None) -> tuple[Any, A
     except (OSError, AssertionError) as error:  # the task reads the dictionaries
         folder = state["cfg"].task.data
         raise PositionError(
-            f"{path}: the dictionaries in {folder} cannot be read. Expected dict.*.txt. Name the folder with --data FOLDER."
+            f"{path}: the dictionaries in {folder} cannot be read. Expected dict.*.txt. Set the folder with --data FOLDER."
         ) from error
 
 
@@ -150,7 +150,10 @@ def _set(section: Any, name: str, value: Any) -> None:
 def _copy_rows(path: Path, name: str, old: Tensor, new: Tensor, distances: set[tuple[int, int]]) -> None:
     """Copy a table into a longer one. The middle of a table of signed distances is distance 0; other tables begin at 0."""
     if old.dim() != new.dim() or any(a > b for a, b in zip(old.shape, new.shape)):
-        raise PositionError(f"{path}: {name} has the shape {tuple(old.shape)} and would get {tuple(new.shape)}; it cannot grow")
+        raise PositionError(
+            f"{path}: {name} has the shape {tuple(old.shape)} and cannot be resized to {tuple(new.shape)}. "
+            "Train a new model with longer limits."
+        )
     place = tuple(
         slice((b - a) // 2, (b - a) // 2 + a) if (a, b) in distances else slice(a) for a, b in zip(old.shape, new.shape)
     )
@@ -163,11 +166,13 @@ def _require_same_output(path: Path, old: Any, new: Any, task: Any, limits: list
         with torch.no_grad():
             one, two = (list(_outputs(model, task, limits)) for model in (old, new))
     except (SystemExit, TypeError, KeyError, ValueError) as error:
-        raise PositionError(f"{path}: the longer model cannot be compared with the old one ({error})") from None
+        raise PositionError(
+            f"{path}: the longer model cannot be tested ({error}). Train a new model with longer limits."
+        ) from None
     if not all(torch.allclose(a, b, atol=_TOLERANCE) for a, b in zip(one, two)):
         raise PositionError(
-            f"{path}: the longer model computes other outputs for short sentences, because the parameters of its method do not "
-            "belong to single positions. Train a new model with longer limits."
+            f"{path}: the outputs of the longer model differ for short sentences. Expected a method with one parameter row per "
+            "position. Train a new model with longer limits."
         )
 
 

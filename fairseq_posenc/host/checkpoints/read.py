@@ -48,7 +48,7 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> dict[str, An
         PositionError: The file is missing or damaged, or is not a checkpoint of fairseq.
     """
     if not path.is_file():
-        raise PositionError(f"checkpoint {path} is missing")
+        raise PositionError(f"{path}: no such file. Expected a checkpoint. Check the path.")
     from .. import plugin  # noqa: F401, I001  (first: its compat readies torch's safe loader for fairseq's checkpoints)
     from fairseq.checkpoint_utils import load_checkpoint_to_cpu
 
@@ -79,7 +79,9 @@ def as_position_error(path: Path) -> Iterator[None]:
         if isinstance(error, PositionError):
             raise
         reason = shorten(f"{type(error).__name__}: {error}")
-        raise PositionError(f"checkpoint {path} does not describe its training ({reason}); name one of fairseq-train") from None
+        raise PositionError(
+            f"{path}: the description of the training run cannot be read ({reason}). Expected a checkpoint of fairseq-train."
+        ) from None
 
 
 def _training(state: dict[str, Any]) -> Training:
@@ -111,7 +113,11 @@ def data_digest(folder: Path) -> str:
     files = sorted(p for p in folder.glob("*") if p.name.startswith("dict.") or p.suffix in (".bin", ".idx"))
     files = [p for p in files if p.name != "dict.relations.txt" and Path(p.stem).suffix[1:] not in (*KINDS, WORDS)]
     if not files:
-        raise PositionError(f"the training data {folder} is not here; run this from where the training was started")
+        raise PositionError(
+            f"{folder}: the training data is missing. Expected the prepared data of the training run. "
+            "Run the command in the folder "
+            "in which the training was started."
+        )
     total = hashlib.sha256()
     for file in files:
         total.update(file.name.encode() + b"\0" + bytes.fromhex(digest(file)))

@@ -65,8 +65,8 @@ def _updates(path: Path) -> int | None:
         return state["optimizer_history"][-1]["num_updates"]
     except Exception as error:
         raise PositionError(
-            f"{path} is undamaged, but does not load as a checkpoint of fairseq ({shorten(str(error), 100)}); nothing was "
-            "changed: move it away, or use the versions of torch and fairseq that wrote it"
+            f"{path}: the file is complete, but cannot be loaded as a checkpoint of fairseq ({shorten(str(error), 100)}). "
+            "Nothing was changed. Use the versions of torch and fairseq that wrote it, or move it away."
         ) from None
 
 

@@ -14,6 +14,7 @@ import torch
 from fairseq import checkpoint_utils
 
 from ... import registry
+from ...common.files import unreadable
 from ...core import SITES, PositionError
 from ..checkpoints.bounds import problem_of_archive, problem_of_state
 from .errors import first_line
@@ -59,9 +60,9 @@ def with_safe_loader(load):
         try:
             return load(path, *args, **kwargs)
         except OSError as error:
-            raise SystemExit(f"fairseq_posenc: {path} cannot be opened: {error.strerror or error}") from None
+            raise SystemExit(f"fairseq_posenc: {unreadable(path, error)}") from None
         except Exception as error:  # fairseq brings the configuration of a checkpoint to its present form
-            reason = f"its configuration cannot be read, {type(error).__name__}: {first_line(error)}"[:300]
+            reason = f"the configuration cannot be read, {type(error).__name__}: {first_line(error)}"[:300]
             raise SystemExit(_unreadable(path, reason)) from None
         finally:
             torch.load = torch_load
@@ -80,12 +81,12 @@ def _read(path, torch_load, *args, **kwargs) -> dict:
         refused = re.search(r"GLOBAL (\S+)", str(error))
         if refused:
             raise SystemExit(
-                f"fairseq_posenc: {path} was refused: it holds {refused[1]}, which no fairseq checkpoint needs and "
-                "which may run code when it is loaded; nothing of it ran. Use a checkpoint that you trained yourself."
+                f"fairseq_posenc: {path}: not loaded, because it contains {refused[1]}, which could run code and which no "
+                "checkpoint of fairseq needs. Nothing was executed. Use a checkpoint that you trained yourself."
             ) from None
         reason = first_line(error)
         if "weights_only" in reason:  # torch's advice to load it with weights_only=False, which would run its code
-            reason = "it is no archive of torch.save"
+            reason = "not an archive of torch.save"
         raise SystemExit(_unreadable(path, reason)) from None
     problem = problem_of_state(state) or _problem(state)
     if problem:
@@ -93,35 +94,35 @@ def _read(path, torch_load, *args, **kwargs) -> dict:
     try:
         _require_methods(state["model"])
     except PositionError as error:
-        raise SystemExit(f"fairseq_posenc: {path} cannot be loaded: {error}") from None
+        raise SystemExit(f"fairseq_posenc: {path}: cannot be loaded. {str(error)[:1].upper()}{str(error)[1:]}") from None
     return state
 
 
 def _problem(state: Any) -> str | None:
     """What fairseq would stumble over in a checkpoint, or None."""
     if not (isinstance(state, dict) and "model" in state and ("cfg" in state or "args" in state)):
-        return "it holds no fairseq model"
+        return "there is no fairseq model"
     model = state["model"]
     if not isinstance(model, dict) or not all(isinstance(k, str) and torch.is_tensor(v) for k, v in model.items()):
-        return "its model is no dictionary of tensors"
+        return "model is not a dictionary of tensors"
     if state.get("cfg") is not None and not isinstance(state["cfg"], dict):
-        return "its cfg is no dictionary"
+        return "cfg is not a dictionary"
     if state.get("args") is not None and not isinstance(state["args"], argparse.Namespace):
-        return "its args are no Namespace"
+        return "args is not a Namespace"
     if state.get("cfg") is None and state.get("args") is None:
-        return "its cfg and args are empty"
+        return "cfg and args are empty"
     if "optimizer_history" in state:  # else it is of fairseq's first versions
         history = state["optimizer_history"]
         if not isinstance(history, list) or not history or not all(isinstance(entry, dict) for entry in history):
-            return "its optimizer_history is no list of dictionaries"
+            return "optimizer_history is not a list of dictionaries"
         if type(history[-1].get("num_updates", 0 if "optimizer" in history[-1] else None)) is not int:
-            return "its optimizer_history has no num_updates"
+            return "optimizer_history has no num_updates"
         if not isinstance(state.get("extra_state"), dict):
-            return "its extra_state is no dictionary"
+            return "extra_state is not a dictionary"
         if not isinstance(state["extra_state"].get("train_iterator", {}), dict):
-            return "its train_iterator is no dictionary"
+            return "train_iterator is not a dictionary"
     if "positions_version" in model and not _is_text_of_positions(model["positions_version"]):
-        return "its positions_version names no positions"
+        return "positions_version does not contain specs"
     return None
 
 
@@ -151,8 +152,8 @@ def _unreadable(path, reason: str) -> str:
     newest = sorted(siblings, key=lambda p: p.stat().st_mtime, reverse=True)[:3]
     others = ", ".join(map(str, newest)) or "checkpoint_best.pt or checkpoint1.pt"
     return (
-        f"fairseq_posenc: {path} is damaged, cut off or no checkpoint at all ({reason}). "
-        f"Use an older one ({others}): --restore-file goes on training from it, --path decodes with it."
+        f"fairseq_posenc: {path}: damaged, truncated or not a checkpoint ({reason}). Expected a checkpoint of fairseq. "
+        f"Use an older one ({others}), with --restore-file for training or --path for decoding."
     )
 
 

@@ -14,8 +14,8 @@ try:
     from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 except Exception as error:  # missing, half installed, or PyPI's 0.12.2, which dies of a ValueError on Python 3.11
     raise SystemExit(
-        f"fairseq_posenc: fairseq cannot be imported ({first_line(error)}); "
-        "run recipes/setup, or install it with: pip install fairseq-fixed"
+        f"fairseq_posenc: fairseq cannot be imported ({first_line(error)}). "
+        "Run recipes/setup, or install it with pip install fairseq-fixed."
     ) from None
 finally:  # another task prints everything that is logged from then on
     _root.level, _root.handlers[:] = _logging
@@ -34,13 +34,13 @@ def require_usable(layer: type = TransformerEncoderLayerBase) -> None:
     """Raises SystemExit for a fairseq that skips positions and for a torch that cannot load checkpoints safely."""
     if has_fused_encoder(layer):
         raise SystemExit(
-            "fairseq_posenc: this fairseq evaluates its encoder with a fused kernel that skips every position method "
-            "(PyPI's 0.12.2 does); replace it: pip uninstall fairseq, then pip install fairseq-fixed"
+            "fairseq_posenc: this fairseq uses a fused encoder kernel in evaluation, which skips all position methods. "
+            "Expected fairseq-fixed, not fairseq 0.12.2 of PyPI. Run pip uninstall fairseq, then pip install fairseq-fixed."
         )
     if not hasattr(torch.serialization, "add_safe_globals"):
         raise SystemExit(
-            f"fairseq_posenc: torch {torch.__version__} cannot load fairseq's checkpoints safely; "
-            "install a newer one: pip install 'torch>=2.4'"
+            f"fairseq_posenc: torch {torch.__version__} cannot load fairseq's checkpoints safely. Expected torch 2.4 or newer. "
+            "Install it with pip install 'torch>=2.4'."
         )
 
 

@@ -39,21 +39,21 @@ def evaluate(text: str) -> Any:
     Raises SystemExit for everything else, and TypeError, as `eval` does, for what is no text.
     """
     if not isinstance(text, str):
-        raise TypeError(f"an option must be text, not {type(text).__name__}")
+        raise TypeError(f"expected text, got {type(text).__name__}")
     try:
         if len(text) > _LONGEST_TEXT:
-            raise _Refused("is too long")
+            raise _Refused("it is too long")
         return _value(ast.parse(text.strip(), mode="eval").body)
     except _Refused as error:
         reason = str(error)
     except ArithmeticError as error:
-        reason = f"cannot be computed ({error})"
+        reason = f"it cannot be computed ({error})"
     except (SyntaxError, TypeError, ValueError, RecursionError, MemoryError):
-        reason = "is no Python literal"
+        reason = "it is not a Python literal"
     shown = repr(text if len(text) <= 80 else text[:80] + "...")
     raise SystemExit(
-        f"fairseq_posenc: an option was refused, for it {reason}: {shown}; "
-        "use numbers, strings, lists of them and small arithmetic, as in '[(512, 3)] * 20'"
+        f"fairseq_posenc: option value {shown}: not allowed, because {reason}. "
+        "Expected numbers, strings, lists and small arithmetic, for example '[(512, 3)] * 20'."
     )
 
 
@@ -86,7 +86,7 @@ def _value(node: ast.expr) -> Any:
             if _size(left) * right > _MOST_ITEMS:
                 raise _Refused("is too large")
             return left * right
-    raise _Refused("holds code to run")
+    raise _Refused("it contains code")
 
 
 def _is_number(value: Any) -> bool:
@@ -96,7 +96,7 @@ def _is_number(value: Any) -> bool:
 def _bounded(value: Any) -> Any:
     """The value; a number of many digits or a list of many items would fill the memory at the next operation."""
     if isinstance(value, complex):
-        raise _Refused("is no real number")
+        raise _Refused("it is not a real number")
     if (isinstance(value, int) and abs(value) > _LARGEST_INTEGER) or _size(value) > _MOST_ITEMS:
         raise _Refused("is too large")
     return value

@@ -76,8 +76,8 @@ def reorder(optimizer: dict[str, Any], order: list[int], model: nn.Module) -> No
                 states[0][name] = _reorder_flat(value, order, sizes)
     else:
         raise SystemExit(
-            "fairseq_posenc: the checkpoint has its parameters in another order, and its optimizer state cannot be brought "
-            "into this one; add --reset-optimizer, or go on with the version of fairseq_posenc that wrote it"
+            "fairseq_posenc: the optimizer state of the checkpoint does not fit the order of the parameters of this version. "
+            "Add --reset-optimizer, or use the version of fairseq_posenc that wrote the checkpoint."
         )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from fairseq import checkpoint_utils, file_io
 
+from ...common.files import unwritable
 from .errors import first_line
 
 logger = logging.getLogger(__name__)
@@ -62,9 +63,7 @@ def atomic(copy):
             _remove_partial(target)
             if not overwrite or not _link(source, target):
                 raise SystemExit(_unwritten(target, error)) from None
-            logger.warning(
-                f"{target} could not be copied ({error.strerror}); it is a link to {source} now, make room on the disk"
-            )
+            logger.warning(f"{target}: the copy failed ({error.strerror}). It is a link to {source} now. Free disk space.")
             return True
         return copied
 
@@ -91,11 +90,11 @@ def _unwritten(path, error: BaseException) -> str:
     while error.__context__ is not None and not isinstance(error, OSError):  # torch's own error hides that of the disk
         error = error.__context__
     reason = error.strerror if isinstance(error, OSError) and error.strerror else first_line(error)
-    goes_on = Path(path).with_name("checkpoint_last.pt").exists()
-    then = "goes on from checkpoint_last.pt" if goes_on else "begins anew, for there is no checkpoint_last.pt"
+    resumes = Path(path).with_name("checkpoint_last.pt").exists()
+    then = "resumes from checkpoint_last.pt" if resumes else "starts from the beginning, without checkpoint_last.pt"
     return (
-        f"fairseq_posenc: {path} could not be written ({reason}). The checkpoints before it are whole: "
-        f"make room on the disk and give the same command again, and training {then}."
+        f"fairseq_posenc: {path}: cannot be written ({reason}). Earlier checkpoints are complete. "
+        f"Free disk space and run the same command again. Training then {then}."
     )
 
 
@@ -107,9 +106,7 @@ def with_one_line_about_the_folder(verify):
         try:
             return verify(save_dir)
         except OSError as error:
-            raise SystemExit(
-                f"fairseq_posenc: --save-dir {save_dir} cannot be written ({error.strerror or error}); name another folder"
-            ) from None
+            raise SystemExit(f"fairseq_posenc: --save-dir {unwritable(save_dir, error)}") from None
 
     return verify_or_stop
 

@@ -60,9 +60,9 @@ class OutputLengths:
         self.read_as: str | None = None  # the unit of the models that read lengths, if any does
         self.asked_from, self.numbers = _parse(cfg.length_from)
         if self.noise < 0:
-            raise Refusal(f"--length-noise {self.noise} must be 0 or more")
+            raise Refusal(f"--length-noise {self.noise}: not allowed. Expected at least 0.")
         if not 0 < self.ratio < 1000:
-            raise Refusal(f"--length-ratio {self.ratio} must be above 0 and below 1000")
+            raise Refusal(f"--length-ratio {self.ratio}: not allowed. Expected a number above 0 and below 1000.")
         self._set_unit("token")
 
     def _set_unit(self, name: str) -> None:
@@ -72,10 +72,15 @@ class OutputLengths:
         """Finds out whether this model reads lengths, and in which unit."""
         units = {method.options.unit: method.card.name for method in _readers(model)}
         if self.noise and not units:
-            raise Refusal(f"--length-noise {self.noise} has no effect: the model reads no output length; leave it out")
+            raise Refusal(
+                f"--length-noise {self.noise}: no effect. Expected a model that reads the output length. Remove --length-noise."
+            )
         for unit, name in units.items():
             if self.read_as not in (None, unit):
-                raise Refusal(f"{name} counts output length by {unit} and another method by {self.read_as}; give both one unit")
+                raise Refusal(
+                    f"{name}: the output length is counted in unit={unit}, but another method uses unit={self.read_as}. "
+                    "Use the same unit for both."
+                )
             self.read_as = unit
             self._set_unit(unit)
 
@@ -110,22 +115,31 @@ class OutputLengths:
     def require_lines(self, sentences: int, split: str) -> None:
         """Refuses a file that has not one length for every sentence of this part of the data."""
         if self.asked_from == "file" and len(self.numbers) != sentences:
-            raise Refusal(f"the file of --length-from has {len(self.numbers)} lengths, and {split} has {sentences} sentences")
+            raise Refusal(
+                f"--length-from: the file has {len(self.numbers)} lengths. Expected {sentences}, one per sentence of {split}."
+            )
 
     def prepare(self, generator: Any, models: list[Any]) -> Any:
         """The generator, ready to ask for lengths."""
         if not self.wanted:
             return generator
         if not all(hasattr(model.encoder, "side_inputs") for model in models):
-            raise Refusal("--length-from works with models of this plugin alone; leave it out")
+            raise Refusal("--length-from: supported only for models of this plugin. Remove --length-from.")
         scored = not hasattr(generator, "model")
         if self.asked_from == "predictor":
             if scored:
-                raise Refusal("--score-reference knows no predicted length; use --length-from reference")
+                raise Refusal("--length-from predictor: not supported with --score-reference. Use --length-from reference.")
             if all(model.encoder.length_predictor is None for model in models):
-                raise Refusal("the model has no length predictor; train one with --length-loss-weight, or ask for other lengths")
+                raise Refusal(
+                    "--length-from predictor: the model has no length predictor. "
+                    "Train one with --length-loss-weight, or use another "
+                    "value of --length-from."
+                )
             if self.target.name == "char":
-                raise Refusal("the predictor predicts tokens, and the model counts characters; ask for other lengths")
+                raise Refusal(
+                    "--length-from predictor: the predictor counts tokens, but the model counts characters (unit=char). "
+                    "Use another value of --length-from."
+                )
         if not scored:
             generator.model = LengthEnsemble(models, self).eval()
         what = {"constant": f"{self.numbers[0]}" if self.numbers else "", "": "reference"}.get(self.asked_from, self.asked_from)
@@ -163,13 +177,16 @@ class OutputLengths:
         elif kind == "reference":
             if sample.get("target") is None:
                 raise Refusal(
-                    "there is no reference to take output lengths from; give --length-from source, predictor or a number, "
-                    "or in fairseq-generate a file"
+                    "--length-from: there are no references for the output lengths. "
+                    "Expected source, predictor, a number, or a file "
+                    "(only in fairseq-generate)."
                 )
             lengths = self.target.of_sentences(sample["target"])
         else:
             if "id" not in sample:
-                raise Refusal("--length-from a file needs fairseq-generate; here give source, predictor or a number")
+                raise Refusal(
+                    "--length-from: a file is supported only by fairseq-generate. Expected source, predictor or a number."
+                )
             lengths = words.new_tensor([self.numbers[number] for number in sample["id"].tolist()])
         return self.scaled(lengths)
 
@@ -182,13 +199,14 @@ class OutputLengths:
             row = int(lengths.argmax())
             number = int(sample["id"][row]) if "id" in sample else row
             raise Refusal(
-                f"sentence {number}: the asked length {int(lengths[row])} is beyond {last_step}, the most that --max-len-a "
-                f"{generator.max_len_a:g}, --max-len-b {generator.max_len_b} and the model's --max-target-positions allow; "
-                "raise --max-len-b or ask for less"
+                f"sentence {number}: the requested length is {int(lengths[row])}. Expected at most {last_step}, the limit of "
+                f"--max-len-a {generator.max_len_a:g}, --max-len-b {generator.max_len_b} and the model's --max-target-positions. "
+                "Increase --max-len-b, or request a shorter output."
             )
         if self.eos == "exact" and int(lengths.min()) < generator.min_len:
             raise Refusal(
-                f"--length-eos exact cannot give the asked length {int(lengths.min())} with --min-len {generator.min_len}"
+                f"--length-eos exact: the requested length is {int(lengths.min())}. Expected at least --min-len "
+                f"{generator.min_len}. Reduce --min-len."
             )
 
     def _complete(self, prefix: Tensor, lengths: Tensor, eos: int, pad: int) -> Tensor:
@@ -203,8 +221,8 @@ class OutputLengths:
         if wrong.any():
             row = int(wrong.any(1).nonzero()[0])
             raise Refusal(
-                f"--prefix-size {prefix.size(1)} and --length-eos {self.eos} contradict each other: "
-                f"a prefix does not fit the asked length {int(lengths[row])}"
+                f"--prefix-size {prefix.size(1)} --length-eos {self.eos}: a prefix does not fit the requested length "
+                f"{int(lengths[row])}. Reduce --prefix-size, or request a longer output."
             )
         if self.eos != "exact":
             return prefix
@@ -294,7 +312,7 @@ def _parse(given: str) -> tuple[str, list[int]]:
         return "constant", [_length(given, f"--length-from {given}")]
     if not Path(given).is_file():
         raise Refusal(
-            f"--length-from {shorten(given)}: there is no such file; give {', '.join(SOURCES)}, a number, or a file of numbers"
+            f"--length-from {shorten(given)}: no such file. Expected {', '.join(SOURCES)}, a number, or a file of numbers."
         )
     try:
         lines = read_text(Path(given)).splitlines()
@@ -306,7 +324,7 @@ def _parse(given: str) -> tuple[str, list[int]]:
 def _length(text: str, where: str) -> int:
     text = text.strip()
     if not (text.isascii() and text.isdecimal() and 0 < int(text) < 10**6):
-        raise Refusal(f"{where}: {shorten(text, 20)!r} is no length; a length is a whole number from 1")
+        raise Refusal(f"{where}: {shorten(text, 20)!r} is not a length. Expected a whole number from 1 to 999999.")
     return int(text)
 
 

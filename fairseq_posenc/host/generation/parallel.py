@@ -39,17 +39,17 @@ class ParallelGenerator(IterativeRefinementGenerator):
     @torch.no_grad()
     def generate(self, models: list, sample: dict, prefix_tokens: Any = None, constraints: Any = None) -> list:
         if prefix_tokens is not None:
-            raise Refusal("a model that writes all words at once cannot go on from a prefix; leave --prefix-size out")
+            raise Refusal("--prefix-size: not supported by a non-autoregressive model. Remove --prefix-size.")
         parallel = models[:-1] if self.reranking else models
         if len(parallel) != 1 or not isinstance(parallel[0], PNATModel):
             rest = " and an autoregressive model for rescoring" if self.reranking else ""
             raise Refusal(
-                f"--path must name one posenc_pnat checkpoint{rest}, not {len(models)} checkpoints of "
-                + ", ".join(type(model).__name__ for model in models)
+                f"--path: {len(models)} checkpoints of {', '.join(type(model).__name__ for model in models)}. "
+                f"Expected one posenc_pnat checkpoint{rest}."
             )
         if self.use_reference:
             if sample.get("target") is None:
-                raise Refusal("--decode-positions reference needs data that has the target side")
+                raise Refusal("--decode-positions reference: the data has no references. Expected data with the target side.")
             models = [_WithReference(models[0], sample["target"]), *models[1:]]
         return super().generate(models, sample, None, constraints)
 

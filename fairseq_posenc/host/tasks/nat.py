@@ -36,9 +36,15 @@ class ParallelTranslation(TranslationLevenshteinTask):
         beam, reranking = getattr(args, "iter_decode_with_beam", 1), getattr(args, "iter_decode_with_external_reranker", False)
         use_reference = self.cfg.decode_positions == "reference"
         if reranking and beam == 1:
-            raise Refusal("--iter-decode-with-external-reranker chooses among lengths; give --iter-decode-with-beam 3 or more")
+            raise Refusal(
+                "--iter-decode-with-external-reranker: requires several lengths. Expected --iter-decode-with-beam of at least 2."
+            )
         if use_reference and beam > 1:
-            raise Refusal("--decode-positions reference has the reference's length; leave --iter-decode-with-beam out")
+            raise Refusal(
+                "--iter-decode-with-beam: not supported with --decode-positions reference, which uses the length of "
+                "the reference. "
+                "Remove --iter-decode-with-beam."
+            )
         return ParallelGenerator(
             self.target_dictionary,
             beam_size=beam,

@@ -57,7 +57,10 @@ class PositionTranslation(OutputLengthTask):
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         if self.files.readers and self.cfg.truncate_source:
-            raise Refusal("SIDE-TRUNC: --truncate-source cuts sentences, and side files are of whole ones; leave it out")
+            raise Refusal(
+                "SIDE-TRUNC: --truncate-source: not supported with side files, which are for complete sentences. "
+                "Remove --truncate-source."
+            )
         super().load_dataset(split, epoch, combine, **kwargs)
         makers = self._makers(split, epoch, combine)
         if makers:
@@ -76,7 +79,10 @@ class PositionTranslation(OutputLengthTask):
         """Called by fairseq-interactive, which has sentences and nothing beside them."""
         if self.files.readers:
             names = ", ".join(sorted(self.files.kinds))
-            raise Refusal(f"SIDE-INTERACTIVE: the model reads side files ({names}); binarise the text and use fairseq-generate")
+            raise Refusal(
+                f"SIDE-INTERACTIVE: fairseq-interactive: not supported, because the model reads side files ({names}). "
+                "Run posenc side binarise and fairseq-generate."
+            )
         return super().build_dataset_for_inference(src_tokens, src_lengths, constraints)
 
 

@@ -79,11 +79,11 @@ class ComplexTransformer(PositionTransformer):
     def build_model(cls, args: argparse.Namespace, task: Any) -> ComplexTransformer:
         for side in ("encoder", "decoder"):
             if (getattr(args, f"{side}_ffn_kernel", None) or 1) != 1:
-                raise Refusal(f"--{side}-ffn-kernel is not supported by {COMPLEX_MODEL}: its networks are linear; leave it out")
+                raise Refusal(f"--{side}-ffn-kernel is not supported by {COMPLEX_MODEL}. Remove this option.")
             if getattr(args, f"{side}_halting", None):
-                raise Refusal(f"--{side}-halting is not supported by {COMPLEX_MODEL}; leave it out")
+                raise Refusal(f"--{side}-halting is not supported by {COMPLEX_MODEL}. Remove this option.")
         if getattr(args, "length_loss_weight", None):
-            raise Refusal(f"--length-loss-weight is not supported by {COMPLEX_MODEL}: it reads real states; leave it out")
+            raise Refusal(f"--length-loss-weight is not supported by {COMPLEX_MODEL}. Remove this option.")
         return super().build_model(args, task)
 
 
@@ -92,6 +92,6 @@ def _refuse_methods(positions: SitePositions) -> None:
     for method in positions.methods:
         if not method.hooks <= BEFORE_LAYERS:
             raise PositionError(
-                f"{COMPLEX_MODEL}: {method.card.name} acts in the layers, whose attention is complex; "
-                "use methods that enter with the embeddings, such as complex, sinusoidal or none"
+                f"{COMPLEX_MODEL}: {method.card.name} acts in the attention, which is complex here. Expected methods that act on "
+                "the embeddings. Use for example complex, sinusoidal or none."
             )

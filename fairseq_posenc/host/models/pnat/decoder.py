@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ....attention.site_positions import SitePositions
 from ....core import PositionError
 from ....ops.sinusoids import sinusoid
+from ....registry.architectures import NAT_TASK
 from ..transformer.decoder import Decoder
 from .bridge import BRIDGES
 from .predictor import Matching, Pointer, Reader, RelativeClasses
@@ -109,7 +110,7 @@ class ParallelDecoder(Decoder):
     def forward(self, prev_output_tokens: Tensor, encoder_out: EncoderOut, incremental_state: dict | None = None, **unused: Any):
         """Predicts positions and words of sentences of these lengths."""
         if incremental_state is not None:
-            raise PositionError("posenc_pnat writes all words at once and cannot decode step by step; use its own task")
+            raise PositionError(f"posenc_pnat: decoding step by step is not supported. Use --task {NAT_TASK}.")
         return self.logits_at(self.place(encoder_out, prev_output_tokens), encoder_out, prev_output_tokens)
 
 

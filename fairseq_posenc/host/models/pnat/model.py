@@ -197,32 +197,34 @@ class PNATModel(PositionTransformer):
 
 def _refuse_task(args: argparse.Namespace, task: Any) -> None:
     if not isinstance(task, TranslationLevenshteinTask):
-        raise Refusal(f"{PNAT} needs sentences with a first symbol; use --task {NAT_TASK}")
+        raise Refusal(f"{PNAT}: wrong task. Expected --task {NAT_TASK}, whose sentences begin with <s>.")
     given = getattr(args, "criterion", NAT_CRITERION)
     if given != NAT_CRITERION:
-        raise Refusal(f"{PNAT} has losses of its own, which --criterion {given} does not read; use --criterion {NAT_CRITERION}")
+        raise Refusal(
+            f"{PNAT}: wrong --criterion {given}. Expected --criterion {NAT_CRITERION}, which adds the losses of {PNAT}."
+        )
 
 
 def _refuse_options(args: argparse.Namespace) -> None:
     for option, least in (("predictor_layers", 1), ("relative_classes", 1)):
         if getattr(args, option) < least:
-            raise Refusal(f"--{option.replace('_', '-')} {getattr(args, option)} must be at least {least}")
+            raise Refusal(f"--{option.replace('_', '-')} {getattr(args, option)}: not allowed. Expected at least {least}.")
     if not 0 <= args.predicted_positions <= 1:
-        raise Refusal(f"--predicted-positions {args.predicted_positions} must be a share from 0 to 1")
+        raise Refusal(f"--predicted-positions {args.predicted_positions}: not allowed. Expected a number from 0 to 1.")
     if args.search_score == "words" and not args.search_loss_weight:
-        raise Refusal("--search-score words is learnt by its loss: --search-loss-weight must be above 0")
+        raise Refusal("--search-score words: requires a training loss. Expected --search-loss-weight above 0.")
     if not args.length_loss_weight:
-        raise Refusal(f"{PNAT} must know how long its output is: --length-loss-weight must be above 0")
+        raise Refusal(f"{PNAT}: requires a length predictor. Expected --length-loss-weight above 0.")
     for loss in LOSSES:
         if not 0 <= getattr(args, f"{loss}_loss_weight") < float("inf"):
-            raise Refusal(f"--{loss}-loss-weight {getattr(args, f'{loss}_loss_weight')} must be a number of at least 0")
+            raise Refusal(f"--{loss}-loss-weight {getattr(args, f'{loss}_loss_weight')}: not allowed. Expected at least 0.")
     if args.encoder_embed_dim != args.decoder_embed_dim:
         raise Refusal(
-            f"{PNAT} makes decoder inputs of source vectors: --encoder-embed-dim {args.encoder_embed_dim} and "
-            f"--decoder-embed-dim {args.decoder_embed_dim} must be the same"
+            f"{PNAT}: --encoder-embed-dim {args.encoder_embed_dim} differs from --decoder-embed-dim {args.decoder_embed_dim}. "
+            "Expected equal values, because the decoder input consists of encoder states."
         )
     if "hungarian" in (args.position_search, args.position_matching):
         try:
             import scipy.optimize  # noqa: F401
         except ImportError:
-            raise Refusal("the matching `hungarian` needs scipy; install it, or choose greedy") from None
+            raise Refusal("hungarian: scipy is not installed. Install it with pip install scipy, or use greedy.") from None

@@ -28,24 +28,24 @@ SPEC_OPTIONS = {"encoder": "encoder_position", "decoder": "decoder_position", "c
 
 #: options of stock `transformer` that would have no effect here, and why
 _REFUSED = {
-    "encoder_learned_pos": "positions are chosen by --encoder-position learned",
-    "decoder_learned_pos": "positions are chosen by --decoder-position learned",
-    "no_token_positional_embeddings": "positions are chosen by --encoder-position none --decoder-position none",
-    "encoder_layers_to_keep": "a position method may have parameters of every layer",
-    "decoder_layers_to_keep": "a position method may have parameters of every layer",
-    "encoder_xformers_att_config": "attention is our own",
-    "decoder_xformers_att_config": "attention is our own",
-    "adaptive_input": "embeddings have one width",
-    "adaptive_softmax_cutoff": "the output has one projection",
-    "merge_src_tgt_embed": "use a joined dictionary and --share-all-embeddings",
-    "offload_activations": "use --checkpoint-activations",
-    "no_cross_attention": "the model is an encoder-decoder",
-    "cross_self_attention": "attention to the source has positions of its own",
-    "quant_noise_pq": "projections are plain",
-    "quant_noise_scalar": "projections are plain",
-    "char_inputs": "inputs are tokens",
-    "base_layers": "layers are plain",
-    "export": "the model is not TorchScript",
+    "encoder_learned_pos": "Use --encoder-position learned",
+    "decoder_learned_pos": "Use --decoder-position learned",
+    "no_token_positional_embeddings": "Use --encoder-position none --decoder-position none",
+    "encoder_layers_to_keep": "Position methods can have parameters in each layer. Remove it",
+    "decoder_layers_to_keep": "Position methods can have parameters in each layer. Remove it",
+    "encoder_xformers_att_config": "The attention of this plugin is used. Remove it",
+    "decoder_xformers_att_config": "The attention of this plugin is used. Remove it",
+    "adaptive_input": "All embeddings have the same width. Remove it",
+    "adaptive_softmax_cutoff": "The output has a single projection. Remove it",
+    "merge_src_tgt_embed": "Use a joined dictionary and --share-all-embeddings",
+    "offload_activations": "Use --checkpoint-activations",
+    "no_cross_attention": "The model is an encoder-decoder. Remove it",
+    "cross_self_attention": "Cross-attention has its own positions. Remove it",
+    "quant_noise_pq": "Projections are not quantized. Remove it",
+    "quant_noise_scalar": "Projections are not quantized. Remove it",
+    "char_inputs": "Inputs are tokens. Remove it",
+    "base_layers": "Layers are not sparse. Remove it",
+    "export": "The model cannot be exported to TorchScript. Remove it",
 }
 
 _MOST_LAYERS = 1000
@@ -219,15 +219,15 @@ class PositionTransformer(TransformerModel):
             differences = _differences(given, self.positions_version)
             if differences:
                 raise Refusal(
-                    f"the checkpoint has other positions than this model ({differences}); "
-                    "train with the checkpoint's positions, or into another --save-dir"
+                    f"the checkpoint has other positions than this model ({differences}). "
+                    "Use the positions of the checkpoint, or another --save-dir."
                 )
             state_dict = {**state_dict, "positions_version": self.positions_version}
         try:
             return super().load_state_dict(state_dict, strict, model_cfg, args)
         except RuntimeError as error:
             raise Refusal(
-                f"the checkpoint does not fit this model: {_first_problem(error)}; check --arch and its sizes"
+                f"the checkpoint does not fit this model: {_first_problem(error)}. Check --arch and the sizes of the model."
             ) from None
 
     def _refuse_foreign(self, state_dict: Mapping[str, Tensor]) -> None:
@@ -237,9 +237,9 @@ class PositionTransformer(TransformerModel):
             fitting = ("learned",) if f"{site}.embed_positions.weight" in state_dict else ("sinusoidal", "none")
             if not plain or str(self.specs[site]) not in fitting:
                 raise Refusal(
-                    f"the checkpoint is not one of ours; one of stock fairseq's transformer with these weights fits "
-                    f"--{site}-position {' or '.join(fitting)} and --cross-position none, "
-                    f"not {self.specs[site]} and {self.specs['cross']}"
+                    f"the checkpoint is of stock fairseq and does not fit --{site}-position {self.specs[site]} and "
+                    f"--cross-position {self.specs['cross']}. Expected --{site}-position {' or '.join(fitting)} and "
+                    "--cross-position none. For other positions, run posenc checkpoint start-from."
                 )
 
 
@@ -273,20 +273,24 @@ def _refuse_options(args: argparse.Namespace, task: Any) -> None:
     for option, reason in _REFUSED.items():
         given = getattr(args, option, None)
         if given and given != getattr(defaults, option, None):
-            raise Refusal(f"--{option.replace('_', '-')} is not supported: {reason}")
+            raise Refusal(f"--{option.replace('_', '-')} is not supported. {reason}.")
     if utils.eval_bool(str(getattr(task.cfg, "left_pad_target", False))):
-        raise Refusal("--left-pad-target is not supported: decoding counts target positions from the left; leave it out")
+        raise Refusal("--left-pad-target is not supported. Target positions are counted from the left. Remove it.")
     if getattr(args, "ddp_backend", None) == "fully_sharded":
-        raise Refusal("--ddp-backend fully_sharded is not supported; use legacy_ddp or pytorch_ddp")
+        raise Refusal("--ddp-backend fully_sharded is not supported. Expected legacy_ddp or pytorch_ddp.")
     for side in ("encoder", "decoder"):
         _refuse_sizes(args, side)
         width, heads = getattr(args, f"{side}_embed_dim"), getattr(args, f"{side}_attention_heads")
         if width % heads:
-            raise Refusal(f"--{side}-embed-dim {width} must be divisible by --{side}-attention-heads {heads}")
+            raise Refusal(
+                f"--{side}-embed-dim {width}: not divisible by --{side}-attention-heads {heads}. "
+                "Expected a multiple of the number "
+                "of heads."
+            )
     _refuse_layer_options(args)
     for option in ("decoder_input_dim", "decoder_output_dim"):
         if getattr(args, option, args.decoder_embed_dim) != args.decoder_embed_dim:
-            raise Refusal(f"--{option.replace('_', '-')} is not supported: it must equal --decoder-embed-dim")
+            raise Refusal(f"--{option.replace('_', '-')} is not supported. Expected the value of --decoder-embed-dim.")
 
 
 def _refuse_task(task: Any, model: PositionTransformer) -> None:
@@ -295,7 +299,8 @@ def _refuse_task(task: Any, model: PositionTransformer) -> None:
     if declared is not None and not hasattr(task, "side_inputs"):
         given = getattr(getattr(task, "cfg", None), "_name", None) or type(task).__name__
         raise Refusal(
-            f"the positions read {declared.name!r} beside the words, which --task {given} does not give; use --task {TASK}"
+            f"--task {given}: the model reads the side input {declared.name!r}, which this task does not provide. "
+            f"Expected --task {TASK}."
         )
 
 
@@ -307,21 +312,27 @@ def _refuse_criterion(args: argparse.Namespace, model: PositionTransformer) -> N
     adding += ["--length-loss-weight"] * (model.encoder.length_predictor is not None)
     adding += [method.card.name for method in model.position_methods if method.card.losses]
     if adding and given != wanted:
-        raise Refusal(f"{adding[0]} adds to the training loss, which --criterion {given} leaves out; use --criterion {wanted}")
+        raise Refusal(
+            f"--criterion {given}: {adding[0]} adds a term to the training loss, which this criterion ignores. "
+            f"Expected --criterion {wanted}."
+        )
 
 
 def _refuse_shuffled_side_inputs(model: PositionTransformer) -> None:
     """Side inputs belong to the words in their order."""
     side = next((side for side in model.encoder.side_inputs.values() if side.of == "source" and side.words), None)
     if model.encoder.shuffle is not None and side is not None:
-        raise Refusal(f"--encoder-shuffle-words would part words and their side input {side.name!r}; leave it out")
+        raise Refusal(
+            f"--encoder-shuffle-words: not supported with the side input {side.name!r}, which belongs to words in their order. "
+            "Remove --encoder-shuffle-words."
+        )
 
 
 def _freeze(positions: SitePositions, option: str) -> None:
     """Takes the parameters of these methods out of training, as Liu et al. (2021b) do when they fine-tune."""
     parameters = list(positions.parameters())
     if not parameters:
-        raise Refusal(f"{option}: its methods have no parameters; leave it out")
+        raise Refusal(f"{option}: the methods at this site have no parameters. Remove {option}.")
     for parameter in parameters:
         parameter.requires_grad_(False)
 
@@ -330,24 +341,27 @@ def _refuse_layer_options(args: argparse.Namespace) -> None:
     for side in ("encoder", "decoder"):
         kernel = getattr(args, f"{side}_ffn_kernel", None)
         if kernel is not None and (kernel < 1 or (side == "encoder" and kernel % 2 == 0)):
-            raise Refusal(f"--{side}-ffn-kernel {kernel} is not allowed: it is a positive{' odd' * (side == 'encoder')} number")
+            odd = " odd" * (side == "encoder")
+            raise Refusal(f"--{side}-ffn-kernel {kernel}: not allowed. Expected a positive{odd} number.")
         _refuse_halting(args, side)
     shuffled = getattr(args, "encoder_shuffle_words", None)
     if shuffled is not None and not 0 <= shuffled <= 1:
-        raise Refusal(f"--encoder-shuffle-words {shuffled} is not allowed: it is a probability from 0 to 1")
+        raise Refusal(f"--encoder-shuffle-words {shuffled}: not allowed. Expected a probability from 0 to 1.")
     weight = getattr(args, "length_loss_weight", None) or 0.0
     if not 0 <= weight < float("inf"):
-        raise Refusal(f"--length-loss-weight {weight} must be 0 or more")
+        raise Refusal(f"--length-loss-weight {weight}: not allowed. Expected at least 0.")
     if getattr(args, "length_stop_gradient", False) and not weight:
-        raise Refusal("--length-stop-gradient has no effect without a --length-loss-weight above 0; leave it out")
+        raise Refusal("--length-stop-gradient: no effect. Expected --length-loss-weight above 0. Remove --length-stop-gradient.")
     dropped = getattr(args, "encoder_drop_residual", None)
     if dropped is None:
         return
     if not 0 <= dropped < args.encoder_layers:
-        raise Refusal(f"--encoder-drop-residual {dropped}: that layer does not exist; layers are 0 to {args.encoder_layers - 1}")
+        raise Refusal(
+            f"--encoder-drop-residual {dropped}: there is no layer {dropped}. Expected layers 0 to {args.encoder_layers - 1}."
+        )
     if getattr(args, "tie_encoder_layers", False) or getattr(args, "encoder_layerdrop", 0):
         raise Refusal(
-            "--encoder-drop-residual changes one layer, and --tie-encoder-layers or --encoder-layerdrop leave none to itself"
+            "--encoder-drop-residual: cannot be combined with --tie-encoder-layers or --encoder-layerdrop. Remove one of them."
         )
 
 
@@ -373,26 +387,26 @@ def _refuse_halting(args: argparse.Namespace, side: str) -> None:
     for option, default, largest in (("halting_epsilon", 0.01, 1.0), ("ponder_weight", 0.01, math.inf)):
         given = default if getattr(args, option, None) is None else getattr(args, option)
         if not 0 <= given < largest:
-            limit = "at least 0" if largest == math.inf else "from 0 to less than 1"
-            raise Refusal(f"--{option.replace('_', '-')} {given} is not allowed: it is a finite number {limit}")
+            limit = "of at least 0" if largest == math.inf else "from 0 to less than 1"
+            raise Refusal(f"--{option.replace('_', '-')} {given}: not allowed. Expected a finite number {limit}.")
         setattr(args, option, given)
     if not getattr(args, f"{side}_halting", None):
         return
     if not getattr(args, f"tie_{side}_layers", False):
-        raise Refusal(f"--{side}-halting repeats one layer; add --tie-{side}-layers")
+        raise Refusal(f"--{side}-halting: requires one shared layer. Add --tie-{side}-layers.")
     if getattr(args, f"{side}_layerdrop", 0):
-        raise Refusal(f"--{side}-halting counts steps, and --{side}-layerdrop leaves some out; use one of them")
+        raise Refusal(f"--{side}-halting: cannot be combined with --{side}-layerdrop. Remove one of the two.")
 
 
 def _refuse_sizes(args: argparse.Namespace, side: str) -> None:
     """Refuses what no model has; a checkpoint may ask for any of it."""
     layers = getattr(args, f"{side}_layers")
     if not 0 <= layers <= _MOST_LAYERS:
-        raise Refusal(f"--{side}-layers {layers} must be 0 to {_MOST_LAYERS}")
+        raise Refusal(f"--{side}-layers {layers}: not allowed. Expected 0 to {_MOST_LAYERS}.")
     for kind in ("embed_dim", "attention_heads", "ffn_embed_dim"):
         size = getattr(args, f"{side}_{kind}")
         if size < 1:
-            raise Refusal(f"--{side}-{kind.replace('_', '-')} {size} must be at least 1")
+            raise Refusal(f"--{side}-{kind.replace('_', '-')} {size}: not allowed. Expected at least 1.")
 
 
 def _differences(given: Tensor, own: Tensor) -> str:
