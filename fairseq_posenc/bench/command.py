@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     from .settings import Settings
 
     if args.count and args.peers:
-        raise PositionError("--count and --peers: expected one of them; a public peer is timed, not counted")
+        raise PositionError("--count --peers: cannot be combined. Expected one of the two. Remove one of them.")
     settings = Settings.of(with_defaults(args))
     if args.count:
         return counts.run(settings)

@@ -18,7 +18,7 @@ from .settings import Settings
 from .timing import interleaved, ratios
 
 _OURS, _PEER = "ours", "peer"
-_INSTALL = "pip install 'fairseq_posenc[test]'"
+_INSTALL = "Install it with pip install 'fairseq_posenc[test]'"
 
 
 def run(settings: Settings) -> int:
@@ -46,14 +46,14 @@ def installed(methods: list[str]) -> list[Pair]:
     known = {pair.method: pair for pair in PAIRS}
     unknown = [method for method in methods if method not in known]
     if unknown:
-        raise PositionError(f"--peers has no peer of {', '.join(unknown)}; choose from {', '.join(known)}")
+        raise PositionError(f"--peers: no other library has {', '.join(unknown)}. Expected one or more of {', '.join(known)}.")
     chosen = [known[method] for method in methods] or list(PAIRS)
     found = [pair for pair in chosen if pair.installed]
     if not found:
-        raise PositionError(f"no peer of {', '.join(pair.method for pair in chosen)} is installed: {_INSTALL}")
+        raise PositionError(f"--peers: no library with {', '.join(pair.method for pair in chosen)} is installed. {_INSTALL}.")
     for package in dict.fromkeys(pair.package for pair in chosen if pair not in found):
         without = ", ".join(pair.method for pair in chosen if pair.package == package)
-        print(f"{package} is not installed, so these are left out: {without}; {_INSTALL}", file=sys.stderr)
+        print(f"{package} is not installed. Not measured: {without}. {_INSTALL}.", file=sys.stderr)
     return found
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..common.files import unwritable
 from ..core import PositionError
 from . import growth, tables
 
@@ -17,7 +18,7 @@ def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise PositionError(f"the benchmark cannot be written into {folder}: {error.strerror}") from None
+        raise PositionError(unwritable(folder, error)) from None
 
 
 def finished(folder: Path, settings: dict[str, Any], name: str = "bench.json") -> list[dict[str, Any]]:
@@ -29,10 +30,13 @@ def finished(folder: Path, settings: dict[str, Any], name: str = "bench.json") -
     except FileNotFoundError:
         return []
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise PositionError(f"{path} is no benchmark's ({error!r}); remove it or choose another folder") from None
-    different = [f"{key} {given.get(key)} and {value}" for key, value in settings.items() if given.get(key) != value]
+        raise PositionError(f"{path}: not the result of a benchmark ({error!r}). Remove it, or choose another folder.") from None
+    different = [f"{key} {given.get(key)} instead of {value}" for key, value in settings.items() if given.get(key) != value]
     if different:
-        raise PositionError(f"{path} was measured otherwise ({', '.join(different)}); remove it or choose another folder")
+        raise PositionError(
+            f"{path}: measured with other settings ({', '.join(different)}). Expected the same settings. "
+            "Remove it, or choose another folder."
+        )
     return rows
 
 
@@ -62,7 +66,7 @@ def write_texts(contents: Mapping[str, str | bytes], folder: Path) -> None:
             part.write_bytes(content if isinstance(content, bytes) else content.encode())
             part.replace(folder / name)
     except OSError as error:
-        raise PositionError(f"the benchmark cannot be written into {folder}: {error.strerror}") from None
+        raise PositionError(unwritable(folder, error)) from None
 
 
 def _csv(rows: Sequence[dict[str, Any]]) -> str:

@@ -208,7 +208,7 @@ def _unknown(packet: Any, args: Any) -> Any:
     if packet in (aten._local_scalar_dense, aten._to_copy):
         ones = torch.ones(args[0].shape, dtype=args[0].dtype)
         return ones.item() if packet is aten._local_scalar_dense else ones
-    raise NotImplementedError(f"{packet}: the shape of its result depends on values that are not known on the meta device")
+    raise NotImplementedError(f"{packet}: the shape of the result depends on values, which the meta device does not compute")
 
 
 def _caller() -> tuple[str, str]:

@@ -39,11 +39,11 @@ class Settings:
         """The settings of a command line; raises PositionError for what cannot be measured, and sets torch's threads."""
         specs = list(args.specs)
         if args.size not in _SIZES:
-            raise PositionError(f"--size {args.size} is not known; choose one of {', '.join(_SIZES)}")
+            raise PositionError(f"--size {args.size}: unknown. Expected one of {', '.join(_SIZES)}.")
         if args.device == "cuda" and not torch.cuda.is_available():
-            raise PositionError("--device cuda: torch sees no GPU here; leave it out to measure on the CPU")
+            raise PositionError("--device cuda: torch found no GPU. To measure on the CPU, remove --device.")
         if args.steps < 3:
-            raise PositionError(f"--steps {args.steps} is too few; give at least 3")
+            raise PositionError(f"--steps {args.steps}: too few. Expected at least 3.")
         settings = cls(
             sites=_values("sites", args.sites, specs, _site),
             shapes=_values("shapes", args.shapes, specs, _shape),
@@ -95,7 +95,7 @@ def _values(option: str, given: list[str], specs: list[str], read: Callable[[str
             break
         values += [read(part) for part in text.split(",") if part]
     if not values:
-        raise PositionError(f"--{option} has no value")
+        raise PositionError(f"--{option}: no value. Expected at least one.")
     return values
 
 
@@ -105,7 +105,7 @@ def _is_spec(text: str) -> bool:
 
 def _site(text: str) -> str:
     if text not in ("model", *SITES):
-        raise PositionError(f"--sites {text!r} is no site; choose from model, {', '.join(SITES)}")
+        raise PositionError(f"--sites {text!r}: not a site. Expected model, {', '.join(SITES)}.")
     return text
 
 
@@ -115,7 +115,9 @@ def _shape(text: str) -> tuple[int, int]:
     except ValueError:
         batch = length = 0
     if batch < 1 or length <= 5:
-        raise PositionError(f"--shapes {text!r} is no shape; give sentences x words, such as 32x32, with more than 5 words")
+        raise PositionError(
+            f"--shapes {text!r}: not a shape. Expected sentences x tokens, such as 32x32, with at least 6 tokens."
+        )
     return batch, length
 
 
@@ -124,7 +126,7 @@ def _length(text: str) -> int:
         return positive(text)
     except argparse.ArgumentTypeError:
         raise PositionError(
-            f"--lengths {text!r} is no number of words; give numbers such as 128,512, and methods before the option"
+            f"--lengths {text!r}: not a length. Expected numbers of tokens, such as 128,512. Put methods before this option."
         ) from None
 
 

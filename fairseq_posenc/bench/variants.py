@@ -26,7 +26,7 @@ def variants(specs: list[str], site: str) -> list[Variant]:
         except PositionError as error:
             problems.append(str(error))
     if problems:
-        raise PositionError("; ".join(problems))
+        raise PositionError(" ".join(problems))
     if not found:
-        raise PositionError(f"none of these methods stands at {site}: {', '.join(specs)}")
+        raise PositionError(f"--sites {site}: none of {', '.join(specs)} is defined at this site. Use other methods or sites.")
     return found

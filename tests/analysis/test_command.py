@@ -138,15 +138,15 @@ def test_a_moved_word_is_learned_where_states_show_it(runs):
 @pytest.mark.parametrize(
     "arguments, says",
     [
-        (["vectors", "nowhere"], "nowhere is missing"),
-        (["vectors", "{t5}"], "t5: no position vectors join the words of the encoder"),
+        (["vectors", "nowhere"], "nowhere: no such file or folder"),
+        (["vectors", "{t5}"], "t5: no position vectors at site encoder"),
         (["vectors", "{none}", "--length", 5], "at least 10"),
-        (["identical", "{gaussian}"], "a kernel in place of softmax has no scores to probe"),
+        (["identical", "{gaussian}"], "the method replaces softmax attention"),
         (["identical", "{none}", "--length", 2], "at least 3 words"),
-        (["reordering", "{none}", "--subset", "test7"], "has no part 'test7'"),
-        (["reordering", "{none}", "--min-distance", 60], "lower --min-distance"),
+        (["reordering", "{none}", "--subset", "test7"], "the data has no split 'test7'"),
+        (["reordering", "{none}", "--min-distance", 60], "Reduce --min-distance"),
         (["moved", "{none}", "--data", "nowhere"], "--data"),
-        (["lengths", "{none}"], "has no score.json; make it with: posenc score"),
+        (["lengths", "{none}"], "score.json is missing. Expected a scored run. Run posenc score"),
     ],
     ids=str,
 )
@@ -157,13 +157,13 @@ def test_wrong_input_is_one_line(refusal, runs, arguments, says):
 
 def test_an_output_that_cannot_be_made(refusal, runs, tmp_path):
     (tmp_path / "file").write_text("")
-    assert "cannot be made" in refusal("analyse", "sinusoids", "--output", tmp_path / "file")
+    assert "cannot be written" in refusal("analyse", "sinusoids", "--output", tmp_path / "file")
 
 
 @pytest.mark.parametrize("given", ["2", "x", "-1"])
 def test_a_learning_rate_is_a_small_number(posenc, runs, given):
     status, _, error = posenc("analyse", "reordering", runs["none"], f"--lr={given}")
-    assert status == 2 and "is no learning rate" in error
+    assert status == 2 and "is not a learning rate" in error
 
 
 @pytest.mark.parametrize("name", ANALYSES)
@@ -184,7 +184,7 @@ def test_methods_with_side_inputs_are_refused(refusal, runs, tmp_path, monkeypat
         return model, settings, task
 
     monkeypatch.setattr(loading, "load_with_task", with_side_input)
-    assert "reads depth beside the words" in refusal("analyse", "moved", folder)
+    assert "the model reads the side input 'depth'" in refusal("analyse", "moved", folder)
 
 
 # --- lengths ---------------------------------------------------------------------------------------------------------
@@ -227,13 +227,13 @@ def test_lengths(posenc, scored, tmp_path):
 
 
 def test_lengths_of_wrong_input(refusal, scored):
-    assert "has no part dev; it has test" in refusal("analyse", "lengths", *scored, "--parts", "dev")
-    assert "--baseline t5 is no run here; there are none, rope" in refusal("analyse", "lengths", *scored, "--baseline", "t5")
+    assert "no test set dev. Expected test." in refusal("analyse", "lengths", *scored, "--parts", "dev")
+    assert "--baseline t5: no such run. Expected one of none, rope." in refusal("analyse", "lengths", *scored, "--baseline", "t5")
     text = (scored[1] / "score.json").read_text()
     (scored[1] / "score.json").write_text(text.replace('"source": "abc"', '"source": "other"'))
-    assert "were not tested on the same sentences" in refusal("analyse", "lengths", *scored)
+    assert "Expected the same sentences" in refusal("analyse", "lengths", *scored)
     (scored[1] / "score.json").write_text(text.replace('"statistics": "', '"statistics": "x'))
-    assert "are damaged; score the run again" in refusal("analyse", "lengths", *scored)
+    assert "are damaged. Run posenc score again" in refusal("analyse", "lengths", *scored)
 
 
 @pytest.mark.parametrize(
@@ -248,4 +248,4 @@ def test_lengths_of_runs_that_were_not_scored_alike(refusal, scored, old, new, n
     text = (scored[1] / "score.json").read_text()
     assert old in text
     (scored[1] / "score.json").write_text(text.replace(old, new))
-    assert f"or not in the same way: {named} differ" in refusal("analyse", "lengths", *scored)
+    assert f"{named} differ. Expected the same sentences" in refusal("analyse", "lengths", *scored)

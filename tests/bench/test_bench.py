@@ -197,7 +197,7 @@ def test_a_benchmark_goes_on_where_it_was_interrupted(tmp_path, monkeypatch, cap
         assert wanted in error and "choose another folder" in error and error.count("\n") == 1
     (tmp_path / "bench.json").write_text('{"rows": [')
     assert cli.main(["bench", "t5", *options]) == 2
-    assert "is no benchmark's" in capsys.readouterr().err
+    assert "not the result of a benchmark" in capsys.readouterr().err
 
 
 def command_line(arguments):
@@ -215,20 +215,20 @@ def test_decoding_is_shown_as_speed_and_one_attention_with_its_memory():
 @pytest.mark.parametrize(
     "arguments, wanted",
     [
-        (["shw"], "did you mean 'shaw'"),
-        (["shaw:max_distnce=3", "t6"], "did you mean 't5'"),
+        (["shw"], "Did you mean 'shaw'"),
+        (["shaw:max_distnce=3", "t6"], "Did you mean 't5'"),
         (["t5", "--shapes", "32"], "such as 32x32"),
-        (["t5", "--lengths", "32,x"], "--lengths 'x' is no number of words"),
-        (["t5", "--lengths", "t5", "32"], "--lengths 't5' is no number of words"),
-        (["t5", "--sites", "encode"], "--sites 'encode' is no site"),
-        (["t5", "--size", "huge"], "--size huge is not known; choose one of base, tiny, small, big"),
-        (["--peers", "alibi"], "--peers has no peer of alibi; choose from shaw"),
-        (["xpos", "--sites", "encoder"], "none of these methods stands at encoder: xpos"),
+        (["t5", "--lengths", "32,x"], "--lengths 'x': not a length"),
+        (["t5", "--lengths", "t5", "32"], "--lengths 't5': not a length"),
+        (["t5", "--sites", "encode"], "--sites 'encode': not a site"),
+        (["t5", "--size", "huge"], "--size huge: unknown. Expected one of base, tiny, small, big"),
+        (["--peers", "alibi"], "--peers: no other library has alibi. Expected one or more of shaw"),
+        (["xpos", "--sites", "encoder"], "--sites encoder: none of xpos is defined at this site"),
         (["t5", "--rounds", "0"], "--rounds: '0' is not a positive whole number"),
-        (["t5", "--steps", "2"], "--steps 2 is too few"),
-        (["t5", "--shapes", "1_6x32"], "'1_6x32' is no shape"),
-        (["t5", "--lengths", "\uff11\uff16"], "is no number of words"),
-        (["t5", "--device", "cuda"], "leave it out to measure on the CPU"),
+        (["t5", "--steps", "2"], "--steps 2: too few"),
+        (["t5", "--shapes", "1_6x32"], "'1_6x32': not a shape"),
+        (["t5", "--lengths", "\uff11\uff16"], "not a length"),
+        (["t5", "--device", "cuda"], "To measure on the CPU, remove --device"),
         (["t5", "--output", "/proc/none/x"], "cannot be written"),
     ],
 )
@@ -299,11 +299,11 @@ def test_a_missing_peer_is_one_line(monkeypatch, capsys):
     assert [pair.method for pair in comparison.installed(["rope", "cope", "forgetting"])] == ["rope"]
     error = capsys.readouterr().err
     assert error == (
-        "x_transformers is not installed, so these are left out: cope, forgetting; pip install 'fairseq_posenc[test]'\n"
+        "x_transformers is not installed. Not measured: cope, forgetting. Install it with pip install 'fairseq_posenc[test]'.\n"
     )
     assert cli.main(["bench", "--peers", "cope"]) == 2
     error = capsys.readouterr().err
-    assert error.count("\n") == 1 and "no peer of cope is installed: pip install" in error
+    assert error.count("\n") == 1 and "no library with cope is installed. Install it with pip install" in error
 
 
 @pytest.mark.slow

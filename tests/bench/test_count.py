@@ -185,4 +185,4 @@ def test_the_command_and_its_files(tmp_path, capsys):
 def test_counting_and_peers_exclude_each_other(capsys):
     assert cli.main(["bench", "--count", "--peers"]) == 2
     error = capsys.readouterr().err
-    assert "--count and --peers" in error and error.count("\n") == 1
+    assert "--count --peers: cannot be combined" in error and error.count("\n") == 1

@@ -207,15 +207,15 @@ def test_wrong_options_are_one_line(options, line):
 def test_a_wrong_data_folder_is_one_line(tmp_path):
     recipe = Recipe(tmp_path / "nowhere", tmp_path / "out", METHODS="none")
     line = recipe.start("fetch").finish(status=2).splitlines()[-1]
-    assert line == f"posenc: {tmp_path}/nowhere is no folder; name one, or an address with http:// or https://"
+    assert line == f"posenc: {tmp_path}/nowhere: no such folder. Expected a folder, http://ADDRESS or https://ADDRESS."
     recipe.corpus = tmp_path / "elsewhere"  # nothing was made from the first
-    assert f"posenc: {tmp_path}/elsewhere is no folder" in recipe.start("fetch").finish(status=2)
+    assert f"posenc: {tmp_path}/elsewhere: no such folder" in recipe.start("fetch").finish(status=2)
 
 
 def test_unknown_methods_are_named_before_anything_else(captions, tmp_path):
     line = Recipe(captions, tmp_path / "out", METHODS="none shw t5:layers=7").fails()
-    assert line.startswith("posenc: spec 'shw': position method 'shw' is unknown; did you mean 'shaw'?")
-    assert "t5:layers=7: layer 7 does not exist; layers are 0 to 1" in line
+    assert line.startswith("posenc: spec 'shw': method 'shw': unknown. Did you mean 'shaw'?")
+    assert "t5:layers=7: there is no layer 7. Expected layers 0 to 1." in line
     assert not (tmp_path / "out").exists()
 
 

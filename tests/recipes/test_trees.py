@@ -87,7 +87,7 @@ def test_a_parser_is_called_for_every_part():
     [
         ({}, "give DATA_FROM, a folder of treebanks, or TEXT_FROM, a folder of text, and PARSER"),
         ({"TEXT_FROM": "words"}, "TEXT_FROM=words needs PARSER, a command that reads lines of words and writes CoNLL-U"),
-        ({"DATA_FROM": "x", "METHODS": "posenc_xl_pe"}, "xl_pe reads side files (order), which this data does not have"),
+        ({"DATA_FROM": "x", "METHODS": "posenc_xl_pe"}, "xl_pe: the data has no side files of the required kinds (order)"),
         ({"DATA_FROM": "x", "EDGES": "all"}, "EDGES=all must be one of: basic enhanced"),
     ],
     ids=str,
@@ -101,7 +101,7 @@ def test_wrong_options_are_one_line(options, line):
 def test_other_recipes_refuse_methods_that_need_trees():
     environ = environment(POSENC_BIN=str(BIN), OUT="runs/x", METHODS="posenc_tpe", DRY_RUN="1")
     done = subprocess.run([ROOT / "recipes" / "multi30k_uk" / "run"], env=environ, capture_output=True, text=True)
-    assert done.returncode == 1 and "posenc_tpe reads side files (heads), which this data does not have" in done.stderr
+    assert done.returncode == 1 and "posenc_tpe: the data has no side files of the required kinds (heads)" in done.stderr
 
 
 def test_a_wrong_distance_is_found(tmp_path):

@@ -231,17 +231,17 @@ def spoilt_statistics(record):
 @pytest.mark.parametrize(
     ("spoil", "options", "message"),
     [
-        (twice, [], "are both none with seed 1; keep one of them"),
-        (spoilt_statistics, ["--full"], "statistics of none, seed 1, part test are damaged"),
-        (lambda record: [{**record, "seed": "1"}], [], r"score.json was not written by this posenc score \(seed\)"),
-        (lambda record: [[1]], [], "was not written by this posenc score"),
-        (None, ["--baseline", "t5"], "there is no run of the baseline t5; the runs are of none"),
+        (twice, [], "none with seed 1, as in .*Expected each seed once"),
+        (spoilt_statistics, ["--full"], "none, seed 1, test set test: the sentence statistics are damaged"),
+        (lambda record: [{**record, "seed": "1"}], [], r"score.json: wrong fields \(seed\)"),
+        (lambda record: [[1]], [], "wrong fields"),
+        (None, ["--baseline", "t5"], "--baseline t5: no run of this method. Expected one of none"),
         (None, ["--samples", "-1"], "--samples: '-1' is not a positive whole number"),
-        (None, ["--published", "{tmp}/nowhere.json"], "nowhere.json cannot be read: No such file"),
-        (None, ["--published", "{tmp}/half.json"], "half.json is not JSON"),
-        (None, ["--published", "{tmp}/list.json"], "list.json holds no published figures; it needs"),
-        (None, ["--published", "{tmp}/long.json"], "figures are of part long; the runs have test"),
-        (None, ["--samples", "20", "--output", "{tmp}/half.json"], "the report cannot be written into .*half.json"),
+        (None, ["--published", "{tmp}/nowhere.json"], r"nowhere.json: cannot be read \(No such file"),
+        (None, ["--published", "{tmp}/half.json"], "half.json: not JSON"),
+        (None, ["--published", "{tmp}/list.json"], "list.json: no published figures. Expected"),
+        (None, ["--published", "{tmp}/long.json"], "the scores are of test set long. Expected one of test"),
+        (None, ["--samples", "20", "--output", "{tmp}/half.json"], "half.json: cannot be written"),
     ],
 )
 def test_every_error_is_one_line(posenc, write, tmp_path, spoil, options, message):
@@ -257,7 +257,7 @@ def test_every_error_is_one_line(posenc, write, tmp_path, spoil, options, messag
 def test_a_wrong_seed_of_sacrebleu_is_one_line(posenc, write, monkeypatch):
     monkeypatch.setenv("SACREBLEU_SEED", "abc")
     status, _, error = posenc("report", write(runs.run("none"), runs.run("t5")), "--full")
-    assert (status, error) == (2, "posenc: SACREBLEU_SEED='abc' is no seed; set it to a number of at least 0 or to none\n")
+    assert (status, error) == (2, "posenc: SACREBLEU_SEED='abc': not a seed. Expected a number of at least 0, or none.\n")
 
 
 def test_messages_have_a_readable_length(posenc, write):
@@ -272,5 +272,5 @@ def test_a_full_disk_is_one_line_and_leaves_no_partial_file(posenc, write, tmp_p
     folder = write(runs.run("none"))
     with small_files(10):
         status, _, error = posenc("report", folder, "--output", tmp_path / "out", "--samples", "10")
-    assert status == 2 and "cannot be written: File too large" in error and error.count("\n") == 1
+    assert status == 2 and "cannot be written (File too large" in error and error.count("\n") == 1
     assert not list((tmp_path / "out").iterdir())

@@ -140,9 +140,9 @@ def test_scores_of_seeds_may_come_from_a_file(posenc, write, tmp_path):
     ("content", "message"),
     [
         (None, "--seed-variance .*: no such file or folder"),
-        ("{", "seeds.json is not JSON"),
-        ("{}", r"seeds.json holds no scores of seeds; it needs"),
-        ('{"source": "x", "scores": {"test": {"bleu": [[140]]}}}', "holds no scores of seeds"),
+        ("{", "seeds.json: not JSON"),
+        ("{}", r"seeds.json: no scores of seeds. Expected"),
+        ('{"source": "x", "scores": {"test": {"bleu": [[140]]}}}', "no scores of seeds"),
     ],
 )
 def test_wrong_files_are_one_line(posenc, write, tmp_path, content, message):
@@ -172,7 +172,7 @@ def test_a_second_folder_may_have_more_seeds(posenc, write, study):
 
 def test_different_runs_of_one_seed_in_two_folders_are_one_line(posenc, write, study):
     status, _, error = posenc("report", write(runs.run("t5")), study(runs.run("t5", rate=0.7)))
-    assert status == 2 and "are both t5 with seed 1; keep one of them" in error and error.count("\n") == 1
+    assert status == 2 and "t5 with seed 1, as in .*Expected each seed once" in error and error.count("\n") == 1
 
 
 def test_rows_with_three_seeds_are_compared_by_their_own_variance(posenc, write):

@@ -18,7 +18,7 @@ def test_a_setting_that_names_a_row_may_differ():
     one, other = swept(["lr"], 0.001), swept(["lr"], 0.0005)
     require_comparable([one, other])
     assert (label(one), label(other)) == ("t5 (lr=0.001)", "t5 (lr=0.0005)") and identity(one) != identity(other)
-    with pytest.raises(PositionError, match=r"method and seed: settings\.lr"):
+    with pytest.raises(PositionError, match=r"differ in settings\.lr"):
         require_comparable([swept([], 0.001), swept([], 0.0005)])
     with pytest.raises(PositionError, match=r"settings\.dropout"):
         require_comparable([one, swept(["lr"], 0.0005, dropout=0.3)])

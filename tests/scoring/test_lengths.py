@@ -55,7 +55,7 @@ def test_nothing_was_asked_for():
 
 
 def test_a_sentence_without_an_asked_length():
-    with pytest.raises(PositionError, match=r"test\.out has asked lengths of 3 of 4 sentences; decode it again"):
+    with pytest.raises(PositionError, match=r"test\.out: requested lengths for 3 of 4 sentences"):
         lengths.parse(OUTPUT.format(HEADER.format("token")), [*HYPOTHESES, "more"], "test.out")
 
 
@@ -137,12 +137,12 @@ def test_files(runs, tmp_path):
 
 def test_runs_that_were_asked_for_nothing(runs, capsys):
     assert main(["lengths", str(runs(made_up("t5")))]) == 2
-    assert "no test part of these runs was asked for output lengths" in capsys.readouterr().err
+    assert "no output lengths were requested in these runs" in capsys.readouterr().err
 
 
 def test_no_runs(tmp_path, capsys):
     assert main(["lengths", str(tmp_path)]) == 2
-    assert "there is no score.json" in capsys.readouterr().err
+    assert "no score.json in this folder" in capsys.readouterr().err
 
 
 def test_units_that_differ(runs, capsys):

@@ -56,7 +56,7 @@ def test_a_part_may_have_several_references(posenc, trained):  # noqa: F811
 def test_references_of_other_lengths_are_one_line(posenc, trained):  # noqa: F811
     (trained.parent / "more.sov").write_text("\n".join(MORE[:2]) + "\n")
     line = refusal(posenc, trained, parts=("test={ref}", f"test={trained.parent}/more.sov"))
-    assert "more.sov has 2 lines and" in line and "has 3" in line
+    assert "more.sov: 2 lines, but" in line and "has 3" in line
 
 
 def test_scores_of_another_program_are_one_number_per_line(posenc, trained):  # noqa: F811
@@ -97,15 +97,15 @@ def test_files_that_are_no_scores_are_one_line(posenc, trained, text, line):  # 
 
 
 def test_names_of_scores(posenc, trained):  # noqa: F811
-    for item, line in (("comet", "give NAME=FILE"), ("bleu=x", "'bleu': not a name"), ("a b=x", "'a b': not a name")):
+    for item, line in (("comet", "Expected NAME=FILE"), ("bleu=x", "'bleu': not a name"), ("a b=x", "'a b': not a name")):
         assert line in refusal(posenc, trained, "--segment-scores", item)
     twice = ["--segment-scores", "m=x", "--segment-scores", "m=y"]
     (trained.parent / "x").write_text("1\n2\n3\n")
     twice = [word.replace("=x", f"={trained.parent}/x").replace("=y", f"={trained.parent}/x") for word in twice]
-    assert "segment scores m are given twice" in refusal(posenc, trained, *twice)
+    assert "--segment-scores m: given twice" in refusal(posenc, trained, *twice)
     (trained / "b.out").write_text((trained / "test.out").read_text())
     line = refusal(posenc, trained, "--segment-scores", "m=x", parts=("test={ref}", "b={ref}"))
-    assert "is one file for 2 parts; write {part}" in line
+    assert "one file for 2 test sets. Expected {part}" in line
 
 
 def test_settings_that_name_a_row_are_those_of_the_training(posenc, trained):  # noqa: F811

@@ -81,12 +81,12 @@ def test_a_wrong_field_is_one_line(valid, tmp_path, posenc, path, value):
     (tmp_path / "score.json").write_text(changed(valid, path, value))
     status, out, error = posenc("report", tmp_path, "--full")
     assert status == 2 and not out and error.count("\n") == 1 and len(error) < 400
-    assert "score.json was not written by this posenc score (" in error or "score.json is damaged (" in error
+    assert "score.json: wrong fields (" in error or "score.json: damaged (" in error
 
 
 def test_the_wrong_fields_are_named(valid):
     text = changed(valid, "parts.test.bleu", "NaN")
-    with pytest.raises(PositionError, match=r"by this posenc score \(parts.test.bleu\); score the run again"):
+    with pytest.raises(PositionError, match=r"wrong fields \(parts.test.bleu\)\. .* Run posenc score again"):
         record.parse(text, "score.json")
 
 
@@ -94,7 +94,7 @@ def test_the_wrong_fields_are_named(valid):
 def test_what_is_no_record_is_one_line(tmp_path, posenc, content):
     (tmp_path / "score.json").write_bytes(content)
     status, out, error = posenc("report", tmp_path)
-    assert status == 2 and not out and error.count("\n") == 1 and "score.json " in error
+    assert status == 2 and not out and error.count("\n") == 1 and "score.json: " in error
 
 
 def test_mathematics_in_a_name_is_text(valid, tmp_path, posenc):
@@ -113,4 +113,4 @@ def changed_both(valid, name):
 def test_damaged_statistics_are_one_line(valid, tmp_path, posenc, statistics):
     (tmp_path / "score.json").write_text(changed(valid, "parts.test.statistics", json.dumps(statistics)))
     status, _, error = posenc("report", tmp_path, "--full")
-    assert status == 2 and error.count("\n") == 1 and "are damaged; score the run again" in error
+    assert status == 2 and error.count("\n") == 1 and "are damaged. Run posenc score again" in error

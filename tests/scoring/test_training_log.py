@@ -104,4 +104,4 @@ def test_the_memory_of_a_command_is_printed_when_it_ends(tmp_path):
 
 def test_a_command_that_is_not_there_is_one_line():
     done = subprocess.run([sys.executable, memory.__file__, "no-such-command"], capture_output=True, text=True)
-    assert done.returncode == 1 and done.stderr == "no-such-command: give the command that trains, e.g. fairseq-train\n"
+    assert done.returncode == 1 and done.stderr == "no-such-command: not a command. Expected fairseq-train with its options.\n"

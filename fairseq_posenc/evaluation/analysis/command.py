@@ -110,7 +110,7 @@ def _rate(text: str) -> float:
     except ValueError:
         rate = 0.0
     if not 0 < rate < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no learning rate; give a number between 0 and 1, such as 1e-3")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a learning rate. Expected a number between 0 and 1, such as 1e-3")
     return rate
 
 

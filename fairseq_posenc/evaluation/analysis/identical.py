@@ -104,13 +104,16 @@ def frequent_words(run: Run, number: int) -> Tensor:
     ranked = sorted(range(words.nspecial, len(words)), key=lambda index: (-words.count[index], index))
     real = [index for index in ranked if words.count[index] > 0 and not words.symbols[index].startswith("madeupword")]
     if not real:
-        raise PositionError(f"{run.path}: its dictionary has no word that was counted; name the data with --data FOLDER")
+        raise PositionError(
+            f"{run.path}: the dictionary has no word counts. Expected the dictionary of the training data. Set the folder with "
+            "--data FOLDER."
+        )
     return torch.tensor(real[:number])
 
 
 def analyse(args: argparse.Namespace) -> Result:
     if args.length < 3:
-        raise PositionError(f"--length {args.length} is too short; give at least 3 words")
+        raise PositionError(f"--length {args.length}: too short. Expected at least 3 words.")
     progress, rows, drawn, used, detail = Progress(), [], {}, 0, []
     for run in load_runs(args.runs, args.data):
         run.require_words_alone("sentences of one word")
@@ -127,7 +130,10 @@ def analyse(args: argparse.Namespace) -> Result:
         detail += [[run.title, str(head), *astuple(indicators(a, w))] for head, (a, w) in enumerate(zip(scores, weights))]
     progress.end()
     if not drawn:
-        raise PositionError(f"{', '.join(row[0] for row in rows)}: a kernel in place of softmax has no scores to probe")
+        raise PositionError(
+            f"{', '.join(row[0] for row in rows)}: no attention scores, because the method replaces softmax attention. "
+            "Expected a method with softmax attention."
+        )
     head = ["symmetry", "translation invariance", "monotonicity", "right/left"]
     notes = [
         f"scores before softmax and weights of the first encoder layer, {args.length} copies of a word, mean over {used} words",

@@ -54,23 +54,24 @@ def _load(path: Path, parts: Sequence[str] | None) -> tuple[Record, list[str], S
     """The record of a run, and its parts taken together."""
     file = (path if path.is_dir() else path.parent) / FILE
     if not file.is_file():
-        raise PositionError(f"{path} has no {FILE}; make it with: posenc score {path} PART=REFERENCE")
+        raise PositionError(f"{path}: {FILE} is missing. Expected a scored run. Run posenc score {path} PART=REFERENCE.")
     record = read(file)
     names = list(parts or record.parts)
     rows: list[list] = [[], [], []]
     for name in names:
         if name not in record.parts:
-            raise PositionError(f"{file} has no part {shorten(name)}; it has {join(list(record.parts), 8)}")
+            raise PositionError(f"{file}: no test set {shorten(name)}. Expected {join(list(record.parts), 8)}.")
         packed = record.parts[name].statistics
         try:
             found = None if packed is None else SentenceStatistics.unpack(packed)
         except Exception:  # a damaged text can fail in any of four steps
             raise PositionError(
-                f"the sentence statistics of {file}, part {shorten(name)}, are damaged; score the run again"
+                f"{file}: the sentence statistics of test set {shorten(name)} are damaged. Run posenc score again."
             ) from None
         if found is None or found.source_words is None:
             raise PositionError(
-                f"{file} knows no sources of part {shorten(name)}; score the run again, from output with S- lines"
+                f"{file}: no source lengths for test set {shorten(name)}. Expected outputs of fairseq-generate with S- lines. "
+                "Run posenc score again with such outputs."
             )
         for own, more in zip(rows, (found.bleu, found.chrf, found.source_words)):
             own += more
@@ -85,7 +86,7 @@ def analyse(args: argparse.Namespace) -> Result:
     _require_same_sentences(loaded, titles)
     baseline = args.baseline or ("sinusoidal" if "sinusoidal" in runs else titles[0])
     if baseline not in runs:
-        raise PositionError(f"--baseline {shorten(baseline)} is no run here; there are {join(titles, 8)}")
+        raise PositionError(f"--baseline {shorten(baseline)}: no such run. Expected one of {join(titles, 8)}.")
     records, curves, heads = [], {title: {} for title in titles}, {}
     for first, last, name in _buckets(args.seen, runs[baseline]):
         inside = {title: select(statistics, first, last) for title, statistics in runs.items()}
@@ -149,13 +150,13 @@ def _require_same_sentences(loaded: Sequence[tuple[Record, list[str], SentenceSt
     for (record, names, _), title in zip(loaded, titles):
         both = f"{shorten(title)} and {shorten(titles[0])}"
         if names != wanted:
-            raise PositionError(f"{both} were not tested on the same sentences; choose parts with --parts")
+            raise PositionError(f"{both}: different test sets. Expected the same sentences. Select test sets with --parts.")
         own = conditions(record)
         for name in names:
             differ = [key for key in sorted(own[name].keys() | known[name].keys()) if own[name].get(key) != known[name].get(key)]
             if differ:
                 keys = join([key.removeprefix("parts.") for key in differ], 4)
-                raise PositionError(f"{both} were not tested on the same sentences, or not in the same way: {keys} differ")
+                raise PositionError(f"{both}: {keys} differ. Expected the same sentences, scored with the same settings.")
 
 
 def _seen(words: int) -> str:

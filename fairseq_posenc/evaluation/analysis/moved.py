@@ -91,7 +91,9 @@ def analyse(args: argparse.Namespace) -> Result:
         changed = [_moved(source, run, args.seed + number) for number, (source, _) in enumerate(both)]
         kept = [(source, target, *one) for (source, target), one in zip(both, changed) if one is not None]
         if not kept:
-            raise PositionError(f"{run.path}: no sentence of {', '.join(args.subsets)} has three words, of which one could move")
+            raise PositionError(
+                f"{run.path}: all sentences of {', '.join(args.subsets)} are too short. Expected sentences of at least 3 words."
+            )
         translator = Translator(run, args.beam)
         references = [translator.text(torch.tensor(target), reference=True) for _, target, _, _ in kept]
         plain = translator.translate([source for source, _, _, _ in kept], progress, "as they are")

@@ -139,7 +139,7 @@ def train(
             elif update - reached >= _PATIENCE * args.every:
                 break
     if state is None:
-        raise PositionError(f"{run.path}: the loss of the detection is no number; lower the learning rate with --lr")
+        raise PositionError(f"{run.path}: the loss of the detection is not finite. Reduce the learning rate with --lr.")
     found.load_state_dict(state)
     return reached
 
@@ -183,8 +183,8 @@ def _sentences(run: Run, subset: str, least: int) -> list[list[int]]:
     kept = [words for words in found if max(_SHORTEST, least + 2) <= len(words) <= _LONGEST]
     if not kept:
         raise PositionError(
-            f"{run.path}: no sentence of {subset!r} has {_SHORTEST} to {_LONGEST} tokens of which one can move by "
-            f"{least}; lower --min-distance, or name other data with --data"
+            f"{run.path}: no sentence of {subset!r} can be used. Expected sentences of {_SHORTEST} to {_LONGEST} tokens in which "
+            f"a token can be moved by {least}. Reduce --min-distance, or use other data with --data."
         )
     return kept
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tabulate import tabulate
 
 from ...common.cells import csv_cell, markdown_cell, markdown_text
-from ...common.files import replace_file
+from ...common.files import replace_file, unwritable
 from ...core import PositionError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise PositionError(f"--output {folder}: the folder cannot be made ({error.strerror}); name another") from None
+        raise PositionError(f"--output {unwritable(folder, error)}") from None
 
 
 def screen(result: Result) -> str:

@@ -34,7 +34,10 @@ class Run:
         """Raises PositionError where a method reads more than words, which the sentences of an analysis have not."""
         read = list(self.model.encoder.side_inputs)
         if read:
-            raise PositionError(f"{self.path}: {self.title} reads {join(read)} beside the words, which {purpose} have not")
+            raise PositionError(
+                f"{self.path}: {self.title} reads the side input {join(read)}, which does not exist for {purpose}. "
+                "Expected a model without side inputs."
+            )
 
 
 def load_runs(paths: Sequence[Path], data: str | None = None) -> Iterator[Run]:
@@ -62,7 +65,10 @@ def pairs(run: Run, subset: str) -> list[tuple[list[int], list[int]]]:
     try:
         run.task.load_dataset(subset)
     except (FileNotFoundError, OSError) as error:
-        raise PositionError(f"{run.path}: its data has no part {subset!r} ({error}); name the data with --data FOLDER") from None
+        raise PositionError(
+            f"{run.path}: the data has no split {subset!r} ({error}). Expected the prepared data of the training run. "
+            "Set the folder with --data FOLDER."
+        ) from None
     dataset, end = run.task.dataset(subset), run.words.eos()
     items = (dataset[number] for number in range(len(dataset)))
     return [tuple(_without_end(item[side].tolist(), end) for side in ("source", "target")) for item in items]

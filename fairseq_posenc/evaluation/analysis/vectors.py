@@ -66,7 +66,7 @@ def vectors_of(run: Run, site: str, length: int) -> Tensor | None:
 
 def analyse(args: argparse.Namespace) -> Result:
     if args.length < 2 * _FOLDS:
-        raise PositionError(f"--length {args.length} is too short for {_FOLDS} folds; give at least {2 * _FOLDS}")
+        raise PositionError(f"--length {args.length}: too short for {_FOLDS} folds. Expected at least {2 * _FOLDS}.")
     progress, rows, found = Progress(), [], {}
     for run in load_runs(args.runs, args.data):
         progress.show(f"vectors: {run.title}")
@@ -80,8 +80,9 @@ def analyse(args: argparse.Namespace) -> Result:
     progress.end()
     if not found:
         raise PositionError(
-            f"{', '.join(row[0] for row in rows)}: no position vectors join the words of the {args.site}; "
-            "this is for methods such as sinusoidal and learned, and scores are drawn by: posenc plot RUN"
+            f"{', '.join(row[0] for row in rows)}: no position vectors at site {args.site}. "
+            "Expected a method that adds vectors to "
+            "the embeddings, such as sinusoidal. For attention scores, run posenc plot RUN."
         )
     head = ["method", "positions", "cosine of neighbours", "absolute error", "order error"]
     notes = [

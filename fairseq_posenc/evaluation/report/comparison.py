@@ -230,7 +230,11 @@ def make_report(
     rows = make_rows(records, options.expected)
     parts = list(dict.fromkeys(part for record in records for part in record.parts))
     if published and published.part not in parts:
-        raise PositionError(f"the published figures are of part {shorten(published.part)}; the runs have {join(parts, 8)}")
+        raise PositionError(
+            f"--published: the scores are of test set {shorten(published.part)}. "
+            f"Expected one of {join(parts, 8)}, the test sets of "
+            "the runs. Correct the part in the file."
+        )
     baseline = _baseline(rows, options.baseline)
     elsewhere = {part: _others(variance, records, part) for part in parts}
     columns = {
@@ -436,7 +440,10 @@ def make_rows(records: list[Record], expected: Sequence[str]) -> list[Row]:
     names = {key: _name(runs, expected) for key, runs in groups.items()}
     same = [name for name in names.values() if list(names.values()).count(name) > 1]
     if same:
-        raise PositionError(f"runs of {shorten(same[0])} differ in their options (signature); keep those of one in the folder")
+        raise PositionError(
+            f"{shorten(same[0])}: runs with different options (signature). Expected the same options. Move some of the runs to "
+            "another folder."
+        )
     rows: dict[Any, Row] = {}
     for spec in expected:
         key = _find(spec, names)
@@ -490,7 +497,7 @@ def find_row(rows: list[Row], spec: str) -> Row:
     except PositionError:  # a wrong spec is no row
         found = None
     if found is None:
-        raise PositionError(f"there is no run of the baseline {shorten(spec)}; the runs are of {join(names, 8)}")
+        raise PositionError(f"--baseline {shorten(spec)}: no run of this method. Expected one of {join(names, 8)}.")
     return next(row for row in rows if row.name == found)
 
 

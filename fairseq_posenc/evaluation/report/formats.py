@@ -16,7 +16,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-from ...common.files import replace_file
+from ...common.files import replace_file, unwritable
 from ...common.messages import shorten
 from ...core import PositionError
 from .comparison import BEST, TIED, Report, Row, Score, Values
@@ -323,7 +323,7 @@ def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise PositionError(f"the report cannot be written into {folder}: {error.strerror}") from None
+        raise PositionError(unwritable(folder, error)) from None
 
 
 def write_files(folder: Path, files: dict[str, str | bytes]) -> list[str]:

@@ -102,17 +102,21 @@ def load(folders: list[Path]) -> list[Decoding]:
 
     runs = {path: record for folder in folders for path, record in find(folder).items()}
     if not runs:
-        raise PositionError(f"there is no {FILE} in {shorten(', '.join(map(str, folders)))}; posenc score writes them")
+        listed = shorten(", ".join(map(str, folders)))
+        raise PositionError(f"{listed}: no {FILE} in this folder. Expected a scored run. Run posenc score first.")
     records = list(runs.values())
     found = [decoding for record in records for decoding in _decodings(record, records)]
     if not found:
         raise PositionError(
-            "no test part of these runs was asked for output lengths; decode it with --task posenc_translation "
-            "--length-from reference, and score it again"
+            "no output lengths were requested in these runs. Decode a test set with --task posenc_translation --length-from "
+            "reference, then run posenc score again."
         )
     units = sorted({decoding.scores.asked.unit for decoding in found})
     if len(units) > 1:
-        raise PositionError(f"these runs count output lengths in different units ({' and '.join(units)}); compare those of one")
+        raise PositionError(
+            f"output lengths have different units ({' and '.join(units)}). Expected runs with the same unit. "
+            "Compare them separately."
+        )
     return found
 
 
@@ -124,7 +128,7 @@ def _decodings(record: Record, all_records: list[Record]) -> Iterator[Decoding]:
             lengths, statistics = Lengths.unpack(scores.lengths), SentenceStatistics.unpack(scores.statistics)
         except Exception as error:  # unpacking fails in many ways
             raise PositionError(
-                f"the lengths of {_name(record, all_records)}, {part}, are damaged ({error}); score it again"
+                f"{_name(record, all_records)}, {part}: the output lengths are damaged ({error}). Run posenc score again."
             ) from None
         yield Decoding(_name(record, all_records), part, scores, lengths, statistics)
 

@@ -41,7 +41,7 @@ def load(folders: Sequence[Path]) -> list[Record]:
             raise PositionError(f"{folder}: no such folder. Expected a folder of scored runs.")
         found = archive.find(folder)
         if not found:
-            raise PositionError(f"there is no {FILE} below {folder}; posenc score writes them")
+            raise PositionError(f"{folder}: no {FILE} below this folder. Expected scored runs. Run posenc score first.")
         own: set[Path] = set()
         for path, record in found.items():
             if path in taken:
@@ -49,8 +49,8 @@ def load(folders: Sequence[Path]) -> list[Record]:
             own.add(path)
             earlier, known = seen.setdefault((identity(record), record.seed), (path, record))
             if earlier != path and (earlier in own or _without_speed(known) != _without_speed(record)):
-                both = f"{earlier} and {path} are both {shorten(label(record))}"
-                raise PositionError(f"{both} with seed {record.seed}; keep one of them")
+                same = f"{shorten(label(record))} with seed {record.seed}"
+                raise PositionError(f"{path}: {same}, as in {earlier}. Expected each seed once. Remove one of the two.")
         taken |= own
     return [record for _, record in seen.values()]
 
@@ -127,7 +127,11 @@ def require_comparable(records: list[Record]) -> None:
             if keys:
                 values = [f"{shorten(key)} ({_shown(expected.get(key))} and {_shown(settings.get(key))})" for key in keys]
                 both = f"{shorten(label(earlier))} and {shorten(label(record))}"
-                raise PositionError(f"{both} differ in more than method and seed: {join(values, 4)}")
+                raise PositionError(
+                    f"{both} differ in {join(values, 4)}. Expected differences only in method and seed. "
+                    "Compare such runs separately, "
+                    "or name the setting with posenc score --row."
+                )
 
 
 def conditions(record: Record) -> dict[str, dict[str, Any]]:
@@ -209,8 +213,8 @@ class SeedVariance:
 
 
 _File_ = TypeVar("_File_", bound=_File)
-_FORM = 'it needs "source", "metric" (bleu or chrf), "part", and "figures", numbers by the spec of a method'
-_SEEDS = 'it needs "source", and "scores": {PART: {METRIC: [[SCORE OF SEED 1, SCORE OF SEED 2, ...], ...]}}'
+_FORM = 'Expected "source", "metric" (bleu or chrf), "part", and "figures", which are numbers by the spec of a method.'
+_SEEDS = 'Expected "source", and "scores": {PART: {METRIC: [[SCORE OF SEED 1, SCORE OF SEED 2, ...], ...]}}.'
 
 
 def read_published(path: Path) -> Published:
@@ -238,8 +242,8 @@ def _read(form: type[_File_], path: Path, what: str, expected: str) -> _File_:
     except ValidationError as error:
         problem = error.errors(include_url=False, include_input=False)[0]
     if problem["type"] == "json_invalid":
-        raise PositionError(f"{path} is not JSON ({shorten(problem['msg'])}); {expected}")
-    raise PositionError(f"{path} holds no {what}; {expected}")
+        raise PositionError(f"{path}: not JSON ({shorten(problem['msg'])}). {expected}")
+    raise PositionError(f"{path}: no {what}. {expected}")
 
 
 def same_task(record: Record, wanted: Mapping[str, Mapping[str, Any]], part: str) -> bool:

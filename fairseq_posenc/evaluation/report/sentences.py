@@ -47,15 +47,15 @@ def sentence_statistics(run: Record, part: str) -> SentenceStatistics | None:
     try:
         found = SentenceStatistics.unpack(scores.statistics)
         if len(found.bleu) != scores.sentences:
-            raise ValueError("statistics of another number of sentences")
+            raise ValueError("wrong number of sentences in the statistics")
         return found
     except Exception:  # a damaged text can fail in any of four steps
         raise PositionError(_damaged(run, part)) from None
 
 
 def _damaged(run: Record, part: str) -> str:
-    name = f"{shorten(label(run))}, seed {run.seed}, part {shorten(part)}"
-    return f"the sentence statistics of {name} are damaged; score the run again"
+    name = f"{shorten(label(run))}, seed {run.seed}, test set {shorten(part)}"
+    return f"{name}: the sentence statistics are damaged. Run posenc score again."
 
 
 def random_seed() -> int | None:
@@ -64,7 +64,7 @@ def random_seed() -> int | None:
     if seed.lower() == "none":
         return None
     if not (seed.isascii() and seed.isdigit() and len(seed) <= 18):
-        raise PositionError(f"SACREBLEU_SEED={shorten(seed)!r} is no seed; set it to a number of at least 0 or to none")
+        raise PositionError(f"SACREBLEU_SEED={shorten(seed)!r}: not a seed. Expected a number of at least 0, or none.")
     return int(seed)
 
 
@@ -86,7 +86,7 @@ def sentence_test(
 ) -> float:
     """The two-sided p-value of the difference between two systems, uncorrected, from the counts of `sentence_counts`."""
     if len(baseline) != len(other):
-        raise PositionError("the statistics are of different numbers of sentences; score the runs again")
+        raise PositionError("the runs have statistics of different numbers of sentences. Run posenc score again for all runs.")
     logging.getLogger("sacrebleu").setLevel(logging.WARNING)
     score = SCORES.get(metric, mean)
     return statistics.sentence_test(baseline, other, score, test, samples or SAMPLES[test], random_seed())

@@ -63,14 +63,12 @@ def hypotheses(text: str, references: int, name: str) -> list[str]:
         found[kind].setdefault(int(index), hypothesis)  # the first of several is the best
     best = found["D"] or found["H"]
     if not best:
-        raise PositionError(
-            f"{name} holds no hypothesis (D- or H- lines); it must be what fairseq-generate printed, without --quiet"
-        )
+        raise PositionError(f"{name}: no hypotheses (D- or H- lines). Expected the output of fairseq-generate without --quiet.")
     missing = [index for index in range(references) if index not in best]
     if missing or len(best) > references:
-        lost = f", the first missing one is {missing[0]}" if missing else ""
-        hint = "; fairseq drops sentences of an incomplete batch: give it --required-batch-size-multiple 1" if missing else ""
-        raise PositionError(f"{name} has {len(best)} hypotheses for {references} references{lost}{hint}")
+        lost = f" Sentence {missing[0]} is the first missing one." if missing else ""
+        hint = " Use fairseq-generate --required-batch-size-multiple 1, which drops no sentences." if missing else ""
+        raise PositionError(f"{name}: {len(best)} hypotheses for {references} references.{lost} Expected one each.{hint}")
     return [best[index] for index in range(references)]
 
 
@@ -93,16 +91,16 @@ def _settings(text: str) -> tuple[dict[str, Any], str | None]:
 
 
 def require_translations(generated: Generated, references: list[str], name: str) -> None:
-    """Raise PositionError where the hypotheses are no translations into plain words."""
+    """Raise PositionError if the hypotheses are not translations in words."""
     if generated.decoding.get("score_reference"):
-        raise PositionError(f"{name} holds scores of the reference and no translations; decode without --score-reference")
+        raise PositionError(f"{name}: scores of the references. Expected translations. Decode without --score-reference.")
     for mark, kind in _SUBWORDS.items():
         lines = [*generated.hypotheses, *generated.targets.values()]  # a poor hypothesis may be one subword without a mark
         number = sum(mark in line for line in lines)
         if number and not any(mark in reference for reference in references):
             raise PositionError(
-                f"{name} holds subwords ({mark!r} in {number} of {len(lines)} hypotheses and targets); "
-                f"decode with --remove-bpe {kind}, as the data was prepared"
+                f"{name}: subwords ({mark!r} in {number} of {len(lines)} hypotheses and targets). Expected words. "
+                f"Decode with --remove-bpe {kind}."
             )
 
 
@@ -128,9 +126,9 @@ def require_same_sentences(generated: Generated, references: list[str], name: st
     if wrong:
         first = min(wrong)
         raise PositionError(
-            f"{reference_name} is not the target of {name}: {len(wrong)} of {len(references)} lines differ, first line "
-            f"{first + 1} ({shorten(references[first], 40)!r}, T-{first} is {shorten(generated.targets[first], 40)!r}); "
-            "give the reference in the order of the prepared data, or --other-reference to score against another one"
+            f"{reference_name}: {len(wrong)} of {len(references)} lines differ from the targets in {name}, first line "
+            f"{first + 1} ({shorten(references[first], 40)!r}, T-{first} is {shorten(generated.targets[first], 40)!r}). "
+            "Expected the reference in the order of the prepared data. For another reference, use --other-reference."
         )
 
 

@@ -43,7 +43,7 @@ class Lengths:
         except (ValueError, TypeError, RecursionError, zlib.error) as error:
             raise ValueError(f"packed lengths are damaged ({error})") from None
         if len(asked) != len(got) or not all(type(n) is int and n >= 0 for n in (*asked, *got)):
-            raise ValueError("packed lengths are no lengths")
+            raise ValueError("packed lengths are not lengths")
         return cls(asked, got)
 
     def of(self, rows: list[int]) -> Lengths:
@@ -73,7 +73,9 @@ def parse(text: str, hypotheses: list[str], name: str) -> dict[str, Any]:
     asked = {int(number): int(length) for line in _ASKED.findall(text) for number, length in _pairs(line)}
     missing = [number for number in range(len(hypotheses)) if number not in asked]
     if missing or len(asked) > len(hypotheses):
-        raise PositionError(f"{name} has asked lengths of {len(asked)} of {len(hypotheses)} sentences; decode it again")
+        raise PositionError(
+            f"{name}: requested lengths for {len(asked)} of {len(hypotheses)} sentences. Expected one per sentence. Decode again."
+        )
     if found["unit"] == "char":
         got = [len(hypothesis) + 1 if hypothesis else 0 for hypothesis in hypotheses]  # every word with one space
     else:

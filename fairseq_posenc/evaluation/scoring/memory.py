@@ -28,7 +28,7 @@ def peak_memory() -> float:
 def main(command: list) -> None:
     script = shutil.which(command[0]) if command else None
     if script is None:
-        sys.exit(f"{command[0] if command else 'no command'}: give the command that trains, e.g. fairseq-train")
+        sys.exit(f"{command[0] if command else 'no command'}: not a command. Expected fairseq-train with its options.")
     atexit.register(lambda: print(PEAK_OF_PROCESS.format(peak_memory()), flush=True))
     sys.argv = [script, *command[1:]]
     sys.path[0] = os.path.dirname(script)  # as if it had been started itself, and not this folder

@@ -47,13 +47,13 @@ def given(name: str, path: Path, sentences: int, smaller_is_better: bool = False
     """The scores of a file with one number per sentence, and their mean; raises PositionError where they are not such numbers."""
     if not _NAME.fullmatch(name) or name.lower() in _RESERVED:
         raise PositionError(
-            f"{name!r}: not a name for segment scores. Expected letters, digits, . _ + and -, and not {', '.join(_RESERVED)}"
+            f"{name!r}: not a name for segment scores. Expected letters, digits, . _ + and -, and not {', '.join(_RESERVED)}."
         )
     if path.is_file() and path.stat().st_size > _MOST_BYTES * (sentences + 1):
-        raise PositionError(f"{path}: {path.stat().st_size:,} bytes for {sentences:,} sentences. Expected one number per line")
+        raise PositionError(f"{path}: {path.stat().st_size:,} bytes for {sentences:,} sentences. Expected one number per line.")
     lines = read_text(path).removesuffix("\n").split("\n")
     if len(lines) != sentences:
-        raise PositionError(f"{path}: {len(lines):,} lines for {sentences:,} sentences. Expected one number per line")
+        raise PositionError(f"{path}: {len(lines):,} lines for {sentences:,} sentences. Expected one number per line.")
     rows = []
     for number, line in enumerate(lines, 1):
         try:
@@ -61,7 +61,7 @@ def given(name: str, path: Path, sentences: int, smaller_is_better: bool = False
         except ValueError:
             value = math.nan
         if not abs(value) <= _LARGEST:
-            raise PositionError(f"{path}, line {number}: not a score. Expected a number between -{_LARGEST:,} and {_LARGEST:,}")
+            raise PositionError(f"{path}, line {number}: not a score. Expected a number between -{_LARGEST:,} and {_LARGEST:,}.")
         rows.append([value])
     return {
         "score": math.fsum(value for (value,) in rows) / sentences,

@@ -36,7 +36,7 @@ Settings = Annotated[dict[str, JsonValue], AfterValidator(_require_finite)]
 
 def _require_sites(method: dict[str, str]) -> dict[str, str]:
     if method and set(method) != set(SITES):
-        raise ValueError(f"it needs a spec for each of {', '.join(SITES)}")
+        raise ValueError(f"expected a spec for each of {', '.join(SITES)}")
     return method
 
 
@@ -118,9 +118,12 @@ def parse(text: str, name: str) -> Record:
     except ValueError as error:  # a lone surrogate in the text itself
         problems = [{"type": "json_invalid", "msg": str(error), "loc": ()}]
     if problems[0]["type"] == "json_invalid":
-        raise PositionError(f"{name} is damaged ({shorten(problems[0]['msg'])}); remove it and score the run again")
+        raise PositionError(f"{name}: damaged ({shorten(problems[0]['msg'])}). Remove it and run posenc score again.")
     places = dict.fromkeys(shorten(".".join(map(str, _place(problem["loc"]))) or "the whole file") for problem in problems)
-    raise PositionError(f"{name} was not written by this posenc score ({join(list(places))}); score the run again")
+    raise PositionError(
+        f"{name}: wrong fields ({join(list(places))}). Expected the output of posenc score of this version. "
+        "Run posenc score again."
+    )
 
 
 def _place(location: tuple[int | str, ...]) -> list[int | str]:

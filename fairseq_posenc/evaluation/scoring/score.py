@@ -145,11 +145,13 @@ def _segment_scores(args: argparse.Namespace, part: str, sentences: int, parts: 
     for option, item in ((option, item) for option, items in options.items() for item in items):
         name, equals, file = item.partition("=")
         if not (name and equals and file):
-            raise PositionError(f"{item!r} names no segment scores; give NAME=FILE, e.g. comet=comet.txt")
+            raise PositionError(f"{option} {item!r}: not allowed. Expected NAME=FILE, for example comet=comet.txt.")
         if parts > 1 and "{part}" not in file:
-            raise PositionError(f"{option} {item} is one file for {parts} parts; write {{part}} for the part's name")
+            raise PositionError(
+                f"{option} {item}: one file for {parts} test sets. Expected {{part}} in the name, for the name of the test set."
+            )
         if name in found:
-            raise PositionError(f"segment scores {name} are given twice; give every name once")
+            raise PositionError(f"{option} {name}: given twice. Expected each name once.")
         found[name] = others.given(name, Path(file.replace("{part}", part)), sentences, option == "--segment-errors")
     return found
 
@@ -159,7 +161,7 @@ def _row(names: list[str], settings: dict[str, Any]) -> list[str]:
     unknown = [name for name in names if name not in settings]
     if unknown:
         raise PositionError(
-            f"--row {unknown[0]}: not a setting of the training. Expected a name in the settings of score.json, such as lr"
+            f"--row {unknown[0]}: not a setting of the training. Expected a name in the settings of score.json, such as lr."
         )
     return names
 
@@ -236,7 +238,7 @@ def _more_references(path: Path, number: int, first: Path) -> list[str]:
     lines = read_text(path).removesuffix("\n").split("\n")
     if len(lines) != number:
         raise PositionError(
-            f"{path} has {len(lines):,} lines and {first} has {number:,}; references translate the same sentences"
+            f"{path}: {len(lines):,} lines, but {first} has {number:,}. Expected references of the same sentences."
         )
     return lines
 

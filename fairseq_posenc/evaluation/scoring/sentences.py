@@ -29,9 +29,9 @@ class SentenceStatistics:
             raise ValueError("statistics of different numbers of sentences")
         for name, length in _NUMBERS.items():
             if any(len(row) != length or not _counts(row) for row in getattr(self, name)):
-                raise ValueError(f"the statistics of {name} are no counts")
+                raise ValueError(f"the statistics of {name} are not counts")
         if not _counts(self.source_words or []):
-            raise ValueError("the words of the sources are no counts")
+            raise ValueError("the source lengths are not counts")
 
     def pack(self) -> str:
         """The statistics as text, for score.json."""
