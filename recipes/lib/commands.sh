@@ -15,9 +15,9 @@ fail() {
 find_tools() { # sets `bin`: POSENC_BIN, or .venv/bin, which recipes/setup fills; and `user_dir`: the package of the checkout or of `bin`
   bin=${POSENC_BIN:-.venv/bin}
   [[ -n ${POSENC_BIN:-} ]] || run recipes/setup
-  [[ -n $DRY_RUN || -x $bin/fairseq-train ]] || fail "POSENC_BIN=$bin holds no fairseq-train; name the bin folder of an installation, or leave it out"
+  [[ -n $DRY_RUN || -x $bin/fairseq-train ]] || fail "POSENC_BIN=$bin: no fairseq-train in this folder. Expected the bin folder of an installation. Correct or remove POSENC_BIN."
   user_dir=fairseq_posenc
-  [[ -d $user_dir ]] || user_dir=$("$bin/python" -m fairseq_posenc.cli path) || fail "POSENC_BIN=$bin has no fairseq_posenc"
+  [[ -d $user_dir ]] || user_dir=$("$bin/python" -m fairseq_posenc.cli path) || fail "POSENC_BIN=$bin: fairseq_posenc is not installed. Install it there, or run recipes/setup."
 }
 
 posenc() { LOGLEVEL=${LOGLEVEL:-WARNING} run "$bin/python" -m fairseq_posenc.cli "$@"; } # without what fairseq logs on import
@@ -34,7 +34,7 @@ run_to() { # FILE COMMAND...: all that it prints goes into FILE, which appears w
   shift
   if [[ -n $DRY_RUN ]]; then show "$@" ">" "$file"; else
     PYTHONUNBUFFERED=1 "$@" >"$file.part" 2>&1 & # unbuffered: log and output keep their order, no line is inside another
-    wait $! || { tail -n 5 "$file.part" >&2 && fail "${1##*/} failed; its last lines are above, all of them in $file.part"; }
+    wait $! || { tail -n 5 "$file.part" >&2 && fail "${1##*/} failed. The last lines of its output are above, the complete output is in $file.part."; }
     mv "$file.part" "$file"
   fi
 }

@@ -3,8 +3,8 @@
 
 require_units() { # the workers share the UNITS of an update of BATCH tokens or sentences
   ((UNITS % WORKERS == 0)) ||
-    fail "$WORKERS workers cannot share the UNITS=$UNITS of an update evenly; give a multiple of $WORKERS"
-  [[ -z ${BATCH:-} ]] || ((BATCH % UNITS == 0)) || fail "BATCH=$BATCH cannot be divided into UNITS=$UNITS"
+    fail "UNITS=$UNITS: not divisible by the number of workers. Expected a multiple of $WORKERS."
+  [[ -z ${BATCH:-} ]] || ((BATCH % UNITS == 0)) || fail "BATCH=$BATCH: not divisible by UNITS=$UNITS. Expected a multiple of $UNITS."
 }
 
 first_machine_only() { # the other machines train, and prepare the data if they are asked to; the rest is for the first

@@ -14,7 +14,7 @@ make_subwords() { # PART...: writes TEXT/PART.sub.LANGUAGE; one model for both l
     run_to "$text/bpe.log" "$bin/subword-nmt" learn-joint-bpe-and-vocab "${symbols[@]}" \
       --input "${train[@]}" --output "$text/codes" --write-vocabulary "$text/vocabulary.$SOURCE" "$text/vocabulary.$TARGET"
     [[ -n $DRY_RUN ]] || ! grep -q "no pair has frequency" "$text/bpe.log" ||
-      fail "this text has fewer pairs of symbols than ${symbols[1]} subwords need (subword-nmt); give fewer"
+      fail "the text is too small for ${symbols[1]} subwords (subword-nmt). Use fewer subwords."
   elif [[ $SUBWORDS != none ]]; then
     [[ $SUBWORDS != unigram ]] || model_type=unigram
     run "$bin/python" recipes/lib/spm.py train "$model_type" "$normalisation" "$VOCABULARY" "$text/subwords" \
@@ -46,7 +46,7 @@ require_length() { # LENGTH FILE...: no sentence has more subwords than there ar
   shift
   for file in "$@"; do
     [[ -n $DRY_RUN ]] || awk -v most="$most" 'NF > most { print FILENAME ", line " NR ", has " NF " subwords"; exit 1 }' "$file" ||
-      fail "LENGTH=$((most + 1)) is too short for that sentence and the end of it"
+      fail "LENGTH=$((most + 1)): too short for the sentence above. Expected one more than its number of subwords. Increase LENGTH."
   done
 }
 

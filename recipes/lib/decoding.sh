@@ -6,7 +6,7 @@ decode() { # FOLDER CHECKPOINT PART SUBSET OPTION...: writes FOLDER/PART.out, of
   local folder=$1 checkpoint=$2 part=$3 subset=$4 device=(--cpu) join
   shift 4
   need train "$folder/.train.done" # rows of a table have the same number of updates
-  [[ -n $DRY_RUN || -e $folder/${checkpoint%%:*} ]] || fail "$folder/${checkpoint%%:*} is missing; name a checkpoint that is there"
+  [[ -n $DRY_RUN || -e $folder/${checkpoint%%:*} ]] || fail "$folder/${checkpoint%%:*}: no such file. Expected a checkpoint of this run."
   join=$(joining)
   ((GPUS == 0)) || device=(--distributed-world-size 1) # or fairseq distributes the sentences over all GPUs that it sees
   # With the default multiple of 8, fairseq drops the sentences that do not fill a batch.

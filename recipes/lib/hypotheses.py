@@ -19,7 +19,7 @@ def main(generated: str, sources: str, sources_out: str, targets_out: str) -> No
         found.setdefault(int(number), words.strip())  # the first of several is the best
     lines = Path(sources).read_text(encoding="utf-8").splitlines()
     if not found or max(found) >= len(lines):
-        sys.exit(f"hypotheses.py: {generated} holds no translations of the {len(lines)} sentences in {sources}")
+        sys.exit(f"hypotheses.py: {generated}: translations are missing. Expected {len(lines)}, one per line of {sources}.")
     kept = [number for number in range(len(lines)) if found.get(number)]
     Path(sources_out).write_text("".join(f"{lines[number]}\n" for number in kept), encoding="utf-8")
     Path(targets_out).write_text("".join(f"{found[number]}\n" for number in kept), encoding="utf-8")

@@ -13,7 +13,7 @@ read_methods() { # sets `methods` to what METHODS lists, or the file that it nam
   else
     read -rd '' -ra methods <<<"$METHODS" || true
   fi
-  ((${#methods[@]})) || fail "METHODS=$METHODS names no method; posenc list shows them"
+  ((${#methods[@]})) || fail "METHODS=$METHODS: no method. Expected one or more specs. For all methods, run posenc list."
 }
 
 # Side files that the recipe can make, of heads, relations, edges and order; a method that reads others is refused.
@@ -25,7 +25,7 @@ declare -A specs_of=() # posenc_NAME:OPTIONS -> the words `SITE SPEC` of every s
 check_methods() { # all of them, before anything is made; `all` becomes the architectures of all methods, also under DRY_RUN
   local checked method rest
   [[ -z $DRY_RUN || -x $bin/python || " ${methods[*]} " == *" all "* ]] || return 0
-  [[ -x $bin/python ]] || fail "METHODS=${methods[*]} needs an installation to look methods up; run recipes/setup"
+  [[ -x $bin/python ]] || fail "METHODS=${methods[*]}: no installation found to check the methods. Run recipes/setup first."
   [[ -z $DRY_RUN ]] || check_options+=(--cards-only)
   checked=$(LOGLEVEL=WARNING "$bin/python" -m fairseq_posenc.cli check --size "$SIZE" --length "$LENGTH" \
     "${check_options[@]}" --side-files "${side_files[@]}" -- "${methods[@]}") || exit 1

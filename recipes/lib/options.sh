@@ -66,24 +66,24 @@ option() { # NAME KIND DEFAULT HELP
 
 require_kind() { # NAME KIND VALUE
   local name=$1 kind=${2%%:*} limit=${2#*:} value=$3 subject item items LC_ALL=C
-  subject="$name=${value//$'\n'/ } must be"
+  subject="$name=${value//$'\n'/ }: not allowed. Expected"
   case $kind in
     text) return 0 ;;
     wholes | decimals | fractions | choices)
       read -rd '' -ra items <<<"$value" || true
       ((${#items[@]})) || items=('')
-      kind=${kind%s} subject="$name=${value//$'\n'/ } must list values, each"
+      kind=${kind%s} subject="$name=${value//$'\n'/ }: not allowed. Expected a list in which each value is"
       ;;
     *) items=("$value") ;;
   esac
   for item in "${items[@]}"; do
     case $kind in
       whole) require_number "$limit" "$item" "$subject" ;;
-      decimal) [[ $item =~ $decimal_number ]] || fail "$subject a decimal number from 0, such as 0.6 or 3e-4" ;;
-      fraction) [[ $item =~ ^(0|1|0?\.[0-9]{1,9}|[01]\.0*)$ ]] || fail "$subject a decimal number from 0 to 1, such as 0.1" ;;
-      flag) [[ $item == 1 ]] || fail "$subject 1, or not be given" ;;
-      language) [[ $item =~ ^[A-Za-z]{1,8}([-_][A-Za-z0-9]{1,8})*$ ]] || fail "$subject a language code, such as en or pt-BR" ;;
-      choice) [[ $item != *,* && ,$limit, == *,"$item",* ]] || fail "$subject one of: ${limit//,/ }" ;;
+      decimal) [[ $item =~ $decimal_number ]] || fail "$subject a decimal number from 0, such as 0.6 or 3e-4." ;;
+      fraction) [[ $item =~ ^(0|1|0?\.[0-9]{1,9}|[01]\.0*)$ ]] || fail "$subject a decimal number from 0 to 1, such as 0.1." ;;
+      flag) [[ $item == 1 ]] || fail "$subject 1. To switch it off, remove it." ;;
+      language) [[ $item =~ ^[A-Za-z]{1,8}([-_][A-Za-z0-9]{1,8})*$ ]] || fail "$subject a language code, such as en or pt-BR." ;;
+      choice) [[ $item != *,* && ,$limit, == *,"$item",* ]] || fail "$subject one of: ${limit//,/ }." ;;
     esac
   done
 }
@@ -91,7 +91,7 @@ require_kind() { # NAME KIND VALUE
 decimal_number='^((0|[1-9][0-9]{0,8})(\.[0-9]{1,12})?|\.[0-9]{1,12})([eE](-[0-9]{1,2}|\+?[0-9]))?$'
 
 require_number() { # MINIMUM VALUE SUBJECT
-  [[ $2 =~ ^(0|[1-9][0-9]{0,8})$ ]] && (($2 >= $1)) || fail "$3 a whole number from $1 to 999999999"
+  [[ $2 =~ ^(0|[1-9][0-9]{0,8})$ ]] && (($2 >= $1)) || fail "$3 a whole number from $1 to 999999999."
 }
 
 differing() { # NAME...: prints _NAME=VALUE for every option that has not its default value, to end the name of a folder
@@ -106,13 +106,13 @@ differing() { # NAME...: prints _NAME=VALUE for every option that has not its de
 require_known_names() { # after the last declaration
   local name near
   for name in "${!given[@]}"; do
-    [[ -n ${kind_of[$name]+set} ]] || fail "there is no option $name$(elsewhere "$name" || did_you_mean "$name")"
+    [[ -n ${kind_of[$name]+set} ]] || fail "$name: unknown option$(elsewhere "$name" || did_you_mean "$name")"
   done
   while read -r name near; do
     if [[ $near != - ]]; then
-      fail "the environment variable $name is nearly an option; did you mean $near? Correct it, or unset $name"
+      fail "$name: this environment variable is similar to an option. Did you mean $near? Correct the name, or unset $name."
     fi
-    fail "the environment variable $name is not an option here$(elsewhere "$name"). Unset it; --help lists the options of this recipe"
+    fail "$name: this environment variable is not an option of this recipe$(elsewhere "$name") Unset it. For all options, run with --help."
   done < <(compgen -e | near_names)
 }
 
@@ -125,7 +125,7 @@ did_you_mean() { # NAME: prints the nearest option, or how to find it
   local near
   near=$(echo "${1^^}" | near_names | cut -d ' ' -f 2)
   [[ -n $near && $near != - ]] || near=$(printf '%s\n' "${option_names[@]}" | grep -Fx -- "${1^^}") || true
-  echo "; ${near:+did you mean $near? }--help lists the options"
+  echo ".${near:+ Did you mean $near?} For all options, run with --help."
 }
 
 options_of_all() { # prints FILE NAME for every declaration of a recipe or of the engine
@@ -138,7 +138,7 @@ elsewhere() { # NAME: prints which recipes have this option; fails where none ha
   ((${#files[@]})) || return 1
   if [[ "${files[*]}" == *lib/* ]]; then files=("other recipes"); else files=("${files[@]/#/recipes/}"); fi
   printf -v file ', %s' "${files[@]}"
-  echo "; it is an option of ${file#, }"
+  echo ". It is an option of ${file#, }."
 }
 
 # --- help ---

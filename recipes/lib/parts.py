@@ -23,7 +23,9 @@ def pairs(prefix: str, source: str, target: str) -> Iterator[tuple[str, str]]:
     with open(names[0], encoding="utf-8", newline="\n") as one, open(names[1], encoding="utf-8", newline="\n") as two:
         for left, right in itertools.zip_longest(one, two):
             if left is None or right is None:
-                sys.exit(f"parts.py: {names[left is not None]} has fewer lines than {names[left is None]}")
+                sys.exit(
+                    f"parts.py: {names[left is not None]} has fewer lines than {names[left is None]}. Expected parallel text."
+                )
             yield left, right
 
 
@@ -59,7 +61,7 @@ def write(prefix: str, source: str, target: str, ends: list[int]) -> list[str]:
 
 def main(tokens: str, dictionary: str, listed: str, prefix: str, source: str, target: str) -> None:
     if int(tokens) > MOST:
-        sys.exit(f"parts.py: {tokens} tokens are too many for a part; {MOST} is the most")
+        sys.exit(f"parts.py: {tokens} tokens per part. Expected at most {MOST}.")
     counts, ends = divide(prefix, source, target, int(tokens))
     found = Dictionary()
     for word, count in counts.items():

@@ -32,7 +32,7 @@ def main(out: str, *rows: str) -> None:
     runs = {name: runs_of(folder) for name, folder in folders.items()}
     missing = [str(folder / "score.json") for found in runs.values() for folder in found if not (folder / "score.json").is_file()]
     if missing:
-        sys.exit(f"pnat_table.py: {missing[0]} is missing; the stage score makes it")
+        sys.exit(f"pnat_table.py: {missing[0]}: no such file. Run the stage score first.")
     table = [{"model": name, **mean([read(folder) for folder in found])} for name, found in runs.items()]
     for row in table:
         row[FASTER] = round(row[SPEED] / table[0][SPEED], 2) if row.get(SPEED) else None

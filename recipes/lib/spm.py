@@ -15,8 +15,9 @@ import sentencepiece
 
 #: what SentencePiece says of a vocabulary that does not fit the text -> what it means
 REFUSALS = {
-    r"smaller than required_chars\. \d+ vs (\d+)": "needs a vocabulary of at least {} pieces ({}), more than {}",
-    r"set it to a value <= (\d+)": "allows a vocabulary of at most {} pieces ({}), fewer than {}",
+    r"smaller than required_chars\. \d+ vs (\d+)": "vocabulary size {2}: too small for this text. "
+    "Expected at least {0} pieces ({1})",
+    r"set it to a value <= (\d+)": "vocabulary size {2}: too large for this text. Expected at most {0} pieces ({1})",
 }
 
 
@@ -55,8 +56,8 @@ def train(model_type: str, normalisation: str, vocabulary: str, prefix: str, sen
         for pattern, meaning in REFUSALS.items():
             limit = re.search(pattern, str(error))
             if limit:
-                sys.exit(f"spm.py: this text {meaning.format(limit[1], model_type, vocabulary)}")
-        sys.exit(f"spm.py: SentencePiece cannot learn from {', '.join(files)}: {error}")
+                sys.exit(f"spm.py: {meaning.format(limit[1], model_type, vocabulary)}.")
+        sys.exit(f"spm.py: {', '.join(files)}: SentencePiece failed ({error}).")
 
 
 def encode(model: str, threads: str, *files: str) -> None:

@@ -6,10 +6,10 @@
 # shellcheck shell=bash
 
 check_output() { # OUT
-  [[ $OUT != *[:,]* ]] || fail "OUT=$OUT holds a colon or a comma, which separate paths for fairseq; choose another name"
+  [[ $OUT != *[:,]* ]] || fail "OUT=$OUT: contains a colon or a comma, which separate paths in fairseq. Choose another name."
   # shellcheck disable=SC2016 # the characters themselves
   [[ $OUT != *'${'* && $OUT != *$'\n'* && $OUT != -* ]] ||
-    fail "OUT=${OUT//$'\n'/ } begins with a dash, or holds \${ or the end of a line; choose another name"
+    fail "OUT=${OUT//$'\n'/ }: begins with a dash, or contains \${ or a line break. Choose another name."
 }
 
 open_output() { # locks OUT; of several machines those that do more than train together, for they may share OUT
@@ -17,7 +17,7 @@ open_output() { # locks OUT; of several machines those that do more than train t
   mkdir -p "$OUT"
   if command -v flock >/dev/null; then # every command started here holds the lock too, also one that outlives a killed recipe
     exec 9>>"$OUT/.lock${SHARE:+.share${SHARE%/*}}"
-    flock -w 5 9 || fail "$OUT is in use, by another recipe or by a command that a killed one has left"
+    flock -w 5 9 || fail "$OUT: in use by another recipe, or by a command of a killed recipe. Wait until it ends, or end it."
   fi
 }
 
@@ -30,7 +30,7 @@ choose_stages() { # "STAGE...": sets `wanted` to the stages that are given as ar
   require_known_names
   wanted="${stages_given[*]:-$all}"
   for name in "${stages_given[@]}"; do
-    [[ " $all " == *" $name "* ]] || fail "there is no stage '$name'; the stages are $all"
+    [[ " $all " == *" $name "* ]] || fail "stage '$name': unknown. Expected $all."
   done
 }
 
@@ -71,7 +71,7 @@ do_stage() { # FOLDER STAMP COMMAND...
 }
 
 need() { # STAGE FILE: an earlier stage makes the file, which may be its stamp
-  [[ -n $DRY_RUN || -e $2 ]] || fail "$2 is missing; the stage before makes it: recipes/${0##*recipes/} $1"
+  [[ -n $DRY_RUN || -e $2 ]] || fail "$2: no such file. Run the stage before: recipes/${0##*recipes/} $1."
 }
 
 record_settings() { # FILE: gets the settings of the current stage
@@ -96,7 +96,7 @@ compare_settings() { # STAGE FILE FOLDER: FOLDER has the settings of the current
 
 require_no_differences() { # of decoding and scoring
   [[ -n $stale_stamps ]] || return 0
-  fail "${runs:-$OUT} was decoded with other settings ($stale_differences); give OUT another folder, or decode again without" \
+  fail "${runs:-$OUT}: decoded with other settings ($stale_differences). Use another folder (OUT). To decode again without" \
     "training again: find $(printf %q "${runs:-$OUT}") '(' -name ${stale_stamps// / -o -name } ')' -delete"
 }
 
@@ -107,7 +107,7 @@ require_settings() { # FILE FOLDER: as compare_settings, for the training that c
 }
 
 refuse_settings() { # FOLDER
-  fail "$1 was made with other settings ($differences); give OUT another folder, or remove $1"
+  fail "$1: created with other settings ($differences). Use another folder (OUT), or remove $1."
 }
 
 find_differences() { # FILE: sets `differences` between the settings that it lists and those of the current stage

@@ -10,7 +10,7 @@ train() { # FOLDER --max-update|--max-epoch NUMBER OPTION...; those of TRAIN_OPT
     if compgen -G "$folder/checkpoint*.pt" >/dev/null; then
       require_settings "$folder/.train.begun" "$folder"
       reached=$("$bin/python" -m fairseq_posenc.host.checkpoints.repair "$folder" 2>>"$folder/train.log") ||
-        fail "the checkpoints in $folder could not be readied; $(tail -n 1 "$folder/train.log")"
+        fail "$folder: the checkpoints cannot be repaired. $(tail -n 1 "$folder/train.log")"
       say "  $reached updates are there"
     else
       record_settings "$folder/.train.begun"

@@ -13,13 +13,13 @@ worker_options() { # GPUS, the default: declares the options of a recipe that tr
   option MAX_RESTARTS whole:0 0 "how often torchrun starts a failed training again, from its last checkpoint"
   option WORKER_TIMEOUT whole:1 600 "seconds that machines wait for each other before they end"
   option SLURM flag "" "train with srun, within an allocation"
-  ((NODE_RANK < NNODES)) || fail "NODE_RANK=$NODE_RANK must be below NNODES=$NNODES"
+  ((NODE_RANK < NNODES)) || fail "NODE_RANK=$NODE_RANK: too large. Expected less than NNODES=$NNODES."
   ((NNODES == 1)) || [[ -n $MASTER_ADDR$RDZV$SLURM ]] ||
-    fail "NNODES=$NNODES needs MASTER_ADDR, the address of machine 0, or RDZV=ADDRESS:PORT, or SLURM=1"
-  [[ -z $RDZV || $RDZV =~ ^[^[:space:]]+:[0-9]{1,5}$ ]] || fail "RDZV=${RDZV//$'\n'/ } must be ADDRESS:PORT of machine 0, such as m0:29500"
-  [[ -z $RDZV || -z $MASTER_ADDR$SLURM ]] || fail "RDZV=$RDZV and ${MASTER_ADDR:+MASTER_ADDR}${SLURM:+SLURM} are both given; give one of them"
+    fail "NNODES=$NNODES: the address of machine 0 is missing. Set MASTER_ADDR, RDZV=ADDRESS:PORT or SLURM=1."
+  [[ -z $RDZV || $RDZV =~ ^[^[:space:]]+:[0-9]{1,5}$ ]] || fail "RDZV=${RDZV//$'\n'/ }: not allowed. Expected ADDRESS:PORT of machine 0, such as m0:29500."
+  [[ -z $RDZV || -z $MASTER_ADDR$SLURM ]] || fail "RDZV=$RDZV: cannot be combined with ${MASTER_ADDR:+MASTER_ADDR}${SLURM:+SLURM}. Remove one of the two."
   ((MAX_RESTARTS == 0)) || { ((NNODES > 1)) && [[ -n $RDZV ]]; } ||
-    fail "MAX_RESTARTS=$MAX_RESTARTS needs several machines and RDZV=ADDRESS:PORT, where machines can join again"
+    fail "MAX_RESTARTS=$MAX_RESTARTS: requires several machines and RDZV=ADDRESS:PORT, so that machines can join again."
   : "${MASTER_PORT:=$((NNODES > 1 ? 29500 : 20000 + RANDOM % 20000))}" # all machines need the same
   WORKERS=$(((GPUS ? GPUS : PROCS) * NNODES))
   prepare_processes
@@ -154,7 +154,7 @@ run_workers() { # LOG COUNT COMMAND...: as run_logged, with processes that train
       kill "${workers[@]}" 2>/dev/null || true
       wait
       [[ $failed == *" 0"* ]] || tail -n 5 "$log.rank${failed##* }" >&2
-      fail "training failed on worker$failed; all that the workers printed is in $log and $log.rank*"
+      fail "the training failed on worker$failed. For the output of all workers, see $log and $log.rank*."
     fi
     sleep 0.5
   done

@@ -51,9 +51,9 @@ def test_some_analyses_alone(runs):
 @pytest.mark.parametrize(
     "options, says",
     [
-        ({"RUNS": "{}/nowhere"}, "is no folder; name one that a recipe has trained in"),
-        ({"RUNS": "{}/empty"}, "holds no score.json; the stage score of a recipe makes them"),
-        ({"RUNS": "{}/empty", "UPDATES": "0"}, "UPDATES=0 must be a whole number from 1"),
+        ({"RUNS": "{}/nowhere"}, "no such folder. Expected the output folder of a recipe"),
+        ({"RUNS": "{}/empty"}, "no score.json in this folder. Run the stage score"),
+        ({"RUNS": "{}/empty", "UPDATES": "0"}, "UPDATES=0: not allowed. Expected a whole number from 1"),
     ],
 )
 def test_wrong_input_is_one_line(tmp_path, options, says):
@@ -71,4 +71,4 @@ def test_what_is_done_is_not_done_again(tmp_path):
     recipe.run("sinusoids")
     assert (tmp_path / "out" / "sinusoids.csv").is_file()
     assert "sinusoids: done before" in recipe.run("sinusoids")
-    assert "made with other settings (SEED=1, now 2)" in recipe.fails("sinusoids", SEED="2")
+    assert "created with other settings (SEED=1, now 2)" in recipe.fails("sinusoids", SEED="2")

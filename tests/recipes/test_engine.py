@@ -75,7 +75,7 @@ def test_stages_can_be_chosen(tmp_path):
     stages(tmp_path, "one")
     assert log(tmp_path) == ["first red"]
     refused = stages(tmp_path, "three")
-    assert (refused.returncode, refused.stderr) == (1, "recipes/recipe: there is no stage 'three'; the stages are one two\n")
+    assert (refused.returncode, refused.stderr) == (1, "recipes/recipe: stage 'three': unknown. Expected one two.\n")
 
 
 def test_other_settings_are_refused_before_anything_is_run(tmp_path):
@@ -83,8 +83,8 @@ def test_other_settings_are_refused_before_anything_is_run(tmp_path):
     refused = stages(tmp_path, SHAPE="square")
     assert refused.returncode == 1 and log(tmp_path) == ["second red round"]
     assert refused.stderr == (
-        f"recipes/recipe: {tmp_path}/a was made with other settings (SHAPE=round, now square); "
-        f"give OUT another folder, or remove {tmp_path}/a\n"
+        f"recipes/recipe: {tmp_path}/a: created with other settings (SHAPE=round, now square). "
+        f"Use another folder (OUT), or remove {tmp_path}/a.\n"
     )
 
 
@@ -111,13 +111,13 @@ def test_a_changed_beam_names_the_stamps_of_decodings_and_never_the_training(tmp
     assert bash(DECODING, WIDTH="5", **options).returncode == 0
     refused = bash(DECODING, WIDTH="9", **options)
     assert refused.returncode == 1 and refused.stdout == "" and refused.stderr.count("\n") == 1
-    assert "was decoded with other settings (WIDTH=5, now 9)" in refused.stderr
+    assert "decoded with other settings (WIDTH=5, now 9)" in refused.stderr
     command = refused.stderr.partition("without training again: ")[2]
     subprocess.run(["bash", "-ec", command], check=True)
     assert sorted(path.name for path in (out / "a").iterdir()) == [".train.done", "model", "out", "score"]
     assert bash(DECODING, WIDTH="9", **options).stdout.count("done before") == 1  # the training
     trained = bash(DECODING, WIDTH="9", **{**options, "COLOUR": "blue"})
-    assert f"{out}/a was made with other settings (COLOUR=red, now blue)" in trained.stderr
+    assert f"{out}/a: created with other settings (COLOUR=red, now blue)" in trained.stderr
 
 
 def test_settings_belong_to_the_stages_that_have_run(tmp_path):
@@ -155,13 +155,13 @@ def test_one_recipe_at_a_time(tmp_path):
     with (tmp_path / ".lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         refused = stages(tmp_path)
-    assert refused.returncode == 1 and f"{tmp_path} is in use" in refused.stderr
+    assert refused.returncode == 1 and f"{tmp_path}: in use" in refused.stderr
 
 
 @pytest.mark.parametrize("name", ["a:b", "a,b", "a${b}", "a\nb"])
 def test_names_that_fairseq_would_split_are_refused(tmp_path, name):
     refused = stages(tmp_path / name)
-    assert refused.returncode == 1 and refused.stderr.count("\n") == 1 and "choose another name" in refused.stderr
+    assert refused.returncode == 1 and refused.stderr.count("\n") == 1 and "Choose another name" in refused.stderr
 
 
 # --- options ---
@@ -171,14 +171,17 @@ def test_names_that_fairseq_would_split_are_refused(tmp_path, name):
 def test_a_number_is_written_in_decimal_digits(value):
     done = bash("option N whole:1 5 number", N=value)
     assert done.returncode == 1
-    assert done.stderr == f"recipes/recipe: N={value} must be a whole number from 1 to 999999999\n"
+    assert done.stderr == f"recipes/recipe: N={value}: not allowed. Expected a whole number from 1 to 999999999.\n"
 
 
 def test_numbers_have_a_minimum():
     assert bash("option N whole:1 5 number", N="0").returncode == 1
     assert bash("option N whole:0 5 number; option M whole:7 9 number", N="0", M="7").returncode == 0
     assert bash("option N wholes:0 5 numbers", N=" 1\n 20 ").returncode == 0
-    assert "N=1 x must list values, each a whole" in bash("option N wholes:0 5 numbers", N="1 x").stderr
+    assert (
+        "N=1 x: not allowed. Expected a list in which each value is a whole"
+        in bash("option N wholes:0 5 numbers", N="1 x").stderr
+    )
     assert bash("option N wholes:0 5 numbers", N=" ").returncode == 1
 
 
@@ -243,7 +246,7 @@ def test_methods_come_from_the_option_or_a_file(tmp_path):
     script = 'read_methods; printf "%s\n" "${methods[@]}"'
     assert bash(script, METHODS=str(path)).stdout.split() == ["none", "t5:layers=0", "alibi+learned"]
     assert bash(script, METHODS=" none\n *  t5").stdout.split() == ["none", "*", "t5"]
-    assert "names no method" in bash(script, METHODS=" ").stderr
+    assert ": no method. Expected" in bash(script, METHODS=" ").stderr
 
 
 # --- the language of the recipes ---

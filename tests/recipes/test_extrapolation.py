@@ -31,7 +31,7 @@ def test_training_is_short_and_the_test_is_long():
 def test_options_that_cannot_be_are_one_line(given, tmp_path):
     line = Process(RECIPE, tmp_path / "out", **given).fails()
     option = list(given)[-1]
-    assert f"{option}={given[option]} must be a whole number from" in line
+    assert f"{option}={given[option]}: not allowed. Expected a whole number from" in line
 
 
 @pytest.mark.slow

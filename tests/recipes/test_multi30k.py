@@ -167,30 +167,30 @@ def test_more_test_sets_do_not_change_the_training_data():
 @pytest.mark.parametrize(
     "options, line",
     [
-        ({"SIZE": "huge"}, "SIZE=huge must be one of: tiny small base"),
-        ({"SUBWORDS": "words"}, "SUBWORDS=words must be one of: unigram spbpe bpe"),
-        ({"PROCS": "3"}, "3 workers cannot share the UNITS=2 of an update evenly; give a multiple of 3"),
-        ({"GPUS": "0", "PROCS": "0"}, "PROCS=0 must be a whole number from 1"),
-        ({"BATCH": "4097"}, "BATCH=4097 cannot be divided into UNITS=2"),
-        ({"EPOCHS": "ten"}, "EPOCHS=ten must be a whole number from 1"),
-        ({"EPOCHS": "0"}, "EPOCHS=0 must be a whole number from 1"),
-        ({"SOURCE": "de", "TARGET": "de"}, "SOURCE and TARGET are both de; give two languages"),
-        ({"TARGET": "../de"}, "TARGET=../de must be a language code, such as en or pt-BR"),
-        ({"NNODES": "2", "GPUS": "1", "NODE_RANK": "2", "SLURM": "1"}, "NODE_RANK=2 must be below NNODES=2"),
-        ({"DROP_EMPTY": "0"}, "DROP_EMPTY=0 must be 1, or not be given"),
-        ({"SEEDS": "1 x"}, "SEEDS=1 x must list values, each a whole number from 0"),
-        ({"NNODES": "2"}, "NNODES=2 needs MASTER_ADDR, the address of machine 0, or RDZV=ADDRESS:PORT, or SLURM=1"),
-        ({"NNODES": "2", "RDZV": "m0"}, "RDZV=m0 must be ADDRESS:PORT of machine 0, such as m0:29500"),
-        ({"NNODES": "2", "RDZV": "m0:1", "MASTER_ADDR": "m0"}, "RDZV=m0:1 and MASTER_ADDR are both given; give one of them"),
+        ({"SIZE": "huge"}, "SIZE=huge: not allowed. Expected one of: tiny small base"),
+        ({"SUBWORDS": "words"}, "SUBWORDS=words: not allowed. Expected one of: unigram spbpe bpe"),
+        ({"PROCS": "3"}, "UNITS=2: not divisible by the number of workers. Expected a multiple of 3."),
+        ({"GPUS": "0", "PROCS": "0"}, "PROCS=0: not allowed. Expected a whole number from 1"),
+        ({"BATCH": "4097"}, "BATCH=4097: not divisible by UNITS=2"),
+        ({"EPOCHS": "ten"}, "EPOCHS=ten: not allowed. Expected a whole number from 1"),
+        ({"EPOCHS": "0"}, "EPOCHS=0: not allowed. Expected a whole number from 1"),
+        ({"SOURCE": "de", "TARGET": "de"}, "SOURCE=de TARGET=de: the same language twice. Expected two languages."),
+        ({"TARGET": "../de"}, "TARGET=../de: not allowed. Expected a language code, such as en or pt-BR"),
+        ({"NNODES": "2", "GPUS": "1", "NODE_RANK": "2", "SLURM": "1"}, "NODE_RANK=2: too large. Expected less than NNODES=2"),
+        ({"DROP_EMPTY": "0"}, "DROP_EMPTY=0: not allowed. Expected 1. To switch it off, remove it."),
+        ({"SEEDS": "1 x"}, "SEEDS=1 x: not allowed. Expected a list in which each value is a whole number from 0"),
+        ({"NNODES": "2"}, "NNODES=2: the address of machine 0 is missing. Set MASTER_ADDR, RDZV=ADDRESS:PORT or SLURM=1."),
+        ({"NNODES": "2", "RDZV": "m0"}, "RDZV=m0: not allowed. Expected ADDRESS:PORT of machine 0, such as m0:29500"),
+        ({"NNODES": "2", "RDZV": "m0:1", "MASTER_ADDR": "m0"}, "RDZV=m0:1: cannot be combined with MASTER_ADDR."),
         (
             {"NNODES": "2", "MASTER_ADDR": "m0", "MAX_RESTARTS": "1"},
-            "MAX_RESTARTS=1 needs several machines and RDZV",
+            "MAX_RESTARTS=1: requires several machines and RDZV",
         ),
-        ({"NNODES": "2", "GPUS": "1"}, "NNODES=2 needs MASTER_ADDR"),
+        ({"NNODES": "2", "GPUS": "1"}, "NNODES=2: the address of machine 0 is missing"),
         ({"NNODES": "2", "MASTER_ADDR": "m0", "NODE_RANK": "1", "stage": "score"}, "the stage score is for machine 0"),
-        ({"METHODS": "  "}, "names no method"),
-        ({"OUT": "a:b"}, "OUT=a:b holds a colon"),
-        ({"stage": "tran"}, "there is no stage 'tran'; the stages are fetch prepare train decode score table"),
+        ({"METHODS": "  "}, ": no method. Expected"),
+        ({"OUT": "a:b"}, "OUT=a:b: contains a colon"),
+        ({"stage": "tran"}, "stage 'tran': unknown. Expected fetch prepare train decode score table"),
     ],
     ids=str,
 )
@@ -227,18 +227,21 @@ def test_a_stage_names_the_one_that_it_needs(captions, tmp_path):
         ("decode", "none/seed1/.train.done", "train"),
         ("score", "none/seed1/test_2016_flickr.out", "decode"),
     ):
-        line = f"{file} is missing; the stage before makes it: recipes/multi30k_uk/run {before}"
+        line = f"{file}: no such file. Run the stage before: recipes/multi30k_uk/run {before}."
         assert recipe.fails(stage).endswith(line)
 
 
 def test_a_vocabulary_that_does_not_fit_the_text_binds_nobody(captions, tmp_path):
     recipe = Recipe(captions, tmp_path / "out", METHODS="none")
     many = recipe.fails("fetch", "prepare", VOCABULARY="72000")
-    assert re.search(r"at most \d+ pieces \(unigram\), fewer than 72000$", many)
-    assert re.search(r"at least \d+ pieces \(bpe\), more than 3$", recipe.fails("prepare", VOCABULARY="3", SUBWORDS="spbpe"))
+    assert re.search(r"vocabulary size 72000: too large for this text\. Expected at most \d+ pieces \(unigram\)\.$", many)
+    assert re.search(
+        r"vocabulary size 3: too small for this text\. Expected at least \d+ pieces \(bpe\)\.$",
+        recipe.fails("prepare", VOCABULARY="3", SUBWORDS="spbpe"),
+    )
     recipe.run("prepare")
     line = recipe.fails("prepare", VOCABULARY="3")
-    assert f"{recipe.out}/text was made with other settings (VOCABULARY=60, now 3)" in line
+    assert f"{recipe.out}/text: created with other settings (VOCABULARY=60, now 3)" in line
 
 
 # --- a whole run ---

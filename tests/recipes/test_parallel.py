@@ -42,7 +42,7 @@ def test_a_worker_that_dies_ends_the_others(one, tmp_path):
     (worker,) = workers(two, rank=1)
     os.kill(worker, signal.SIGKILL)
     printed = two.finish(status=1)
-    assert "failed on worker 1; all that the workers printed is in" in printed.splitlines()[-1]
+    assert "failed on worker 1. For the output of all workers, see" in printed.splitlines()[-1]
     assert not workers(two, rank=0) and not workers(two, rank=1)
     two.run("train")
     assert_same_parameters(one.state(), two.state(), rtol=1e-3, atol=1e-3)
@@ -51,7 +51,7 @@ def test_a_worker_that_dies_ends_the_others(one, tmp_path):
 @pytest.mark.slow
 def test_another_number_of_workers_is_another_setting(one):
     printed = one.start("train", PROCS="2").finish(status=1)
-    assert "made with other settings" in printed and "WORKERS=1, now 2" in printed
+    assert "created with other settings" in printed and "WORKERS=1, now 2" in printed
 
 
 def workers(recipe, rank):

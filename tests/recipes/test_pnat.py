@@ -77,14 +77,15 @@ def test_rows_can_learn_from_the_references():
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"LEARN_FROM": "nobody"}, "LEARN_FROM=nobody must be one of: teacher reference"),
+        ({"LEARN_FROM": "nobody"}, "LEARN_FROM=nobody: not allowed. Expected one of: teacher reference"),
         (
             {"ROWS": "nat rnn"},
-            "ROWS=nat rnn must list values, each one of: nat nat_absolute nat_deep pnat pnat_pointer pnat_relative",
+            "ROWS=nat rnn: not allowed. Expected a list in which each value is one of: nat nat_absolute nat_deep pnat "
+            "pnat_pointer pnat_relative",
         ),
-        ({"DATA": "wmt"}, "DATA=wmt must be one of: language multi30k"),
-        ({"LENGTH_BEAM": "1"}, "LENGTH_BEAM=1 must be a whole number from 3 to"),
-        ({"UPDATES": "none"}, "UPDATES=none must be a whole number from 1 to"),
+        ({"DATA": "wmt"}, "DATA=wmt: not allowed. Expected one of: language multi30k"),
+        ({"LENGTH_BEAM": "1"}, "LENGTH_BEAM=1: not allowed. Expected a whole number from 3 to"),
+        ({"UPDATES": "none"}, "UPDATES=none: not allowed. Expected a whole number from 1 to"),
     ],
 )
 def test_wrong_options_are_refused(options, message):
@@ -112,11 +113,11 @@ def test_an_output_of_other_sources_is_refused(tmp_path, text):
     out, sources = tmp_path / "out", tmp_path / "sources"
     out.write_text(text)
     sources.write_text("a\n")
-    assert "holds no translations of the 1 sentences" in helper("hypotheses.py", out, sources, out, out, status=1)
+    assert "translations are missing. Expected 1, one per line" in helper("hypotheses.py", out, sources, out, out, status=1)
 
 
 def test_the_table_needs_scores(tmp_path):
-    assert "score.json is missing; the stage score makes it" in helper("pnat_table.py", tmp_path, "nat", status=1)
+    assert "score.json: no such file. Run the stage score first." in helper("pnat_table.py", tmp_path, "nat", status=1)
 
 
 def test_a_row_is_the_mean_over_its_seeds(tmp_path):

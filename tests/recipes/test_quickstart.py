@@ -107,7 +107,7 @@ def test_seeds_share_a_table():
 def test_a_wrong_installation_is_one_line(tmp_path):
     options = environment(POSENC_BIN=str(tmp_path), OUT=str(tmp_path / "out"))
     done = subprocess.run([RECIPE], env=options, capture_output=True, text=True)
-    assert done.returncode == 1 and done.stderr.count("\n") == 1 and "holds no fairseq-train" in done.stderr
+    assert done.returncode == 1 and done.stderr.count("\n") == 1 and "no fairseq-train in this folder" in done.stderr
 
 
 def quickstart(out, **options):
@@ -234,14 +234,14 @@ def test_architectures_and_all_of_them():
 @pytest.mark.parametrize(
     "options, line",
     [
-        ({"UPDATES": "abc"}, "UPDATES=abc must be a whole number from 1 to 999999999"),
-        ({"UPDATES": "0"}, "UPDATES=0 must be a whole number from 1 to 999999999"),
-        ({"TEST": "0"}, "TEST=0 must be a whole number from 1 to 999999999"),
-        ({"SEED": "one"}, "SEED=one must be a whole number from 0 to 999999999"),
+        ({"UPDATES": "abc"}, "UPDATES=abc: not allowed. Expected a whole number from 1 to 999999999"),
+        ({"UPDATES": "0"}, "UPDATES=0: not allowed. Expected a whole number from 1 to 999999999"),
+        ({"TEST": "0"}, "TEST=0: not allowed. Expected a whole number from 1 to 999999999"),
+        ({"SEED": "one"}, "SEED=one: not allowed. Expected a whole number from 0 to 999999999"),
         ({"METHODS": "t5 shw"}, "method 'shw': unknown. Did you mean 'shaw'?"),
         ({"METHODS": "t5 posenc_t5_tiny"}, "architecture 'posenc_t5_tiny': method 't5_tiny': unknown"),
         ({"METHODS": "t5:layers=2"}, "there is no layer 2. Expected layers 0 to 1."),
-        ({"stage": "fetch"}, "there is no stage 'fetch'; the stages are prepare train decode score table"),
+        ({"stage": "fetch"}, "stage 'fetch': unknown. Expected prepare train decode score table"),
     ],
     ids=str,
 )
@@ -270,14 +270,14 @@ def test_other_options_have_another_folder():
 def test_other_settings_are_refused_and_named(uninterrupted):
     recipe, _ = uninterrupted
     line = recipe.fails(SENTENCES="500")
-    assert f"{recipe.out}/text was made with other settings (SENTENCES=400, now 500); give OUT another folder" in line
+    assert f"{recipe.out}/text: created with other settings (SENTENCES=400, now 500). Use another folder (OUT)" in line
     line = recipe.fails(UPDATES="80")  # the text does not depend on it
-    assert f"{recipe.out}/none/seed1 was made with other settings (UPDATES=60, now 80)" in line
+    assert f"{recipe.out}/none/seed1: created with other settings (UPDATES=60, now 80)" in line
 
 
 @pytest.mark.slow
 def test_two_at_once_in_one_folder_are_refused(tmp_path):
     first, second = quickstart(tmp_path / "out"), quickstart(tmp_path / "out")
     first.start().wait_until((tmp_path / "out" / "text").exists)
-    assert "is in use" in second.fails()
+    assert ": in use" in second.fails()
     first.kill()

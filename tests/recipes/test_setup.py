@@ -42,7 +42,7 @@ def test_an_environment_of_somebody_else_is_left_alone(checkout):
     (checkout / ".venv").mkdir()
     (checkout / ".venv" / "mine").touch()
     done = setup(checkout)
-    assert done.returncode == 1 and "there is a .venv that recipes/setup has not made" in done.stderr
+    assert done.returncode == 1 and ".venv: not created by recipes/setup" in done.stderr
     assert (checkout / ".venv" / "mine").exists()
 
 
@@ -150,8 +150,8 @@ def test_the_python_may_be_an_argument(checkout, fake):
 @pytest.mark.parametrize("argument", ["tests", "PYTHN=python3", "--hlp"])
 def test_an_unknown_argument_is_one_line(checkout, argument):
     done = setup(checkout, argument)
-    expected = "Expected PYTHON=NAME, CHROMIUM=NAME or test. --help explains them"
-    assert (done.returncode, done.stderr) == (1, f"[setup] there is no option {argument}. {expected}\n")
+    expected = "Expected PYTHON=NAME, CHROMIUM=NAME or test. For all options, run with --help."
+    assert (done.returncode, done.stderr) == (1, f"[setup] {argument}: unknown option. {expected}\n")
     assert not (checkout / ".venv").exists()
 
 

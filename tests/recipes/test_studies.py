@@ -71,10 +71,10 @@ def test_clipping_is_of_the_distances_of_the_paper_and_of_all_that_there_are():
 @pytest.mark.parametrize(
     "options, line",
     [
-        ({"DATA": "wmt"}, "recipes/studies/diet: DATA=wmt must be one of: language multi30k"),
-        ({"UPDATES": "0"}, "recipes/studies/diet: UPDATES=0 must be a whole number from 1"),
-        ({"DATA": "multi30k", "EPOCHS": "x"}, "recipes/studies/diet: EPOCHS=x must be a whole number from 1"),
-        ({"stage": "fetch"}, "recipes/studies/diet: there is no stage 'fetch'; the stages are prepare"),
+        ({"DATA": "wmt"}, "recipes/studies/diet: DATA=wmt: not allowed. Expected one of: language multi30k"),
+        ({"UPDATES": "0"}, "recipes/studies/diet: UPDATES=0: not allowed. Expected a whole number from 1"),
+        ({"DATA": "multi30k", "EPOCHS": "x"}, "recipes/studies/diet: EPOCHS=x: not allowed. Expected a whole number from 1"),
+        ({"stage": "fetch"}, "recipes/studies/diet: stage 'fetch': unknown. Expected prepare"),
     ],
     ids=str,
 )

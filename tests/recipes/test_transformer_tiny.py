@@ -83,10 +83,10 @@ def test_the_rows_for_a_gpu_begin_with_those_for_a_cpu():
 @pytest.mark.parametrize(
     "options, line",
     [
-        ({"PATIENCE": "0"}, "PATIENCE=0 must be a whole number from 1"),
-        ({"WORDS": "many"}, "WORDS=many must be a whole number from 0"),
-        ({"GPUS": "3"}, "3 workers cannot share the UNITS=2 of an update evenly; give a multiple of 3"),
-        ({"SEEDS": "x"}, "SEEDS=x must list values"),
+        ({"PATIENCE": "0"}, "PATIENCE=0: not allowed. Expected a whole number from 1"),
+        ({"WORDS": "many"}, "WORDS=many: not allowed. Expected a whole number from 0"),
+        ({"GPUS": "3"}, "UNITS=2: not divisible by the number of workers. Expected a multiple of 3."),
+        ({"SEEDS": "x"}, "SEEDS=x: not allowed. Expected a list"),
     ],
     ids=str,
 )
@@ -131,7 +131,7 @@ def corpus(tmp_path_factory):
 def test_text_of_another_length_is_refused(corpus, tmp_path):
     recipe = Process(RECIPE, tmp_path / "out", **{**MICRO, "WORDS": "12103", "DATA_FROM": str(corpus)})
     line = recipe.fails("fetch", "prepare")
-    assert re.search(r"test_2016_flickr\.de has \d+ words, not 12103; it is not the text of the study, WORDS=0 takes it", line)
+    assert re.search(r"test_2016_flickr\.de: \d+ words\. Expected 12103, as in the study", line)
     recipe.run("prepare", WORDS="0")  # the stage that failed binds nobody
 
 

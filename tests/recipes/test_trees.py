@@ -85,10 +85,13 @@ def test_a_parser_is_called_for_every_part():
 @pytest.mark.parametrize(
     "options, line",
     [
-        ({}, "give DATA_FROM, a folder of treebanks, or TEXT_FROM, a folder of text, and PARSER"),
-        ({"TEXT_FROM": "words"}, "TEXT_FROM=words needs PARSER, a command that reads lines of words and writes CoNLL-U"),
+        ({}, "no data. Expected DATA_FROM, a folder of treebanks, or TEXT_FROM, a folder of text, with PARSER."),
+        (
+            {"TEXT_FROM": "words"},
+            "TEXT_FROM=words: PARSER is missing. Expected a command that reads one sentence per line and writes CoNLL-U",
+        ),
         ({"DATA_FROM": "x", "METHODS": "posenc_xl_pe"}, "xl_pe: the data has no side files of the required kinds (order)"),
-        ({"DATA_FROM": "x", "EDGES": "all"}, "EDGES=all must be one of: basic enhanced"),
+        ({"DATA_FROM": "x", "EDGES": "all"}, "EDGES=all: not allowed. Expected one of: basic enhanced"),
     ],
     ids=str,
 )

@@ -111,11 +111,11 @@ def test_averages_are_decoded_beside_the_last_checkpoint():
 @pytest.mark.parametrize(
     "options, line",
     [
-        ({"PAIR": "de-cs"}, "PAIR=de-cs must be one of: en-de de-en en-cs cs-en"),
-        ({"CLEAN": "1"}, "CLEAN=1 must be one of: none basic"),
-        ({"PRECISION": "fp64"}, "PRECISION=fp64 must be one of: fp16 bf16 fp32"),
-        ({"GPUS": "3"}, "3 workers cannot share the UNITS=8 of an update evenly; give a multiple of 3"),
-        ({"PART": "0"}, "PART=0 must be a whole number from 1"),
+        ({"PAIR": "de-cs"}, "PAIR=de-cs: not allowed. Expected one of: en-de de-en en-cs cs-en"),
+        ({"CLEAN": "1"}, "CLEAN=1: not allowed. Expected one of: none basic"),
+        ({"PRECISION": "fp64"}, "PRECISION=fp64: not allowed. Expected one of: fp16 bf16 fp32"),
+        ({"GPUS": "3"}, "UNITS=8: not divisible by the number of workers. Expected a multiple of 3."),
+        ({"PART": "0"}, "PART=0: not allowed. Expected a whole number from 1"),
     ],
     ids=str,
 )
