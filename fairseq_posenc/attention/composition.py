@@ -1,4 +1,4 @@
-"""Which methods may stand in one layer: what the table of hooks does not allow is refused with the reason."""
+"""Check that the methods of one layer can be combined, according to the table of hooks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EXCLUSIVE = hooks_where(lambda hook: hook.kind == Kind.EXCLUSIVE) - {"attend"}
 
 
 def refuse_contradictions(users: Users, projections: frozenset[str], scales: Mapping[str, float]) -> None:
-    """Raises PositionError with the reason where methods of one layer cannot be combined; `scales` are constants by method."""
+    """Raise PositionError if methods of one layer cannot be combined. `scales` are the constant scales by method."""
     _refuse_beside_kernel(users)
     _refuse_missing_projections(users, projections)
     _refuse_two_scales(scales)
@@ -60,7 +60,7 @@ def _refuse_two_scales(scales: Mapping[str, float]) -> None:
 
 
 def _refuse_order_dependence(users: Users) -> None:
-    """Factors of positions may come in any order; what reads scores or content may not."""
+    """Raise PositionError if the order matters. Factors that depend only on positions commute; other rescaling does not."""
     rescaling = sorted(users.get("rescale", ()), key=lambda method: method.rescale_reads == "positions")
     if len(rescaling) > 1 and rescaling[0].rescale_reads != "positions":
         first, second = (method.card.name for method in rescaling[:2])
@@ -71,7 +71,7 @@ def _refuse_order_dependence(users: Users) -> None:
 
 
 def _refuse_terms_beside_weights(users: Users) -> None:
-    """Raise PositionError where one method returns attention weights and another one adds to the scores."""
+    """Raise PositionError if one method returns attention weights and another one adds to the scores."""
     added = [method.card.name for hook in ("bias", "content_scores") for method in users.get(hook, ())]
     for method in users.get("rescale", ()):
         if method.rescale_reads == "weights" and added:

@@ -1,4 +1,4 @@
-"""What an attention adds to its scores, and which keys each query may see."""
+"""Terms added to the scores of an attention, and the allowed keys of each query."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from torch import Tensor
 
 from ..ops.kernels.blocked_bias import merged
 
-#: elements to which torch's memory-efficient kernel needs the rows of a mask aligned
+#: alignment of the rows of a mask, in elements, that torch's memory-efficient kernel requires
 _ALIGNMENT = 8
 
 
 @dataclass(frozen=True)
 class AttentionMask:
-    """A bias and a boolean mask, kept apart and merged; the same for every layer that agrees on them.
+    """A bias and a boolean mask, separate and merged. Layers with the same bias and mask share one object.
 
-    Fully masked rows attend everywhere so that softmax stays finite; their output is then zeroed. `logits` is the bias with -inf
-    where `allowed` is false, or `allowed` itself without a bias, or None with neither.
+    Fully masked queries attend to all keys, so that softmax stays finite. Their output is then set to zero. `logits` is the bias
+    with -inf where `allowed` is false. Without a bias, it is `allowed`. Without both, it is None.
     """
 
     bias: Tensor | None = None  # [B or 1, H or 1, T, S]
     allowed: Tensor | None = None  # bool [B or 1, H or 1, T or 1, S]
-    fully_masked: Tensor | None = None  # bool [B or 1, H or 1, T, 1], True for queries that may see no key
+    fully_masked: Tensor | None = None  # bool [B or 1, H or 1, T, 1], True for queries without allowed keys
     logits: Tensor | None = None
-    causal: bool = False  # causality is the only mask and there is no bias
+    causal: bool = False  # the causal mask is the only mask, without a bias
     _numbers: dict = field(default_factory=dict, compare=False, repr=False)  # dtype -> `numbers`
 
     @classmethod
@@ -39,9 +39,9 @@ class AttentionMask:
         return cls(bias, allowed, fully_masked, allowed if bias is None else merged(bias, allowed))
 
     def numbers(self, dtype: torch.dtype | None) -> Tensor | None:
-        """The bias with -inf where `allowed` is false, or 0 and -inf without a bias; in the format of the bias for dtype None.
+        """Return the bias with -inf where `allowed` is false, or 0 and -inf without a bias. dtype None: the dtype of the bias.
 
-        What has no gradient is made once for all layers, with rows that are aligned as torch's memory-efficient kernel needs.
+        Without a gradient, it is computed once for all layers, with rows aligned for torch's memory-efficient kernel.
         """
         bias, allowed = self.bias, self.allowed
         if bias is not None and bias.requires_grad:
@@ -56,7 +56,7 @@ class AttentionMask:
         return self._numbers[dtype]
 
     def split(self, size: int, queries: int) -> list[AttentionMask]:
-        """One for every `size` of the queries; without `logits`."""
+        """Return one mask per block of `size` queries, without `logits`."""
 
         def pieces(x: Tensor | None) -> Sequence[Tensor | None]:
             blocks = -(-queries // size)
@@ -68,12 +68,12 @@ class AttentionMask:
         ]
 
     def up_to(self, keys: int) -> AttentionMask:
-        """What it says of the first keys alone; without `logits`."""
+        """Return the mask of the first keys, without `logits`."""
         bias, allowed = (None if x is None else x[..., :keys] for x in (self.bias, self.allowed))
         return AttentionMask(bias, allowed, self.fully_masked, causal=self.causal)
 
     def merged_with(self, mask: Tensor) -> AttentionMask:
-        """With a further mask [T, S]: bool, True where a query may not look, or numbers to add."""
+        """Return the mask combined with another mask [T, S]: bool, True for forbidden keys, or numbers to add."""
         mask = mask[None, None]
         bias, allowed = self.bias, torch.ones_like(mask, dtype=torch.bool).tril() if self.causal else self.allowed
         if self.fully_masked is not None and allowed is not None:
@@ -86,7 +86,7 @@ class AttentionMask:
 
 
 def _aligned(bias: Tensor | None, allowed: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """The bias with -inf where `allowed` is false, as a view of rows whose length is a multiple of 8."""
+    """Return the bias with -inf where `allowed` is false, as a view of rows whose length is a multiple of 8."""
     if bias is not None:
         whole, columns = merged(bias, allowed).to(dtype), bias.size(-1)
         return whole if columns % _ALIGNMENT == 0 else F.pad(whole, (0, -columns % _ALIGNMENT))[..., :columns]

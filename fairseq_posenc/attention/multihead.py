@@ -30,7 +30,7 @@ class Attention(nn.Module):
 
     Shapes: query [B, T, C], key [B, S, C'] -> output [B, T, C] and, where asked for, weights [B, H, T, S].
     Cost: no tensor larger than [B, H, T, S], and not even that one for long sentences, or while nothing but a
-        bias is added to the scores, unless weights are asked for.
+        bias is added to the scores, unless weights are requested.
     """
 
     __prepare_scriptable__ = refuse_script
@@ -46,12 +46,12 @@ class Attention(nn.Module):
             raise ValueError(f"embed_dim={embed_dim} is not divisible by num_heads={num_heads}")
         self.num_heads, self.dropout, self.retains_dropout = num_heads, dropout, False
         key_dim = embed_dim if key_dim is None else key_dim
-        # made and initialised in fairseq's order: optimizer states go by it, and so do the random numbers of a seed
+        # created and initialised in fairseq's order, on which optimizer states and the random numbers of a seed depend
         for name, width in {"key": key_dim, "value": key_dim, "query": embed_dim}.items():
             self.register_module(f"{name[0]}_proj", nn.Linear(width, embed_dim) if name in projections else None)
         self.out_proj = nn.Linear(embed_dim, embed_dim)
         for projection in (self.k_proj, self.v_proj, self.q_proj):
-            if projection is not None:  # fairseq's choice for projections of equal width, and for others
+            if projection is not None:  # initialisation of fairseq for projections of equal and of different width
                 nn.init.xavier_uniform_(projection.weight, gain=2**-0.5 if key_dim == embed_dim else 1.0)
         nn.init.xavier_uniform_(self.out_proj.weight)
         nn.init.zeros_(self.out_proj.bias)
@@ -67,7 +67,7 @@ class Attention(nn.Module):
         need_weights: bool = False,
         local: bool = True,
     ) -> tuple[Tensor, Tensor | None]:
-        """Attends; values are made from the keys unless given, and `mask` is what `positions.masks` made for this layer.
+        """Compute attention. `mask` is the result of `positions.masks` for this layer. Default of values: the keys.
 
         `local` is false for an attention without the masks that restrict it to a sentence.
         Methods with a kernel of their own have no weights.
@@ -96,7 +96,7 @@ class Attention(nn.Module):
     def project(
         self, positions: SitePositions, ctx: AttentionContext, query: Tensor, key: Tensor, value: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, and keys and values of all steps so far, after their hooks: [B, H, T, D], [B, H, S, D] twice."""
+        """Return queries [B, H, T, D], and keys and values of all steps so far [B, H, S, D], after their hooks."""
         x = positions.project_input("query", query, ctx.queries, ctx)
         q = self._heads(self.q_proj, x)
         q = positions.scale_queries(positions.rotate("query", q, ctx.queries, ctx), ctx)
@@ -116,7 +116,7 @@ class Attention(nn.Module):
         return q, k, v
 
     def project_one(self, which: str, x: Tensor) -> Tensor:
-        """[..., T, C] -> [..., H, T, D] by the projection of queries or keys, for vectors that are neither."""
+        """Apply the projection of queries or keys to other vectors: [..., T, C] -> [..., H, T, D]."""
         return self._heads({"query": self.q_proj, "key": self.k_proj}[which], x)
 
     def _heads(self, projection: nn.Linear | None, x: Tensor) -> Tensor:
@@ -129,7 +129,7 @@ class Attention(nn.Module):
     def fused(
         self, positions: SitePositions, ctx: AttentionContext, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask
     ) -> tuple[Tensor, None]:
-        """torch's scaled_dot_product_attention, with everything that is added merged into its mask."""
+        """Call torch's scaled_dot_product_attention, with all added terms merged into its mask."""
         bias, allowed = mask.bias, mask.allowed
         content = positions.sum_terms("content_scores", q, k, ctx=ctx)
         if not devices.on_cpu(q):
@@ -167,7 +167,7 @@ class Attention(nn.Module):
         return self.fused(positions, ctx, *wide, mask)[0][..., : v.size(-1)]
 
     def _added(self, content: Tensor | None, mask: AttentionMask, ctx: AttentionContext, q: Tensor) -> Tensor | None:
-        """The numbers that an accelerator's kernel adds to the scores: content, bias and -inf, in the format of the queries."""
+        """Return the terms that an accelerator kernel adds to the scores: content, bias and -inf, in the dtype of queries."""
         if content is None:
             return mask.numbers(q.dtype)
         rows = content.size(2)
@@ -176,7 +176,7 @@ class Attention(nn.Module):
 
     @staticmethod
     def _causal_numbers(ctx: AttentionContext, queries: int, keys: int, x: Tensor) -> Tensor:
-        """0 up to the key of each query and -inf after it, [T, S], made once for all layers."""
+        """Return the causal mask [T, S] of 0 and -inf, computed once for all layers."""
 
         def make() -> Tensor:
             return torch.full((queries, keys), float("-inf"), dtype=x.dtype, device=x.device).triu(1 + keys - queries)
@@ -186,7 +186,7 @@ class Attention(nn.Module):
     def explicit(
         self, positions: SitePositions, ctx: AttentionContext, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask
     ) -> tuple[Tensor, Tensor]:
-        """The same step by step, for methods that change scores or values and for callers that want the weights."""
+        """Compute attention step by step, for methods that change scores or values and for callers that need the weights."""
         allowed, on_cpu = mask.allowed, devices.on_cpu(q)
         if mask.causal:
             queries, keys = q.size(2), k.size(2)
@@ -195,7 +195,7 @@ class Attention(nn.Module):
                 lambda: torch.ones(queries, keys, dtype=torch.bool, device=q.device).tril(keys - queries),
             )
         scores = self.logits(positions, ctx.replace(allowed=allowed), q, k, mask.bias if on_cpu else None)
-        if not on_cpu:  # one sum for bias and mask, whose gradient is no further kernel
+        if not on_cpu:  # one sum for bias and mask, whose gradient needs no additional kernel
             hidden = (
                 self._causal_numbers(ctx, scores.size(2), scores.size(3), scores) if mask.causal else mask.numbers(scores.dtype)
             )
@@ -213,7 +213,7 @@ class Attention(nn.Module):
     def in_blocks(
         self, positions: SitePositions, ctx: AttentionContext, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask
     ) -> tuple[Tensor, None]:
-        """`explicit` for some queries of long sentences at a time, computed again in the backward pass: no scores are stored."""
+        """Compute `explicit` in blocks of queries and recompute it in the backward pass, so that scores are never stored."""
         queries, keys = q.size(2), k.size(2)
         block, scores = _BLOCK_ON_CPU if devices.on_cpu(q) else _BLOCK, q.size(0) * q.size(1) * queries * keys
         if queries * keys < _LONG or scores < _FEWEST_BLOCKS * block or not positions.divisible(ctx):
@@ -230,7 +230,7 @@ class Attention(nn.Module):
     def _explicit_output(
         self, positions: SitePositions, ctx: AttentionContext, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask
     ) -> Tensor:
-        """The output of `explicit` for the keys of the context, which are the first ones."""
+        """Return the output of `explicit` for the keys of the context, which are the first ones."""
         seen = ctx.keys.ids.size(1)
         return self.explicit(positions, ctx, q, k[:, :, :seen], v[:, :, :seen], mask.up_to(seen))[0]
 

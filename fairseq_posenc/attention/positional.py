@@ -21,9 +21,9 @@ class PositionalAttention(Attention):
 
     Shapes: query [T, B, C], key and value [S, B, C] -> output [T, B, C] and weights [B, T, S] or None.
     `key_padding_mask` is bool [B, S], True at padding on either side; `attn_mask` is [T, S], True where a query may not look,
-    or added to the scores. With site="decoder" it is causal by itself; with an incremental state, queries are the newest steps.
-    `side_inputs` are what methods read beside the words, by name, with a place for every column.
-    Errors: PositionError for a wrong spec, a sentence too long, or a mask that the method's own kernel cannot use.
+    or added to the scores. With site="decoder", it is causal. With an incremental state, queries are the newest steps.
+    `side_inputs` are the side inputs of the methods by name, with an entry per column.
+    Errors: PositionError for a wrong spec, a sentence that is too long, or a mask that the method does not support.
     """
 
     def __init__(self, positions: SitePositions, dropout: float):
@@ -31,17 +31,17 @@ class PositionalAttention(Attention):
         self.positions = positions
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
-        """Also loads what earlier versions saved, which called the positions `placement`."""
+        """Load a state dict, also of earlier versions, in which the positions are named `placement`."""
         for name in [name for name in state_dict if name.startswith(f"{prefix}placement.")]:
             state_dict[f"{prefix}positions.{name.removeprefix(f'{prefix}placement.')}"] = state_dict.pop(name)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     @property
     def position(self) -> nn.Module:
-        """The method, or all of them where the spec composes several."""
+        """Return the method, or all methods if the spec combines several."""
         return self.positions.methods[0] if len(self.positions.methods) == 1 else self.positions
 
-    def forward(  # type: ignore[override]  # the call of a module that stands alone
+    def forward(  # type: ignore[override]  # the signature of a standalone module
         self,
         query: Tensor,
         key: Tensor,
@@ -68,9 +68,9 @@ class PositionalAttention(Attention):
         key_positions: Tensor | None = None,
         side_inputs: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
-        """Logits after scaling and before any mask: [T, B, C], [S, B, C] and positions [T], [S] or [B, .] -> [B, H, T, S].
+        """Return scaled scores before any mask: [T, B, C], [S, B, C] and positions [T], [S] or [B, .] -> [B, H, T, S].
 
-        Side inputs of every two words are those of these queries and keys.
+        Side inputs of pairs of words must be for these queries and keys.
         """
         query, key = query.transpose(0, 1), key.transpose(0, 1)
         sides = [
@@ -87,7 +87,7 @@ class PositionalAttention(Attention):
                 "scores. Read the attention weights instead."
             )
         q, k, _ = self.project(self.positions, ctx, query, key, key)
-        ctx = ctx.replace(causal=False)  # else methods leave out what a mask will hide
+        ctx = ctx.replace(causal=False)  # otherwise methods omit scores that a causal mask hides
         return self.logits(self.positions, ctx, q, k, self.positions.sum_terms("bias", ctx=ctx))
 
     def reorder_incremental_state(self, incremental_state: dict, new_order: Tensor) -> None:
@@ -99,7 +99,7 @@ class PositionalAttention(Attention):
     def _context(
         self, query: Tensor, key: Tensor, padding: Tensor | None, state: State | None, side: SideInputs
     ) -> AttentionContext:
-        """Counts positions without padding; queries follow the steps that the state remembers."""
+        """Count positions without padding; queries follow the steps that the state remembers."""
         dims, device, seen = self.positions.dims, query.device, 0
         if state is not None:
             known = state.get("steps")
@@ -125,10 +125,16 @@ def build_attention(
     dropout: float = 0.0,
     relations: int = 0,
 ) -> PositionalAttention:
-    """Builds an attention with the positions of a spec; raises PositionError where the spec cannot serve it.
+    """Build an attention with the methods of a spec.
 
-    `need_weights=True`, the default of a call, makes all scores; need_weights=False is faster and smaller. `relations` is the
-    number of relations between words, for methods that read them.
+    A call with need_weights=True, the default, stores all scores. need_weights=False is faster and needs less memory.
+
+    Args:
+        site: encoder, decoder (causal) or cross.
+        relations: number of relations between words, for methods that read relations.
+
+    Raises:
+        PositionError: The spec is wrong, or a method is not defined at the site.
     """
     if min(num_heads, embed_dim) < 1:
         raise PositionError(
@@ -147,7 +153,7 @@ def build_attention(
 
 
 def _pad_free(length: int, padding: Tensor | None, device: torch.device) -> Positions:
-    """Positions that count real tokens from 0; padding repeats a neighbour's, which its mask hides."""
+    """Return positions that count tokens without padding from 0. Padding, which is masked, repeats the position before it."""
     counted = Positions.counted(0, length, device)
     if padding is None:
         return counted
@@ -156,7 +162,7 @@ def _pad_free(length: int, padding: Tensor | None, device: torch.device) -> Posi
 
 
 def _with_mask(mask: AttentionMask, further: Tensor | None, positions: SitePositions) -> AttentionMask:
-    """Joins fairseq's attn_mask to what the methods mask and add."""
+    """Combine the mask of the methods with fairseq's attn_mask."""
     if further is None:
         return mask
     if positions.uses("attend", 0):

@@ -1,4 +1,4 @@
-"""The position methods at one site of one stack, ready for its attention."""
+"""Position methods at one site of one stack."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from ..ops.precision import at_least_float32
 from .composition import refuse_contradictions
 from .mask import AttentionMask
 
-#: words for which decoding makes a bias at a time
+#: number of steps for which decoding computes a bias at once
 _WORDS_AHEAD = 32
-#: what queries and keys are at each site
+#: side of the queries and side of the keys at each site
 _SIDES = {"encoder": ("source", "source"), "decoder": ("target", "target"), "cross": ("target", "source")}
 
 
 class SitePositions(nn.Module):
-    """The methods of one site: vectors pass through all in the order of the spec, scores and values add up, masks intersect.
+    """The methods of one site. Vectors pass through the methods in the order of the spec. Terms are added. Masks intersect.
 
-    Raises PositionError where two methods contradict each other.
+    Raise PositionError if two methods cannot be combined.
     """
 
     __prepare_scriptable__ = refuse_script
@@ -50,7 +50,7 @@ class SitePositions(nn.Module):
         self._refuse_positions_beside_counts()
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """Renames what earlier versions saved, which called the methods `parts`; fairseq calls it before it loads."""
+        """Rename parameters of earlier versions, in which methods are named `parts`. fairseq calls it before loading."""
         old = f"{name}.parts."
         for key in [key for key in state_dict if key.startswith(old)]:
             state_dict[f"{name}.methods.{key.removeprefix(old)}"] = state_dict.pop(key)
@@ -60,7 +60,7 @@ class SitePositions(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _constant_scales(self, users: dict[str, list[tuple[PositionMethod, int]]]) -> dict[str, float]:
-        """The scales of one layer that are numbers, by the name of the method."""
+        """Return the scales of one layer that are floats, by the name of the method."""
         at, dims, found = Positions.counted(0, 1), self.dims, {}
         for method, layer in users.get("scale", ()):
             scale = method.scale(AttentionContext(at, at, layer=layer, causal=dims.causal, cross=dims.cross))
@@ -69,7 +69,7 @@ class SitePositions(nn.Module):
         return found
 
     def _refuse_fractions_beside_tables(self) -> None:
-        """Raises PositionError where one method makes fractions of positions and another one takes integers alone."""
+        """Raise PositionError if one method produces fractional positions and another one requires integers."""
         for moving in self.methods:
             for other in self.methods:
                 if moving.position_type == "fractional" and other.position_type == "integer":
@@ -80,7 +80,7 @@ class SitePositions(nn.Module):
                     )
 
     def _refuse_positions_past_tables(self) -> None:
-        """Raises PositionError where one method changes positions to some that another one has no room for."""
+        """Raise PositionError if one method maps positions beyond the limit of another method."""
         for moving in self._before_layers["positions"]:
             needed = moving.reach(self.dims.max_positions)
             for other in self.methods:
@@ -104,7 +104,7 @@ class SitePositions(nn.Module):
     # -- what the methods need ---------------------------------------------------------------------------------------
 
     def _users_at(self, layer: int) -> dict[str, list[tuple[PositionMethod, int]]]:
-        """hook -> the methods that use it at this layer, each with the layer as the method counts them."""
+        """Return hook -> the methods that use it at this layer, each with the layer number that the method uses."""
         users: dict = {}
         for method in self._serving(layer):
             layers = method.options.layers
@@ -116,7 +116,7 @@ class SitePositions(nn.Module):
         return [method for method in self.methods if method.options.layers is None or layer in method.options.layers]
 
     def projections(self, layer: int | None = None) -> frozenset[str]:
-        """The projections that the attention of a layer needs, or one that stands for all layers."""
+        """Return the projections that the attention of one layer needs, or of all layers for None."""
         if layer is None:
             return frozenset().union(*(self.projections(layer) for layer in range(self.dims.num_layers)))
         return PositionMethod.projections.intersection(*(method.projections for method in self._serving(layer)))
@@ -131,28 +131,28 @@ class SitePositions(nn.Module):
         return all(method.caches_keys for method, _ in self._users[layer].get("attend", ()))
 
     def divisible(self, ctx: AttentionContext) -> bool:
-        """Whether the hooks inside an attention may be called for some of its queries at a time, in place of all."""
+        """Return whether the hooks inside an attention may be called in blocks of queries."""
         methods = self._serving(ctx.layer)
         plain = not any(method.card.side_inputs or method.card.losses or method.mixes_keys for method in methods)
         return plain and ctx.state is None and not ctx.prepared
 
     @property
     def side_inputs(self) -> dict[str, SideInput]:
-        """The side inputs that the methods declare, by name."""
+        """Return the side inputs of the methods by name."""
         return declared_by([method.card for method in self.methods])
 
     @property
     def limit(self) -> float:
-        """The number of query positions beyond which some method cannot serve."""
+        """Return the maximum number of query positions that all methods support."""
         return min((method.limit for method in self.methods if method.limit is not None), default=math.inf)
 
     @property
     def key_limit(self) -> float:
-        """The same for key positions."""
+        """Return the maximum number of key positions that all methods support."""
         return min((method.key_limit for method in self.methods if method.key_limit is not None), default=math.inf)
 
     def check_length(self, ctx: AttentionContext) -> None:
-        """Raises PositionError where a method cannot serve positions as large as these."""
+        """Raise PositionError if positions are beyond the limit of a method."""
         own, other = _SIDES[self.site]
         for method in self.methods:
             for side, at, limit in ((own, ctx.queries, method.limit), (other, ctx.keys, method.key_limit)):
@@ -165,11 +165,11 @@ class SitePositions(nn.Module):
     # -- calling hooks -----------------------------------------------------------------------------------------------
 
     def using(self, hook: str, ctx: AttentionContext) -> list[tuple[PositionMethod, AttentionContext]]:
-        """The methods with this hook at this layer, each with the context as it sees it."""
+        """Return the methods with this hook at this layer, each with its own context."""
         return [(method, self._seen_by(method, ctx, layer)) for method, layer in self._users[ctx.layer].get(hook, ())]
 
     def _seen_by(self, method: PositionMethod, ctx: AttentionContext, layer: int) -> AttentionContext:
-        """The context with the layer as the method counts it, and where methods are several, with a state of its own."""
+        """Return the context with the layer number of the method. With several methods, each has its own state."""
         if ctx.state is not None and len(self.methods) > 1:
             index = next(index for index, other in enumerate(self.methods) if other is method)
             return ctx.replace(layer=layer, state=ctx.state.within(f"method{index}"))
@@ -198,13 +198,13 @@ class SitePositions(nn.Module):
         return x
 
     def apply_chain(self, hook: str, x: Tensor, *args: Any, ctx: AttentionContext) -> Tensor:
-        """Passes x through this hook of every method."""
+        """Pass x through this hook of every method."""
         for method, here in self.using(hook, ctx):
             x = getattr(method, hook)(x, *args, here)
         return x
 
     def sum_terms(self, hook: str, *args: Any, ctx: AttentionContext) -> Tensor | None:
-        """The sum of what this hook of every method gives, or None where none gives anything."""
+        """Return the sum of the results of this hook, or None if all results are None."""
         total = None
         for method, here in self.using(hook, ctx):
             term = getattr(method, hook)(*args, here)
@@ -212,10 +212,10 @@ class SitePositions(nn.Module):
                 total = term if total is None else total + term
         return total
 
-    # -- one forward -------------------------------------------------------------------------------------------------
+    # -- one forward pass --------------------------------------------------------------------------------------------
 
     def begin(self, ctx: AttentionContext, rows: int = 1) -> AttentionContext:
-        """The context of one forward of this many sentences: lengths and side inputs checked, positions and methods prepared."""
+        """Return the context of one forward pass: check lengths and side inputs, compute positions and call `prepare`."""
         refuse_trace()
         self.check_length(ctx)
         for method in self.methods:
@@ -233,7 +233,7 @@ class SitePositions(nn.Module):
         return ctx.with_prepared({method: method.prepare(self._seen_by(method, ctx, ctx.layer)) for method in preparing})
 
     def positions(self, at: Positions, rows: int, ctx: AttentionContext) -> Positions:
-        """The ids that the methods see: drawn for each sentence in training, the same as given in evaluation."""
+        """Return the position ids after the hook `positions`. In training, ids are computed per sentence [rows, T]."""
         given = ids = at.ids.expand(rows, -1) if self.training else at.ids
         for method in self._before_layers["positions"]:
             ids = method.positions(ids, ctx)
@@ -245,7 +245,7 @@ class SitePositions(nn.Module):
         return x
 
     def at_layer(self, ctx: AttentionContext, layer: int) -> AttentionContext:
-        """The context of one layer, with the scale of its scores."""
+        """Return the context of one layer, with the scale of its scores."""
         return ctx.replace(layer=layer, scale=self._scales[layer])
 
     def restricts(self, layer: int) -> bool:
@@ -279,11 +279,11 @@ class SitePositions(nn.Module):
         causal = ctx.causal and queries > 1
         if causal and bias is None and allowed is None and not masks and queries == keys:
             return AttentionMask(causal=True)
-        if causal:  # the last query stands at the last key, also after cached steps
+        if causal:  # the last query is at the position of the last key, also after cached steps
             masks.append(torch.ones(1, 1, queries, keys, dtype=torch.bool, device=ctx.keys.ids.device).tril(keys - queries))
         for mask in masks:
             allowed = mask if allowed is None else allowed & mask
-        # the first queries of a left-padded sentence see only padding
+        # for the first queries of a left-padded sentence, all keys are padding
         may_mask_fully = self.uses("mask", ctx.layer) or (causal and ctx.key_padding is not None)
         return AttentionMask.of(bias, allowed, may_mask_fully)
 
@@ -315,7 +315,7 @@ class SitePositions(nn.Module):
         return ctx.once("mask without bias", make)
 
     def _bias(self, ctx: AttentionContext) -> Tensor | None:
-        """The sum of the biases. Decoding word by word makes it for some words ahead, which no method can tell."""
+        """Return the sum of the biases. Decoding computes it for several steps at once; the result is the same."""
         methods = [method for method, _ in self._users[ctx.layer].get("bias", ())]
         at, keys = ctx.queries.start, ctx.keys
         one_word = ctx.state is not None and at is not None and ctx.queries.ids.size(1) == 1 and keys.start == 0

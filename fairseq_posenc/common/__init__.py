@@ -1,1 +1,1 @@
-"""What all commands share: reading and writing files, messages, option types, progress and versions."""
+"""Shared by all commands: reading and writing files, messages, option types, progress and versions."""

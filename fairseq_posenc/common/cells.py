@@ -1,4 +1,4 @@
-"""Text of users in tables that other programs read: no spreadsheet runs it, and no browser."""
+"""Escape user text in tables, so that spreadsheets and browsers do not execute it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text files read and files written with errors of one line, and no partial file left behind."""
+"""Read text files and write files. Errors are one line, and no partial file remains."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ def require_regular(path: Path, largest: int | None = None) -> None:
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a temporary file, then move it to `path`: the earlier file stays until the new one is complete.
+    """Write a temporary file with `write`, then move it to `path`. The earlier file remains until the new one is complete.
 
-    Raises PositionError where writing fails, as on a full disk; nothing of the new file is left then.
+    Raise PositionError if writing fails, for example on a full disk. The temporary file is removed.
     """
     partial = path.with_name(path.name + ".tmp")
     try:
@@ -77,7 +77,7 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def digest(path: Path, algorithm: str = "sha256") -> str:
-    """The checksum of a file of any size."""
+    """Return the checksum of a file of any size."""
     total = hashlib.new(algorithm)
     with path.open("rb") as file:
         while chunk := file.read(1 << 20):

@@ -1,4 +1,4 @@
-"""Options that several commands have, and how numbers are written: Python itself also reads 1_6 and digits of other scripts."""
+"""Types of command line options. Numbers are decimal digits; Python would also read 1_6 and digits of other scripts."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ _WRITTEN = {int: re.compile(r"-?[0-9]+"), float: re.compile(r"-?[0-9]*\.?[0-9]+(
 
 
 def read_number(text: str, kind: type = int) -> int | float:
-    """Raises ValueError for what is not written as a number of this kind."""
+    """Return the number. Raise ValueError for other text."""
     if not _WRITTEN[kind].fullmatch(text):
         raise ValueError(f"{text!r} is not a number")
     return kind(text)
 
 
 def integer(text: str) -> int:
-    """Of options of fairseq-train, whose limits the models check."""
+    """Return an integer, for options of fairseq-train. The models check the range."""
     return read_number(text)
 
 
 def number(text: str) -> float:
-    """The same with a decimal point."""
+    """Return a float, for options of fairseq-train."""
     return read_number(text, float)
 
 
 def read_as_written(actions: Iterable[argparse.Action]) -> None:
-    """Lets options that fairseq made of a dataclass, with the type int or float, take what is written as a number alone."""
+    """Restrict options that fairseq created with type int or float to decimal numbers."""
     for action in actions:
         action.type = {int: integer, float: number}.get(action.type, action.type)
 
 
 def positive(text: str) -> int:
-    """Of options that count something."""
+    """Return a whole number of at least 1."""
     return _at_least(1, text, "a positive whole number")
 
 
 def not_negative(text: str) -> int:
-    """Of seeds, of indices, and of counts that may be zero."""
+    """Return a whole number of at least 0, for seeds, indices and counts."""
     return _at_least(0, text, "a whole number from 0")
 
 
@@ -55,5 +55,5 @@ def _at_least(least: int, text: str, what: str) -> int:
 
 
 def print_json(value: Any) -> None:
-    """What `--json` prints: one text, of ASCII alone, so that every terminal and pipe takes it."""
+    """Print a value as JSON in ASCII, for the option --json."""
     print(json.dumps(value, indent=2, allow_nan=False))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 import time
 
-#: seconds between two lines where no terminal shows them
+#: seconds between two lines if standard error is not a terminal
 _PAUSE = 20.0
 
 
 class Progress:
-    """On a terminal one line that is overwritten; elsewhere a line every 20 seconds."""
+    """Print one line that is overwritten on a terminal, or otherwise one line every 20 seconds."""
 
     def __init__(self) -> None:
         self._start = time.monotonic()

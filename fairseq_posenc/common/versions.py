@@ -1,4 +1,4 @@
-"""The versions of everything that makes the numbers."""
+"""Versions of the software that computes the results."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The contract between a position method and the Transformer that hosts it.
 
 Letters used in every shape: B sentences, T queries, S keys, H heads, D channels of a head, C = H * D model width, L layers.
-A distance is always key position minus query position. What needs torch is imported when it is first asked for.
+A distance is always key position minus query position. Names that need torch are imported at first use.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""What is known about a method: its card and its options (no torch)."""
+"""Description of a method: card and options (no torch)."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from .dims import Dims
 from .formula import evaluate
 from .side import SideInput
 
-#: where a method can stand: in the encoder, in the decoder, in the decoder's attention to the source
+#: attention modules that use position methods: self-attention of the encoder, self-attention of the decoder, cross-attention
 SITES = ("encoder", "decoder", "cross")
 
 
 def option(default: Any, help: str, *, minimum: float | None = None, maximum: float | None = None) -> Any:
-    """Declares one option of a method: its default, its help and its range, here and nowhere else."""
+    """Declare one option of a method: default, help text and range. They are defined only here."""
     return dataclasses.field(default=default, metadata={"help": help, "minimum": minimum, "maximum": maximum})
 
 
 @dataclass(frozen=True)
 class MethodOptions:
-    """The options that every method takes."""
+    """Options of every method."""
 
     layers: tuple[int, ...] | None = option(
         None, "layers that use the method, from 0, as in layers=0 or layers=0/2 or layers=0-3"
@@ -31,16 +31,16 @@ class MethodOptions:
 
 @dataclass(frozen=True)
 class HeadOptions(MethodOptions):
-    """The options of methods that can serve some of the heads."""
+    """Options of methods that can be used by a subset of the heads."""
 
     heads: tuple[int, ...] | None = option(None, "heads that use the method, from 0, as in heads=0 or heads=0/2 or heads=0-3")
 
 
 @dataclass(frozen=True)
 class MethodCard:
-    """What is known about a method, as plain data: every claim is tested, and all tables are made from it.
+    """Properties of a method as plain data. Every property is tested. All tables of methods are generated from cards.
 
-    The equation, and how ours deviates from it, stand in the docstring of the class.
+    The docstring of the class gives the equation and the deviations from the paper.
 
     parameters: the number of trainable scalars of one stack, in the letters of `core.formula`.
     extrapolation: past the trained or tabulated range, the method "runs", it "clips" (far positions tie), or it is an "error".
@@ -64,7 +64,7 @@ class MethodCard:
     extrapolation: Literal["runs", "clips", "error"]
     evidence: Literal["peer", "paper", "reconstruction"]
     sites: tuple[str, ...]
-    extended_sites: tuple[str, ...] = ()  # where we define the method and its authors do not
+    extended_sites: tuple[str, ...] = ()  # sites of this project's extension; the authors do not define them
     parameters: str = "0"
     survey_parameters: str = ""
     directional: bool = True
@@ -78,7 +78,7 @@ class MethodCard:
 
     @property
     def unbound(self) -> bool:
-        """Whether positions of any length stay distinct (the survey's column; clipping counts as bounded)."""
+        """Return whether positions of any length stay distinct (the survey's column; clipping counts as bounded)."""
         return self.extrapolation == "runs"
 
     @property
@@ -87,15 +87,15 @@ class MethodCard:
 
     @property
     def specs(self) -> dict[str, str]:
-        """The spec of every site in posenc_<name>: the method at both self-attentions where it can serve."""
+        """Return the spec of every site of posenc_<name>. Default: the method at all self-attention sites where it is defined."""
         chosen = {site: self.name if site in self.all_sites else "none" for site in ("encoder", "decoder")}
         return {**chosen, "cross": "none", **self.default_specs}
 
     def side_files(self, options: Any) -> set[str]:
-        """The side files that the method reads with these options."""
+        """Return the kinds of side files that the method reads with these options."""
         kinds = {kind for side in self.side_inputs for kind in side.files}
         return {"edges"} if kinds and getattr(options, "graph", "") == "edges" else kinds
 
     def count(self, options: Any, dims: Dims) -> int:
-        """The number of trainable scalars of one stack with these options."""
+        """Return the number of trainable scalars of one stack with these options."""
         return evaluate(self.parameters, options, dims)

@@ -1,4 +1,4 @@
-"""Where a hook is: positions, tokens, state, side inputs, and what the hooks of one forward pass share."""
+"""Arguments of hooks: positions, tokens, state, side inputs, and values that the hooks of one forward pass share."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)  # compared and hashed by identity
 class Positions:
-    """Position ids of one side of an attention: [B or 1, T], integers or floats, pad-free and from 0.
+    """Position ids of the queries or keys of an attention: [B or 1, T], integers or floats, without padding and from 0.
 
-    `start` is set where every row counts start, start + 1, ...: only then can a Toeplitz matrix be made from one vector.
+    `start` is set if every row is start, start + 1, ... Only then can a Toeplitz matrix be built from one vector.
     """
 
     ids: Tensor
@@ -35,24 +35,25 @@ class Positions:
         return cls(torch.arange(start, start + length, device=device).unsqueeze(0), start)
 
     def part(self, first: int, end: int) -> Positions:
-        """The positions of some columns."""
+        """Return the positions of the columns first to end - 1."""
         return Positions(self.ids[:, first:end], None if self.start is None else self.start + first)
 
     @property
     def last(self) -> int:
-        """The largest id, without waiting for the device where the ids are counted."""
+        """Return the largest id. If `start` is set, this needs no synchronisation with the device."""
         return self.start + self.ids.size(1) - 1 if self.start is not None else int(self.ids.max())
 
 
 @dataclass(frozen=True)
 class AttentionContext:
-    """All that a hook may know about where it is: position ids, never lengths or columns.
+    """Arguments of a hook. Hooks must use position ids, not sequence lengths or column numbers.
 
-    `causal` says that a mask will hide the keys after each query: what scores are made for these means nothing. `cross` says that
-    keys belong to another sequence than queries. `scale` is the factor of the product of queries and keys of this layer.
-    `dropout` is the probability of dropping a weight in this call, 0 in evaluation; a kernel of a method's own must apply it.
-    `inputs` are the queries' and keys' hidden states [B, T, C], [B, S, C] inside an attention and None before it.
-    `state` is set while decoding step by step; keys then run over all steps so far and queries over the new ones.
+    causal: a mask hides the keys after each query. Scores of these keys have no effect.
+    cross: keys belong to another sequence than queries.
+    scale: factor of the product of queries and keys in this layer.
+    dropout: dropout probability of attention weights, 0 in evaluation. A method that overrides `attend` must apply it.
+    inputs: hidden states of queries [B, T, C] and keys [B, S, C] inside an attention. None before the attention.
+    state: set while decoding step by step. Keys then cover all steps so far, queries only the new steps.
     """
 
     queries: Positions
@@ -88,19 +89,19 @@ class AttentionContext:
 
     @property
     def prepared(self) -> Mapping[PositionMethod, Any]:
-        """What `prepare` of each method has returned."""
+        """Return the results of `prepare` by method."""
         return self.store.prepared
 
     def prepared_by(self, method: PositionMethod) -> AttentionContext:
-        """Return the context with what a method prepares for this forward pass."""
+        """Return the context with the result of `prepare` of this method."""
         return self.with_prepared({method: method.prepare(self)} if "prepare" in method.hooks else {})
 
     def with_prepared(self, prepared: Mapping[PositionMethod, Any]) -> AttentionContext:
-        """Return the context with what these methods have prepared."""
+        """Return the context with these results of `prepare`."""
         return self.replace(store=self.store.with_prepared(prepared))
 
     def part(self, first: int, end: int, keys: int) -> AttentionContext:
-        """The context of some queries inside an attention, and of the first keys; nothing of it is seen by the rest."""
+        """Return the context of a block of queries and of the first keys. Shared values of the block are not visible outside."""
         return self.replace(
             queries=self.queries.part(first, end),
             keys=self.keys.part(0, keys),
@@ -112,11 +113,11 @@ class AttentionContext:
         )
 
     def add_loss(self, name: str, value: Tensor) -> None:
-        """Add [B], a number for every sentence in the unit of its summed cross-entropy, to the training loss."""
+        """Add [B] to the training loss: one number per sentence, in the unit of the summed cross-entropy of the sentence."""
         self.store.add_loss(name, value)
 
     def add_mean(self, name: str, total: Tensor, count: Tensor) -> None:
-        """Log a mean over the batch: its sums over every sentence [B], and the number of summands [B]."""
+        """Log a mean over the batch, from the sum of each sentence [B] and its number of summands [B]."""
         self.store.add_mean(name, total, count)
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
@@ -124,5 +125,5 @@ class AttentionContext:
         return self.store.once(key, make)
 
     def once_per_pair(self, name: str, draw: Callable[[], Tensor]) -> Tensor:
-        """Return draw(), [B, ...], computed once for both sides of every sentence pair: the decoder gets the encoder's."""
+        """Return draw(), [B, ...], computed once per sentence pair. The decoder gets the value of the encoder."""
         return self.store.once_per_pair(name, draw)

@@ -1,4 +1,4 @@
-"""The sizes of the attention that a method serves (no torch)."""
+"""Sizes of the attention of a method (no torch)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Dims:
-    """The sizes of the attention that a method serves, in all layers of one stack, and which keys it may see.
+    """Sizes and type of the attention of a method, for all layers of one stack.
 
     `causal`: each query sees the keys up to itself alone. `cross`: keys belong to another sequence than queries, whose hidden
     states may have another width, `key_embed_dim` (0: that of the queries). `words` is the dictionary of the queries, and
@@ -37,14 +37,14 @@ class Dims:
 
     @property
     def key_width(self) -> int:
-        """The width of the hidden states of keys."""
+        """Return the width of the hidden states of keys."""
         return self.key_embed_dim or self.embed_dim
 
     @property
     def max_distance(self) -> int:
-        """The largest distance between two positions."""
+        """Return the largest distance between two positions."""
         return max(self.max_positions, self.max_key_positions) - 1
 
     def at(self, site: str) -> Dims:
-        """The same sizes at a site of the usual encoder-decoder, whose decoder is causal."""
+        """Return these sizes for a site of an encoder-decoder with a causal decoder."""
         return dataclasses.replace(self, causal=site == "decoder", cross=site == "cross")

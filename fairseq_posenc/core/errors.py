@@ -1,12 +1,12 @@
-"""The errors of everything that a user can get wrong."""
+"""Errors caused by user input."""
 
 
 class PositionError(ValueError):
-    """A wrong spec, option, site or length: the message says what was given, what is allowed and what to do next."""
+    """Error in a spec, option, site, length or file. The message names the subject, the problem, what is expected and a fix."""
 
 
 class Refusal(SystemExit):
-    """One clear line on standard error and a non-zero exit, also where fairseq or torch would wrap or swallow an exception."""
+    """Exit with one line on standard error and a non-zero status, also in code of fairseq or torch that catches exceptions."""
 
     def __init__(self, message: object):
         super().__init__(f"fairseq_posenc: {message}")

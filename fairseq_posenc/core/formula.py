@@ -1,9 +1,12 @@
-"""Formulas of cards: how many parameters a method has, as an expression that can be read, evaluated and tested (no torch).
+"""Formulas of cards: the number of parameters of a method, as an expression that is printed, evaluated and tested (no torch).
 
-Letters: d width, h heads, d_h width of a head, L layers of the stack that use the method, n and m the largest numbers of
-positions of queries and keys (they differ in cross-attention alone), causal, cross and relations as in `Dims`; `tables`, how many
-tables a stack has by the option `share` (L h for none, L for heads, h for layers, 1 for all); `used_heads`, how many heads use
-the method by the option `heads`; V, words of the dictionary; and every option by its name.
+Letters:
+    d: embedding dimension. h: number of heads. d_h: dimension of a head. L: layers of the stack that use the method.
+    n, m: maximum numbers of positions of queries and keys. They differ only in cross-attention.
+    V: size of the dictionary. causal, cross, relations: as in `Dims`.
+    tables: number of tables of a stack, from the option `share` (none: L h, heads: L, layers: h, all: 1).
+    used_heads: number of heads that use the method, from the option `heads`.
+    Every option is available by its name.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from .errors import PositionError
 
 
 def owners(share: str, dims: Dims) -> tuple[int, int]:
-    """How many tables there are along layers and along heads where `share` names what has one in common."""
+    """Return the numbers of tables along layers and heads. `share` names the dimension that shares one table."""
     layers, heads = dims.num_layers, dims.num_heads
     return {"none": (layers, heads), "heads": (layers, 1), "layers": (1, heads), "all": (1, 1)}[share]
 
@@ -39,12 +42,12 @@ def heads_of(options: Any, dims: Dims) -> tuple[int, ...]:
 
 
 def shared_by_layers(share: str) -> bool:
-    """Whether layers have in common what is shared so."""
+    """Return whether layers share one table."""
     return share in ("layers", "all")
 
 
 def evaluate(formula: str, options: Any, dims: Dims) -> int:
-    """The value of a formula for these options and sizes."""
+    """Return the value of a formula for these options and sizes."""
     layers, heads = owners(getattr(options, "share", "none"), dims)
     letters = {
         "V": dims.vocab_size,
@@ -91,7 +94,7 @@ def _parse(formula: str) -> ast.Expression:
 
 
 def _value(node: ast.expr, letters: Mapping[str, Any]) -> Any:
-    """The value of a part of a formula: numbers and texts, letters, arithmetic, comparisons, conditions, max, min and count."""
+    """Return the value of a part: numbers, texts, letters, arithmetic, comparisons, conditions, max, min and count."""
     if isinstance(node, ast.Constant) and (node.value is None or isinstance(node.value, (bool, int, float, str))):
         return _bounded(node.value)
     if isinstance(node, ast.Name) and node.id in letters:
@@ -140,5 +143,5 @@ def _bounded(value: Any) -> Any:
 
 
 def pretty(formula: str) -> str:
-    """The formula as it is read: 2 (d^2 + d) for 2 * (d**2 + d)."""
+    """Return the formula in mathematical notation: 2 (d^2 + d) for 2 * (d**2 + d)."""
     return re.sub(r" ?\* ?", " ", formula.replace("**", "^"))

@@ -1,4 +1,4 @@
-"""The hooks of a method: when each acts, and how those of several methods combine. All sets of hooks follow from this table."""
+"""The hooks of a method: when each hook is called, and how several methods combine. All sets of hooks follow from this table."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from enum import Enum, IntEnum
 from typing import Any, Literal, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
-#: what a projection of an attention makes
+#: projections of an attention
 Projection = Literal["query", "key", "value"]
 
 
 class Phase(IntEnum):
-    """When a hook acts, in the order of a forward."""
+    """When a hook is called, in the order of a forward pass."""
 
-    START = 0  # once a forward, before there are vectors
-    INPUT = 1  # once, where tokens become vectors
+    START = 0  # once per forward pass, before the embeddings
+    INPUT = 1  # once per forward pass, on the embeddings
     LAYER = 2  # before every layer
     ATTENTION_INPUT = 3  # before the projections of an attention
     PROJECTED = 4  # on projected queries and keys
@@ -26,19 +26,19 @@ class Phase(IntEnum):
 
 
 class Kind(Enum):
-    """How the hooks of several methods come together."""
+    """How a hook of several methods is combined."""
 
-    CHAIN = "each changes what the one before gives"
-    SUM = "what they give is added"
-    INTERSECTION = "a query sees a key where all let it"
-    EACH = "each has its own"
+    CHAIN = "each method changes the result of the method before it"
+    SUM = "the results are added"
+    INTERSECTION = "a query attends to a key if all masks allow it"
+    EACH = "each method has its own result"
     AGREEMENT = "numbers must be equal, tensors are multiplied"
-    EXCLUSIVE = "one method alone"
+    EXCLUSIVE = "only one method is allowed"
 
 
 @dataclass(frozen=True)
 class Hook:
-    """One hook: its phase, its kind, and the projections that it changes or reads; `acts_on` narrows them for a method."""
+    """One hook: phase, kind, and the projections that it changes or reads. `acts_on` restricts the projections of a method."""
 
     phase: Phase
     kind: Kind
@@ -46,9 +46,9 @@ class Hook:
 
 
 def acts_on(*projections: Projection, mixes_positions: bool = False) -> Callable[[F], F]:
-    """Decorate a `project_input` or `rotate` that changes only some projections: it is not called for the others.
+    """Decorate a `project_input` or `rotate` that changes only these projections. It is not called for other projections.
 
-    `mixes_positions`: the hook gives other keys than one for every position.
+    `mixes_positions`: the result does not have one key per position.
     """
 
     def decorate(hook: F) -> F:
@@ -59,7 +59,7 @@ def acts_on(*projections: Projection, mixes_positions: bool = False) -> Callable
 
 
 def recurrent(attend: F) -> F:
-    """Decorate an `attend` that carries sums in ctx.state: while decoding it gets new keys and values only, none are cached."""
+    """Decorate an `attend` that keeps sums in ctx.state. While decoding, it gets only new keys and values; none are cached."""
     attend.recurrent = True  # type: ignore[attr-defined]
     return attend
 
@@ -68,7 +68,7 @@ def _hook(phase: Phase, kind: Kind, *projections: str) -> Hook:
     return Hook(phase, kind, frozenset(projections))
 
 
-#: in the order of a forward; a bias and a mask of positions alone may be made ahead of it
+#: in the order of a forward pass; a bias or a mask that depends only on positions may be computed before it
 HOOKS: dict[str, Hook] = {
     "positions": _hook(Phase.START, Kind.CHAIN),
     "prepare": _hook(Phase.START, Kind.EACH),
@@ -87,19 +87,19 @@ HOOKS: dict[str, Hook] = {
 
 
 def hooks_where(holds: Callable[[Hook], bool]) -> frozenset[str]:
-    """The names of the hooks of which this holds."""
+    """Return the names of the hooks for which `holds` is true."""
     return frozenset(name for name, hook in HOOKS.items() if holds(hook))
 
 
-#: hooks that act before the layers, where a choice of layers means nothing
+#: hooks that are called before the layers, so that the option `layers` has no effect
 BEFORE_LAYERS = hooks_where(lambda hook: hook.phase <= Phase.INPUT)
-#: hooks on hidden states outside of attention, which only a host with layers can call
+#: hooks on hidden states outside the attention, which only a complete model can call
 OUTSIDE_ATTENTION = hooks_where(lambda hook: hook.phase in (Phase.INPUT, Phase.LAYER))
-#: hooks that act in the attention matrix; the others change vectors before it
+#: hooks that change the attention matrix; all other hooks change vectors before it
 IN_MATRIX = hooks_where(lambda hook: hook.phase >= Phase.PROJECTED)
-#: hooks that a kernel of a method's own leaves without effect
+#: hooks without effect if a method overrides `attend`
 REPLACED_BY_KERNEL = hooks_where(lambda hook: hook.phase in (Phase.SCORES, Phase.VALUES))
-#: hooks that need the scores or the weights as tensors, which a fused kernel never makes
+#: hooks that need the scores or weights as tensors, which a fused kernel does not store
 NEEDS_SCORES = tuple(
     sorted(hooks_where(lambda hook: hook.phase == Phase.VALUES or (hook.phase == Phase.SCORES and hook.kind == Kind.CHAIN)))
 )

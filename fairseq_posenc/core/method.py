@@ -20,28 +20,27 @@ from .sentence import Sentence
 
 
 def default_scale(head_dim: int) -> float:
-    """The factor of the product of queries and keys where no method sets another."""
+    """Return the default factor of the product of queries and keys."""
     return head_dim**-0.5
 
 
 class PositionMethod(nn.Module):
-    """A position method of one attention in all layers of a stack; subclasses are leaves and override what their paper changes.
+    """Base class of position methods. A method overrides the hooks that its paper changes.
 
-    One instance serves all layers of its stack: what the layers share is one tensor, what they do not share carries a leading
-    layer axis and is read with `of_layer`. A hook that is not overridden costs nothing; `hooks.py` says when each acts and how
-    those of several methods come together.
+    One instance is used by all layers of a stack. Parameters that layers do not share have a leading layer axis and are read with
+    `of_layer`. Hooks that are not overridden have no cost. `hooks.py` defines when each hook is called and how methods combine.
     """
 
     card: ClassVar[MethodCard]
     Options: ClassVar[type[MethodOptions]] = MethodOptions
-    #: projections of the attention that the method uses; others are not built
+    #: projections of the attention that the method uses; other projections are not built
     projections: frozenset[str] = frozenset({"query", "key", "value"})
-    #: whether `bias` and `mask` differ between layers; where they do not, they are made once per forward
+    #: whether `bias` and `mask` differ between layers; if not, they are computed once per forward pass
     per_layer: bool = False
-    #: whether `bias` reads more than positions (ctx.inputs, ctx.tokens, ctx.side), so that decoding cannot make it ahead
+    #: whether `bias` reads ctx.inputs, ctx.tokens or ctx.side; decoding can then not compute it in advance
     content_dependent: bool = False
-    #: what `rescale` reads: positions alone (it multiplies by a factor), the scores, or queries and keys ("content");
-    #: "weights": it reads the scores and returns logarithms of attention weights, to which no other method may add a term
+    #: input of `rescale`: "positions" (a factor), "scores", or "content" (queries and keys);
+    #: "weights": it returns logarithms of attention weights, to which no other method may add a term
     rescale_reads: Literal["positions", "scores", "content", "weights"] = "positions"
     #: "integer": hooks need integer positions, as the rows of a table; "fractional": `positions` returns fractions in training
     position_type: Literal["any", "integer", "fractional"] = "any"
@@ -63,69 +62,69 @@ class PositionMethod(nn.Module):
 
     @classmethod
     def side_values(cls, sentence: Sentence, options: Any) -> Mapping[str, np.ndarray]:
-        """What the card makes from files, for one sentence and by its tokens: [], [S] or [S, S], with fixed axes after them."""
+        """Return the side inputs of one sentence by name, with one entry per token: [], [S] or [S, S], then fixed axes."""
         raise NotImplementedError
 
-    # -- what the host asks ------------------------------------------------------------------------------------------
+    # -- properties that the host reads ------------------------------------------------------------------------------
 
     @property
     def hooks(self) -> frozenset[str]:
-        """The hooks in use, read off the class; a method whose options switch one off narrows this."""
+        """Return the overridden hooks. A method whose options disable a hook overrides this property."""
         return self._overridden
 
     @property
     def draws(self) -> bool:
-        """Whether `prepare` draws random numbers with these options."""
+        """Return whether `prepare` draws random numbers with these options."""
         return self.card.stochastic and "prepare" in self.hooks
 
     @classmethod
     def projections_of(cls, hook: str) -> frozenset[str]:
-        """The projections that this hook of the method changes or reads; `acts_on` narrows those of the table of hooks."""
+        """Return the projections that this hook changes or reads: from `acts_on`, or from the table of hooks."""
         return getattr(getattr(cls, hook), "projections", HOOKS[hook].projections)
 
     @property
     def mixes_keys(self) -> bool:
-        """Whether `project_input` gives other keys than one for every position."""
+        """Return whether `project_input` changes the number of keys or mixes their positions."""
         return "project_input" in self.hooks and getattr(type(self).project_input, "mixes_positions", False)
 
     @property
     def caches_keys(self) -> bool:
-        """Whether decoding keeps projected keys and values for `attend`."""
+        """Return whether decoding caches projected keys and values for `attend`."""
         return not getattr(type(self).attend, "recurrent", False)
 
     @property
     def limit(self) -> int | None:
-        """The number of query positions that the method can tell apart, where more is an error."""
+        """Return the maximum number of query positions, or None if it is not limited."""
         return self.dims.max_positions if self.card.extrapolation == "error" else None
 
     @property
     def key_limit(self) -> int | None:
-        """The same for key positions; differs in cross-attention alone."""
+        """Return the maximum number of key positions, or None. It differs from `limit` only in cross-attention."""
         return self.dims.max_key_positions if self.card.extrapolation == "error" else None
 
     def reach(self, positions: int) -> float:
-        """How many positions other methods meet where `positions` has changed those of a sentence of this many."""
+        """Return the number of positions that other methods must support after `positions`, for a sentence of this length."""
         return positions
 
-    # -- hooks, in the order of a forward ----------------------------------------------------------------------------
+    # -- hooks, in the order of a forward pass -----------------------------------------------------------------------
 
     def positions(self, ids: Tensor, ctx: AttentionContext) -> Tensor:
-        """[B, T] -> same, may become float; drawn once per batch in training, not drawn in evaluation (of [1, T])."""
+        """Change position ids: [B, T] -> same, may become float. In evaluation, ids are [1, T] and nothing is drawn."""
         return ids
 
     def prepare(self, ctx: AttentionContext) -> Any:
-        """Return what the hooks of one forward pass share: random numbers, tensors with a gradient.
+        """Return values that the hooks of one forward pass share, such as random numbers or tensors with a gradient.
 
-        It is called once per forward pass, before the layers. The other hooks read the result as ctx.prepared[self].
+        It is called once per forward pass, before the layers. Other hooks read the result as ctx.prepared[self].
         """
         raise NotImplementedError
 
     def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
-        """[B, T, C], [B, T] -> [B, T, C]; once, where tokens become vectors; sentences start in the first column."""
+        """Change the embeddings: [B, T, C], tokens [B, T] -> [B, T, C]. Sentences start in the first column."""
         return x
 
     def before_layer(self, x: Tensor, ctx: AttentionContext) -> Tensor:
-        """[B, T, C] -> [B, T, C]; before every layer."""
+        """Change the input of each layer: [B, T, C] -> [B, T, C]."""
         return x
 
     def project_input(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
@@ -143,22 +142,25 @@ class PositionMethod(nn.Module):
         """Return the factor of the product of queries and keys: a float, or a tensor [B or 1, H or 1, T, 1] of query factors.
 
         A float replaces 1/sqrt(d_h) and depends on options and sizes only. All methods of a spec must agree on it; they read it
-        as ctx.scale. A tensor is a factor of each query beside ctx.scale, computed from the positions in every forward pass:
-        queries are multiplied by it after `rotate`, and tensors of several methods multiply. When a model is built, the hook is
+        as ctx.scale. A tensor is an additional factor per query, computed from the positions in every forward pass: queries are
+        multiplied by it after `rotate`. Tensors of several methods are multiplied. When a model is built, the hook is
         called once per layer for a single position without inputs.
         """
         return default_scale(self.dims.head_dim)
 
     def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
-        """[B, H, T, S] -> [B, H, T, S]; changes the scaled product of queries and keys before anything is added to it."""
+        """Change the scaled product of queries and keys, before terms are added: [B, H, T, S] -> [B, H, T, S]."""
         return scores
 
     def content_scores(self, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
-        """-> [B, H, T, S], added to the scaled product; may depend on queries and keys."""
+        """Return a term [B, H, T, S] that is added to the scaled product. It may depend on queries and keys."""
         raise NotImplementedError
 
     def bias(self, ctx: AttentionContext) -> Tensor | None:
-        """-> [B or 1, H or 1, T, S] in float32, added to the scaled product, or None for nothing; see `content_dependent`."""
+        """Return a term [B or 1, H or 1, T, S] in float32 that is added to the scaled product, or None.
+
+        If it depends on more than positions, set `content_dependent`.
+        """
         raise NotImplementedError
 
     def bias_factors(self, ctx: AttentionContext) -> tuple[Tensor, Tensor] | None:
@@ -176,19 +178,19 @@ class PositionMethod(nn.Module):
         raise NotImplementedError
 
     def content_values(self, probs: Tensor, v: Tensor, ctx: AttentionContext) -> Tensor:
-        """[B, H, T, S], [B, H, S, D] -> [B, H, T, D], added to the heads' outputs."""
+        """Return a term [B, H, T, D] that is added to the outputs of heads, from weights [B, H, T, S] and values [B, H, S, D]."""
         raise NotImplementedError
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, ctx: AttentionContext) -> Tensor:
-        """-> [B, H, T, D]; replaces the whole kernel: scale, scores, masks, softmax and values."""
+        """Return the outputs of the heads [B, H, T, D]. It replaces scale, scores, masks, softmax and values."""
         raise NotImplementedError
 
     # -- helpers of methods with parameters --------------------------------------------------------------------------
 
     def parameter_table(self, *shape: int, share: str) -> nn.Parameter:
-        """A zero parameter [L or 1, H or 1, *shape]; `share` names what has one table in common: none, heads, layers, all."""
+        """Return a zero parameter [L or 1, H or 1, *shape]. `share`: none, heads, layers or all have one table in common."""
         return nn.Parameter(torch.zeros(*owners(share, self.dims), *shape))
 
     def of_layer(self, parameter: Tensor, ctx: AttentionContext) -> Tensor:
-        """[L or 1, ...] -> [...]: the part of a parameter that this layer uses."""
+        """Return the part of a parameter that this layer uses: [L or 1, ...] -> [...]."""
         return parameter[ctx.layer if parameter.size(0) > 1 else 0]

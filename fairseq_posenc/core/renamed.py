@@ -1,4 +1,4 @@
-"""What earlier versions called the parts of the contract, for methods outside this package (no torch)."""
+"""Earlier names of the parts of the contract, for methods outside this package (no torch)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .errors import PositionError
 
 #: names that methods import
 IMPORTED = {"Options": "MethodOptions"}
-#: hooks and flags of a class, and what stands for them now
+#: earlier hooks and flags of a class, and their replacements
 _MEMBERS = {
     "draw": "prepare(ctx), whose result hooks read as ctx.prepared[self]",
     "query_input": 'project_input(which, x, at, ctx) below @acts_on("query")',
@@ -30,7 +30,7 @@ def new_name(name: str) -> str:
 
 
 def refuse_old_members(cls: type) -> None:
-    """Raise PositionError where a method defines a hook or flag of an earlier version."""
+    """Raise PositionError if a method defines a hook or flag of an earlier version."""
     members = vars(cls)
     for name, now in _MEMBERS.items():
         if name in members:

@@ -1,4 +1,4 @@
-"""Side inputs: tensors that a method reads beside the words, declared on its card (the declaration needs no torch)."""
+"""Side inputs: further input tensors of a method, declared on its card (the declaration needs no torch)."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SideInput:
-    """One tensor beside the words of the source or of the target.
+    """Declaration of one input tensor that belongs to the source or the target sentence.
 
-    `axes` is "B" (a number for every sentence), "B S" (one for every word) or "B S S" (one for every two words); further axes of
-    fixed size may follow. The host moves it with the tokens: it rolls away padding on the left, follows beams, and folds them.
-    `files` are the side files that it is made from; a method with the option `graph` reads edges in place of them by graph=edges.
+    axes: "B" (one value per sentence), "B S" (one per word) or "B S S" (one per pair of words). Axes of fixed size may follow.
+    files: kinds of side files from which it is computed. With the option graph=edges, a method reads edges instead.
+
+    The host reorders it together with the tokens: padding on the left is moved to the right, and rows follow the beams.
     """
 
     name: str
     axes: Literal["B", "B S", "B S S"]
     of: Literal["source", "target"] = "source"
-    padding: float = 0  # what stands at padding
+    padding: float = 0  # value at padding
     files: tuple[str, ...] = ()
 
     @property
     def words(self) -> int:
-        """How many axes run over words."""
+        """Return the number of axes over words."""
         return self.axes.count("S")
 
     def collate(self, rows: Sequence[Tensor], length: int, left_pad: bool = False) -> Tensor:
-        """Tensors of sentences, without the axis B, -> one of the batch, padded to `length` on the side of the tokens."""
+        """Combine tensors of sentences without axis B into one tensor of the batch, padded to `length` like the tokens."""
         first = rows[0]
         shape = (len(rows), *[length] * self.words, *first.shape[self.words :])
         batch = first.new_full(shape, self.padding)
@@ -45,7 +46,7 @@ class SideInput:
 
 
 class SideInputs(Mapping):
-    """The side inputs of a batch by name, [B, ...] each, in the order of the tokens without padding on the left."""
+    """Side inputs of a batch by name, [B, ...] each, in the order of the tokens without padding on the left."""
 
     def __init__(self, tensors: Mapping[str, Tensor] | None = None, declared: Mapping[str, SideInput] | None = None):
         self._declared = declared or {}
@@ -61,7 +62,7 @@ class SideInputs(Mapping):
         return len(self._tensors)
 
     def require(self, inputs: Sequence[SideInput], who: str) -> None:
-        """Raises PositionError where one of these is missing."""
+        """Raise PositionError if one of these is missing."""
         for wanted in inputs:
             if wanted.name not in self:
                 raise PositionError(
@@ -71,15 +72,15 @@ class SideInputs(Mapping):
                 )
 
     def rolled(self, shift: Tensor) -> SideInputs:
-        """What belongs to the source, with padding moved from the left to the right by `shift` [B, 1], as its tokens are."""
+        """Return a copy in which the padding of source-side inputs is moved from left to right by `shift` [B, 1]."""
         return self._each(lambda side, x: _roll(x, side.words, shift) if side.of == "source" else x)
 
     def up_to(self, length: int) -> SideInputs:
-        """What belongs to the target, for its first words: [B, T, ...] -> [B, length, ...]."""
+        """Return a copy in which target-side inputs are truncated to the prefix: [B, T, ...] -> [B, length, ...]."""
         return self._each(lambda side, x: x[(slice(None), *(slice(length),) * side.words)] if side.of == "target" else x)
 
     def every(self, beam: int) -> SideInputs:
-        """One row for every `beam` rows, where the beams of a sentence are its queries."""
+        """Return every `beam`-th row, for cross-attention in which the beams of a sentence are queries of one row."""
         return self if beam == 1 else self._each(lambda side, x: x[::beam])
 
     def _each(self, change) -> SideInputs:
@@ -87,7 +88,7 @@ class SideInputs(Mapping):
 
 
 def declared_by(cards: Sequence) -> dict[str, SideInput]:
-    """The side inputs that these cards declare, by name; raises PositionError where two declare one differently."""
+    """Return the side inputs of these cards by name. Raise PositionError if two cards declare one name differently."""
     found: dict[str, SideInput] = {}
     for card in cards:
         for wanted in card.side_inputs:
@@ -101,7 +102,7 @@ def declared_by(cards: Sequence) -> dict[str, SideInput]:
 
 
 def _roll(x: Tensor, axes: int, shift: Tensor) -> Tensor:
-    """[B, S, ...] or [B, S, S, ...]: every row moved to the left by its shift [B, 1], along `axes` axes of words."""
+    """Move each row of [B, S, ...] or [B, S, S, ...] to the left by its shift [B, 1], along `axes` axes of words."""
     for axis in range(1, 1 + axes):
         columns = shift.new_ones(x.size(axis)).cumsum(0) - 1  # 0, 1, ...
         index = (columns + shift) % x.size(axis)  # [B, S]

@@ -1,4 +1,4 @@
-"""What decoding remembers between steps."""
+"""State of incremental decoding."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from torch import Tensor
 class State:
     """A view of fairseq's incremental_state.
 
-    `store_per_row` is for tensors of the rows of the batch, batch first: they follow every reordering of beams. `store_shared` is
-    for tensors that belong to no sentence. A view `per_source` keeps one row for all beams of a source sentence; cross-attention
-    has this one.
+    `store_per_row` stores tensors with one row per row of the batch. They are reordered with the beams. `store_shared` stores
+    tensors that do not depend on the sentence. The view `per_source` keeps one row for all beams of a source sentence, for
+    cross-attention.
     """
 
     def __init__(self, store: dict, scope: str = "", kind: str = "rows"):
@@ -36,10 +36,10 @@ class State:
         return tensor
 
     def reorder(self, order: Tensor, beam: int = 1) -> None:
-        """Selects rows, and for tensors of the source the sentence that each group of `beam` rows belongs to."""
+        """Select rows in this order. For tensors of the source, select the sentence of each group of `beam` rows."""
         sources = order if beam == 1 else order.view(-1, beam)[:, 0] // beam
         same = [(x == torch.arange(len(x), device=x.device)).all() for x in (order, sources)]
-        rows_unchanged, sources_unchanged = torch.stack(same).tolist()  # one wait for both
+        rows_unchanged, sources_unchanged = torch.stack(same).tolist()  # a single synchronisation for both
         self._select("rows", order, rows_unchanged)
         self._select("sources", sources, sources_unchanged)
 
@@ -47,7 +47,7 @@ class State:
         stored = self._tensors(kind)
         names = [name for name in stored if name.startswith(self._scope)]
         if not unchanged or any(stored[name].size(0) != len(order) for name in names):
-            for name in names:  # one at a time: the next one takes the memory that the last one leaves
+            for name in names:  # one at a time, so that memory is reused
                 stored[name] = stored[name].index_select(0, order)
 
     def _tensors(self, kind: str) -> dict:

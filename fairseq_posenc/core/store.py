@@ -1,4 +1,4 @@
-"""What the hooks of one forward pass share."""
+"""Values that the hooks of one forward pass share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class ForwardStore:
-    """What the hooks of one forward pass share. `AttentionContext` has the methods by which hooks read and write it.
+    """Values that the hooks of one forward pass share. Hooks read and write it through `AttentionContext`.
 
     The sites of one decoder share losses, means and random numbers of sentence pairs. Everything else belongs to one site.
     """
@@ -38,7 +38,7 @@ class ForwardStore:
         return dataclasses.replace(self, losses={}, _made={})
 
     def with_prepared(self, prepared: Mapping[PositionMethod, Any]) -> ForwardStore:
-        """Return the store with what these methods have prepared."""
+        """Return the store with these results of `prepare`."""
         return dataclasses.replace(self, prepared={**self.prepared, **prepared})
 
     def add_loss(self, name: str, value: Tensor) -> None:
@@ -56,7 +56,7 @@ class ForwardStore:
         return self._made[key]
 
     def once_per_pair(self, name: str, draw: Callable[[], Tensor]) -> Tensor:
-        """Return draw(), [B, ...], or what the other side of the sentence pairs has drawn under this name."""
+        """Return draw(), [B, ...], or the value that the other side of the sentence pairs has drawn under this name."""
         if name not in self.pair_draws:
             self.pair_draws[name] = draw()
         return self.pair_draws[name]

@@ -9,23 +9,23 @@ from typing import Any
 from ..core import PositionError
 from . import lookup
 
-#: how the names of all architectures begin
+#: prefix of the names of all architectures
 PREFIX = "posenc_"
 #: the name of the fairseq model, and of the architecture whose specs are options
 MODEL = "posenc_transformer"
-#: the same of the Transformer whose hidden states are complex
+#: name of the fairseq model with complex hidden states
 COMPLEX_MODEL = "posenc_complex_transformer"
-#: the same of the non-autoregressive Transformer with learned positions
+#: name of the non-autoregressive fairseq model with learned positions
 PNAT = "posenc_pnat"
-#: the name of the fairseq task whose batches carry side inputs
+#: name of the fairseq task whose batches contain side inputs
 TASK = "posenc_translation"
-#: the same of the one for models that write all words at once
+#: name of the fairseq task of non-autoregressive models
 NAT_TASK = "posenc_nat_translation"
 
 
 @dataclass(frozen=True)
 class Size:
-    """The sizes of encoder and decoder, which are the same."""
+    """Sizes of encoder and decoder."""
 
     layers: int
     embed_dim: int
@@ -45,7 +45,7 @@ SIZES = {
 
 @dataclass(frozen=True)
 class Architecture:
-    """The spec of every site, a size, whether all layers of a stack are one, the fairseq model, and further options of it."""
+    """Spec of every site, size, whether all layers of a stack are shared, fairseq model, and further options of the model."""
 
     specs: Mapping[str, str]
     size: Size
@@ -55,7 +55,7 @@ class Architecture:
 
 
 def _beside_methods(size: Size) -> Iterator[tuple[str, Architecture]]:
-    """The architectures that are more than a method."""
+    """Yield the architectures that are not only a method."""
     sites = {site: "complex:frequencies=dimension,learned=false" for site in ("encoder", "decoder")}
     yield COMPLEX_MODEL, Architecture({**sites, "cross": "none"}, size, model=COMPLEX_MODEL)
     # tensor2tensor's limit of steps is twice its number of layers
@@ -82,12 +82,12 @@ def _beside_methods(size: Size) -> Iterator[tuple[str, Architecture]]:
 
 
 def beside_methods() -> list[str]:
-    """The names of the architectures that are more than a method, without a size."""
+    """Return the names of the architectures that are not only a method, without a size."""
     return [name for name, _ in _beside_methods(SIZES[""])]
 
 
 def architectures() -> Iterator[tuple[str, Architecture]]:
-    """Every architecture with its name."""
+    """Yield every architecture with its name."""
     for suffix, size in SIZES.items():
         yield MODEL + suffix, Architecture({"encoder": "sinusoidal", "decoder": "sinusoidal", "cross": "none"}, size)
         for card in map(lookup.card, lookup.names()):
@@ -97,7 +97,7 @@ def architectures() -> Iterator[tuple[str, Architecture]]:
 
 
 def architecture(name: str) -> Architecture:
-    """The architecture of this name without a size, whose specs are no options; raises PositionError with the nearest name."""
+    """Return the architecture of this name without a size. Raise PositionError if its specs are options, or if it is unknown."""
     found = dict(architectures()).get(name)
     if found is None or name == MODEL or any(suffix and name.endswith(suffix) for suffix in SIZES):
         try:

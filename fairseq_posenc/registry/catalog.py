@@ -21,7 +21,7 @@ COLUMNS = (
     "method", "family", "reference", "injection", "learnable", "recurring", "unbound", "number", "parameters", "survey", "sites",
     "evidence",
 )  # fmt: skip
-#: those of `posenc list`, which fit a terminal of 80 columns
+#: default columns of `posenc list`, which fit a terminal of 80 columns
 SHORT = ("method", "family", "reference", "number", "evidence")
 
 #: words of the dictionary that tables count parameters with
@@ -39,26 +39,26 @@ _EVIDENCE = {
 
 @dataclass(frozen=True)
 class Description:
-    """The docstring of a method: its first sentence, and what stands behind Equation, Shapes, Source and so on."""
+    """Docstring of a method: the first sentence, and the sections Equation, Shapes, Source and so on."""
 
     summary: str
     sections: Mapping[str, str]
 
 
 def describe(name: str) -> Description:
-    """What the docstring of a method says."""
+    """Return the parsed docstring of a method."""
     summary, _, labelled = lookup.declaration(name).docstring.partition("\n\n")
     items = re.sub(r"\n\s+", " ", labelled).splitlines()
     return Description(" ".join(summary.split()), dict(item.split(": ", 1) for item in items if ": " in item))
 
 
 def number(card: MethodCard, dims: Dims) -> int:
-    """The parameters of one stack of `posenc_<name>`, at the first site that its authors have."""
+    """Return the parameters of one stack of `posenc_<name>`, at the first site that its authors have."""
     return count(card.specs[card.sites[0]], dims, card.sites[0])
 
 
 def count(spec: str, dims: Dims, site: str = "encoder") -> int:
-    """The parameters of one stack with this spec."""
+    """Return the parameters of one stack with this spec."""
     total = 0
     for method in parse(spec, site).methods:
         layers = method.options.layers
@@ -68,7 +68,7 @@ def count(spec: str, dims: Dims, site: str = "encoder") -> int:
 
 
 def facts(card: MethodCard) -> dict[str, Any]:
-    """One method in the columns of the survey's Table 1, with what its authors and we define, whatever its size."""
+    """Return one method as a row of the survey's Table 1, with the sites of its authors and of this project."""
     return {
         "method": card.name,
         "family": lookup.declaration(card.name).family,
@@ -83,7 +83,7 @@ def facts(card: MethodCard) -> dict[str, Any]:
 
 
 def rows(dims: Dims, columns: Sequence[str] = COLUMNS, **wanted: Any) -> list[dict[str, Any]]:
-    """All methods whose cards agree with `wanted` (a site, a reference point, a flag ...), each with these columns."""
+    """Return these columns of all methods whose cards agree with `wanted` (site, reference, flags ...)."""
     unknown = [column for column in columns if column not in COLUMNS]
     if unknown:
         raise PositionError(
@@ -105,7 +105,7 @@ def table(found: list[dict[str, Any]], style: str) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """What stands in a table for a value of `facts`."""
+    """Return the table cell for a value of `facts`."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):  # sites
@@ -114,7 +114,7 @@ def _cell(value: Any) -> Any:
 
 
 def entry(name: str) -> dict[str, Any]:
-    """All that is known of one method, as JSON has it."""
+    """Return all that is known of one method, as JSON has it."""
     card, description = lookup.card(name), describe(name)
     options = [dict(zip(("option", "allowed", "default", "meaning"), values)) for values in option_rows(name)]
     return {
@@ -132,7 +132,7 @@ def entry(name: str) -> dict[str, Any]:
 
 
 def page(name: str, level: str = "#") -> str:
-    """All that is known of one method, as Markdown that reads well in a terminal too."""
+    """Return all that is known of one method, as Markdown that reads well in a terminal too."""
     card, description = lookup.card(name), describe(name)
     options = [(f"`{option}`", allowed, default, help) for option, allowed, default, help in option_rows(name)]
     ours = f"; {', '.join(card.extended_sites)} (ours)" if card.extended_sites else ""
@@ -153,7 +153,7 @@ def page(name: str, level: str = "#") -> str:
 
 
 def write_docs(pages: Path) -> None:
-    """Writes docs/methods.md: the table and the pages of all methods."""
+    """Write docs/methods.md: the table and the pages of all methods."""
     intro = (
         "# Methods\n\nMade by `posenc docs` from cards and docstrings; edits here are lost.\n\n"
         f"{len(lookup.names())} methods. `number` counts the parameters of one stack of `posenc_<method>`, at its first site, "
@@ -173,5 +173,5 @@ def _agrees(card: MethodCard, wanted: Mapping[str, Any]) -> bool:
 
 
 def cite(names: Sequence[str]) -> str:
-    """The BibTeX entries of some methods, each once."""
+    """Return the BibTeX entries of some methods, each once."""
     return bibtex(key for name in names for key in lookup.card(name).citations)

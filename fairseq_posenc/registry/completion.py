@@ -1,4 +1,4 @@
-"""What a shell may complete in arguments of the posenc command, in the form that argcomplete calls (no torch)."""
+"""Shell completion of arguments of the posenc command, called by argcomplete (no torch)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def methods(prefix: str, **_: Any) -> list[str]:
 
 
 def specs(prefix: str, **_: Any) -> list[str]:
-    """Specs, as far as their grammar says how they go on."""
+    """Return completions of a spec."""
     return spec.complete(prefix)
 
 

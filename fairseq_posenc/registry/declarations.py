@@ -1,4 +1,4 @@
-"""Reads what a method file declares, its cards and options, without running the file: no torch is imported (no torch)."""
+"""Read the cards and options of a method file without running the file or importing torch (no torch)."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _PACKAGE = __package__.partition(".")[0]
 EXTERNAL = "external"
 _LARGEST_FILE = 2**20  # bytes of a method file
 _LONGEST_TEXT = 2000  # characters of a text on a card
-#: names that would make two architectures of one name
+#: names that would create two architectures of the same name
 RESERVED = re.compile(r"all|transformer.*|.*_(tiny|small|big)")
 
 
 @dataclass(frozen=True)
 class Declaration:
-    """One method: its card, its options, its docstring, the family that its folder names, and where its class is."""
+    """One method: card, options, docstring, family (the name of its folder), and the location of its class."""
 
     card: MethodCard
     options: type
@@ -49,20 +49,20 @@ class Declaration:
     source: external.Source | None = None  # of a method outside this package
 
     def load(self) -> type[PositionMethod]:
-        """The class itself."""
+        """Return the class."""
         module = importlib.import_module(self.module) if self.source is None else external.load(self.source)
         return getattr(module, self.class_name)
 
 
 class _Undeclared:
-    """Stands for PositionMethod, so that what a class inherits is found."""
+    """Replacement of PositionMethod, with the attributes that a class inherits."""
 
     Options = MethodOptions
 
 
 @functools.cache
 def declarations() -> dict[str, Declaration]:
-    """Every method in methods/ and outside this package, by name; raises PositionError for files outside that are wrong."""
+    """Return all methods in methods/ and outside this package by name. Raise PositionError for wrong files outside."""
     found: dict[str, Declaration] = {}
     for path in sorted(_ROOT.glob("*/*.py")):
         module = ".".join((_PACKAGE, "methods", path.parent.name, path.stem))
@@ -83,18 +83,18 @@ def declarations() -> dict[str, Declaration]:
 
 
 def include(path: Path) -> list[str]:
-    """Adds a file, or the files of a folder, to those of this process and its children; the names of their methods."""
+    """Add a file, or all files of a folder, for this process and its children. Return the names of their methods."""
     sources = external.of_path(path)
     if path.resolve() not in map(Path.resolve, map(Path, filter(None, os.environ.get(external.VARIABLE, "").split(os.pathsep)))):
         given = os.environ.get(external.VARIABLE)
         os.environ[external.VARIABLE] = os.pathsep.join([str(path.resolve()), *filter(None, [given])])
         declarations.cache_clear()
-    declarations()  # refuses names that are taken
+    declarations()  # raises an error for names that exist already
     return [own.card.name for source in sources for own in declared_by(source)]
 
 
 def declared_by(source: external.Source) -> list[Declaration]:
-    """The methods of a file outside this package; raises PositionError where it has none or a card is wrong."""
+    """Return the methods of a file outside this package. Raise PositionError if it has no method, or if a card is wrong."""
     found = [dataclasses.replace(own, module=source.module, source=source) for own in _declared(source.path)]
     if not found and source.named:
         raise PositionError(
@@ -163,7 +163,7 @@ def _parse(path: Path) -> ast.Module:
 
 @functools.cache
 def _read(path: Path) -> dict[str, Any]:
-    """The constants and classes of a file by name; of a method its docstring, options and card alone."""
+    """Return the constants and classes of a file by name. Classes of methods have only docstring, options and card."""
     public = ("Dims", "HeadOptions", "MethodCard", "MethodOptions", "PositionError", "SideInput", "option")
     names = {name: getattr(core, name) for name in public} | {"PositionMethod": _Undeclared}
     package = SimpleNamespace(**names, core=SimpleNamespace(**names))
@@ -184,7 +184,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _assigned(target: ast.expr, value: Any) -> Iterator[tuple[str, Any]]:
-    """The names that a literal is assigned to, as in A = 1 and in A, B = 1, 2; attributes and items of others are passed over."""
+    """Yield the names and values of an assignment of literals, as in A = 1 or A, B = 1, 2. Skip attributes and items."""
     if isinstance(target, ast.Name):
         yield target.id, value
     elif isinstance(target, ast.Tuple) and isinstance(value, (tuple, list)) and len(target.elts) == len(value):
@@ -193,7 +193,7 @@ def _assigned(target: ast.expr, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _is_reserved(name: str, reserved: frozenset[str]) -> bool:
-    """Whether a name keeps its meaning while a file is read."""
+    """Return whether a file must not redefine this name."""
     return name in reserved or name.startswith("__")
 
 
@@ -226,7 +226,7 @@ def _is_own(path: Path) -> bool:
 
 
 class _Without(ast.NodeTransformer):
-    """Removes the methods of a class of options, which are not read."""
+    """Remove the methods of a class of options, which are not read."""
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.ClassDef:
         self.generic_visit(node)
@@ -235,7 +235,7 @@ class _Without(ast.NodeTransformer):
 
 
 def _imported(node: ast.ImportFrom, path: Path, names: dict[str, Any]) -> dict[str, Any]:
-    """What a method file takes from another one: `from .rope import Rope`, `from fairseq_posenc.methods.bias.t5 import T5`."""
+    """Return imported names: `from .rope import Rope`, `from fairseq_posenc.methods.bias.t5 import T5`."""
     if node.module is None:
         return {}
     if node.level in (1, 2):
@@ -254,7 +254,7 @@ def _imported(node: ast.ImportFrom, path: Path, names: dict[str, Any]) -> dict[s
 
 
 def _declaration_of(node: ast.ClassDef, names: dict[str, Any]) -> ast.ClassDef:
-    """A class of options as it is; of any other class its docstring, its options and its card."""
+    """Return a class of options unchanged, and of other classes only docstring, options and card."""
     if any(isinstance(name, ast.Name) and name.id == "dataclass" for call in node.decorator_list for name in ast.walk(call)):
         return node
     bases = [base for base in node.bases if _is_class(base, names)]
@@ -263,7 +263,7 @@ def _declaration_of(node: ast.ClassDef, names: dict[str, Any]) -> ast.ClassDef:
 
 
 def _is_class(node: ast.expr, names: dict[str, Any]) -> bool:
-    """Whether a base is known here: a name, or an attribute of this package."""
+    """Return whether a base class is known: a name, or an attribute of this package."""
     if isinstance(node, ast.Attribute):
         return isinstance(node.value, ast.Name) and isinstance(getattr(names.get(node.value.id), node.attr, None), type)
     return isinstance(node, ast.Name) and isinstance(names.get(node.id), (type, Unread))

@@ -1,4 +1,4 @@
-"""Where methods outside this package are: files of POSENC_METHODS, and entry points of installed packages (no torch)."""
+"""Find methods outside this package: files of POSENC_METHODS, and entry points of installed packages (no torch)."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from types import ModuleType
 
 from ..core import PositionError
 
-#: the variable of the environment that lists files and folders, separated as in PATH
+#: environment variable with files and folders, separated as in PATH
 VARIABLE = "POSENC_METHODS"
-#: the group of entry points that name modules or packages
+#: group of entry points of modules or packages
 GROUP = "fairseq_posenc.methods"
-#: files of a folder that hold no methods
+#: prefixes of files in a folder that are not methods
 _NO_METHODS = ("_", "oracle_", "test_", "conftest", "setup")
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file that may hold methods: how it is imported, and whether it was named itself and so must hold one."""
+    """A file with methods: path, module name for import, and whether the user named this file, so that it must have a method."""
 
     path: Path
     module: str
@@ -34,7 +34,7 @@ class Source:
 
 
 def sources() -> list[Source]:
-    """All files outside this package, each once; raises PositionError for what is not there."""
+    """Return all files outside this package, each once. Raise PositionError for missing files."""
     found: dict[Path, Source] = {}
     for source in (*_of_environment(), *_of_entry_points()):
         found.setdefault(source.path, source)
@@ -42,7 +42,7 @@ def sources() -> list[Source]:
 
 
 def of_path(path: Path) -> list[Source]:
-    """The files that a path stands for: itself, or those of a folder."""
+    """Return the file, or the files of a folder."""
     path = path.expanduser().resolve()
     if path.is_dir():
         return [_source(file, False) for file in sorted(path.glob("*.py")) if not file.name.startswith(_NO_METHODS)]
@@ -54,7 +54,7 @@ def of_path(path: Path) -> list[Source]:
 
 
 def load(source: Source) -> ModuleType:
-    """The module of a file; raises PositionError where it cannot be imported."""
+    """Return the module of a file. Raise PositionError if the import fails."""
     try:
         if source.installed:
             return importlib.import_module(source.module)
@@ -104,7 +104,7 @@ def _of_entry_points() -> Iterator[Source]:
 
 
 def _path_of(name: str) -> Path | None:
-    """The file of a module; neither it nor the packages that hold it are imported."""
+    """Return the file of a module, without importing the module or its packages."""
     first, *rest = name.split(".")
     spec = importlib.util.find_spec(first)
     if spec is None or spec.origin is None:

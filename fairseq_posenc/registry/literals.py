@@ -1,4 +1,4 @@
-"""Which statements of a method file are read without running the file: literals, and nothing that calls code of the file."""
+"""Check that cards and options consist of literals, so that they can be read without running the file."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 from ..core import Dims, MethodCard, SideInput, option
 
-#: what a card or an option may call
+#: names that a card or an option may call
 _CALLS = (MethodCard, SideInput, Dims, option)
 _TYPES = ("int", "float", "str", "bool")
 _WORDS = "literals, MethodCard(...), SideInput(...) and option(...)"
 
 
 class NotLiteral(ValueError):
-    """An expression or statement that would run code; the message says which, and `line` where."""
+    """An expression or statement that would run code. `line` is its line number."""
 
     def __init__(self, node: ast.AST, problem: str):
         super().__init__(f"{problem}. Expected {_WORDS}")
@@ -24,14 +24,14 @@ class NotLiteral(ValueError):
 
 
 class Unread:
-    """Takes the place of a class that cannot be read; whoever uses it gets the reason."""
+    """Placeholder of a class that cannot be read. Using it raises the reason."""
 
     def __init__(self, reason: NotLiteral):
         self.reason = reason
 
 
 def require_value(node: ast.expr, names: Mapping[str, Any]) -> None:
-    """Raise NotLiteral unless the expression is a literal, a constant by name, or a call of what a card consists of."""
+    """Raise NotLiteral unless the expression is a literal, a constant by name, or an allowed call."""
     if isinstance(node, ast.Constant):
         return
     if isinstance(node, (ast.Tuple, ast.List)):
@@ -128,7 +128,7 @@ def _is_number(node: ast.expr) -> bool:
 
 
 def _known(node: ast.Name, names: Mapping[str, Any]) -> Any:
-    """The value of a name; raises NotLiteral for a name that the file does not define by a literal or an import."""
+    """Return the value of a name. Raise NotLiteral if the file does not define it by a literal or an import."""
     if node.id.startswith("__") or node.id not in names:
         raise NotLiteral(node, f"the name {node.id} is not defined by a literal")
     value = names[node.id]
@@ -138,7 +138,7 @@ def _known(node: ast.Name, names: Mapping[str, Any]) -> Any:
 
 
 def _resolve(node: ast.expr, names: Mapping[str, Any]) -> Any:
-    """What a dotted name means; None where it is more than that, and where it is not known."""
+    """Return the value of a dotted name, or None for other expressions and unknown names."""
     if isinstance(node, ast.Name):
         if isinstance(names.get(node.id), Unread):
             raise names[node.id].reason

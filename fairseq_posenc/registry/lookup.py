@@ -1,4 +1,4 @@
-"""The methods by name (no torch; a method's own file is imported when it is built)."""
+"""Methods by name (no torch; the file of a method is imported when the method is built)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .declarations import Declaration, declarations
 
 
 def names() -> list[str]:
-    """The names of all methods."""
+    """Return the names of all methods."""
     return list(declarations())
 
 
@@ -28,12 +28,12 @@ def declaration(name: str) -> Declaration:
 
 
 def card(name: str) -> MethodCard:
-    """The card of a method."""
+    """Return the card of a method."""
     return declaration(name).card
 
 
 def method_class(name: str) -> type:
-    """The class of a method."""
+    """Return the class of a method."""
     return declaration(name).load()
 
 

@@ -1,4 +1,4 @@
-"""The grammar of specs: name:option=value,option=value+name (no torch)."""
+"""Grammar of specs: name:option=value,option=value+name (no torch)."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _MOST_PROBLEMS = 6
 
 @dataclasses.dataclass(frozen=True)
 class MethodSpec:
-    """One method of a spec with all its options."""
+    """One method of a spec with all options."""
 
     name: str
     options: Any
 
     def __str__(self) -> str:
-        """The method and every option that differs from its default."""
+        """Return the method with the options that differ from their defaults."""
         changed = [field.name for field in dataclasses.fields(self.options) if getattr(self.options, field.name) != field.default]
         return self.name + (":" + self._texts(changed) if changed else "")
 
     @property
     def signature(self) -> str:
-        """The method and all its options."""
+        """Return the method with all options."""
         return self.name + ":" + self._texts([field.name for field in dataclasses.fields(self.options)])
 
     def _texts(self, names: list[str]) -> str:
@@ -47,7 +47,7 @@ class MethodSpec:
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """What stands at one site: methods applied in this order."""
+    """Methods at one site, in this order."""
 
     methods: tuple[MethodSpec, ...]
 
@@ -60,7 +60,7 @@ class Spec:
 
 
 def parse(text: str, site: str | None = None) -> Spec:
-    """Reads `name:option=value,option=value+name`; raises one PositionError that lists all problems."""
+    """Parse `name:option=value,option=value+name`. Raise one PositionError with all problems."""
     problems: list[str] = []
     if site not in (None, *SITES):
         problems.append(f"site {site!r} is unknown. Expected one of {', '.join(SITES)}.")
@@ -79,9 +79,9 @@ def parse(text: str, site: str | None = None) -> Spec:
 
 
 def sites_of(row: str) -> dict[str, str]:
-    """The spec at every site of a row of a table: `SPEC` is for encoder and decoder, `encoder=SPEC;cross=SPEC` for these sites.
+    """Return the spec of every site. `SPEC` is for encoder and decoder, `encoder=SPEC;cross=SPEC` is for these sites.
 
-    Raises PositionError for a site that is unknown, or given twice; the specs themselves are not read.
+    Raise PositionError for a site that is unknown or given twice. The specs are not parsed.
     """
     if not row.startswith(tuple(f"{site}=" for site in SITES)):
         return {"encoder": row, "decoder": row, "cross": "none"}
@@ -96,7 +96,7 @@ def sites_of(row: str) -> dict[str, str]:
 
 
 def build(spec: str, dims: Dims, site: str) -> list[PositionMethod]:
-    """The methods of a spec, built for a stack; raises PositionError where one cannot serve it."""
+    """Build the methods of a spec for a stack. Raise PositionError if a method does not support it."""
     built = []
     for method_spec in parse(spec, site).methods:
         layers = method_spec.options.layers
@@ -117,7 +117,7 @@ def build(spec: str, dims: Dims, site: str) -> list[PositionMethod]:
 
 
 def option_rows(name: str) -> list[tuple[str, str, str, str]]:
-    """(option, allowed values, default, help) of every option of a method."""
+    """Return (option, allowed values, default, help) of every option of a method."""
     options = declaration(name).options
     hints = _types(options)
     return [
@@ -127,7 +127,7 @@ def option_rows(name: str) -> list[tuple[str, str, str, str]]:
 
 
 def complete(begun: str) -> list[str]:
-    """What a spec that is being typed may go on to: methods, then their options, then the values of an option that has few."""
+    """Return completions of a spec: methods, options, or the values of an option with few values."""
     before, plus, piece = begun.rpartition("+")
     name, colon, rest = piece.partition(":")
     if not colon:
@@ -144,7 +144,7 @@ def complete(begun: str) -> list[str]:
 
 
 def _choices(hint: Any) -> list[str]:
-    """The values of a type that has few."""
+    """Return the values of a type with few values."""
     arguments = typing.get_args(hint)
     if typing.get_origin(hint) is typing.Literal:
         return list(map(str, arguments))
@@ -155,7 +155,7 @@ def _choices(hint: Any) -> list[str]:
 
 
 def _require_memory(method_spec: MethodSpec, dims: Dims) -> None:
-    """Raises PositionError for options whose tables no machine would hold, before torch is asked for them."""
+    """Raise PositionError for options with too many parameters, before torch allocates them."""
     count = declaration(method_spec.name).card.count(method_spec.options, dims)
     if count > _MOST_PARAMETERS:
         raise PositionError(
@@ -167,7 +167,7 @@ def _require_memory(method_spec: MethodSpec, dims: Dims) -> None:
 
 @functools.cache
 def _types(options: type) -> dict[str, Any]:
-    """The type of every option."""
+    """Return the type of every option."""
     return typing.get_type_hints(options)
 
 
@@ -180,7 +180,7 @@ def _misplaced(name: str, site: str) -> str:
 
 
 def _parse_method(text: str, site: str | None) -> tuple[MethodSpec | None, list[str]]:
-    """One method of a spec, or all that is wrong with it."""
+    """Return one method of a spec, or None, and its problems."""
     name, _, rest = text.strip().partition(":")
     try:
         found = declaration(name)
@@ -209,7 +209,7 @@ def _parse_method(text: str, site: str | None) -> tuple[MethodSpec | None, list[
 
 
 def _value(text: str, hint: Any, metadata: typing.Mapping[str, Any]) -> Any:
-    """Reads one value; raises ValueError where the type or the range does not allow it."""
+    """Parse one value. Raise ValueError if the type or the range does not allow it."""
     arguments = typing.get_args(hint)
     if type(None) in arguments:
         return None if text == _nothing(hint) else _value(text, next(a for a in arguments if a is not type(None)), metadata)
@@ -236,12 +236,12 @@ def _value(text: str, hint: Any, metadata: typing.Mapping[str, Any]) -> Any:
 
 
 def _nothing(hint: Any) -> str:
-    """What stands for None: no limit, or all layers."""
+    """Return the text of None: "none", or "all" for layers and heads."""
     return "all" if any(typing.get_origin(a) is tuple for a in typing.get_args(hint)) else "none"
 
 
 def _layers(text: str) -> tuple[int, ...]:
-    """Reads 0, 0/2 or 0-3."""
+    """Parse 0, 0/2 or 0-3."""
     found: list[int] = []
     for piece in text.split("/"):
         first, dash, last = piece.partition("-")
