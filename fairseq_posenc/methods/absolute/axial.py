@@ -20,7 +20,7 @@ class Axial(PositionMethod):
     Source: Kitaev, Kaiser and Levskaya (2020), whose paper leaves the form to its code; trax and Hugging Face's Reformer.
     Deviations: two axes, where the code allows more; tables start at a deviation of d^-0.5, as fairseq's learned positions, where
         theirs is 1; sentences need not fill the grid in training; the survey puts the columns' channels first.
-    Cost: n_1 d_1 + n_2 d_2 parameters a stack.
+    Cost: n_1 d_1 + n_2 d_2 parameters per stack.
     Errors: PositionError for a grid that is smaller than the longest sentence, for row_width beyond the model's or with
         combine=sum, and for positions that are not integers.
     """

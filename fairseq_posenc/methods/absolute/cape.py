@@ -12,7 +12,7 @@ from ...ops.sinusoids import SinusoidTable
 
 
 class Cape(PositionMethod):
-    """Move the positions of a training sentence, alone and together, and stretch them, by random real numbers.
+    """Shift and scale the positions of a training sentence by random real numbers, each position and all together.
 
     Equation: P[(a t + D + e_t) l] with D ~ U(-D_max, D_max) and log l ~ U(-log l_max, log l_max) for every sentence and
         e_t ~ U(-e_max, e_max) for every word in training, P[a t] in evaluation, P the sinusoids of Vaswani et al. (2017);
@@ -82,7 +82,7 @@ class Cape(PositionMethod):
         return (ids + options.shift * moved + jitter) * (math.log(options.scale) * scaled).exp()
 
     def _of_the_pair(self, rows: int, ctx: AttentionContext) -> Tensor:
-        """[B, 2], from -1 to 1: what the encoder has drawn for the sentence, or else a draw of its own."""
+        """[B, 2], from -1 to 1: the random numbers that the encoder has drawn for the sentence, or new ones."""
         device = ctx.queries.ids.device
         return ctx.once_per_pair(self.card.name, lambda: torch.empty(rows, 2, device=device).uniform_(-1, 1))
 

@@ -25,7 +25,7 @@ class ComplexEmbedding(PositionMethod):
         a real Transformer, where the authors' translation model is complex throughout (posenc_complex_transformer); that model
         learns no frequency (learned=false) and no initial phase; with frequencies=word they begin at random in the range of
         those of sinusoids, for how the authors' begin is unverified.
-    Cost: V d / 2 parameters a stack for V words, V where a word has one frequency, d / 2 where words share theirs; one complex
+    Cost: V d / 2 parameters per stack for V words, V where a word has one frequency, d / 2 where words share theirs; one complex
         product.
     Errors: PositionError for an odd width, and for frequencies=word that are not learned.
     """

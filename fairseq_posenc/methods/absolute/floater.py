@@ -29,7 +29,7 @@ from ...ops.sinusoids import frequencies
 
 #: positions that are integrated at a time: the memory of a solver grows with their square, and decoding goes so far ahead
 _BLOCK = 32
-#: what has a path of its own in every layer
+#: inputs with a separate path in every layer
 _STREAMS = ("query", "key", "value")
 #: where in a step each solver calls the networks
 _STAGES = {"euler": (0.0,), "midpoint": (0.0, 1 / 2), "rk4": (0.0, 1 / 3, 2 / 3, 1.0)}
@@ -48,14 +48,14 @@ class Floater(PositionMethod):
         last layer begins at zero, where the authors' code adds sinusoids to the embeddings and lets the network carry the
         biases of projections from random values (start=random with a spec such as sinusoidal+floater:start=random is nearest
         to it); positions are added before the projections, so that their biases stay; the solver turns with the sinusoids, so
-        that these are exact for steps of any size, and one step a position is enough where the code takes five; the paths
+        that these are exact for steps of any size, and one step per position is enough where the code takes five; the paths
         have their gradient in every update, where the code renews them every 400 forwards; they are of any length, where the
         code ends at 255; in the attention to the source, which the code lets flow too, the paper says nothing of positions.
     Cost: 2 d^2 + 4 d parameters for every network, and d for every path: three in every layer. T steps of the solver one after
         the other, each of four calls of the networks with solver=rk4: the method's floor, whatever the number of sentences.
         adjoint=true keeps no activations of these calls and integrates once more, backwards.
-    Errors: PositionError without torchdiffeq, for at=input at cross, for share beside at=input, for keys of another width than
-        queries, for positions that are not integers, and on a CPU for a path that is not finite.
+    Errors: PositionError without torchdiffeq, for at=input at cross, for share together with at=input, for keys of another
+        width than queries, for positions that are not integers, and on a CPU for a path that is not finite.
     """
 
     @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class Floater(PositionMethod):
         return path if ctx.state is None else ctx.state.store_shared("path", path)
 
     def continued(self, state: Tensor, here: int, last: int) -> Tensor:
-        """The states at positions here + 1 to last, from the one at `here`: [...] -> [last - here, ...]."""
+        """Return the states at positions here + 1 to last, from the one at `here`: [...] -> [last - here, ...]."""
         if not (self.options.adjoint and torch.is_grad_enabled()):
             return _Flow(self, here, last, state).states(state)
         velocity, library = _Velocity(self, state), _torchdiffeq()
@@ -162,7 +162,7 @@ class Floater(PositionMethod):
         solve = partial(library.odeint_adjoint, adjoint_params=tuple(velocity.weights))
 
         def steps(velocity: nn.Module, state: Tensor, times: Tensor) -> Tensor:
-            """Between two times, ascending or descending, as many steps as are asked for; every time is the end of one."""
+            """Between two times, ascending or descending, as many steps as are requested; every time is the end of one."""
             return torch.cat([(times[:-1, None] + times.diff()[:, None] * parts).flatten(), times[-1:]])
 
         resting = velocity.turned(state, -times[0])
@@ -225,7 +225,7 @@ class _Flow:
         return self._velocity(z.add(first, alpha=self.size / 2), 2 * number + 1)
 
     def _rk4(self, z: Tensor, number: int) -> Tensor:
-        """The 3/8 rule, as torchdiffeq's rk4."""
+        """Return the 3/8 rule, as torchdiffeq's rk4."""
         one = self._velocity(z, 4 * number)
         two = self._velocity(z.add(one, alpha=self.size / 3), 4 * number + 1)
         three = self._velocity(z.add(two.sub(one, alpha=1 / 3), alpha=self.size), 4 * number + 2)
@@ -294,7 +294,7 @@ class _Velocity(nn.Module):
 
 
 def _torchdiffeq() -> Any:
-    """The library of solvers; raises PositionError with the command that installs it."""
+    """Return the library of solvers; raises PositionError with the command that installs it."""
     try:
         return importlib.import_module("torchdiffeq")
     except ImportError:

@@ -20,7 +20,7 @@ class Fourier(PositionMethod):
     Deviations: the paper's sizes and the variance of its first frequencies could not be read: F = 768, 32 hidden units and gamma
         = 10 are those of the public code's example, and frequencies start at a deviation of 1 / gamma, where that code has
         1 / gamma^2; t is the position itself, in no unit of length.
-    Cost: F/2 + F H + H + H d + d parameters a stack; the network runs once for every position, not for every word.
+    Cost: F/2 + F H + H + H d + d parameters per stack; the network runs once for every position, not for every word.
     Errors: PositionError for an odd number of features.
     """
 

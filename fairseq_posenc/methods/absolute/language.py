@@ -73,7 +73,7 @@ class Language(PositionMethod):
         return x + F.embedding(rows, self.weight.flatten(0, 1))
 
     def _languages(self, tokens: Tensor, ctx: AttentionContext) -> Tensor:
-        """[B, T] -> [B, 1 or T]: the language of every word, which a decoder knows from the words up to it alone."""
+        """[B, T] -> [B, 1 or T]: the language of every word, which a decoder reads only from the words up to it."""
         named = torch.zeros_like(tokens)  # 0 where a word names no language, else the number of the language from 1
         for index, number in enumerate(self.numbers, 1):
             named = named.masked_fill(tokens == number, index)

@@ -15,7 +15,7 @@ class Learned(PositionMethod):
     Shapes: embed [B, T, C] -> [B, T, C].
     Source: Gehring et al. (2017); survey, section 4.1; fairseq's LearnedPositionalEmbedding.
     Deviations: the table has padding_idx + 1 rows before that of position 0, as fairseq's, so that its checkpoints load.
-    Cost: (n + padding_idx + 1) d parameters a stack.
+    Cost: (n + padding_idx + 1) d parameters per stack.
     Errors: PositionError for a sentence of more than n positions, and for positions that are not integers.
     """
 

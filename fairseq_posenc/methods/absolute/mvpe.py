@@ -14,7 +14,7 @@ class MaximumVariance(PositionMethod):
     Equation: P[t, 2m] = sin(w_m k t), P[t, 2m+1] = cos(w_m k t), w_m = 10000^(-2m/d); Li et al. (2019).
     Shapes: embed [B, T, C] -> [B, T, C].
     Source: Li et al. (2019); survey, section 4.2.
-    Deviations: reconstructed from the survey and the abstract, for the paper could not be read; the survey calls k > 1000
+    Deviations: reconstructed from the survey and the abstract, because the paper could not be read; the survey calls k > 1000
         suitable, and the default is k=1000; the survey speaks of the variance of a vector's channels, the abstract of that
         between neighbouring positions.
     Cost: no parameters; a table of n rows, further rows when a sentence is longer, from angles in float64.

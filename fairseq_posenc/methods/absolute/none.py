@@ -4,7 +4,7 @@ from ...core import MethodCard, PositionMethod
 
 
 class NoPosition(PositionMethod):
-    """No position information: the encoder is a bag of tokens, the decoder knows order by its causal mask alone.
+    """No position information: the encoder is a bag of tokens, and only the causal mask of the decoder depends on order.
 
     Equation: x_t = sqrt(d) E[u_t].
     Shapes: none.

@@ -19,7 +19,7 @@ class Randomised(PositionMethod):
         u = (stride - 1) t and r = N - n for sentences of at most n words.
     Shapes: positions [B, T] -> same; embed [B, T, C] -> [B, T, C].
     Source: Ruoss et al. (2023); google-deepmind/randomized_positional_encodings.
-    Deviations: The authors' models draw in evaluation too, for they know the length. A decoder does not know its length, so
+    Deviations: The authors' models draw in evaluation too, because they know the length. A decoder does not know its length, so
         evaluation draws nothing: the first positions are `stride` apart, later ones closer, and all are below N. The default
         stride is the mean distance between the numbers of a training sentence of 32 words. Consecutive numbers (stride=1), which
         training hardly ever draws, lose the order of words. The authors draw once for all sentences of a batch. A sentence

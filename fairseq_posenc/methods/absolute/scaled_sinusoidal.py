@@ -16,8 +16,8 @@ class ScaledSinusoidal(PositionMethod):
     Equation: P[t] = s (sin(t w_0), ..., sin(t w_(d/2-1)), cos(t w_0), ..., cos(t w_(d/2-1))), w_k = 10000^(-2k/d), s learned.
     Shapes: embed [B, T, C] -> [B, T, C].
     Source: Hua et al. (2022), whose code calls it ScaledSin; x-transformers' ScaledSinusoidalEmbedding.
-    Deviations: s starts at 1, for fairseq scales its embeddings by sqrt(d); theirs starts at d^-0.5, beside embeddings that are
-        not scaled.
+    Deviations: s starts at 1, because fairseq scales its embeddings by sqrt(d); theirs starts at d^-0.5, beside embeddings that
+        are not scaled.
     Cost: 1 parameter a stack; a table of n rows, further rows when a sentence is longer.
     """
 

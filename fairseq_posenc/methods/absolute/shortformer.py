@@ -7,7 +7,7 @@ from ...ops.sinusoids import SinusoidTable
 
 
 class Shortformer(PositionMethod):
-    """Sinusoids added to the inputs of queries and keys in every layer; values know no positions.
+    """Sinusoids added to the inputs of queries and keys in every layer; values have no positions.
 
     Equation: q_t = W_q (x_t + P[t]), k_s = W_k (x_s + P[s]), v_s = W_v x_s, P the sinusoids of fairseq; Press et al. (2021),
         section 5.
@@ -16,7 +16,7 @@ class Shortformer(PositionMethod):
     Deviations: published for a language model; encoder and cross-attention are our extension, the latter with P of the
         target position in queries and of the source position in keys; positions count from the start of the sentence, for
         the cache of the previous segment is not part of the method.
-    Cost: no parameters; one addition to queries and one to keys a layer.
+    Cost: no parameters; one addition to queries and one to keys per layer.
     """
 
     card = MethodCard(

@@ -20,10 +20,10 @@ class Universal(PositionMethod):
     Source: Dehghani et al. (2019); tensor2tensor's universal_transformer_util.
     Deviations: positions count from 0, as in tensor2tensor, where the paper counts both positions and steps from 1
         (first_position=1) and tensor2tensor both from 0 (first_step=0); with layers=, steps count the layers that use the
-        method, for the paper adds coordinates before every layer; layers are tied by --tie-encoder-layers and
+        method, because the paper adds coordinates before every layer; layers are tied by --tie-encoder-layers and
         --tie-decoder-layers of the model, which the architecture posenc_universal sets, and adaptive computation time is
         --encoder-halting and --decoder-halting, which posenc_universal_halting sets too.
-    Cost: no parameters, with steps=learned L d a stack; one addition a layer.
+    Cost: no parameters, with steps=learned L d a stack; one addition per layer.
     """
 
     @dataclass(frozen=True)

@@ -14,14 +14,14 @@ from ...ops.precision import at_least_float32
 
 
 def slopes(heads: int) -> list[float]:
-    """The paper's slopes: 2^(-8i/h) for powers of two, else those of the power below and every second of the power above."""
+    """Return the slopes of the paper: 2^(-8i/h), and for other numbers of heads a mixture of two powers of two."""
     below = 2 ** (heads.bit_length() - 1)
     of_power = [2 ** (-8 * i / below) for i in range(1, below + 1)]
     return of_power + [2 ** (-8 * i / (2 * below)) for i in range(1, 2 * (heads - below), 2)]
 
 
 def on_heads(values: Sequence[float], options: HeadOptions, dims: Dims, other: float = 0.0) -> list[Any]:
-    """One value for every head, in order those of the heads that use the method, and `other` for the other heads."""
+    """Return one value per head: the given values for heads that use the method, and `other` for the other heads."""
     found: list[Any] = [other] * dims.num_heads
     for head, value in zip(heads_of(options, dims), values):
         found[head] = value
@@ -39,10 +39,10 @@ class Alibi(PositionMethod):
     Equation: A_ts = q_t . k_s / sqrt(d_h) - m_h (t - s), m_h = 2^(-8h/H); Press et al. (2022), section 3.
     Shapes: bias -> [1, H, T, S].
     Source: Press, Smith and Lewis (2022); ofirpress/attention_with_linear_biases.
-    Deviations: the authors' forms for encoders are methods of their own: alibi_symmetric, alibi_nonsymmetric and
+    Deviations: the authors' forms for encoders are separate methods: alibi_symmetric, alibi_nonsymmetric and
         alibi_learned; cross-attention is our extension, - m_h |s - ratio t|, which is relative for ratio=1 only.
         With heads=, n heads have the slopes of n heads and the other heads have no penalty, as in x-transformers.
-    Cost: no parameters; one vector of T + S - 1 values a forward.
+    Cost: no parameters; one vector of T + S - 1 values per forward pass.
     Errors: PositionError for a ratio other than 1 outside of cross-attention.
     """
 
@@ -80,12 +80,12 @@ class Alibi(PositionMethod):
 
 
 class AlibiSymmetric(PositionMethod):
-    """ALiBi's penalty on both sides alike: it tells near keys from far ones, but not left from right.
+    """ALiBi's penalty on both sides: it depends on the distance, but not on the direction.
 
     Equation: A_ts = q_t . k_s / sqrt(d_h) - m_h |s - t|; the first form for encoders in the authors' issue 5.
     Shapes: bias -> [1, H, T, S].
     Source: ofirpress/attention_with_linear_biases, issue 5; fairseq, examples/data2vec.
-    Deviations: the paper itself has the causal form alone; cross-attention, where the source position is compared with the
+    Deviations: the paper has only the causal form; cross-attention, where the source position is compared with the
         target position, is our extension.
     Cost: as alibi.
     Errors: PositionError for a head in heads= that does not exist.
@@ -125,7 +125,7 @@ class AlibiNonsymmetric(PositionMethod):
         with the slopes of H/2 heads in each half; the second form for encoders in the authors' issue 5.
     Shapes: bias -> [1, H, T, S]; mask -> bool [1, H, T, S].
     Source: ofirpress/attention_with_linear_biases, issue 5.
-    Deviations: the paper itself has the causal form alone.
+    Deviations: the paper has only the causal form.
     Cost: as alibi.
     Errors: PositionError for an odd number of heads, all of them or those of heads=.
     """
@@ -180,7 +180,7 @@ class AlibiLearned(PositionMethod):
         are exponentials that start at the paper's fixed slopes, on the right in reversed order of the heads, so that each head
         tells directions apart from the start; slopes are shared by all layers, which the issue leaves open; decoder and
         cross-attention are our extension.
-    Cost: 2 h parameters a stack, h in a causal decoder.
+    Cost: 2 h parameters per stack, h in a causal decoder.
     """
 
     @dataclass(frozen=True)
@@ -225,7 +225,7 @@ class AlibiLearned(PositionMethod):
         return by_distance(ctx.queries, ctx.keys, values)
 
     def _slopes(self, parameter: Tensor) -> Tensor:
-        """A slope for every head, 0 for those that do not use the method: [heads in use] -> [H]."""
+        """Return a slope per head, 0 for heads that do not use the method: [heads in use] -> [H]."""
         parameter = at_least_float32(parameter)
         found = parameter.sigmoid() if self.options.slope == "sigmoid" else parameter.exp()
         if self.options.heads is None:

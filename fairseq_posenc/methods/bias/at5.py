@@ -22,11 +22,11 @@ class AdaptiveT5(PositionMethod):
     Shapes: bias -> [1, H, T, S].
     Source: Wu, Zhang, Mao and Chen (2021), abstract; its equations could not be read.
     Deviations: reconstructed: the paper says that buckets are learned, and we could not read how, so the whole form is ours and
-        published scores are no evidence for it; cross-attention is our extension; gamma is learned on a logarithmic scale, where
+        published scores are not evidence for it; cross-attention is our extension; gamma is learned on a logarithmic scale, where
         earlier versions of this form learned it in positions: their checkpoints load to the same scores, and their trainings
         continue with --reset-optimizer.
-    Cost: sides * (B h + 2 g) parameters a stack, g = 1 or h; one vector of T + S - 1 values a forward.
-    Errors: PositionError where max_distance does not exceed buckets/2 + 1, for an odd number of buckets with
+    Cost: sides * (B h + 2 g) parameters per stack, g = 1 or h; one vector of T + S - 1 values per forward pass.
+    Errors: PositionError if max_distance does not exceed buckets/2 + 1, for an odd number of buckets with
         interpolate=false, and for borders=heads with share=heads.
     """
 
@@ -114,7 +114,7 @@ class AdaptiveT5(PositionMethod):
         return torch.lerp(below, above, (beta - low).expand_as(below))
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
-        """Reads earlier checkpoints too: their `largest` is [L, H, sides], and gamma alpha + 1 + softplus(largest)."""
+        """Read earlier checkpoints too: their `largest` is [L, H, sides], and gamma alpha + 1 + softplus(largest)."""
         name = f"{prefix}largest"
         given = state_dict.get(name)
         if given is not None and given.dim() == 3:

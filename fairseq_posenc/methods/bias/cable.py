@@ -20,7 +20,7 @@ class RunningSumOptions(MethodOptions):
 
 
 class RunningSum(PositionMethod):
-    """What cable and forgetting have in common: an increment of each word, and its running sum, which decoding continues."""
+    """Base class of cable and forgetting: an increment per word, and its running sum, which decoding continues."""
 
     Options = RunningSumOptions
     per_layer = content_dependent = True
@@ -77,7 +77,7 @@ class Cable(RunningSum):
     Deviations: the product keeps 1/sqrt(d_h), which the authors' code leaves out in effect; the encoder's symmetric form,
         minus the sum over the words between query and key in either order, is our extension and unverified, though the
         authors report an encoder.
-    Cost: L (d h + h) parameters a stack; running sums [B, H, S].
+    Cost: L (d h + h) parameters per stack; running sums [B, H, S].
     """
 
     card = MethodCard(

@@ -1,4 +1,4 @@
-"""A bias that a network of each pair of words makes of their scores and of another bias."""
+"""A bias that a network computes from the scores and another bias of each pair of words."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -20,7 +20,7 @@ _SLOPE = 0.01
 
 
 class Dape(PositionMethod):
-    """Add to the scores a bias of the distance, and what a small network makes of the scores and biases of all heads.
+    """Add to the scores a bias of the distance, and the output of a small network on the scores and biases of all heads.
 
     Equation: A = S + B + W_2 g(W_1 [S; B] + b_1) + b_2 for each pair (t, s), over heads; S = q_t . k_s / sqrt(d_h), B the bias of
         the base method, g a leaky rectifier of slope 0.01; Zheng et al. (2024a). base=none: A = S + W_2 g(W_1 S + b_1) + b_2.
@@ -29,9 +29,9 @@ class Dape(PositionMethod):
     Source: Zheng et al. (2024a, 2024b); chuanyang-Zheng/DAPE.
     Deviations:
         * The authors' first name of the method is CAPE. It is not the method `cape` of this project.
-        * With a kernel, hidden units of keys that a query does not see are 0, as the input is. The authors mask only the input.
+        * With a kernel, hidden units of masked keys are 0, as the input is. The authors mask only the input.
         * Their decoding therefore differs from their training. In this project both are equal.
-        * Convolutions see 0 at padding, so that left padding changes nothing.
+        * Convolutions read 0 at padding, so that left padding has no effect.
         * Scalars of kerple_log and networks of fire are per layer.
         * Encoder and cross-attention are our extension. There kerple_log has one penalty for each direction.
         * start=zero sets W_2 and b_2 to 0, so that training starts at the base method. The authors start at random.
@@ -105,7 +105,7 @@ class Dape(PositionMethod):
         return None if self.base is None else self.base.bias(ctx)
 
     def _convolved(self, weight: Tensor, bias: Tensor, x: Tensor, ctx: AttentionContext) -> Tensor:
-        """[B, N, T, S] -> [B, M, T, S]; zeros stand before the first and after the last key."""
+        """[B, N, T, S] -> [B, M, T, S]; with zeros before the first and after the last key."""
         weight, bias = (at_least_float32(self.of_layer(parameter, ctx)) for parameter in (weight, bias))
         if weight.size(-1) == 1:
             return torch.einsum("bnts,mn->bmts", x, weight[..., 0]) + bias[:, None, None]

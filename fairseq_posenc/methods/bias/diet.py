@@ -44,7 +44,7 @@ class DietRelative(_Diet):
         leaves open; distances beyond the table use its ends; the term of segments is a method of its own
         (diet_rel+segments); the paper changes "all the attention layers both in the encoder and decoder" and leaves open whether
         cross-attention is one of them (here: target positions of queries and source positions of keys).
-    Cost: L h (2n - 1) parameters a stack; one vector of T + S - 1 values a layer.
+    Cost: L h (2n - 1) parameters per stack; one vector of T + S - 1 values per layer.
     Errors: PositionError for fractions of positions.
     """
 
@@ -89,7 +89,7 @@ class DietAbsolute(_Diet):
         deviation 0.02, which the paper leaves open; the term of segments is a method of its own (diet_abs+segments);
         the paper changes "all the attention layers both in the encoder and decoder" and leaves open whether cross-attention is
         one of them (here: target positions of queries and source positions of keys).
-    Cost: 2 h n rank parameters a stack (L times as many with share=none); one product of positions a forward.
+    Cost: 2 h n rank parameters per stack (L times as many with share=none); one product of positions per forward pass.
     Errors: PositionError for positions past the tables and for fractions of positions.
     """
 
@@ -142,10 +142,10 @@ class DietLinformer(_Diet):
     Deviations: 1/sqrt(d_h), where the paper prints sqrt(d) of the hidden size (scale=model); vectors of positions have a width
         of their own, where equation 4 prints d; E is indexed by position, so that padding is left out of the compressed keys;
         E starts uniform as a linear layer, vectors normal with deviation 0.02; compressed keys mix all positions, so there
-        is no form for a causal decoder, and posenc_diet_linformer has diet_abs there; the paper
+        is not a form for a causal decoder, and posenc_diet_linformer has diet_abs there; the paper
         changes "all the attention layers both in the encoder and decoder" and leaves open whether cross-attention is one of them
         (here: target positions of queries and source positions of keys).
-    Cost: L (rank n + h (n + rank) width) parameters a stack, rank n more a layer with tie=false; O(T rank) in time and memory.
+    Cost: L (rank n + h (n + rank) width) parameters per stack, rank n more a layer with tie=false; O(T rank) in time and memory.
     Errors: PositionError for positions past the tables and for fractions of positions.
     """
 

@@ -22,9 +22,9 @@ class DufterAbsolute(PositionMethod):
     Equation: A_ts = q_t . k_s / sqrt(d_h) + P[t,s]; Dufter et al. (2020).
     Shapes: bias -> [1, H, T, S].
     Source: Dufter, Schmitt and Schuetze (2020); pdufter/convatt.
-    Deviations: all layers unless layers=0 is given, where the authors and posenc_dufter_abs have the first layer alone; decoder
+    Deviations: all layers unless layers=0 is given, where the authors and posenc_dufter_abs use only the first layer; decoder
         and cross-attention are our extension.
-    Cost: h n^2 parameters a layer, which are read once a forward.
+    Cost: h n^2 parameters per layer, which are read once per forward pass.
     Errors: PositionError for positions past the table and for fractions of positions.
     """
 
@@ -63,10 +63,10 @@ class DufterRelative(PositionMethod):
     Equation: A_ts = q_t . k_s / sqrt(d_h) + r[s-t]; Dufter et al. (2020).
     Shapes: bias -> [1, H, T, S].
     Source: Dufter, Schmitt and Schuetze (2020); pdufter/convatt.
-    Deviations: all layers unless layers=0 is given, where the authors and posenc_dufter_rel have the first layer alone; left
+    Deviations: all layers unless layers=0 is given, where the authors and posenc_dufter_rel use only the first layer; left
         and right are told apart, where the authors' circulant appears to be symmetric; distances beyond the table use its ends;
         decoder and cross-attention are our extension.
-    Cost: h (2n - 1) parameters a layer; one vector of T + S - 1 values a forward.
+    Cost: h (2n - 1) parameters per layer; one vector of T + S - 1 values per forward pass.
     Errors: PositionError for fractions of positions.
     """
 

@@ -25,7 +25,7 @@ class DynamicPositionBias(PositionMethod):
         and a bounded output (activation=relu, bounded=true, depth=1, hidden=512); their logarithms are scaled by the size of
         the window, which sentences do not have, and their cosine attention is left out; a sequence in place of an image; one
         network for all layers, where both have one for each; decoder and cross-attention are our extension.
-    Cost: a network on T + S - 1 values a forward.
+    Cost: a network on T + S - 1 values per forward pass.
     """
 
     @dataclass(frozen=True)

@@ -27,8 +27,8 @@ class Fire(PositionMethod):
     Source: Li et al. (2024); public copies of the appendix' code.
     Deviations: layers share one network by default, which is the paper's variant FIRE-S (FIRE is share=none); 1e-6 is added
         to the denominator, as in some copies of the code; scores are relative below the threshold only, and beyond it the
-        position of the query counts; encoder and cross-attention, where |s-t| does not tell left from right, are our extension.
-    Cost: w (h + 2) + h + 2 parameters a network; it runs on T + S - 1 values while no query stands beyond T, else on T S,
+        position of the query counts; encoder and cross-attention, where |s-t| has no direction, are our extension.
+    Cost: w (h + 2) + h + 2 parameters per network; it runs on T + S - 1 values while no query is beyond T, otherwise on T S,
         for some queries at a time and again in the backward pass, so that nothing but the bias is stored.
     """
 
@@ -80,7 +80,7 @@ class Fire(PositionMethod):
         return torch.cat(found, 2).transpose(0, 1)  # [H, B, T, S] -> [B, H, T, S]
 
     def _of_queries(self, ids: Tensor, threshold: Tensor, keys: Tensor, layer: int) -> Tensor:
-        """The bias of some queries alone, [B or 1, T] -> [H, B or 1, T, S]: the network holds w numbers for every pair."""
+        """Return the bias of a block of queries, [B or 1, T] -> [H, B or 1, T, S]: the network stores w numbers per pair."""
         limits = torch.maximum(ids.to(threshold.dtype), threshold).unsqueeze(-1)  # [B or 1, T, 1]
         return self._network(keys.unsqueeze(-2) - ids.unsqueeze(-1), limits, layer)
 
@@ -93,7 +93,7 @@ class Fire(PositionMethod):
         return (hidden @ last[0].mT + last[1]).movedim(-1, 0)
 
     def _own(self, parameter: Tensor, layer: int) -> Tensor:
-        """The part of a parameter that this layer uses."""
+        """Return the part of a parameter that this layer uses."""
         return at_least_float32(parameter[layer] if self.per_layer else parameter)
 
 

@@ -19,7 +19,7 @@ class Forgetting(RunningSum):
     Source: Lin et al. (2025); x-transformers (data-dependent ALiBi).
     Deviations: gates start open, at b = 5, as in x-transformers; the authors' start at b = 0 (start=0); the
         encoder, where keys to the right have a second set of gates as in x-transformers, is our extension.
-    Cost: L (d h + h) parameters a stack, twice as many in the encoder; running sums [B, H, S].
+    Cost: L (d h + h) parameters per stack, twice as many in the encoder; running sums [B, H, S].
     """
 
     @dataclass(frozen=True)

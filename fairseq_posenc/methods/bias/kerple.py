@@ -22,7 +22,7 @@ class _Options(MethodOptions):
 
 
 class _Kerple(PositionMethod):
-    """What both forms have in common: two positive scalars for each head and side."""
+    """Base class of both forms: two positive scalars per head and side."""
 
     Options = _Options
 
@@ -39,7 +39,7 @@ class _Kerple(PositionMethod):
             self.rate.copy_(_softplus_inverse(0.99 * torch.rand_like(self.rate)))
 
     def raw_power(self, power: Tensor) -> Tensor:
-        """The parameter that stands for a power p."""
+        """Return the parameter of a power p."""
         return _softplus_inverse(power - _LEAST)
 
     def penalty(self, distance: Tensor, power: Tensor, rate: Tensor) -> Tensor:
@@ -65,8 +65,8 @@ class KerpleLog(_Kerple):
     Shapes: bias -> [1, H, T, S].
     Source: Chi, Fan, Ramadge and Rudnicky (2022); chijames/KERPLE.
     Deviations: p and a are kept above 0.01 by a softplus, where the code clamps them; encoder and cross-attention, where
-        left and right are told apart with sides=apart alone, are our extension.
-    Cost: 2 h parameters a stack (4 h with sides=apart); one vector of T + S - 1 values a forward.
+        only sides=apart distinguishes left and right, are our extension.
+    Cost: 2 h parameters per stack (4 h with sides=apart); one vector of T + S - 1 values per forward pass.
     Errors: PositionError for sides=apart in a causal decoder.
     """
 
@@ -99,7 +99,7 @@ class KerplePower(_Kerple):
     Shapes: bias -> [1, H, T, S].
     Source: Chi, Fan, Ramadge and Rudnicky (2022); chijames/KERPLE.
     Deviations: a is kept above 0.01 by a softplus and p between 0.01 and 2 by a sigmoid, where the code clamps them; encoder
-        and cross-attention, where left and right are told apart with sides=apart alone, are our extension.
+        and cross-attention, where only sides=apart distinguishes left and right, are our extension.
     Cost: as kerple_log.
     Errors: as kerple_log.
     """

@@ -18,11 +18,11 @@ class T5(PositionMethod):
     Shapes: bias -> [1, H, T, S].
     Source: Raffel et al. (2020); mesh-tensorflow and Hugging Face T5.
     Deviations: the product keeps 1/sqrt(d_h), which T5 folds into the initial weights; the survey counts a scalar for each
-        distance, not for each bucket; cross-attention, with a table of its own and bidirectional buckets where T5 has none, is
+        distance, not for each bucket; cross-attention, with a separate table and bidirectional buckets, where T5 has no bias, is
         our extension.
-    Cost: buckets * h parameters a stack; one vector of T + S - 1 values a forward.
+    Cost: buckets * h parameters per stack; one vector of T + S - 1 values per forward pass.
     Errors: PositionError for an odd number of buckets outside of a causal decoder, and where max_distance is not beyond the
-        distances that have a bucket of their own.
+        distances that have a separate bucket.
     """
 
     @dataclass(frozen=True)

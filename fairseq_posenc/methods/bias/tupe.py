@@ -14,19 +14,19 @@ _BUCKETS, _MAX_DISTANCE = 32, 128
 
 
 class TupeAbsolute(PositionMethod):
-    """Products of position vectors, which have projections of their own, added to the scores of all layers.
+    """Products of position vectors with separate projections, added to the scores of all layers.
 
     Equation: A_ts = q_t . k_s / sqrt(2 d_h) + (LN(p_t) U_Q) . (LN(p_s) U_K) / sqrt(2 d_h); Ke et al. (2021), equation 7.
         With untie_first, row 0 becomes theta_1 = u_0 . u_0 and column 0 theta_2 = u_1 . u_1 of the projected table; equation 11.
     Shapes: bias -> [1, H, T, S].
     Source: Ke, He and Liu (2021); guolinke/TUPE.
-    Deviations: the first position is not untied by default, for a translation source has no [CLS] (untie_first=true does it);
+    Deviations: the first position is not untied by default, because a translation source has no [CLS] (untie_first=true does it);
         as in the authors' code, theta_1 is the same for all keys of its query, so row 0 of the table never gets a gradient, nor
         does the bias of the key projection without untie_first; the survey counts neither the biases nor the layer norm, and
-        adds the term in the first layer alone, where the code adds it in all; its figure of 2 d^2 + n (d+2) is that of
+        adds the term only in the first layer, where the code adds it in all; its figure of 2 d^2 + n (d+2) is that of
         tupe_rel, of which 2 n is the relative bias; decoder and cross-attention, where keys have a table and a norm of their
         own, are our extension.
-    Cost: (n + 1) d + 2 (d^2 + d) + 2 d parameters a stack; one product of positions a forward.
+    Cost: (n + 1) d + 2 (d^2 + d) + 2 d parameters per stack; one product of positions per forward pass.
     Errors: PositionError for untie_first in cross-attention, for positions past the table and for fractions of positions.
     """
 
@@ -107,7 +107,7 @@ class TupeRelative(TupeAbsolute):
     Deviations: those of tupe_abs; the survey counts a relative bias for each distance without heads, not for each bucket and
         head; bucket 32 gets no gradient without untie_first, and 16 none outside of a causal decoder; a causal decoder has
         unidirectional buckets.
-    Cost: 33 h parameters a stack more than tupe_abs.
+    Cost: 33 h parameters per stack more than tupe_abs.
     Errors: as tupe_abs.
     """
 

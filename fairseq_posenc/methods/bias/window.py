@@ -15,10 +15,10 @@ class Window(PositionMethod):
     Equation: M_ts = 0 if |s-t| <= g w/2 and g divides s - t, else -inf; Beltagy et al. (2020).
     Shapes: mask -> bool [B or 1, 1, T, S].
     Source: Beltagy, Peters and Cohan (2020); Hugging Face's Longformer.
-    Deviations: no global tokens, which have projections of their own; in the decoder the left half of the window remains; the
-        window does not tell left from right, so posenc_window has learned positions beside it, as Longformer; a window of
-        32, where Longformer's 512 would cover whole sentences.
-    Cost: no parameters; time and memory of full attention, for the whole product is computed.
+    Deviations: no global tokens, which have separate projections; in the decoder the left half of the window remains; the
+        window does not distinguish left from right, so posenc_window has learned positions in addition, as Longformer; a window
+        of 32, where Longformer's 512 would cover whole sentences.
+    Cost: no parameters; time and memory of full attention, because the whole product is computed.
     Errors: PositionError for an odd width, and for a head in heads= that does not exist.
     """
 

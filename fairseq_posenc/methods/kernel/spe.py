@@ -33,7 +33,7 @@ Sines = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 class _Spe(PositionMethod):
-    """What both forms have in common: the gates of channels, noise from fixed seeds in evaluation, and linear attention."""
+    """Base class of both forms: gates of channels, noise from fixed seeds in evaluation, and linear attention."""
 
     def __init__(self, options: Any, dims: Dims):
         super().__init__(options, dims)
@@ -45,7 +45,7 @@ class _Spe(PositionMethod):
         return None if self.training else torch.Generator(device).manual_seed(_EVALUATION_SEED + number)
 
     def gate(self, ctx: AttentionContext) -> Tensor:
-        """The share of the plain product in each channel: [H, 1, D, 1]."""
+        """Return the share of the plain product in each channel: [H, 1, D, 1]."""
         return at_least_float32(self.get_parameter("gates")[ctx.layer]).sigmoid()[:, None, :, None]
 
     @recurrent
@@ -181,7 +181,7 @@ class SineSpe(_Spe):
         return (x.unsqueeze(-2) * waves.transpose(0, 1)).flatten(-2)
 
     def _codes(self, x: Tensor, at: Positions, sines: Sines, ctx: AttentionContext) -> Tensor:
-        """The same, projected onto random noise: [B, H, T, R]; blocks of counted positions use the same waves."""
+        """Return the same, projected onto random noise: [B, H, T, R]; blocks of counted positions use the same waves."""
         noise = ctx.prepared[self].to(x.dtype).movedim(1, 2) * self.options.realizations**-0.5  # [H, M, D, R]
         counted = at.start is not None
         ids = at.ids[:, :_WAVE_BLOCK] - at.start if counted else at.ids
@@ -278,7 +278,7 @@ def _blocks(x: Tensor, waves: Tensor) -> list[slice]:
 
 
 def _within(x: Tensor, waves: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
-    """The vectors and the waves of one block: [H, B, t, 1, D] and [H, B or 1, t, M, D]."""
+    """Return the vectors and the waves of one block: [H, B, t, 1, D] and [H, B or 1, t, M, D]."""
     own = x[:, :, rows].transpose(0, 1).unsqueeze(-2)
     return own, waves[:, :, : own.size(2)]
 
@@ -289,7 +289,7 @@ def _memory(x: Tensor, waves: Tensor) -> Tensor:
 
 
 def _shaped(memory: Tensor, *factors: Tensor) -> Tensor:
-    """The part of the memory that the product of these factors needs, in its shape."""
+    """Return the part of the memory that the product of these factors needs, in its shape."""
     shape = torch.broadcast_shapes(*(factor.shape for factor in factors))
     return memory[: math.prod(shape)].view(shape)
 
@@ -388,7 +388,7 @@ class ConvolutionalSpe(_Spe):
 def filtered(x: Tensor, taps: Tensor) -> Tensor:
     """Convolves along the last axis, sum_p taps_p x_(t-p), without padding: [R, d, N + P - 1], [d, P] -> [R, d, N].
 
-    Blocks are multiplied by one Toeplitz matrix, for the gradient of torch's depthwise convolution is slow on a CPU.
+    Blocks are multiplied by one Toeplitz matrix, because the gradient of torch's depthwise convolution is slow on a CPU.
     """
     count = x.size(-1) - taps.size(-1) + 1
     block = min(count, _CHUNK)

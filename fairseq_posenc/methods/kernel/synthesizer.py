@@ -1,4 +1,4 @@
-"""Attention scores that are learned for positions, or computed from the query alone, in place of products with keys."""
+"""Attention scores that are learned for positions, or computed only from the query, instead of products with keys."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -20,7 +20,7 @@ _SHARE = "share one table across heads, layers or both"
 
 
 class _Synthesizer(PositionMethod):
-    """What the three have in common: the mixture with the product of queries and keys."""
+    """Base class of all three forms: the mixture with the product of queries and keys."""
 
     def __init__(self, options: Any, dims: Dims, share: str):
         super().__init__(options, dims)

@@ -1,1 +1,1 @@
-"""Positions that tell the decoder how long its output is to be."""
+"""Positions that give the decoder the requested output length."""

@@ -19,12 +19,12 @@ class LogLength(PositionMethod):
     Shapes: scale -> [B or 1, H or 1, T, 1].
     Source: Zhang et al. (2023) and ZhuochengZhang98/D2DToolkits; Nakanishi (2025); Hugging Face's transformers 5 (Inkling).
     Deviations:
-        * n_t is the number of words of the sentence that holds the keys; in a causal attention, of the words up to the query.
+        * n_t is the number of words of the sentence of the keys; in a causal attention, of the words up to the query.
         * n counts neither padding nor later words. Two public implementations of ssmax count one or the other.
         * The released Inkling also multiplies its bias by f; here biases of other methods keep their size.
         * floor has n_0 = 25 and is defined for sentences of the source too, which is our extension.
         * ssmax starts at a = 1/ln n_0, where the factor is 1 for n_0 keys. The value of the paper could not be verified.
-        * posenc_log_length has sinusoidal positions too, because the factor tells no positions apart.
+        * posenc_log_length has sinusoidal positions too, because the factor does not distinguish positions.
     Cost: no parameters, L h for ssmax, and L h more for its bias; the fused attention stays in use.
     Errors: PositionError for bias=, start= or share= without ssmax.
     """
@@ -82,7 +82,7 @@ class LogLength(PositionMethod):
         return factor if self.offset is None else factor + at_least_float32(self.of_layer(self.offset, ctx))[:, None, None]
 
     def _keys(self, ctx: AttentionContext) -> Tensor:
-        """The number of keys of each query, without padding: [B or 1, T or 1]."""
+        """Return the number of keys of each query, without padding: [B or 1, T or 1]."""
         ids, keys = ctx.queries.ids, ctx.keys
         if not self.dims.causal and ctx.key_padding is None:
             return torch.full((1, 1), keys.ids.size(1), device=ids.device)

@@ -12,7 +12,7 @@ from ...ops.sinusoids import sinusoid
 
 
 class OutputLength(PositionMethod):
-    """What both methods read: the length of each sentence, and how much of it stands before each word."""
+    """Base class of both methods: the length of each sentence, and the length before each word."""
 
     def __init__(self, options: Any, dims: Dims):
         super().__init__(options, dims)
@@ -30,10 +30,10 @@ class OutputLength(PositionMethod):
         return lengths
 
     def before(self, tokens: Tensor, ctx: AttentionContext) -> Tensor:
-        """[B, T] -> [B or 1, T], the length of what stands before the word that each column predicts."""
+        """[B, T] -> [B or 1, T], the length before the word that each column predicts."""
         if self.options.unit == "token":
             return ctx.queries.ids
-        prefix = tokens if ctx.tokens is None else ctx.tokens  # while decoding, `tokens` are the new ones alone
+        prefix = tokens if ctx.tokens is None else ctx.tokens  # while decoding, `tokens` are only the new ones
         return self.characters[prefix].cumsum(1)[:, -tokens.size(1) :]
 
 

@@ -15,10 +15,10 @@ class RecurrentFrontEnd(PositionMethod):
     Shapes: embed [B, T, C] -> [B, T, C].
     Source: Neishi and Yoshinaga (2019); nem6ishi/conll19_relative_transformer; torch's GRU cell.
     Deviations: dropout follows the GRU as it follows all embeddings in fairseq, where the authors' precedes it; embeddings
-        keep the factor sqrt(d), for fairseq draws them with variance 1/d and the authors with variance 1; torch's GRU has two
+        keep the factor sqrt(d), because fairseq draws them with variance 1/d and the authors with variance 1; torch's GRU has two
         bias vectors, as the authors', where the survey counts one; the authors' decoder has 5 layers beside 6 of the encoder,
-        ours as many as are asked for.
-    Cost: 6 d^2 + 6 d parameters a stack, bidirectional 14 d^2 + 13 d; T steps one after the other.
+        ours as many as requested.
+    Cost: 6 d^2 + 6 d parameters per stack, bidirectional 14 d^2 + 13 d; T steps one after the other.
     Errors: PositionError for bidirectional=true in a causal decoder.
     """
 

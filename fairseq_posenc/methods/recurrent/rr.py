@@ -18,10 +18,10 @@ class RRTransformer(PositionMethod):
     Shapes: embed [B, T, C] -> [B, T, C]; content_scores -> [B, H, T, S]; content_values -> [B, H, T, D].
     Source: Neishi and Yoshinaga (2019); nem6ishi/conll19_relative_transformer.
     Deviations: dropout follows the GRU as it follows all embeddings in fairseq, where the authors' precedes it; embeddings
-        keep the factor sqrt(d), for fairseq draws them with variance 1/d and the authors with variance 1; the authors' decoder
-        has 5 layers beside 6 of the encoder, ours as many as are asked for; torch's GRU has two bias vectors, as the authors',
-        where the survey counts one.
-    Cost: 6 d^2 + 6 d parameters a stack, bidirectional 14 d^2 + 13 d, and 2 (2k + 1) d_h for every table; T steps of the GRU
+        keep the factor sqrt(d), because fairseq draws them with variance 1/d and the authors with variance 1; the authors'
+        decoder has 5 layers beside 6 of the encoder, ours as many as requested; torch's GRU has two bias vectors, as the
+        authors', where the survey counts one.
+    Cost: 6 d^2 + 6 d parameters per stack, bidirectional 14 d^2 + 13 d, and 2 (2k + 1) d_h for every table; T steps of the GRU
         one after the other, and one product of queries and of weights with the vectors in every layer.
     Errors: PositionError for bidirectional=true in a causal decoder, and for positions that are not integers.
     """

@@ -106,7 +106,7 @@ class CompositeAttention(PositionMethod):
         return (around.unfold(2, reach + 1 + after, 1) * kernel[:, : reach + 1 + after].mT.unsqueeze(1)).sum(-1) + bias
 
     def _scattered(self, v: Tensor, kernel: Tensor, ctx: AttentionContext) -> Tensor:
-        """The same at any positions: one product for every distance within reach."""
+        """Return the same at any positions: one product for every distance within reach."""
         delta = distances(ctx.queries, ctx.keys).unsqueeze(1)  # [B or 1, 1, T, S]
         if ctx.causal:
             hidden = torch.ones(delta.shape[-2:], dtype=torch.bool, device=delta.device).triu(1 + delta.size(-1) - delta.size(-2))

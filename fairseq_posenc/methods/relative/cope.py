@@ -84,7 +84,7 @@ class ContextualPositions(PositionMethod):
 def _read(logits: Tensor, positions: Tensor) -> Tensor:
     """Logits [B, H, T, largest] at fractional positions [B, H, T, S]; those beyond the last one read the last one."""
     positions = positions.clamp(max=logits.size(3) - 1)
-    known = positions.detach().nan_to_num()  # hidden states of a sentence of padding only may be nan, which is no index
+    known = positions.detach().nan_to_num()  # hidden states of a sentence of padding only may be nan, which is not an index
     low = known.floor()
     below, above = logits.gather(-1, low.long()), logits.gather(-1, known.ceil().long())
     return torch.lerp(below, above, positions - low)

@@ -137,7 +137,7 @@ class Deberta(PositionMethod):
         return nn.functional.linear(p, weights[ctx.layer], bias).unflatten(-1, (self.dims.num_heads, -1)).transpose(0, 1)
 
     def row(self, distance: Tensor) -> Tensor:
-        """The row of the table for distances t - s."""
+        """Return the row of the table for distances t - s."""
         distance = require_integer(distance)
         distance = distance if self.options.buckets is None else self._bucket(distance)
         return (distance + self.reach).clamp(0, 2 * self.reach - 1)

@@ -212,7 +212,7 @@ class GatedProduct(torch.autograd.Function):
 
 
 def _blocks(q: Tensor, k: Tensor, causal: bool) -> Iterator[tuple[slice, slice, Tensor]]:
-    """Queries, the keys that they see, and a buffer for their products of all channels, which on a CPU fits a core's cache."""
+    """Queries, their allowed keys, and a buffer for their products of all channels, which on a CPU fits a core's cache."""
     held = 2**18 if devices.on_cpu(k) else 2**28
     size = min(max(1, held // k.numel()), q.size(2))
     buffer = q.new_empty(q.size(0) * q.size(1) * size * k.size(2) * k.size(3))

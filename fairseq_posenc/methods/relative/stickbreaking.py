@@ -81,7 +81,7 @@ class StickBreaking(PositionMethod):
         return self._by_side(delta <= 0, delta >= 0)
 
     def content_values(self, probs: Tensor, v: Tensor, ctx: AttentionContext) -> Tensor:
-        """Take the rest from the word itself, and give it to the learned vector."""
+        """Move the remainder from the word itself to the learned vector."""
         own = distances(ctx.queries, ctx.keys).unsqueeze(1) == 0
         if ctx.key_padding is not None:
             own = own & ~ctx.key_padding[:, None, None]

@@ -35,7 +35,7 @@ class ContentRotation(PositionMethod):
         super().__init__(options, dims)
         if dims.head_dim % 2:
             raise PositionError(
-                f"{self.card.name}: heads have {dims.head_dim} channels. Expected an even number. Use other heads."
+                f"{self.card.name}: heads have {dims.head_dim} channels. Expected an even number. Change the number of heads."
             )
 
     def steps(self, which: Projection, ctx: AttentionContext) -> Tensor:
@@ -71,7 +71,7 @@ class ContextRope(ContentRotation):
     Source: Veisi, Fartoot and Amirzadeh (2025). No code was found.
     Deviations:
         * W starts at 0 and b at the value that makes f rope's frequency, so that training starts at rope (start=rope).
-        * The paper says that training starts as rope. Without b this is impossible, because W = 0 gives f = 0.59.
+        * In the paper, training starts as rope. Without b this is impossible, because W = 0 gives f = 0.59.
         * start=paper has no b. Its initial W, normal with deviation 0.02, is unverified.
         * Padding adds no angle.
         * The encoder is our extension: sums run from the left, and the angle between two words is a signed sum.

@@ -24,7 +24,7 @@ from ...ops.sinusoids import frequencies
 
 
 class Pope(PositionMethod):
-    """Make each channel of queries and keys a magnitude at an angle: the word sets the magnitude, the position the angle.
+    """Represent each channel of queries and keys by magnitude and angle: the word sets the magnitude, the position the angle.
 
     Equation: A_ts = sum_i softplus(q_t,i) softplus(k_s,i) cos((t-s) theta_i - delta_i) / sqrt(d_h), theta_i = base^(-i/d_h),
         delta_i a learned phase; Gopalakrishnan et al. (2025).
@@ -32,11 +32,11 @@ class Pope(PositionMethod):
     Source: summaries of Gopalakrishnan et al. (2025), whose text was not read; x-transformers; lucidrains/PoPE-pytorch.
     Deviations:
         * Phases are not limited to [-2 pi, 0], as in public code: the cosine is periodic, and at 0 a limit ends the gradient.
-        * Encoder and cross-attention are our extension. With all phases at 0, scores do not tell left from right.
+        * Encoder and cross-attention are our extension. With all phases at 0, scores do not distinguish left from right.
         * posenc_pope therefore starts the phases of the encoder at random (start=uniform).
         * The paper leaves open whether layers share the phases; x-transformers shares them.
     Cost: h d_h parameters per stack where layers share; queries, keys and their cache are twice as wide.
-    Errors: PositionError where the fraction leaves no channel.
+    Errors: PositionError if the fraction leaves no channel.
     """
 
     @dataclass(frozen=True)

@@ -142,7 +142,7 @@ class Rope(PositionMethod):
 
 
 def rotated_width(options, dims: Dims) -> int:
-    """The number of channels that are rotated, an even one; raises PositionError where there are none."""
+    """Return the number of channels that are rotated, an even one. Raise PositionError if there are none."""
     width = int(options.fraction * dims.head_dim) // 2 * 2
     if width == 0:
         raise PositionError(
@@ -153,7 +153,7 @@ def rotated_width(options, dims: Dims) -> int:
 
 
 def turning_pairs(options, width: int) -> int:
-    """The number of pairs with a frequency, which are the fastest; raises PositionError where there are none."""
+    """Return the number of pairs with a frequency, which are the fastest. Raise PositionError if there are none."""
     longest = math.inf if options.cutoff is None else options.cutoff
     within = int((frequencies(width // 2, width, "paper", options.base) * longest >= 2 * math.pi).sum())
     turning = min(within, math.floor(options.keep * (width // 2)))

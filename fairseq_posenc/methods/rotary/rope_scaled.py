@@ -1,4 +1,4 @@
-"""Rotations scaled to sentences longer than those of the training."""
+"""Rotations scaled for sentences longer than in training."""
 
 import math
 from dataclasses import dataclass
@@ -113,7 +113,7 @@ class RopeScaled(PositionMethod):
         return torch.cat(rows, 2)
 
     def _lengths(self, ctx: AttentionContext) -> Tensor | None:
-        """The number of positions of every sentence of keys, [B or 1, 1], for scaling=dynamic."""
+        """Return the number of positions of every sentence of keys, [B or 1, 1], for scaling=dynamic."""
         if self.options.scaling != "dynamic":
             return None
         ids = ctx.keys.ids if ctx.key_padding is None else ctx.keys.ids.masked_fill(ctx.key_padding, 0)

@@ -127,7 +127,7 @@ class GraphTransformer(PositionMethod):
         return x + self.depths[ctx.side["cai_lam_depth"]].to(x.dtype)
 
     def content_scores(self, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
-        """The three products beside q . k, so that a vector is made for a path and not for two words."""
+        """Return the three products other than q . k, so that vectors are computed per path and not per pair of words."""
         r, index = ctx.prepared[self]
         with torch.autocast(q.device.type, enabled=False):
             both = F.linear(at_least_float32(r), at_least_float32(self.relation_of_layer[ctx.layer]))

@@ -17,7 +17,7 @@ from ...ops.trees import by_token
 _ROWS, _UNREACHED = 100, 99
 #: restart probability of the walk
 _RESTART = 0.15
-#: closeness that differs by less is equal: what symmetry makes equal, rounding makes different
+#: smaller differences of closeness are rounding errors of equal values
 _DECIMALS = 9
 
 

@@ -73,7 +73,7 @@ class Laplacian(PositionMethod):
         self.projection = nn.Linear(options.eigenvectors, dims.embed_dim)
 
     def prepare(self, ctx: AttentionContext) -> Tensor | None:
-        """A sign for every sentence and eigenvector, [B, 1, k]."""
+        """Return a sign for every sentence and eigenvector, [B, 1, k]."""
         given = ctx.side["laplacian"]
         if not self.training:
             return None

@@ -153,7 +153,7 @@ class RelativeStructure(PositionMethod):
         return super().hooks - {hook for hook, left_out in unused.items() if left_out}
 
     def _rows(self, ctx: AttentionContext) -> Tensor:
-        """The row of every two words in the tables: [B, T, S]."""
+        """Return the row of every two words in the tables: [B, T, S]."""
         limit = self.options.max_distance
         return ctx.once((self, "rows"), lambda: ctx.side["spr_distance"].long().clamp(-limit, limit) + limit)
 

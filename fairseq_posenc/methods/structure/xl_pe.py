@@ -1,4 +1,4 @@
-"""Cross-lingual positions: where a word would stand in the order of the other language."""
+"""Cross-lingual positions: the place of a word in the word order of the other language."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -109,7 +109,7 @@ class CrossLingualPositions(PositionMethod):
         return x + here + other
 
     def rotate(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        """The first heads as if P' had been added to the words in place of P."""
+        """Return the first heads with P' instead of P added to the words."""
         if ctx.layer > 0:
             return x
         here, other = self._vectors(at, ctx)

@@ -19,7 +19,7 @@ from ...ops.trees import ITSELF, NOTHING, by_token
 _POOLING = 128
 #: vectors of whole paths
 _FEATURES = 20000
-#: factors that make one number of a whole path, in wrapping 64-bit arithmetic
+#: factors of the hash of a path, in wrapping 64-bit arithmetic
 _HASH = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -84,7 +84,7 @@ class StructuralTransformer(PositionMethod):
 
     @classmethod
     def side_values(cls, sentence, options):
-        """The first labels of every path, [S, S, slots], or a number of the whole one, [S, S, 1]."""
+        """Return the first labels of every path, [S, S, slots], or a number of the whole one, [S, S, 1]."""
         slots = {"convolution": 4, "attention": 4, "average": 5, "sum": 5}.get(options.paths) or max(2, len(sentence))
         labels = by_token(paths_by(options.graph, sentence, slots)[0], sentence.words, 2)
         size = np.arange(len(sentence.words))
@@ -153,7 +153,7 @@ class StructuralTransformer(PositionMethod):
         return total / known.sum(1).clamp(min=1) if self.options.paths == "average" else total
 
     def _attend(self, x: Tensor, known: Tensor, layer: int) -> Tensor:
-        """Self-attention over the labels of a path, and the weighted mean of what it gives."""
+        """Self-attention over the labels of a path, and the weighted mean of the result."""
         width, least = self.options.width, torch.finfo(x.dtype).min
         x = x + sinusoid(torch.arange(x.size(1), device=x.device), width, "halves", "fairseq").to(x.dtype)
         q, k, v = F.linear(x, self.attention[layer]).chunk(3, -1)
