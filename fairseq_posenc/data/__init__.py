@@ -1,1 +1,1 @@
-"""What a model is trained on."""
+"""Training and test data."""

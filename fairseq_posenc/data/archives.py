@@ -1,7 +1,7 @@
 """Archives that are known by their checksums: from several addresses, a mirror or a folder, and read as streams.
 
 A mirror or folder in place of the public addresses has the files at the paths of these, as in MIRROR/wmt13/NAME.tgz. The
-checksums that this version knows hold for whatever is found there, unless the caller gives others.
+checksums of this version apply to these files, unless the caller gives other checksums.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Archive:
 
     addresses: tuple[str, ...]
     checksum: str
-    size: int = 0  # in bytes, 0 where nobody says it
+    size: int = 0  # in bytes, 0 if unknown
 
     @property
     def place(self) -> str:
@@ -49,7 +49,7 @@ class Store:
 
     downloads: Path
     origin: str = ""  # a mirror or a folder in place of the archives' addresses
-    checksums: Path | None = None  # in the format of sha256sum, by the path at the origin; in place of those known here
+    checksums: Path | None = None  # in the format of sha256sum, by the path at the origin; replaces the checksums of this version
     pause: float = 1.0
 
     def get(self, archives: Iterable[Archive]) -> dict[Archive, Path]:
@@ -137,7 +137,7 @@ class Store:
 
 
 def require_room(folder: Path, need: int, what: str) -> None:
-    """Raises PositionError where the disk has less room than `need` bytes."""
+    """Raise PositionError if the disk has less room than `need` bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     room = shutil.disk_usage(folder).free
     if need > room:
@@ -148,9 +148,9 @@ def require_room(folder: Path, need: int, what: str) -> None:
 
 
 def extract(archive: Path, wanted: Mapping[str, Path]) -> None:
-    """Copies members of a tar archive, by name, to the given files; what is not wanted is passed over, and nothing else written.
+    """Copy members of a tar archive, by name, to the given files; other members are skipped.
 
-    Raises PositionError for a damaged archive, and for one that lacks a wanted member.
+    Raise PositionError for a damaged archive, and for one that lacks a wanted member.
     """
     missing = dict(wanted)
     if not missing:

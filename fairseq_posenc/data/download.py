@@ -1,6 +1,7 @@
 """Get files from a folder or over the network: downloads resume, retry, and are checked against a sha256.
 
-The sha256 of a file is looked up in a SHA256SUMS beside it, then among the downloads that were recorded before. A file that is
+The SHA-256 checksum of a file is looked up in SHA256SUMS next to it, then among the downloads that were recorded before. A file
+that is
 in neither is trusted on first use: the caller reads it and then calls `record_downloads`, and every later download of the same
 address must have the same sha256. A page that a network sends in place of the data is not readable, so it is not recorded.
 """
@@ -29,7 +30,7 @@ TIMEOUT = 60.0  # seconds without a byte
 CHUNK = 1 << 20
 _LARGEST_SUMS = 2**24  # bytes of a SHA256SUMS
 _ABSENT = (404, 410)
-_FINAL = (400, 401, 403, 405, 451)  # trying again would give the same
+_FINAL = (400, 401, 403, 405, 451)  # a retry would have the same result
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EISDIR)
 
 
@@ -38,7 +39,7 @@ def sha256(data: bytes) -> str:
 
 
 def read_address(origin: str) -> tuple[str, str]:
-    """Return the scheme and the path of an address or a folder; raises PositionError for an address that cannot be read."""
+    """Return the scheme and the path of an address or a folder. Raise PositionError for an address that cannot be read."""
     try:
         parts = urllib.parse.urlsplit(origin)
         found = parts.scheme, parts.path
@@ -62,7 +63,7 @@ class Source:
 
     @functools.cached_property
     def folder(self) -> Path | None:
-        """The folder, or None where files are downloaded."""
+        """Return the folder, or None where files are downloaded."""
         scheme, path = read_address(self.origin)
         if scheme in ("http", "https"):
             return None
@@ -72,7 +73,7 @@ class Source:
         return folder
 
     def get(self, name: str) -> Path | None:
-        """The path of a file, checked against its sha256; None where the source does not have it."""
+        """Return the path of a file, checked against its sha256; None where the source does not have it."""
         path = (self.folder or self.downloads) / name
         if self.folder is None and not (path.is_file() and digest(path) == self._known(name)):
             if not self._download(name):
@@ -154,7 +155,7 @@ def download(address: str, path: Path, pause: float = 1.0) -> bool:
 
 
 def _attempt(address: str, path: Path) -> bool:
-    """One request for the missing bytes; a partial file is continued only if the server still has the same file."""
+    """Request the missing bytes once; a partial file is continued only if the server still has the same file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part, tag = (path.with_name(path.name + ending) for ending in (".part", ".part.tag"))
     begun = part.stat().st_size if part.is_file() and tag.is_file() else 0
@@ -174,7 +175,7 @@ def _attempt(address: str, path: Path) -> bool:
         else:
             tag.unlink(missing_ok=True)
         with part.open("ab" if resumed else "wb") as file:
-            length = response.length  # None also where the header is no number
+            length = response.length  # None also where the header is not a number
             expected = None if length is None else length + (begun if resumed else 0)
             while chunk := response.read(CHUNK):
                 file.write(chunk)

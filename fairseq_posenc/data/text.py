@@ -1,4 +1,4 @@
-"""Text files of any size, line by line, also as gzip: what they expand to is bounded, and every error is one line."""
+"""Text files of any size, line by line, plain or gzip. The decompressed size is limited, and every error is one line."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Lines:
 
 
 def read_gzip(path: Path, name: str, largest: int) -> bytes:
-    """Return what a gzip contains; raises PositionError beyond `largest` bytes, and for a damaged file."""
+    """Return the content of a gzip file. Raise PositionError beyond `largest` bytes, and for a damaged file."""
     try:
         with gzip.open(path, "rb") as file:
             data = file.read(largest + 1)

@@ -1,4 +1,4 @@
-"""What fairseq loads with --user-dir: first compat, then what it registers."""
+"""Module that fairseq loads with --user-dir: compat, then registration of models, criterions and tasks."""
 
 import sys
 

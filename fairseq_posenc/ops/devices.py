@@ -6,5 +6,5 @@ from torch import Tensor
 
 
 def on_cpu(x: Tensor) -> bool:
-    """Whether blocks that fit a cache are faster than few, large kernels."""
+    """Return whether blocks that fit a cache are faster than few, large kernels."""
     return x.device.type == "cpu"

@@ -17,7 +17,7 @@ def distances(queries: Positions, keys: Positions) -> Tensor:
 
 
 def diagonals(queries: Positions, keys: Positions) -> Tensor | None:
-    """The T + S - 1 distances that occur, ascending, or None unless both sides are counted.
+    """Return the T + S - 1 distances that occur, ascending, or None unless both sides are counted.
 
     The distance of row t and column s is at index s - t + T - 1.
     """
@@ -29,12 +29,12 @@ def diagonals(queries: Positions, keys: Positions) -> Tensor | None:
 
 
 def table_row(distance: Tensor, limit: int) -> Tensor:
-    """The row of a clipped distance in a table of the distances -limit to limit; raises PositionError for fractions."""
+    """Return the row of a clipped distance in a table of the distances -limit to limit. Raise PositionError for fractions."""
     return require_integer(distance).clamp(-limit, limit) + limit
 
 
 def require_integer(positions: Tensor) -> Tensor:
-    """Returns positions or distances as they are; raises PositionError for fractions, for which tables have no rows."""
+    """Return positions or distances as they are. Raise PositionError for fractions, for which tables have no rows."""
     if positions.is_floating_point():
         raise PositionError(
             "positions: a table requires integer positions only, but another method of the spec produces fractional positions. "
@@ -44,7 +44,7 @@ def require_integer(positions: Tensor) -> Tensor:
 
 
 def toeplitz(values: Tensor, columns: int) -> Tensor:
-    """The matrix of values at ascending distances, [..., T + S - 1] -> [..., T, S].
+    """Return the matrix of values at ascending distances, [..., T + S - 1] -> [..., T, S].
 
     There is no index tensor, and its gradient needs no scatter.
     """
@@ -52,7 +52,7 @@ def toeplitz(values: Tensor, columns: int) -> Tensor:
 
 
 def by_distance(queries: Positions, keys: Positions, values: Callable[[Tensor], Tensor]) -> Tensor:
-    """The matrix of a function of the distance: `values` maps distances [...] to [H or 1, ...]; -> [B or 1, H or 1, T, S].
+    """Return the matrix of a function of the distance: `values` maps distances [...] to [H or 1, ...]; -> [B or 1, H or 1, T, S].
 
     Where positions are counted, it is computed once for each distance.
     """
@@ -63,7 +63,7 @@ def by_distance(queries: Positions, keys: Positions, values: Callable[[Tensor], 
 
 
 def from_table(table: Tensor, queries: Positions, keys: Positions) -> Tensor:
-    """The matrix of a table of the distances -limit to limit, [H or 1, 2 * limit + 1] -> [B or 1, H or 1, T, S].
+    """Return the matrix of a table of the distances -limit to limit, [H or 1, 2 * limit + 1] -> [B or 1, H or 1, T, S].
 
     Distances beyond the limit are clipped to it.
     """

@@ -16,7 +16,7 @@ FAR, _LAST = 10000, np.iinfo(np.int64).max
 
 
 def joined_by(graph: str, sentence: Sentence) -> np.ndarray:
-    """Whether an edge of the sentence leads from the row's word to the column's, </s> among them: bool [n, n].
+    """Return whether an edge of the sentence leads from the row's word to the column's, </s> among them: bool [n, n].
 
     `graph` is "tree", where they lead from heads to dependents, or "edges".
     """
@@ -31,7 +31,7 @@ def paths_by(graph: str, sentence: Sentence, slots: int) -> tuple[np.ndarray, np
 
 
 def relations_by(graph: str, sentence: Sentence) -> np.ndarray:
-    """The relation of every word to its head, or the first by number of the edges that enter it: [n]."""
+    """Return the relation of every word to its head, or the first by number of the edges that enter it: [n]."""
     if graph == "tree":
         return sentence.relations
     found = np.full(len(sentence), _LAST)
@@ -40,20 +40,20 @@ def relations_by(graph: str, sentence: Sentence) -> np.ndarray:
 
 
 def tree_edges(heads: np.ndarray) -> np.ndarray:
-    """The edges of the tree that `heads` [n] describe, the root's being -1: [n - 1, 2]."""
+    """Return the edges of the tree that `heads` [n] describe, the root's being -1: [n - 1, 2]."""
     below = np.flatnonzero(heads >= 0)
     return np.stack([heads[below], below], 1)
 
 
 def leads(edges: np.ndarray, count: int) -> np.ndarray:
-    """Whether an edge leads from the row's word to the column's: bool [count, count]."""
+    """Return whether an edge leads from the row's word to the column's: bool [count, count]."""
     found = np.zeros((count, count), bool)
     found[edges[:, 0], edges[:, 1]] = True
     return found
 
 
 def distances(joined: np.ndarray) -> np.ndarray:
-    """The number of edges of the shortest way from the row's word to the column's, FAR where there is none: [n, n]."""
+    """Return the number of edges of the shortest way from the row's word to the column's, FAR where there is none: [n, n]."""
     found = np.where(joined, 1, FAR)
     np.fill_diagonal(found, 0)
     for word in range(len(found)):  # Floyd and Warshall: ways over words up to this one

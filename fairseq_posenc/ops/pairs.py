@@ -7,7 +7,7 @@ from .distances import require_integer
 
 
 def pairs(table: Tensor, queries: Positions, keys: Positions) -> Tensor:
-    """The entries of a table of query and key positions, [H or 1, n, m, ...] -> [B or 1, H or 1, T, S, ...].
+    """Return the entries of a table of query and key positions, [H or 1, n, m, ...] -> [B or 1, H or 1, T, S, ...].
 
     It is a view of the table where both sides are counted.
     """
@@ -19,7 +19,7 @@ def pairs(table: Tensor, queries: Positions, keys: Positions) -> Tensor:
 
 
 def rows(table: Tensor, at: Positions) -> Tensor:
-    """The rows of a table at positions [B or 1, T], [H or 1, n, width] -> [B or 1, H or 1, T, width].
+    """Return the rows of a table at positions [B or 1, T], [H or 1, n, width] -> [B or 1, H or 1, T, width].
 
     It is a view of the table where positions are counted.
     """

@@ -78,7 +78,7 @@ def _products(x: Tensor, rows: Positions, columns: Positions, vectors: Vectors, 
 
 
 def _is_short(shape: tuple[int, ...], table: Tensor) -> bool:
-    """Whether many short sentences share a table, so that a tensor [T, S, D] is small beside [B, H, T, D]."""
+    """Return whether many short sentences share a table, so that a tensor [T, S, D] is small beside [B, H, T, D]."""
     batch, heads, _, columns = shape
     return columns <= _SHORT and batch * heads // len(table) >= 2 * columns
 
@@ -93,7 +93,7 @@ def _by_pair(table: Tensor, columns: Positions) -> tuple[bool, Tensor]:
 
 
 def _few_vectors(rows: Positions, columns: Positions, limit: int) -> bool:
-    """Whether products with all vectors of a clipped table are fewer than those with the distances that occur."""
+    """Return whether products with all vectors of a clipped table are fewer than those with the distances that occur."""
     counted = rows.start is not None and columns.start is not None
     return not counted or 2 * limit + 1 < rows.ids.size(1) + columns.ids.size(1) - 1
 

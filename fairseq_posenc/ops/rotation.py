@@ -12,7 +12,7 @@ Waves = tuple[Tensor, Tensor]
 
 
 def every_channel(sin: Tensor, cos: Tensor, layout: str, width: int) -> Waves:
-    """Repeats sines and cosines of pairs, [..., T, pairs], for both channels of each; channels beyond the pairs stay as they are.
+    """Repeat sines and cosines of pairs, [..., T, pairs], for both channels of each; channels beyond the pairs stay as they are.
 
     layout: "halves" pairs channel i with i + pairs, "interleaved" pairs channel 2i with 2i + 1.
     """
@@ -47,7 +47,7 @@ class _Rotation(torch.autograd.Function):
 
 
 def rotated(x: Tensor, cos: Tensor, sin: Tensor, pairs: int, layout: str) -> Tensor:
-    """Every channel times its cosine, plus the other channel of its pair times its sine."""
+    """Return every channel times its cosine, plus the other channel of its pair times its sine."""
     if layout == "halves":
         swapped = torch.cat([x[..., pairs : 2 * pairs], x[..., :pairs], x[..., 2 * pairs :]], -1)
     else:

@@ -11,7 +11,7 @@ from ..core import Positions
 
 
 def frequencies(count: int, width: int, grid: str, base: float | Tensor = 10000.0, device: torch.device | None = None) -> Tensor:
-    """The first `count` angular frequencies of sinusoids of `width` channels, in float64; bases [...] give [..., count].
+    """Return the first `count` angular frequencies of sinusoids of `width` channels, in float64; bases [...] give [..., count].
 
     grid: "paper" is base^(-2k/width), Vaswani et al. (2017); "fairseq" is base^(-k/(width//2 - 1)), whose last is 1/base.
     """

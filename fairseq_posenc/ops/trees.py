@@ -19,7 +19,7 @@ class Tree:
 
     @functools.cached_property
     def up(self) -> np.ndarray:
-        """The way from every word up to the root, itself first: [n, depth + 1], -1 past the root."""
+        """Return the way from every word up to the root, itself first: [n, depth + 1], -1 past the root."""
         heads, ways = self.heads.tolist(), []
         for word in range(len(heads)):  # numpy takes longer for trees of sentences
             way = [word]
@@ -38,7 +38,7 @@ class Tree:
 
     @functools.cached_property
     def paths(self) -> np.ndarray:
-        """The way from the root down to every word, itself last: [n, depth + 1], -1 past the word."""
+        """Return the way from the root down to every word, itself last: [n, depth + 1], -1 past the word."""
         column = self.depths[:, None] - np.arange(self.up.shape[1])
         return np.where(column >= 0, np.take_along_axis(self.up, column.clip(0), 1), -1)
 
@@ -52,13 +52,13 @@ class Tree:
 
     @functools.cached_property
     def common(self) -> np.ndarray:
-        """The depth of the lowest common ancestor of every two words: [n, n]."""
+        """Return the depth of the lowest common ancestor of every two words: [n, n]."""
         ancestors = self.ancestors.astype(np.float32)  # products of whole numbers are slow
         return (ancestors.T @ ancestors).astype(np.int64) - 1  # the ancestors of both
 
     @property
     def distances(self) -> np.ndarray:
-        """The number of edges between every two words: [n, n]."""
+        """Return the number of edges between every two words: [n, n]."""
         return self.depths[:, None] + self.depths - 2 * self.common
 
     @property
@@ -72,7 +72,7 @@ class Tree:
         return np.array(number), np.array(before)
 
     def path_words(self, slots: int) -> tuple[np.ndarray, np.ndarray]:
-        """The first edges of the way from every word i to every word j, each named by the word below it.
+        """Return the first edges of the way from every word i to every word j, each named by the word below it.
 
         -> [n, n, slots] words, -1 past the end, and the number of edges that lead up, [n, n]; the others lead down.
         """
@@ -96,7 +96,7 @@ NOTHING, ITSELF, TOO_LONG = 0, 1, 2
 
 
 def path_labels(heads: np.ndarray, relations: np.ndarray, slots: int) -> tuple[np.ndarray, np.ndarray]:
-    """The first labels of the path from every word to every word, [n, n, slots], and the number of all, [n, n].
+    """Return the first labels of the path from every word to every word, [n, n, slots], and the number of all, [n, n].
 
     Relations count from 2, as those of files do.
     """

@@ -11,9 +11,9 @@ verb-final order:
     relative    THAT VERB NP                             WHO+agr NP VERB+agr      both agree with the head noun
                 THAT NP VERB                             WHOM+agr NP VERB+agr     with the head, and with this NP
 
-What this asks of a model:
+Required abilities of a model:
 
-* Word order alone tells subject from object: neither side marks case, and any noun can fill any role.
+* Only word order distinguishes subject and object: neither side marks case, and any noun can fill any role.
 * `agr` is one of six endings, three genders (a property of the noun that its form does not show) by two numbers. A final verb
   agrees with its subject across the particle, the adverbial, the object and every relative clause between them; SAY agrees
   across a whole embedded clause.
@@ -23,7 +23,7 @@ What this asks of a model:
 Relative clauses modify subjects and objects of a clause, are not nested, and contain neither particle nor adverbial; embedded
 clauses contain no further ones. So every source sentence has one reading, and its target is a function of it.
 
-All draws use `random.Random(text).random()` alone, whose sequence Python guarantees: one seed gives the same bytes everywhere.
+All draws use only `random.Random(text).random()`, whose sequence Python guarantees: one seed gives the same bytes everywhere.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Lexicon:
     conjunctions: Sequence[Word]
     definite: Word
     complementizer: Word
-    who: Word  # the source side of `who` and `whom` is one word: order tells them apart
+    who: Word  # the source side of `who` and `whom` is one word: only order distinguishes them
     whom: Word
     indefinite: str
     plural: Word  # endings of nouns
@@ -220,7 +220,7 @@ def draw_sentence(rng: Random, lexicon: Lexicon, clauses: int) -> Sentence:
 
 
 def clauses(lengths: tuple[int, int]) -> Sequence[int]:
-    """The numbers of clauses to draw from for sentences of these lengths: a clause has from 3 to some 20 words."""
+    """Return the numbers of clauses to draw from for sentences of these lengths: a clause has from 3 to some 20 words."""
     low, high = lengths
     return CLAUSES.get(lengths) or range(max(1, low // 10), max(1, high // 8) + 1)
 
@@ -237,7 +237,7 @@ def sentences(seed: int, part: str, lengths: tuple[int, int] | None = None) -> I
 
 
 def pairs(seed: int, part: str) -> Iterator[tuple[str, str]]:
-    """An endless stream of source and target whose numbers of words both lie within the part's usual range."""
+    """Return an endless stream of source and target whose numbers of words both lie within the part's usual range."""
     return ((drawn[1], drawn[2]) for drawn in sentences(seed, part) if drawn)
 
 
@@ -262,5 +262,5 @@ def drawn_splits(seed: int, sizes: dict[str, int], lengths: Lengths | None) -> d
 
 
 def splits(seed: int, sizes: dict[str, int] = SIZES, lengths: Lengths | None = None) -> dict[str, list[tuple[str, str]]]:
-    """All parts, of the usual lengths or of those given; no source sentence occurs twice, in one or in two of them."""
+    """Return all parts, of the usual lengths or of those given; no source sentence occurs twice, in one or in two of them."""
     return {part: [(left, right) for _, left, right in drawn] for part, drawn in drawn_splits(seed, sizes, lengths).items()}

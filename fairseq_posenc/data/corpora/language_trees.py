@@ -1,4 +1,4 @@
-"""The trees of the artificial language: its grammar knows them, in the relations of Universal Dependencies.
+"""Trees of the artificial language, from its grammar, with relations of Universal Dependencies.
 
 The verb is the root of its clause, the noun of its phrase. Further clauses hang off the first as conj, their conjunctions off
 their verbs as cc. `THAT` hangs off the verb of its relative clause; in the enhanced graph it hangs off the noun (ref), and this
@@ -26,7 +26,7 @@ class Analysis:
     heads: list[int] = field(default_factory=list)
     relations: list[str] = field(default_factory=list)
     further: dict[int, list[tuple[int, str]]] = field(default_factory=dict)  # word -> edges of the graph in place of the tree's
-    order: list[int] = field(default_factory=list)  # the word that stands at every place of the target
+    order: list[int] = field(default_factory=list)  # [n], the original word index at each place of the target
 
     def add(self, form: str, tag: str) -> int:
         self.forms.append(form)
@@ -44,11 +44,11 @@ class Analysis:
 
 
 def analyse(sentence: Sentence, lexicon: Lexicon) -> Analysis:
-    """The words of `language.source`, their tree, and their order in `language.target`."""
+    """Return the words of `language.source`, their tree, and their order in `language.target`."""
     found = Analysis()
 
     def phrase(np: NounPhrase) -> tuple[int, list[int]]:
-        """Adds the words of a phrase; returns its noun, and its words as the target has them."""
+        """Add the words of a phrase. Return its noun, and its words as the target has them."""
         article = []
         if np.definite or not np.plural:
             article = [found.add(lexicon.definite.source if np.definite else lexicon.indefinite, "DET")]
@@ -77,7 +77,7 @@ def analyse(sentence: Sentence, lexicon: Lexicon) -> Analysis:
         return [who, *rest, verb]
 
     def clause(c: Clause) -> tuple[int, list[int]]:
-        """Adds the words of a clause; returns its verb, and its words as the target has them."""
+        """Add the words of a clause. Return its verb, and its words as the target has them."""
         subject, order = phrase(c.subject)
         verb = found.add(c.verb.source, "VERB")
         found.attach(subject, verb, "nsubj")
@@ -117,7 +117,7 @@ def analyse(sentence: Sentence, lexicon: Lexicon) -> Analysis:
 
 
 def conllu(analysis: Analysis, number: int) -> str:
-    """The block of one sentence, with a blank line after it."""
+    """Return the block of one sentence, with a blank line after it."""
     lines = [f"# sent_id = {number}", f"# text = {' '.join(analysis.forms)}"]
     rows = zip(analysis.forms, analysis.tags, analysis.heads, analysis.relations)
     for word, (form, tag, head, relation) in enumerate(rows, 1):
@@ -127,7 +127,7 @@ def conllu(analysis: Analysis, number: int) -> str:
 
 
 def write(text: Path, sentences: list[Sentence], lexicon: Lexicon) -> None:
-    """Write TEXT.conllu, TEXT.order and TEXT.order.source beside the source text of these sentences."""
+    """Write TEXT.conllu, TEXT.order and TEXT.order.source next to the source text of these sentences."""
     analyses = [analyse(sentence, lexicon) for sentence in sentences]
     blocks = (conllu(analysis, number) for number, analysis in enumerate(analyses, 1))
     orders = (" ".join(str(word - 1) for word in analysis.order) + "\n" for analysis in analyses)

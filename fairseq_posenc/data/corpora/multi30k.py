@@ -51,7 +51,7 @@ Text = dict[str, list[str]]  # language -> lines
 
 
 def read(source: Source, languages: tuple[str, str], more_tests: Sequence[str] = ()) -> dict[str, Text]:
-    """Every part as stored; Multi30k-uk has no validation part."""
+    """Return every part as stored; Multi30k-uk has no validation part."""
     if source.get("train.json"):
         parts = ("train", "test", *more_tests)
         return {part: _read_json(source, f"{_file(part)}.json", languages) for part in parts}
@@ -108,14 +108,14 @@ def _decoded(path: Path, name: str) -> str:
 
 
 def _lines(text: str, name: str) -> list[str]:
-    """Split at line feeds only; text may contain other characters that str.splitlines takes for line ends."""
+    """Split at line feeds only; text may contain characters at which str.splitlines would also split."""
     if text.count("\n") > _MOST_LINES:
         raise PositionError(f"{name}: more than {_MOST_LINES:,} lines. Expected a part of Multi30K. Check the file.")
     return text.removesuffix("\n").split("\n") if text else []
 
 
 def hold_out(train: Text, seed: int) -> dict[str, Text]:
-    """The training part without the pairs that this seed draws, and those pairs."""
+    """Return the training part without the pairs that this seed draws, and those pairs."""
     size = min(map(len, train.values()))
     if size <= VALID_SIZE:
         raise PositionError(
@@ -130,7 +130,7 @@ def hold_out(train: Text, seed: int) -> dict[str, Text]:
 
 
 def clean(part: str, text: Text, drop_empty: bool = False) -> Text:
-    """Normalise white space; raises PositionError for text that is not aligned, or has an empty line."""
+    """Normalise white space. Raise PositionError for text that is not aligned, or has an empty line."""
     counts = {language: len(lines) for language, lines in text.items()}
     if len(set(counts.values())) > 1:
         listed = " and ".join(f"{count:,} lines in {language}" for language, count in counts.items())
@@ -149,7 +149,7 @@ def clean(part: str, text: Text, drop_empty: bool = False) -> Text:
 
 
 def title(parts: dict[str, Text], origin: str) -> str:
-    """The name of the corpus, by the sha256 of its content; Multi30k-uk only where it comes from its public home."""
+    """Return the name of the corpus, by the sha256 of its content; Multi30k-uk only where it comes from its public home."""
     corpora = set()
     for part, text in parts.items():
         for language, lines in text.items():

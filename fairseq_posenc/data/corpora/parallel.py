@@ -45,7 +45,7 @@ class TestSet:
 
 
 def find(path: Path) -> Path:
-    """The file, or the gzipped one of this name; raises PositionError where there is neither."""
+    """Return the file, or the gzipped one of this name. Raise PositionError if there is neither."""
     for candidate in (path, path.with_name(f"{path.name}.gz")):
         with contextlib.suppress(OSError):
             if stat.S_ISREG(candidate.stat().st_mode):
@@ -55,9 +55,9 @@ def find(path: Path) -> Path:
 
 
 def lines(path: Path) -> Iterator[str]:
-    """The lines of a text file, with single blanks and without those at the ends; only a line feed ends a line.
+    """Yield the lines of a text file, with single blanks and without those at the ends; only a line feed ends a line.
 
-    Raises PositionError for a line that is not UTF-8 or is too long, and for gzip that is damaged or unpacks to too much.
+    Raise PositionError for a line that is not UTF-8 or is too long, and for gzip that is damaged or unpacks to too much.
     """
     zipped = path.suffix == ".gz"
     most = max(MANY, LARGEST_RATIO * path.stat().st_size) if zipped else None
@@ -87,7 +87,7 @@ def lines(path: Path) -> Iterator[str]:
 
 
 def aligned(files: list[Path]) -> Iterator[tuple[str, ...]]:
-    """The lines of files that translate each other; raises PositionError with all counts where these differ."""
+    """Yield the lines of files that translate each other; raises PositionError with all counts where these differ."""
     open_files = [lines(path) for path in files]
     for number in itertools.count():
         row = [next(side, None) for side in open_files]
@@ -135,7 +135,7 @@ def write_part(files: list[Path], written: list[Path], drop_empty: bool | None) 
 
 
 def test_set(given: str, source: str, target: str) -> TestSet:
-    """The test set NAME=PREFIX, or that of sacreBLEU with this name."""
+    """Return the test set NAME=PREFIX, or that of sacreBLEU with this name."""
     name, equals, prefix = given.partition("=")
     if not equals:
         return _of_sacrebleu(given, source, target)

@@ -1,7 +1,7 @@
 """WMT18 between English and German or Czech as raw text: Europarl v7, CommonCrawl, News Commentary v13, and the news tests.
 
-Everything is read and written as streams. A sentence ends at a line feed alone, and white space inside it becomes single blanks:
-fairseq-preprocess takes a carriage return for the end of a sentence.
+Everything is read and written as streams. A sentence ends only at a line feed, and white space inside it becomes single blanks:
+fairseq-preprocess would end a sentence at a carriage return.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _for_both(archive: Archive) -> dict[str, Archive]:
     return {"de": archive, "cs": archive}
 
 
-#: what the translation experiments of Chen et al. (2021) are trained on
+#: training data of the translation experiments of Chen et al. (2021)
 CORPORA = (
     Corpus(
         "europarl",
@@ -116,7 +116,7 @@ DEV = Archive(
 )
 TEST = Archive((_STATMT18.replace("http:", "https:") + "test.tgz",), "f996c245ecffea23d0006fa4c34e9064")
 
-#: what others count in the public files for German: lines of a corpus, and pairs of all three without an empty side
+#: published counts for German: lines of each corpus, and pairs of all three corpora without an empty side
 KNOWN_LINES = {"europarl": 1_920_209, "commoncrawl": 2_399_123}
 KNOWN_PAIRS = 4_592_289
 
@@ -131,7 +131,7 @@ TESTED = "newstest2018"
 
 
 def lines(path: Path) -> Iterator[str | None]:
-    """The lines of a file, ended by line feeds alone, with single blanks; None for one that is not UTF-8."""
+    """Yield the lines of a file, split only at line feeds, with single blanks. None for a line that is not UTF-8."""
     with path.open("rb") as file:
         for line in file:
             try:
@@ -141,7 +141,7 @@ def lines(path: Path) -> Iterator[str | None]:
 
 
 def parallel(paths: dict[str, Path], other: str) -> Pairs:
-    """The pairs of two files; raises PositionError where one ends before the other."""
+    """Yield the pairs of two files. Raise PositionError if one ends before the other."""
     ends = object()
     sides = [lines(paths[language]) for language in (other, "en")]
     for number in range(1 << 62):
@@ -158,7 +158,7 @@ def parallel(paths: dict[str, Path], other: str) -> Pairs:
 
 
 def sgm(path: Path) -> list[str]:
-    """The segments of a test in the news tasks' SGML, as sacreBLEU reads them: entities stay as they are."""
+    """Return the segments of a test in the news tasks' SGML, as sacreBLEU reads them: entities stay as they are."""
     with path.open(encoding="utf-8") as file:
         try:
             found = [line for line in file if line.startswith("<seg ")]
@@ -206,9 +206,9 @@ def _czeng_pairs(member, bad: set[str]) -> Pairs:
 
 
 class Cleaning:
-    """Says of every pair whether it stays, and counts why others do not.
+    """Filter of sentence pairs. It counts the reasons for removed pairs.
 
-    "none" leaves out pairs of which a side is empty or is not UTF-8, as Tensor2Tensor does; "basic" also those with control
+    "none" removes pairs of which a side is empty or is not UTF-8, as Tensor2Tensor does; "basic" also those with control
     characters, with more than 250 words, with more than 1.5 times the words of the other side, with equal sides, and repetitions.
     """
 
@@ -325,7 +325,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _test_members(other: str) -> list[str]:
-    """Of both directions: what is translated, and the reference."""
+    """Write source and reference of both directions."""
     directions = (("en", other), (other, "en"))
     return [
         f"{TESTED}-{one}{two}-{side}.{language}.sgm" for one, two in directions for side, language in (("src", one), ("ref", two))
@@ -379,7 +379,7 @@ def write_news(folder: Path, other: str, raw: Path) -> None:
 
 
 def _compare(folder: Path, cleaning: Cleaning, kept: Mapping[str, int]) -> None:
-    """Says where the public files do not hold what others have counted in them."""
+    """Print differences from published counts of the public files."""
     counts = [(f"{name} has", cleaning.seen[name], "lines", known) for name, known in KNOWN_LINES.items()]
     if not cleaning.basic:
         counts.append(("the three corpora have", sum(kept[corpus.name] for corpus in CORPORA), "pairs", KNOWN_PAIRS))

@@ -1,1 +1,1 @@
-"""What methods read beside the words of a sentence: files, and the dataset that brings them into batches."""
+"""Side inputs of methods: side files, and the data set that adds them to batches."""

@@ -1,6 +1,6 @@
-"""From side files beside a text to indexed files beside the binary text of fairseq-preprocess.
+"""Convert side files of a text to indexed files next to the binary text of fairseq-preprocess.
 
-Beside DATA/SPLIT.SOURCE-TARGET.SOURCE stand files of that name with .heads, .relations, .edges, .order and .words after it, in
+Next to DATA/SPLIT.SOURCE-TARGET.SOURCE are files with .heads, .relations, .edges, .order and .words appended to this name, in
 fairseq's format "mmap". A sentence of n words and S tokens, where `</s>` is the last of both and hangs off the root, has
 
     heads [n]    from 1, 0 for the root          relations [n]    numbers of DATA/dict.relations.txt
@@ -32,10 +32,10 @@ from .files import KINDS, RESERVED, WORDS, Fault, SideError, side_file
 from .outputs import Outputs, chunks, in_order
 from .words import SUBWORDS
 
-#: where the orders of all splits come from, a line of text; beside a text TEXT.order.source, in the data this file
+#: file with the source of the reorderings of all splits, one line; next to a text, it is TEXT.order.source
 SOURCE = "source"
 ORDER_SOURCE = "order.source.txt"
-#: kinds that hold labels
+#: kinds with labels
 LABELLED = ("relations", "edges")
 
 
@@ -46,10 +46,10 @@ class Part:
     split: str
     text: Path  # in words
     subwords: Path
-    data: Path  # what the names of its indexed files begin with
+    data: Path  # prefix of the names of its indexed files
 
     def missing(self, kinds: Sequence[str]) -> Path | None:
-        """The first file that is not there."""
+        """Return the first file that is not there."""
         paths = [self.text, self.subwords, *(side_file(self.text, kind) for kind in kinds)]
         return next((path for path in paths if not path.is_file()), None)
 
@@ -89,7 +89,7 @@ def binarise(
 
 
 def _kinds(parts: Sequence[Part]) -> tuple[str, ...]:
-    """The kinds of side files that are there; all parts must have the same."""
+    """Return the kinds of side files that are there; all parts must have the same."""
     kinds = tuple(kind for kind in KINDS if any(os.path.lexists(side_file(part.text, kind)) for part in parts))
     for part in parts:
         if not kinds:
@@ -117,7 +117,7 @@ def _kinds(parts: Sequence[Part]) -> tuple[str, ...]:
 def _dictionary(
     parts: Sequence[Part], kinds: Sequence[str], folder: Path, given: Path | None, min_count: int
 ) -> Dictionary | None:
-    """The relations: those of a file, of the part `train`, or of the data where it is there already."""
+    """Return the relations: those of a file, of the part `train`, or of the data where it is there already."""
     labelled = [kind for kind in LABELLED if kind in kinds]
     if not labelled:
         return None
@@ -161,7 +161,7 @@ def _labels(part: Part, kinds: Sequence[str]) -> collections.Counter:
 
 
 def _order_source(parts: Sequence[Part], folder: Path) -> str:
-    """Where the orders come from: of all parts the same, or test sets might be ordered by what training has not seen."""
+    """Return the source of the reorderings, which must be the same for all splits."""
     paths = [side_file(side_file(part.text, "order"), SOURCE) for part in parts]
     if (folder / ORDER_SOURCE).is_file():
         paths.append(folder / ORDER_SOURCE)
@@ -225,7 +225,7 @@ def _require_sizes(given: np.ndarray, wanted: np.ndarray, part: Part, done: int)
 
 
 def _sentences(part: Part, kinds: Sequence[str], count: int) -> Iterator[tuple[int, dict[str, str]]]:
-    """(number from 1, line of every file) of every sentence; raises SideError where the files have other numbers of lines."""
+    """(number from 1, line of every file) of every sentence. Raise SideError if the files have other numbers of lines."""
     paths = {"text": part.text, "subwords": part.subwords, **{kind: side_file(part.text, kind) for kind in kinds}}
     if side_file(part.subwords, WORDS).is_file():
         paths[WORDS] = side_file(part.subwords, WORDS)
@@ -258,7 +258,7 @@ _Rows = dict[str, tuple[np.ndarray, np.ndarray]]
 
 
 def _encode(task: tuple[Part, Settings, list]) -> tuple[_Rows, collections.Counter]:
-    """The rows of every kind for some sentences, and the relations that have no number."""
+    """Return the rows of every kind for some sentences, and the relations that have no number."""
     part, settings, sentences = task
     made: dict[str, list[list[int]]] = {kind: [] for kind in (*settings.kinds, WORDS)}
     unknown: collections.Counter = collections.Counter()
@@ -284,7 +284,7 @@ def _encode(task: tuple[Part, Settings, list]) -> tuple[_Rows, collections.Count
 
 
 class _Encoder:
-    """Makes the row of one sentence and one kind; `root` is the root that an earlier kind has found, from 1."""
+    """Encode one sentence of one kind. `root` is the root that an earlier kind has found, from 1."""
 
     def __init__(self, settings: Settings, unknown: collections.Counter):
         self.settings, self.unknown = settings, unknown
@@ -311,7 +311,7 @@ class _Encoder:
 
 
 def _root(edges: Sequence[tuple[int, int, str]], words: int) -> int:
-    """The word that `</s>` hangs off where there is no tree: a marked root, else a word that no edge enters, else the first."""
+    """Return the head of `</s>` without a tree: a marked root, else a word without incoming edges, else the first word."""
     marked = [end for start, end, _ in edges if start == 0]
     entered = {end for _, end, _ in edges}
     free = [word for word in range(1, words + 1) if word not in entered]

@@ -1,4 +1,4 @@
-"""Checksums of binary side files: DATA/SPLIT.SOURCE-TARGET.SOURCE.side.json says from which text and relations they were made."""
+"""Checksums of binary side files: DATA/SPLIT.SOURCE-TARGET.SOURCE.side.json has their text and relations."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def file_of(prefix: Path) -> Path:
 
 
 def load_relations(path: Path) -> Dictionary:
-    """Return the relations of a file; raises SideError where the file is damaged."""
+    """Return the relations of a file. Raise SideError if the file is damaged."""
     require_regular(path, _LARGEST_DICTIONARY)
     try:
         found = Dictionary.load(str(path))
@@ -54,7 +54,7 @@ def load_relations(path: Path) -> Dictionary:
 
 
 def digest_of_relations(dictionary: Dictionary) -> str:
-    """A hash of the labels in their order, which gives each label its number."""
+    """Return a hash of the labels in the order of their numbers."""
     return hashlib.sha256("\n".join(dictionary.symbols).encode()).hexdigest()
 
 
@@ -140,13 +140,13 @@ def require_whole(path: str) -> None:
 
 
 def open_rows(path: str) -> Any:
-    """Return the rows of one kind of side files; raises SideError for files that are truncated, empty or damaged."""
+    """Return the rows of one kind of side files. Raise SideError for files that are truncated, empty or damaged."""
     require_whole(path)
     return indexed_dataset.make_dataset(path, "mmap")
 
 
 def text_sizes(prefix: Path) -> np.ndarray:
-    """Return the number of tokens of every sentence of a binary text; raises SideError for damaged files."""
+    """Return the number of tokens of every sentence of a binary text. Raise SideError for damaged files."""
     index = Path(f"{prefix}.idx")
     if index.is_file():
         with index.open("rb") as file:
@@ -206,5 +206,5 @@ def _require_numbers(prefix: Path, kind: str, rows: Any, words: np.ndarray, rela
 
 
 def _numbers(rows: Any) -> np.ndarray:
-    """All numbers of a kind, in the order of the sentences, in the memory of the file."""
+    """Return all numbers of a kind, in the order of the sentences, in the memory of the file."""
     return np.frombuffer(rows._bin_buffer, dtype=rows._index.dtype)

@@ -1,4 +1,4 @@
-"""posenc side: side files from trees, alignments and preorderers, and their indexed form beside the data."""
+"""posenc side: side files from trees, alignments and preorderers, and indexed files next to the prepared data."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Side files from CoNLL-U: heads, relations and graphs of the words of a text.
 
-Words are the syntactic words of CoNLL-U: a multiword token (3-4) is passed over, its words stand below it. Empty nodes (5.1) are
+Words are the syntactic words of CoNLL-U: a multiword token (3-4) is skipped, its words follow it. Empty nodes (5.1) are
 no words either; a path through them becomes one edge whose label joins theirs with ">", as the tools of Universal Dependencies
 write it. A word with blanks in it, as 25 000, gets underscores. A block with the comment "# empty" is an empty sentence.
 """
@@ -51,7 +51,7 @@ _LONGEST_BLOCK = 100_000  # lines of a sentence
 
 
 def blocks(file: Lines) -> Iterator[Block]:
-    """The sentences of a file; blank lines separate them."""
+    """Yield the sentences of a file; blank lines separate them."""
     first, lines, blank = 1, [], 0
     for number, line in enumerate(file, 1):
         if line.strip():
@@ -81,7 +81,7 @@ EDGES = ("none", "basic", "enhanced")
 
 
 def read_tree(block: Block, roots: str = "error", edges: str = "none") -> Tree:
-    """The tree of a sentence, and its graph; raises Fault."""
+    """Return the tree of a sentence, and its graph; raises Fault."""
     tokens = _tokens(block)
     words = [token for token in tokens if isinstance(token["id"], int)]
     if [word["id"] for word in words] != list(range(1, len(words) + 1)):
@@ -104,7 +104,7 @@ def read_tree(block: Block, roots: str = "error", edges: str = "none") -> Tree:
 
 
 def multiword_at(block: Block, number: int) -> str | None:
-    """The multiword token that spans a word, as it is written, or None."""
+    """Return the multiword token that spans a word, as it is written, or None."""
     for token in _tokens(block):
         if isinstance(token["id"], tuple) and token["id"][1] == "-" and token["id"][0] <= number <= token["id"][2]:
             return token["form"]
@@ -131,7 +131,7 @@ def _tokens(block: Block) -> Sequence[Any]:
 
 
 def _enhanced(tokens: Sequence[Any]) -> list[tuple[int, int, str]]:
-    """The edges between words; one that ends at an empty node goes on to where this leads."""
+    """Return the edges between words; one that ends at an empty node goes on to where this leads."""
     entering = {token["id"]: _dependencies(token) for token in tokens if not _spans(token)}
     edges = []
     for token in tokens:

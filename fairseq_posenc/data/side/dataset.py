@@ -16,7 +16,7 @@ Maker = Callable[[int, Mapping[str, Any]], Mapping[str, Tensor]]
 
 
 class SideInputDataset(BaseWrapperDataset):
-    """A dataset of sentence pairs whose batches hold net_input["side_inputs"]: by name, padded as the tokens are.
+    """A data set of sentence pairs with net_input["side_inputs"] in its batches: tensors by name, padded like the tokens.
 
     `makers` are called for every sentence in the workers that load data; what they give, `declared` describes.
     """
@@ -32,7 +32,7 @@ class SideInputDataset(BaseWrapperDataset):
 
     def collater(self, samples: Sequence[Mapping[str, Any]], pad_to_length: Any = None) -> dict[str, Any]:
         batch = self.dataset.collater(samples, pad_to_length=pad_to_length)
-        if batch:  # an empty one stands for a worker that has nothing to do
+        if batch:  # an empty batch is for a worker without sentences
             by_id = {int(sample["id"]): sample["side_inputs"] for sample in samples}
             ordered = [by_id[number] for number in batch["id"].tolist()]
             batch["net_input"]["side_inputs"] = {
@@ -43,7 +43,7 @@ class SideInputDataset(BaseWrapperDataset):
         return batch
 
     def _place(self, side: SideInput, batch: Mapping[str, Any]) -> tuple[int, bool]:
-        """The columns of the batch, and whether its padding is on the left."""
+        """Return the columns of the batch, and whether its padding is on the left."""
         if side.of == "source":
             return batch["net_input"]["src_tokens"].size(1), self.dataset.left_pad_source
         return batch["target"].size(1) if batch.get("target") is not None else 0, self.dataset.left_pad_target

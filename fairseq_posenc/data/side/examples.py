@@ -1,4 +1,4 @@
-"""Made-up sentences, and the side inputs that methods make of sentences: for benchmarks, pictures and tests."""
+"""Random sentences and their side inputs, for benchmarks, plots and tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...core import END_RELATION, FIRST_RELATION, PositionMethod, Sentence
 
-#: as many relations as `random_sentence` uses, which is what `Dims.relations` counts
+#: number of relations of `random_sentence`, as in `Dims.relations`
 RELATIONS = FIRST_RELATION + 3
 
 
@@ -40,14 +40,14 @@ def random_sentence(tokens: Sequence[int], relations: int = RELATIONS) -> Senten
 
 
 def with_side_inputs(methods: Iterable[PositionMethod]) -> list[PositionMethod]:
-    """The methods that read more than words."""
+    """Return the methods that read more than words."""
     return [method for method in methods if method.card.side_inputs]
 
 
 def side_inputs(
     methods: Iterable[PositionMethod], sentences: Sequence[Sentence], length: int, left_pad: bool = False
 ) -> dict[str, Tensor]:
-    """What these methods read of a batch of sentences, padded to `length` tokens."""
+    """Return the side inputs of these methods for a batch of sentences, padded to `length` tokens."""
     found = {}
     for method in with_side_inputs(methods):
         made = [_values(method, sentence) for sentence in sentences]
@@ -57,7 +57,7 @@ def side_inputs(
 
 
 def _values(method: PositionMethod, sentence: Sentence) -> dict[str, np.ndarray]:
-    """What the method makes of a sentence; an output is as long as its sentence, without </s>."""
+    """Return the side inputs of a method for one sentence. The output length is the length of the sentence without </s>."""
     made = dict(method.side_values(sentence, method.options)) if any(side.files for side in method.card.side_inputs) else {}
     lengths = {side.name: np.array(len(sentence.words) - 1) for side in method.card.side_inputs if side.axes == "B"}
     return {**lengths, **made}

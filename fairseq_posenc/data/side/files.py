@@ -1,14 +1,14 @@
-"""Side files: what is known of every sentence of a text beside its words, a line for every line of the text.
+"""Side files: syntax and reordering of each sentence of a text, one line per line of the text.
 
-Beside a text TEXT, whose words are separated by blanks, stand
+Next to a text TEXT, whose words are separated by blanks:
 
     TEXT.heads       the head of every word, from 1; 0 marks the root
     TEXT.relations   the label of every word's relation to its head
     TEXT.edges       the edges of a graph, FROM-TO:LABEL, words from 1; 0-TO:LABEL marks a root
-    TEXT.order       the word, from 0, that stands at every place of the reordered sentence
-    SUBWORDS.words   beside the text in subwords: the word, from 1, of every subword
+    TEXT.order       the original word index, from 0, at each place of the reordered sentence
+    SUBWORDS.words   next to the text in subwords: the word number, from 1, of every subword
 
-Every check here has the code of what is wrong, the file, the line and the number of the word in its message.
+The message of every check contains the code of the problem, the file, the line and the number of the word.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from pathlib import Path
 from ...common.messages import shorten
 from ...core import PositionError
 
-#: the kinds of side files that belong to words; the names are those of the fields of core.Sentence
+#: kinds of side files with entries per word; the names are the fields of core.Sentence
 KINDS = ("heads", "relations", "edges", "order")
-#: what holds the word of every token
+#: kind of the file with the word number of every token
 WORDS = "words"
 #: symbols that a dictionary of fairseq has before the first label
 RESERVED = ("<s>", "<pad>", "</s>", "<unk>")
-#: what to do with more than one root: refuse, or attach the others to the first
+#: sentences with several roots: raise an error, or attach all roots to the first
 ROOTS = ("error", "first")
 
 _NUMBERS = re.compile(r"[0-9 ]*", re.ASCII)
@@ -34,7 +34,7 @@ _EDGE = re.compile(r"([0-9]{1,9})-([0-9]{1,9}):(\S+)", re.ASCII)
 
 
 class SideError(PositionError):
-    """What is wrong with one line of a side file: its code, where it is, and what it says."""
+    """A problem of a side file: code, place and message."""
 
     def __init__(self, code: str, where: str, detail: str):
         super().__init__(code, where, detail)  # as arguments, so that it can come out of a worker
@@ -46,7 +46,7 @@ class SideError(PositionError):
 
 
 class Fault(Exception):
-    """What is wrong with a line, before it is known where it stands."""
+    """A problem of a line, before its file and number are known."""
 
     def __init__(self, code: str, detail: str):
         super().__init__(code, detail)
@@ -62,13 +62,13 @@ def side_file(text: Path, kind: str) -> Path:
 
 
 def parse_heads(line: str, words: int, roots: str = "error") -> list[int]:
-    """The head of every word, from 1, 0 for the root; raises Fault where they are no tree."""
+    """Return the head of every word, from 1, 0 for the root. Raise Fault if they are not a tree."""
     heads = _numbers(line, words, "heads", "TREE-RANGE")
     return check_tree(heads, roots)
 
 
 def check_tree(heads: Sequence[int], roots: str = "error") -> list[int]:
-    """The same heads if they are a tree, with further roots attached to the first where `roots` says so; else raises Fault."""
+    """Return the heads if they are a tree. With roots="first", attach further roots to the first. Otherwise raise Fault."""
     heads, count = list(heads), len(heads)
     for word, head in enumerate(heads, 1):
         if not 0 <= head <= count:
@@ -142,7 +142,7 @@ def parse_edges(line: str, words: int) -> list[tuple[int, int, str]]:
 
 
 def parse_order(line: str, words: int) -> list[int]:
-    """The word, from 0, at every place."""
+    """Return the word, from 0, at every place."""
     order = _numbers(line, words, "places", "ORDER-PERM")
     return check_order(order)
 
@@ -155,7 +155,7 @@ def check_order(order: Sequence[int]) -> list[int]:
 
 
 def parse_words(line: str, subwords: int, words: int) -> list[int]:
-    """The word, from 1, of every subword: it begins with 1, ends with the last word, and rises by 0 or 1."""
+    """Return the word, from 1, of every subword: it begins with 1, ends with the last word, and rises by 0 or 1."""
     numbers = _numbers(line, None, "", "SIDE-MAP")
     if len(numbers) != subwords:
         raise Fault("SIDE-MAP", f"{len(numbers)} word numbers for {subwords} subwords. Expected one per subword.")

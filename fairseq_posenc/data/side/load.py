@@ -1,4 +1,4 @@
-"""The binary side files of a data set, read by the task, and what methods make of them."""
+"""Binary side files of a data set, and the side inputs that methods compute from them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _reader(name: str, options: dict[str, Any]) -> Reader:
 
 
 def readers(methods: Iterable[PositionMethod], before: Sequence[Reader] = ()) -> list[Reader]:
-    """Those that read side files and those before, each once; raises PositionError where two make one side input differently."""
+    """Return the readers of side files of these methods. Raise PositionError if two compute one side input differently."""
     found = list(before)
     makers = {side.name: reader for reader in found for side in reader.method.card.side_inputs}
     for method in methods:
@@ -79,9 +79,9 @@ def readers(methods: Iterable[PositionMethod], before: Sequence[Reader] = ()) ->
 
 
 class SideFiles:
-    """The sentences of one data set, by their numbers; raises SideError where files are missing, damaged, changed or do not fit.
+    """The sentences of one data set, by their numbers; raises SideError if files are missing, damaged, changed or do not fit.
 
-    `prefix` is what the names of the files begin with, DATA/SPLIT.SOURCE-TARGET.SOURCE, whose `.idx` is the text itself.
+    `prefix` is the prefix of the file names, DATA/SPLIT.SOURCE-TARGET.SOURCE. Its `.idx` is the text.
     """
 
     def __init__(self, prefix: Path, kinds: Iterable[str]):
@@ -126,7 +126,7 @@ class SideFiles:
 class Shuffled:
     """Sentences whose structure is that of other words: a tree of the same shape, a graph, a random order.
 
-    It tells what a method owes to the structure itself. Every sentence is shuffled by `seed` and its number alone.
+    It is a control for the effect of the structure. The shuffle of a sentence depends only on `seed` and its number.
     """
 
     def __init__(self, sentences: Any, seed: int):
@@ -143,7 +143,7 @@ class Shuffled:
 
 
 def shuffled(sentence: Sentence, moved: np.ndarray) -> Sentence:
-    """The same structure where word i has the place of word moved[i] in it."""
+    """Return the same structure where word i has the place of word moved[i] in it."""
     new: dict[str, np.ndarray | None] = {}
     if sentence.heads is not None:
         heads = np.empty_like(sentence.heads)
@@ -160,7 +160,7 @@ def shuffled(sentence: Sentence, moved: np.ndarray) -> Sentence:
 
 
 def split_names(folder: Path, split: str, languages: tuple[str, str], combine: bool) -> list[Path]:
-    """What the files of a split begin with: of train alone, or combined, of train, train1, ... as fairseq finds them."""
+    """Return the prefixes of the files of a split: train, or with `combine` train, train1, ... as in fairseq."""
     source, target = languages
     found = []
     for number in itertools.count():
@@ -192,7 +192,7 @@ class Sentences:
 
 @dataclasses.dataclass(frozen=True)
 class FromFiles:
-    """Makes the side inputs of a sentence, in the workers that load data."""
+    """Compute the side inputs of a sentence, in the workers that load data."""
 
     sentences: Any
     readers: Sequence[Reader]
@@ -207,7 +207,7 @@ class FromFiles:
 
 
 class FileInputs:
-    """What the task knows of side files: which of them the models read, and where the data has them.
+    """Side files of a task: the kinds that the models read, and the data folders.
 
     `random_structure` is the seed of a control: every sentence then has the structure of other words (`Shuffled`).
     """
@@ -222,9 +222,9 @@ class FileInputs:
         return {kind for reader in self.readers for kind in reader.files}
 
     def build(self, make: Callable[[Any], Any], args: Any) -> Any:
-        """The model that `make` makes of its options, which it records together with the relations and orders of the data.
+        """Return the model of `make`. Record the relations and the source of the reorderings in its options.
 
-        Raises PositionError where its checkpoint was trained with other relations, with orders from another source, or with
+        Raise PositionError if its checkpoint was trained with other relations, with orders from another source, or with
         random structure where this is not.
         """
         relations, trained = self._relations(), getattr(args, "relations", None)
@@ -232,7 +232,7 @@ class FileInputs:
         if trained is None:
             args.relations = relations
         model = make(args)
-        methods = getattr(model, "position_methods", [])  # another model than ours has none
+        methods = getattr(model, "position_methods", [])  # models of other projects have none
         found = readers(methods)
         if trained not in (None, relations) and any(kind in LABELLED for reader in found for kind in reader.files):
             raise PositionError(
@@ -252,7 +252,7 @@ class FileInputs:
         return model
 
     def _require_labels(self, args: Any) -> None:
-        """The numbers of labels are those of the training; a checkpoint of an earlier version does not have their hash."""
+        """Raise PositionError if the label numbers differ from the training. Earlier checkpoints have no hash of them."""
         dictionary, trained = self._dictionary(), getattr(args, "relations_digest", None)
         found = "" if dictionary is None else digest_of_relations(dictionary)
         if trained is None:
@@ -282,7 +282,7 @@ class FileInputs:
         return load_relations(path) if os.path.lexists(path) else None
 
     def maker(self, split: str, folder: Path, combine: bool, upsample_primary: int) -> FromFiles:
-        """What makes the side inputs of a split in one of the data folders; raises PositionError where its files do not fit."""
+        """Return the function that computes the side inputs of a split. Raise PositionError if its files do not fit."""
         kinds = self.kinds
         if "order" in kinds:
             self._tell_source(folder)

@@ -8,7 +8,7 @@ from fairseq.dataclass import FairseqDataclass
 
 @dataclass
 class SideFileConfig(FairseqDataclass):
-    """What is done with the side files."""
+    """Options for side files."""
 
     random_structure: Optional[int] = field(  # noqa: UP045 (fairseq recognises only the older form)
         default=None,

@@ -1,6 +1,6 @@
 """Orders of source words: from word alignments, and how far they are from another order.
 
-An order lists the word, from 0, that stands at every place of the reordered sentence.
+A reordering lists the original word index, from 0, at each place of the reordered sentence.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LINK = re.compile(r"([0-9]{1,9})-([0-9]{1,9})", re.ASCII)
 def parse_links(line: str, words: int) -> list[tuple[int, int]]:
     """(source, target) of every link of an alignment, from 0, written as in 0-0 1-2; raises Fault.
 
-    The format of the preorderer topdown-btg, "6-7 ||| 0-0 1-2", is read too: what stands before the bars are numbers of words.
+    The format of the preorderer topdown-btg, "6-7 ||| 0-0 1-2", is also supported: before the bars are word numbers.
     """
     links = []
     for written in line.rpartition("|||")[2].split():
@@ -63,13 +63,13 @@ def fuzzy_reordering_score(order: Sequence[int]) -> float:
 
 
 def relative_to(order: Sequence[int], reference: Sequence[int]) -> list[int]:
-    """The order as numbers of places in the reference, so that both measures compare it with the reference."""
+    """Return the order as numbers of places in the reference, so that both measures compare it with the reference."""
     place = {word: index for index, word in enumerate(reference)}
     return [place[word] for word in order]
 
 
 def inverse(order: Sequence[int]) -> list[int]:
-    """The place of every word."""
+    """Return the place of every word."""
     places = [0] * len(order)
     for place, word in enumerate(order):
         places[word] = place

@@ -27,7 +27,7 @@ def chunks(items: Iterable[T]) -> Iterator[list[T]]:
 
 
 def in_order(work: Callable[[S], T], items: Iterable[S], workers: int) -> Iterator[T]:
-    """What `work` makes of every item, in their order; only so many items are read ahead as keep the workers busy."""
+    """Yield the result of `work` for every item, in order. Only a few items are read in advance."""
     if workers == 1:
         yield from map(work, items)
         return
@@ -48,7 +48,7 @@ class Outputs:
         self._partial: dict[Path, Path] = {}
 
     def partial(self, path: Path) -> Path:
-        """The file to write in place of this one."""
+        """Return the file to write in place of this one."""
         return self._partial.setdefault(path, path.with_name(path.name + ".tmp"))
 
     def __enter__(self) -> Outputs:

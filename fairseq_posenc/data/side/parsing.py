@@ -21,7 +21,7 @@ from .outputs import Outputs
 
 
 def parse(text: Path, command: str, workers: int = 1, lines: int = 2000) -> Path:
-    """Write TEXT.conllu, a tree for every line; raises PositionError where the command fails or leaves sentences out."""
+    """Write TEXT.conllu, a tree for every line. Raise PositionError if the command fails or leaves sentences out."""
     with Lines(text) as file:
         sentences = [line.rstrip("\n") for line in file]
     folder, result = text.with_name(f"{text.name}.parsed"), text.with_name(f"{text.name}.conllu")
@@ -45,7 +45,7 @@ def parse(text: Path, command: str, workers: int = 1, lines: int = 2000) -> Path
 
 
 def _begin(folder: Path, text: Path, command: str, lines: int) -> None:
-    """A folder for the pieces; those of another text or command are removed."""
+    """Return the folder of partial results. Folders of another text or command are removed."""
     made_from = hashlib.sha256(text.read_bytes() + f"\0{command}\0{lines}".encode()).hexdigest()
     stamp = folder / "made_from"
     if folder.is_dir() and not (stamp.is_file() and stamp.read_bytes() == made_from.encode()):

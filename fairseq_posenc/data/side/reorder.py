@@ -35,7 +35,7 @@ def write_orders(text: Path, given: Path, source: str | None = None) -> str:
 
 
 def compare(given: Path, reference: Path) -> str:
-    """How far the orders of one file are from those of another."""
+    """Return the similarity of the reorderings in two files."""
     found = []
     for number, line, expected in _pairs(given, reference):
         count = len(expected.split())
@@ -58,7 +58,7 @@ def measures(found: list[list[int]]) -> str:
 
 
 def _pairs(one: Path, other: Path) -> Iterator[tuple[int, str, str]]:
-    """(number from 1, line, line) of two files; raises SideError where they have other numbers of lines."""
+    """(number from 1, line, line) of two files. Raise SideError if they have other numbers of lines."""
     with contextlib.ExitStack() as stack:
         files = [iter(stack.enter_context(Lines(path))) for path in (one, other)]
         for number, (left, right) in enumerate(zip_longest(*files), 1):

@@ -1,4 +1,4 @@
-"""From CoNLL-U to side files beside a text."""
+"""Convert CoNLL-U to side files of a text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .outputs import Outputs, chunks, in_order
 
 @dataclass(frozen=True)
 class Job:
-    """What is to be made of which files."""
+    """Files and options of one conversion."""
 
     trees: Path
     text: Path
@@ -70,7 +70,7 @@ def _sentences(job: Job) -> Iterator[_Sentence]:
 
 
 def _convert(task: tuple[Job, list[_Sentence]]) -> dict[str, list[str]]:
-    """The lines of every file for some sentences."""
+    """Return the lines of every file for some sentences."""
     job, sentences = task
     made: dict[str, list[str]] = {kind: [] for kind in [*job.kinds, *["text"] * job.write_text]}
     for number, block, line in sentences:

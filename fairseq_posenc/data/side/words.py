@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from .files import Fault
 
 MARK = "\u2581"  # with which SentencePiece begins a word
-JOINT = "@@"  # with which subword-nmt ends what goes on
+JOINT = "@@"  # suffix of subword-nmt for a word that continues
 
 
 def of_words(tokens: Sequence[str]) -> list[int]:
@@ -16,7 +16,7 @@ def of_words(tokens: Sequence[str]) -> list[int]:
 
 
 def of_subword_nmt(tokens: Sequence[str]) -> list[int]:
-    """A subword that ends with @@ goes on in the next."""
+    """Return a subword that ends with @@ goes on in the next."""
     found, word, goes_on = [], 0, False
     for token in tokens:
         word += not goes_on
@@ -26,7 +26,7 @@ def of_subword_nmt(tokens: Sequence[str]) -> list[int]:
 
 
 def of_sentencepiece(tokens: Sequence[str]) -> list[int]:
-    """A piece that begins with the mark begins a word, and so does the first piece.
+    """Return a piece that begins with the mark begins a word, and so does the first piece.
 
     Raises Fault for a piece of several words, which only a model with --split_by_whitespace=false has.
     """

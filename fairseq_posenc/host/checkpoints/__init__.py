@@ -1,1 +1,1 @@
-"""Checkpoints of fairseq: what they say of their training, their repair after an interruption, their average."""
+"""Checkpoints of fairseq: description of the training run, repair after an interruption, average."""

@@ -1,4 +1,4 @@
-"""`posenc average`: one checkpoint whose parameters are the means of those of several."""
+"""`posenc average`: average of the parameters of several checkpoints."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NAMES = {"epoch": re.compile(r"checkpoint(\d+)\.pt"), "update": re.compile(r"ch
 
 
 def newest(folder: Path, number: int, by: str) -> list[Path]:
-    """The last checkpoints of a training in their order."""
+    """Return the last checkpoints of a training in their order."""
     found = {int(match[1]): path for path in folder.iterdir() if (match := _NAMES[by].fullmatch(path.name))}
     if len(found) < number:
         form = {"epoch": "checkpointEPOCH.pt", "update": "checkpoint_EPOCH_UPDATE.pt"}[by]
@@ -28,9 +28,9 @@ def newest(folder: Path, number: int, by: str) -> list[Path]:
 
 
 def average(paths: Sequence[Path]) -> dict[str, Any]:
-    """A whole checkpoint: the last one's, without its optimizer, and with the means of all models.
+    """Return a whole checkpoint: the last one's, without its optimizer, and with the means of all models.
 
-    Sums are in double precision. What is no floating point number, such as the text of the positions, must be equal.
+    Sums are in double precision. Other values, such as the specs, must be equal.
     """
     sums: dict[str, Any] = {}
     for path in paths:
@@ -74,7 +74,7 @@ def _require_same_model(first_path: Path, first: dict[str, Any], path: Path, mod
 
 
 def _positions(model: dict[str, Any]) -> list[str]:
-    """The specs of all sites, a line each; none for a model without our positions."""
+    """Return the specs of all sites, a line each; none for a model without our positions."""
     text = model.get("positions_version")
     return [] if text is None else bytes(text.tolist()).decode(errors="replace").splitlines()
 
@@ -90,7 +90,7 @@ def _distinct(model: dict[str, Any]) -> dict[str, Any]:
 
 
 def _restore_sharing(model: dict[str, Any], means: dict[str, Any]) -> dict[str, Any]:
-    """All names of the model, those of one tensor with one mean."""
+    """Return the averages by name. Names of one shared tensor have the same average."""
     by_storage = {_storage(model[name]): mean for name, mean in means.items()}
     return {name: by_storage.get(_storage(tensor), tensor) for name, tensor in model.items()}
 

@@ -21,7 +21,7 @@ UNREADABLE = "the archive cannot be read"
 
 
 def problem_of_archive(path: Path) -> str | None:
-    """Return what is wrong with the records of a file of torch.save, or None; a file that is not a zip archive has no records.
+    """Return the problem of the records of a file of torch.save, or None. A file that is not a zip archive has no records.
 
     torch.save compresses nothing, so the records together are smaller than the file.
     """
@@ -45,7 +45,7 @@ def problem_of_archive(path: Path) -> str | None:
 
 
 def problem_of_state(state: Any) -> str | None:
-    """Return what is too large or too deep in a loaded checkpoint, or None."""
+    """Return the first value of a loaded checkpoint that is too large or too deeply nested, or None."""
     import torch
 
     tensors: dict[tuple[Any, ...], int] = {}
@@ -73,7 +73,7 @@ def problem_of_state(state: Any) -> str | None:
 
 
 class _TooMuch:
-    """What ends a walk."""
+    """Reason to stop the walk."""
 
     def __init__(self, problem: str):
         self.problem = problem

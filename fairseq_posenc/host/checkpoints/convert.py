@@ -20,7 +20,7 @@ _POSITIONS = (".position.", ".cross_position.", "positions_version", ".embed_pos
 #: the seed of new parameters, and of the tokens that compare two models
 _SEED = 1
 _TOLERANCE = 1e-4
-#: options that make a model of this plugin out of stock fairseq's `transformer`
+#: options that convert stock fairseq's `transformer` to a model of this plugin
 _FROM_STOCK = {
     "_name": MODEL, "arch": MODEL, "encoder_learned_pos": False, "decoder_learned_pos": False,
     "no_token_positional_embeddings": False,
@@ -36,7 +36,7 @@ class Converted:
 
 
 def resize_positions(path: Path, source: int, target: int, data: Path | None = None) -> Converted:
-    """Give a model longer maximum lengths. Trained rows of position tables are copied; new rows have initial values.
+    """Increase the maximum lengths of a model. Trained rows of position tables are copied; new rows have initial values.
 
     Args:
         path: checkpoint of an autoregressive model of this plugin.
@@ -118,7 +118,7 @@ def _require_own_model(path: Path, state: dict[str, Any]) -> None:
 
 
 def _build(path: Path, state: dict[str, Any], data: Path | None) -> tuple[Any, Any]:
-    """The task and the model that the configuration of a checkpoint describes."""
+    """Return the task and the model that the configuration of a checkpoint describes."""
     from fairseq import tasks
 
     if data is not None:

@@ -1,4 +1,4 @@
-"""What a fairseq checkpoint says of its training: model, positions, seed, updates, data and settings."""
+"""Description of the training run in a fairseq checkpoint: model, positions, seed, updates, data and settings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ...data.side.files import KINDS, WORDS
 
 _SECTIONS = "common distributed_training dataset optimization checkpoint ema task criterion optimizer lr_scheduler model"
 
-#: not settings of the training: paths, names and logging; and what score.json holds in fields of its own
+#: options that are not settings of the training: paths, names, logging, and options with separate fields in score.json
 _EXCLUDED = frozenset({
     "_name", "data", "save_dir", "user_dir", "num_workers", "data_buffer_size", "distributed_port", "distributed_init_method",
     "no_progress_bar", "log_format", "log_interval", "log_file", "plasma_path",
@@ -37,7 +37,7 @@ class Training:
     seed: int
     updates: int
     data: Path
-    settings: dict[str, Any]  # all others
+    settings: dict[str, Any]  # all other settings
     averaged: int = 0  # of how many checkpoints `posenc average` has taken the mean
 
 
@@ -64,7 +64,7 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> dict[str, An
 
 
 def read(path: Path) -> Training:
-    """What the checkpoint says of its training; raises PositionError where it is missing or says nothing."""
+    """Return the description of the training run. Raise PositionError if the file is missing or has no description."""
     state = load(path)
     with as_position_error(path):
         return _training(state)
@@ -75,7 +75,7 @@ def as_position_error(path: Path) -> Iterator[None]:
     """A checkpoint is a tree of dictionaries that may lack anything."""
     try:
         yield
-    except Exception as error:  # omegaconf has errors of its own
+    except Exception as error:  # omegaconf raises its own errors
         if isinstance(error, PositionError):
             raise
         reason = shorten(f"{type(error).__name__}: {error}")
@@ -109,7 +109,7 @@ def _training(state: dict[str, Any]) -> Training:
 
 
 def data_digest(folder: Path) -> str:
-    """A hash of the prepared text: dictionaries and binary files, by name and content, without side files."""
+    """Return a hash of the prepared text: dictionaries and binary files, by name and content, without side files."""
     files = sorted(p for p in folder.glob("*") if p.name.startswith("dict.") or p.suffix in (".bin", ".idx"))
     files = [p for p in files if p.name != "dict.relations.txt" and Path(p.stem).suffix[1:] not in (*KINDS, WORDS)]
     if not files:
@@ -125,6 +125,6 @@ def data_digest(folder: Path) -> str:
 
 
 def corpus_name(folder: Path) -> str | None:
-    """The name of the prepared data, where the recipe that made it has written it down."""
+    """Return the name of the prepared data, where the recipe that made it has written it down."""
     path = folder / "corpus.txt"
     return read_text(path, errors="replace", largest=2**16).strip() if path.is_file() else None

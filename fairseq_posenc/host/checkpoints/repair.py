@@ -14,7 +14,7 @@ from ...common.messages import shorten
 from ...core import PositionError
 from .bounds import UNREADABLE, problem_of_archive, problem_of_state
 
-#: the names that fairseq gives; other checkpoints, such as averages, are left alone
+#: names of fairseq's checkpoints; other checkpoints, such as averages, are not changed
 _OF_FAIRSEQ = re.compile(r"checkpoint(\d+|_\d+_\d+|_best|_last|\.best_.*)\.pt")
 
 
@@ -40,9 +40,9 @@ def repair(folder: Path) -> int:
 
 
 def _updates(path: Path) -> int | None:
-    """The number of updates of a complete checkpoint, None for a damaged one.
+    """Return the number of updates of a complete checkpoint, None for a damaged one.
 
-    Raises PositionError for a file that is undamaged and does not load: that says nothing against the file.
+    Raise PositionError for a complete file that cannot be loaded, for example with another version of torch.
     """
     import torch
 
@@ -55,7 +55,7 @@ def _updates(path: Path) -> int | None:
         with zipfile.ZipFile(path) as archive:
             if archive.testzip() is not None:  # torch.load does not compare the checksums of tensors
                 return None
-    except Exception:  # a truncated file can make zipfile fail in any way
+    except Exception:  # zipfile raises many errors for a truncated file
         return None
     try:
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)

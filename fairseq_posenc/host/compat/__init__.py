@@ -5,7 +5,7 @@ Imported before everything else of the plugin. It acts in memory, on the fairseq
 
 import functools
 
-from . import environment  # says in one line what is wrong with fairseq, so it comes first
+from . import environment  # must be first: it prints one line if fairseq cannot be used
 
 # isort: split
 from . import (

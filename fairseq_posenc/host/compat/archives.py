@@ -65,7 +65,7 @@ def load_archive_file(archive_file: Any) -> str | None:
 
 
 class _Unsafe(Exception):
-    """What an archive contains; the message follows "the archive"."""
+    """A problem of an archive. The message follows the words "the archive"."""
 
 
 def _replace_by_folder(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Batches: no sentence is lost, a resumed training has those of an uninterrupted one, and errors are one line."""
+"""Batches: no sentence is dropped, a resumed training has the same batches, and errors are one line."""
 
 import functools
 
@@ -10,7 +10,7 @@ from fairseq.tasks import FairseqTask
 def keeping_the_last(batch_by_size):
     """fairseq's batch_by_size, with the sentences that it leaves out.
 
-    Later versions drop a last batch whose size is no multiple of 8, in training, and without a word also of a test set: up to
+    Later versions drop a last batch whose size is not a multiple of 8, in training, and without a word also of a test set: up to
     seven sentences would have no translation.
     """
 

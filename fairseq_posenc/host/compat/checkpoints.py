@@ -1,4 +1,4 @@
-"""Loading checkpoints: torch's safe loader, with the types that fairseq stores and no others."""
+"""Load checkpoints with torch's safe loader, which allows only the types that fairseq stores."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LONGEST_TEXT = 100_000  # characters of the specs of all sites
 
 
 def _numpy_rebuilders() -> list:
-    """The two functions that rebuild numpy values, each under its name in numpy 1 and in numpy 2.
+    """Return the two functions that rebuild numpy values, each under its name in numpy 1 and in numpy 2.
 
     The safe loader goes by the name in the file, and a file written with the one is read with the other.
     """
@@ -38,9 +38,9 @@ def _numpy_rebuilders() -> list:
 
 
 def allow_checkpoint_types() -> None:
-    """Lets the safe loader read the model's Namespace and numpy's numbers, which meters hold after --eval-bleu.
+    """Allow the Namespace of the model and numpy numbers, which are in meters after --eval-bleu.
 
-    By itself it reads tensors and plain containers only.
+    By default, the safe loader reads only tensors and plain containers.
     """
     numbers = [type(numpy.dtype(name)) for name in ("bool", "int32", "int64", "float32", "float64")]
     arrays = [numpy.ndarray, numpy.dtype, *numbers, *_numpy_rebuilders(), codecs.encode]  # the last for the bytes in them
@@ -50,7 +50,7 @@ def allow_checkpoint_types() -> None:
 def with_safe_loader(load):
     """fairseq's `load(path, ...)`, made to use the safe loader.
 
-    By itself fairseq does so on torch >= 2.6 only, and its main branch never does.
+    fairseq uses it only with torch >= 2.6, and the main branch of fairseq does not use it.
     """
 
     @functools.wraps(load)
@@ -71,13 +71,13 @@ def with_safe_loader(load):
 
 
 def _read(path, torch_load, *args, **kwargs) -> dict:
-    """What torch reads from a checkpoint, or one clear line instead of a traceback through torch."""
+    """Return the content of a checkpoint. A damaged file ends the command with one line."""
     problem = problem_of_archive(Path(path)) if Path(path).is_file() else None
     if problem:
         raise SystemExit(_unreadable(path, problem))
     try:
         state = torch_load(*args, **{**kwargs, "weights_only": True})
-    except Exception as error:  # a damaged file can make the loader fail in any way
+    except Exception as error:  # the loader raises many errors for a damaged file
         refused = re.search(r"GLOBAL (\S+)", str(error))
         if refused:
             raise SystemExit(
@@ -99,7 +99,7 @@ def _read(path, torch_load, *args, **kwargs) -> dict:
 
 
 def _problem(state: Any) -> str | None:
-    """What fairseq would stumble over in a checkpoint, or None."""
+    """Return the part of a checkpoint that fairseq cannot use, or None."""
     if not (isinstance(state, dict) and "model" in state and ("cfg" in state or "args" in state)):
         return "there is no fairseq model"
     model = state["model"]
@@ -140,7 +140,7 @@ def _is_text_of_positions(value: torch.Tensor) -> bool:
 
 
 def _require_methods(model: dict[str, torch.Tensor]) -> None:
-    """Raises PositionError for a method of the checkpoint that is not here, for which fairseq would find no architecture."""
+    """Raise PositionError if the checkpoint uses an unknown method."""
     if "positions_version" in model:
         for line in bytes(model["positions_version"].tolist()).decode().splitlines():
             for method in line.partition(": ")[2].split("+"):

@@ -8,7 +8,7 @@ from fairseq.distributed import utils
 
 
 def broadcast_object(obj, src_rank, group, dist_device):
-    """Sends any object from one worker to the others, as torch does.
+    """Send any object from one worker to all workers, as torch does.
 
     fairseq sends it through torch.load, which by now refuses the configuration in a checkpoint, and resuming on several
     devices fails. The object comes from a worker of the same job, which has read it with the safe loader.

@@ -4,7 +4,7 @@ import logging
 
 from .errors import first_line
 
-# Imported, one of its speech tasks asks for a package that translation does not need.
+# At import, a speech task of fairseq warns about a package that translation does not need.
 logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
 
 _root = logging.getLogger()
@@ -22,7 +22,7 @@ finally:  # another task prints everything that is logged from then on
 
 
 def has_fused_encoder(layer: type) -> bool:
-    """Whether this encoder layer may hand itself to a fused kernel that never calls `self_attn`, as in PyPI's 0.12.2.
+    """Return whether this encoder layer may hand itself to a fused kernel that never calls `self_attn`, as in PyPI's 0.12.2.
 
     Such a model trains with positions and decodes without them. Read off the code, because fairseq's main branch calls
     itself 0.12.2 as well and has no such path.

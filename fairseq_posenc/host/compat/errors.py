@@ -1,7 +1,7 @@
-"""Messages of one line about errors that others raise."""
+"""One-line messages about errors of other libraries."""
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, without the pages of advice that torch puts before it."""
+    """Return the first line of an error's message, without the pages of advice that torch puts before it."""
     message = str(error).split("WeightsUnpickler error:")[-1].strip()
     return message.splitlines()[0] if message else type(error).__name__

@@ -36,7 +36,7 @@ _BINARY = {
 def evaluate(text: str) -> Any:
     """Evaluates literals, lists, tuples and dictionaries of them, arithmetic on small numbers, and `[(512, 3)] * 20`.
 
-    Raises SystemExit for everything else, and TypeError, as `eval` does, for what is no text.
+    Raise SystemExit for other expressions, and TypeError, as `eval`, for values that are not text.
     """
     if not isinstance(text, str):
         raise TypeError(f"expected text, got {type(text).__name__}")
@@ -94,7 +94,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _bounded(value: Any) -> Any:
-    """The value; a number of many digits or a list of many items would fill the memory at the next operation."""
+    """Return the value; a number of many digits or a list of many items would fill the memory at the next operation."""
     if isinstance(value, complex):
         raise _Refused("it is not a real number")
     if (isinstance(value, int) and abs(value) > _LARGEST_INTEGER) or _size(value) > _MOST_ITEMS:
@@ -112,7 +112,7 @@ def _size(value: Any) -> int:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds fairseq's modules as Python does, and gives them our `eval` before their code runs."""
+    """Find fairseq's modules as Python does, and replace their `eval` before their code runs."""
 
     def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None):
         if name.partition(".")[0] not in _PACKAGES:
@@ -132,7 +132,7 @@ def _with_our_eval(exec_module: Any) -> Any:
 
 
 def apply() -> None:
-    """Replaces `eval` in the modules of fairseq that are loaded, and in those that will be."""
+    """Replace `eval` in the modules of fairseq that are loaded, and in those that will be."""
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] in _PACKAGES:
             module.eval = evaluate

@@ -1,4 +1,4 @@
-"""The places in fairseq that run what a checkpoint or the files next to it name: each of them is refused or made safe.
+"""Code of fairseq that executes content of checkpoints or of files next to them: each case raises an error or is made safe.
 
 tests/fairseq/test_execution.py lists all such places of the installed fairseq.
 """
@@ -44,7 +44,7 @@ def refuse_speech_synthesis(get_prediction: Any) -> Any:
 
 
 def read_yaml(path: Path) -> Any:
-    """Read a speech configuration with PyYAML's safe loader; fairseq uses a loader that older PyYAML lets run code."""
+    """Read a speech configuration with PyYAML's safe loader; fairseq's loader can run code with older versions of PyYAML."""
     import yaml
 
     try:
@@ -54,7 +54,7 @@ def read_yaml(path: Path) -> Any:
 
 
 def with_safe_unpickling(load: Any) -> Any:
-    """Wrap `torch.load`: called from a module of fairseq, it uses the safe loader. Other callers get what they ask for."""
+    """Wrap `torch.load`: called from a module of fairseq, it uses the safe loader. Other callers get torch's function."""
 
     @functools.wraps(load)
     def load_safely(*args: Any, **kwargs: Any) -> Any:

@@ -6,7 +6,7 @@ from fairseq.tasks import FairseqTask
 
 
 def with_alignments(build_generator):
-    """fairseq's build_generator, whose models give attention weights where alignments are asked for.
+    """fairseq's build_generator, whose models return attention weights if alignments are requested.
 
     Decoding leaves out weights that nobody needs. A model of the hub is readied for decoding when it is loaded, and whether its
     alignments are wanted is known with each call only.

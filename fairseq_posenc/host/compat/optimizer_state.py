@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 
 def _with_present_order(load_checkpoint):
-    """Trainer.load_checkpoint, made to reorder what it reads before it hands it to model, average and optimizer."""
+    """Trainer.load_checkpoint, which reorders the optimizer state before it is loaded."""
 
     @functools.wraps(load_checkpoint)
     def load(self, filename, reset_optimizer=False, *args, **kwargs):
@@ -47,7 +47,7 @@ def _trainable(model: nn.Module) -> list[nn.Parameter]:
 
 
 def saved_order(tensors: Mapping[str, Tensor], model: nn.Module) -> list[int]:
-    """The numbers that parameters have in `model`, in the order in which a checkpoint's model has them."""
+    """Return the numbers that parameters have in `model`, in the order in which a checkpoint's model has them."""
     upgraded = dict(tensors)
     model.upgrade_state_dict(upgraded)  # keeps tensors, but not their order
     names = {id(tensor): name for name, tensor in upgraded.items()}
@@ -58,7 +58,7 @@ def saved_order(tensors: Mapping[str, Tensor], model: nn.Module) -> list[int]:
 
 
 def reorder(optimizer: dict[str, Any], order: list[int], model: nn.Module) -> None:
-    """Moves the state of a model's parameters, saved in this order, to where they are in `model`.
+    """Move the state of a model's parameters, saved in this order, to where they are in `model`.
 
     Raises SystemExit for a state that is neither kept by parameter nor as one tensor of all parameters.
     """
@@ -67,7 +67,7 @@ def reorder(optimizer: dict[str, Any], order: list[int], model: nn.Module) -> No
         return
     states, groups = optimizer["state"], optimizer["param_groups"]
     count = sum(len(group["params"]) for group in groups)
-    if len(groups) == 1 and count >= len(sizes):  # any further parameters are those of the criterion
+    if len(groups) == 1 and count >= len(sizes):  # further parameters belong to the criterion
         present = dict(enumerate(order))
         optimizer["state"] = {present.get(number, number): state for number, state in states.items()}
     elif count == 1 and all(_is_flat(value, sizes) for value in states[0].values() if _is_moment(value)):

@@ -1,6 +1,6 @@
 """--patience in a training that is resumed: the validations without a gain that came before count too.
 
-fairseq keeps that number in the process alone, so that an interrupted training would go on for longer than another.
+fairseq stores this number only in the process. An interrupted training would therefore run longer.
 """
 
 import functools
@@ -16,7 +16,7 @@ _KEY = "early_stopping"  # of a checkpoint's extra_state
 
 
 def _state() -> dict[str, Any]:
-    """What fairseq-train counts: the best validation loss, and the validations since then; empty in other commands."""
+    """Count of fairseq-train: the best validation loss, and the validations since then. Empty in other commands."""
     train = sys.modules.get("fairseq_cli.train")
     return vars(train.should_stop_early) if train else {}
 
@@ -33,7 +33,7 @@ def with_count(save):
 
 
 def restoring_count(load):
-    """Trainer.load_checkpoint, which takes it up again, and ends a training that had run out of patience."""
+    """Trainer.load_checkpoint, which restores the count, and ends a training whose patience is exhausted."""
 
     @functools.wraps(load)
     def load_with_count(trainer, *args, reset_meters=False, **kwargs):

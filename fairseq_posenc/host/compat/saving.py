@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 def write(state, file) -> None:
-    """Writes a checkpoint, and after a failure twice more.
+    """Write a checkpoint, and after a failure twice more.
 
     fairseq retries as well, but appends to the partial file, so that an unreadable checkpoint counts as saved.
     """
@@ -48,7 +48,7 @@ def with_one_line(save):
 def atomic(copy):
     """fairseq's PathManager.copy, made atomic.
 
-    By itself it writes straight over the best or the last checkpoint, and a failure would lose the old one. On a full disk the
+    fairseq overwrites the best or the last checkpoint directly, and a failure would destroy the old one. On a full disk the
     copy becomes a link: fairseq replaces checkpoints and never changes them, and the next training begins from this one.
     """
 
@@ -71,7 +71,7 @@ def atomic(copy):
 
 
 def _link(source, target) -> bool:
-    """Makes target another name of source; False where the file system has no links."""
+    """Make target a link to source. Return False if the file system has no links."""
     try:
         os.link(source, f"{target}.tmp")
         os.replace(f"{target}.tmp", target)

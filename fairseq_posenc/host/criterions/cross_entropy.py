@@ -1,4 +1,4 @@
-"""Label-smoothed cross-entropy and what position methods add to it."""
+"""Label-smoothed cross-entropy with the loss terms of position methods."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from torch import Tensor
 from . import CRITERION
 
 _PREFIX = "loss_of_"
-#: before the name of a mean: what is summed, and how many
+#: prefixes of the sum and of the count of a mean
 _SUM, _COUNT = "sum_of_", "count_of_"
 
 
 @register_criterion(CRITERION, dataclass=LabelSmoothedCrossEntropyCriterionConfig)
 class CrossEntropyWithLosses(LabelSmoothedCrossEntropyCriterion):
-    """fairseq's label_smoothed_cross_entropy plus what `ctx.add_loss` adds; logs it, and the means of `ctx.add_mean`."""
+    """fairseq's label_smoothed_cross_entropy with the terms of `ctx.add_loss`. It logs them, and the means of `ctx.add_mean`."""
 
     def forward(self, model: Any, sample: dict, reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
-        """-> the loss to minimise, the size that it is divided by, and what is logged."""
+        """Return the loss, the size by which it is divided, and the values that are logged."""
         net_output = model(**sample["net_input"])
         loss, nll_loss = self.compute_loss(model, net_output, sample, reduce=reduce)
         added = {name: value.sum() for name, value in net_output[1].get("losses", {}).items()}

@@ -18,13 +18,13 @@ _ACCURACY = "accuracy_of_"
 
 @register_criterion(NAT_CRITERION, dataclass=LabelSmoothedDualImitationCriterionConfig)
 class LossesOfParallelModel(LabelSmoothedDualImitationCriterion):
-    """fairseq's nat_loss, which also smooths labels where the model asks for it, and logs the accuracies of its positions.
+    """fairseq's nat_loss with label smoothing for each loss of the model, and with logged accuracies of positions.
 
-    Each loss is a mean over what it is made of, times its weight; each is logged by its name and without its weight.
+    Each loss is a mean times its weight. Each mean is logged by its name, without its weight.
     """
 
     def forward(self, model: Any, sample: dict, reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
-        """-> the loss to minimise, the size that it is divided by, which is 1, and what is logged."""
+        """Return the loss, the size by which it is divided (1), and the values that are logged."""
         given = sample["net_input"]
         terms = model(given["src_tokens"], given["src_lengths"], sample["prev_target"], sample["target"])
         losses = {name: self._loss(name, term) for name, term in terms.items()}

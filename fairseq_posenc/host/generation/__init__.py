@@ -1,1 +1,1 @@
-"""What decoding asks of a model beside words, and generators where fairseq's own does not do."""
+"""Output lengths in decoding, and a generator for non-autoregressive models."""

@@ -1,4 +1,4 @@
-"""Output lengths: what they count, what training and generation ask for, and where a sentence may end."""
+"""Output lengths: units, lengths in training and decoding, and the end of sentences."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SENTENCES = "sentences"  # their numbers, for the log
 
 
 class Unit:
-    """What a length counts: tokens without </s>, or printed characters, each word with one space."""
+    """Unit of a length: tokens without </s>, or printed characters, with one space per word."""
 
     def __init__(self, name: str, dictionary: Dictionary):
         self.name, self.padding_idx = name, dictionary.pad()
@@ -69,7 +69,7 @@ class OutputLengths:
         self.source, self.target = (Unit(name, dictionary) for dictionary in self.dictionaries)
 
     def add_model(self, model: Any) -> None:
-        """Finds out whether this model reads lengths, and in which unit."""
+        """Find out whether this model reads lengths, and in which unit."""
         units = {method.options.unit: method.card.name for method in _readers(model)}
         if self.noise and not units:
             raise Refusal(
@@ -87,7 +87,7 @@ class OutputLengths:
     # -- training ----------------------------------------------------------------------------------------------------
 
     def add_reference(self, sample: dict[str, Any], noisy: bool = False) -> None:
-        """Puts the lengths of the references into a batch, for models that read them."""
+        """Add the lengths of the references to a batch, for models that read them."""
         if self.read_as is None:
             return
         lengths = self.target.of_sentences(sample["target"])
@@ -109,18 +109,18 @@ class OutputLengths:
 
     @property
     def wanted(self) -> bool:
-        """Whether generation asks for lengths."""
+        """Return whether decoding requests output lengths."""
         return bool(self.asked_from) or self.read_as is not None
 
     def require_lines(self, sentences: int, split: str) -> None:
-        """Refuses a file that has not one length for every sentence of this part of the data."""
+        """Raise an error for a file that has not one length for every sentence of this part of the data."""
         if self.asked_from == "file" and len(self.numbers) != sentences:
             raise Refusal(
                 f"--length-from: the file has {len(self.numbers)} lengths. Expected {sentences}, one per sentence of {split}."
             )
 
     def prepare(self, generator: Any, models: list[Any]) -> Any:
-        """The generator, ready to ask for lengths."""
+        """Return the generator with output lengths."""
         if not self.wanted:
             return generator
         if not all(hasattr(model.encoder, "side_inputs") for model in models):
@@ -147,7 +147,7 @@ class OutputLengths:
         return generator
 
     def ask(self, sample: dict[str, Any], generator: Any, prefix: Tensor | None) -> Tensor | None:
-        """Puts the lengths that are asked for into a batch; -> the words that sentences must begin with."""
+        """Put the lengths that are requested into a batch; -> the words that sentences must begin with."""
         if not self.wanted:
             return prefix
         lengths = self._asked(sample)
@@ -254,7 +254,7 @@ class LengthEnsemble(EnsembleModelWithAlignment):
         return outs
 
     def _predict(self, outs: list[dict[str, list[Tensor]]], last_step: int) -> Tensor:
-        """The most likely lengths by the predictors of all models, times the ratio: [B]."""
+        """Return the most likely lengths by the predictors of all models, times the ratio: [B]."""
         pairs = [(model.encoder.length_predictor, out) for model, out in zip(self.models, outs)]
         found = [predictor(out).log_softmax(-1) for predictor, out in pairs if predictor is not None]
         likely = torch.stack(found).logsumexp(0).argmax(-1)
@@ -282,7 +282,7 @@ class LengthEnsemble(EnsembleModelWithAlignment):
 
 
 def _readers(model: Any) -> list[Any]:
-    """The methods of a model that read output lengths."""
+    """Return the methods of a model that read output lengths."""
     sites = [getattr(model.decoder, name, None) for name in ("position", "cross_position")]
     methods = [method for at in sites if at is not None for method in at.methods]
     return [method for method in methods if SIDE in {wanted.name for wanted in method.card.side_inputs}]
@@ -297,7 +297,7 @@ def last_step(generator: Any, net_input: dict[str, Any]) -> int:
 
 
 def _log(lengths: Tensor, numbers: Tensor | None) -> None:
-    """One line a batch, as NUMBER:LENGTH where sentences have numbers; `posenc score` reads it."""
+    """One line per batch, as NUMBER:LENGTH where sentences have numbers; `posenc score` reads it."""
     texts = [str(length) for length in lengths.tolist()]
     if numbers is not None:
         texts = [f"{number}:{text}" for number, text in zip(numbers.tolist(), texts)]
@@ -305,7 +305,7 @@ def _log(lengths: Tensor, numbers: Tensor | None) -> None:
 
 
 def _parse(given: str) -> tuple[str, list[int]]:
-    """What --length-from names, and its numbers."""
+    """Return the kind of --length-from, and its numbers."""
     if not given or given in SOURCES:
         return given, []
     if given.removeprefix("-").isdecimal():
@@ -329,7 +329,7 @@ def _length(text: str, where: str) -> int:
 
 
 def with_smallest_remaining(text: str, noise: int) -> str:
-    """A spec whose methods know how far past its length a sentence may go, where they count what remains."""
+    """Return a spec whose methods know how far past its length a sentence may go, where they count what remains."""
     return text if not noise else str(Spec(tuple(_with_floor(method, -noise) for method in parse(text).methods)))
 
 

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from omegaconf import II
 
-#: what --length-from may name beside a number and a file
+#: values of --length-from other than a number or a file
 SOURCES = ("reference", "source", "predictor")
 
 
 @dataclass
 class OutputLengthConfig(FairseqDataclass):
-    """The options of output lengths; those of generation hold for every model, whether it reads lengths or not."""
+    """Options of output lengths. Options of decoding apply to all models of this plugin."""
 
     length_noise: int = field(
         default=0, metadata={"help": "training adds a random whole number from -W to W to every length", "metavar": "W"}

@@ -29,7 +29,7 @@ class _WithReference:
 class ParallelGenerator(IterativeRefinementGenerator):
     """fairseq's iterative refinement generator in one step, with its length beam and a rescoring that works.
 
-    A further step would change nothing, for the model reads the source and no earlier hypothesis.
+    Further steps would have no effect, because the model does not read an earlier hypothesis.
     """
 
     def __init__(self, *args: Any, use_reference: bool = False, **kwargs: Any):
@@ -54,7 +54,7 @@ class ParallelGenerator(IterativeRefinementGenerator):
         return super().generate(models, sample, None, constraints)
 
     def rerank(self, reranker: Any, finalized: list, encoder_input: list[Tensor], beam_size: int) -> list:
-        """Replaces every score by the mean log-probability that an autoregressive model gives to the same words.
+        """Replace every score by the mean log-probability of the words under an autoregressive model.
 
         It gets the source without the first symbol and targets that begin with the end of a sentence, as it was trained.
         """

@@ -15,7 +15,7 @@ from .transformer import model  # noqa: F401  (registers the model)
 
 
 def _defaults(architecture: Architecture) -> dict[str, Any]:
-    """The options of the model that this architecture sets."""
+    """Return the options of the model that this architecture sets."""
     size = architecture.size
     defaults: dict[str, Any] = {"dropout": size.dropout}
     for side in ("encoder", "decoder"):
@@ -30,7 +30,7 @@ def _defaults(architecture: Architecture) -> dict[str, Any]:
 
 
 def _setter(defaults: dict[str, Any]) -> Callable[[Any], None]:
-    """What fairseq calls to complete the options that were given."""
+    """Return the function that fairseq calls to complete the given options."""
 
     def complete(args: Any) -> None:
         for name, value in defaults.items():

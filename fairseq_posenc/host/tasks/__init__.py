@@ -1,1 +1,1 @@
-"""Tasks whose batches carry what methods read beside the words."""
+"""Tasks whose batches contain the side inputs of methods."""

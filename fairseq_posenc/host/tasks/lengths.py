@@ -13,7 +13,7 @@ from ..generation.segments import ForcedSegments
 
 
 class OutputLengthTask(TranslationTask):
-    """fairseq's translation that gives output lengths to the models that read them, and asks for lengths in generation.
+    """fairseq's translation task with output lengths in training and decoding.
 
     All of it happens in the process that trains, so that noise depends neither on workers nor on where a training began.
     """

@@ -1,4 +1,4 @@
-"""fairseq's task of non-autoregressive translation, for models that write all words in one step."""
+"""fairseq's task of non-autoregressive translation, for models that decode in one step."""
 
 # fairseq reads the types of the fields, so annotations must not be postponed here
 from dataclasses import dataclass, field
@@ -55,7 +55,7 @@ class ParallelTranslation(TranslationLevenshteinTask):
         )
 
     def valid_step(self, sample: dict, model: Any, criterion: Any) -> tuple:
-        """With --eval-bleu also the BLEU of what the model writes, which fairseq's own task leaves out."""
+        """Validate. With --eval-bleu, compute BLEU of the decoded sentences, which fairseq's task does not support."""
         model.eval()
         with torch.no_grad():
             sample["prev_target"] = self.inject_noise(sample["target"])

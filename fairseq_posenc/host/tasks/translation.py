@@ -1,4 +1,4 @@
-"""fairseq's translation, with what the model's methods read beside the words."""
+"""fairseq's translation task with side inputs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class PositionTranslationConfig(SideFileConfig, OutputLengthConfig, SegmentConfi
 class PositionTranslation(OutputLengthTask):
     """fairseq's translation whose batches carry the side inputs that the models declare.
 
-    Models come before datasets in all of fairseq's commands, so the task asks the models what to load.
+    All commands of fairseq build models before data sets, so the models determine the side inputs to load.
     """
 
     cfg: PositionTranslationConfig
@@ -45,7 +45,7 @@ class PositionTranslation(OutputLengthTask):
 
     def __init__(self, cfg: PositionTranslationConfig, src_dict: Any, tgt_dict: Any):
         super().__init__(cfg, src_dict, tgt_dict)
-        self.side_inputs: dict[str, SideInput] = {}  # what the models read
+        self.side_inputs: dict[str, SideInput] = {}  # side inputs of the models
         languages = (cfg.source_lang, cfg.target_lang)
         self.files = FileInputs(utils.split_paths(cfg.data or ""), languages, cfg.random_structure)
 
@@ -67,7 +67,7 @@ class PositionTranslation(OutputLengthTask):
             self.datasets[split] = SideInputDataset(self.datasets[split], makers, self.side_inputs)
 
     def _makers(self, split: str, epoch: int, combine: bool) -> list[Maker]:
-        """What makes the side inputs of a sentence."""
+        """Return the functions that compute the side inputs of a sentence."""
         makers: list[Maker] = []
         if self.files.readers:
             folders = self.files.folders if split == self.cfg.train_subset else self.files.folders[:1]
@@ -76,7 +76,7 @@ class PositionTranslation(OutputLengthTask):
         return makers
 
     def build_dataset_for_inference(self, src_tokens: Any, src_lengths: Any, constraints: Any = None):
-        """Called by fairseq-interactive, which has sentences and nothing beside them."""
+        """Called by fairseq-interactive, which has no side files."""
         if self.files.readers:
             names = ", ".join(sorted(self.files.kinds))
             raise Refusal(
@@ -88,7 +88,7 @@ class PositionTranslation(OutputLengthTask):
 
 @contextlib.contextmanager
 def refusing() -> Iterator[None]:
-    """What a user got wrong ends the command with one line."""
+    """End the command with one line for a PositionError."""
     try:
         yield
     except PositionError as error:

@@ -51,7 +51,7 @@ class AngleRotation(torch.autograd.Function):
 
 
 def _pairs(x: Tensor, pairs: int, layout: str) -> tuple[Tensor, Tensor]:
-    """The first and the second channel of every pair: [..., T, D] -> [..., T, pairs] twice."""
+    """Return the first and the second channel of every pair: [..., T, D] -> [..., T, pairs] twice."""
     if layout == "halves":
         return x[..., :pairs], x[..., pairs : 2 * pairs]
     return x[..., : 2 * pairs : 2], x[..., 1 : 2 * pairs : 2]

@@ -25,12 +25,12 @@ _FEWEST_CAUSAL_BLOCKS = 4
 
 
 def merged(bias: Tensor, allowed: Tensor | None) -> Tensor:
-    """The bias, with -inf where `allowed` is false."""
+    """Return the bias, with -inf where `allowed` is false."""
     return bias if allowed is None else bias.where(allowed, float("-inf"))
 
 
 def prefer_blocked(q: Tensor, k: Tensor, bias: Tensor, causal: bool) -> bool:
-    """Whether `BiasedAttention` is better than torch's scaled_dot_product_attention with the merged bias."""
+    """Return whether `BiasedAttention` is better than torch's scaled_dot_product_attention with the merged bias."""
     needs_bias_gradient = torch.is_grad_enabled() and bias.requires_grad
     skips_keys = causal and not torch.is_grad_enabled()
     long_enough = q.size(2) * k.size(2) >= _PREFER_FROM_SCORES
@@ -38,7 +38,7 @@ def prefer_blocked(q: Tensor, k: Tensor, bias: Tensor, causal: bool) -> bool:
 
 
 def lacks_fused_gradient(q: Tensor, bias: Tensor) -> bool:
-    """Whether torch has no fused kernel for the gradient of a bias; `plain_attention` is then faster than its fallback."""
+    """Return whether torch has no fused kernel for the gradient of a bias; `plain_attention` is then faster than its fallback."""
     full_precision = q.dtype in (torch.float32, torch.float64)
     return devices.on_cpu(q) and full_precision and torch.is_grad_enabled() and bias.requires_grad
 

@@ -114,17 +114,17 @@ def collect_at_once(weights: Tensor, queries: Positions, keys: Positions, limit:
 
 
 def clipped_columns(queries: Positions, keys: Positions, limit: int) -> Tensor:
-    """The column of every clipped distance: [B or 1, T, S], from 0 to 2 * limit."""
+    """Return the column of every clipped distance: [B or 1, T, S], from 0 to 2 * limit."""
     return table_row(distances(queries, keys), limit)
 
 
 def _is_one_counted_query(queries: Positions, keys: Positions) -> bool:
-    """Whether there is one counted query, as in decoding: the columns of its near keys are consecutive."""
+    """Return whether there is one counted query, as in decoding: the columns of its near keys are consecutive."""
     return queries.start is not None and keys.start is not None and queries.ids.size(1) == 1
 
 
 def _columns_of(near: slice, queries: Positions, keys: Positions, limit: int) -> slice:
-    """The columns of the near keys of one counted query."""
+    """Return the columns of the near keys of one counted query."""
     first = near.start + keys.start - queries.start + limit
     return slice(first, first + near.stop - near.start)
 

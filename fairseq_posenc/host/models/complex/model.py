@@ -21,7 +21,7 @@ from .layers import ComplexDecoderLayer, ComplexEncoderLayer, ComplexNorm
 
 
 class _ComplexStack(Stack):
-    """Embeddings are real parts; the methods of the spec make complex numbers of them."""
+    """Embeddings are real parts. The methods of the spec turn them into complex numbers."""
 
     norm = ComplexNorm
 
@@ -60,7 +60,7 @@ class ComplexTransformer(PositionTransformer):
         and ReLU on both parts; one layer norm for both; logits from the squared modulus of the last state.
     Source: the translation model of iclr-complex-order/complex-order; frequencies, and phases, are those of the method `complex`
         (--encoder-position complex:frequencies=word); embeddings are real, so that phases begin at zero.
-    Deviations: dropout also follows the embeddings; norms stand before the layers where --encoder-normalize-before asks for it.
+    Deviations: dropout also follows the embeddings; layer norms precede the layers with --encoder-normalize-before.
     Cost: twice the feed-forward parameters and four times their products, twice those of projections and of attention: its floor.
     """
 
@@ -88,7 +88,7 @@ class ComplexTransformer(PositionTransformer):
 
 
 def _refuse_methods(positions: SitePositions) -> None:
-    """Raises PositionError for methods that act in attention, which here is another one."""
+    """Raise PositionError for methods that act in attention, which here is another one."""
     for method in positions.methods:
         if not method.hooks <= BEFORE_LAYERS:
             raise PositionError(

@@ -23,7 +23,7 @@ class Convolution(nn.Conv1d):
 
     def forward(self, x: Tensor, ctx: AttentionContext, name: str) -> Tensor:
         if ctx.key_padding is not None and not self.causal:
-            x = x.masked_fill(ctx.key_padding.unsqueeze(-1), 0.0)  # what stands at padding must not reach its neighbours
+            x = x.masked_fill(ctx.key_padding.unsqueeze(-1), 0.0)  # values at padding must not reach their neighbours
         width = self.kernel_size[0] - 1
         if not self.causal:
             x = F.pad(x, (0, 0, width // 2, width // 2))
@@ -43,7 +43,7 @@ class Linear(nn.Linear):
 
 
 def linear_or_convolution(in_features: int, out_features: int, kernel: int, causal: bool) -> nn.Module:
-    """What a feed-forward network consists of: linear for a kernel of one position, else a convolution."""
+    """Return a layer of a feed-forward network: linear for a kernel of one position, otherwise a convolution."""
     if kernel == 1:
         return Linear(in_features, out_features)
     return Convolution(in_features, out_features, kernel, causal)

@@ -8,12 +8,12 @@ from torch import Tensor, nn
 
 from ....core import AttentionContext
 
-#: what becomes of the state of a word that has halted
+#: treatment of the state of a word that has halted
 HALTING = ("continue", "copy")
 
 
 class Halting(nn.Linear):
-    """Says before every step, from the state of a word, with which probability it is the word's last.
+    """Compute before every step, from the state of a word, the probability that the step is its last.
 
     Equation: p_n = sigmoid(w . s_n + b) of the state s_n with its coordinates. A word runs N steps, the fewest with p_1 + ... +
         p_N > 1 - epsilon. With R = 1 - p_1 - ... - p_(N-1), weights a_n = p_n before the last step and a_N = R, its output is o_N
@@ -23,9 +23,9 @@ class Halting(nn.Linear):
         steps as in the text (copy); words that still run after the last step have weights of less than 1, as in the code; padding
         neither runs nor counts; the ponder cost is summed over words and divided by target tokens, as the cross-entropy is, also
         for the words of the encoder, where tensor2tensor takes the mean over words; p starts at 0.73 (b = 1) as in the code.
-    Cost: d + 1 parameters a stack, and a layer for every step: twice the time of stock where there are twice its layers. Training
-        stops when all words have halted; evaluation runs all steps, because later words attend to them, so that teacher forcing
-        and decoding agree whatever the batch.
+    Cost: d + 1 parameters per stack, and a layer for every step: twice the time of stock where there are twice its layers.
+        Training stops when all words have halted; evaluation runs all steps, because later words attend to them, so that
+        teacher forcing and decoding agree whatever the batch.
     """
 
     def __init__(self, width: int, how: str, epsilon: float, ponder_weight: float):
@@ -51,7 +51,7 @@ class Pondering:
         self.output = torch.zeros_like(x)
 
     def before_step(self, x: Tensor, state: Tensor) -> Tensor:
-        """The states, without and with the coordinates of this step, -> what the layer reads: [B, T, C]."""
+        """Return the input of the layer [B, T, C], from the states without and with the coordinates of this step."""
         p = self.halting(state)
         self.acting = self.running
         last = self.running & (self.total + p > 1 - self.halting.epsilon)
@@ -64,18 +64,18 @@ class Pondering:
         return self.read
 
     def after_step(self, x: Tensor) -> Tensor:
-        """What the layer gives -> the states: [B, T, C]."""
+        """Return the states [B, T, C] from the output of the layer."""
         x = torch.where(self.acting, x, self.read) if self.halting.copies else x
         weight = self.weight.to(x.dtype)
         self.output = x * weight + self.output * (1 - weight)
         return x
 
     def finished(self) -> bool:
-        """Whether all words have halted."""
+        """Return whether all words have halted."""
         return not bool(self.running.any())
 
     def report(self, ctx: AttentionContext, side: str) -> None:
-        """Adds the ponder cost to the loss, and the steps per word to what is logged."""
+        """Add the ponder cost to the loss, and log the steps per word."""
         cost = (self.steps + self.remainder) * self.words
         ctx.add_loss("ponder", self.halting.ponder_weight * cost.sum((1, 2)))
         ctx.add_mean(f"{side}_steps", self.steps.sum((1, 2)), self.words.sum((1, 2)))

@@ -39,7 +39,7 @@ class LengthPredictor(nn.Module):
         return self.loss_weight * F.cross_entropy(self(encoder_out), classes, reduction="none")
 
     def length(self, classes: Tensor, encoder_out: dict[str, list[Tensor]]) -> Tensor:
-        """The lengths that classes [B] stand for."""
+        """Return the lengths of classes [B]."""
         return classes - _EQUAL + self._source(encoder_out)
 
     @staticmethod

@@ -20,7 +20,7 @@ from .feed_forward import linear_or_convolution
 
 @dataclass(frozen=True)
 class LayerOptions:
-    """What changes a layer and not its positions.
+    """Options of a layer that do not concern positions.
 
     `residual`: whether the self-attention has its residual connection (Liu et al. 2021a leave it out in a middle encoder layer).
     `ffn_kernel`: positions that the feed-forward network sees (Liu et al. 2021b); `causal`: itself and earlier ones alone.
@@ -62,7 +62,7 @@ class Gate(nn.Module):
 
 
 class _Layer(nn.Module):
-    """What both kinds of layer have: a self-attention, a feed-forward network, and norms before or after.
+    """Base class of both kinds of layer: self-attention, feed-forward network, and layer norms before or after.
 
     Another host replaces the modules that they consist of.
     """
@@ -85,7 +85,7 @@ class _Layer(nn.Module):
         self.activation_dropout_module = FairseqDropout(float(cfg.activation_dropout or cfg.relu_dropout or 0), module_name=name)
 
     def build_feed_forward(self, side: Any) -> None:
-        """Adds the feed-forward network, after all attentions: optimizer states of fairseq go by the order of parameters."""
+        """Add the feed-forward network, after all attentions: optimizer states of fairseq go by the order of parameters."""
         kernel, causal = self.options.ffn_kernel, self.options.causal
         self.fc1 = self.linear(side.embed_dim, side.ffn_embed_dim, kernel, causal)
         self.fc2 = self.linear(side.ffn_embed_dim, side.embed_dim, kernel, causal)
@@ -163,7 +163,7 @@ class DecoderLayer(_Layer):
         masks: tuple[Masks, Masks],
         need_weights: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """The weights are those of the attention to the source, [B, H, T, S], or None."""
+        """The weights are those of the cross-attention, [B, H, T, S], or None."""
         normed = self.before(self.self_attn_layer_norm, x)
         out, _ = self.attend("self_attn", positions[0], contexts[0], normed, normed, masks[0])
         x = self.after(self.self_attn_layer_norm, out, x)

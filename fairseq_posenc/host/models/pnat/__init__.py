@@ -1,1 +1,1 @@
-"""PNAT: a non-autoregressive Transformer that learns at which target position each of its inputs stands."""
+"""PNAT: a non-autoregressive Transformer that learns the target position of each decoder input."""

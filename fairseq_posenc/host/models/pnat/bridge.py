@@ -38,5 +38,5 @@ def _mixed(source: Tensor, source_lengths: Tensor, logits_of) -> Tensor:
     return logits.float().softmax(-1).to(source.dtype) @ source  # [B, T, S], [B, S, C] -> [B, T, C]
 
 
-#: --bridge -> what it does
+#: --bridge -> its function
 BRIDGES = {"copy": copy, "interpolate": interpolate, "soft_copy": soft_copy}

@@ -22,7 +22,7 @@ EncoderOut = dict[str, list[Tensor]]
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """The decoder inputs of a batch and where they stand.
+    """The decoder inputs of a batch and their positions.
 
     `searched` is what the search has found, [B, T], by `scores` [B, T, T] of inputs and target words; `read` is what the
     predictor's reader says of every input, [B, T, C].
@@ -69,7 +69,7 @@ class ParallelDecoder(Decoder):
     # -- positions ---------------------------------------------------------------------------------------------------
 
     def inputs(self, encoder_out: EncoderOut, words: Tensor) -> Tensor:
-        """What the bridge makes of the source: [B, T, C], without any position of the target."""
+        """Return the decoder inputs [B, T, C] that the bridge computes from the source, without target positions."""
         if self.bridge_states == "encoder":
             source = encoder_out["encoder_out"][0].transpose(0, 1)  # [S, B, C] -> [B, S, C]
         else:
@@ -102,7 +102,7 @@ class ParallelDecoder(Decoder):
         return Placement(inputs, inner, z, searched, scores, read)
 
     def logits_at(self, placement: Placement, encoder_out: EncoderOut, tokens: Tensor) -> tuple[Tensor, dict[str, Any]]:
-        """Logits of every target position, [B, T, V], and what the decoder says beside them."""
+        """Return the logits of every target position [B, T, V], and further outputs of the decoder."""
         x = moved(placement.inputs, placement.z)
         features, extra = self.extract_features(tokens, encoder_out, vectors=x)
         return self.output_layer(features), extra

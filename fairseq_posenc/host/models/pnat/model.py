@@ -1,4 +1,4 @@
-"""PNAT as a fairseq model, beside the autoregressive host whose encoder, layers and positions it uses."""
+"""PNAT as a fairseq model, with the encoder, layers and positions of the autoregressive model."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from .decoder import ParallelDecoder
 from .predictor import Reader
 from .search import MATCHINGS, accuracy, alignment_loss
 
-#: what turns the search off: inputs stay where the bridge has put them, and nothing is predicted
+#: value that disables the search: inputs keep the positions of the bridge, and no positions are predicted
 NO_SEARCH = "none"
 PREDICTORS = ("matching", "pointer", "relative")
-#: those that have a weight, beside that of the length
+#: losses with a weight, in addition to the length loss
 LOSSES = ("word", "position", "search")
 
 
@@ -119,7 +119,7 @@ class PNATModel(PositionTransformer):
     # -- training ----------------------------------------------------------------------------------------------------
 
     def forward(self, src_tokens: Tensor, src_lengths: Tensor, prev_output_tokens: Tensor, tgt_tokens: Tensor) -> dict[str, dict]:
-        """What the criterion makes losses of, by the name under which it logs them; fairseq's form of it."""
+        """Return the terms of the losses by name, in the form of fairseq's criterion."""
         encoder_out = self.encoder(src_tokens, src_lengths)
         words = tgt_tokens.ne(self.pad)
         placement = self.decoder.place(encoder_out, tgt_tokens, tgt_tokens)
@@ -151,13 +151,13 @@ class PNATModel(PositionTransformer):
             search = {"loss": weight * alignment_loss(placement.scores, inner), "factor": weight}
         return {"position": position, "search": search}
 
-    # -- what fairseq's iterative refinement generator asks for --------------------------------------------------------
+    # -- interface of fairseq's iterative refinement generator ---------------------------------------------------------
 
     def forward_encoder(self, encoder_inputs: list[Tensor]) -> dict[str, list[Tensor]]:
         return self.encoder(*encoder_inputs)
 
     def initialize_output_tokens(self, encoder_out: dict[str, list[Tensor]], src_tokens: Tensor) -> DecoderOut:
-        """Sentences of the predicted lengths, or of those of the reference where `encoder_out` holds one."""
+        """Return empty sentences with the predicted lengths, or with the lengths of references in `encoder_out`."""
         if "reference" in encoder_out:
             lengths = encoder_out["reference"][0].ne(self.pad).sum(1)
         else:
@@ -172,7 +172,7 @@ class PNATModel(PositionTransformer):
         return self._unknown_words(lengths.view(-1))
 
     def forward_decoder(self, decoder_out: DecoderOut, encoder_out: dict[str, list[Tensor]], **unused: Any) -> DecoderOut:
-        """Writes all words at once."""
+        """Write all words at once."""
         tokens = decoder_out.output_tokens
         target = encoder_out["reference"][0] if "reference" in encoder_out else None
         placement = self.decoder.place(encoder_out, tokens, target)
@@ -185,7 +185,7 @@ class PNATModel(PositionTransformer):
         return decoder_out._replace(output_tokens=best, output_scores=scores)
 
     def _unknown_words(self, lengths: Tensor) -> DecoderOut:
-        """Sentences of these lengths [B], within what is possible: a first and a last symbol, and unknown words."""
+        """Return sentences of these lengths [B], within the limits: a first and a last symbol, and unknown words."""
         lengths = lengths.clamp(2, self.decoder.max_positions())
         at = torch.arange(int(lengths.max()), device=lengths.device)
         last = lengths.unsqueeze(1) - 1

@@ -1,8 +1,8 @@
-"""What predicts the positions: a reader of the decoder inputs, and one of three heads.
+"""Prediction of positions: a reader of the decoder inputs, and one of three heads.
 
 A head has two methods. `terms(r, z, inner)` gives what a cross-entropy needs in training: logits, classes and a mask.
 `positions(r, inner)` gives z [B, T], always a permutation that leaves the ends and the padding of a sentence where they are.
-r [B, T, C] is what the reader says of every input.
+r [B, T, C] is the output of the reader.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Terms = tuple[Tensor, Tensor, Tensor]
 class Reader(nn.Module):
     """Layers in which every decoder input reads the others and the source: [B, T, C], [B, S, C] -> [B, T, C].
 
-    The order of the inputs comes in by a position spec of its own.
+    The order of the inputs is encoded by a separate position spec.
     """
 
     def __init__(self, cfg: Any, positions: SitePositions, cross_positions: SitePositions):
@@ -103,7 +103,7 @@ class Pointer(nn.Module):
 
     def terms(self, r: Tensor, z: Tensor, inner: Tensor) -> Terms:
         keys, state = self._candidates(r, inner)
-        end = max(r.size(1) - 1, 2)  # positions 1 to end - 1 are predicted; in a batch of empty sentences one, for nobody
+        end = max(r.size(1) - 1, 2)  # positions 1 to end - 1 are predicted; in a batch of empty sentences, one unused position
         read = torch.cat([self.start.expand(len(r), 1, -1), moved(r, z)[:, 1 : end - 1]], 1)
         out, _ = self.steps(read, state)
         logits = self.score(torch.tanh(self.step_proj(out).unsqueeze(2) + keys.unsqueeze(1))).squeeze(-1)  # [B, T - 2, T]
@@ -136,7 +136,7 @@ class Pointer(nn.Module):
 
 
 class RelativeClasses(nn.Module):
-    """The relative head: how far apart two inputs stand in the target, in classes -K to -1 and 1 to K.
+    """The relative head: distance of two inputs in the target, in classes -K to -1 and 1 to K.
 
     Equation: l_ij = f(r_i - r_j), f a feed-forward network; the logit of class c is l_ij[c] + l_ji[-c]. An input stands at the
         position that is the number of inputs after which it is predicted to stand.
@@ -158,10 +158,10 @@ class RelativeClasses(nn.Module):
         return self._logits(r), wanted, self._pairs(inner)
 
     def positions(self, r: Tensor, inner: Tensor) -> Tensor:
-        later = self._logits(r).softmax(-1)[..., self.classes :].sum(-1) > 0.5  # i stands after j
+        later = self._logits(r).softmax(-1)[..., self.classes :].sum(-1) > 0.5  # i is after j
         rank = (later & self._pairs(inner)).sum(2)  # [B, T]
         last = inner.size(1)
-        # by rank, equal ones as they stand: the ends and the padding of a sentence keep their place
+        # by rank, equal ranks in the given order: the ends and the padding of a sentence keep their place
         index = torch.arange(last, device=r.device)
         key = torch.where(inner, rank, index.ge(inner.sum(1, keepdim=True) + 1).long() * last)
         key = torch.where(index.eq(0), -1, key)

@@ -16,7 +16,7 @@ from ....ops.precision import at_least_float32
 
 
 def inner_words(words: Tensor) -> Tensor:
-    """The words between the two ends of every sentence: [B, T], true at words -> [B, T]."""
+    """Return the words between the two ends of every sentence: [B, T], true at words -> [B, T]."""
     inner = words & words.roll(-1, 1)  # without the last word
     inner[:, -1:] = False
     inner[:, :1] = False
@@ -24,13 +24,13 @@ def inner_words(words: Tensor) -> Tensor:
 
 
 def similarity(inputs: Tensor, targets: Tensor) -> Tensor:
-    """The cosine of every decoder input and every embedded target word: [B, T, C] twice -> [B, T, T]."""
+    """Return the cosine of every decoder input and every embedded target word: [B, T, C] twice -> [B, T, T]."""
     inputs, targets = F.normalize(inputs.float(), dim=-1), F.normalize(targets.float(), dim=-1)
     return inputs @ targets.transpose(1, 2)
 
 
 def log_probabilities(logits: Tensor, target: Tensor) -> Tensor:
-    """What every decoder input says of every target word: [B, T, V], [B, T] -> [B, T, T]."""
+    """Return the log-probability of every target word at every decoder input: [B, T, V], [B, T] -> [B, T, T]."""
     return at_least_float32(logits).log_softmax(-1).gather(2, target.unsqueeze(1).expand(-1, logits.size(1), -1))
 
 
@@ -44,12 +44,12 @@ def alignment_loss(scores: Tensor, inner: Tensor) -> Tensor:
     return -likelihood[inner].sum() / inner.sum().clamp(min=1)
 
 
-#: stands for the score of a pair that is taken; scores of free pairs stay above it
+#: score of a pair that is already assigned; scores of free pairs are larger
 _TAKEN = torch.finfo(torch.float32).min
 
 
 def greedy(scores: Tensor, inner: Tensor) -> Tensor:
-    """Gives the pair of the largest score to each other, then the largest among those left: [B, T, T] -> z [B, T].
+    """Return the pair of the largest score to each other, then the largest among those left: [B, T, T] -> z [B, T].
 
     Every pair that is the largest of its row and of its column can be taken at once, with the same result.
     """
@@ -80,7 +80,7 @@ def _mutual_best(scores: Tensor, inner: Tensor, compared: Callable[[Tensor], Ten
 
 
 def hungarian(scores: Tensor, inner: Tensor) -> Tensor:
-    """The permutation with the largest sum of scores: [B, T, T] -> z [B, T]; on the CPU, one sentence after the other."""
+    """Return the permutation with the largest sum of scores: [B, T, T] -> z [B, T]; on the CPU, one sentence after the other."""
     from scipy.optimize import linear_sum_assignment
 
     z = torch.arange(scores.size(1)).repeat(len(scores), 1)
@@ -91,17 +91,17 @@ def hungarian(scores: Tensor, inner: Tensor) -> Tensor:
     return z.to(scores.device)
 
 
-#: --position-search and --position-matching -> what they do
+#: --position-search and --position-matching -> their functions
 MATCHINGS = {"greedy": greedy, "authors": authors, "hungarian": hungarian}
 
 
 def moved(x: Tensor, z: Tensor) -> Tensor:
-    """Puts every input at its target position, so that position z_i holds input i: [B, T, C] -> the same."""
+    """Put every input at its target position, so that position z_i holds input i: [B, T, C] -> the same."""
     return x.gather(1, z.argsort(1).unsqueeze(-1).expand_as(x))
 
 
 def accuracy(found: Tensor, wanted: Tensor, inner: Tensor, near: int = 4) -> dict[str, Tensor]:
-    """How many positions are right, and how many pairs stand in the right order, all and those at most `near` apart.
+    """Return the numbers of correct positions and of pairs in the correct order: all pairs, and pairs at most `near` apart.
 
     Each count comes with its total: {name: [correct, total]}.
     """

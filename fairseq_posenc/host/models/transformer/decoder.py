@@ -89,9 +89,10 @@ class Decoder(Stack, FairseqIncrementalDecoder):
         alignment_heads: int | None = None,
         vectors: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Features [B, T, C]; `attn` holds the weights of the alignment layer, [B, T, S] in the caller's columns, where wanted.
+        """Return features [B, T, C], and optionally the weights of the alignment layer `attn` [B, T, S] in the columns of the
+        caller.
 
-        With an incremental state only the last token is read, and T is 1. `vectors` [B, T, C] stand for the words' embeddings.
+        With an incremental state only the last token is read, and T is 1. `vectors` [B, T, C] replace the embeddings.
         """
         state = None if incremental_state is None else State(incremental_state)
         own, cross = self._contexts(prev_output_tokens, encoder_out, state, full_context_alignment)
@@ -136,7 +137,7 @@ class Decoder(Stack, FairseqIncrementalDecoder):
     def _contexts(
         self, prev_output_tokens: Tensor, encoder_out: dict[str, list[Tensor]], state: State | None, full_context: bool
     ) -> tuple[AttentionContext, AttentionContext]:
-        """The contexts of the two attentions: positions, masks, state and side inputs."""
+        """Return the contexts of the two attentions: positions, masks, state and side inputs."""
         length, device = prev_output_tokens.size(1), prev_output_tokens.device
         keys = Positions.counted(0, length, device)
         queries = keys if state is None else Positions.counted(length - 1, 1, device)
@@ -148,7 +149,7 @@ class Decoder(Stack, FairseqIncrementalDecoder):
         words = encoder_out["src_tokens"][0] if encoder_out.get("src_tokens") else None  # [B, S]
         side = SideInputs(_carried(encoder_out, "side."), self.side_inputs).up_to(length)
         causal = self.position.dims.causal and not full_context
-        # a causal query never sees the padding to its right
+        # a causal query does not attend to padding on its right
         padding = None if causal else prev_output_tokens.eq(self.padding_idx)
         own = AttentionContext(
             queries, keys, causal=causal, key_padding=padding, tokens=prev_output_tokens, source=words,
@@ -170,7 +171,7 @@ class Decoder(Stack, FairseqIncrementalDecoder):
         return self.position.begin(own, rows), self.cross_position.begin(cross, rows // beam)
 
     def _folded_beam(self, encoder_out: dict[str, list[Tensor]], state: State | None) -> int:
-        """The beam size where decoding goes in groups of that many rows of one source sentence, else 1; checked once."""
+        """Return the beam size where decoding goes in groups of that many rows of one source sentence, else 1; checked once."""
         if state is None or self.beam_size == 1:
             return 1
         known = state.get("beam")
@@ -209,5 +210,5 @@ def _within(state: State | None, scope: str) -> State | None:
 
 
 def _carried(encoder_out: dict[str, list[Tensor]], kind: str) -> dict[str, Tensor]:
-    """The tensors of one kind that the encoder hands on, by name."""
+    """Return the tensors of one kind that the encoder hands on, by name."""
     return {name.removeprefix(kind): tensors[0] for name, tensors in encoder_out.items() if name.startswith(kind)}

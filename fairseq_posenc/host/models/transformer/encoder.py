@@ -18,21 +18,21 @@ from .stack import Stack, reorder
 
 
 def roll(tokens: Tensor, padding_idx: int) -> tuple[Tensor, Tensor]:
-    """Moves left padding to the right: tokens [B, S] -> the same rolled, and how far each row moved, [B, 1]."""
+    """Move left padding to the right: tokens [B, S] -> the same rolled, and how far each row moved, [B, 1]."""
     shift = (tokens.ne(padding_idx).cumsum(1) == 0).sum(1, keepdim=True)
     columns = torch.arange(tokens.size(1), device=tokens.device)
     return tokens.gather(1, (columns + shift) % tokens.size(1)), shift
 
 
 def unroll(weights: Tensor, shift: Tensor) -> Tensor:
-    """Gives the columns of [B, T, S] back the places that they had before `roll`."""
+    """Return the columns of [B, T, S] back the places that they had before `roll`."""
     columns = torch.arange(weights.size(-1), device=weights.device)
     index = (columns - shift) % weights.size(-1)  # [B, S]
     return weights.gather(-1, index.unsqueeze(1).expand_as(weights))
 
 
 def _options(side: Any, layer: int | None) -> LayerOptions:
-    """Those of one layer, or of the one that stands for all (layer None)."""
+    """Return the options of one layer, or of the shared layer (layer None)."""
     dropped = getattr(side, "drop_residual", None)
     return LayerOptions(
         residual=dropped is None or dropped != layer,
@@ -52,14 +52,14 @@ def global_layers(options: Any) -> int:
 
 
 def side_outputs(side_inputs: Mapping[str, Tensor]) -> dict[str, list[Tensor]]:
-    """What the encoder hands on to the decoder beside its states, in the form of fairseq's dictionary."""
+    """Outputs of the encoder for the decoder, in the form of fairseq's dictionary."""
     return {f"side.{name}": [tensor] for name, tensor in side_inputs.items()}
 
 
 class Encoder(Stack, FairseqEncoder):
     """A Transformer encoder with positions: tokens [B, S], padded on either side -> fairseq's dictionary of outputs.
 
-    All outputs are right-padded; `source_shift` [B, 1] says how far each sentence moved, for alignments.
+    All outputs are right-padded. `source_shift` [B, 1] is the number of columns by which each sentence moved, for alignments.
     """
 
     layer = EncoderLayer
@@ -91,7 +91,7 @@ class Encoder(Stack, FairseqEncoder):
         return_all_hiddens: bool = False,
         side_inputs: Mapping[str, Tensor] | None = None,
     ) -> dict[str, list[Tensor]]:
-        """`side_inputs` are tensors beside the words, padded as these are; methods find those they declare in their context."""
+        """`side_inputs` are padded like the tokens. Methods read their declared side inputs from the context."""
         tokens, shift = roll(src_tokens, self.padding_idx)
         tokens = tokens if self.shuffle is None else self.shuffle(tokens)
         side = SideInputs(side_inputs, self.side_inputs).rolled(shift)

@@ -62,7 +62,7 @@ class PositionTransformer(TransformerModel):
     encoder_class, decoder_class = Encoder, Decoder
     #: numbers of a hidden state for every channel of a projection: two where they are complex
     parts = 1
-    #: the criterion that reads what methods add to the loss
+    #: the criterion that adds the loss terms of methods
     criterion = CRITERION
 
     @classmethod
@@ -144,13 +144,13 @@ class PositionTransformer(TransformerModel):
                 _freeze(stack.position, f"--{side}-freeze-position")
         model.specs = cls.specs_of(args)
         text = "\n".join(f"{site}: {spec.signature}" for site, spec in model.specs.items())
-        # integers and "version" in the name: what averages checkpoints leaves it as it is
+        # integers and "version" in the name, so that averaging of checkpoints does not change it
         model.register_buffer("positions_version", torch.tensor(list(text.encode())))
         return model
 
     @classmethod
     def specs_of(cls, args: argparse.Namespace) -> dict[str, Spec]:
-        """The spec of every site."""
+        """Return the spec of every site."""
         return {site: parse(getattr(args, option), site) for site, option in SPEC_OPTIONS.items()}
 
     @classmethod
@@ -176,7 +176,7 @@ class PositionTransformer(TransformerModel):
 
     @property
     def position_methods(self) -> list[PositionMethod]:
-        """Those of all sites."""
+        """Return the methods of all sites."""
         sites = (self.encoder.position, self.decoder.position, self.decoder.cross_position)
         return [method for positions in sites for method in positions.methods]
 
@@ -209,7 +209,7 @@ class PositionTransformer(TransformerModel):
         self.decoder.set_beam_size(beam_size)
 
     def load_state_dict(self, state_dict: dict[str, Tensor], strict: bool = True, model_cfg: Any = None, args: Any = None):
-        """Loads our own checkpoints of the same positions, and stock `transformer` checkpoints where positions agree."""
+        """Load our own checkpoints of the same positions, and stock `transformer` checkpoints where positions agree."""
         given = state_dict.get("positions_version")
         if given is None:
             if strict:  # a moving average, which fairseq restores without it, is not strict
@@ -231,7 +231,7 @@ class PositionTransformer(TransformerModel):
             ) from None
 
     def _refuse_foreign(self, state_dict: Mapping[str, Tensor]) -> None:
-        """Stock fairseq has learned positions, sinusoids, or none; its checkpoints do not tell the last two apart."""
+        """Raise Refusal for a stock checkpoint that does not fit. It does not record whether positions are sinusoidal or none."""
         plain = str(self.specs["cross"]) == "none"
         for site in ("encoder", "decoder"):
             fitting = ("learned",) if f"{site}.embed_positions.weight" in state_dict else ("sinusoidal", "none")
@@ -244,14 +244,14 @@ class PositionTransformer(TransformerModel):
 
 
 def site_positions(cfg: Any, site: str, side: Any, dictionary: Any, parts: int = 1) -> SitePositions:
-    """The methods of one site, with the sizes of its stack."""
+    """Return the methods of one site, with the sizes of its stack."""
     dims = dims_at(cfg, site, side, dictionary, parts)
     spec = getattr(side if site != "cross" else cfg, "position" if site != "cross" else "cross_position")
     return SitePositions(build(spec, dims, site), dims, site)
 
 
 def dims_at(cfg: Any, site: str, side: Any, dictionary: Any, parts: int = 1) -> Dims:
-    """The sizes of the attention at one site."""
+    """Return the sizes of the attention at one site."""
     own, other = cfg.max_target_positions, cfg.max_source_positions
     return Dims(
         embed_dim=parts * side.embed_dim,
@@ -294,7 +294,7 @@ def _refuse_options(args: argparse.Namespace, task: Any) -> None:
 
 
 def _refuse_task(task: Any, model: PositionTransformer) -> None:
-    """Another task than ours would make batches without side inputs."""
+    """Raise Refusal for a task whose batches have no side inputs, if a method needs them."""
     declared = next(iter(model.encoder.side_inputs.values()), None)
     if declared is not None and not hasattr(task, "side_inputs"):
         given = getattr(getattr(task, "cfg", None), "_name", None) or type(task).__name__
@@ -305,7 +305,7 @@ def _refuse_task(task: Any, model: PositionTransformer) -> None:
 
 
 def _refuse_criterion(args: argparse.Namespace, model: PositionTransformer) -> None:
-    """Another criterion than ours would leave out what the methods add to the loss."""
+    """Raise Refusal for a criterion that ignores the loss terms of the model."""
     wanted = model.criterion
     given = getattr(args, "criterion", wanted)
     adding = [f"--{side}-halting" for side in ("encoder", "decoder") if getattr(model, side).halting is not None]
@@ -329,7 +329,7 @@ def _refuse_shuffled_side_inputs(model: PositionTransformer) -> None:
 
 
 def _freeze(positions: SitePositions, option: str) -> None:
-    """Takes the parameters of these methods out of training, as Liu et al. (2021b) do when they fine-tune."""
+    """Take the parameters of these methods out of training, as Liu et al. (2021b) do when they fine-tune."""
     parameters = list(positions.parameters())
     if not parameters:
         raise Refusal(f"{option}: the methods at this site have no parameters. Remove {option}.")
@@ -383,7 +383,7 @@ def _refuse_global_layers(args: argparse.Namespace, model: PositionTransformer) 
 
 
 def _refuse_halting(args: argparse.Namespace, side: str) -> None:
-    """Fills in the defaults of halting, and refuses it where no number of steps could be chosen."""
+    """Fill in the defaults of halting, and raise an error if no number of steps could be chosen."""
     for option, default, largest in (("halting_epsilon", 0.01, 1.0), ("ponder_weight", 0.01, math.inf)):
         given = default if getattr(args, option, None) is None else getattr(args, option)
         if not 0 <= given < largest:
@@ -399,7 +399,7 @@ def _refuse_halting(args: argparse.Namespace, side: str) -> None:
 
 
 def _refuse_sizes(args: argparse.Namespace, side: str) -> None:
-    """Refuses what no model has; a checkpoint may ask for any of it."""
+    """Raise an error for sizes that no model can have, which may come from a checkpoint."""
     layers = getattr(args, f"{side}_layers")
     if not 0 <= layers <= _MOST_LAYERS:
         raise Refusal(f"--{side}-layers {layers}: not allowed. Expected 0 to {_MOST_LAYERS}.")
@@ -410,7 +410,7 @@ def _refuse_sizes(args: argparse.Namespace, side: str) -> None:
 
 
 def _differences(given: Tensor, own: Tensor) -> str:
-    """The sites whose specs differ, as 'encoder: t5:... instead of rope:...', or nothing."""
+    """Return the sites whose specs differ, as 'encoder: t5:... instead of rope:...', or nothing."""
     lines = ["".join(map(chr, text.tolist())).splitlines() for text in (given, own)]
     rows = [dict(line.partition(": ")[::2] for line in text) for text in lines]
     return "; ".join(
@@ -421,7 +421,7 @@ def _differences(given: Tensor, own: Tensor) -> str:
 
 
 def _same_spec(given: str, own: str) -> bool:
-    """Whether two texts say the same: an older version's lacks options that have come since, and means their defaults."""
+    """Return whether two texts say the same: an older version's lacks options that have come since, and means their defaults."""
     try:
         return parse(given) == parse(own)
     except PositionError:
@@ -429,6 +429,6 @@ def _same_spec(given: str, own: str) -> bool:
 
 
 def _first_problem(error: RuntimeError) -> str:
-    """The first line of torch's list that says what is wrong."""
+    """Return the first problem in torch's list."""
     lines = [line.strip() for line in str(error).splitlines()]
     return next((line.rstrip(".") for line in lines[1:] if line), lines[0])

@@ -1,4 +1,4 @@
-"""What encoder and decoder have in common: their layers, tied or not, dropped or checkpointed."""
+"""Base class of encoder and decoder: layers, tied layers, LayerDrop and activation checkpointing."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Stack(nn.Module):
         self.checkpoint_activations = cfg.checkpoint_activations
 
     def embed(self, tokens: Tensor, ctx: AttentionContext, vectors: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """[B, T] -> the input of the layers and the scaled embeddings alone, [B, T, C] each; `vectors` stand for embeddings."""
+        """Return the input of the layers and the scaled embeddings, [B, T, C] each. `vectors` replace the embeddings."""
         embedded = self.embed_scale * self.embed_tokens(tokens) if vectors is None else vectors
         x = self.position.embed(self.as_states(embedded), tokens, ctx)
         if self.layernorm_embedding is not None:
@@ -59,11 +59,11 @@ class Stack(nn.Module):
         return self.dropout_module(x), embedded
 
     def as_states(self, embedded: Tensor) -> Tensor:
-        """Embeddings [B, T, C] -> what hidden states are like in this host."""
+        """Convert embeddings [B, T, C] to hidden states of this model."""
         return embedded
 
     def active_layers(self) -> Iterator[tuple[int, nn.Module]]:
-        """Every layer with its number, without those that LayerDrop leaves out of this training step."""
+        """Yield every layer with its number, without layers that LayerDrop skips in this training step."""
         drawn = torch.rand(self.num_layers).tolist() if self.training and self.layerdrop > 0 else None
         for index in range(self.num_layers):
             if drawn is None or drawn[index] > self.layerdrop:
@@ -77,17 +77,17 @@ class Stack(nn.Module):
         return [Masks(mask, whole[layer] if layer >= first else None) for layer, mask in enumerate(local)]
 
     def ponders(self, x: Tensor, padding: Tensor | None) -> Pondering | None:
-        """What counts the steps of every word, where they are of a number of their own."""
+        """Return the counter of steps per word, if words have different numbers of steps."""
         return None if self.halting is None else Pondering(self.halting, x, padding)
 
     def run(self, layer: nn.Module, *args: Any) -> Any:
-        """Runs a layer, in training with --checkpoint-activations without keeping its activations."""
+        """Run a layer, in training with --checkpoint-activations without keeping its activations."""
         if self.checkpoint_activations and self.training:
             return checkpoint(layer, *args, use_reentrant=False)
         return layer(*args)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> dict[str, Tensor]:
-        """Takes over the position table of stock fairseq, which we keep under another name."""
+        """Take over the position table of stock fairseq, which we keep under another name."""
         for key in [key for key in state_dict if key.startswith(f"{name}.embed_positions.")]:
             tensor = state_dict.pop(key)
             if key.endswith(".weight"):
@@ -96,5 +96,5 @@ class Stack(nn.Module):
 
 
 def reorder(values: dict[str, list[Tensor]], order: Tensor, axes: dict[str, int]) -> dict[str, list[Tensor]]:
-    """Selects sentences in every tensor of an encoder output; the batch is axis 0 but where `axes` says otherwise."""
+    """Select sentences in every tensor of an encoder output; the batch is axis 0 but where `axes` says otherwise."""
     return {name: [tensor.index_select(axes.get(name, 0), order) for tensor in tensors] for name, tensors in values.items()}
