@@ -41,7 +41,7 @@ def extras(given: Iterable[PositionMethod], source: Tensor) -> dict[str, Any]:
 
 
 def training(model: nn.Module, source: Tensor, target: Tensor) -> Action:
-    """A training step: forward, loss, backward, and the optimiser's step."""
+    """Return a training step: forward, loss, backward, and the optimiser's step."""
     given = extras(methods(model), source)
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-6, eps=1e-4)  # float16 rounds a smaller eps to 0
 
@@ -56,7 +56,7 @@ def training(model: nn.Module, source: Tensor, target: Tensor) -> Action:
 
 
 def inference(model: nn.Module, source: Tensor, target: Tensor, given: dict[str, Any] | None = None) -> Action:
-    """A forward pass in evaluation; `given` is what `extras` made for it, and made here where it is None."""
+    """Return a forward pass in evaluation; `given` is what `extras` made for it, and made here where it is None."""
     given = extras(methods(model), source) if given is None else given
 
     @torch.no_grad()
@@ -81,7 +81,7 @@ def decoding(model: nn.Module, source: Tensor, steps: int, beam: int = 4) -> Act
 
 
 def attention(variant: Variant, width: int, heads: int, length: int, device: torch.device, dtype: torch.dtype) -> Action:
-    """One self-attention of an encoder over one sentence, forwards and backwards."""
+    """Return one self-attention of an encoder over one sentence, forwards and backwards."""
     torch.manual_seed(1)
     if variant.specs is None:
         module: nn.Module = MultiheadAttention(width, heads, self_attention=True)
@@ -102,5 +102,5 @@ def attention(variant: Variant, width: int, heads: int, length: int, device: tor
 
 
 def methods(model: nn.Module) -> list[PositionMethod]:
-    """All methods of a model."""
+    """Return all methods of a model."""
     return [module for module in model.modules() if isinstance(module, PositionMethod)]

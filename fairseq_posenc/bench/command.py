@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def with_defaults(args: argparse.Namespace) -> argparse.Namespace:
-    """The arguments, with the defaults of their mode for those that were not given."""
+    """Return the arguments, with the defaults of their mode for those that were not given."""
     if args.count:
         defaults = _QUICK_COUNT if args.quick else _COUNT
     else:

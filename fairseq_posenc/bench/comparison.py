@@ -42,7 +42,7 @@ def run(settings: Settings) -> int:
 
 
 def installed(methods: list[str]) -> list[Pair]:
-    """The pairs of these methods, or all; says which are left out because their peer is not installed."""
+    """Return the pairs of these methods, or all. Print the pairs whose library is not installed."""
     known = {pair.method: pair for pair in PAIRS}
     unknown = [method for method in methods if method not in known]
     if unknown:
@@ -58,7 +58,7 @@ def installed(methods: list[str]) -> list[Pair]:
 
 
 def actions(pair: Pair, batch: int, sizes: Sizes, settings: Settings) -> dict[str, Action]:
-    """One pass forwards and backwards of either attention, over the same sentences."""
+    """Return one pass forwards and backwards of either attention, over the same sentences."""
     torch.manual_seed(1)
     spec = pair.spec_for(sizes)
     ours = build_attention(spec, sizes.width, sizes.heads, site=pair.site, max_positions=sizes.positions)

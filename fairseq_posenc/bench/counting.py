@@ -52,7 +52,7 @@ def operators(action: Callable[[], Any], device: torch.device) -> dict[str, floa
 
 
 def differences(own: dict[str, float], stock: dict[str, float]) -> dict[str, list[float]]:
-    """The operators whose time differs most, with their own and stock's milliseconds."""
+    """Return the operators whose time differs most, with their own and stock's milliseconds."""
     both = {name: [own.get(name, 0.0), stock.get(name, 0.0)] for name in own.keys() | stock.keys()}
     return dict(sorted(both.items(), key=lambda item: -abs(item[1][0] - item[1][1]))[:_SHOWN])
 

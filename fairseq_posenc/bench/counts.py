@@ -110,7 +110,7 @@ def _training(model: nn.Module, source: torch.Tensor, target: torch.Tensor, give
 
 @torch.no_grad()
 def _decoding(model: nn.Module, source: torch.Tensor, given: dict[str, Any], values: Values) -> Count:
-    """One step of beam search after `PREFIX` words: the state reordered, and the decoder."""
+    """Return one step of beam search after `PREFIX` words: the state reordered, and the decoder."""
     model.make_generation_fast_(need_attn=False)
     model.eval()
     if hasattr(model.decoder, "set_beam_size"):
@@ -167,7 +167,7 @@ def differences(row: dict[str, Any], measure: str, found: Count) -> list[str]:
 
 
 def packed(results: dict[str, Any]) -> dict[str, Any]:
-    """The results with only those places of every row that differ from the places of the plain model."""
+    """Return the results with only those places of every row that differ from the places of the plain model."""
     plain = next((row for row in results["rows"] if row["method"] == _PLAIN), None)
     if plain is None:
         return results
@@ -176,7 +176,7 @@ def packed(results: dict[str, Any]) -> dict[str, Any]:
 
 
 def unpacked(results: dict[str, Any]) -> dict[str, Any]:
-    """The inverse of `packed`."""
+    """Return the inverse of `packed`."""
     plain = next((row for row in results["rows"] if row["method"] == _PLAIN), None)
     if plain is None:
         return results
@@ -202,7 +202,7 @@ def _more(own: dict[str, Any], plain: dict[str, Any]) -> dict[str, Any]:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The counts of a file."""
+    """Return the counts of a file."""
     return unpacked(json.loads(path.read_text(encoding="utf-8")))
 
 
@@ -211,12 +211,12 @@ def _write(results: dict[str, Any], folder: Path) -> None:
 
 
 def document(results: dict[str, Any]) -> str:
-    """The page of the counts."""
+    """Return the page of the counts."""
     return "# What positions cost on an accelerator\n\n" + markdown(results)
 
 
 def as_json(results: dict[str, Any]) -> str:
-    """One line for every number of a row, and for every place."""
+    """Return one line for every number of a row, and for every place."""
     return re.sub(r"\[\s+([\d,\s]+?)\s+\]", lambda found: f"[{' '.join(found[1].split())}]", json.dumps(results, indent=1)) + "\n"
 
 
@@ -232,7 +232,7 @@ def terminal(results: dict[str, Any], width: int) -> str:
 
 
 def markdown(results: dict[str, Any]) -> str:
-    """A table for each action: ratios to stock, and how bytes grow with the length of sentences."""
+    """Return a table for each action: ratios to stock, and how bytes grow with the length of sentences."""
     blocks = []
     for kind in _kinds(results):
         head, body = _body(results, kind)

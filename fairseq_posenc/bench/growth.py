@@ -9,7 +9,7 @@ from . import tables
 
 
 def draw(results: dict[str, Any]) -> Plot | None:
-    """The plot, or None where no attention was measured alone."""
+    """Return the plot, or None where no attention was measured alone."""
     return render("growth", lambda: _figure(results["rows"]))
 
 

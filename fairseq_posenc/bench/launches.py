@@ -86,7 +86,7 @@ class Count(Cost):
     lines: dict[str, Counter[str]] = field(default_factory=dict)
 
     def totals(self) -> dict[str, int]:
-        """The numbers of the whole run."""
+        """Return the numbers of the whole run."""
         return {name: getattr(self, name) for name in ("launches", "waits", "read", "written", "peak", "float64", "host")}
 
 
@@ -202,7 +202,7 @@ class _Counter(TorchDispatchMode):
 
 
 def _unknown(packet: Any, args: Any) -> Any:
-    """The answer where values are not known."""
+    """Return the answer where values are not known."""
     if packet is aten.equal:
         return True
     if packet in (aten._local_scalar_dense, aten._to_copy):
@@ -240,7 +240,7 @@ def _written(func: Any, args: Any, kwargs: dict[str, Any]) -> list[Tensor]:
 
 
 def _bytes(x: Tensor) -> int:
-    """The bytes of memory that a kernel reads: broadcast and overlapping elements count once."""
+    """Return the bytes of memory that a kernel reads: broadcast and overlapping elements count once."""
     if not x.numel():
         return 0
     distinct, span = 1, 1

@@ -27,7 +27,7 @@ _HALF = (torch.float16, torch.bfloat16)
 
 
 def tensors(values: Any) -> list[Tensor]:
-    """The tensors among the arguments or results of an operator."""
+    """Return the tensors among the arguments or results of an operator."""
     if isinstance(values, Tensor):
         return [values]
     if isinstance(values, dict):
@@ -52,7 +52,7 @@ class Values:
         self._known: dict[int, Tensor] = {}  # storage -> its bytes, on the CPU
 
     def moved(self, x: Tensor) -> Tensor:
-        """The tensor on the meta device, with its values unless these are fractions."""
+        """Return the tensor on the meta device, with its values unless these are fractions."""
         there = torch.empty_like(x, device=META)
         if not x.is_floating_point():
             self.set(there, x)
@@ -81,7 +81,7 @@ class Values:
         self._seen_as(x).copy_(values)
 
     def get(self, x: Tensor) -> Tensor | None:
-        """A tensor on the CPU that shares memory with all others of the storage, or None where values are not known."""
+        """Return a tensor on the CPU that shares memory with all others of the storage, or None where values are not known."""
         if x.device.type == "cpu":
             return x
         return self._seen_as(x) if storage_key(x) in self._known else None
@@ -110,7 +110,7 @@ class Values:
                 self.set(x, value)
 
     def taken(self, values: Any) -> Any:
-        """The arguments with tensors that have values."""
+        """Return the arguments with tensors that have values."""
         return tree_map_only(Tensor, self.get, values)
 
 

@@ -34,7 +34,7 @@ class Variant:
 
     @classmethod
     def of(cls, spec: str, site: str) -> Variant:
-        """An architecture, the method as in its architecture, or the method at one site of a model with sinusoids."""
+        """Return an architecture, the method as in its architecture, or the method at one site of a model with sinusoids."""
         if spec.startswith(PREFIX):
             return cls(spec, architecture(spec).specs)
         name = parse(spec).methods[0].name
@@ -65,7 +65,7 @@ def dictionary() -> Dictionary:
 
 
 def build(variant: Variant, size: str, positions: int, device: torch.device, dtype: torch.dtype) -> nn.Module:
-    """A new model in training mode."""
+    """Return a new model in training mode."""
     arch = "transformer" if variant.specs is None else MODEL
     args = Namespace(dropout=0.1, share_all_embeddings=True, max_source_positions=positions, max_target_positions=positions)
     if variant.name.startswith(PREFIX):

@@ -36,7 +36,7 @@ class Settings:
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> Settings:
-        """The settings of a command line; raises PositionError for what cannot be measured, and sets torch's threads."""
+        """Return the settings of a command line. Raise PositionError for wrong values. Set the threads of torch."""
         specs = list(args.specs)
         if args.size not in _SIZES:
             raise PositionError(f"--size {args.size}: unknown. Expected one of {', '.join(_SIZES)}.")
@@ -87,7 +87,7 @@ class Settings:
 
 
 def _values(option: str, given: list[str], specs: list[str], read: Callable[[str], Any]) -> list[Any]:
-    """The values of an option, between commas or blanks; method specs that follow them are added to `specs`."""
+    """Return the values of an option, between commas or blanks; method specs that follow them are added to `specs`."""
     values: list[Any] = []
     for number, text in enumerate(given):
         if values and _is_spec(text):

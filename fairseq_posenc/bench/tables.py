@@ -23,7 +23,7 @@ def measures(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def terminal(results: dict[str, Any], width: int) -> str:
-    """Medians of time, and the memory of training, in tables that are no wider than the terminal."""
+    """Medians of time, and the memory of training, in tables that are not wider than the terminal."""
     rows = results["rows"]
     alone = [key for key in measures(rows) if key.startswith("attention ")]
     whole = [key for key in measures(rows) if key not in alone]
@@ -35,7 +35,7 @@ def terminal(results: dict[str, Any], width: int) -> str:
 
 
 def peers(results: dict[str, Any], width: int) -> str:
-    """The ratios of `posenc bench --peers`."""
+    """Return the ratios of `posenc bench --peers`."""
     rows, shapes = results["rows"], measures(results["rows"])
     body = [[row["method"], row["peer"], *(f"{row[shape]['median']:.2f}" for shape in shapes)] for row in rows]
     first = "Time of one attention, forwards and backwards, as ratios to the peer's (below 1: ours is faster):\n\n"
@@ -43,7 +43,7 @@ def peers(results: dict[str, Any], width: int) -> str:
 
 
 def markdown(results: dict[str, Any]) -> str:
-    """All rows with their ratios, then growth with length, then how it was measured."""
+    """Return all rows with their ratios, then growth with length, then how it was measured."""
     rows = results["rows"]
     lengths = [key for key in measures(rows) if key.startswith("attention ")]
     blocks = [_table(rows, [key for key in measures(rows) if key not in lengths])]
@@ -66,7 +66,7 @@ def _narrow(rows: Sequence[dict[str, Any]], keys: Sequence[str], width: int) -> 
 
 
 def fitted(head: list[str], body: list[list[str]], width: int, names: int) -> str:
-    """One table, or several where it is too wide: each has the first `names` columns and as many others as fit."""
+    """Return one table, or several where it is too wide: each has the first `names` columns and as many others as fit."""
     blocks, shown = [], list(range(names))
 
     def table(columns: list[int]) -> str:
@@ -103,7 +103,7 @@ def _median(key: str, value: dict[str, float] | None) -> str:
 
 
 def _cell(key: str, value: dict[str, float] | None) -> str:
-    """A ratio with the middle half of its rounds; of decoding, that of tokens a second; of one attention, memory too."""
+    """Return a ratio with the middle half of its rounds; of decoding, that of tokens a second; of one attention, memory too."""
     if value is None or "median" not in value:
         return _median(key, value)
     numbers = [value[name] for name in ("median", "low", "high")]
@@ -118,7 +118,7 @@ def _counts(key: str, value: dict[str, float] | None) -> str:
 
 
 def _profiled(row: dict[str, Any]) -> list[str]:
-    """The measures of a row that have operators."""
+    """Return the measures of a row that have operators."""
     return [key for key in measures([row]) if "operators" in row[key]]
 
 

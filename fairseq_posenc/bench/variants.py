@@ -10,7 +10,7 @@ from .models import Variant
 
 
 def variants(specs: list[str], site: str) -> list[Variant]:
-    """Those that can stand at the site; raises PositionError for any spec that is wrong, before anything is measured."""
+    """Those that can stand at the site. Raise PositionError for any spec that is wrong, before anything is measured."""
     found, problems = [], []
     for spec in specs:
         try:

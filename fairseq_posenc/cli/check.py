@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
 def check(
     methods: list[str], dims: Dims | None, kinds: Sequence[str] = KINDS, only_readers: bool = False
 ) -> dict[str, dict[str, str]]:
-    """The spec at every site of each method; raises one PositionError that lists what is wrong with any of them.
+    """Return the spec at every site of each method; raises one PositionError that lists what is wrong with any of them.
 
     Nothing is built without `dims`. `kinds` are the side files that there are; with `only_readers`, "all" stands for the
     methods that read one.
@@ -124,12 +124,12 @@ def _build(specs: dict[str, str], dims: Dims) -> None:
 
 
 def _is_path(text: str) -> bool:
-    """Whether a file or a folder is given. A spec may have slashes too, but only in its options: t5:layers=0/2."""
+    """Return whether a file or a folder is given. A spec may have slashes too, but only in its options: t5:layers=0/2."""
     return text.endswith(".py") or os.sep in re.split("[:=]", text)[0] or (os.sep in text and Path(text).exists())
 
 
 def _keep_contract(methods: list[str]) -> int:
-    """Runs the contract's checks on methods and on those of files; 1 where anything is found."""
+    """Run the contract's checks on methods and on those of files; 1 where anything is found."""
     names = []
     for given in methods:
         found = include(Path(given)) if _is_path(given) else [registry.card(given).name]
@@ -158,12 +158,12 @@ def methods_of(specs: dict[str, str]) -> list[MethodSpec]:
 
 
 def side_files(specs: dict[str, str]) -> set[str]:
-    """The side files that the methods of these specs read."""
+    """Return the side files that the methods of these specs read."""
     return {kind for method in methods_of(specs) for kind in registry.card(method.name).side_files(method.options)}
 
 
 def specs_of(name: str) -> dict[str, str]:
-    """The spec at every site: of an architecture, posenc_NAME or posenc_NAME:OPTIONS, or of a row of a table."""
+    """Return the spec at every site: of an architecture, posenc_NAME or posenc_NAME:OPTIONS, or of a row of a table."""
     if not name.startswith(PREFIX):
         return sites_of(name)
     plain, colon, options = name.partition(":")
@@ -180,7 +180,7 @@ def specs_of(name: str) -> dict[str, str]:
 
 
 def _expand(methods: list[str]) -> list[tuple[str, bool]]:
-    """Each method, and whether `all` stands for it."""
+    """Return each method, and whether `all` stands for it."""
     return [(name, method == ALL) for method in methods for name in (_all() if method == ALL else [method])]
 
 

@@ -34,7 +34,7 @@ def _commands(parser: argparse.ArgumentParser, summary: str) -> Iterator[Command
 
 
 def _form(action: argparse.Action) -> str:
-    """An option as it is typed, with the name or the choices of its values."""
+    """Return an option as it is typed, with the name or the choices of its values."""
     value = "" if action.nargs == 0 else _value(action)
     names = [f"{name} {value}".strip() for name in action.option_strings] or [value]
     return ", ".join(names)

@@ -44,7 +44,7 @@ _LEGEND_COLUMNS = 5
 
 
 def require_writable(path: Path) -> None:
-    """Raises PositionError before anything is computed that could not be saved."""
+    """Raise PositionError before anything is computed that could not be saved."""
     if path.suffix not in FORMATS:
         raise PositionError(f"--output {path}: unknown format. Expected a file name that ends with {', '.join(FORMATS)}.")
     if not path.parent.is_dir():
@@ -80,7 +80,7 @@ def save(figure: Figure, path: Path, description: str | None = None) -> None:
 
 
 def draw(panels: Sequence[Panel], curves: bool = False, query: int | None = None) -> Figure:
-    """A grid of matrices with their colours, or one row for each, with the row of a query and the decay with distance."""
+    """Return a grid of matrices with their colours, or one row for each, with the row of a query and the decay with distance."""
     return _styled((lambda panels: _curves(panels, query)) if curves else _grid, panels)
 
 

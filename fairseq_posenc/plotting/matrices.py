@@ -65,7 +65,7 @@ def plain_content(dims: Dims) -> Content:
 def matrices(positions: SitePositions, length: int, layer: int = 0, content: Content | None = None) -> list[Matrix]:
     """What there is to see at one layer: position vectors compared, and scores, or the weights of a kernel of its own.
 
-    Of methods that draw noise it is the mean of many draws, always the same ones. Errors: PositionError where a method cannot
+    Of methods that draw noise it is the mean of many draws, always the same ones. Errors: PositionError if a method cannot
     serve so many positions.
     """
     content = plain_content(positions.dims) if content is None else content
@@ -124,7 +124,7 @@ def position_vectors(positions: SitePositions, length: int, layer: int = 0) -> T
 
 
 def _vectors(positions: SitePositions, ctx: AttentionContext) -> tuple[Tensor, Tensor]:
-    """The input of a layer, and of its queries, where words are vectors of zeros: [1, T, C] twice.
+    """Return the input of a layer, and of its queries, where words are vectors of zeros: [1, T, C] twice.
 
     Of positions that multiply words, which leave zeros as they are, where words are vectors of ones.
     """

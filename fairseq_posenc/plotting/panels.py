@@ -52,7 +52,7 @@ def of_sources(
     seed: int | None = None,
     data: str | None = None,
 ) -> list[Panel]:
-    """The panels of specs and of runs in this order; the mean over heads unless one or all are asked for."""
+    """Return the panels of specs and of runs in this order; the mean over heads unless one or all are requested."""
     found = []
     for source in sources:
         listed = _of_run(source, length, site, layer, data) if is_run(source) else _of_spec(source, length, site, layer, seed)
@@ -62,7 +62,7 @@ def of_sources(
 
 
 def atlas(length: int) -> list[Panel]:
-    """Every method by family and name: the first head at the first site of its authors."""
+    """Return every method by family and name: the first head at the first site of its authors."""
     found = []
     for name in registry.names():
         *_, drawn = _of_spec(name, length, None, 0, _ATLAS_SEED)
@@ -115,7 +115,7 @@ def _heads(title: str, site: str, matrix: Matrix, origin: str, head: int | None,
 
 
 def row_of(panel: Panel, query: int) -> tuple[list[int], list[float]]:
-    """The keys that a query sees, and its numbers for them."""
+    """Return the keys that a query sees, and its numbers for them."""
     found = {key: value for key, value in enumerate(panel.values[query].tolist()) if value == value}
     return list(found), list(found.values())
 

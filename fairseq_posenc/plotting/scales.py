@@ -33,7 +33,7 @@ def scale_of(values: Tensor) -> Scale:
 
 
 def is_constant(values: Tensor) -> bool:
-    """Whether all numbers are the same but for rounding."""
+    """Return whether all numbers are the same but for rounding."""
     low, high = _ends(values)
     return high - low <= _ROUNDING * max(abs(low), abs(high))
 

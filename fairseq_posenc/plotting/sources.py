@@ -25,13 +25,13 @@ _CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")
 
 
 def is_run(text: str) -> bool:
-    """Whether this names a file or folder and no spec."""
+    """Return whether this names a file or folder and no spec."""
     name = re.split("[:+]", text)[0].strip()
     return name not in registry.names() and ("/" in text or text.endswith(".pt") or Path(text).exists())
 
 
 def first_site(spec: str) -> str:
-    """The first site that the authors of the spec's methods have, or else the first that all of them can serve."""
+    """Return the first site that the authors of the spec's methods have, or else the first that all of them can serve."""
     cards = [registry.card(method.name) for method in parse(spec).methods]
     for sites in ([card.sites for card in cards], [card.all_sites for card in cards]):
         shared = [site for site in SITES if all(site in served for served in sites)]
@@ -41,7 +41,7 @@ def first_site(spec: str) -> str:
 
 
 def fresh(spec: str, site: str, length: int, layer: int = 0, seed: int | None = None) -> SitePositions:
-    """The positions of a spec as training would start with them, always the same.
+    """Return the positions of a spec as training would start with them, always the same.
 
     With a seed, parameters that start with one value everywhere are drawn around it, for else there would be nothing to see.
     """
@@ -61,12 +61,12 @@ def fresh(spec: str, site: str, length: int, layer: int = 0, seed: int | None = 
 
 
 def load(path: Path, data: str | None = None) -> Any:
-    """The model of a run: a folder of checkpoints, of which the best one is taken, or a file."""
+    """Return the model of a run: a folder of checkpoints, of which the best one is taken, or a file."""
     return load_with_task(path, data)[0]
 
 
 def checkpoint_of(path: Path) -> Path:
-    """The file of a run; raises PositionError where there is none."""
+    """Return the file of a run. Raise PositionError if there is none."""
     found = next((path / name for name in _CHECKPOINTS if (path / name).is_file()), path) if path.is_dir() else path
     if not found.is_file():
         wrong = "no checkpoint in this folder" if path.is_dir() else "no such file or folder"
@@ -75,7 +75,7 @@ def checkpoint_of(path: Path) -> Path:
 
 
 def load_with_task(path: Path, data: str | None = None) -> tuple[Any, Any, Any]:
-    """The model of a run in evaluation, the settings of its training, and its task, which knows dictionaries and data."""
+    """Return the model of a run in evaluation, the settings of its training, and its task, which knows dictionaries and data."""
     found = checkpoint_of(path)
     from ..host import plugin  # noqa: F401  (first: it readies fairseq, and makes its loader the safe one)
 

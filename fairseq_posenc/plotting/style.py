@@ -45,8 +45,8 @@ class Plot:
 
 
 def render(name: str, plot: Callable[[], Figure | None]) -> Plot | None:
-    """A figure in our style, or None where there is nothing to show."""
-    for logger in ("matplotlib", "PIL"):  # before the import, for fairseq lets the root logger print everything
+    """Return a figure in our style, or None where there is nothing to show."""
+    for logger in ("matplotlib", "PIL"):  # before the import, because fairseq lets the root logger print everything
         logging.getLogger(logger).setLevel(logging.WARNING)
     import matplotlib
 
@@ -59,7 +59,7 @@ def _saved(figure: Figure, name: str) -> Plot:
     import matplotlib
 
     svg, png = io.StringIO(), io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": f"posenc {name}"}):  # apart, for one page holds them all
+    with matplotlib.rc_context({"svg.hashsalt": f"posenc {name}"}):  # apart, because one page holds them all
         figure.savefig(svg, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     figure.savefig(png, format="png", dpi=160, metadata={"Software": None})
     return Plot("\n".join(line.rstrip() for line in svg.getvalue().splitlines()) + "\n", png.getvalue())
@@ -82,7 +82,7 @@ def line_style(index: int) -> dict[str, Any]:
 
 
 def label_text(name: str) -> str:
-    """A name as a label of a plot: a long one on several lines, and no character read as mathematics."""
+    """Return a name as a label of a plot: a long one on several lines, and no character read as mathematics."""
     lines = [""]
     for piece in re.findall(rf"[^+, ]{{1,{_WIDEST - 1}}}[+, ]*|[+, ]+", name):
         if lines[-1] and len((lines[-1] + piece).rstrip()) > _WIDEST:

@@ -26,7 +26,7 @@ _DRAW_SEED = 1
 
 
 def build(root: Path, output: Path, progress: Any) -> int:
-    """Writes the site of the checkout `root` and returns its number of pages; a broken link or reference is an error."""
+    """Write the site of the checkout `root` and return its number of pages. Broken links and references are errors."""
     if importlib.util.find_spec("sphinx") is None:
         raise PositionError("posenc site: Sphinx is not installed. Install it with pip install 'fairseq_posenc[site]'.")
     _require_checkout(root)

@@ -49,7 +49,7 @@ CLAIMS = (
 
 
 def properties(name: str) -> list[bool]:
-    """Whether a method is inductive, data-driven and parameter efficient, by its card and its number of parameters."""
+    """Return whether a method is inductive, data-driven and parameter efficient, by its card and its number of parameters."""
     card = registry.card(name)
     few = catalog.number(card, _BASE) < catalog.number(registry.card("learned"), _BASE)
     return [card.extrapolation != "error", card.learnable, few]
@@ -62,7 +62,7 @@ def write(root: Path) -> None:
 
 
 def page(benchmark: str) -> str:
-    """All tables, as Markdown; `benchmark` is the text of a bench.csv."""
+    """Return all tables, as Markdown; `benchmark` is the text of a bench.csv."""
     cost = {
         (row["method"], row["measure"], row["quantity"]): float(row["value"])
         for row in csv.DictReader(benchmark.splitlines())

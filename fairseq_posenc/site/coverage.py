@@ -95,7 +95,7 @@ def _paper(row: dict[str, Any]) -> str:
 
 
 def _plain(latex: str) -> str:
-    """A name without the commands of LaTeX: Sch{\\"u}tze becomes Schütze."""
+    """Return a name without the commands of LaTeX: Sch{\\"u}tze becomes Schütze."""
     accents = {'"': "\u0308", "'": "\u0301", "`": "\u0300", "v": "\u030c", "~": "\u0303", "^": "\u0302", "c": "\u0327"}
     marked = re.sub(r"\{?\\([\"'`~^]|[vc] ?)\{?(\w)\}?\}?", lambda m: m[2] + accents[m[1].strip()], latex)
     return unicodedata.normalize("NFC", re.sub(r"[{}]", "", marked))

@@ -26,7 +26,7 @@ _OPENING, _CLOSING = "([", ")]"
 
 
 def to_html(text: str) -> str:
-    """The text with its formulas as MathML and the rest as it is, escaped."""
+    """Return the text with its formulas as MathML and the rest as it is, escaped."""
     tokens = _TOKEN.findall(text)
     html, formula, depth = [], [], 0
 
@@ -87,7 +87,7 @@ def _is_formula(tokens: list[str], number: int, depth: int) -> bool:
 
 
 def _is_prose(tokens: list[str], number: int) -> bool:
-    """Whether a number follows a word, as in `section 3`."""
+    """Return whether a number follows a word, as in `section 3`."""
     word = tokens[number - 2] if number > 1 else " "
     return word.isalpha() and len(word) > 2 and word not in _GREEK and word not in _FUNCTIONS
 

@@ -1,4 +1,4 @@
-"""The pages that the site has beside the documents of the checkout: start, choosing a method, a page a method, results, API."""
+"""The pages that the site has beside the documents of the checkout: start, choosing a method, a page per method, results, API."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def start(readme: str, source: Path) -> str:
 
 
 def choose(costs: Costs) -> str:
-    """The table that filters."""
+    """Return the table that filters."""
     lists = []
     for name, (label, values) in _FILTERS.items():
         options = "".join(f'<option value="{value}">{value}</option>' for value in ("", *values))
@@ -143,7 +143,7 @@ def _choice(name: str, costs: Costs) -> str:
 
 
 def methods() -> str:
-    """The list of the pages of all methods, by family."""
+    """Return the list of the pages of all methods, by family."""
     families: dict[str, list[str]] = {}
     for name in registry.names():
         families.setdefault(registry.declaration(name).family, []).append(name)

@@ -61,7 +61,7 @@ def _only_positions(spec: str, site: str) -> bool:
 
 @functools.cache
 def specs(name: str, site: str) -> list[str]:
-    """The default, every option flipped alone, and in pairs where a flip is refused alone.
+    """Return the default, every option flipped alone, and in pairs where a flip is refused alone.
 
     The default is never left out: if it cannot be built, its tests fail. What only changes positions for other methods does
     nothing alone; test_positions.py has it beside others.
@@ -97,17 +97,17 @@ def _others(hint: typing.Any, field: dataclasses.Field) -> list[str]:
 
 @functools.cache
 def defaults() -> list[Case]:
-    """Every method as it is, at every site of its card."""
+    """Return every method as it is, at every site of its card."""
     return [Case(name, site) for name in registry.names() for site in registry.card(name).all_sites]
 
 
 @functools.cache
 def all_cases() -> list[Case]:
-    """Every method with every option flipped, at every site of its card."""
+    """Return every method with every option flipped, at every site of its card."""
     return [Case(spec, case.site) for case in defaults() for spec in specs(case.name, case.site)]
 
 
 @functools.cache
 def standalone(case: Case) -> bool:
-    """Whether an attention alone can serve it: nothing of it acts on hidden states outside of attention."""
+    """Return whether an attention alone can serve it: nothing of it acts on hidden states outside of attention."""
     return not any(method.hooks & OUTSIDE_ATTENTION for method in parsing.build(case.spec, SMALL.at(case.site), case.site))

@@ -17,7 +17,7 @@ from .models import close, refused
 
 
 def attention(case: Case, seed: int = 36) -> nn.Module:
-    """An attention of its own with position parameters away from their start, in float64."""
+    """Return an attention of its own with position parameters away from their start, in float64."""
     torch.manual_seed(seed)
     sizes = {"max_positions": 32, "relations": SMALL.relations}
     built = build_attention(case.spec, SMALL.embed_dim, SMALL.num_heads, site=case.site, **sizes).double()
@@ -82,7 +82,7 @@ def check_blocks(case: Case) -> None:
 
 
 def _run(built: nn.Module, x: Tensor, source: Tensor, **given: Any) -> tuple[Tensor, ...]:
-    """The output and all gradients."""
+    """Return the output and all gradients."""
     built.zero_grad()
     x = x.clone().requires_grad_()
     out, _ = built(x, x if source.size(0) == x.size(0) else source, source, **given)

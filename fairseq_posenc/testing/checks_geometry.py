@@ -77,12 +77,12 @@ def check_direction(case: Case) -> None:
 
 
 def reads_sentences(case: Case) -> bool:
-    """Whether the method reads the structure of a sentence instead of position ids."""
+    """Return whether the method reads the structure of a sentence instead of position ids."""
     return any(side.files for side in case.card.side_inputs)
 
 
 def _read_backwards(words: Tensor) -> Sentence:
-    """The sentence that these words were before all but the last were turned around, with its words turned around."""
+    """Return the sentence that these words were before all but the last were turned around, with its words turned around."""
     last = len(words) - 1
     given = describe(torch.cat([words[:last].flip(0), words[last:]]))
     count = int(given.words[-1])
@@ -197,7 +197,7 @@ def check_far(case: Case) -> None:
 
 
 def _far_scores(case: Case):
-    """The scores of two keys of equal content, 299 and 298 steps before the last query."""
+    """Return the scores of two keys of equal content, 299 and 298 steps before the last query."""
     torch.manual_seed(21)
     dims = dataclasses.replace(SMALL, num_layers=1, max_positions=8, max_key_positions=8).at(case.site)
     attention = PositionalAttention(SitePositions(parsing.build(case.spec, dims, case.site), dims, case.site), 0.0).double()

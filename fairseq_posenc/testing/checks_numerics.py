@@ -63,7 +63,7 @@ def check_repeatable(case: Case) -> None:
 
 
 def _memory(model: nn.Module) -> dict[str, Any]:
-    """Every attribute and buffer of every module, as text and numbers that can be compared."""
+    """Return every attribute and buffer of every module, as text and numbers that can be compared."""
     found: dict[str, Any] = {}
     for name, module in model.named_modules():
         for key, value in vars(module).items():

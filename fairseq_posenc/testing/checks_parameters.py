@@ -71,7 +71,7 @@ def check_flags(case: Case) -> None:
 
 
 def _draws(case: Case) -> bool:
-    """Whether `prepare` gives other numbers for other seeds in training, with some choice of options."""
+    """Return whether `prepare` gives other numbers for other seeds in training, with some choice of options."""
     methods = [Case(spec, case.site).method().train() for spec in specs(case.name, case.site)]
     method = next((method for method in methods if "prepare" in method.hooks), None)
     if method is None:
@@ -89,14 +89,14 @@ def _draws(case: Case) -> bool:
 
 
 def _added_losses(case: Case) -> set[str]:
-    """The names of what the method adds to the training loss."""
+    """Return the names of what the method adds to the training loss."""
     model = build_for(case).train()
     source, target = torch.stack(sentences(23, 5)), torch.stack(sentences(24, 6))
     return set(model(source, None, target, side_inputs=side_inputs(model, source))[1]["losses"])
 
 
 def _tensors(prepared: Any) -> Iterator[Tensor]:
-    """All tensors of nested lists and tuples."""
+    """Yield all tensors of nested lists and tuples."""
     if isinstance(prepared, Tensor):
         yield prepared
     elif isinstance(prepared, (list, tuple)):
@@ -125,7 +125,7 @@ def check_gradients(case: Case) -> None:
 
 
 def _cancels(case: Case, name: str) -> bool:
-    """Whether a parameter adds the same number to all scores of a query, so that softmax takes it out again.
+    """Return whether a parameter adds the same number to all scores of a query, so that softmax takes it out again.
 
     The bias of the key projection does; a parameter of a method does if its scores prove it.
     """
@@ -152,7 +152,7 @@ def _loss(model) -> Tensor:
 
 
 def _slope(model, ways: list, step: float = 1e-6) -> Tensor:
-    """The change of the loss along a direction, by two more forwards."""
+    """Return the change of the loss along a direction, by two more forwards."""
     ends = []
     with torch.no_grad():
         for sign in (1, -2):
@@ -199,7 +199,7 @@ def check_effect(case: Case) -> None:
 
 
 def _same_plain_parts(model: nn.Module, other: nn.Module) -> bool:
-    """Gives `other` the parameters of `model` that are not of a position method; false where a projection has gone."""
+    """Return `other` the parameters of `model` that are not of a position method; false where a projection has gone."""
     own: dict[str, Tensor] = other.state_dict()
     given = {name: x for name, x in model.state_dict().items() if name in own and name != "positions_version"}
     nn.Module.load_state_dict(other, given, strict=False)

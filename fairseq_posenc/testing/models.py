@@ -38,7 +38,7 @@ def build(
     arch: str = "posenc_transformer_tiny",
     **changes: Any,
 ) -> PositionTransformer:
-    """A model of two layers and width 16 without dropout, whose position parameters are not at their start values.
+    """Return a model of two layers and width 16 without dropout, whose position parameters are not at their start values.
 
     A start value such as a factor of one would hide a method that is not called; a zero vector of the padding symbol would
     hide one that reads padding.
@@ -66,7 +66,7 @@ def build(
 
 
 def build_for(case: Case, **changes: Any) -> PositionTransformer:
-    """A model with the case's spec at its site and no positions elsewhere."""
+    """Return a model with the case's spec at its site and no positions elsewhere."""
     model = build(**{case.site: case.spec}, **changes)
     model.side = case.side
     return model
@@ -85,7 +85,7 @@ def positions_by_site(model: PositionTransformer) -> dict[str, nn.Module]:
 
 
 def position_parameters(model: PositionTransformer) -> dict[str, nn.Parameter]:
-    """The trainable parameters of all position methods, by name."""
+    """Return the trainable parameters of all position methods, by name."""
     found = {}
     for site, positions in positions_by_site(model).items():
         found.update({f"{site}.{name}": p for name, p in positions.named_parameters() if p.requires_grad})
@@ -117,7 +117,7 @@ def batch(rows: list[Tensor], side: str = "right", extra: int = 0) -> Tensor:
 
 
 def describe(words: Tensor) -> Sentence:
-    """A random tree over the words, always the same for the same words."""
+    """Return a random tree over the words, always the same for the same words."""
     return examples.random_sentence(words.tolist())
 
 
@@ -183,5 +183,5 @@ def refused(words: str) -> Iterator[None]:
 
 @functools.cache
 def fixed(case: Case) -> PositionTransformer:
-    """A model that is built once, for checks that change nothing in it."""
+    """Return a model that is built once, for checks that change nothing in it."""
     return build_for(case)

@@ -70,12 +70,12 @@ def projections_of(attn: torch.nn.Module) -> dict:
 
 
 def reads_sentences(oracle: Oracle) -> bool:
-    """Whether the method reads the structure of a sentence."""
+    """Return whether the method reads the structure of a sentence."""
     return any(side.files for side in card(oracle.name).side_inputs)
 
 
 def sentences_of(oracle: Oracle, lengths: list) -> list[Sentence]:
-    """A random tree for every sentence, where the method reads any."""
+    """Return a random tree for every sentence, where the method reads any."""
     return [examples.random_sentence(range(length)) for length in lengths] if reads_sentences(oracle) else []
 
 
@@ -151,7 +151,7 @@ WORDS = ["</s>", "a", "bc@@", "def", "ghij@@"]
 
 
 def counts_words(oracle) -> bool:
-    """Whether the words are given to the method: segments would end at some."""
+    """Return whether the words are given to the method: segments would end at some."""
     return bool(card(oracle.name).side_inputs)
 
 
@@ -166,7 +166,7 @@ def build(oracle, options, site, padding_idx=1):
 def tokens_of(oracle, padding: torch.Tensor, padding_idx: int) -> torch.Tensor:
     if not counts_words(oracle):
         return torch.full(padding.shape, padding_idx + 5).masked_fill(padding, padding_idx)
-    ids = (~padding).cumsum(1) - 1  # every word in turn, from the first on that is no padding
+    ids = (~padding).cumsum(1) - 1  # every word in turn, from the first on that is not a padding
     return (padding_idx + 1 + ids % len(WORDS)).masked_fill(padding, padding_idx)
 
 
@@ -178,7 +178,7 @@ def embedded(method, x, tokens, ctx):
 
 
 def expected(oracle, x, ids, padding, at):
-    """The oracle on the real tokens of each sentence; nan at padding."""
+    """Return the oracle on the real tokens of each sentence; nan at padding."""
     out = np.full(x.shape, np.nan)
     for b in range(len(x)):
         real = ~padding[b]

@@ -16,7 +16,7 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where in a model a number is asked for, and all that it may depend on beside content and positions."""
+    """Where in a model a number is requested, and all that it may depend on beside content and positions."""
 
     site: str
     heads: int
@@ -30,11 +30,11 @@ class Place:
     projections: dict[str, tuple] = dataclasses.field(default_factory=dict)
     query_ids: Sequence[Any] = ()  # the position of every column
     key_ids: Sequence[Any] = ()
-    real: Sequence[int] = ()  # the key columns that are no padding
+    real: Sequence[int] = ()  # the key columns that are not padding
     inputs: tuple = ()  # queries, keys and values of all columns before their projections
     sentences: Sequence[Any] = ()  # what is known of each sentence beside its tokens: words, heads, relations, order
     sentence: Any = None  # the one that is looked at
-    words: Sequence[str] = ()  # of the sentence, where embeddings are asked for
+    words: Sequence[str] = ()  # of the sentence, where embeddings are requested
     side: dict[str, Any] = dataclasses.field(default_factory=dict)  # side inputs of the sentence
 
     @property
@@ -54,7 +54,7 @@ class Place:
 
 
 def product(q: np.ndarray, k: np.ndarray, t: int, s: int, at: Place) -> float:
-    """The attention of Vaswani et al. without positions."""
+    """Return the attention of Vaswani et al. without positions."""
     return q @ k / math.sqrt(len(q))
 
 
@@ -184,7 +184,7 @@ def _here(at: Place, row: int, head: int, projections: dict, query, key, value, 
 
 
 def projected(which: str, oracle: Oracle, at: Place) -> list:
-    """The head's vector of every column: of the input as it is where the attention has no such projection."""
+    """Return the head's vector of every column: of the input as it is where the attention has no such projection."""
     change = {"q": oracle.query_input, "k": oracle.key_input, "v": oracle.value_input}[which]
     ids = at.query_ids if which == "q" else at.key_ids
     changed = [change(x, position, at) for x, position in zip(at.inputs["qkv".index(which)], ids)]

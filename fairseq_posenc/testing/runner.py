@@ -46,7 +46,7 @@ class Report:
     checks: int
 
     def lines(self) -> list[str]:
-        """One line for everything that goes wrong, with the first places where it does."""
+        """Return one line for everything that goes wrong, with the first places where it does."""
         grouped: dict[str, list[Finding]] = {}
         for finding in self.findings:
             grouped.setdefault(finding.goes_wrong, []).append(finding)
@@ -57,7 +57,7 @@ class Report:
 
 
 def check_method(name: str, processes: int = 1) -> Report:
-    """Runs all checks on a method at every site of its card, and most with every option changed."""
+    """Run all checks on a method at every site of its card, and most with every option changed."""
     if not __debug__:
         raise PositionError("posenc check: Python runs without assertions. Remove python -O and PYTHONOPTIMIZE.")
     findings = list(_of_declaration(name))
@@ -72,7 +72,7 @@ def check_method(name: str, processes: int = 1) -> Report:
 
 
 def _tasks(name: str) -> list[tuple[int, Case]]:
-    """The checks of every case, those of the method as it is first."""
+    """Return the checks of every case, those of the method as it is first."""
     cases = [Case(spec, site) for site in registry.card(name).all_sites for spec in specs(name, site)]
     return [
         (number, case)
@@ -151,13 +151,13 @@ def _of_prose(name: str) -> Iterator[Finding]:
 
 
 def oracle_file(name: str) -> Path | None:
-    """The oracle beside the file of a method outside this package; ours are in tests/oracles."""
+    """Return the oracle beside the file of a method outside this package; ours are in tests/oracles."""
     source = registry.declaration(name).source
     return None if source is None else source.path.with_name(f"oracle_{source.path.stem}.py")
 
 
 def _of_oracle(name: str) -> Iterator[Finding]:
-    """The method gives the numbers of its oracle, which has cases of all sites and options."""
+    """Yield the method gives the numbers of its oracle, which has cases of all sites and options."""
     file = oracle_file(name)
     if file is None:
         return

@@ -49,11 +49,12 @@ EVIL = {
         "larger than its storage",
     ),
     "long positions": (
-        lambda state: state["model"].update(positions_version=torch.full((200_000,), 65)), "positions_version does not "
-                                                                                           "contain specs"
+        lambda state: state["model"].update(positions_version=torch.full((200_000,), 65)),
+        "positions_version does not contain specs",
     ),
     "complex positions": (
-        lambda state: state["model"].update(positions_version=torch.ones(3, dtype=torch.complex64)), "does not contain specs"
+        lambda state: state["model"].update(positions_version=torch.ones(3, dtype=torch.complex64)),
+        "positions_version does not contain specs",
     ),
     "optimizer": (
         lambda state: state.update(last_optimizer_state={"state": {0: {"exp_avg": torch.zeros(1).expand(TERABYTES)}}}),
@@ -64,7 +65,7 @@ EVIL = {
         lambda state: state["model"].update(weight=torch.sparse_coo_tensor([[0]], [1.0], (2**40,))), "sparse, quantized"
     ),
     "meta": (lambda state: state["model"].update(weight=torch.empty(2**40, device="meta")), "without data"),
-    "array": (lambda state: state["extra_state"].update(value=numpy.zeros(2**20)), "numpy array of 8,388,608 bytes"),
+    "array": (lambda state: state["extra_state"].update(value=numpy.zeros(2**20)), "numpy array has 8,388,608 bytes"),
     "lists": (lambda state: state["cfg"]["task"].update(data=_nested(100_000)), "32 containers"),
     "lists of the state": (lambda state: state.update(more=_nested(100_000)), "32 containers"),
     "Namespace": (lambda state: state["cfg"].update(model=Namespace(layers=_nested(1000))), "32 containers"),

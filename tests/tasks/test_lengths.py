@@ -219,9 +219,7 @@ def test_a_prefix_of_the_whole_length_ends_there(lengths):
 def test_prefixes_that_contradict_a_length(lengths, end, prefix, length, wrong):
     asked = lengths(length_eos=end)
     if wrong:
-        assert f"--prefix-size 3 and --length-eos {end}: a prefix does not fit" in refusal(
-            lambda: completed(asked, [prefix], length)
-        )
+        assert f"--prefix-size 3 --length-eos {end}: a prefix does not fit" in refusal(lambda: completed(asked, [prefix], length))
     else:
         assert completed(asked, [prefix], length)[0][:2] == prefix[:2]
 

@@ -1,1 +1,1 @@
-"""The analyses of the literature: what the positions of trained models have learned, and what they are good for."""
+"""Published analyses of the positions of trained models."""

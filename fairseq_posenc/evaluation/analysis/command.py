@@ -10,21 +10,45 @@ from typing import Any
 
 from ...common.option_types import not_negative, positive, read_number
 
-#: analysis -> its module, which has analyse(args, progress), and its help
+#: analysis, which is also the name of its module -> summary and description
 ANALYSES = {
-    "vectors": "how alike position vectors are, and whether position and order can be read off them (Wang and Chen 2020)",
-    "reordering": "whether an encoder lets a moved word be found, and its place (Yang et al. 2019)",
-    "identical": "attention between identical words: symmetry, translation invariance, locality (Wang et al. 2021)",
-    "sinusoids": "products of sinusoids by distance, before and after a projection (Yan et al. 2019)",
-    "moved": "how much a translation loses where a word of its source has moved (Yang et al. 2019)",
-    "lengths": "BLEU and chrF by the length of the source (Neishi and Yoshinaga 2019)",
+    "vectors": (
+        "similarity of position vectors",
+        "Measure how similar the position vectors of a model are. "
+        "Predict the absolute position from one vector, and the order of "
+        "two positions from two vectors, and print the errors. Source: Wang and Chen (2020).",
+    ),
+    "reordering": (
+        "detection of a moved word",
+        "Train a classifier on the encoder states of sentences in which one word was moved. "
+        "Print the accuracy of finding the word "
+        "and its original position. Source: Yang et al. (2019).",
+    ),
+    "identical": (
+        "attention between identical words",
+        "Compute the attention of sentences that repeat one word, so that all differences come from positions. Print symmetry, "
+        "translation invariance and monotonicity. Source: Wang et al. (2021).",
+    ),
+    "sinusoids": (
+        "dot products of sinusoidal vectors by distance",
+        "Compute the dot products of sinusoidal position vectors by distance, without and with a random projection. "
+        "Source: Yan et al. (2019).",
+    ),
+    "moved": (
+        "loss of BLEU for sources with a moved word",
+        "Translate sources in which one word was moved, and print the loss of BLEU. Source: Yang et al. (2019).",
+    ),
+    "lengths": (
+        "BLEU and chrF by source length",
+        "Compute BLEU and chrF by source length, with a test against the baseline. Source: Neishi and Yoshinaga (2019).",
+    ),
 }
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = "Analyse the positions of trained models. Print a table; with --output also write CSV and a plot."
     commands = parser.add_subparsers(dest="analysis", required=True, metavar="ANALYSIS")
-    found = {name: commands.add_parser(name, help=text, description=_sentence(text)) for name, text in ANALYSES.items()}
+    found = {name: commands.add_parser(name, help=short, description=text) for name, (short, text) in ANALYSES.items()}
     for name, command in found.items():
         if name != "sinusoids":
             command.add_argument("runs", nargs="+", type=Path, metavar="RUN|CHECKPOINT", help=_RUNS[name == "lengths"])
@@ -98,10 +122,6 @@ _RUNS = (
     "checkpoint, or a folder with checkpoint_best.pt",
     "folder with a score.json, or a checkpoint in this folder",
 )
-
-
-def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}."
 
 
 def _rate(text: str) -> float:

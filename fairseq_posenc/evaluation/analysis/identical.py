@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _NEAR = 16  # distances over which monotonicity is counted
-_EQUAL = 1e-5  # a spread beside which nothing but rounding is left
+_EQUAL = 1e-5  # relative spread of rounding errors
 _COLUMNS = 5
 
 
@@ -38,7 +38,7 @@ class Indicators:
 
 
 def indicators(scores: Tensor, weights: Tensor) -> Indicators:
-    """Those of one head, or of the mean over heads: [T, T] twice."""
+    """Return the indicators of one head, or of the mean over heads, from scores and weights [T, T]."""
     a, length = scores.double(), len(scores)
     symmetry = _symmetry(a)
     diagonals = [a.diagonal(k) for k in range(2 - length, length - 1)]  # of at least two scores
@@ -56,7 +56,7 @@ def _symmetry(a: Tensor) -> float:
 
 
 def _monotonicity(a: Tensor) -> float:
-    """The fraction of a query's near neighbours whose score exceeds that of the next farther one by more than rounding."""
+    """Return the fraction of a query's near neighbours whose score exceeds that of the next farther one by more than rounding."""
     above = _EQUAL * max(1.0, float(a.abs().max()))
     counted = fallen = 0
     for k in range(min(_NEAR, len(a) - 2) + 1):
@@ -67,7 +67,7 @@ def _monotonicity(a: Tensor) -> float:
 
 
 def _balance(weights: Tensor) -> float:
-    """The weight of later words over that of earlier ones."""
+    """Return the weight of later words over that of earlier ones."""
     return float(weights.triu(1).sum() / weights.tril(-1).sum().clamp(min=1e-12))
 
 
@@ -99,7 +99,7 @@ def probe(run: Run, words: Tensor, length: int) -> tuple[Tensor, Tensor] | None:
 
 
 def frequent_words(run: Run, number: int) -> Tensor:
-    """The most frequent words of the dictionary, without its special symbols."""
+    """Return the most frequent words of the dictionary, without its special symbols."""
     words = run.words
     ranked = sorted(range(words.nspecial, len(words)), key=lambda index: (-words.count[index], index))
     real = [index for index in ranked if words.count[index] > 0 and not words.symbols[index].startswith("madeupword")]

@@ -1,4 +1,4 @@
-"""Quality by the length of the source, from what score.json keeps of every sentence (Neishi and Yoshinaga 2019)."""
+"""Quality by source length, from the sentence statistics in score.json (Neishi and Yoshinaga 2019)."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class Quality:
 
 
 def quality(statistics: SentenceStatistics) -> Quality:
-    """Raises ZeroDivisionError for no sentences."""
+    """Raise ZeroDivisionError for no sentences."""
     bleu = stored_metric("bleu")._aggregate_and_compute(statistics.bleu)
     chrf = stored_metric("chrf")._aggregate_and_compute(statistics.chrf)
     return Quality(len(statistics.bleu), bleu.score, chrf.score, bleu.bp, bleu.ratio)
 
 
 def select(statistics: SentenceStatistics, first: int, last: int | None) -> SentenceStatistics:
-    """The sentences whose sources have so many words."""
+    """Return the sentences whose sources have so many words."""
     lengths = statistics.source_words or []
     kept = [n for n, words in enumerate(lengths) if max(words, 1) >= first and (last is None or words <= last)]
     pick = [[rows[number] for number in kept] for rows in (statistics.bleu, statistics.chrf, lengths)]
@@ -51,7 +51,7 @@ def select(statistics: SentenceStatistics, first: int, last: int | None) -> Sent
 
 
 def _load(path: Path, parts: Sequence[str] | None) -> tuple[Record, list[str], SentenceStatistics]:
-    """The record of a run, and its parts taken together."""
+    """Return the record of a run, and its parts taken together."""
     file = (path if path.is_dir() else path.parent) / FILE
     if not file.is_file():
         raise PositionError(f"{path}: {FILE} is missing. Expected a scored run. Run posenc score {path} PART=REFERENCE.")
@@ -128,7 +128,7 @@ def _holm(tested: dict[str, dict[str, float]]) -> dict[str, float]:
 
 
 def _difference(own: dict[str, tuple[float, float | None] | None], seen: int | None) -> list[float | None]:
-    """BLEU of longer sources than any in training less that of the others."""
+    """Return the difference in BLEU between sources that are longer than in training and other sources."""
     if not seen:
         return []
     far, near = own[_unseen(seen)], own[_seen(seen)]
@@ -144,7 +144,7 @@ def _titles(records: Sequence[Record], paths: Sequence[Path]) -> list[str]:
 
 
 def _require_same_sentences(loaded: Sequence[tuple[Record, list[str], SentenceStatistics]], titles: Sequence[str]) -> None:
-    """Source, reference, decoding and signatures of every part; raises PositionError where they differ."""
+    """Source, reference, decoding and signatures of every part. Raise PositionError if they differ."""
     first, wanted, _ = loaded[0]
     known = conditions(first)
     for (record, names, _), title in zip(loaded, titles):
@@ -168,7 +168,7 @@ def _unseen(words: int) -> str:
 
 
 def _buckets(seen: int | None, statistics: SentenceStatistics) -> list[tuple[int, int | None, str]]:
-    """Those with a sentence, and where the longest source of the training is known, all seen and all unseen lengths."""
+    """Return the non-empty buckets, and if the longest training source is known, buckets of all seen and all unseen lengths."""
     tens = {bucket_name(bucket): bucket for bucket in _tens(statistics)}
     found = {name: bucket for name, bucket in tens.items() if select(statistics, *bucket).bleu}
     if seen:

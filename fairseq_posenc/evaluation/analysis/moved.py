@@ -1,4 +1,5 @@
-"""Robustness of translation to moved words: BLEU of sources in which one word has moved, beside that of the sources as they are.
+"""Robustness of translation to moved words: BLEU of sources in which one word was moved, compared with BLEU of the original
+sources.
 
 The second experiment of Yang et al. (2019). Whole words move here, not their subwords; the last one stays.
 """
@@ -31,7 +32,7 @@ _BUCKETS = ["1-4", "5-9", *moves.bucket_names()[1:]]
 
 
 def words_of(tokens: Sequence[int], symbols: Sequence[str]) -> list[Sequence[int]]:
-    """The subwords of every word."""
+    """Return the subwords of every word."""
     pieces = [symbols[token] for token in tokens]
     if any(piece.startswith(_WORD_BEGIN) for piece in pieces):
         begins = [piece.startswith(_WORD_BEGIN) for piece in pieces]
@@ -49,7 +50,7 @@ def joining(symbols: Sequence[str]) -> str | None:
 
 
 def bucket(distance: int) -> int:
-    """Moves by 1 to 4 places, 5 to 9, and then the buckets of ten of the paper."""
+    """Move by 1 to 4 places, 5 to 9, and then the buckets of ten of the paper."""
     return int(distance >= 5) if distance < moves.BUCKET else 1 + moves.bucket(distance)
 
 
@@ -123,7 +124,7 @@ def analyse(args: argparse.Namespace) -> Result:
 
 
 def _moved(source: Sequence[int], run: Run, seed: int) -> tuple[list[int], int] | None:
-    """The source with one word moved, and by how many places; None for fewer than three words."""
+    """Return the source with one word moved, and by how many places; None for fewer than three words."""
     words = words_of(source, run.words.symbols)
     drawn = moves.draw(len(words), Random(seed))
     return None if drawn is None else ([piece for word in moves.move(words, *drawn) for piece in word], abs(drawn[0] - drawn[1]))

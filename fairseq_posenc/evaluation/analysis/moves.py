@@ -13,18 +13,18 @@ BUCKET, BUCKETS = 10, 7
 
 
 def move(words: Sequence[T], origin: int, target: int) -> list[T]:
-    """Takes the word at `origin` out and inserts it so that it stands at `target`."""
+    """Take the word at `origin` out and insert it at `target`."""
     rest = [*words[:origin], *words[origin + 1 :]]
     return [*rest[:target], words[origin], *rest[target:]]
 
 
 def labels(origin: int, target: int) -> tuple[int, int]:
-    """Where the moved word stands now, and before which word of the changed sentence it belongs."""
+    """New index of the moved word, and index of the word of the changed sentence before which it belongs."""
     return target, origin + 1 if origin > target else origin
 
 
 def restore(words: Sequence[T], inserted: int, original: int) -> list[T]:
-    """What `move` was given, from the changed sentence and its labels."""
+    """Return the arguments of `move`, from the changed sentence and its labels."""
     return move(words, inserted, original - 1 if original > inserted else original)
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _SHORTEST, _LONGEST = 6, 49  # tokens
-_PATIENCE = 5  # validations that are no better
+_PATIENCE = 5  # validations that are not better
 #: learning rates of the paper
 _RATES = {"frozen": 1e-3, "scratch": 1e-5}
 #: tested sentences below which a bucket shows no accuracy
@@ -56,7 +56,7 @@ class Pointers(nn.Module):
 
 @dataclass(frozen=True)
 class Instance:
-    """A sentence in which one token has moved, where it stands and where it belongs."""
+    """A sentence in which one token was moved, its index and its original place."""
 
     words: list[int]
     inserted: int
@@ -81,7 +81,7 @@ class Detector(nn.Module):
         self.encoder, self.frozen = encoder, frozen
         self.pointers = Pointers(encoder.embed_tokens.embedding_dim)
         encoder.requires_grad_(not frozen)
-        encoder.embed_tokens.requires_grad_(False)  # those of the translation, also where the encoder is new
+        encoder.embed_tokens.requires_grad_(False)  # embeddings of the translation model, also for a new encoder
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         self.encoder.train(self.training and not self.frozen)
@@ -92,7 +92,7 @@ class Detector(nn.Module):
 
 
 def instance(words: Sequence[int], random: Random, least: int) -> Instance | None:
-    """The sentence with one token moved; None where no token can move so far."""
+    """Return the sentence with one token moved; None where no token can move so far."""
     drawn = moves.draw(len(words), random, least)
     return None if drawn is None else Instance(moves.move(words, *drawn), *moves.labels(*drawn))
 
@@ -117,7 +117,7 @@ def train(
     args: argparse.Namespace,
     progress: Progress,
 ) -> int:
-    """Trains until nothing improves on the validation set, keeps the best state, and returns the updates that made it."""
+    """Train until nothing improves on the validation set, keep the best state, and return its number of updates."""
     learned = [parameter for parameter in found.parameters() if parameter.requires_grad]
     optimizer = torch.optim.Adam(learned, args.lr or _RATES[args.mode])
     random, best, reached, state = Random(args.seed), float("inf"), 0, None

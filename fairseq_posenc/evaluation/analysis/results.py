@@ -1,4 +1,4 @@
-"""What an analysis found: a table on the screen, as Markdown and as CSV, a plot, and arrays."""
+"""Result of an analysis: a table on the screen, in Markdown and CSV, a plot, and arrays."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOTHING = "-"
 
 @dataclass(frozen=True)
 class Result:
-    """Rows of texts and numbers; None where there is no number, whose reason a note says."""
+    """Rows of texts and numbers. None for a missing number, which is explained in a note."""
 
     name: str  # of the files
     title: str
@@ -44,12 +44,12 @@ def make_folder(folder: Path) -> None:
 
 
 def screen(result: Result) -> str:
-    """The table and its notes."""
+    """Return the table and its notes."""
     return f"{result.title}\n\n{_table(result, 'simple')}\n" + _notes(result)
 
 
 def write(result: Result, folder: Path) -> list[str]:
-    """Writes NAME.md, NAME.csv, NAME.svg, NAME.png and arrays; returns the names of the files."""
+    """Write NAME.md, NAME.csv, NAME.svg, NAME.png and arrays. Return the names of the files."""
     from ...plotting.style import render
 
     plot = render(result.name, result.plot)
@@ -84,7 +84,7 @@ def _notes(result: Result) -> str:
 
 
 def _csv(result: Result) -> str:
-    """Numbers with six digits, which another machine's rounding leaves alone; empty where there is none."""
+    """Return numbers with six digits, so that rounding on other machines has no effect. Empty for missing numbers."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     head, rows = result.detail or (result.head, result.rows)

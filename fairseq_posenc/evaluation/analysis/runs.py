@@ -27,11 +27,11 @@ class Run:
 
     @property
     def words(self) -> Any:
-        """The dictionary of the source."""
+        """Return the dictionary of the source."""
         return self.task.source_dictionary
 
     def require_words_alone(self, purpose: str) -> None:
-        """Raises PositionError where a method reads more than words, which the sentences of an analysis have not."""
+        """Raise PositionError if a method reads more than words, which the sentences of an analysis have not."""
         read = list(self.model.encoder.side_inputs)
         if read:
             raise PositionError(
@@ -41,7 +41,7 @@ class Run:
 
 
 def load_runs(paths: Sequence[Path], data: str | None = None) -> Iterator[Run]:
-    """The runs one after the other; raises PositionError before the first where one has no checkpoint."""
+    """Yield the runs one after the other; raises PositionError before the first where one has no checkpoint."""
     for path in paths:
         checkpoint_of(path)
     seen: set[str] = set()
@@ -54,7 +54,7 @@ def load_runs(paths: Sequence[Path], data: str | None = None) -> Iterator[Run]:
 
 
 def method_of(specs: dict[str, str]) -> str:
-    """The spec where both stacks have the same and attention to the source has none, else those of all sites that have one."""
+    """Return the spec if both stacks have the same spec and cross-attention has none. Otherwise return the specs of all sites."""
     if specs["encoder"] == specs["decoder"] and specs["cross"] == "none":
         return specs["encoder"]
     return ", ".join(f"{site} {specs[site]}" for site in SITES if specs[site] != "none")

@@ -18,7 +18,7 @@ _PROJECTIONS = 2
 
 
 def products(width: int, distance: int, grid: str, seed: int) -> dict[str, list[float]]:
-    """By name, the product of the vectors of positions t and t + k for k = -distance .. distance, alone and with W between."""
+    """Return by name the dot products of positions t and t + k, k = -distance .. distance, without and with W."""
     at = torch.arange(2 * distance + 1)
     vectors = sinusoid(at, width, "halves", grid).double()
     middle = vectors[distance]

@@ -1,4 +1,4 @@
-"""What position vectors hold: how alike they are, and whether position and order can be read off them.
+"""Similarity of position vectors, and prediction of position and order from them.
 
 Wang and Chen (2020), What Do Position Embeddings Learn? An Empirical Study of Pre-Trained Language Model Positional Encoding.
 """
@@ -26,13 +26,13 @@ _COLUMNS = 4  # of the picture
 
 
 def similarity(vectors: Tensor) -> Tensor:
-    """The cosine of every two vectors: [T, C] -> [T, T]."""
+    """Return the cosine of every two vectors: [T, C] -> [T, T]."""
     unit = torch.nn.functional.normalize(vectors.double(), dim=-1)
     return unit @ unit.mT
 
 
 def absolute_error(vectors: Tensor, seed: int) -> float:
-    """The mean distance of a position from what a linear regression on its vector gives, rounded; five-fold cross-validation."""
+    """Return the mean error of positions that a linear regression predicts from vectors, rounded; five-fold cross-validation."""
     from sklearn.linear_model import LinearRegression
     from sklearn.model_selection import KFold, cross_val_predict
 
@@ -59,7 +59,7 @@ def order_error(vectors: Tensor, seed: int) -> float:
 
 
 def vectors_of(run: Run, site: str, length: int) -> Tensor | None:
-    """Those of the first layer's input, [T, C]; None where positions do not join the words."""
+    """Return the position vectors at the first layer [T, C], or None if positions are not added to the embeddings."""
     stack = run.model.encoder if site == "encoder" else run.model.decoder
     return position_vectors(stack.position, int(min(length, stack.max_positions())))
 

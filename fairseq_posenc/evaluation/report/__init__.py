@@ -1,1 +1,1 @@
-"""Tables and plots of many runs, made from their score.json alone."""
+"""Tables and plots of many runs, computed only from their score.json."""

@@ -58,12 +58,12 @@ class Row:
 
     @property
     def title(self) -> str:
-        """The name, with the marks of a reconstruction and of requested output lengths."""
+        """Return the name, with the marks of a reconstruction and of requested output lengths."""
         return self.name + " †" * self.reconstruction + " ‡" * bool(self.asked)
 
     @property
     def asked(self) -> list[str]:
-        """The sources of the output lengths that decoding requested."""
+        """Return the sources of the output lengths that decoding requested."""
         return sorted({part.asked.source for run in self.runs for part in run.parts.values() if part.asked})
 
     def values(self, get: Callable[[Record], float | None]) -> Values | None:
@@ -75,13 +75,13 @@ class Row:
 
     @property
     def peak_memory(self) -> float | None:
-        """The largest of the seeds, in GiB."""
+        """Return the largest of the seeds, in GiB."""
         values = self.values(lambda run: run.peak_memory.gib if run.peak_memory else None)
         return max(values.by_seed.values()) if values else None
 
     @property
     def final_loss(self) -> Values | None:
-        """The validation loss of the model that was decoded, or the last one before it."""
+        """Return the validation loss of the model that was decoded, or the last one before it."""
         return self.values(_final_loss)
 
 
@@ -167,7 +167,7 @@ class Lengths:
 
     @property
     def shown(self) -> list[int]:
-        """The buckets that reach from the first to the last with a sentence."""
+        """Return the buckets that reach from the first to the last with a sentence."""
         used = [i for i, number in enumerate(self.sentences) if number]
         return list(range(used[0], used[-1] + 1))
 
@@ -193,11 +193,11 @@ class Report:
         return self.columns[part, metric].scores.get(row)
 
     def metrics(self, part: str) -> dict[str, str]:
-        """The names of the metrics of a part: BLEU, chrF and all others with which a run was scored."""
+        """Return the names of the metrics of a part: BLEU, chrF and all others with which a run was scored."""
         return {metric: column.name for (own, metric), column in self.columns.items() if own == part}
 
     def digits(self, part: str, metric: str, wanted: int) -> int:
-        """The decimals of a score: two more for scores of other programs that are at most 1, such as COMET's."""
+        """Return the decimals of a score: two more for scores of other programs that are at most 1, such as COMET's."""
         means = [abs(score.values.mean) for score in self.columns[part, metric].scores.values()]
         return wanted + 2 if metric not in (*METRICS, others.TER) and max(means) <= 1 else wanted
 
@@ -211,7 +211,7 @@ class Report:
         return max(len(row.runs) for row in self.rows)
 
     def added_parameters(self, row: Row) -> int | None:
-        """The parameters that the row without positions does not have."""
+        """Return the parameters that the row without positions does not have."""
         plain = next((row for row in self.rows if row.name == "none" and row.runs), None)
         return row.runs[0].parameters - plain.runs[0].parameters if plain and row.runs else None
 
@@ -279,7 +279,7 @@ def _by_score(rows: list[Row], column: Column) -> list[Row]:
 
 
 def _others(variance: SeedVariance, records: list[Record], part: str) -> list[Record]:
-    """The runs of the same task that are not in the table."""
+    """Return the runs of the same task that are not in the table."""
     wanted: dict[str, dict[str, Any]] = {}
     for record in records:
         for name, settings in conditions(record).items():
@@ -431,7 +431,7 @@ def _lengths(rows: list[Row], part: str) -> Lengths | None:
 
 
 def make_rows(records: list[Record], expected: Sequence[str]) -> list[Row]:
-    """Expected specs first and in their order, run or not; all others by name.
+    """Expected specs are first, in their order, with or without runs. Other methods follow by name.
 
     Runs with the same options are one row however their specs were written. Raises PositionError for an expected spec
     that is wrong.
@@ -469,13 +469,13 @@ def _groups(records: list[Record]) -> dict[Any, list[Record]]:
 
 
 def _name(runs: list[Record], expected: Sequence[str]) -> str:
-    """The label that was asked for, else the shortest: t5 rather than t5:buckets=32."""
+    """Return the label that was asked for, else the shortest: t5 rather than t5:buckets=32."""
     labels = sorted({label(run) for run in runs}, key=lambda text: (len(text), text))
     return next((text for text in expected if text in labels), labels[0])
 
 
 def _find(spec: str, names: dict[Any, str]) -> Any:
-    """The row that a spec means: the one with this name, else the one with the same options."""
+    """Return the row that a spec means: the one with this name, else the one with the same options."""
     for key, name in names.items():
         if name == spec:
             return key
@@ -484,17 +484,17 @@ def _find(spec: str, names: dict[Any, str]) -> Any:
 
 
 def spec_key(spec: str) -> tuple[Any, ...]:
-    """The identity of runs that have this spec in both stacks, or those of a row of several; PositionError where it is wrong."""
+    """Return the identity of runs with this spec in both stacks, or with the specs of several sites."""
     return tuple(sorted((site, parse(found).signature) for site, found in sites_of(spec).items())), (), None
 
 
 def find_row(rows: list[Row], spec: str) -> Row:
-    """The row of a baseline; raises PositionError with the rows that there are."""
+    """Return the row of a baseline; raises PositionError with the rows that there are."""
     names = [row.name for row in rows if row.runs]
     keys = {identity(row.runs[0]): row.name for row in rows if row.runs}
     try:
         found = spec if spec in names else keys.get(_find(spec, keys))
-    except PositionError:  # a wrong spec is no row
+    except PositionError:  # a wrong spec is not a row
         found = None
     if found is None:
         raise PositionError(f"--baseline {shorten(spec)}: no run of this method. Expected one of {join(names, 8)}.")
@@ -502,7 +502,7 @@ def find_row(rows: list[Row], spec: str) -> Row:
 
 
 def _reconstructed(specs: Mapping[str, str]) -> bool:
-    """Whether the card of one of the methods calls it a reconstruction."""
+    """Return whether the card of one of the methods calls it a reconstruction."""
     from ... import registry  # imports torch
 
     methods = {part.partition(":")[0].strip() for spec in specs.values() for part in spec.split("+")}

@@ -31,7 +31,7 @@ _CAPTIONS = {
 
 
 def _tabulate(table: Table, form: str, text: Callable[[str], str], marks: Mapping[str, Callable[[str], str]]) -> str:
-    """The cells as text, those with a rank marked; the first column is left-aligned."""
+    """Return the cells as text, those with a rank marked; the first column is left-aligned."""
     body = [
         [marks.get(table.ranks.get((i, j), ""), str)(text(cell)) for j, cell in enumerate(cells)]
         for i, cells in enumerate(table.body)
@@ -57,7 +57,7 @@ def markdown(tables: Sequence[Table], notes: Sequence[str], figures: Mapping[str
 
 
 def _plain(text: str) -> str:
-    """Text that is no HTML."""
+    """Return text without HTML markup."""
     return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", text)
 
 
@@ -70,7 +70,7 @@ _NARROWEST = 40
 
 
 def terminal_width() -> int | None:
-    """None where the output is no terminal: a file or another program takes lines of any length."""
+    """Return the width of the terminal, or None if the output is not a terminal."""
     return max(_NARROWEST, shutil.get_terminal_size().columns) if sys.stdout.isatty() else None
 
 
@@ -159,7 +159,7 @@ figure { margin: 1.2rem 0; } figure svg { max-width: 100%; height: auto; } figca
 
 
 def html(tables: Sequence[Table], notes: Sequence[str], figures: Mapping[str, str]) -> str:
-    """One page that needs nothing else; `figures` are SVG texts by name."""
+    """Return one page that needs nothing else; `figures` are SVG texts by name."""
     body = []
     for table in tables:
         marks = {BEST: lambda cell: f"<strong>{cell}</strong>", TIED: lambda cell: f"<em>{cell}</em>"}
@@ -199,7 +199,7 @@ def _csv(value: Any) -> Any:
 
 
 def csv_table(report: Report) -> str:
-    """A row per method and a number per cell, unrounded; empty where there is none."""
+    """Return a row per method and a number per cell, unrounded; empty where there is none."""
     return csv_text([_numbers(report, row) for row in report.rows])
 
 
@@ -253,7 +253,7 @@ def _spread(key: str, values: Values | None) -> dict[str, Any]:
 
 
 def as_json(report: Report, notes: Sequence[str], conclusions: Sequence[str]) -> dict[str, Any]:
-    """All numbers of a report, unrounded; None for numbers that are not computed or not known."""
+    """Return all numbers of a report, unrounded; None for numbers that are not computed or not known."""
     compared = report.options.sentences
     return {
         "parts": report.parts,

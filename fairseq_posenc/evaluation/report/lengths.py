@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class Decoding:
-    """One test part of one run, and what its output lengths were."""
+    """One test set of one run, with its output lengths."""
 
     row: str
     part: str
@@ -79,7 +79,7 @@ class Decoding:
         return source if self.scores.asked.ratio == 1 else f"{self.scores.asked.ratio:g} {source}"
 
     def measured(self, rows: list[int] | None = None) -> dict[str, float]:
-        """All metrics, of some sentences or of all."""
+        """Return all metrics, of some sentences or of all."""
         rows = list(range(len(self.lengths.got))) if rows is None else rows
         counts = [self.statistics.bleu[row] for row in rows]
         ratio, penalty = brevity_penalty(counts)
@@ -87,7 +87,7 @@ class Decoding:
         return {**self.lengths.of(rows).metrics(), **others}
 
     def buckets(self) -> Iterator[tuple[str, list[int]]]:
-        """The sentences by the number of their source words."""
+        """Yield the sentences by the number of their source words."""
         words = self.statistics.source_words or []
         for first, last in buckets_up_to(max(words, default=0)):
             rows = [row for row, n in enumerate(words) if max(n, 1) >= first and (last is None or n <= last)]
@@ -96,7 +96,7 @@ class Decoding:
 
 
 def load(folders: list[Path]) -> list[Decoding]:
-    """All decodings with lengths in these folders, in the order in which they are given and then of the paths."""
+    """Return all decodings with lengths in these folders, in the order in which they are given and then of the paths."""
     from ..scoring.archive import find
     from ..scoring.record import FILE
 
@@ -134,7 +134,7 @@ def _decodings(record: Record, all_records: list[Record]) -> Iterator[Decoding]:
 
 
 def _name(record: Record, records: list[Record]) -> str:
-    """A run in a table: by what it does not share with all others, and its noise."""
+    """Return the name of a run in a table, from the settings that differ between the runs, and its noise."""
     from .records import label
 
     encoders = {other.method.get("encoder") for other in records}
@@ -174,7 +174,7 @@ def _cell(measured: dict[str, float] | None, metric: str, digits: int) -> str:
 
 
 def _of_references(decodings: list[Decoding]) -> list[Decoding]:
-    """Those with the reference's own length, or of the first kind where there is none."""
+    """Return the decodings with the length of the reference, or of the first kind if there are none."""
     wanted = "reference" if any(decoding.asked == "reference" for decoding in decodings) else decodings[0].asked
     return [decoding for decoding in decodings if decoding.asked == wanted]
 
@@ -204,7 +204,7 @@ def _by_source(decodings: list[Decoding]) -> Table:
 
 
 def csv_table(decodings: list[Decoding]) -> str:
-    """A row for every decoding and for its sentences by source length, unrounded."""
+    """Return a row for every decoding and for its sentences by source length, unrounded."""
     rows: list[dict[str, Any]] = []
     for decoding in decodings:
         known = {"decoder": decoding.row, "part": decoding.part, **decoding.scores.asked.model_dump()}
@@ -216,7 +216,7 @@ def csv_table(decodings: list[Decoding]) -> str:
 
 
 def draw(decodings: list[Decoding]) -> Figure:
-    """A panel for every run: the mean given length for every asked one, over all decodings towards references."""
+    """Return a panel for every run: the mean given length for every asked one, over all decodings towards references."""
     import statistics
 
     from ...plotting.style import label_text, line_style, new_figure

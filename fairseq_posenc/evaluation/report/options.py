@@ -29,5 +29,5 @@ class Options:
 
     @property
     def drawn(self) -> int:
-        """The number of samples."""
+        """Return the number of samples."""
         return self.samples or SAMPLES[self.test]

@@ -1,4 +1,4 @@
-"""The results section of README: one table and one plot, from committed runs. README has no section where there are no runs."""
+"""The results section of README: one table and one plot, from committed runs. README has no section if there are no runs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _BEFORE = "## Compare\n"
 
 
 def write(root: Path) -> None:
-    """Renew the section and its plot; README stays as it is where there are no runs."""
+    """Update the section and its plot. README is not changed if there are no runs."""
     if not archive.find(root / RUNS):
         return
     report = _report(root)
@@ -49,7 +49,7 @@ def write(root: Path) -> None:
 
 
 def _report(root: Path) -> Report:
-    """The runs and the seed variance that the command of the committed report names."""
+    """Return the runs and the seed variance that the command of the committed report names."""
     parser = argparse.ArgumentParser()
     configure(parser)
     file = root / RUNS / "command"
@@ -66,7 +66,7 @@ def without(readme: str) -> str:
 
 
 def _costs(benchmark: str) -> dict[str, float]:
-    """The time of training by row, over that of stock fairseq: the benchmark has a method as in its architecture."""
+    """Return the time of training by row, over that of stock fairseq: the benchmark has a method as in its architecture."""
     rows = csv.DictReader(benchmark.splitlines())
     wanted = {"site": "model", "measure": COST, "quantity": "median"}
     found = {row["method"]: float(row["value"]) for row in rows if wanted.items() <= row.items()}

@@ -22,7 +22,7 @@ _CROWD = 20  # more rows than lines that an eye can follow
 
 
 def draw_plots(report: Report) -> dict[str, Plot]:
-    """The plots that have something to show, by name."""
+    """Return the plots that have something to show, by name."""
     plots = {"scores": _scores, "learning": _learning, "length": _length}
     found = {name: render(name, functools.partial(plot, report)) for name, plot in plots.items()}
     return {name: plot for name, plot in found.items() if plot is not None}
@@ -59,7 +59,7 @@ def _scores(report: Report) -> Figure:
 
 
 def _edges(rows: Sequence[Row]) -> list[float]:
-    """Where rows begin and the last ends, in inches: those whose names have several lines are higher."""
+    """Return the boundaries of rows in inches. Rows whose names have several lines are higher."""
     return list(accumulate((_ROW + _LINE * label_text(row.title).count("\n") for row in rows), initial=0.0))
 
 
@@ -140,7 +140,7 @@ def _places(lengths: Lengths) -> list[int]:
 
 
 def _length_map(report: Report, wanted: Sequence[str]) -> Figure:
-    """A number for every row and length on its colour, one scale for all: what too many lines would hide."""
+    """Return a number for every row and length on its colour, on one colour scale, for many rows."""
     rows = _shown(report)
     edges = _edges([row for _, row in rows])
     places = [_places(report.lengths[part]) for part in wanted]

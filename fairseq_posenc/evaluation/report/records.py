@@ -17,7 +17,7 @@ from ...registry.architectures import COMPLEX_MODEL
 from ...registry.spec import parse
 from ..scoring.record import FILE, Record, Score, Text
 
-#: what belongs to a method or to one run of it; the rows of a table agree in everything else
+#: fields of a method or of one run; the rows of a table must agree in all other fields
 _MAY_DIFFER = frozenset({
     "arch", "method", "signature", "seed", "parameters", "bleu", "chrf", "statistics", "lengths",
     "tokens_per_second", "training_seconds", "peak_memory", "learning_curve", "device", "commit",
@@ -56,25 +56,25 @@ def load(folders: Sequence[Path]) -> list[Record]:
 
 
 def _without_speed(record: Record) -> dict[str, Any]:
-    """What a training run with the same seed repeats."""
+    """Return the fields that are equal in a training run with the same seed."""
     return record.model_dump(exclude={"tokens_per_second", "training_seconds", "peak_memory", "device"})
 
 
 def label(record: Record) -> str:
-    """A method's name in a table: its spec where both stacks have the same, else those of all sites with one; and its model."""
+    """Return the name of a method in a table: its spec, or the specs of all sites, and its model."""
     name = describe(record.method) if record.method else record.arch
     return name + "".join(f" ({trait})" for trait in _traits(record))
 
 
 def describe(method: Mapping[str, str]) -> str:
-    """The specs of all sites in short."""
+    """Return the specs of all sites in short."""
     if method["encoder"] == method["decoder"] and method["cross"] == "none":
         return method["encoder"]
     return ", ".join(f"{site} {spec}" for site, spec in method.items() if spec != "none")
 
 
 def identity(record: Record) -> tuple[Any, ...]:
-    """What the runs of one row have in common: all options, however they were given.
+    """Return the identity of the runs of one row: all options, however they were written.
 
     A run of an earlier version has the default value of every option that was added after it.
     """
@@ -84,7 +84,7 @@ def identity(record: Record) -> tuple[Any, ...]:
 
 @functools.cache
 def _signature(text: str) -> str:
-    """The signature of a spec with the options of this version; unchanged where this version does not know the spec."""
+    """Return the signature of a spec with the options of this version; unchanged where this version does not know the spec."""
     try:
         return parse(text).signature
     except PositionError:
@@ -92,7 +92,7 @@ def _signature(text: str) -> str:
 
 
 def _traits(record: Record) -> Iterator[str]:
-    """The properties of a model that are not methods."""
+    """Yield the properties of a model that are not methods."""
     if record.arch.startswith(COMPLEX_MODEL):
         yield "complex Transformer"
     tied = [side for side in ("encoder", "decoder") if record.settings.get(f"tie_{side}_layers")]
@@ -108,17 +108,17 @@ def _traits(record: Record) -> Iterator[str]:
 
 
 def _halting(record: Record) -> list[str]:
-    """The sides on which words choose their number of layers."""
+    """Return the sides on which words choose their number of layers."""
     return [side for side in ("encoder", "decoder") if record.settings.get(f"{side}_halting")]
 
 
 def _random(record: Record) -> Any:
-    """The seed of structure that is that of other words, or None."""
+    """Return the seed of structure that is that of other words, or None."""
     return record.settings.get("random_structure")
 
 
 def require_comparable(records: list[Record]) -> None:
-    """Raise PositionError where a row differs from an earlier one; a part that one lacks is no difference."""
+    """Raise PositionError if a row differs from an earlier one; a part that one lacks is not a difference."""
     known: dict[str, tuple[Record, dict[str, Any]]] = {}
     for record in records:
         for name, settings in conditions(record).items():
@@ -160,7 +160,7 @@ def conditions(record: Record) -> dict[str, dict[str, Any]]:
 
 
 def stops_early(record: Record) -> bool:
-    """Whether the training may end before its last update, where the validation loss does not fall."""
+    """Return whether the training may end before its last update, where the validation loss does not fall."""
     patience = record.settings.get("patience")
     return isinstance(patience, int) and patience > 0
 
@@ -170,7 +170,7 @@ def _shown(value: Any) -> str:
 
 
 def _settings(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-    """All that must be equal, flat: 'settings.lr', 'parts.test.decoding.beam' ..."""
+    """Yield all that must be equal, flat: 'settings.lr', 'parts.test.decoding.beam' ..."""
     if not isinstance(value, dict):
         yield ".".join(path), value
         return
@@ -205,7 +205,7 @@ class SeedScores(_File):
 
 @dataclass(frozen=True)
 class SeedVariance:
-    """What --seed-variance names: runs, or scores. Neither becomes a row of the table."""
+    """Runs or scores of --seed-variance. They are not rows of the table."""
 
     source: str = ""
     records: list[Record] = field(default_factory=list)
@@ -218,12 +218,12 @@ _SEEDS = 'Expected "source", and "scores": {PART: {METRIC: [[SCORE OF SEED 1, SC
 
 
 def read_published(path: Path) -> Published:
-    """The figures of a JSON file; raises PositionError where it contains none."""
+    """Return the figures of a JSON file. Raise PositionError if it contains none."""
     return _read(Published, path, "published figures", _FORM)
 
 
 def read_seed_variance(path: Path) -> SeedVariance:
-    """The runs below a folder, or the scores of a JSON file."""
+    """Return the runs below a folder, or the scores of a JSON file."""
     from ..scoring import archive  # imports numpy
 
     if path.is_dir():
@@ -247,7 +247,7 @@ def _read(form: type[_File_], path: Path, what: str, expected: str) -> _File_:
 
 
 def same_task(record: Record, wanted: Mapping[str, Mapping[str, Any]], part: str) -> bool:
-    """Whether a run has the conditions of a table (data, model, training, decoding, reference, metric), versions aside."""
+    """Return whether a run has the conditions of a table (data, model, training, decoding, reference, metric), versions aside."""
     own = conditions(record)
     names = [name for name in ("", part, f"{part} lengths", "encoder layers", "decoder layers") if name in wanted]
     return part in own and all(_without_versions(own[name]) == _without_versions(wanted[name]) for name in names if name in own)

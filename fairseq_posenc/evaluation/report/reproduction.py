@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def results_folder(run: Path) -> Path:
-    """The folder of results that contains a run: the nearest one with a file named recipe.
+    """Return the folder of results that contains a run: the nearest one with a file named recipe.
 
     Raises: PositionError where there is none.
     """
@@ -75,7 +75,7 @@ def results_folder(run: Path) -> Path:
 
 
 def recipe_arguments(folder: Path, run: Path, record: Record) -> list[str]:
-    """The recipe that trained a run, with METHODS and SEEDS of this run."""
+    """Return the recipe that trained a run, with METHODS and SEEDS of this run."""
     row = run.parent.name  # recipes name the folder after the row
     if not row.startswith("posenc_"):
         specs = record.method
@@ -139,7 +139,7 @@ def _verify(args: argparse.Namespace, records: list[Record], committed: Record) 
 
 
 def _repetition(folder: Path, committed: Record) -> Record:
-    """The only run below the folder with the method and the seed of the committed run."""
+    """Return the only run below the folder with the method and the seed of the committed run."""
     from .records import identity, label, load
 
     records = load([folder])
@@ -154,7 +154,7 @@ def _repetition(folder: Path, committed: Record) -> Record:
 
 
 def compare(records: list[Record], committed: Record, found: Record, variance) -> list[Number]:
-    """Every score and the last validation loss of both runs, each with the range of another seed.
+    """Return every score and the last validation loss of both runs, each with the range of another seed.
 
     Equation: range = committed +- t_nu(1 - 0.05 / (2 K)) s sqrt(2), with the pooled deviation s over seeds of the rows of the
         table, its degrees of freedom nu, and K numbers. Scores of a table that spans more than 20 points are compared on the

@@ -25,7 +25,7 @@ Bucket = tuple[int, int | None]
 
 
 def sentence_counts(run: Record, part: str) -> dict[str, statistics.Array]:
-    """The counts of every sentence [N, K] by metric; only of metrics with which the run was scored."""
+    """Return the counts of every sentence [N, K] by metric; only of metrics with which the run was scored."""
     counted = sentence_statistics(run, part)
     found = {} if counted is None else {metric: np.array(getattr(counted, metric)) for metric in METRICS}
     for name, other in run.parts[part].others.items() if part in run.parts else ():
@@ -59,7 +59,7 @@ def _damaged(run: Record, part: str) -> str:
 
 
 def random_seed() -> int | None:
-    """The seed of the tests over sentences, from SACREBLEU_SEED; None for 'none'."""
+    """Return the seed of the tests over sentences, from SACREBLEU_SEED; None for 'none'."""
     seed = os.environ.get("SACREBLEU_SEED", "12345")
     if seed.lower() == "none":
         return None
@@ -71,7 +71,7 @@ def random_seed() -> int | None:
 def paired_test(
     baseline: SentenceStatistics, systems: Mapping[str, SentenceStatistics], test: str = RANDOMIZATION, samples: int = 0
 ) -> dict[str, dict[str, float]]:
-    """The two-sided p-value of every other system, for BLEU and chrF, uncorrected."""
+    """Return the two-sided p-value of every other system, for BLEU and chrF, uncorrected."""
     return {
         name: {
             metric: sentence_test(metric, np.array(getattr(baseline, metric)), np.array(getattr(system, metric)), test, samples)
@@ -84,7 +84,7 @@ def paired_test(
 def sentence_test(
     metric: str, baseline: statistics.Array, other: statistics.Array, test: str = RANDOMIZATION, samples: int = 0
 ) -> float:
-    """The two-sided p-value of the difference between two systems, uncorrected, from the counts of `sentence_counts`."""
+    """Return the two-sided p-value of the difference between two systems, uncorrected, from the counts of `sentence_counts`."""
     if len(baseline) != len(other):
         raise PositionError("the runs have statistics of different numbers of sentences. Run posenc score again for all runs.")
     logging.getLogger("sacrebleu").setLevel(logging.WARNING)
@@ -131,7 +131,7 @@ SCORES = {"bleu": bleu, "chrf": chrf, others.TER: ter}
 
 
 def buckets_up_to(longest: int) -> list[Bucket]:
-    """Of ten words each; those of 60 and more are one unless sentences are longer than that one would contain."""
+    """Return buckets of ten words. Lengths from 60 are one bucket unless sentences are longer than this bucket."""
     tens = range(60, longest + 1, 10) if longest >= 70 else ()
     return [(1, 9), *((first, first + 9) for first in (10, 20, 30, 40, 50, *tens)), *([] if tens else [(60, None)])]
 

@@ -83,7 +83,7 @@ def pool(scores: Array, scale: str = POINTS, percent: bool = True) -> Pool:
 
 
 def poolable(n: Array, mean: Array, percent: bool = True) -> Array:
-    """Whether a row has several seeds and is neither at the floor nor at the ceiling."""
+    """Return whether a row has several seeds and is neither at the floor nor at the ceiling."""
     return (n > 1) & ((mean > FLOOR) & (mean < CEILING) | (not percent))
 
 
@@ -98,7 +98,7 @@ def compare(scores: Array, baseline: int, known: Pool | None = None, scale: str 
 
     Args:
         scores: [..., M, S], in points.
-        baseline: index of the row that others are compared with.
+        baseline: index of the row with which other rows are compared.
         known: the pooled variance, on `scale`; intervals on the logit scale are transformed back to points.
         paired: compare by the paired form, all rows that have all S seeds.
 
@@ -178,8 +178,8 @@ def sentence_test(
         score: the scores [samples] of summed counts [samples, K].
         seed: of the random numbers; None for a different seed in every call.
 
-    Source: Riezler and Maxwell (2005); Koehn (2004). RANDOMIZATION draws what sacreBLEU draws. sacreBLEU's bootstrap is not
-    two-sided: it takes absolute differences before it subtracts their mean.
+    Source: Riezler and Maxwell (2005); Koehn (2004). RANDOMIZATION uses the same random numbers as sacreBLEU. sacreBLEU's
+    bootstrap is not two-sided: it computes absolute differences before it subtracts their mean.
     """
     rng = np.random.default_rng(seed)
     one, two = score(np.stack([baseline.sum(0), other.sum(0)]).astype(float))
@@ -225,7 +225,7 @@ def _moments(scores: Array) -> tuple[Array, Array, Array]:
 
 
 def _residuals(scores: Array) -> tuple[Array, Array]:
-    """Variance and degrees of freedom of what is left of scores [..., M, S] after the means of rows and of seeds."""
+    """Return variance and degrees of freedom of scores [..., M, S] after subtraction of the means of rows and seeds."""
     complete = np.isfinite(scores).all(-1)
     rows, seeds = complete.sum(-1), scores.shape[-1]
     kept = np.where(complete[..., None], scores, np.nan)

@@ -17,7 +17,7 @@ from .sentences import MIN_SENTENCES, random_seed
 NOT_RUN = "not run"
 NOT_MEASURED = "not measured"
 
-#: methods that a sentence names one by one; of more it gives the number
+#: number of methods that a sentence lists by name; for more methods, it contains their number
 _NAMED = 8
 
 
@@ -34,7 +34,7 @@ class Table:
 
 
 def all_tables(report: Report, digits: int = 1) -> list[Table]:
-    """The tables of a full report."""
+    """Return the tables of a full report."""
     return [*compared_tables(report, digits), _training(report), *_lengths(report, digits)]
 
 
@@ -45,7 +45,7 @@ def compared_tables(report: Report, digits: int = 1) -> list[Table]:
 
 
 def score_table(report: Report, digits: int = 1) -> Table:
-    """The scores: the one table that a report shows unless more is requested."""
+    """Return the scores: the one table that a report shows unless more is requested."""
     head, body = _first_columns(report)
     ranks = {}
     for part in report.parts:
@@ -77,7 +77,7 @@ def interval(low: float | None, high: float | None, digits: int, sign: str = "")
 
 
 def _first_columns(report: Report) -> tuple[list[str], list[list[str]]]:
-    """The method, and the number of seeds where there are several."""
+    """Return the method, and the number of seeds where there are several."""
     if report.seeds == 1:
         return ["method"], [[row.title] for row in report.rows]
     return ["method", "seeds"], [[row.title, str(len(row.runs)) if row.runs else NOT_RUN] for row in report.rows]
@@ -112,7 +112,7 @@ def difference_text(difference: Difference, digits: int = 1) -> str:
 
 
 def p_text(p: float) -> str:
-    """A p-value without its leading zero."""
+    """Return a p-value without its leading zero."""
     if p < 0.001:
         return "p < .001"
     if p >= 0.995:
@@ -121,7 +121,7 @@ def p_text(p: float) -> str:
 
 
 def conclusions(report: Report, digits: int = 1) -> list[str]:
-    """One sentence per score: which rows differ from the baseline."""
+    """Return one sentence per score: which rows differ from the baseline."""
     found = [_conclusion(report, part, metric, report.digits(part, metric, digits)) for part, metric in report.columns]
     return [sentence for sentence in found if sentence]
 

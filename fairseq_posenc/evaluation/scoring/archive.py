@@ -1,6 +1,6 @@
 """Many score.json files in two small ones: `posenc archive RUNS`.
 
-`runs.json` contains the records, one per line. What all records have in common is stored once. `sentences.xz` contains the
+`runs.json` contains the records, one per line. Content that all records share is stored once. `sentences.xz` contains the
 numbers of every sentence, which significance tests and scores by length read. Nothing is lost: `find` returns the records of
 the original files.
 
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> None:
     found = find(args.runs, args.replace)
     if not found:
         raise PositionError(
-            f"{args.runs}: no {record.FILE} in this folder. Expected a folder of scored runs. Run posenc score first"
+            f"{args.runs}: no {record.FILE} in this folder. Expected a folder of scored runs. Run posenc score first."
         )
     folder = args.output or args.runs
     write(folder, {path.parent.relative_to(args.runs).as_posix(): content for path, content in found.items()})
@@ -80,7 +80,7 @@ def find(folder: Path, replace: bool = False) -> dict[Path, Record]:
             if found.setdefault(place, content) != content and not replace:
                 raise PositionError(
                     f"{place} differs from the run {name} in {path}. Expected one record per run. Remove {place.name}, or run "
-                    f"posenc archive {path.parent} --replace"
+                    f"posenc archive {path.parent} --replace."
                 )
     return dict(sorted(found.items()))
 
@@ -99,7 +99,9 @@ def write(folder: Path, records: dict[str, Record]) -> None:
                     if blocks[key][0] is not numbers:
                         if shape != numbers.shape:
                             raise PositionError(
-                                f"{folder}: runs with {shape} and {numbers.shape} numbers for {part}; archive them apart"
+                                f"{folder}: runs with {shape} and {numbers.shape} numbers for {part}. "
+                                "Expected the same test set. "
+                                "Store them in separate archives."
                             )
                         blocks[key].append(numbers)
                     scores[kind] = ""  # in the other file, in this order
@@ -116,14 +118,14 @@ def write(folder: Path, records: dict[str, Record]) -> None:
 
 
 def read(folder: Path) -> dict[str, Record]:
-    """The records of an archive by name; raises PositionError where a file is damaged."""
+    """Return the records of an archive by name. Raise PositionError if a file is damaged."""
     path = folder / RUNS
     try:
         if path.stat().st_size > _MOST_BYTES:
-            raise ValueError(f"it has more than {_MOST_BYTES:,} bytes")
+            raise ValueError(f"the file has more than {_MOST_BYTES:,} bytes")
         found = json.loads(read_text(path))
         if found["format"] != _FORMAT:
-            raise ValueError(f"its format is {found['format']!r}")
+            raise ValueError(f"the format is {found['format']!r}")
         numbers = _decode(folder / SENTENCES, found["sentences"])
         records = {}
         for name, own in found["runs"].items():
@@ -137,7 +139,7 @@ def read(folder: Path) -> dict[str, Record]:
         raise
     except (OSError, ValueError, LookupError, TypeError, AttributeError, StopIteration, RecursionError, lzma.LZMAError) as error:
         raise PositionError(
-            f"{path}: damaged archive ({type(error).__name__}: {error}). Expected the output of posenc archive"
+            f"{path}: damaged archive ({type(error).__name__}: {error}). Expected the output of posenc archive."
         ) from None
     return records
 
@@ -157,7 +159,7 @@ def _columns(kind: str, packed: str) -> np.ndarray:
 
 
 def _packed(kind: str, numbers: np.ndarray) -> str:
-    """The text that score.json has for [columns, sentences]."""
+    """Return the text that score.json has for [columns, sentences]."""
     if kind == "lengths":
         return Lengths(*numbers.tolist()).pack()
     words = numbers[28].tolist() if len(numbers) > 28 else None
@@ -165,7 +167,7 @@ def _packed(kind: str, numbers: np.ndarray) -> str:
 
 
 def _encode(blocks: dict[tuple[str, str | None, str], np.ndarray]) -> bytes:
-    """The weights, then for each block the errors of its numbers: small, sentence by sentence, low bytes first."""
+    """Return the weights, then for each block the errors of its numbers: small, sentence by sentence, low bytes first."""
     weights = _weights([numbers for (*_, kind), numbers in blocks.items() if kind == "statistics"])
     data = [weights.astype("<i4").tobytes()]
     for (*_, kind), numbers in blocks.items():
@@ -184,13 +186,13 @@ def _decode(path: Path, index: list[Any]) -> dict[tuple[str, str | None, str], I
     sizes = [[int(size) for size in sizes] for *_, runs, columns, sentences in index for sizes in [(runs, columns, sentences)]]
     total = sum(runs * columns * sentences for runs, columns, sentences in sizes)
     if any(size < 1 for shape in sizes for size in shape) or total > _MOST_NUMBERS:
-        raise ValueError(f"{total:,} numbers of sentences; at most {_MOST_NUMBERS:,} are possible")
+        raise ValueError(f"{total:,} sentence statistics, more than {_MOST_NUMBERS:,}")
     width = len(_ORDER)
     start = 4 * width * (width + 1)
     decoder = lzma.LZMADecompressor(memlimit=_MEMORY)
     data = decoder.decompress(path.read_bytes() if path.stat().st_size < _MOST_BYTES else b"", start + 4 * total + 1)
     if len(data) != start + 4 * total or not decoder.eof:
-        raise ValueError(f"{path.name} does not belong to it")
+        raise ValueError(f"{path.name} belongs to another archive")
     weights = np.frombuffer(data[:start], "<i4").reshape(width, width + 1).astype(np.int64)
     found = {}
     for (part, reference, kind, *_), (runs, columns, sentences) in zip(index, sizes):
@@ -201,7 +203,7 @@ def _decode(path: Path, index: list[Any]) -> dict[tuple[str, str | None, str], I
         for place, column in enumerate(_ORDER) if kind == "statistics" else ():
             numbers[:, column] += _predicted(numbers, weights, place)
             if numbers[:, column].min() < 0 or numbers[:, column].max() > _LARGEST:
-                raise ValueError(f"the numbers of {part} in {path.name} are no counts")
+                raise ValueError(f"the numbers of {part} in {path.name} are not counts")
         found[part, reference, kind] = iter(numbers)
         start = end
     return found
@@ -230,7 +232,7 @@ def _predicted(numbers: np.ndarray, weights: np.ndarray, place: int) -> np.ndarr
 
 
 def _shared(contents: list[dict[str, Any]]) -> dict[str, Any]:
-    """What all records have, with the same value."""
+    """Return the fields that all records share, with the same value."""
     first, *others = contents
     found = {}
     for name, value in first.items():
@@ -246,7 +248,7 @@ _MISSING = object()
 
 
 def _without(content: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
-    """What a record has of its own; dictionaries stay, so that their order does."""
+    """Return the fields of a record that differ from the shared fields. Dictionaries keep their order."""
     return {
         name: _without(value, shared[name]) if isinstance(value, dict) and isinstance(shared.get(name), dict) else value
         for name, value in content.items()
@@ -255,7 +257,7 @@ def _without(content: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with(own: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
-    """The record."""
+    """Return the record."""
     return {
         **{name: value for name, value in shared.items() if name not in own and not isinstance(value, dict)},
         **{name: _with(value, shared[name]) if isinstance(value, dict) and isinstance(shared.get(name), dict) else value

@@ -1,4 +1,4 @@
-"""What fairseq-generate printed for one test part: its hypotheses, its settings, and whether they fit a reference."""
+"""Output of fairseq-generate for one test set: hypotheses and settings, and checks against a reference."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SETTINGS = "{'_name': "
 _LONGEST_SETTINGS = 1_000_000  # characters
 _COMPARED = 5_000  # characters of a sentence; the time of the comparison grows with their square
 
-#: what SentencePiece and subword-nmt leave in a text whose subwords were not joined
+#: marks of SentencePiece and subword-nmt in a text whose subwords were not joined
 _SUBWORDS = {"▁": "sentencepiece", "@@": "subword_nmt"}
 _UNKNOWN = "<<unk>>"  # as fairseq writes it in T- lines
 #: sentences whose letters agree less than this are different ones; tokenisation and unknown words leave far more
@@ -43,7 +43,7 @@ _MARKS = (".", "!", "?")
 
 
 def parse(text: str, references: int, name: str) -> Generated:
-    """Read an output; raises PositionError where it has not one hypothesis for every reference."""
+    """Read an output. Raise PositionError if it has not one hypothesis for every reference."""
     best = hypotheses(text, references, name)
     sources = {int(index): line for index, line in _SOURCE.findall(text)}
     decoding, checkpoint = _settings(text)
@@ -57,7 +57,7 @@ def parse(text: str, references: int, name: str) -> Generated:
 
 
 def hypotheses(text: str, references: int, name: str) -> list[str]:
-    """The best hypothesis of every sentence, in the order of the references: D lines, or H lines where there is no D."""
+    """Return the best hypothesis of every sentence, in the order of the references: D lines, or H lines where there is no D."""
     found: dict[str, dict[int, str]] = {"D": {}, "H": {}}
     for kind, index, hypothesis in _HYPOTHESIS.findall(text):
         found[kind].setdefault(int(index), hypothesis)  # the first of several is the best
@@ -86,7 +86,7 @@ def _settings(text: str) -> tuple[dict[str, Any], str | None]:
                 path = path.rpartition(os.pathsep)[0]  # the last one only rescores
             return {**config["generation"], "post_process": common["post_process"]}, path
         except (ValueError, SyntaxError, LookupError, TypeError, RecursionError, MemoryError):
-            continue  # another line of braces, or a setting that is no literal
+            continue  # another line of braces, or a setting that is not a literal
     return {}, None
 
 
@@ -115,7 +115,7 @@ def tokenised_lines(hypotheses: list[str], references: list[str]) -> tuple[int, 
 
 
 def require_same_sentences(generated: Generated, references: list[str], name: str, reference_name: str) -> None:
-    """Raise PositionError where a reference is not the target that the prepared data has for the same sentence."""
+    """Raise PositionError if a reference is not the target that the prepared data has for the same sentence."""
     known = {index: _letters(text) for index, text in generated.targets.items() if _UNKNOWN not in text}
     everywhere = set(known.values())
     wrong = []
@@ -133,7 +133,7 @@ def require_same_sentences(generated: Generated, references: list[str], name: st
 
 
 def _letters(text: str) -> str:
-    """What tokenisation, casing and the normalisation of characters leave alone."""
+    """Return the letters that do not depend on tokenisation, casing and normalisation of characters."""
     return "".join(filter(str.isalnum, unicodedata.normalize("NFKC", html.unescape(text)).casefold()))
 
 

@@ -1,4 +1,4 @@
-"""Output lengths of one test part: what was asked for, as the task logged it, and what the hypotheses have."""
+"""Output lengths of one test set: requested lengths from the log, and lengths of the hypotheses."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Lengths:
     got: list[int]
 
     def pack(self) -> str:
-        """As text, for score.json."""
+        """Return the lengths as text, for score.json."""
         return base64.b64encode(zlib.compress(json.dumps([self.asked, self.got]).encode(), 9)).decode()
 
     @classmethod
     def unpack(cls, text: str) -> Lengths:
-        """Raises ValueError where the text is damaged."""
+        """Raise ValueError where the text is damaged."""
         try:
             asked, got = json.loads(zlib.decompressobj().decompress(base64.b64decode(text), 2**28))
         except (ValueError, TypeError, RecursionError, zlib.error) as error:
@@ -47,7 +47,7 @@ class Lengths:
         return cls(asked, got)
 
     def of(self, rows: list[int]) -> Lengths:
-        """Those of some sentences."""
+        """Return the lengths of some sentences."""
         return Lengths([self.asked[row] for row in rows], [self.got[row] for row in rows])
 
     def metrics(self) -> dict[str, float]:
@@ -66,7 +66,7 @@ class Lengths:
 
 
 def parse(text: str, hypotheses: list[str], name: str) -> dict[str, Any]:
-    """The fields `asked` and `lengths` of a test part's scores; none where no length was asked for."""
+    """Return the fields `asked` and `lengths` of a test part's scores; none where no length was asked for."""
     found = _NAMED.search(text)
     if found is None:
         return {}
@@ -92,7 +92,7 @@ def _pairs(line: str) -> list[list[str]]:
 
 
 def brevity_penalty(rows: list[list[int]]) -> tuple[float, float]:
-    """The ratio of hypotheses to references in words, and BLEU's brevity penalty, by sacreBLEU's counts of sentences."""
+    """Return the ratio of hypotheses to references in words, and BLEU's brevity penalty, by sacreBLEU's counts of sentences."""
     hypotheses, references = sum(row[0] for row in rows), sum(row[1] for row in rows)
     if not hypotheses or not references:
         return 0.0, 0.0

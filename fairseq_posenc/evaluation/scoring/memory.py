@@ -3,7 +3,7 @@
     python fairseq_posenc/evaluation/scoring/memory.py fairseq-train DATA OPTION...
 
 Started by its path: importing the package, and so fairseq, before fairseq-train does would change the form of its log.
-On a GPU fairseq logs its memory by itself, and this adds nothing to the report.
+On a GPU, fairseq logs the memory, and this number is not used.
 """
 
 import atexit
@@ -16,8 +16,8 @@ PEAK_OF_PROCESS = "peak memory of the training process: {:.3f} GiB"
 
 
 def peak_memory() -> float:
-    """The largest resident size of this process in GiB."""
-    if os.path.exists("/proc/self/status"):  # unlike getrusage's, free of what the process that started this one held
+    """Return the largest resident size of this process in GiB."""
+    if os.path.exists("/proc/self/status"):  # unlike getrusage, without the memory of the parent process
         with open("/proc/self/status") as status:
             return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 2**20
     import resource  # not on Windows
@@ -31,7 +31,7 @@ def main(command: list) -> None:
         sys.exit(f"{command[0] if command else 'no command'}: not a command. Expected fairseq-train with its options.")
     atexit.register(lambda: print(PEAK_OF_PROCESS.format(peak_memory()), flush=True))
     sys.argv = [script, *command[1:]]
-    sys.path[0] = os.path.dirname(script)  # as if it had been started itself, and not this folder
+    sys.path[0] = os.path.dirname(script)  # as if the script had been started directly
     runpy.run_path(script, run_name="__main__")
 
 

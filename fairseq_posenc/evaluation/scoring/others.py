@@ -24,7 +24,7 @@ _UNPACKED = 2**28  # bytes of unpacked statistics
 
 
 def ter(hypotheses: list[str], references: Sequence[list[str]]) -> dict[str, Any]:
-    """sacreBLEU's TER, as `PartScores.others` has it. Statistics of a sentence: edits, mean length of its references."""
+    """Return sacreBLEU's TER for `PartScores.others`. Statistics of a sentence: edits, mean length of its references."""
     from sacrebleu.metrics import TER as Metric
 
     metric = Metric()
@@ -39,7 +39,7 @@ def ter(hypotheses: list[str], references: Sequence[list[str]]) -> dict[str, Any
 
 
 def title(name: str) -> str:
-    """The name of a metric in tables."""
+    """Return the name of a metric in tables."""
     return name.upper() if name == TER else name
 
 
@@ -72,12 +72,12 @@ def given(name: str, path: Path, sentences: int, smaller_is_better: bool = False
 
 
 def pack(rows: list[list[float]]) -> str:
-    """Rows of numbers as text, for score.json."""
+    """Return rows of numbers as text, for score.json."""
     return base64.b64encode(zlib.compress(json.dumps([*zip(*rows)], separators=(",", ":")).encode(), 9)).decode()
 
 
 def unpack(text: str) -> list[list[float]]:
-    """The rows of a packed text; a damaged one can fail in any of its steps."""
+    """Return the rows of a packed text; a damaged one can fail in any of its steps."""
     columns = json.loads(zlib.decompressobj().decompress(base64.b64decode(text), _UNPACKED))
     rows = [list(map(float, row)) for row in zip(*columns, strict=True)]
     if not rows or not all(abs(value) <= 2**31 for row in rows for value in row):

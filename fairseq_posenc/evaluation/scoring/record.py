@@ -110,7 +110,7 @@ class Record(_Model):
 
 
 def parse(text: str, name: str) -> Record:
-    """The record of a JSON text; raises PositionError with what is wrong in it."""
+    """Return the record of a JSON text. Raise PositionError with the wrong fields."""
     try:
         return Record.model_validate_json(text)
     except ValidationError as error:
@@ -132,7 +132,7 @@ def _place(location: tuple[int | str, ...]) -> list[int | str]:
 
 
 def read(path: Path) -> Record:
-    """The record of a file; raises PositionError where it cannot be read or is none."""
+    """Return the record of a file. Raise PositionError if it cannot be read or is none."""
     return parse(read_text(path), str(path))
 
 

@@ -1,6 +1,6 @@
-"""`posenc score`: BLEU and chrF of what fairseq-generate printed, with all that the numbers depend on, in RUN/score.json.
+"""`posenc score`: BLEU and chrF of the output of fairseq-generate, with the settings needed to reproduce them, in RUN/score.json.
 
-RUN is the folder of one trained model. It holds `train.log`, all that fairseq-train printed; for every test part
+RUN is the folder of one trained model. It contains `train.log`, the output of fairseq-train; for every test set
 `PART.out`, all that fairseq-generate printed, log and T- lines included; and the decoded checkpoint. The prepared data
 must be where the training found it.
 """
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 #: fields of a test part that are printed
 _SHOWN = frozenset({"sentences", "bleu", "bleu_signature", "chrf", "chrf_signature"})
-#: fields of a record that do not tell one training from another
+#: fields of a record that can differ between scores of the same training run
 _MEASURED = frozenset({"parts", "tokens_per_second", "learning_curve", "training_seconds", "peak_memory", "device", "commit"})
 
-#: what sacreBLEU can take for tokens without a download
+#: tokenizers of sacreBLEU that need no download
 TOKENS = ("13a", "none", "intl", "char", "zh")
 
 _DESCRIPTION = """\
@@ -119,7 +119,7 @@ def _shown(found: PartScores) -> dict[str, Any]:
 
 
 def _parts(given: list[str], generated: str) -> dict[str, list[Path]]:
-    """The references of every test part."""
+    """Return the references of every test part."""
     found: dict[str, list[Path]] = {}
     for item in given:
         part, equals, reference = item.partition("=")
@@ -137,7 +137,7 @@ def _parts(given: list[str], generated: str) -> dict[str, list[Path]]:
 
 
 def _segment_scores(args: argparse.Namespace, part: str, sentences: int, parts: int) -> dict[str, Any]:
-    """The scores of other programs for a test part, by the name of the metric."""
+    """Return the scores of other programs for a test part, by the name of the metric."""
     from . import others
 
     options = {"--segment-scores": args.segment_scores, "--segment-errors": args.segment_errors}
@@ -157,7 +157,7 @@ def _segment_scores(args: argparse.Namespace, part: str, sentences: int, parts: 
 
 
 def _row(names: list[str], settings: dict[str, Any]) -> list[str]:
-    """The names of settings, if the training has them."""
+    """Return the names of settings, if the training has them."""
     unknown = [name for name in names if name not in settings]
     if unknown:
         raise PositionError(
@@ -167,7 +167,7 @@ def _row(names: list[str], settings: dict[str, Any]) -> list[str]:
 
 
 def _measured(log: Path) -> dict[str, Any]:
-    """The fields of a score.json that are read off the log."""
+    """Return the fields of a score.json that are read off the log."""
     from .training_log import parse_training_log
 
     fields = parse_training_log(read_text(log, errors="replace"))
@@ -177,7 +177,7 @@ def _measured(log: Path) -> dict[str, Any]:
 
 
 def training_fields(checkpoint: Path) -> dict[str, Any]:
-    """All that a score.json says of the training, except for what is read off its log; and how many checkpoints were averaged."""
+    """Return the fields of score.json about the training run that are not in its log, and the number of averaged checkpoints."""
     from ...common.versions import commit, versions
     from ...host.checkpoints.read import corpus_name, data_digest, read
 
@@ -198,9 +198,9 @@ def score_part(
     more_references: Sequence[Path] = (),
     ter: bool = False,
 ) -> tuple[dict[str, Any], str | None]:
-    """The scores of one output and how it was decoded, and the checkpoint that it names.
+    """Return the scores of one output and how it was decoded, and the checkpoint that it names.
 
-    `compare` holds the reference against the T- lines of the output, so that a shuffled or foreign one is refused.
+    `compare` checks the reference against the T- lines of the output. A shuffled or wrong reference raises an error.
     """
     from . import generated as outputs
     from . import lengths, others
@@ -246,7 +246,7 @@ def _more_references(path: Path, number: int, first: Path) -> list[str]:
 def measure(
     hypotheses: list[str], references: list[str], tokenize: str | None = None, more_references: Sequence[list[str]] = ()
 ) -> dict[str, Any]:
-    """sacreBLEU's BLEU and chrF of a test part, with their signatures; `tokenize` is for BLEU alone."""
+    """Return sacreBLEU's BLEU and chrF of a test set, with their signatures. `tokenize` is only for BLEU."""
     from sacrebleu.metrics import BLEU, CHRF
 
     scores: dict[str, Any] = {"sentences": len(references)}
@@ -273,7 +273,7 @@ def update(run_dir: Path, training: dict[str, Any], part: str, scores: dict[str,
 
 
 def _as_json(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings as JSON has them: what it has no form for, such as infinity, becomes text."""
+    """Return settings in JSON types. Values without a JSON type, such as infinity, become text."""
     return json.loads(json.dumps(settings, default=str), parse_constant=str)
 
 

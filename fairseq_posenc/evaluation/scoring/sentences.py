@@ -1,4 +1,4 @@
-"""What sacreBLEU counts in every sentence, kept in score.json: enough for its tests and for scores by length, and no text."""
+"""Sentence statistics of sacreBLEU in score.json. They suffice for significance tests and for scores by length, without text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LARGEST = 2**28  # bytes of unpacked statistics; a million sentences have fewer
 
 @dataclass(frozen=True)
 class SentenceStatistics:
-    """The counts of every sentence of one test part; raises ValueError where they are no counts of the same sentences."""
+    """The counts of every sentence of one test part; raises ValueError where they are not counts of the same sentences."""
 
     bleu: list[list[int]]  # a sentence: length of the hypothesis, of the reference, matching n-grams, n-grams
     chrf: list[list[int]]  # a sentence: for every n, n-grams of the hypothesis, of the reference, in both
@@ -34,13 +34,13 @@ class SentenceStatistics:
             raise ValueError("the source lengths are not counts")
 
     def pack(self) -> str:
-        """The statistics as text, for score.json."""
+        """Return the statistics as text, for score.json."""
         columns = {name: rows if name == "source_words" else list(zip(*rows)) for name, rows in vars(self).items()}
         return base64.b64encode(zlib.compress(json.dumps(columns, separators=(",", ":")).encode(), 9)).decode()
 
     @classmethod
     def unpack(cls, text: str) -> SentenceStatistics:
-        """The statistics of a packed text; a damaged one can fail in any of four steps."""
+        """Return the statistics of a packed text; a damaged one can fail in any of four steps."""
         columns = json.loads(zlib.decompressobj().decompress(base64.b64decode(text), _LARGEST))
         rows = {name: [list(row) for row in zip(*columns[name])] for name in METRICS}
         return cls(**rows, source_words=columns["source_words"])
@@ -57,7 +57,7 @@ def count(
     tokenize: str | None = None,
     more_references: Sequence[list[str]] = (),
 ) -> SentenceStatistics:
-    """What sacreBLEU counts in these sentences; `tokenize` names its tokens for BLEU where they are not the default's."""
+    """Return the sentence statistics of sacreBLEU. `tokenize` is the tokenizer of BLEU if it is not the default."""
     metrics = {name: _metric(name, tokenize if name == "bleu" else None) for name in METRICS}
     counts = {
         name: metric._extract_corpus_statistics(hypotheses, [references, *more_references]) for name, metric in metrics.items()
@@ -76,7 +76,7 @@ def _metric(name: str, tokenize: str | None = None) -> Any:
 
 @functools.cache
 def stored_metric(name: str) -> Any:
-    """sacreBLEU's metric that takes, in the place of hypotheses, what it has counted in them before."""
+    """Return a metric of sacreBLEU that reads sentence statistics instead of hypotheses."""
     metric = _metric(name)
 
     class Stored(type(metric)):  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""What fairseq-train printed of a training: its parameters, speed, validation losses, seconds in updates, memory and device."""
+"""Log of fairseq-train: parameters, speed, validation losses, seconds in updates, memory and device."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PROCESS = re.compile(re.escape(PEAK_OF_PROCESS).replace(re.escape("{:.3f}"), _N
 
 
 def parse_training_log(log: str) -> dict[str, Any]:
-    """The fields of a score.json that a log holds; None for what it does not say.
+    """Return the fields of score.json from a log. None for missing values.
 
     A resumed training logs an epoch or a validation again: the later one counts, as it is the one the model comes from.
     """
@@ -51,8 +51,8 @@ def _first(pattern: re.Pattern[str], lines: list[str]) -> re.Match[str] | None:
 
 
 def _speed(lines: list[str]) -> int | None:
-    """The median of the training tokens (of the target) a second; of whole epochs where nothing was logged within them."""
-    for kind in (_INNER, _EPOCH_END):  # few updates, and a progress bar, leave the ends of epochs alone
+    """Return the median of the training tokens (of the target) a second; of whole epochs where nothing was logged within them."""
+    for kind in (_INNER, _EPOCH_END):  # few updates, or a progress bar: only the ends of epochs are logged
         speeds = [float(number) for line in lines if kind.search(line) for number in _TOKENS_PER_SECOND.findall(line)]
         if any(speeds):
             return round(median(speeds))
@@ -90,7 +90,7 @@ def _learning_curve(lines: list[str]) -> list[list[float]]:
 
 
 def _number(value: Any) -> float | None:
-    """The finite number that a field of a json log has, as a number or as text, or None."""
+    """Return the finite number that a field of a json log has, as a number or as text, or None."""
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
