@@ -59,8 +59,8 @@ SAYS = {
     "segments": ["A source of single sentences has none, and the term has no effect", "The authors' stacks share one"],
     "spe_conv": ["carry the factor 1/sqrt(R)", "their code has 200 and 256 by default", "the ReLU features"],
     "spe_sine": ["expectation itself is the default", "JAX code has gate and 1 - gate exchanged", "has 1 and 256 by default"],
-    "stickbreaking": ["The encoder is our extension and experimental", "The rest goes to the word itself (rest=self)"],
-    "synthesizer_dense": ["every head has a network of its own"],
+    "stickbreaking": ["The encoder is our extension and experimental", "The remainder goes to the word itself (rest=self)"],
+    "synthesizer_dense": ["every head has a separate network"],
     "t5": ["the last bucket begins nearer (at 91)"],
     "tupe_abs": ["its figure of 2 d^2 + n (d+2) is that of tupe_rel, of which 2 n is the relative bias", "never gets a gradient"],
     "unifpe": ["The authors' dataset draws them when it is built", "the gap of g positions is never after the last block"],
@@ -145,7 +145,7 @@ def test_what_the_survey_counts_of_tupe():
 
 
 def test_an_attention_that_is_asked_for_weights_makes_all_scores(monkeypatch):
-    assert "need_weights=True`, the default of a call, makes all scores; need_weights=False is faster" in " ".join(
+    assert "need_weights=True, the default, stores all scores. need_weights=False is faster" in " ".join(
         posenc.build_attention.__doc__.split()
     )
     fused, used = F.scaled_dot_product_attention, []

@@ -78,7 +78,7 @@ def test_errors_of_another_program_are_better_when_they_are_smaller(posenc, trai
     assert not parts["test"]["others"]["human"]["smaller_is_better"]
     (trained / "score.json").unlink()
     twice = ["--segment-scores", f"m={file}", "--segment-errors", f"m={file}"]
-    assert "segment scores m are given twice" in refusal(posenc, trained, *twice)
+    assert "--segment-errors m: given twice" in refusal(posenc, trained, *twice)
 
 
 @pytest.mark.parametrize(

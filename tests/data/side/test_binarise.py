@@ -312,4 +312,4 @@ def test_orders_of_alignments_and_of_a_preorderer(tmp_path, capsys):
     assert (tmp_path / "text.order").read_text() == "0 1 2 3 4\n0\n"  # what was there stays
     (tmp_path / "given").write_text("0 1 2 3 4\n")
     assert main(["side", "order", f"{tmp_path}/text", "--order", f"{tmp_path}/given", "--source", "btg"]) == 2
-    assert f"SIDE-LINES: {tmp_path}/given: 1 lines, and {tmp_path}/text has 2" in capsys.readouterr().err
+    assert f"SIDE-LINES: {tmp_path}/given: 1 lines. Expected 2, as in {tmp_path}/text." in capsys.readouterr().err

@@ -196,7 +196,7 @@ def test_missing_files_are_named(corpus, parts):
 def test_truncated_sentences_are_refused(corpus, parts):
     task = make(corpus, truncate_source=True)
     model(task)
-    refused(lambda: task.load_dataset("train"), "SIDE-TRUNC: --truncate-source", "leave it out")
+    refused(lambda: task.load_dataset("train"), "SIDE-TRUNC: --truncate-source", "Remove --truncate-source")
 
 
 def test_sentences_without_files_are_refused(corpus, parts):
