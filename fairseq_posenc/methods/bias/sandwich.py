@@ -19,8 +19,8 @@ class Sandwich(PositionMethod):
     Shapes: bias -> [1, H, T, S].
     Source: Chi, Fan, Rudnicky and Ramadge (2023), whose text and code were not read; NVIDIA/NeMo.
     Deviations: reconstructed from NeMo; the width of 128 is unverified, and NeMo has the width of a head; public codes differ
-        in the first j; encoder and cross-attention, where nothing tells left from right, are our extension.
-    Cost: no parameters; one vector of T + S - 1 sums a forward.
+        in the first j; encoder and cross-attention, where left and right are not distinguished, are our extension.
+    Cost: no parameters; one vector of T + S - 1 sums per forward pass.
     """
 
     @dataclass(frozen=True)

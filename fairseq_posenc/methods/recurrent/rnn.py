@@ -60,7 +60,7 @@ class RecurrentFrontEnd(PositionMethod):
         return out
 
     def _both_ways(self, x: Tensor, ctx: AttentionContext) -> Tensor:
-        """The backward GRU must start at each sentence's own end, not in its padding."""
+        """Return the backward GRU must start at each sentence's own end, not in its padding."""
         if ctx.key_padding is None:
             return self.gru(x)[0]
         lengths = (~ctx.key_padding).sum(1).cpu()

@@ -57,7 +57,7 @@ class Wavelet(PositionMethod):
         return query_products(q, ctx, lambda distance: self._vectors(-distance).unsqueeze(0) * ctx.scale)
 
     def _vectors(self, x: Tensor) -> Tensor:
-        """The wavelets of distances t - s: [W] -> [W, D] in float32, computed in float64."""
+        """Return the wavelets of distances t - s: [W] -> [W, D] in float32, computed in float64."""
         channels = torch.arange(self.dims.head_dim, device=x.device)
         scale, shift = 2.0 ** (channels % self.scales).double(), channels // self.scales
         square = ((x.unsqueeze(-1) - shift) / scale) ** 2

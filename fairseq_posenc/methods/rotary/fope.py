@@ -70,7 +70,9 @@ class FourierRope(PositionMethod):
     def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         if dims.head_dim % 2:
-            raise PositionError(f"fope: heads have {dims.head_dim} channels. Expected an even number. Use other heads.")
+            raise PositionError(
+                f"fope: heads have {dims.head_dim} channels. Expected an even number. Change the number of heads."
+            )
         slowest = 2 * math.pi / options.cutoff
         kept = int((frequencies(dims.head_dim // 2, dims.head_dim, "paper", options.base) >= slowest).sum())
         self.pairs = min(kept, dims.head_dim // 4)
@@ -83,7 +85,7 @@ class FourierRope(PositionMethod):
             self.register_parameter(name, nn.Parameter(self._start(kept), requires_grad=False))
 
     def _start(self, kept: int) -> Tensor:
-        """Every (D/D')-th frequency, plus noise: [H, D, D']."""
+        """Return every (D/D')-th frequency, plus noise: [H, D, D']."""
         heads = self.dims.num_heads
         matrices = torch.randn(heads, kept, self.pairs) * self.options.gain * (2 / (self.pairs * (kept + heads))) ** 0.5
         step = -(-kept // self.pairs)

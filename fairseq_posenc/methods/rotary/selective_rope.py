@@ -95,7 +95,7 @@ class SelectiveRope(ContentRotation):
         return angles * self._rates(angles, ctx)
 
     def _rates(self, angles: Tensor, ctx: AttentionContext) -> Tensor:
-        """The angular frequencies of the pairs, computed once for all layers."""
+        """Return the angular frequencies of the pairs, computed once for all layers."""
         pairs, base = angles.size(-1), self.options.base
         return ctx.once(
             (self, angles.dtype), lambda: frequencies(pairs, 2 * pairs, "paper", base, angles.device).to(angles.dtype)
