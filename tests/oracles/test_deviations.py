@@ -18,8 +18,8 @@ from .test_values import BOTH, C, H, attention, biases, close, fill, method
 #: method -> what `posenc show` must say of it
 SAYS = {
     "alibi_learned": ["the authors' form is slope=sigmoid", "start normal with mean -2"],
-    "alibi_nonsymmetric": ["the second form for encoders in the authors' issue 5", "the paper itself has the causal form alone"],
-    "alibi_symmetric": ["the first form for encoders in the authors' issue 5", "the paper itself has the causal form alone"],
+    "alibi_nonsymmetric": ["the second form for encoders in the authors' issue 5", "the paper has only the causal form"],
+    "alibi_symmetric": ["the first form for encoders in the authors' issue 5", "the paper has only the causal form"],
     "bipe_alibi": ["Encoder, decoder and cross-attention of a translation model are our extension", "The absolute value"],
     "bipe_rope": [
         "Encoder, decoder and cross-attention of a translation model are our extension",
