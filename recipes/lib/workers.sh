@@ -42,6 +42,7 @@ launch() { # LOG OPTION...: fairseq-train with all workers of this machine; what
   local log=$1 train=("$bin/fairseq-train")
   shift
   set -- "$@" --distributed-world-size "$WORKERS"
+  ((NNODES == 1)) || export POSENC_TIMEOUT=$WORKER_TIMEOUT
   if ((GPUS == 0)); then
     train=("$bin/python" "$user_dir/evaluation/scoring/memory.py" "${train[@]}") # logs the peak memory of the process
     set -- "$@" --cpu --num-workers 0
@@ -74,7 +75,7 @@ run_with_others() { # LOG COMMAND...: as run_logged, with the workers of this ma
       --master-port "$MASTER_PORT" --rdzv-conf "timeout=$WORKER_TIMEOUT")
   fi
   [[ $1 != "$bin/python" ]] || shift # torchrun starts a Python for every worker by itself
-  export POSENC_NODE_RANK=$NODE_RANK POSENC_TIMEOUT=$WORKER_TIMEOUT
+  export POSENC_NODE_RANK=$NODE_RANK
   ((NODE_RANK == 0)) || log+=.machine$NODE_RANK # machines may share the folder
   run_logged "$log" "$bin/torchrun" "${meeting[@]}" "$@"
 }

@@ -17,7 +17,7 @@ def trainer(folder, **options):
     cfg = Namespace(
         task=SimpleNamespace(data=str(folder)),
         dataset=SimpleNamespace(train_subset="train", valid_subset="valid"),
-        optimization={"lr": [0.1], "device_id": 3, **options},
+        optimization={"lr": [0.1], "device_id": len(folder.name), **options},
         model=model,
     )
     return SimpleNamespace(cfg=cfg)
@@ -105,7 +105,7 @@ def test_an_error_of_a_collective_names_the_machine(monkeypatch, message, line):
 
 
 def test_addresses():
-    assert address_to("127.0.0.1") == "127.0.0.1"
+    assert address_to("127.0.0.1") == address_to("[127.0.0.1]") == "127.0.0.1"
     if os.path.exists("/proc/net/dev"):
         assert interface_of("127.0.0.1") in Path("/proc/net/dev").read_text()
     assert interface_of("192.0.2.1") is None

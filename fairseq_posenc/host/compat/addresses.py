@@ -18,7 +18,7 @@ def address_to(machine: str) -> str:
 
     Raises OSError if the name is unknown or no interface leads there.
     """
-    family, kind, protocol, _, place = socket.getaddrinfo(machine, 9, type=socket.SOCK_DGRAM)[0]
+    family, kind, protocol, _, place = socket.getaddrinfo(machine.strip("[]"), 9, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind, protocol) as probe:
         probe.connect(place)
         return probe.getsockname()[0]

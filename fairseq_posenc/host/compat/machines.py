@@ -39,8 +39,8 @@ logger = logging.getLogger(__name__)
 _OWN_OPTIONS = {
     "data", "save_dir", "restore_file", "tensorboard_logdir", "user_dir", "log_file", "log_format", "log_interval",
     "no_progress_bar", "num_workers", "num_workers_valid", "data_buffer_size", "distributed_rank", "distributed_init_method",
-    "distributed_port", "distributed_no_spawn", "distributed_num_procs", "device_id", "local_rank", "wandb_project",
-    "azureml_logging", "aim_repo", "aim_run_hash", "_name",
+    "distributed_port", "distributed_no_spawn", "distributed_num_procs", "device_id", "nprocs_per_node", "local_rank",
+    "wandb_project", "azureml_logging", "aim_repo", "aim_run_hash", "_name",
 }  # fmt: skip
 _SHOWN = 4  # differences in a message
 
@@ -75,7 +75,7 @@ def own_address(cfg: Any) -> str:
     """Return the address of this machine to the first, empty if it is unknown."""
     place = re.fullmatch(r"tcp://(.+):\d+", cfg.distributed_init_method or "")
     with contextlib.suppress(OSError):
-        return address_to(place[1].strip("[]") if place else os.environ["MASTER_ADDR"])
+        return address_to(place[1] if place else os.environ["MASTER_ADDR"])
     return ""
 
 
