@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,17 +30,22 @@ VOCABULARY = 32000
 #: the stack whose parameters docs/methods.md counts
 _LISTED = Dims(512, 8, 6, vocab_size=VOCABULARY)
 _FLAGS = ("learnable", "recurring", "unbound")
-_EXTRAPOLATION = {"runs": "runs on", "clips": "clips: far positions tie", "error": "stops with an error"}
-_EVIDENCE = {
+#: values of the cards, as the pages explain them
+EXTRAPOLATION = {
+    "runs": "defined at every length",
+    "clips": "distances beyond the table share one entry",
+    "error": "raises PositionError",
+}
+EVIDENCE = {
     "peer": "equal to a public implementation in a test",
-    "paper": "written from the equation of the paper, its authors' code or the survey",
-    "reconstruction": "a reconstruction, the paper's exact form could not be read",
+    "paper": "implemented from the equations of the paper, the authors' code or the survey",
+    "reconstruction": "reconstruction, because the exact form of the paper could not be read",
 }
 
 
 @dataclass(frozen=True)
 class Description:
-    """Docstring of a method: the first sentence, and the sections Equation, Shapes, Source and so on."""
+    """The docstring of a method: its first sentence, and the text of each section. Each bullet of a section is one line."""
 
     summary: str
     sections: Mapping[str, str]
@@ -48,8 +54,11 @@ class Description:
 def describe(name: str) -> Description:
     """Return the parsed docstring of a method."""
     summary, _, labelled = lookup.declaration(name).docstring.partition("\n\n")
-    items = re.sub(r"\n\s+", " ", labelled).splitlines()
-    return Description(" ".join(summary.split()), dict(item.split(": ", 1) for item in items if ": " in item))
+    items = re.split(r"\n(?=\S)", re.sub(r"\n\s+(?!\s|\* )", " ", labelled))  # without line breaks but those before bullets
+    sections = dict(item.split(":", 1) for item in items if ":" in item)
+    return Description(
+        " ".join(summary.split()), {label: re.sub(r"\n\s+", "\n", text).strip() for label, text in sections.items()}
+    )
 
 
 def number(card: MethodCard, dims: Dims) -> int:
@@ -135,16 +144,15 @@ def page(name: str, level: str = "#") -> str:
     """Return all that is known of one method, as Markdown that reads well in a terminal too."""
     card, description = lookup.card(name), describe(name)
     options = [(f"`{option}`", allowed, default, help) for option, allowed, default, help in option_rows(name)]
-    ours = f"; {', '.join(card.extended_sites)} (ours)" if card.extended_sites else ""
     survey = f" (survey: {card.survey_parameters})" if card.survey_parameters else ""
     facts = {
         **description.sections,
-        "Sites": f"{', '.join(card.sites)} (the authors){ours}",
-        "Past the trained range": f"it {_EXTRAPOLATION[card.extrapolation]}",
+        "Sites": sites(card),
+        "Beyond the trained length": EXTRAPOLATION[card.extrapolation],
         "Parameters": f"`{pretty(card.parameters)}`{survey}",
-        "Evidence": _EVIDENCE[card.evidence],
+        "Evidence": EVIDENCE[card.evidence],
     }
-    listed = "\n".join(f"- {label}: {text.rstrip('.')}." for label, text in facts.items())
+    listed = "\n".join(_item(label, text.rstrip(".") + ".") for label, text in facts.items())
     choices = tabulate(options, headers=("option", "allowed", "default", "meaning"), tablefmt="github")
     return (
         f"{level} {card.name}: {card.title}\n\n{description.summary}\n\n{listed}\n\n{choices}\n\n"
@@ -152,14 +160,27 @@ def page(name: str, level: str = "#") -> str:
     )
 
 
+def sites(card: MethodCard) -> str:
+    """The sites of a method, and the sites that this project adds."""
+    extensions = f". Extensions of this project: {', '.join(card.extended_sites)}" if card.extended_sites else ""
+    return ", ".join(card.sites) + extensions
+
+
+def _item(label: str, text: str) -> str:
+    """An item of a list, with the bullets of its text as a nested list."""
+    return f"- {label}: {text}" if not text.startswith("* ") else f"- {label}:\n{textwrap.indent(text, '  ')}"
+
+
 def write_docs(pages: Path) -> None:
     """Write docs/methods.md: the table and the pages of all methods."""
     intro = (
-        "# Methods\n\nMade by `posenc docs` from cards and docstrings; edits here are lost.\n\n"
-        f"{len(lookup.names())} methods. `number` counts the parameters of one stack of `posenc_<method>`, at its first site, "
-        "for d=512, h=8, L=6, n=1024, V=32,000.\n"
-        "Letters of `parameters`: d width, h heads, d_h width of a head, L layers, n positions of "
-        "queries, m of keys,\n`tables` what the option `share` leaves of h L tables. Sites in brackets are our extension.\n"
+        "# Methods\n\n"
+        "This page describes every method. `posenc docs` generates it from the cards and docstrings. Do not edit it.\n\n"
+        f"{len(lookup.names())} methods. `number` is the number of parameters of one stack of `posenc_<method>`, at its first "
+        "site, for d=512, h=8, L=6, n=1024, V=32,000.\n"
+        "Symbols of `parameters`: d model width, h heads, d_h head width, L layers, n query positions, m key positions, "
+        "V tokens of the dictionary,\n`tables` number of tables, which is h L without sharing (option `share`). "
+        "Sites in brackets are extensions of this project.\n"
     )
     body = "\n".join(page(name, "##") for name in lookup.names())
     pages.write_text(f"{intro}\n{table(rows(_LISTED), 'github')}\n\n{body}", encoding="utf-8")

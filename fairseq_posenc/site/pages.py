@@ -16,12 +16,6 @@ from ..registry.spec import option_rows
 from .equations import to_html
 
 _DIMS = Dims(512, 8, 6, vocab_size=catalog.VOCABULARY)
-_EVIDENCE = {
-    "peer": "equal to a public implementation in a test",
-    "paper": "written from the equation of the paper, its authors' code or the survey",
-    "reconstruction": "a reconstruction: the paper's exact form could not be read",
-}
-_EXTRAPOLATION = {"runs": "runs on", "clips": "clips: far positions tie", "error": "stops with an error"}
 #: measures of a benchmark that a page shows, and their names
 _COSTS = {
     "training 8x128": "time of training, 8 sentences of 128 words", "memory 8x128": "memory of training, the same",
@@ -36,7 +30,7 @@ _FILTERS = {
     "injection": ("enters", ("APE", "MAM", "other", "none")),
     "learnable": ("learned", ("yes", "no")),
     "unbound": ("any length", ("yes", "no")),
-    "evidence": ("evidence", tuple(_EVIDENCE)),
+    "evidence": ("evidence", tuple(catalog.EVIDENCE)),
 }
 _API = {
     "Building and looking up": ("fairseq_posenc.attention", "fairseq_posenc.registry", "fairseq_posenc.registry.spec"),
@@ -119,8 +113,8 @@ def choose(costs: Costs) -> str:
         "*Enters*: APE with the embeddings, MAM in the attention matrix. *Parameters*: of one stack, 512 wide, 8 heads, "
         f"6 layers, 1,024 positions. *Cost*: time of training beside stock fairseq's Transformer ({escape(costs.device)}); "
         "[how it was measured](results/README.md). *Evidence*: "
-        + "; ".join(f"{name} is {meaning}" for name, meaning in _EVIDENCE.items())
-        + ".\n"
+        + " ".join(f"`{name}`: {meaning}." for name, meaning in catalog.EVIDENCE.items())
+        + "\n"
     )
 
 
@@ -160,16 +154,15 @@ def method(name: str, costs: Costs, picture: str) -> str:
     card, description = registry.card(name), catalog.describe(name)
     sections = dict(description.sections)
     equation = sections.pop("Equation")
-    ours = f"; {', '.join(card.extended_sites)} (ours)" if card.extended_sites else ""
     facts = {
         "Architecture": f"`posenc_{name}`, with " + ", ".join(f"{site} `{spec}`" for site, spec in card.specs.items()),
         "Positions": f"{card.reference}; {'learned' if card.learnable else 'not learned'}",
-        "Sites": f"{', '.join(card.sites)} (the authors){ours}",
-        "Past the trained range": f"it {_EXTRAPOLATION[card.extrapolation]}",
-        "Parameters of a stack": f"`{pretty(card.parameters)}`: {catalog.number(card, _DIMS):,} at 512 wide, 8 heads, 6 layers",
-        "Evidence": _EVIDENCE[card.evidence],
+        "Sites": catalog.sites(card),
+        "Beyond the trained length": catalog.EXTRAPOLATION[card.extrapolation],
+        "Parameters per stack": f"`{pretty(card.parameters)}`: {catalog.number(card, _DIMS):,} for width 512, 8 heads, 6 layers",
+        "Evidence": catalog.EVIDENCE[card.evidence],
         **_side_inputs(card),
-        **{label: _text(text) for label, text in sections.items()},
+        **{label: "<br>".join(map(_text, text.splitlines())) for label, text in sections.items()},
     }
     rows = "\n".join(f"| {label} | {text.replace('|', '&#124;')} |" for label, text in facts.items())
     options = "\n".join(
@@ -179,14 +172,14 @@ def method(name: str, costs: Costs, picture: str) -> str:
     cost = (
         f"Ratios to stock fairseq's Transformer, {costs.device}.\n\n| | ratio |\n|---|---:|\n{measured}\n"
         if measured
-        else "It is not in the committed benchmark; measure it with `posenc bench " + name + "`.\n"
+        else "The committed benchmark does not contain this method. Measure it with `posenc bench " + name + "`.\n"
     )
     return (
         f"# {name}: {card.title}\n\n{_text(description.summary)}\n\n"
         f'<div class="equation">{to_html(equation)}</div>\n\n'
         f"![What {name} does to attention]({picture})\n\n"
-        "Every position has the same content; what you see comes from positions alone. Parameters have their initial values, "
-        f"or are drawn at random where these change nothing. `posenc plot {name}` draws it.\n\n"
+        "All tokens have the same content, so the picture shows only the effect of positions. Parameters have their initial "
+        f"values, or random values where the initial values have no effect. `posenc plot {name}` draws the picture.\n\n"
         f"## Card\n\n| | |\n|---|---|\n{rows}\n\n"
         f"## Options\n\n| option | allowed | default | meaning |\n|---|---|---|---|\n{options}\n\n"
         f"## Cost\n\n{cost}\n## Cite\n\n```bibtex\n{bibtex(card.citations)}\n```\n"
@@ -194,9 +187,9 @@ def method(name: str, costs: Costs, picture: str) -> str:
 
 
 def _side_inputs(card: MethodCard) -> dict[str, str]:
-    """What the method reads beside the words."""
+    """The inputs that the method reads in addition to tokens."""
     inputs = [f"`{side.name}` [{side.axes}] of the {side.of}" for side in card.side_inputs]
-    return {"Reads beside the words": ", ".join(inputs).replace("[", "\\[").replace("]", "\\]")} if inputs else {}
+    return {"Side inputs": ", ".join(inputs).replace("[", "\\[").replace("]", "\\]")} if inputs else {}
 
 
 def _text(text: str) -> str:
