@@ -12,27 +12,33 @@ from ...ops.distances import require_integer
 
 
 class Axial(PositionMethod):
-    """Learned vectors of the row and of the column of each position in a grid, side by side or as a sum, added to the embeddings.
+    """Add a learned row vector and a learned column vector to each embedding, with positions arranged in a grid.
 
-    Equation: P[t] = (A[floor(t / n_2)], B[t mod n_2]) with A in R^(n_1 x d_1), B in R^(n_2 x d_2), d_1 + d_2 = d, for positions
-        below n_1 n_2; combine=sum: P[t] = A[floor(t / n_2)] + B[t mod n_2], d_1 = d_2 = d.
+    Equation: P[t] = (A[floor(t / n_2)], B[t mod n_2]) with A in R^(n_1 x d_1), B in R^(n_2 x d_2) and d_1 + d_2 = d, for
+        positions below n_1 n_2. With combine=sum, P[t] = A[floor(t / n_2)] + B[t mod n_2] and d_1 = d_2 = d.
     Shapes: embed [B, T, C] -> [B, T, C].
-    Source: Kitaev, Kaiser and Levskaya (2020), whose paper leaves the form to its code; trax and Hugging Face's Reformer.
-    Deviations: two axes, where the code allows more; tables start at a deviation of d^-0.5, as fairseq's learned positions, where
-        theirs is 1; sentences need not fill the grid in training; the survey puts the columns' channels first.
+    Source: Kitaev, Kaiser and Levskaya (2020), whose paper leaves the exact form to the code. Code: trax, and Reformer in
+        Hugging Face's transformers.
+    Deviations:
+        * The grid has two axes. The authors' code allows more axes.
+        * The tables start with standard deviation d^-0.5, as fairseq's learned positions. The authors' code has 1.
+        * Sentences do not have to fill the grid in training.
+        * The survey places the channels of the column before the channels of the row.
     Cost: n_1 d_1 + n_2 d_2 parameters per stack.
-    Errors: PositionError for a grid that is smaller than the longest sentence, for row_width beyond the model's or with
-        combine=sum, and for positions that are not integers.
+    Errors: PositionError for a grid with fewer positions than the maximum length. PositionError for a row_width that is not
+        smaller than the model width, or that is combined with combine=sum. PositionError for non-integer positions.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
-        rows: int = option(32, "rows of the grid, n_1: segments of a sentence", minimum=1, maximum=65536)
-        columns: int = option(32, "columns of the grid, n_2: positions of a segment", minimum=1, maximum=65536)
+        rows: int = option(32, "number n_1 of rows of the grid (segments of a sentence)", minimum=1, maximum=65536)
+        columns: int = option(32, "number n_2 of columns of the grid (positions per segment)", minimum=1, maximum=65536)
         combine: Literal["concatenation", "sum"] = option(
-            "concatenation", "channels of the row before those of the column, or both vectors added"
+            "concatenation", "row channels followed by column channels, or the sum of both vectors"
         )
-        row_width: int | None = option(None, "channels of the row, d_1; none is half of the model's", minimum=1, maximum=65536)
+        row_width: int | None = option(
+            None, "number d_1 of row channels (none: half of the model width)", minimum=1, maximum=65536
+        )
 
     card = MethodCard(
         name="axial",

@@ -12,37 +12,44 @@ from ...ops.sinusoids import SinusoidTable
 
 
 class Cape(PositionMethod):
-    """Shift and scale the positions of a training sentence by random real numbers, each position and all together.
+    """Shift and scale the positions of each training sentence by random real numbers, and shift each position separately.
 
-    Equation: P[(a t + D + e_t) l] with D ~ U(-D_max, D_max) and log l ~ U(-log l_max, log l_max) for every sentence and
-        e_t ~ U(-e_max, e_max) for every word in training, P[a t] in evaluation, P the sinusoids of Vaswani et al. (2017);
-        Likhomanenko et al. (2021).
-    Shapes: positions [B, T] -> same, in float32; embed [B, T, C] -> [B, T, C].
-    Source: Likhomanenko et al. (2021); the branch cape of flashlight, and gcambara/cape.
-    Deviations: the code for translation is not public: that both sides of a sentence pair share D and l, each in proportion
-        to its own limits, and the ratio a of lengths could not be read, and e_max=0.5 is that of the code for speech; the
-        public code scales the jitter by the factor of positions too; positions are not centred at the mean, which a decoder
-        cannot know; the survey draws l itself where the codes draw its logarithm.
-    Cost: no parameters; sinusoids of every sentence's own positions in training.
+    Equation: P[(a t + D + e_t) l] in training and P[a t] in evaluation, with P the sinusoids of Vaswani et al. (2017) and a the
+        option ratio. The shift D ~ U(-D_max, D_max) and the scale log l ~ U(-log l_max, log l_max) are drawn for each sentence.
+        The jitter e_t ~ U(-e_max, e_max) is drawn for each token. Likhomanenko et al. (2021).
+    Shapes: positions [B, T] -> [B, T] in float32. embed [B, T, C] -> [B, T, C].
+    Source: Likhomanenko et al. (2021). Code: branch cape of flashlight, and gcambara/cape.
+    Deviations:
+        * The authors' code for translation is not public. Shared draws and the ratio a are unverified.
+        * Both sides of a sentence pair share D and l, each in proportion to the limits of its side.
+        * The ratio a of lengths is the mean target length divided by the mean source length.
+        * e_max=0.5 is the value of the authors' code for speech.
+        * The public code also multiplies the jitter by the factor a.
+        * Positions are not centred at their mean, because a decoder does not know the mean.
+        * The survey draws l uniformly. The public code draws the logarithm of l uniformly.
+    Cost: no parameters. In training, sinusoids are computed for the positions of each sentence.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
         shift: float = option(
-            5.0, "the largest shift of a sentence, D_max; the authors use 10 with 18 layers", minimum=0.0, maximum=1e6
+            5.0, "largest shift D_max of a sentence, in positions (the authors use 10 with 18 layers)", minimum=0.0, maximum=1e6
         )
         jitter: float = option(
-            0.5, "the largest shift of a word, e_max; beyond 0.5 neighbours may change places", minimum=0.0, maximum=1e6
+            0.5,
+            "largest jitter e_max of a token, in positions (beyond 0.5, neighbouring tokens can change order)",
+            minimum=0.0,
+            maximum=1e6,
         )
-        scale: float = option(1.0, "the largest factor of a sentence, l_max", minimum=1.0, maximum=1000.0)
+        scale: float = option(1.0, "largest scale l_max of a sentence", minimum=1.0, maximum=1000.0)
         ratio: float = option(
             1.0,
-            "factor of all positions, a: in the encoder the mean length of targets over that of sources",
+            "factor a of all positions (in the encoder: mean target length divided by mean source length)",
             minimum=0.001,
             maximum=1000.0,
         )
         vectors: Literal["sinusoidal", "none"] = option(
-            "sinusoidal", "sinusoids added to the embeddings, or nothing: other methods of the spec then read the positions"
+            "sinusoidal", "sinusoids added to the embeddings, or none (only the other methods of the spec read the positions)"
         )
 
     card = MethodCard(

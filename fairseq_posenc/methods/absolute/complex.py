@@ -15,28 +15,33 @@ from ...ops.precision import at_least_float32
 
 
 class ComplexEmbedding(PositionMethod):
-    """Reads every embedding as complex numbers and turns each by an angle that is the position times a frequency of the word.
+    """Interpret each embedding as complex numbers and rotate them by the position times a token-specific frequency.
 
-    Equation: g(u, t)_k = r_k(u) exp(i (w_k(u) t + th_k(u))), k = 1 to d/2, real parts before imaginary parts; Wang et al. (2020).
+    Equation: g(u, t)_k = r_k(u) exp(i (w_k(u) t + th_k(u))) for k = 1 to d/2, with real parts before imaginary parts. For token
+        u, r_k is the amplitude, w_k the frequency and th_k the initial phase. Wang et al. (2020).
     Shapes: embed [B, T, C] -> [B, T, C].
-    Source: Wang, Zhao, Lioma, Li, Zhang and Simonsen (2020), for a host of real numbers; iclr-complex-order/complex-order.
-    Deviations: the two halves of the host's embedding are the real and imaginary parts of r exp(i th), so amplitudes and initial
-        phases of every word are learned as Cartesian coordinates and cost no parameters beside it; the parts are concatenated for
-        a real Transformer, where the authors' translation model is complex throughout (posenc_complex_transformer); that model
-        learns no frequency (learned=false) and no initial phase; with frequencies=word they begin at random in the range of
-        those of sinusoids, for how the authors' begin is unverified.
-    Cost: V d / 2 parameters per stack for V words, V where a word has one frequency, d / 2 where words share theirs; one complex
-        product.
-    Errors: PositionError for an odd width, and for frequencies=word that are not learned.
+    Source: Wang, Zhao, Lioma, Li, Zhang and Simonsen (2020), adapted to a real-valued model. Code:
+        iclr-complex-order/complex-order.
+    Deviations:
+        * The two halves of the model's embedding are the real and imaginary parts of r exp(i th).
+        * Amplitudes and initial phases are therefore learned as Cartesian coordinates. They add no parameters to the embedding.
+        * Real and imaginary parts are concatenated for a real-valued Transformer.
+        * The authors' translation model is complex-valued throughout (posenc_complex_transformer).
+        * The authors' translation model learns no frequencies (learned=false) and no initial phases.
+        * With frequencies=word, initial frequencies are random in the range of the sinusoids' frequencies. The authors' initial
+          values are unverified.
+    Cost: V d / 2 parameters per stack for V tokens. V parameters with frequencies=word, d / 2 parameters with
+        frequencies=dimension. One complex product per token.
+    Errors: PositionError for an odd width, and for frequencies=word with learned=false.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
         frequencies: Literal["word_and_dimension", "word", "dimension"] = option(
-            "word_and_dimension", "a frequency for every word and dimension, one for each word, or one for each dimension"
+            "word_and_dimension", "one frequency per token and dimension, per token, or per dimension"
         )
-        learned: bool = option(True, "whether frequencies are learned, or stay those of sinusoids")
-        first_position: Literal[1, 0] = option(1, "number of the first position: 1 in the authors' code")
+        learned: bool = option(True, "learned frequencies (false: the fixed frequencies of sinusoids)")
+        first_position: Literal[1, 0] = option(1, "number of the first position (1 in the authors' code)")
 
         def __post_init__(self):
             if self.frequencies == "word" and not self.learned:

@@ -36,43 +36,48 @@ _STAGES = {"euler": (0.0,), "midpoint": (0.0, 1 / 2), "rk4": (0.0, 1 / 3, 2 / 3,
 
 
 class Floater(PositionMethod):
-    """Vectors of positions that a learned differential equation carries from each position to the next.
+    """Compute the vectors of positions as the solution of a learned differential equation.
 
-    Equation: p(s) = p(0) + integral from 0 to s of h(x, p(x)) dx and p_t = p(t Delta), Liu et al. (2020); in their code
-        h(x, p) = W_2 [ReLU(W_1 [p; x] + c_1); x] + c_2. In layer l, q_t = W_q (x_t + p_t^(q,l)), k_s = W_k (x_s + p_s^(k,l))
-        and v_s = W_v (x_s + p_s^(v,l)); at=input adds one path to the embeddings instead.
-    Shapes: project_input [B, T, C] -> [B, T, C]; embed [B, T, C] -> [B, T, C].
-    Source: Liu, Yu, Dhillon and Hsieh (2020), section 3; xuanqing94/FLOATER.
-    Deviations: accounts of the paper have one path in each layer, added to the input of the layer; here each layer has three,
-        as in the authors' code; paths begin as sinusoids, p(0) = (0, ..., 1, ...) and h(x, p) = Omega p + the network, whose
-        last layer begins at zero, where the authors' code adds sinusoids to the embeddings and lets the network carry the
-        biases of projections from random values (start=random with a spec such as sinusoidal+floater:start=random is nearest
-        to it); positions are added before the projections, so that their biases stay; the solver turns with the sinusoids, so
-        that these are exact for steps of any size, and one step per position is enough where the code takes five; the paths
-        have their gradient in every update, where the code renews them every 400 forwards; they are of any length, where the
-        code ends at 255; in the attention to the source, which the code lets flow too, the paper says nothing of positions.
-    Cost: 2 d^2 + 4 d parameters for every network, and d for every path: three in every layer. T steps of the solver one after
-        the other, each of four calls of the networks with solver=rk4: the method's floor, whatever the number of sentences.
-        adjoint=true keeps no activations of these calls and integrates once more, backwards.
-    Errors: PositionError without torchdiffeq, for at=input at cross, for share together with at=input, for keys of another
-        width than queries, for positions that are not integers, and on a CPU for a path that is not finite.
+    Equation: p(s) = p(0) + integral from 0 to s of h(x, p(x)) dx and p_t = p(t Delta). Liu et al. (2020). In the authors' code,
+        the network is h(x, p) = W_2 [ReLU(W_1 [p; x] + c_1); x] + c_2. In layer l, q_t = W_q (x_t + p_t^(q,l)), k_s = W_k (x_s
+        + p_s^(k,l)) and v_s = W_v (x_s + p_s^(v,l)). With at=input, one path p is added to the embeddings instead.
+    Shapes: project_input [B, T, C] -> [B, T, C]. embed [B, T, C] -> [B, T, C].
+    Source: Liu, Yu, Dhillon and Hsieh (2020), section 3. Code: xuanqing94/FLOATER.
+    Deviations:
+        * Each layer has three paths, for queries, keys and values, as in the authors' code.
+        * Accounts of the paper describe one path per layer, added to the input of the layer.
+        * By default, paths start as sinusoids: p(0) = (0, ..., 1, ...) and h(x, p) = Omega p + the network.
+        * The last layer of the network starts at zero.
+        * The authors' code adds sinusoids to the embeddings. Its network computes the biases of projections from random initial
+          values.
+        * The closest spec to the authors' code is sinusoidal+floater:start=random.
+        * Positions are added before the projections, so that the biases of the projections remain.
+        * The solver rotates with the sinusoids, so that sinusoids are exact for every step size.
+        * One solver step per position is therefore sufficient. The authors' code takes five steps.
+        * The paths receive a gradient in every update. The authors' code recomputes the paths every 400 forward passes.
+        * The paths have any length. The paths of the authors' code end at position 255.
+        * Cross-attention has paths too, as in the authors' code. The paper does not describe positions in cross-attention.
+    Cost: 2 d^2 + 4 d parameters per network, and d per path, with three paths per layer. The solver takes T sequential steps,
+        for any number of sentences. These steps are the minimum cost of the method. With solver=rk4, each step calls the
+        networks four times. adjoint=true does not store activations of these calls and integrates once more, backwards.
+    Errors: PositionError if torchdiffeq is not installed. PositionError for at=input in cross-attention, and for share with
+        at=input. PositionError for keys and queries of different widths. PositionError for non-integer positions. On a CPU,
+        PositionError for a path that is not finite.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
         at: Literal["layers", "input"] = option(
-            "layers", "add paths to the inputs of queries, keys and values of every layer, or one path to the embeddings"
+            "layers", "paths added to the inputs of queries, keys and values in every layer, or one path added to the embeddings"
         )
         share: Literal["all", "layers", "none"] = option(
-            "all", "one network for all paths, one each for queries, keys and values of all layers, or one for every path"
+            "all", "one network for all paths, one each for queries, keys and values across layers, or one per path"
         )
-        start: Literal["sinusoidal", "random"] = option(
-            "sinusoidal", "paths begin as sinusoids, or from random vectors and networks"
-        )
+        start: Literal["sinusoidal", "random"] = option("sinusoidal", "initial paths: sinusoids, or random vectors and networks")
         delta: float = option(0.01, "time Delta between two positions", minimum=1e-6, maximum=1e3)
         solver: Literal["rk4", "midpoint", "euler"] = option("rk4", "fixed-step solver of torchdiffeq")
-        substeps: int = option(1, "steps of the solver between two positions", minimum=1, maximum=1000)
-        adjoint: bool = option(False, "gradients by the adjoint equation: less memory, and as exact as the solver")
+        substeps: int = option(1, "number of solver steps between two positions", minimum=1, maximum=1000)
+        adjoint: bool = option(False, "gradients by the adjoint equation (less memory, as exact as the solver)")
 
     card = MethodCard(
         name="floater",

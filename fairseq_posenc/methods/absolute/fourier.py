@@ -11,24 +11,26 @@ from ...ops.precision import at_least_float32
 
 
 class Fourier(PositionMethod):
-    """Waves of the position at learned frequencies, passed through a small network and added to the embeddings.
+    """Map sines and cosines at learned frequencies to position vectors with a small network, and add them to the embeddings.
 
-    Equation: P[t] = W_2 GELU(W_1 f_t + b_1) + b_2 with f_t = F^-0.5 (cos(t w_1), ..., cos(t w_(F/2)), sin(t w_1), ...,
-        sin(t w_(F/2))), for one coordinate and one group; Li et al. (2021).
+    Equation: P[t] = W_2 GELU(W_1 f_t + b_1) + b_2 with f_t = F^-0.5 (cos(t w_1), ..., cos(t w_(F/2)), sin(t w_1), ..., sin(t
+        w_(F/2))), for one coordinate and one group. The frequencies w_1 to w_(F/2) are learned. Li et al. (2021).
     Shapes: embed [B, T, C] -> [B, T, C].
-    Source: Li et al. (2021); willGuimont/learnable_fourier_positional_encoding.
-    Deviations: the paper's sizes and the variance of its first frequencies could not be read: F = 768, 32 hidden units and gamma
-        = 10 are those of the public code's example, and frequencies start at a deviation of 1 / gamma, where that code has
-        1 / gamma^2; t is the position itself, in no unit of length.
-    Cost: F/2 + F H + H + H d + d parameters per stack; the network runs once for every position, not for every word.
+    Source: Li et al. (2021). Code: willGuimont/learnable_fourier_positional_encoding.
+    Deviations:
+        * The sizes of the paper and the variance of its initial frequencies could not be read.
+        * F = 768, 32 hidden units and gamma = 10 are the values of the example in the public code.
+        * Initial frequencies have standard deviation 1 / gamma. The public code has 1 / gamma^2.
+        * t is the position itself, without a unit of length.
+    Cost: F/2 + F H + H + H d + d parameters per stack. The network runs once per position, not once per token.
     Errors: PositionError for an odd number of features.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
-        features: int = option(768, "cosines and sines, F: twice the number of frequencies", minimum=2, maximum=65536)
-        hidden: int = option(32, "hidden units, H", minimum=1, maximum=65536)
-        gamma: float = option(10.0, "first frequencies are drawn with a deviation of 1 / gamma", minimum=0.001, maximum=1e6)
+        features: int = option(768, "number F of cosines and sines, twice the number of frequencies", minimum=2, maximum=65536)
+        hidden: int = option(32, "number H of hidden units", minimum=1, maximum=65536)
+        gamma: float = option(10.0, "inverse standard deviation of the initial frequencies", minimum=0.001, maximum=1e6)
 
     card = MethodCard(
         name="fourier",

@@ -11,24 +11,28 @@ from ...ops.distances import require_integer
 
 
 class Language(PositionMethod):
-    """A learned vector for every position in every language, added to the embeddings; a token of the sentence names its language.
+    """Add a learned position vector of the sentence's language to each embedding, where a token marks the language.
 
-    Equation: x_t = sqrt(d) E[u_t] + P_g[t], g the language of the sentence, P_g in R^(n x d).
+    Equation: x_t = sqrt(d) E[u_t] + P_g[t] with E the token embeddings, g the language of the sentence and P_g in R^(n x d)
+        learned.
     Shapes: embed [B, T, C] -> [B, T, C].
-    Source: Artetxe, Ruder and Yogatama (2020); survey, section 4.5.
-    Deviations: the authors learn positions for a new language beside a frozen encoder of another; in translation all languages
-        are trained together, and how the paper starts its new positions could not be read; in the decoder, words before
-        the language token, which is the </s> that begins a target, have the positions of the first language; without tokens
-        there is one language, and the method is `learned`.
-    Cost: (n + padding_idx + 1) d parameters a language and stack.
-    Errors: PositionError for a language token that the dictionary lacks or that is given twice, for sentences without one, for a
-        sentence of more than n positions, and for positions that are not integers.
+    Source: Artetxe, Ruder and Yogatama (2020). Survey, section 4.5.
+    Deviations:
+        * The authors learn positions of a new language for a frozen encoder of another language.
+        * In translation, all languages are trained together.
+        * The initial values of new positions in the paper could not be read.
+        * In the decoder, tokens before the language token use the positions of the first language.
+        * The </s> that begins a target is such a token.
+        * Without the option tokens, there is one language, and the method equals `learned`.
+    Cost: (n + padding_idx + 1) d parameters per language and stack.
+    Errors: PositionError for a language token that is not in the dictionary or is given twice. PositionError for a sentence
+        without a language token, and for a sentence of more than n positions. PositionError for non-integer positions.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
         tokens: str | None = option(
-            None, "language tokens, separated by /, as they stand in the dictionary: __en__/__de__; none is one language"
+            None, "language tokens of the dictionary, separated by /, as in __en__/__de__ (none: one language)"
         )
 
     card = MethodCard(

@@ -9,14 +9,15 @@ from ...ops.distances import require_integer
 
 
 class Learned(PositionMethod):
-    """A learned vector for every position, added to the embeddings.
+    """Add a learned vector for each position to the embeddings.
 
-    Equation: x_t = sqrt(d) E[u_t] + P[t], P in R^(n x d).
+    Equation: x_t = sqrt(d) E[u_t] + P[t] with E the token embeddings and P in R^(n x d) learned.
     Shapes: embed [B, T, C] -> [B, T, C].
-    Source: Gehring et al. (2017); survey, section 4.1; fairseq's LearnedPositionalEmbedding.
-    Deviations: the table has padding_idx + 1 rows before that of position 0, as fairseq's, so that its checkpoints load.
+    Source: Gehring et al. (2017). Survey, section 4.1. Code: fairseq's LearnedPositionalEmbedding.
+    Deviations:
+        * The table has padding_idx + 1 rows before position 0, as in fairseq, so that fairseq's checkpoints load.
     Cost: (n + padding_idx + 1) d parameters per stack.
-    Errors: PositionError for a sentence of more than n positions, and for positions that are not integers.
+    Errors: PositionError for a sentence of more than n positions, and for non-integer positions.
     """
 
     card = MethodCard(

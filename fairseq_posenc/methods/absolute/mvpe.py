@@ -9,20 +9,21 @@ from ...ops.sinusoids import SinusoidTable
 
 
 class MaximumVariance(PositionMethod):
-    """Sines and cosines of a multiple of the position, so that neighbours differ as much as far positions do.
+    """Add sinusoids of positions times a large factor, so that neighbouring positions differ as much as distant positions.
 
-    Equation: P[t, 2m] = sin(w_m k t), P[t, 2m+1] = cos(w_m k t), w_m = 10000^(-2m/d); Li et al. (2019).
+    Equation: P[t, 2m] = sin(w_m k t), P[t, 2m+1] = cos(w_m k t), w_m = 10000^(-2m/d). Li et al. (2019).
     Shapes: embed [B, T, C] -> [B, T, C].
-    Source: Li et al. (2019); survey, section 4.2.
-    Deviations: reconstructed from the survey and the abstract, because the paper could not be read; the survey calls k > 1000
-        suitable, and the default is k=1000; the survey speaks of the variance of a vector's channels, the abstract of that
-        between neighbouring positions.
-    Cost: no parameters; a table of n rows, further rows when a sentence is longer, from angles in float64.
+    Source: Li et al. (2019). Survey, section 4.2.
+    Deviations:
+        * The method is reconstructed from the survey and the abstract. The paper could not be read.
+        * The survey describes k > 1000 as suitable. The default is k=1000.
+        * The survey refers to the variance of a vector's channels, the abstract to the variance between neighbouring positions.
+    Cost: no parameters. A table of n rows, which is extended for longer sentences, from angles in float64.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
-        k: float = option(1000.0, "factor of positions; 1 gives the sinusoids of Vaswani et al. (2017)", minimum=0.0, maximum=1e6)
+        k: float = option(1000.0, "factor of the positions (1: the sinusoids of Vaswani et al., 2017)", minimum=0.0, maximum=1e6)
 
     card = MethodCard(
         name="mvpe",

@@ -4,13 +4,13 @@ from ...core import MethodCard, PositionMethod
 
 
 class NoPosition(PositionMethod):
-    """No position information: the encoder is a bag of tokens, and only the causal mask of the decoder depends on order.
+    """Add no position information: the encoder is a bag of tokens, and the decoder infers order only from its causal mask.
 
-    Equation: x_t = sqrt(d) E[u_t].
+    Equation: x_t = sqrt(d) E[u_t] with E the token embeddings.
     Shapes: none.
-    Source: Haviv et al. (2022); survey, section 2.3; fairseq's --no-token-positional-embeddings.
+    Source: Haviv et al. (2022). Survey, section 2.3. Code: fairseq's --no-token-positional-embeddings.
     Deviations: none.
-    Cost: no parameters, no operations.
+    Cost: no parameters and no operations.
     """
 
     card = MethodCard(

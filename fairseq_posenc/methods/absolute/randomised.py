@@ -12,34 +12,37 @@ from ...ops.sinusoids import SinusoidTable
 
 
 class Randomised(PositionMethod):
-    """Number the words of a training sentence by a random ascending choice from a range that longer sentences need.
+    """Number the tokens of a training sentence by random ascending positions from a range that also covers longer sentences.
 
-    Equation: P[i_t] with i_1 < ... < i_T drawn without replacement from {0, ..., N - 1} for every sentence in training, P the
-        sinusoids of Vaswani et al. (2017); Ruoss et al. (2023). In evaluation i_t = t + floor(r u / (r + u)) with
-        u = (stride - 1) t and r = N - n for sentences of at most n words.
-    Shapes: positions [B, T] -> same; embed [B, T, C] -> [B, T, C].
-    Source: Ruoss et al. (2023); google-deepmind/randomized_positional_encodings.
-    Deviations: The authors' models draw in evaluation too, because they know the length. A decoder does not know its length, so
-        evaluation draws nothing: the first positions are `stride` apart, later ones closer, and all are below N. The default
-        stride is the mean distance between the numbers of a training sentence of 32 words. Consecutive numbers (stride=1), which
-        training hardly ever draws, lose the order of words. The authors draw once for all sentences of a batch. A sentence
-        that is shorter than its batch has the first of the drawn numbers.
-    Cost: no parameters; in training a choice of T numbers from N for every sentence.
-    Errors: PositionError for a sentence longer than the longest (--max-source-positions, --max-target-positions), of which N is
-        a multiple.
+    Equation: P[i_t] with P the sinusoids of Vaswani et al. (2017). In training, i_1 < ... < i_T are drawn without replacement
+        from {0, ..., N - 1} for each sentence. In evaluation, i_t = t + floor(r u / (r + u)) with u = (stride - 1) t and r = N
+        - n, for sentences of at most n tokens. Ruoss et al. (2023).
+    Shapes: positions [B, T] -> [B, T]. embed [B, T, C] -> [B, T, C].
+    Source: Ruoss et al. (2023). Code: google-deepmind/randomized_positional_encodings.
+    Deviations:
+        * The authors' models also draw positions in evaluation, because they know the length.
+        * A decoder does not know the length of its output. Evaluation therefore draws nothing.
+        * In evaluation, the first positions are `stride` apart, later positions are closer, and all positions are below N.
+        * The default stride is the mean distance between the positions of a training sentence of 32 tokens.
+        * Consecutive positions (stride=1) are very rare in training. With them, the model loses the order of tokens.
+        * Each sentence has its own positions. The authors draw once for all sentences of a batch.
+        * A sentence that is shorter than its batch has the first of the drawn positions.
+    Cost: no parameters. In training, T of N positions are drawn for each sentence.
+    Errors: PositionError for a sentence longer than the maximum length (--max-source-positions, --max-target-positions). N is a
+        multiple of the maximum length.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
-        factor: int = option(2, "N, in lengths of the longest sentence that the model takes", minimum=1, maximum=1000)
+        factor: int = option(2, "range N of the positions, as a multiple of the maximum length", minimum=1, maximum=1000)
         stride: int | None = option(
             None,
-            "distance between the first positions in evaluation; none is N / 32, for sentences of some 32 words",
+            "distance between the first positions in evaluation (none: N / 32, for sentences of about 32 tokens)",
             minimum=1,
             maximum=65536,
         )
         vectors: Literal["sinusoidal", "none"] = option(
-            "sinusoidal", "sinusoids added to the embeddings, or nothing: other methods of the spec then read the positions"
+            "sinusoidal", "sinusoids added to the embeddings, or none (only the other methods of the spec read the positions)"
         )
 
     card = MethodCard(

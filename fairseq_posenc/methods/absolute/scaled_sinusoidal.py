@@ -11,14 +11,16 @@ from ...ops.sinusoids import SinusoidTable
 
 
 class ScaledSinusoidal(PositionMethod):
-    """Sines and cosines of the position times one learned number, added to the embeddings.
+    """Add sines and cosines of the position, multiplied by one learned scalar, to the embeddings.
 
-    Equation: P[t] = s (sin(t w_0), ..., sin(t w_(d/2-1)), cos(t w_0), ..., cos(t w_(d/2-1))), w_k = 10000^(-2k/d), s learned.
+    Equation: P[t] = s (sin(t w_0), ..., sin(t w_(d/2-1)), cos(t w_0), ..., cos(t w_(d/2-1))) with w_k = 10000^(-2k/d) and s
+        learned.
     Shapes: embed [B, T, C] -> [B, T, C].
-    Source: Hua et al. (2022), whose code calls it ScaledSin; x-transformers' ScaledSinusoidalEmbedding.
-    Deviations: s starts at 1, because fairseq scales its embeddings by sqrt(d); theirs starts at d^-0.5, beside embeddings that
-        are not scaled.
-    Cost: 1 parameter a stack; a table of n rows, further rows when a sentence is longer.
+    Source: Hua et al. (2022), whose code has the name ScaledSin. Code: ScaledSinusoidalEmbedding of x-transformers.
+    Deviations:
+        * s starts at 1, because fairseq scales its embeddings by sqrt(d).
+        * s starts at d^-0.5 in the authors' code, which does not scale the embeddings.
+    Cost: 1 parameter per stack. A table of n rows, which is extended for longer sentences.
     """
 
     @dataclass(frozen=True)

@@ -11,23 +11,24 @@ from ...ops.sinusoids import SinusoidTable
 
 
 class Shape(PositionMethod):
-    """Move all positions of a sentence by one random number in training, so that a model learns no absolute ones.
+    """Shift all positions of a training sentence by one random number, so that the model does not learn absolute positions.
 
-    Equation: P[t + k], k ~ U{0, ..., K} for every sentence in training and 0 in evaluation, P the sinusoids of Vaswani et al.
-        (2017); Kiyono et al. (2021).
-    Shapes: positions [B, T] -> same; embed [B, T, C] -> [B, T, C].
-    Source: Kiyono et al. (2021); butsugiri/shape.
-    Deviations: the authors' code draws k below K and adds K itself in evaluation (start=K); the positions moved are those of all
-        methods of the spec.
-    Cost: no parameters; sinusoids of every sentence's own positions in training.
+    Equation: P[t + k] with P the sinusoids of Vaswani et al. (2017). For each sentence, k ~ U{0, ..., K} in training and k = 0
+        in evaluation. Kiyono et al. (2021).
+    Shapes: positions [B, T] -> [B, T]. embed [B, T, C] -> [B, T, C].
+    Source: Kiyono et al. (2021). Code: butsugiri/shape.
+    Deviations:
+        * The authors' code draws k below K, and adds K in evaluation (start=K).
+        * The shift applies to the positions of all methods of the spec.
+    Cost: no parameters. In training, sinusoids are computed for the positions of each sentence.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
-        shift: int = option(500, "the largest shift, K", minimum=0, maximum=1000000)
-        start: Literal["0", "K"] = option("0", "the first position in evaluation: 0, or K as in the authors' code")
+        shift: int = option(500, "largest shift K, in positions", minimum=0, maximum=1000000)
+        start: Literal["0", "K"] = option("0", "first position in evaluation: 0, or K as in the authors' code")
         vectors: Literal["sinusoidal", "none"] = option(
-            "sinusoidal", "sinusoids added to the embeddings, or nothing: other methods of the spec then read the positions"
+            "sinusoidal", "sinusoids added to the embeddings, or none (only the other methods of the spec read the positions)"
         )
 
     card = MethodCard(

@@ -7,16 +7,17 @@ from ...ops.sinusoids import SinusoidTable
 
 
 class Shortformer(PositionMethod):
-    """Sinusoids added to the inputs of queries and keys in every layer; values have no positions.
+    """Add sinusoids to the inputs of queries and keys in every layer, but not to the inputs of values.
 
-    Equation: q_t = W_q (x_t + P[t]), k_s = W_k (x_s + P[s]), v_s = W_v x_s, P the sinusoids of fairseq; Press et al. (2021),
-        section 5.
+    Equation: q_t = W_q (x_t + P[t]), k_s = W_k (x_s + P[s]), v_s = W_v x_s with P the sinusoids of fairseq. Press et al.
+        (2021), section 5.
     Shapes: project_input of queries and keys [B, T, C] -> [B, T, C].
-    Source: Press, Smith and Lewis (2021); ofirpress/shortformer.
-    Deviations: published for a language model; encoder and cross-attention are our extension, the latter with P of the
-        target position in queries and of the source position in keys; positions count from the start of the sentence, for
-        the cache of the previous segment is not part of the method.
-    Cost: no parameters; one addition to queries and one to keys per layer.
+    Source: Press, Smith and Lewis (2021). Code: ofirpress/shortformer.
+    Deviations:
+        * The authors describe a language model. Encoder and cross-attention are extensions of this project.
+        * In cross-attention, queries use P of the target position, and keys use P of the source position.
+        * Positions count from the start of the sentence. The cache of the previous segment is not part of the method.
+    Cost: no parameters. One addition to queries and one to keys per layer.
     """
 
     card = MethodCard(

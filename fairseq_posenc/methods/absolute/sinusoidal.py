@@ -10,26 +10,30 @@ from ...ops.sinusoids import SinusoidTable
 
 
 class Sinusoidal(PositionMethod):
-    """Sines and cosines of the position, added to the embeddings.
+    """Add sines and cosines of the position to the embeddings.
 
-    Equation: P[t, 2k] = sin(t w_k), P[t, 2k+1] = cos(t w_k), w_k = 10000^(-2k/d); Vaswani et al. (2017), section 3.5.
+    Equation: P[t, 2k] = sin(t w_k), P[t, 2k+1] = cos(t w_k), w_k = 10000^(-2k/d). Vaswani et al. (2017), section 3.5.
     Shapes: embed [B, T, C] -> [B, T, C].
-    Source: Vaswani et al. (2017); fairseq's SinusoidalPositionalEmbedding.
-    Deviations: the defaults are fairseq's, so that its checkpoints load: sines before cosines, w_k = 10000^(-k/(d/2-1)), and
-        padding_idx + 1 as the first position; layout=interleaved,grid=paper,origin=zero is the equation.
-    Cost: no parameters; a table of n rows, further rows when a sentence is longer.
+    Source: Vaswani et al. (2017). Code: fairseq's SinusoidalPositionalEmbedding.
+    Deviations:
+        * The defaults are fairseq's values, so that fairseq's checkpoints load.
+        * fairseq has sines before cosines, w_k = 10000^(-k/(d/2-1)), and padding_idx + 1 as the first position.
+        * layout=interleaved,grid=paper,origin=zero is the equation.
+    Cost: no parameters. A table of n rows, which is extended for longer sentences.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
         layout: Literal["halves", "interleaved"] = option(
-            "halves", "all sines before all cosines, or each sine beside its cosine"
+            "halves", "all sines before all cosines, or each sine next to its cosine"
         )
-        grid: Literal["fairseq", "paper"] = option("fairseq", "frequencies of fairseq and tensor2tensor, or of the paper")
+        grid: Literal["fairseq", "paper"] = option(
+            "fairseq", "frequencies of fairseq and tensor2tensor, or frequencies of the paper"
+        )
         origin: Literal["fairseq", "zero"] = option(
-            "fairseq", "number of the first position: padding_idx + 1 as in fairseq, or 0"
+            "fairseq", "number of the first position (padding_idx + 1 as in fairseq, or 0)"
         )
-        base: float = option(10000.0, "wavelengths run from 2 pi to 2 pi times this base", minimum=1.0)
+        base: float = option(10000.0, "base of the wavelengths, which range from 2 pi to 2 pi times the base", minimum=1.0)
 
     card = MethodCard(
         name="sinusoidal",

@@ -12,31 +12,35 @@ from ...ops.sinusoids import SinusoidTable
 
 
 class Universal(PositionMethod):
-    """Sinusoids of the position and of the layer's number, added before every layer and not to the embeddings.
+    """Add sinusoids of the position and of the layer number before every layer, and not to the embeddings.
 
-    Equation: H^l = F(H^(l-1) + C[l]), C[l][t, 2k] = sin(t w_k) + sin(l w_k), C[l][t, 2k+1] = cos(t w_k) + cos(l w_k), with
-        w_k = 10000^(-2k/d) and l = 1 to L; Dehghani et al. (2019), equations 6 and 7.
+    Equation: H^l = F(H^(l-1) + C[l]), C[l][t, 2k] = sin(t w_k) + sin(l w_k), C[l][t, 2k+1] = cos(t w_k) + cos(l w_k), with w_k
+        = 10000^(-2k/d). F is the layer, and H^l the output of step l = 1 to L. Dehghani et al. (2019), equations 6 and 7.
     Shapes: before_layer [B, T, C] -> [B, T, C].
-    Source: Dehghani et al. (2019); tensor2tensor's universal_transformer_util.
-    Deviations: positions count from 0, as in tensor2tensor, where the paper counts both positions and steps from 1
-        (first_position=1) and tensor2tensor both from 0 (first_step=0); with layers=, steps count the layers that use the
-        method, because the paper adds coordinates before every layer; layers are tied by --tie-encoder-layers and
-        --tie-decoder-layers of the model, which the architecture posenc_universal sets, and adaptive computation time is
-        --encoder-halting and --decoder-halting, which posenc_universal_halting sets too.
-    Cost: no parameters, with steps=learned L d a stack; one addition per layer.
+    Source: Dehghani et al. (2019). Code: tensor2tensor's universal_transformer_util.
+    Deviations:
+        * Positions count from 0, as in tensor2tensor, and steps from 1, as in the paper.
+        * The paper counts both from 1 (first_position=1). tensor2tensor counts both from 0 (first_step=0).
+        * With layers=, steps count only the layers that use the method. The paper adds coordinates before every layer.
+        * --tie-encoder-layers and --tie-decoder-layers tie the layers. The architecture posenc_universal sets both.
+        * Adaptive computation time is --encoder-halting and --decoder-halting. The architecture posenc_universal_halting also
+          sets both.
+    Cost: no parameters. L d parameters per stack with steps=learned. One addition per layer.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
         steps: Literal["sinusoidal", "learned"] = option(
-            "sinusoidal", "a sinusoid of the layer's number as in the paper, or a learned vector"
+            "sinusoidal", "sinusoid of the layer number as in the paper, or learned vector of each layer"
         )
-        first_step: Literal[1, 0] = option(1, "number of the first layer: 1 in the paper, 0 in tensor2tensor")
-        first_position: Literal[0, 1] = option(0, "number of the first position: 1 in the paper, 0 in tensor2tensor")
+        first_step: Literal[1, 0] = option(1, "number of the first layer (1 in the paper, 0 in tensor2tensor)")
+        first_position: Literal[0, 1] = option(0, "number of the first position (1 in the paper, 0 in tensor2tensor)")
         layout: Literal["interleaved", "halves"] = option(
-            "interleaved", "each sine beside its cosine, or all sines before all cosines"
+            "interleaved", "each sine next to its cosine, or all sines before all cosines"
         )
-        grid: Literal["paper", "fairseq"] = option("paper", "frequencies of the paper, or of fairseq and tensor2tensor")
+        grid: Literal["paper", "fairseq"] = option(
+            "paper", "frequencies of the paper, or frequencies of fairseq and tensor2tensor"
+        )
 
     card = MethodCard(
         name="universal",

@@ -34,21 +34,23 @@ def penalty(ctx: AttentionContext, per_head: Tensor) -> Tensor:
 
 
 class Alibi(PositionMethod):
-    """A penalty that grows with the distance to earlier keys, with a fixed slope for each head.
+    """Subtract a penalty from the scores that grows linearly with the distance to earlier keys, with a fixed slope per head.
 
-    Equation: A_ts = q_t . k_s / sqrt(d_h) - m_h (t - s), m_h = 2^(-8h/H); Press et al. (2022), section 3.
+    Equation: A_ts = q_t . k_s / sqrt(d_h) - m_h (t - s), with slope m_h = 2^(-8h/H) of head h = 1 to H. Press et al. (2022),
+        section 3.
     Shapes: bias -> [1, H, T, S].
-    Source: Press, Smith and Lewis (2022); ofirpress/attention_with_linear_biases.
-    Deviations: the authors' forms for encoders are separate methods: alibi_symmetric, alibi_nonsymmetric and
-        alibi_learned; cross-attention is our extension, - m_h |s - ratio t|, which is relative for ratio=1 only.
-        With heads=, n heads have the slopes of n heads and the other heads have no penalty, as in x-transformers.
-    Cost: no parameters; one vector of T + S - 1 values per forward pass.
-    Errors: PositionError for a ratio other than 1 outside of cross-attention.
+    Source: Press, Smith and Lewis (2022). Code: ofirpress/attention_with_linear_biases.
+    Deviations:
+        * The authors' forms for encoders are separate methods: alibi_symmetric, alibi_nonsymmetric and alibi_learned.
+        * Cross-attention is an extension of this project, with the term - m_h |s - ratio t|. It is relative only for ratio=1.
+        * With heads=, n heads have the slopes of n heads. The other heads have no penalty, as in x-transformers.
+    Cost: no parameters. One vector of T + S - 1 values per forward pass.
+    Errors: PositionError for a ratio other than 1 outside cross-attention.
     """
 
     @dataclass(frozen=True)
     class Options(HeadOptions):
-        ratio: float = option(1.0, "number of source tokens for one target token; in cross-attention only", minimum=0.0)
+        ratio: float = option(1.0, "number of source tokens per target token (only in cross-attention)", minimum=0.0)
 
     card = MethodCard(
         name="alibi",
@@ -80,14 +82,16 @@ class Alibi(PositionMethod):
 
 
 class AlibiSymmetric(PositionMethod):
-    """ALiBi's penalty on both sides: it depends on the distance, but not on the direction.
+    """Apply ALiBi's penalty in both directions, so that scores depend on the distance but not on the direction.
 
-    Equation: A_ts = q_t . k_s / sqrt(d_h) - m_h |s - t|; the first form for encoders in the authors' issue 5.
+    Equation: A_ts = q_t . k_s / sqrt(d_h) - m_h |s - t| with the slopes m_h of alibi. This is the first form for encoders in
+        issue 5 of the authors' code.
     Shapes: bias -> [1, H, T, S].
-    Source: ofirpress/attention_with_linear_biases, issue 5; fairseq, examples/data2vec.
-    Deviations: the paper has only the causal form; cross-attention, where the source position is compared with the
-        target position, is our extension.
-    Cost: as alibi.
+    Source: ofirpress/attention_with_linear_biases, issue 5. Code: fairseq, examples/data2vec.
+    Deviations:
+        * The paper describes only the causal form.
+        * Cross-attention is an extension of this project. It compares the source position with the target position.
+    Cost: equal to the cost of alibi.
     Errors: PositionError for a head in heads= that does not exist.
     """
 
@@ -119,15 +123,16 @@ class AlibiSymmetric(PositionMethod):
 
 
 class AlibiNonsymmetric(PositionMethod):
-    """ALiBi for encoders: half of the heads attend to the left only, the other half to the right only.
+    """Restrict half of the heads to keys on the left and half to keys on the right, with ALiBi's penalty.
 
-    Equation: A_ts = q_t . k_s / sqrt(d_h) - m_h |s - t|, heads h < H/2 for s <= t only and the others for s >= t only,
-        with the slopes of H/2 heads in each half; the second form for encoders in the authors' issue 5.
-    Shapes: bias -> [1, H, T, S]; mask -> bool [1, H, T, S].
+    Equation: A_ts = q_t . k_s / sqrt(d_h) - m_h |s - t|, with heads h < H/2 only for s <= t and the other heads only for s >=
+        t. Each half has the slopes of H/2 heads. This is the second form for encoders in issue 5 of the authors' code.
+    Shapes: bias -> [1, H, T, S]. mask -> bool [1, H, T, S].
     Source: ofirpress/attention_with_linear_biases, issue 5.
-    Deviations: the paper has only the causal form.
-    Cost: as alibi.
-    Errors: PositionError for an odd number of heads, all of them or those of heads=.
+    Deviations:
+        * The paper describes only the causal form.
+    Cost: equal to the cost of alibi.
+    Errors: PositionError for an odd number of heads, or an odd number of heads in heads=.
     """
 
     Options = HeadOptions
@@ -170,23 +175,25 @@ class AlibiNonsymmetric(PositionMethod):
 
 
 class AlibiLearned(PositionMethod):
-    """ALiBi with learned slopes, one for each head and side.
+    """Subtract a linear penalty of the distance from the scores, with one learned slope per head and direction.
 
-    Equation: A_ts = q_t . k_s / sqrt(d_h) - f(l_h) max(t - s, 0) - f(r_h) max(s - t, 0), f the exponential, or the sigmoid as
-        in the third form for encoders in the authors' issue 5.
+    Equation: A_ts = q_t . k_s / sqrt(d_h) - f(l_h) max(t - s, 0) - f(r_h) max(s - t, 0), with l_h and r_h learned. f is the
+        exponential, or the sigmoid as in the third form for encoders in issue 5 of the authors' code.
     Shapes: bias -> [1, H, T, S].
     Source: ofirpress/attention_with_linear_biases, issue 5.
-    Deviations: the authors' form is slope=sigmoid, where l and r start normal with mean -2 and deviation 1; by default slopes
-        are exponentials that start at the paper's fixed slopes, on the right in reversed order of the heads, so that each head
-        tells directions apart from the start; slopes are shared by all layers, which the issue leaves open; decoder and
-        cross-attention are our extension.
-    Cost: 2 h parameters per stack, h in a causal decoder.
+    Deviations:
+        * The authors' form is slope=sigmoid. Its l and r start normal with mean -2 and standard deviation 1.
+        * By default, slopes are exponentials that start at the paper's fixed slopes.
+        * On the right, initial slopes have the reversed order of heads, so that each head distinguishes directions initially.
+        * All layers share the slopes, which the issue leaves open.
+        * Decoder and cross-attention are extensions of this project.
+    Cost: 2 h parameters per stack, or h in a causal decoder.
     """
 
     @dataclass(frozen=True)
     class Options(HeadOptions):
         slope: Literal["exponential", "sigmoid"] = option(
-            "exponential", "function that makes a slope of a parameter: exponential starts at the fixed slopes, sigmoid at random"
+            "exponential", "function from parameter to slope (exponential starts at the fixed slopes, sigmoid starts at random)"
         )
 
     card = MethodCard(

@@ -13,30 +13,33 @@ from ...ops.precision import at_least_float32
 
 
 class AdaptiveT5(PositionMethod):
-    """T5's bias with learned borders of the buckets on each side; a reconstruction from the abstract of the paper.
+    """Add a T5 bias with learned bucket borders per direction (a reconstruction from the abstract of the paper).
 
-    Equation: A_ts = q_t . k_s / sqrt(d_h) + (1-f) w[floor beta] + f w[floor beta + 1], f = beta - floor beta,
-        beta(a) = a below alpha, else alpha + (B - alpha) ln(a/alpha) / ln(gamma/alpha), at most B - 1, a = |s-t|;
-        alpha = 1 + (B-2) sigmoid(x), gamma = alpha + 1 + (max_distance - B/2 - 1) exp(y); x, y and w of the side of the key,
-        x and y from 0. Reconstructed after Wu et al. (2021).
+    Equation: A_ts = q_t . k_s / sqrt(d_h) + (1-f) w[floor beta] + f w[floor beta + 1], f = beta - floor beta, for the distance
+        a = |s-t|. beta(a) = a below alpha, else alpha + (B - alpha) ln(a/alpha) / ln(gamma/alpha), at most B - 1. alpha = 1 +
+        (B-2) sigmoid(x), gamma = alpha + 1 + (max_distance - B/2 - 1) exp(y). x, y and the table w are learned for the
+        direction of the key. x and y start at 0. Reconstructed after Wu et al. (2021).
     Shapes: bias -> [1, H, T, S].
-    Source: Wu, Zhang, Mao and Chen (2021), abstract; its equations could not be read.
-    Deviations: reconstructed: the paper says that buckets are learned, and we could not read how, so the whole form is ours and
-        published scores are not evidence for it; cross-attention is our extension; gamma is learned on a logarithmic scale, where
-        earlier versions of this form learned it in positions: their checkpoints load to the same scores, and their trainings
-        continue with --reset-optimizer.
-    Cost: sides * (B h + 2 g) parameters per stack, g = 1 or h; one vector of T + S - 1 values per forward pass.
-    Errors: PositionError if max_distance does not exceed buckets/2 + 1, for an odd number of buckets with
+    Source: Wu, Zhang, Mao and Chen (2021), abstract. The equations of the paper could not be read.
+    Deviations:
+        * The paper learns the buckets. How it learns them could not be read.
+        * The whole form is therefore a reconstruction by this project. Published scores are not evidence for this form.
+        * Cross-attention is an extension of this project.
+        * gamma is learned on a logarithmic scale. Earlier versions of this form learned gamma in positions.
+        * Checkpoints of earlier versions load to the same scores. Their training continues with --reset-optimizer.
+    Cost: sides * (B h + 2 g) parameters per stack. sides is 1 in a causal decoder, else 2. g is h with borders=heads, else 1.
+        One vector of T + S - 1 values per forward pass.
+    Errors: PositionError if max_distance does not exceed buckets/2 + 1. PositionError for an odd number of buckets with
         interpolate=false, and for borders=heads with share=heads.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
-        buckets: int = option(16, "number B of buckets on each side", minimum=3, maximum=65536)
-        max_distance: float = option(128.0, "largest distance gamma at the start", minimum=2.0, maximum=65536.0)
-        borders: Literal["shared", "heads"] = option("shared", "one alpha and gamma for all heads, or one for each head")
-        interpolate: bool = option(True, "interpolate between neighbouring buckets; false is T5's bias with fixed borders")
-        share: Literal["layers", "none", "heads"] = option("layers", "share one table across heads or across layers")
+        buckets: int = option(16, "number B of buckets per direction", minimum=3, maximum=65536)
+        max_distance: float = option(128.0, "initial largest distance gamma, in positions", minimum=2.0, maximum=65536.0)
+        borders: Literal["shared", "heads"] = option("shared", "one alpha and gamma for all heads, or one per head")
+        interpolate: bool = option(True, "interpolation between neighbouring buckets (false: T5's bias with fixed borders)")
+        share: Literal["layers", "none", "heads"] = option("layers", "sharing of the table: across heads, across layers, or none")
 
         def __post_init__(self):
             if self.max_distance <= self.buckets / 2 + 1:

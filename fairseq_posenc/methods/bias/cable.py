@@ -16,7 +16,9 @@ from ...ops.running import at_queries
 class RunningSumOptions(MethodOptions):
     """The options of both methods."""
 
-    share: Literal["none", "heads", "layers", "all"] = option("none", "share one table across heads, layers or both")
+    share: Literal["none", "heads", "layers", "all"] = option(
+        "none", "sharing of the table: across heads, across layers, both (all), or none"
+    )
 
 
 class RunningSum(PositionMethod):
@@ -69,15 +71,17 @@ class RunningSum(PositionMethod):
 
 
 class Cable(RunningSum):
-    """Penalise each key by the sum of learned increments of the words from after the key up to the query.
+    """Penalise each key by the sum of learned increments of the tokens after the key, up to the query.
 
-    Equation: A_ts = q_t . k_s / sqrt(d_h) - sum_(j=s+1..t) softplus(w . x_j + b); Veisi et al. (2025).
+    Equation: A_ts = q_t . k_s / sqrt(d_h) - sum_(j=s+1..t) softplus(w . x_j + b), with w and b learned and x_j the hidden state
+        of token j. Veisi et al. (2025).
     Shapes: bias -> [B, H, T, S].
-    Source: Veisi, Amirzadeh and Mansourian (2025); axiomlab/Cable.
-    Deviations: the product keeps 1/sqrt(d_h), which the authors' code leaves out in effect; the encoder's symmetric form,
-        minus the sum over the words between query and key in either order, is our extension and unverified, though the
-        authors report an encoder.
-    Cost: L (d h + h) parameters per stack; running sums [B, H, S].
+    Source: Veisi, Amirzadeh and Mansourian (2025). Code: axiomlab/Cable.
+    Deviations:
+        * The product keeps 1/sqrt(d_h), which the authors' code omits in effect.
+        * The encoder is an extension of this project and unverified, although the authors report an encoder.
+        * The encoder's bias is symmetric: minus the sum over the tokens between query and key in either order.
+    Cost: L (d h + h) parameters per stack. Running sums [B, H, S].
     """
 
     card = MethodCard(

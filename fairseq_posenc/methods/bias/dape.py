@@ -20,32 +20,33 @@ _SLOPE = 0.01
 
 
 class Dape(PositionMethod):
-    """Add to the scores a bias of the distance, and the output of a small network on the scores and biases of all heads.
+    """Add to the scores a distance bias and the output of a small network that reads the scores and biases of all heads.
 
-    Equation: A = S + B + W_2 g(W_1 [S; B] + b_1) + b_2 for each pair (t, s), over heads; S = q_t . k_s / sqrt(d_h), B the bias of
-        the base method, g a leaky rectifier of slope 0.01; Zheng et al. (2024a). base=none: A = S + W_2 g(W_1 S + b_1) + b_2.
-        kernel=k: W_1 and W_2 are convolutions over k neighbouring keys, DAPE V2; Zheng et al. (2024b).
-    Shapes: rescale [B, H, T, S] -> same.
-    Source: Zheng et al. (2024a, 2024b); chuanyang-Zheng/DAPE.
+    Equation: A = S + B + W_2 g(W_1 [S; B] + b_1) + b_2 for each pair (t, s), over heads. S = q_t . k_s / sqrt(d_h), B is the
+        bias of the base method, and g a leaky ReLU of slope 0.01. Zheng et al. (2024a). base=none: A = S + W_2 g(W_1 S + b_1) +
+        b_2. kernel=k: W_1 and W_2 are convolutions over k neighbouring keys, DAPE V2. Zheng et al. (2024b).
+    Shapes: rescale [B, H, T, S] -> [B, H, T, S].
+    Source: Zheng et al. (2024a, 2024b). Code: chuanyang-Zheng/DAPE.
     Deviations:
         * The authors' first name of the method is CAPE. It is not the method `cape` of this project.
         * With a kernel, hidden units of masked keys are 0, as the input is. The authors mask only the input.
-        * Their decoding therefore differs from their training. In this project both are equal.
+        * The authors' decoding therefore differs from their training. In this project, both are equal.
         * Convolutions read 0 at padding, so that left padding has no effect.
         * Scalars of kerple_log and networks of fire are per layer.
-        * Encoder and cross-attention are our extension. There kerple_log has one penalty for each direction.
+        * Encoder and cross-attention are extensions of this project. There, kerple_log has one penalty per direction.
         * start=zero sets W_2 and b_2 to 0, so that training starts at the base method. The authors start at random.
-    Cost: per layer 3 h w k + w + h parameters and those of the base, for w hidden units, 2 h w k + w + h with base=none;
-        hidden units [B, w, T, S], and h w k multiplications for each pair of words at W_2, twice as many at W_1.
+    Cost: 3 h w k + w + h parameters per layer for w hidden units, and the parameters of the base method. 2 h w k + w + h
+        parameters per layer with base=none. Hidden units [B, w, T, S]. For each pair of tokens, W_2 needs h w k
+        multiplications, and W_1 twice as many.
     Errors: PositionError for an even kernel.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
-        base: Literal["kerple_log", "alibi", "fire", "none"] = option("kerple_log", "method that makes the bias B")
-        kernel: int = option(1, "odd number of neighbouring keys that the network reads; 3 in DAPE V2", minimum=1, maximum=63)
+        base: Literal["kerple_log", "alibi", "fire", "none"] = option("kerple_log", "method that computes the bias B")
+        kernel: int = option(1, "odd number of neighbouring keys that the network reads (3 in DAPE V2)", minimum=1, maximum=63)
         hidden: int = option(32, "number w of hidden units", minimum=1, maximum=65536)
-        start: Literal["random", "zero"] = option("random", "initial W_2 and b_2: at random as the authors, or 0")
+        start: Literal["random", "zero"] = option("random", "initial W_2 and b_2: random as in the authors' code, or 0")
 
         def __post_init__(self):
             if self.kernel % 2 == 0:

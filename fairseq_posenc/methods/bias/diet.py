@@ -25,8 +25,8 @@ from ...ops.pairs import rows
 from ...ops.precision import at_least_float32
 from ...ops.segments import Separator, labels, refuse_width, sentence_vectors
 
-_SHARED = "share one table across heads, layers or both"
-_SCALE = "scale of the product of queries and keys: 1/sqrt(d_h), or 1/sqrt(d) as the paper prints it"
+_SHARED = "sharing of the table: across heads, across layers, both (all), or none"
+_SCALE = "scale of the product of queries and keys: 1/sqrt(d_h), or 1/sqrt(d) as printed in the paper"
 
 
 class _Diet(PositionMethod):
@@ -35,17 +35,21 @@ class _Diet(PositionMethod):
 
 
 class DietRelative(_Diet):
-    """A learned scalar for each layer, head and distance, added to the scores.
+    """Add a learned scalar per layer, head and distance to the scores.
 
-    Equation: A_ts = q_t . k_s / sqrt(d_h) + R[t-s]; Chen et al. (2021), equation 3.
+    Equation: A_ts = q_t . k_s / sqrt(d_h) + R[t-s], with R learned. Chen et al. (2021), equation 3.
     Shapes: bias -> [1, H, T, S].
     Source: Chen et al. (2021).
-    Deviations: 1/sqrt(d_h), where the paper prints sqrt(d) of the hidden size (scale=model); R starts at 0, which the paper
-        leaves open; distances beyond the table use its ends; the term of segments is a method of its own
-        (diet_rel+segments); the paper changes "all the attention layers both in the encoder and decoder" and leaves open whether
-        cross-attention is one of them (here: target positions of queries and source positions of keys).
-    Cost: L h (2n - 1) parameters per stack; one vector of T + S - 1 values per layer.
-    Errors: PositionError for fractions of positions.
+    Deviations:
+        * The scale is 1/sqrt(d_h). The paper prints sqrt(d) of the hidden size (scale=model).
+        * R starts at 0, which the paper leaves open.
+        * Distances beyond the table share the last entry of their direction.
+        * The paper's term of segments is a separate method (diet_rel+segments).
+        * The paper changes "all the attention layers both in the encoder and decoder".
+        * It leaves open whether this includes cross-attention. Here, queries have target positions and keys have source
+          positions.
+    Cost: L h (2n - 1) parameters per stack. One vector of T + S - 1 values per layer.
+    Errors: PositionError for non-integer positions.
     """
 
     @dataclass(frozen=True)
@@ -80,23 +84,26 @@ class DietRelative(_Diet):
 
 
 class DietAbsolute(_Diet):
-    """Products of learned vectors of the two positions, added to the scores.
+    """Add the dot product of learned vectors of the query position and the key position to the scores.
 
-    Equation: A_ts = q_t . k_s / sqrt(d_h) + P_Q[t] . P_K[s]; Chen et al. (2021), equation 1.
+    Equation: A_ts = q_t . k_s / sqrt(d_h) + P_Q[t] . P_K[s], with P_Q and P_K learned. Chen et al. (2021), equation 1.
     Shapes: bias -> [1, H, T, S].
     Source: Chen et al. (2021).
-    Deviations: 1/sqrt(d_h), where the paper prints sqrt(d) of the hidden size (scale=model); vectors start normal with
-        deviation 0.02, which the paper leaves open; the term of segments is a method of its own (diet_abs+segments);
-        the paper changes "all the attention layers both in the encoder and decoder" and leaves open whether cross-attention is
-        one of them (here: target positions of queries and source positions of keys).
-    Cost: 2 h n rank parameters per stack (L times as many with share=none); one product of positions per forward pass.
-    Errors: PositionError for positions past the tables and for fractions of positions.
+    Deviations:
+        * The scale is 1/sqrt(d_h). The paper prints sqrt(d) of the hidden size (scale=model).
+        * The vectors start normal with standard deviation 0.02, which the paper leaves open.
+        * The paper's term of segments is a separate method (diet_abs+segments).
+        * The paper changes "all the attention layers both in the encoder and decoder".
+        * It leaves open whether this includes cross-attention. Here, queries have target positions and keys have source
+          positions.
+    Cost: 2 h n rank parameters per stack, or L times as many with share=none. One product of positions per forward pass.
+    Errors: PositionError for positions beyond the tables, and for non-integer positions.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
         rank: int | None = option(
-            None, "width of the vectors; the paper tries 64, 128, 256 and 512 (none: d_h)", minimum=1, maximum=65536
+            None, "width of the position vectors (none: d_h, in the paper: 64, 128, 256 and 512)", minimum=1, maximum=65536
         )
         share: Literal["none", "heads", "layers", "all"] = option("layers", _SHARED)
         scale: Literal["head", "model"] = option("head", _SCALE)
@@ -133,29 +140,34 @@ class DietAbsolute(_Diet):
 
 
 class DietLinformer(_Diet):
-    """Linformer's compressed keys and values, with products of learned vectors of query positions and of compressed keys.
+    """Compress keys and values as Linformer, and add products of learned vectors of query positions and compressed keys.
 
-    Equation: A_tj = q_t . k_j / sqrt(d_h) + P_Q[t] . P_K[j], k_j = ((E X) W_K)_j, v_j = ((F X) W_V)_j, E and F in R^(rank x n);
-        Chen et al. (2021), equation 4.
-    Shapes: project_input of keys and values [B, S, C] -> [B, rank, C]; attend -> [B, H, T, D].
-    Source: Chen et al. (2021); Wang et al. (2020) for Linformer.
-    Deviations: 1/sqrt(d_h), where the paper prints sqrt(d) of the hidden size (scale=model); vectors of positions have a width
-        of their own, where equation 4 prints d; E is indexed by position, so that padding is left out of the compressed keys;
-        E starts uniform as a linear layer, vectors normal with deviation 0.02; compressed keys mix all positions, so there
-        is not a form for a causal decoder, and posenc_diet_linformer has diet_abs there; the paper
-        changes "all the attention layers both in the encoder and decoder" and leaves open whether cross-attention is one of them
-        (here: target positions of queries and source positions of keys).
-    Cost: L (rank n + h (n + rank) width) parameters per stack, rank n more a layer with tie=false; O(T rank) in time and memory.
-    Errors: PositionError for positions past the tables and for fractions of positions.
+    Equation: A_tj = q_t . k_j / sqrt(d_h) + P_Q[t] . P_K[j], k_j = ((E X) W_K)_j, v_j = ((F X) W_V)_j, with compressed key j
+        and learned E and F in R^(rank x n). Chen et al. (2021), equation 4.
+    Shapes: project_input of keys and values [B, S, C] -> [B, rank, C]. attend -> [B, H, T, D].
+    Source: Chen et al. (2021). Wang et al. (2020) for Linformer.
+    Deviations:
+        * The scale is 1/sqrt(d_h). The paper prints sqrt(d) of the hidden size (scale=model).
+        * The width of the position vectors is an option. Equation 4 prints d.
+        * E is indexed by position, so that the compressed keys do not contain padding.
+        * E starts uniform, as a linear layer. Position vectors start normal with standard deviation 0.02.
+        * Compressed keys mix all positions, so that a causal decoder is unsupported. posenc_diet_linformer has diet_abs in the
+          decoder.
+        * The paper changes "all the attention layers both in the encoder and decoder".
+        * It leaves open whether this includes cross-attention. Here, queries have target positions and keys have source
+          positions.
+    Cost: L (rank n + h (n + rank) width) parameters per stack, and rank n more per layer with tie=false. O(T rank) time and
+        memory.
+    Errors: PositionError for positions beyond the tables, and for non-integer positions.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
         rank: int = option(32, "number of compressed keys", minimum=1, maximum=65536)
-        width: int | None = option(None, "width of the vectors of positions (none: d_h)", minimum=1, maximum=65536)
-        tie: bool = option(True, "compress keys and values by the same matrix, F = E")
+        width: int | None = option(None, "width of the position vectors (none: d_h)", minimum=1, maximum=65536)
+        tie: bool = option(True, "same compression matrix for keys and values, F = E")
         share: Literal["none", "heads", "layers", "all"] = option(
-            "none", "share vectors of positions across heads, layers or both; layers and all share E and F too"
+            "none", "sharing of position vectors: across heads, layers, both (all), or none (layers and all also share E and F)"
         )
         scale: Literal["head", "model"] = option("head", _SCALE)
 
@@ -208,36 +220,44 @@ class DietLinformer(_Diet):
 
 
 class Segments(PositionMethod):
-    """Learned scores of the pair of sentences that two tokens belong to, or vectors of sentences with the embeddings.
+    """Add a learned score of the sentences of query and key to the scores, or a sentence vector to the embeddings.
 
-    Equation: A_ts + E[seg(t), seg(s)], seg(t) = number of separators before t; Chen et al. (2021), equations 1 and 3, and
-        section 3.2. place=input: x_t + E_s[lab(t)], lab(t) = seg(t) + 1 (count=start), or the number of source sentences
-        minus seg(t), so that the last sentence has 1 (count=end); Lupo, Dinarelli and Besacier (2023).
-        every_layer=true adds it before every layer.
-    Shapes: bias -> [B, H, T, S]; embed and before_layer [B, T, C] -> same.
-    Source: Chen et al. (2021). place=input: Lupo, Dinarelli and Besacier (2023) and lorelupo/focused-concat; the paper's text was
-        not read, only the code.
+    Equation: A_ts + E[seg(t), seg(s)], with E learned and seg(t) = number of separators before t. Chen et al. (2021), equations
+        1 and 3, and section 3.2. place=input: x_t + E_s[lab(t)], lab(t) = seg(t) + 1 (count=start), or the number of source
+        sentences minus seg(t), so that the last sentence has 1 (count=end). Lupo, Dinarelli and Besacier (2023).
+        every_layer=true adds the vector before every layer.
+    Shapes: bias -> [B, H, T, S]. embed and before_layer [B, T, C] -> [B, T, C].
+    Source: Chen et al. (2021). place=input: Lupo, Dinarelli and Besacier (2023), whose text was not read. Code of place=input:
+        lorelupo/focused-concat.
     Deviations:
-        * A separator token ends each sentence of a document. A source of single sentences has none, and the term has no effect.
+        * A separator token ends each sentence of a document.
+        * A source of single sentences has no separators, and the term has no effect.
         * Attention modules without tokens have one sentence.
-        * Sentences beyond the table use its last row. Labels below 1 are 1.
-        * Scores start at 0, which the paper leaves open. Vectors start normal with deviation 1/sqrt(d); the authors have 1.
-        * Encoder and decoder have a table each. The authors' stacks share one, and their first decoder token has label 1.
-        * place=heads in the decoder is our extension.
-    Cost: L h segments^2 parameters per stack, or segments d at the input with vectors=learned.
-    Errors: PositionError where a dictionary lacks the separator, and for options of vectors without place=input.
+        * Sentences beyond the table share its last row. Labels below 1 are 1.
+        * Scores start at 0, which the paper leaves open.
+        * Vectors start normal with standard deviation 1/sqrt(d). The authors' vectors have 1.
+        * Encoder and decoder have a table each. The authors' stacks share one table.
+        * The authors' first decoder token has label 1.
+        * place=heads in the decoder is an extension of this project.
+    Cost: L h segments^2 parameters per stack, or segments d with place=input and vectors=learned.
+    Errors: PositionError if a dictionary does not contain the separator. PositionError for options of vectors without
+        place=input.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
-        place: Literal["heads", "input"] = option("heads", "a scalar in the scores of each head, or a vector with the embeddings")
-        segments: int = option(8, "number of sentences that are told apart", minimum=2, maximum=1024)
-        separator: str = option("<sep>", "token that ends a sentence, as in the dictionary")
-        vectors: Literal["learned", "sinusoidal", "onehot"] = option("learned", "vectors of sentences, with place=input")
-        count: Literal["start", "end"] = option(
-            "start", "with place=input: sentences are counted from the first one, or from the last one of the source"
+        place: Literal["heads", "input"] = option(
+            "heads", "scalar added to the scores of each head, or vector added to the embeddings"
         )
-        every_layer: bool = option(False, "with place=input: add the vectors before every layer, not only to the embeddings")
+        segments: int = option(8, "number of distinct sentences", minimum=2, maximum=1024)
+        separator: str = option("<sep>", "token of the dictionary that ends a sentence")
+        vectors: Literal["learned", "sinusoidal", "onehot"] = option("learned", "type of the sentence vectors, with place=input")
+        count: Literal["start", "end"] = option(
+            "start", "start of the sentence count, with place=input: first sentence, or last sentence of the source"
+        )
+        every_layer: bool = option(
+            False, "sentence vectors added before every layer and not only to the embeddings, with place=input"
+        )
 
         def __post_init__(self):
             changed = [name for name in ("vectors", "count", "every_layer") if getattr(self, name) != getattr(type(self), name)]

@@ -13,19 +13,22 @@ from ...ops.precision import at_least_float32
 
 @dataclass(frozen=True)
 class _Options(MethodOptions):
-    share: Literal["none", "heads", "layers", "all"] = option("none", "share one table across heads, layers or both")
+    share: Literal["none", "heads", "layers", "all"] = option(
+        "none", "sharing of the table: across heads, across layers, both (all), or none"
+    )
 
 
 class DufterAbsolute(PositionMethod):
-    """A learned scalar for each head and pair of positions, added to the scores.
+    """Add a learned scalar per head and pair of positions to the scores.
 
-    Equation: A_ts = q_t . k_s / sqrt(d_h) + P[t,s]; Dufter et al. (2020).
+    Equation: A_ts = q_t . k_s / sqrt(d_h) + P[t,s], with P learned. Dufter et al. (2020).
     Shapes: bias -> [1, H, T, S].
-    Source: Dufter, Schmitt and Schuetze (2020); pdufter/convatt.
-    Deviations: all layers unless layers=0 is given, where the authors and posenc_dufter_abs use only the first layer; decoder
-        and cross-attention are our extension.
+    Source: Dufter, Schmitt and Schuetze (2020). Code: pdufter/convatt.
+    Deviations:
+        * By default, all layers use the method. The authors and posenc_dufter_abs use only the first layer (layers=0).
+        * Decoder and cross-attention are extensions of this project.
     Cost: h n^2 parameters per layer, which are read once per forward pass.
-    Errors: PositionError for positions past the table and for fractions of positions.
+    Errors: PositionError for positions beyond the table, and for non-integer positions.
     """
 
     Options = _Options
@@ -58,16 +61,18 @@ class DufterAbsolute(PositionMethod):
 
 
 class DufterRelative(PositionMethod):
-    """A learned scalar for each head and distance, added to the scores.
+    """Add a learned scalar per head and distance to the scores.
 
-    Equation: A_ts = q_t . k_s / sqrt(d_h) + r[s-t]; Dufter et al. (2020).
+    Equation: A_ts = q_t . k_s / sqrt(d_h) + r[s-t], with r learned. Dufter et al. (2020).
     Shapes: bias -> [1, H, T, S].
-    Source: Dufter, Schmitt and Schuetze (2020); pdufter/convatt.
-    Deviations: all layers unless layers=0 is given, where the authors and posenc_dufter_rel use only the first layer; left
-        and right are told apart, where the authors' circulant appears to be symmetric; distances beyond the table use its ends;
-        decoder and cross-attention are our extension.
-    Cost: h (2n - 1) parameters per layer; one vector of T + S - 1 values per forward pass.
-    Errors: PositionError for fractions of positions.
+    Source: Dufter, Schmitt and Schuetze (2020). Code: pdufter/convatt.
+    Deviations:
+        * By default, all layers use the method. The authors and posenc_dufter_rel use only the first layer (layers=0).
+        * r distinguishes left from right. The authors' circulant matrix appears to be symmetric.
+        * Distances beyond the table share the last entry of their direction.
+        * Decoder and cross-attention are extensions of this project.
+    Cost: h (2n - 1) parameters per layer. One vector of T + S - 1 values per forward pass.
+    Errors: PositionError for non-integer positions.
     """
 
     Options = _Options

@@ -13,29 +13,34 @@ from ...ops.precision import at_least_float32
 
 
 class DynamicPositionBias(PositionMethod):
-    """Map the distance, or its signed logarithm, to a bias for each head by a small network.
+    """Map the distance, or its signed logarithm, to a bias per head with a small network.
 
-    Equation: b_ts = MLP(sign(s-t) ln(1 + |s-t|)), or MLP(s-t) with log=false, or 16 sigmoid(MLP) with bounded=true; Wang et
-        al. (2022); Liu et al. (2022).
+    Equation: b_ts = MLP(sign(s-t) ln(1 + |s-t|)), or MLP(s-t) with log=false, or 16 sigmoid(MLP) with bounded=true, is added to
+        the scores. Wang et al. (2022) and Liu et al. (2022).
     Shapes: bias -> [1, H, T, S].
-    Source: Wang et al. (2022), dynamic position bias, cheerss/CrossFormer; Liu et al. (2022), log-spaced continuous position
-        bias of Swin Transformer V2; x-transformers.
-    Deviations: the network reads s - t, where x-transformers reads t - s; the defaults are those of x-transformers; Wang et
-        al. have raw distances, norms and ReLU (log=false, norm=true, activation=relu, depth=3), Liu et al. logarithms, ReLU
-        and a bounded output (activation=relu, bounded=true, depth=1, hidden=512); their logarithms are scaled by the size of
-        the window, which sentences do not have, and their cosine attention is left out; a sequence in place of an image; one
-        network for all layers, where both have one for each; decoder and cross-attention are our extension.
+    Source: Wang et al. (2022), dynamic position bias. Liu et al. (2022), log-spaced continuous position bias of Swin
+        Transformer V2. Code: cheerss/CrossFormer, and x-transformers.
+    Deviations:
+        * The network reads s - t. x-transformers reads t - s.
+        * The defaults are the defaults of x-transformers.
+        * Wang et al. use raw distances, norms and ReLU (log=false, norm=true, activation=relu, depth=3).
+        * Liu et al. use logarithms, ReLU and a bounded output (activation=relu, bounded=true, depth=1, hidden=512).
+        * Liu et al. scale the logarithms by the window size. Sentences do not have a window size.
+        * The cosine attention of Liu et al. is omitted.
+        * The input is a sequence. The papers use images.
+        * All layers share one network. Both papers have one network per layer.
+        * Decoder and cross-attention are extensions of this project.
     Cost: a network on T + S - 1 values per forward pass.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
-        hidden: int = option(64, "width of the network", minimum=1, maximum=4096)
-        depth: int = option(2, "number of its hidden layers", minimum=1, maximum=64)
-        log: bool = option(True, "give the network signed logarithms of distances, not the distances")
-        norm: bool = option(False, "a layer norm in each hidden layer")
-        activation: Literal["silu", "relu"] = option("silu", "activation of the hidden layers: relu in both papers")
-        bounded: bool = option(False, "16 times the sigmoid of the output, as Liu et al. (2022)")
+        hidden: int = option(64, "width of the hidden layers", minimum=1, maximum=4096)
+        depth: int = option(2, "number of hidden layers", minimum=1, maximum=64)
+        log: bool = option(True, "signed logarithms of distances as input (false: distances)")
+        norm: bool = option(False, "layer norm in each hidden layer")
+        activation: Literal["silu", "relu"] = option("silu", "activation of the hidden layers (relu in both papers)")
+        bounded: bool = option(False, "sigmoid of the output times 16, as in Liu et al. (2022)")
 
     card = MethodCard(
         name="dynamic_bias",

@@ -20,23 +20,29 @@ _FEW_PAIRS = 2**19
 
 
 class Fire(PositionMethod):
-    """Map the logarithm of the distance, in proportion to that of the query's position, to a bias for each head by a network.
+    """Map the log-distance, divided by the log-position of the query, to a bias per head with a small network.
 
-    Equation: b_ts = MLP(psi(|s-t|) / psi(max(t, T))), psi(x) = ln(|c x| + 1), T = |m L_0|; Li et al. (2024).
+    Equation: b_ts = MLP(psi(|s-t|) / psi(max(t, T))), psi(x) = ln(|c x| + 1), T = |m L_0|, with c and m learned and L_0 the
+        option threshold. b_ts is added to the scores. Li et al. (2024).
     Shapes: bias -> [B or 1, H, T, S].
-    Source: Li et al. (2024); public copies of the appendix' code.
-    Deviations: layers share one network by default, which is the paper's variant FIRE-S (FIRE is share=none); 1e-6 is added
-        to the denominator, as in some copies of the code; scores are relative below the threshold only, and beyond it the
-        position of the query counts; encoder and cross-attention, where |s-t| has no direction, are our extension.
-    Cost: w (h + 2) + h + 2 parameters per network; it runs on T + S - 1 values while no query is beyond T, otherwise on T S,
-        for some queries at a time and again in the backward pass, so that nothing but the bias is stored.
+    Source: Li et al. (2024). Code: public copies of the code in the paper's appendix.
+    Deviations:
+        * By default, layers share one network, which is the paper's variant FIRE-S. FIRE is share=none.
+        * 1e-6 is added to the denominator, as in some copies of the code.
+        * Scores are relative only below the threshold T. Beyond T, they also depend on the position of the query.
+        * Encoder and cross-attention are extensions of this project. There, |s-t| does not distinguish left from right.
+    Cost: w (h + 2) + h + 2 parameters per network of width w. If no query position exceeds the threshold, the network runs on
+        one value per distance. Otherwise it runs on every pair of query and key, for blocks of queries. The backward pass
+        computes these blocks again, so that only the bias is stored.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
         hidden: int = option(32, "width w of the network", minimum=8, maximum=65536)
-        threshold: float = option(512.0, "position L_0 below which queries are treated alike", minimum=1.0)
-        share: Literal["layers", "none"] = option("layers", "one network for all layers (FIRE-S), or one for each (FIRE)")
+        threshold: float = option(
+            512.0, "initial threshold L_0, in positions (below the threshold, the bias depends only on the distance)", minimum=1.0
+        )
+        share: Literal["layers", "none"] = option("layers", "one network for all layers (FIRE-S), or one per layer (FIRE)")
 
     card = MethodCard(
         name="fire",

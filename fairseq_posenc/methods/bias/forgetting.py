@@ -12,19 +12,21 @@ from .cable import RunningSum, RunningSumOptions
 
 
 class Forgetting(RunningSum):
-    """Weigh each key by the product of the forget gates of the words from after the key up to the query.
+    """Weight each key by the product of the forget gates of the tokens after the key, up to the query.
 
-    Equation: A_ts = q_t . k_s / sqrt(d_h) + sum_(j=s+1..t) ln sigmoid(w . x_j + b); Lin et al. (2025).
+    Equation: A_ts = q_t . k_s / sqrt(d_h) + sum_(j=s+1..t) ln sigmoid(w . x_j + b), with w and b learned and x_j the hidden
+        state of token j. Lin et al. (2025).
     Shapes: bias -> [B, H, T, S].
-    Source: Lin et al. (2025); x-transformers (data-dependent ALiBi).
-    Deviations: gates start open, at b = 5, as in x-transformers; the authors' start at b = 0 (start=0); the
-        encoder, where keys to the right have a second set of gates as in x-transformers, is our extension.
-    Cost: L (d h + h) parameters per stack, twice as many in the encoder; running sums [B, H, S].
+    Source: Lin et al. (2025). Code: x-transformers (data-dependent ALiBi).
+    Deviations:
+        * Gates start open, at b = 5, as in x-transformers. The authors' gates start at b = 0 (start=0).
+        * The encoder is an extension of this project. Keys on the right have a second set of gates, as in x-transformers.
+    Cost: L (d h + h) parameters per stack, and twice as many in the encoder. Running sums [B, H, S].
     """
 
     @dataclass(frozen=True)
     class Options(RunningSumOptions):
-        start: float = option(5.0, "initial bias b of the gates: 0 as the authors, 5 as x-transformers")
+        start: float = option(5.0, "initial bias b of the gates (0 in the authors' code, 5 in x-transformers)")
 
     card = MethodCard(
         name="forgetting",

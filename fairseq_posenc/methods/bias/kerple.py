@@ -17,12 +17,16 @@ _LEAST = 0.01
 
 @dataclass(frozen=True)
 class _Options(MethodOptions):
-    sides: Literal["same", "apart"] = option("same", "one penalty for both directions, or one for each (not in a causal decoder)")
-    share: Literal["layers", "none", "heads", "all"] = option("layers", "share one table across heads, layers or both")
+    sides: Literal["same", "apart"] = option(
+        "same", "one penalty for both directions, or one per direction (not in a causal decoder)"
+    )
+    share: Literal["layers", "none", "heads", "all"] = option(
+        "layers", "sharing of the scalars: across heads, across layers, both (all), or none"
+    )
 
 
 class _Kerple(PositionMethod):
-    """Base class of both forms: two positive scalars per head and side."""
+    """Compute penalties from two positive learned scalars per head and direction."""
 
     Options = _Options
 
@@ -59,14 +63,15 @@ class _Kerple(PositionMethod):
 
 
 class KerpleLog(_Kerple):
-    """A penalty that grows with the logarithm of the distance, its size and its scale learned for each head.
+    """Subtract a penalty that grows with the logarithm of the distance, with learned size and learned scale per head.
 
-    Equation: A_ts = q_t . k_s / sqrt(d_h) - p ln(1 + a |s-t|); Chi et al. (2022), the logarithmic kernel.
+    Equation: A_ts = q_t . k_s / sqrt(d_h) - p ln(1 + a |s-t|), with p and a learned. Chi et al. (2022), the logarithmic kernel.
     Shapes: bias -> [1, H, T, S].
-    Source: Chi, Fan, Ramadge and Rudnicky (2022); chijames/KERPLE.
-    Deviations: p and a are kept above 0.01 by a softplus, where the code clamps them; encoder and cross-attention, where
-        only sides=apart distinguishes left and right, are our extension.
-    Cost: 2 h parameters per stack (4 h with sides=apart); one vector of T + S - 1 values per forward pass.
+    Source: Chi, Fan, Ramadge and Rudnicky (2022). Code: chijames/KERPLE.
+    Deviations:
+        * A softplus keeps p and a above 0.01. The authors' code clamps p and a.
+        * Encoder and cross-attention are extensions of this project. They distinguish left from right only with sides=apart.
+    Cost: 2 h parameters per stack, or 4 h with sides=apart. One vector of T + S - 1 values per forward pass.
     Errors: PositionError for sides=apart in a causal decoder.
     """
 
@@ -93,15 +98,16 @@ class KerpleLog(_Kerple):
 
 
 class KerplePower(_Kerple):
-    """A penalty that grows with a power of the distance, its exponent and its size learned for each head.
+    """Subtract a penalty that grows with a power of the distance, with learned exponent and learned size per head.
 
-    Equation: A_ts = q_t . k_s / sqrt(d_h) - a |s-t|^p, 0 < p <= 2; Chi et al. (2022), the power kernel.
+    Equation: A_ts = q_t . k_s / sqrt(d_h) - a |s-t|^p, 0 < p <= 2, with p and a learned. Chi et al. (2022), the power kernel.
     Shapes: bias -> [1, H, T, S].
-    Source: Chi, Fan, Ramadge and Rudnicky (2022); chijames/KERPLE.
-    Deviations: a is kept above 0.01 by a softplus and p between 0.01 and 2 by a sigmoid, where the code clamps them; encoder
-        and cross-attention, where only sides=apart distinguishes left and right, are our extension.
-    Cost: as kerple_log.
-    Errors: as kerple_log.
+    Source: Chi, Fan, Ramadge and Rudnicky (2022). Code: chijames/KERPLE.
+    Deviations:
+        * A softplus keeps a above 0.01, and a sigmoid keeps p between 0.01 and 2. The authors' code clamps a and p.
+        * Encoder and cross-attention are extensions of this project. They distinguish left from right only with sides=apart.
+    Cost: equal to the cost of kerple_log.
+    Errors: PositionError for sides=apart in a causal decoder.
     """
 
     card = MethodCard(

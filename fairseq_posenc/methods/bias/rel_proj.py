@@ -15,26 +15,28 @@ _DEVIATION = 0.02
 
 
 class RelativeProjection(PositionMethod):
-    """Project the hidden state of each query to weights of learned curves, and add the weighted curve at the distance of the key.
+    """Add a weighted sum of learned distance curves to the scores, with weights projected from the hidden state of the query.
 
-    Equation: b_ts = r_t . c[s-t] for |s-t| < R, else 0, r_t = W x_t, with W of each head and curves c in R^(16 x R) of all heads.
+    Equation: b_ts = r_t . c[s-t] for |s-t| < R, else 0, r_t = W x_t, with W per head and curves c in R^(16 x R) shared by all
+        heads. x_t is the hidden state of the query, and b_ts is added to the scores.
     Shapes: bias -> [B, H, T, S].
-    Source: Inkling's port in Hugging Face's transformers 5; x-transformers (RelativeProjPositionalBias). There is no paper.
+    Source: Inkling in Hugging Face's transformers 5. RelativeProjPositionalBias of x-transformers. There is no paper.
     Deviations:
-        * R is 128, for sentences; the released model has 1024.
-        * The curves start at 0; both codes start them at random (start=normal).
-        * W has no bias, as in Inkling; x-transformers has one (bias=true).
-        * Products of queries and keys keep 1/sqrt(d_h); Inkling normalises queries and keys, and has 1/d_h.
-        * Encoder and cross-attention, with distances to both sides, are our extension.
-    Cost: L (16 d h + 16 R) parameters per stack, 16 (2R - 1) in place of 16 R without causality; products [B, H, T, 2R + 1].
+        * R is 128, for sentences. The released model has 1024.
+        * The curves start at 0. Both public implementations start them at random (start=normal).
+        * W has no bias, as in Inkling. x-transformers has a bias (bias=true).
+        * Products of queries and keys keep 1/sqrt(d_h). Inkling normalises queries and keys, and has 1/d_h.
+        * Encoder and cross-attention, with distances in both directions, are extensions of this project.
+    Cost: L (16 d h + 16 R) parameters per stack, with 16 (2R - 1) in place of 16 R without a causal mask. Products [B, H, T, 2R
+        + 1].
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
         vectors: int = option(16, "number of curves", minimum=1, maximum=4096)
-        reach: int = option(128, "number R of distances; keys at a distance of R or more get 0", minimum=1, maximum=65536)
-        bias: bool = option(False, "add a bias to the projection, as x-transformers")
-        start: Literal["zero", "normal"] = option("zero", "initial curves: 0, or normal with deviation 0.02")
+        reach: int = option(128, "number R of distances (keys at distance R or more receive 0)", minimum=1, maximum=65536)
+        bias: bool = option(False, "bias of the projection, as in x-transformers")
+        start: Literal["zero", "normal"] = option("zero", "initial curves: 0, or normal with standard deviation 0.02")
 
     card = MethodCard(
         name="rel_proj",

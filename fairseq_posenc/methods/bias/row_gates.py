@@ -22,12 +22,13 @@ class RowGateOptions(MethodOptions):
     """The options of both methods."""
 
     sum: Literal["after_key", "from_key"] = option(
-        "after_key", "gates of a key: those of the words after it up to the query, or from the key to the word before the query"
+        "after_key",
+        "tokens whose gates weight a key: after the key up to the query, or from the key to the token before the query",
     )
 
 
 class RowGateBias(PositionMethod):
-    """What row_gates and grape_ap have in common: a gate of every pair of query and word, and its sums from key to query."""
+    """Compute a gate for each pair of query and token, and the sums of log-gates from key to query."""
 
     Options: type[RowGateOptions] = RowGateOptions
     per_layer = content_dependent = True
@@ -57,22 +58,22 @@ class RowGateBias(PositionMethod):
 
 
 class RowGates(RowGateBias):
-    """Weigh each key by the product of forget gates of the words from the key to the query, which every query computes anew.
+    """Weight each key by the product of forget gates from the key to the query, with separate gates for each query.
 
-    Equation: A_ts = q_t . k_s / sqrt(d_h) + sum_(l=s+1..t) ln sigmoid(p_t . r_l / sqrt(d')), p = W_p x and r = W_r x with d'
-        channels in each head. sum=from_key: l = s..t-1.
+    Equation: A_ts = q_t . k_s / sqrt(d_h) + sum_(l=s+1..t) ln sigmoid(p_t . r_l / sqrt(d')), p = W_p x and r = W_r x, with d'
+        channels per head and hidden states x. sum=from_key: l = s..t-1.
     Shapes: bias -> [B, H, T, S].
-    Source: x-transformers (PerRowDataDependentAlibi), which has sum=from_key. There is no paper.
+    Source: PerRowDataDependentAlibi of x-transformers, which has sum=from_key. There is no paper.
     Deviations:
-        * By default the sum has the gates of the words after the key, as in the Forgetting Transformer.
-        * Initial projections are normal with deviation 0.02; those of x-transformers are nn.Linear's.
-    Cost: 2 L d h d' parameters per stack; a second score matrix with d' channels, and a reversed cumulative sum in float32.
-        Decoding caches r, d' numbers per word and head.
+        * By default, the sum contains the gates of the tokens after the key, as in the Forgetting Transformer.
+        * Initial projections are normal with standard deviation 0.02. x-transformers has the initial values of nn.Linear.
+    Cost: 2 L d h d' parameters per stack. A second score matrix with d' channels, and a reversed cumulative sum in float32.
+        Decoding caches r, which has d' numbers per token and head.
     """
 
     @dataclass(frozen=True)
     class Options(RowGateOptions):
-        width: int = option(8, "channels d' of the projections in each head", minimum=1, maximum=4096)
+        width: int = option(8, "number d' of channels of the projections per head", minimum=1, maximum=4096)
 
     card = MethodCard(
         name="row_gates",
@@ -110,28 +111,28 @@ class RowGates(RowGateBias):
 
 
 class GrapeAP(RowGateBias):
-    """Weigh each key by forget gates of the words from the key to the query, which read the position of each word.
+    """Weight each key by the product of forget gates from the key to the query, where each gate reads its own position.
 
-    Equation: A_ts = q_t . k_s / sqrt(d_h) + m_h sum_(l=s+1..t) ln sigmoid(p_t . R(l) p'_l / d'), m_h the slopes of
-        ALiBi, p = W x with d' channels in each head, p' = p / rms(p), R(l) rotates every pair of channels by l radians;
-        Zhang et al. (2026).
+    Equation: A_ts = q_t . k_s / sqrt(d_h) + m_h sum_(l=s+1..t) ln sigmoid(p_t . R(l) p'_l / d'), with m_h the slopes of ALiBi.
+        p = W x with d' channels per head, p' = p / rms(p), and R(l) rotates every pair of channels by l radians. Zhang et al.
+        (2026).
     Shapes: bias -> [B, H, T, S].
-    Source: Zhang et al. (2026), whose paper was not read; model-architectures/GRAPE, model llama-mha-grape-ap-v1, whose
+    Source: Zhang et al. (2026), whose paper was not read. Code: model-architectures/GRAPE, model llama-mha-grape-ap-v1, whose
         configurations have d' = 8 (p_head_dim).
     Deviations:
         * The gates read the position l itself, so the method is not relative. Moving all positions changes the scores.
-        * The rotation turns as in rope of this project. The authors' code turns the other way (direction=code).
+        * The rotation has the direction of rope in this project. The authors' code has the opposite direction (direction=code).
         * The projection p is separate. The authors can also tie it to queries, keys or values.
-        * The initial projection is normal with deviation 0.02, which is unverified.
-    Cost: L d h d' parameters per stack; a second score matrix with d' channels, and a reversed cumulative sum in float32.
-        Decoding caches d' numbers per word and head.
+        * The initial projection is normal with standard deviation 0.02, which is unverified.
+    Cost: L d h d' parameters per stack. A second score matrix with d' channels, and a reversed cumulative sum in float32.
+        Decoding caches d' numbers per token and head.
     Errors: PositionError for an odd width.
     """
 
     @dataclass(frozen=True)
     class Options(RowGateOptions):
-        width: int = option(8, "even number d' of channels of the projection in each head", minimum=2, maximum=4096)
-        direction: Literal["rope", "code"] = option("rope", "direction of the rotation: that of rope, or of the authors' code")
+        width: int = option(8, "even number d' of channels of the projection per head", minimum=2, maximum=4096)
+        direction: Literal["rope", "code"] = option("rope", "direction of the rotation: as in rope, or as in the authors' code")
 
     card = MethodCard(
         name="grape_ap",

@@ -12,21 +12,24 @@ from ...ops.distances import by_distance
 
 
 class Sandwich(PositionMethod):
-    """The product of the sinusoids of two positions, which decreases with their distance, with a slope for each head.
+    """Add the product of the sinusoids of two positions, which decreases with the distance, with a slope per head.
 
-    Equation: A_ts = q_t . k_s / sqrt(d_h) + (sum_j cos((s-t) / 10000^(2j/D)) - D/2) / (8 i/h), j = 1 .. D/2, or 0 .. D/2 - 1 with
-        first=0, head i = 1 .. h; Chi et al. (2023).
+    Equation: A_ts = q_t . k_s / sqrt(d_h) + (sum_j cos((s-t) / 10000^(2j/D)) - D/2) / (8 i/h), j = 1 .. D/2, or 0 .. D/2 - 1
+        with first=0, for head i = 1 .. h. Chi et al. (2023).
     Shapes: bias -> [1, H, T, S].
-    Source: Chi, Fan, Rudnicky and Ramadge (2023), whose text and code were not read; NVIDIA/NeMo.
-    Deviations: reconstructed from NeMo; the width of 128 is unverified, and NeMo has the width of a head; public codes differ
-        in the first j; encoder and cross-attention, where left and right are not distinguished, are our extension.
-    Cost: no parameters; one vector of T + S - 1 sums per forward pass.
+    Source: Chi, Fan, Rudnicky and Ramadge (2023), whose text and code were not read. Code: NVIDIA/NeMo.
+    Deviations:
+        * The method is reconstructed from NeMo.
+        * The width of 128 is unverified. NeMo has the width of a head.
+        * Public implementations differ in the first j.
+        * Encoder and cross-attention are extensions of this project. They do not distinguish left from right.
+    Cost: no parameters. One vector of T + S - 1 sums per forward pass.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
         width: int = option(128, "width D of the sinusoids", minimum=2, maximum=65536)
-        first: Literal[1, 0] = option(1, "first j of the sum; with 0, one of the cosines has frequency 1")
+        first: Literal[1, 0] = option(1, "first index j of the sum (with 0, one of the cosines has frequency 1)")
 
     card = MethodCard(
         name="sandwich",

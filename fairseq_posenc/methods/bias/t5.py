@@ -12,26 +12,30 @@ from ...ops.precision import at_least_float32
 
 
 class T5(PositionMethod):
-    """A learned scalar for each head and bucket of distances, added to the scores.
+    """Add a learned scalar per head and bucket of distances to the scores.
 
-    Equation: A_ts = q_t . k_s / sqrt(d_h) + w[bucket(s-t)]; Raffel et al. (2020), section 2.1.
+    Equation: A_ts = q_t . k_s / sqrt(d_h) + w[bucket(s-t)], with w learned. Raffel et al. (2020), section 2.1.
     Shapes: bias -> [1, H, T, S].
-    Source: Raffel et al. (2020); mesh-tensorflow and Hugging Face T5.
-    Deviations: the product keeps 1/sqrt(d_h), which T5 folds into the initial weights; the survey counts a scalar for each
-        distance, not for each bucket; cross-attention, with a separate table and bidirectional buckets, where T5 has no bias, is
-        our extension.
-    Cost: buckets * h parameters per stack; one vector of T + S - 1 values per forward pass.
-    Errors: PositionError for an odd number of buckets outside of a causal decoder, and where max_distance is not beyond the
-        distances that have a separate bucket.
+    Source: Raffel et al. (2020). Code: mesh-tensorflow, and T5 in Hugging Face's transformers.
+    Deviations:
+        * The product keeps 1/sqrt(d_h). T5 folds this factor into the initial weights.
+        * The survey counts one scalar per distance, not per bucket.
+        * Cross-attention is an extension of this project, with a separate table and bidirectional buckets. T5 has no such bias.
+    Cost: buckets * h parameters per stack. One vector of T + S - 1 values per forward pass.
+    Errors: PositionError for an odd number of buckets outside a causal decoder. PositionError if max_distance does not exceed
+        the number of distances that have a separate bucket.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
-        buckets: int = option(32, "number of buckets, both directions together", minimum=4, maximum=65536)
+        buckets: int = option(32, "number of buckets in both directions together", minimum=4, maximum=65536)
         max_distance: int = option(
-            128, "distance at which the logarithmic buckets end; the last bucket begins nearer (at 91)", minimum=2, maximum=65536
+            128,
+            "distance in tokens at which the logarithmic buckets end (the last bucket begins at a smaller distance, 91)",
+            minimum=2,
+            maximum=65536,
         )
-        share: Literal["layers", "none", "heads"] = option("layers", "share one table across heads or across layers")
+        share: Literal["layers", "none", "heads"] = option("layers", "sharing of the table: across heads, across layers, or none")
 
     card = MethodCard(
         name="t5",

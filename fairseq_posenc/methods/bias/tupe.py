@@ -14,26 +14,31 @@ _BUCKETS, _MAX_DISTANCE = 32, 128
 
 
 class TupeAbsolute(PositionMethod):
-    """Products of position vectors with separate projections, added to the scores of all layers.
+    """Add products of position vectors, which have separate projections, to the scores of all layers.
 
-    Equation: A_ts = q_t . k_s / sqrt(2 d_h) + (LN(p_t) U_Q) . (LN(p_s) U_K) / sqrt(2 d_h); Ke et al. (2021), equation 7.
-        With untie_first, row 0 becomes theta_1 = u_0 . u_0 and column 0 theta_2 = u_1 . u_1 of the projected table; equation 11.
+    Equation: A_ts = q_t . k_s / sqrt(2 d_h) + (LN(p_t) U_Q) . (LN(p_s) U_K) / sqrt(2 d_h), with learned position vectors p_t,
+        projections U_Q and U_K, and layer norm LN. Ke et al. (2021), equation 7. With untie_first, row 0 becomes theta_1 = u_0
+        . u_0 and column 0 theta_2 = u_1 . u_1 of the projected table, equation 11.
     Shapes: bias -> [1, H, T, S].
-    Source: Ke, He and Liu (2021); guolinke/TUPE.
-    Deviations: the first position is not untied by default, because a translation source has no [CLS] (untie_first=true does it);
-        as in the authors' code, theta_1 is the same for all keys of its query, so row 0 of the table never gets a gradient, nor
-        does the bias of the key projection without untie_first; the survey counts neither the biases nor the layer norm, and
-        adds the term only in the first layer, where the code adds it in all; its figure of 2 d^2 + n (d+2) is that of
-        tupe_rel, of which 2 n is the relative bias; decoder and cross-attention, where keys have a table and a norm of their
-        own, are our extension.
-    Cost: (n + 1) d + 2 (d^2 + d) + 2 d parameters per stack; one product of positions per forward pass.
-    Errors: PositionError for untie_first in cross-attention, for positions past the table and for fractions of positions.
+    Source: Ke, He and Liu (2021). Code: guolinke/TUPE.
+    Deviations:
+        * By default, the first position is not untied, because a translation source has no [CLS]. untie_first=true unties the
+          first position.
+        * As in the authors' code, theta_1 is equal for all keys of its query. Row 0 of the table therefore never receives a
+          gradient.
+        * Without untie_first, the bias of the key projection also never receives a gradient.
+        * The survey counts neither the biases nor the layer norm.
+        * The survey adds the term only in the first layer. The authors' code adds the term in all layers.
+        * The survey's figure of 2 d^2 + n (d+2) is the figure of tupe_rel. In it, 2 n is the relative bias.
+        * Decoder and cross-attention are extensions of this project. In cross-attention, keys have a separate table and norm.
+    Cost: (n + 1) d + 2 (d^2 + d) + 2 d parameters per stack. One product of positions per forward pass.
+    Errors: PositionError for untie_first in cross-attention, for positions beyond the table, and for non-integer positions.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
         untie_first: bool = option(
-            False, "give the first position scores of its own, as the paper does for [CLS]; not in cross-attention"
+            False, "separate scores of the first position, as in the paper for [CLS] (not in cross-attention)"
         )
 
     card = MethodCard(
@@ -99,16 +104,19 @@ class TupeAbsolute(PositionMethod):
 
 
 class TupeRelative(TupeAbsolute):
-    """TUPE's absolute term and a T5 bias over the same layers.
+    """Add TUPE's absolute term and a T5 bias to the scores of all layers.
 
-    Equation: tupe_abs + b[bucket(s-t)]; Ke et al. (2021), equation 9. With untie_first, column 0 has bucket 32, row 0 bucket 16.
+    Equation: tupe_abs + b[bucket(s-t)], with b learned. Ke et al. (2021), equation 9. With untie_first, column 0 has bucket 32,
+        row 0 bucket 16.
     Shapes: bias -> [1, H, T, S].
-    Source: Ke, He and Liu (2021); guolinke/TUPE.
-    Deviations: those of tupe_abs; the survey counts a relative bias for each distance without heads, not for each bucket and
-        head; bucket 32 gets no gradient without untie_first, and 16 none outside of a causal decoder; a causal decoder has
-        unidirectional buckets.
+    Source: Ke, He and Liu (2021). Code: guolinke/TUPE.
+    Deviations:
+        * The deviations of tupe_abs also apply to tupe_rel.
+        * The survey counts a relative bias per distance without heads, not per bucket and head.
+        * Bucket 32 receives no gradient without untie_first. Bucket 16 receives no gradient outside a causal decoder.
+        * A causal decoder has unidirectional buckets.
     Cost: 33 h parameters per stack more than tupe_abs.
-    Errors: as tupe_abs.
+    Errors: PositionError for untie_first in cross-attention, for positions beyond the table, and for non-integer positions.
     """
 
     card = MethodCard(

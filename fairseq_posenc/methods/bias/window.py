@@ -10,22 +10,26 @@ from ...ops.distances import distances
 
 
 class Window(PositionMethod):
-    """Restrict each query to the keys within a window; positions within it must come from another method.
+    """Restrict each query to the keys within a window around the query.
 
-    Equation: M_ts = 0 if |s-t| <= g w/2 and g divides s - t, else -inf; Beltagy et al. (2020).
+    Equation: M_ts = 0 if |s-t| <= g w/2 and g divides s - t, else -inf. The mask M is added to the scores. Beltagy et al.
+        (2020).
     Shapes: mask -> bool [B or 1, 1, T, S].
-    Source: Beltagy, Peters and Cohan (2020); Hugging Face's Longformer.
-    Deviations: no global tokens, which have separate projections; in the decoder the left half of the window remains; the
-        window does not distinguish left from right, so posenc_window has learned positions in addition, as Longformer; a window
-        of 32, where Longformer's 512 would cover whole sentences.
-    Cost: no parameters; time and memory of full attention, because the whole product is computed.
+    Source: Beltagy, Peters and Cohan (2020). Code: Longformer in Hugging Face's transformers.
+    Deviations:
+        * There are no global tokens, which have separate projections in Longformer.
+        * In the decoder, only the left half of the window remains.
+        * The window does not distinguish left from right. Positions within the window must come from another method.
+        * posenc_window therefore also has learned positions, as Longformer does.
+        * The window is 32. Longformer's window of 512 would cover whole sentences.
+    Cost: no parameters. Time and memory of full attention, because the whole product is computed.
     Errors: PositionError for an odd width, and for a head in heads= that does not exist.
     """
 
     @dataclass(frozen=True)
     class Options(HeadOptions):
-        width: int = option(32, "even width w of the window: the number of keys on both sides together", minimum=0, maximum=65536)
-        dilation: int = option(1, "gap g between the keys of the window", minimum=1, maximum=65536)
+        width: int = option(32, "width w of the window, an even number of keys on both sides together", minimum=0, maximum=65536)
+        dilation: int = option(1, "distance g between neighbouring keys of the window, in tokens", minimum=1, maximum=65536)
 
         def __post_init__(self):
             if self.width % 2:

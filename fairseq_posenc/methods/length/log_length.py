@@ -14,30 +14,36 @@ from ...ops.precision import at_least_float32
 class LogLength(PositionMethod):
     """Multiply the product of queries and keys by a factor that grows with the logarithm of the number of keys.
 
-    Equation: A_ts = f(n_t) q_t . k_s / sqrt(d_h). mt: f(n) = max(ln n, 0.1) / ln n_0; Zhang et al. (2023). ssmax: f(n) = a ln n,
-        or a ln n + b, with a and b learned; Nakanishi (2025). floor: f(n) = 1 + 0.1 ln max(1, n / n_0); Inkling.
+    Equation: A_ts = f(n_t) q_t . k_s / sqrt(d_h) with n_t keys for query t. form=mt: f(n) = max(ln n, 0.1) / ln n_0. Zhang et
+        al. (2023). form=ssmax: f(n) = a ln n, or a ln n + b, with a and b learned. Nakanishi (2025). form=floor: f(n) = 1 + 0.1
+        ln max(1, n / n_0). Inkling.
     Shapes: scale -> [B or 1, H or 1, T, 1].
-    Source: Zhang et al. (2023) and ZhuochengZhang98/D2DToolkits; Nakanishi (2025); Hugging Face's transformers 5 (Inkling).
+    Source: Zhang et al. (2023) and their code ZhuochengZhang98/D2DToolkits. Nakanishi (2025). Inkling in Hugging Face's
+        transformers 5.
     Deviations:
-        * n_t is the number of words of the sentence of the keys; in a causal attention, of the words up to the query.
-        * n counts neither padding nor later words. Two public implementations of ssmax count one or the other.
-        * The released Inkling also multiplies its bias by f; here biases of other methods keep their size.
-        * floor has n_0 = 25 and is defined for sentences of the source too, which is our extension.
-        * ssmax starts at a = 1/ln n_0, where the factor is 1 for n_0 keys. The value of the paper could not be verified.
-        * posenc_log_length has sinusoidal positions too, because the factor does not distinguish positions.
-    Cost: no parameters, L h for ssmax, and L h more for its bias; the fused attention stays in use.
+        * n_t is the number of tokens of the sentence of the keys. In causal attention, n_t counts tokens up to the query.
+        * n counts neither padding nor later tokens. Two public implementations of ssmax count one of the two.
+        * The released Inkling also multiplies its bias by f. In this project, the biases of other methods keep their size.
+        * floor has n_0 = 25. Its use for source sentences is an extension of this project.
+        * ssmax starts at a = 1/ln n_0, where the factor is 1 for n_0 keys. The paper's value could not be verified.
+        * posenc_log_length also has sinusoidal positions, because the factor does not distinguish positions.
+    Cost: no parameters. L h parameters for ssmax, and L h more for its bias. The fused attention remains in use.
     Errors: PositionError for bias=, start= or share= without ssmax.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
         form: Literal["mt", "ssmax", "floor"] = option(
-            "mt", "factor: in proportion to ln n, a learned multiple of ln n, or 1 up to n_0 keys and then growing"
+            "mt", "factor: proportional to ln n, learned multiple of ln n, or 1 up to n_0 keys and larger beyond"
         )
-        length: float = option(25.0, "number n_0 of keys whose factor is 1, such as the mean length in the training", minimum=2.0)
-        start: float | None = option(None, "initial value of a, for ssmax (default: 1/ln n_0)", minimum=0.0)
-        bias: bool = option(False, "add a learned constant b to the factor, for ssmax")
-        share: Literal["none", "heads", "layers", "all"] = option("none", "share a and b across heads, layers or both, for ssmax")
+        length: float = option(
+            25.0, "number n_0 of keys whose factor is 1, such as the mean training length in tokens", minimum=2.0
+        )
+        start: float | None = option(None, "initial value of a, for ssmax (none: 1/ln n_0)", minimum=0.0)
+        bias: bool = option(False, "learned constant b added to the factor, for ssmax")
+        share: Literal["none", "heads", "layers", "all"] = option(
+            "none", "sharing of a and b: across heads, across layers, both (all), or none, for ssmax"
+        )
 
         def __post_init__(self):
             own = {"start": self.start is not None, "bias": self.bias, "share": self.share != type(self).share}

@@ -12,7 +12,7 @@ from ...ops.sinusoids import sinusoid
 
 
 class OutputLength(PositionMethod):
-    """Base class of both methods: the length of each sentence, and the length before each word."""
+    """Provide the length of each sentence and the length of the prefix before each token."""
 
     def __init__(self, options: Any, dims: Dims):
         super().__init__(options, dims)
@@ -38,35 +38,39 @@ class OutputLength(PositionMethod):
 
 
 class LengthDifference(OutputLength):
-    """Sinusoids of how much of the output's length is left, added to the decoder's embeddings.
+    """Add sinusoids of the remaining output length to the decoder's embeddings.
 
-    Equation: x_k = sqrt(d) E[y_k] + PE(r_k), r_k = max(L - c_k, r_min), where L is the length of the output without </s> and c_k
-        that of the k words before the one that is predicted, so that r is 0 where </s> is; Takase and Okazaki (2019), LDPE;
-        survey, equation 32.
-    Shapes: embed [B, T, C] -> [B, T, C]; side input target_length [B].
-    Source: Takase and Okazaki (2019); their code, takase/control-length. Oka, Chousa, Sudoh and Nakamura (2020) for noise and
-        for predicted lengths, of which only the abstract was read.
-    Deviations: the first word has r = L, as in the equation with </s> counted; their code adds 2 (offset=2). Sinusoids are
-        computed and not looked up, and r stops at min_remaining, where their code fails 3 words past the length. Sines come
-        before cosines, as in fairseq (layout=interleaved,grid=paper is the equation). unit=char counts printed characters of
-        subwords; theirs counts tokens, which are characters in their data.
-    Cost: no parameters; one sinusoid a word.
-    Errors: PositionError for a length below 0 (on a CPU), and for a batch without lengths.
+    Equation: x_k = sqrt(d) E[y_k] + PE(r_k), r_k = max(L - c_k, r_min), with E the token embeddings and PE the sinusoids. L is
+        the length of the output without </s>, and c_k the length of the k tokens before the predicted token. r is therefore 0
+        at </s>. Takase and Okazaki (2019), LDPE. Survey, equation 32.
+    Shapes: embed [B, T, C] -> [B, T, C], with side input target_length [B].
+    Source: Takase and Okazaki (2019). Code: takase/control-length. Oka, Chousa, Sudoh and Nakamura (2020) for noise and for
+        predicted lengths, of which only the abstract was read.
+    Deviations:
+        * The first token has r = L, as in the equation with </s> counted. The authors' code adds 2 (offset=2).
+        * Sinusoids are computed and not looked up. r stops at min_remaining.
+        * The authors' code fails 3 tokens beyond the length.
+        * Sines come before cosines, as in fairseq. layout=interleaved,grid=paper is the equation.
+        * unit=char counts printed characters of subwords. The authors count tokens, which are characters in their data.
+    Cost: no parameters. One sinusoid per token.
+    Errors: PositionError for a negative length (on a CPU), and for a batch without lengths.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
         unit: Literal["token", "char"] = option(
-            "token", "what lengths count: target tokens, or printed characters, each word with one space"
+            "token", "unit of the lengths: target tokens, or printed characters with one space per word"
         )
-        offset: int = option(0, "added to the remaining length; 2 in the authors' code", minimum=0)
+        offset: int = option(0, "number added to the remaining length (2 in the authors' code)", minimum=0)
         min_remaining: int | None = option(
-            None, "smallest remaining length (default: 0, or -W in a training with --length-noise W)", maximum=0
+            None, "smallest remaining length (none: 0, or -W in training with --length-noise W)", maximum=0
         )
         layout: Literal["halves", "interleaved"] = option(
-            "halves", "all sines before all cosines, or each sine beside its cosine"
+            "halves", "all sines before all cosines, or each sine next to its cosine"
         )
-        grid: Literal["fairseq", "paper"] = option("fairseq", "frequencies of fairseq and tensor2tensor, or of the paper")
+        grid: Literal["fairseq", "paper"] = option(
+            "fairseq", "frequencies of fairseq and tensor2tensor, or frequencies of the paper"
+        )
 
     card = MethodCard(
         name="ldpe",
@@ -93,31 +97,36 @@ class LengthDifference(OutputLength):
 
 
 class LengthRatio(OutputLength):
-    """Sinusoids whose wavelengths end at the output's length, added to the decoder's embeddings.
+    """Add sinusoids, whose wavelengths depend on the output length, to the decoder's embeddings.
 
-    Equation: x_k = sqrt(d) E[y_k] + P_k, P_k[2i] = sin(t l^(-2i/d)), P_k[2i+1] = cos(t l^(-2i/d)), t = c_k + 1, l = L + 1,
-        where L is the length of the output without </s> and c_k that of the k words before the one that is predicted; Takase
-        and Okazaki (2019), LRPE; survey, equation 33.
-    Shapes: embed [B, T, C] -> [B, T, C]; side input target_length [B].
-    Source: Takase and Okazaki (2019); their code, takase/control-length. Oka, Chousa, Sudoh and Nakamura (2020) for noise and
-        for predicted lengths, of which only the abstract was read.
-    Deviations: their code counts t from 2 (offset=1), and in training gives every sentence of a batch the positions of the first
-        one, which is a defect. Sines come before cosines, and the last wavelength is 2 pi l, as in fairseq
-        (layout=interleaved,grid=paper is the equation). unit=char counts printed characters of subwords.
-    Cost: no parameters; one sinusoid a word.
-    Errors: PositionError for a length below 0 (on a CPU), and for a batch without lengths.
+    Equation: x_k = sqrt(d) E[y_k] + P_k, P_k[2i] = sin(t l^(-2i/d)), P_k[2i+1] = cos(t l^(-2i/d)), t = c_k + 1, l = L + 1, with
+        E the token embeddings. L is the length of the output without </s>, and c_k the length of the k tokens before the
+        predicted token. Takase and Okazaki (2019), LRPE. Survey, equation 33.
+    Shapes: embed [B, T, C] -> [B, T, C], with side input target_length [B].
+    Source: Takase and Okazaki (2019). Code: takase/control-length. Oka, Chousa, Sudoh and Nakamura (2020) for noise and for
+        predicted lengths, of which only the abstract was read.
+    Deviations:
+        * The authors' code counts t from 2 (offset=1).
+        * In training, the authors' code gives all sentences of a batch the positions of the first sentence, which is a defect.
+        * Sines come before cosines, and the last wavelength is 2 pi l, as in fairseq.
+        * layout=interleaved,grid=paper is the equation.
+        * unit=char counts printed characters of subwords.
+    Cost: no parameters. One sinusoid per token.
+    Errors: PositionError for a negative length (on a CPU), and for a batch without lengths.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
         unit: Literal["token", "char"] = option(
-            "token", "what lengths count: target tokens, or printed characters, each word with one space"
+            "token", "unit of the lengths: target tokens, or printed characters with one space per word"
         )
-        offset: int = option(0, "added to the position; 1 in the authors' code", minimum=0)
+        offset: int = option(0, "number added to the position (1 in the authors' code)", minimum=0)
         layout: Literal["halves", "interleaved"] = option(
-            "halves", "all sines before all cosines, or each sine beside its cosine"
+            "halves", "all sines before all cosines, or each sine next to its cosine"
         )
-        grid: Literal["fairseq", "paper"] = option("fairseq", "frequencies of fairseq and tensor2tensor, or of the paper")
+        grid: Literal["fairseq", "paper"] = option(
+            "fairseq", "frequencies of fairseq and tensor2tensor, or frequencies of the paper"
+        )
 
     card = MethodCard(
         name="lrpe",

@@ -8,23 +8,24 @@ from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionE
 
 
 class RecurrentFrontEnd(PositionMethod):
-    """Replaces the embeddings by the states of one GRU layer that reads them.
+    """Replace the embeddings by the hidden states of one GRU layer.
 
-    Equation: x_t = GRU(sqrt(d) E[u_t], x_(t-1)); Neishi and Yoshinaga (2019), section 3. bidirectional=true: x_t is a linear
-        layer, from 2d to d, over the states of two GRUs, one in each direction.
+    Equation: x_t = GRU(sqrt(d) E[u_t], x_(t-1)) with E the token embeddings. With bidirectional=true, x_t is a linear layer,
+        from 2d to d, over the states of two GRUs, one per direction. Neishi and Yoshinaga (2019), section 3.
     Shapes: embed [B, T, C] -> [B, T, C].
-    Source: Neishi and Yoshinaga (2019); nem6ishi/conll19_relative_transformer; torch's GRU cell.
-    Deviations: dropout follows the GRU as it follows all embeddings in fairseq, where the authors' precedes it; embeddings
-        keep the factor sqrt(d), because fairseq draws them with variance 1/d and the authors with variance 1; torch's GRU has two
-        bias vectors, as the authors', where the survey counts one; the authors' decoder has 5 layers beside 6 of the encoder,
-        ours as many as requested.
-    Cost: 6 d^2 + 6 d parameters per stack, bidirectional 14 d^2 + 13 d; T steps one after the other.
+    Source: Neishi and Yoshinaga (2019). Code: nem6ishi/conll19_relative_transformer, and torch's GRU cell.
+    Deviations:
+        * Dropout follows the GRU, as it follows all embeddings in fairseq. The authors' dropout precedes the GRU.
+        * Embeddings keep the factor sqrt(d). fairseq draws embeddings with variance 1/d, the authors with variance 1.
+        * torch's GRU has two bias vectors, as the authors' GRU. The survey counts one bias vector.
+        * The authors' model has 6 encoder layers and 5 decoder layers. In this project, the user sets both numbers.
+    Cost: 6 d^2 + 6 d parameters per stack, or 14 d^2 + 13 d with bidirectional=true. T sequential steps.
     Errors: PositionError for bidirectional=true in a causal decoder.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
-        bidirectional: bool = option(False, "encoder only: a second GRU reads from right to left")
+        bidirectional: bool = option(False, "second GRU from right to left (encoder only)")
 
     card = MethodCard(
         name="rnn",

@@ -11,28 +11,34 @@ from .rnn import RecurrentFrontEnd
 
 
 class RRTransformer(PositionMethod):
-    """A GRU in place of the embeddings together with the relative vectors of Shaw et al.: rnn+shaw under its own name.
+    """Replace the embeddings by GRU states and add the relative vectors of Shaw et al. to attention (equal to rnn+shaw).
 
-    Equation: x_t = GRU(sqrt(d) E[u_t], x_(t-1)), and in self-attention A_ts = q_t . (k_s + a_c) / sqrt(d_h) and
-        o_t = sum_s alpha_ts (v_s + b_c), c = clip(s-t, k); Neishi and Yoshinaga (2019), section 3.
-    Shapes: embed [B, T, C] -> [B, T, C]; content_scores -> [B, H, T, S]; content_values -> [B, H, T, D].
-    Source: Neishi and Yoshinaga (2019); nem6ishi/conll19_relative_transformer.
-    Deviations: dropout follows the GRU as it follows all embeddings in fairseq, where the authors' precedes it; embeddings
-        keep the factor sqrt(d), because fairseq draws them with variance 1/d and the authors with variance 1; the authors'
-        decoder has 5 layers beside 6 of the encoder, ours as many as requested; torch's GRU has two bias vectors, as the
-        authors', where the survey counts one.
-    Cost: 6 d^2 + 6 d parameters per stack, bidirectional 14 d^2 + 13 d, and 2 (2k + 1) d_h for every table; T steps of the GRU
-        one after the other, and one product of queries and of weights with the vectors in every layer.
-    Errors: PositionError for bidirectional=true in a causal decoder, and for positions that are not integers.
+    Equation: x_t = GRU(sqrt(d) E[u_t], x_(t-1)) with E the token embeddings. In self-attention, A_ts = q_t . (k_s + a_c) /
+        sqrt(d_h) and o_t = sum_s alpha_ts (v_s + b_c), c = clip(s-t, k), with learned vectors a_c and b_c and attention weights
+        alpha_ts. Neishi and Yoshinaga (2019), section 3.
+    Shapes: embed [B, T, C] -> [B, T, C]. content_scores -> [B, H, T, S]. content_values -> [B, H, T, D].
+    Source: Neishi and Yoshinaga (2019). Code: nem6ishi/conll19_relative_transformer.
+    Deviations:
+        * Dropout follows the GRU, as it follows all embeddings in fairseq. The authors' dropout precedes the GRU.
+        * Embeddings keep the factor sqrt(d). fairseq draws embeddings with variance 1/d, the authors with variance 1.
+        * torch's GRU has two bias vectors, as the authors' GRU. The survey counts one bias vector.
+        * The authors' model has 6 encoder layers and 5 decoder layers. In this project, the user sets both numbers.
+    Cost: 6 d^2 + 6 d parameters per stack, or 14 d^2 + 13 d with bidirectional=true. 2 (2k + 1) d_h parameters for each table.
+        The GRU takes T sequential steps. Each layer computes one product of queries and one product of weights with the
+        vectors.
+    Errors: PositionError for bidirectional=true in a causal decoder, and for non-integer positions.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
-        bidirectional: bool = option(False, "encoder only: a second GRU reads from right to left")
+        bidirectional: bool = option(False, "second GRU from right to left (encoder only)")
         max_distance: int = option(
-            16, "largest distance k with vectors of its own; farther words share those of k", minimum=0, maximum=65536
+            16,
+            "largest distance k with separate vectors, in tokens (larger distances share the vectors of k)",
+            minimum=0,
+            maximum=65536,
         )
-        share: Literal["heads", "none", "layers"] = option("heads", "share one table across heads or across layers")
+        share: Literal["heads", "none", "layers"] = option("heads", "sharing of the tables: across heads, across layers, or none")
 
         @property
         def parts(self) -> tuple:
