@@ -14,35 +14,38 @@ _SMALLEST = 0.01
 
 
 class Localness(PositionMethod):
-    """Add a Gaussian bias around a centre, whose position and width are predicted from the query.
+    """Add a Gaussian bias around a centre to the scores, with centre and width predicted from the query.
 
-    Equation: A_ts = q_t . k_s / sqrt(d_h) - 2 ((s - P_t) / D_t)^2, P_t = I sigmoid(U_p . tanh(W_p q_t)),
-        D_t = I sigmoid(U_d . tanh(W_p q_t)), I the number of keys of the sentence; Yang et al. (2018).
-        centre=query: P_t = t. window=layer: D_t = I sigmoid(U_d . tanh(W_d k)), k the mean of the keys.
-        window=fixed: D_t = width.
+    Equation: A_ts = q_t . k_s / sqrt(d_h) - 2 ((s - P_t) / D_t)^2, P_t = I sigmoid(U_p . tanh(W_p q_t)), D_t = I sigmoid(U_d .
+        tanh(W_p q_t)). I is the number of keys of the sentence, and U_p, U_d and W_p are learned. Yang et al. (2018).
+        centre=query: P_t = t. window=layer: D_t = I sigmoid(U_d . tanh(W_d k)), with k the mean of the keys. window=fixed: D_t
+        = width.
     Shapes: content_scores -> [B, H, T, S].
-    Source: Yang et al. (2018), of which the abstract was read; the form of the bias also in tungngthanh/dynamic-attention.
-        No code of the authors was found.
+    Source: Yang et al. (2018), of which the abstract was read. Code: tungngthanh/dynamic-attention for the form of the bias. No
+        code of the authors was found.
     Deviations:
         * Where W_p reads the query, tanh, and the sharing by heads are reconstructions, which are not verified.
-        * In a causal attention, I counts the keys up to the query, so that decoding computes the scores of training.
-        * U starts at 0: each centre is the middle of the sentence, and each window half of it.
+        * In causal attention, I counts the keys up to the query, so that decoding computes the scores of training.
+        * U starts at 0: each centre is the middle of the sentence, and each window half of the sentence.
         * Windows are at least 0.01 I.
-        * The decoder is our extension. The authors use the lower layers of the encoder, as in layers=0-2.
-    Cost: per layer, with share=heads, d_h^2 + d_h parameters for the centre and d_h for the window; one term [B, H, T, S].
+        * The decoder is an extension of this project. The authors use the lower layers of the encoder, as in layers=0-2.
+    Cost: with share=heads, d_h^2 + d_h parameters per layer for the centre, and d_h per layer for the window. One tensor [B, H,
+        T, S] per layer.
     Errors: PositionError together with rotations in one layer, and for width without window=fixed.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
         centre: Literal["predicted", "query"] = option(
-            "predicted", "centre P_t: predicted from the query, or the query's position"
+            "predicted", "centre P_t: predicted from the query, or the position of the query"
         )
         window: Literal["query", "layer", "fixed"] = option(
             "query", "width D_t: predicted from the query, from the mean key of the layer, or fixed"
         )
-        width: int = option(10, "width of a fixed window", minimum=1, maximum=65536)
-        share: Literal["heads", "none", "layers", "all"] = option("heads", "share parameters across heads, layers or both")
+        width: int = option(10, "width of a fixed window, in tokens", minimum=1, maximum=65536)
+        share: Literal["heads", "none", "layers", "all"] = option(
+            "heads", "sharing of the parameters: across heads, across layers, both (all), or none"
+        )
 
         def __post_init__(self):
             if self.window != "fixed" and self.width != type(self).width:
