@@ -8,7 +8,7 @@ row_options() { # declares them
   option PARALLEL whole:1 1 "decodings, and then scorings, that run at the same time, each of one row (quickstart: of one test set)"
   option SHARE text "" "K/N: train, decode and score only every N-th row from the K-th, so that N machines divide the rows"
   [[ -z $SHARE ]] || { [[ $SHARE =~ ^[1-9][0-9]{0,3}/[1-9][0-9]{0,3}$ ]] && ((${SHARE%/*} <= ${SHARE#*/})); } ||
-    fail "SHARE=${SHARE//$'\n'/ } must be K/N with K from 1 to N, such as 1/2 on one machine and 2/2 on another"
+    fail "SHARE=${SHARE//$'\n'/ }: not allowed. Expected K/N with K from 1 to N, such as 1/2 on one machine and 2/2 on another."
 }
 
 leave_rows_to_others() { # with SHARE, data and table are for a recipe without it

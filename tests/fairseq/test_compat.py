@@ -59,7 +59,7 @@ def refused(path: Path) -> str:
     with pytest.raises(SystemExit) as stop:
         checkpoint_utils.load_checkpoint_to_cpu(str(path))
     message = stop.value.code
-    assert message.startswith(f"fairseq_posenc: {path} ") and "\n" not in message
+    assert message.startswith(f"fairseq_posenc: {path}: ") and "\n" not in message
     return message
 
 

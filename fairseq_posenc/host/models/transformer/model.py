@@ -134,7 +134,7 @@ class PositionTransformer(TransformerModel):
         except RuntimeError as error:
             if "allocate memory" not in str(error):
                 raise
-            raise Refusal("there is not enough memory for this model; choose smaller sizes") from None
+            raise Refusal("the model does not fit into memory. Use smaller sizes.") from None
         _refuse_global_layers(args, model)
         _refuse_task(task, model)
         _refuse_criterion(args, model)
