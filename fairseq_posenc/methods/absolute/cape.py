@@ -22,7 +22,7 @@ class Cape(PositionMethod):
     Deviations:
         * The authors' code for translation is not public. Shared draws and the ratio a are unverified.
         * Both sides of a sentence pair share D and l, each in proportion to the limits of its side.
-        * The ratio a of lengths is the mean target length divided by the mean source length.
+        * The ratio a is 1 by default. It is intended for the mean target length divided by the mean source length.
         * e_max=0.5 is the value of the authors' code for speech.
         * The public code also multiplies the jitter by the factor a.
         * Positions are not centred at their mean, because a decoder does not know the mean.

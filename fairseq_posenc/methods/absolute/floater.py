@@ -47,7 +47,7 @@ class Floater(PositionMethod):
         * Each layer has three paths, for queries, keys and values, as in the authors' code.
         * Accounts of the paper describe one path per layer, added to the input of the layer.
         * By default, paths start as sinusoids: p(0) = (0, ..., 1, ...) and h(x, p) = Omega p + the network.
-        * The last layer of the network starts at zero.
+        * Omega is the matrix whose exponential rotates the sinusoids. The last layer of the network starts at zero.
         * The authors' code adds sinusoids to the embeddings. Its network computes the biases of projections from random initial
           values.
         * The closest spec to the authors' code is sinusoidal+floater:start=random.

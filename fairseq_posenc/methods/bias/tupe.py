@@ -22,8 +22,7 @@ class TupeAbsolute(PositionMethod):
     Shapes: bias -> [1, H, T, S].
     Source: Ke, He and Liu (2021). Code: guolinke/TUPE.
     Deviations:
-        * By default, the first position is not untied, because a translation source has no [CLS]. untie_first=true unties the
-          first position.
+        * By default, the first position is not untied, because a translation source has no [CLS] (untie_first=true).
         * As in the authors' code, theta_1 is equal for all keys of its query. Row 0 of the table therefore never receives a
           gradient.
         * Without untie_first, the bias of the key projection also never receives a gradient.
