@@ -124,6 +124,14 @@ class AttentionContext:
         """Return make(), computed once per forward pass and shared across layers. The result must not require gradients."""
         return self.store.once(key, make)
 
+    def hand_over(self, key: Hashable, tensor: Tensor) -> None:
+        """Keep a tensor for the next hook call of the same attention, which takes it; it may require gradients."""
+        self.store.hand_over(key, tensor)
+
+    def take(self, key: Hashable) -> Tensor | None:
+        """Return the tensor that an earlier hook call of this attention has handed over, or None. It is there only once."""
+        return self.store.take(key)
+
     def once_per_pair(self, name: str, draw: Callable[[], Tensor]) -> Tensor:
         """Return draw(), [B, ...], computed once per sentence pair. The decoder gets the value of the encoder."""
         return self.store.once_per_pair(name, draw)

@@ -28,14 +28,15 @@ class ForwardStore:
     means: dict[str, Tensor] = dataclasses.field(default_factory=dict)  # [B, 2] each: sums and counts
     pair_draws: dict[str, Tensor] = dataclasses.field(default_factory=dict)  # [B, ...] each
     _made: dict[Hashable, Any] = dataclasses.field(default_factory=dict)
+    _handed: dict[Hashable, Tensor] = dataclasses.field(default_factory=dict)
 
     def of_site(self) -> ForwardStore:
         """Return the store of a site: nothing is prepared yet."""
-        return dataclasses.replace(self, prepared={}, _made={})
+        return dataclasses.replace(self, prepared={}, _made={}, _handed={})
 
     def of_block(self) -> ForwardStore:
         """Return the store of a block of queries, whose activations are recomputed: it keeps its own tensors and losses."""
-        return dataclasses.replace(self, losses={}, _made={})
+        return dataclasses.replace(self, losses={}, _made={}, _handed={})
 
     def with_prepared(self, prepared: Mapping[PositionMethod, Any]) -> ForwardStore:
         """Return the store with these results of `prepare`."""
@@ -54,6 +55,14 @@ class ForwardStore:
         if key not in self._made:
             self._made[key] = make()
         return self._made[key]
+
+    def hand_over(self, key: Hashable, tensor: Tensor) -> None:
+        """Keep a tensor until it is taken."""
+        self._handed[key] = tensor
+
+    def take(self, key: Hashable) -> Tensor | None:
+        """Return the tensor that was handed over, once, or None."""
+        return self._handed.pop(key, None)
 
     def once_per_pair(self, name: str, draw: Callable[[], Tensor]) -> Tensor:
         """Return draw(), [B, ...], or the value that the other side of the sentence pairs has drawn under this name."""

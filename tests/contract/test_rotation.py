@@ -73,3 +73,17 @@ def test_what_layers_share_is_made_once_a_forward():
         found = [layer.once(key, lambda key=key: asked.append(key) or object()) for layer in layers for key in ("q", "k")]
         assert found[0] is found[2] and found[1] is found[3] and found[0] is not found[1]
         assert asked == ["q", "k"] * forward
+
+
+@pytest.mark.parametrize("name", ["carope", "selective_rope"])
+def test_angles_of_words_are_computed_once_for_queries_and_keys(name, monkeypatch):
+    """A key takes what its query has handed over, and only once, so that no angle of another layer is left."""
+    method = parsing.build(name, SMALL.at("decoder"), "decoder")[0]
+    calls, compute = [], type(method).angles
+    monkeypatch.setattr(type(method), "angles", lambda self, ctx: calls.append(1) or compute(self, ctx))
+    torch.manual_seed(79)
+    at, x = Positions.counted(0, 5), torch.randn(2, 5, SMALL.embed_dim)
+    ctx, q = AttentionContext(at, at, causal=True, inputs=(x, x)), torch.randn(2, SMALL.num_heads, 5, SMALL.head_dim)
+    rotated = [method.rotate(which, q, at, ctx) for which in ("query", "key", "key")]
+    assert len(calls) == 2
+    assert all(torch.equal(rotated[0], other) for other in rotated[1:])

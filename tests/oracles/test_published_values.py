@@ -295,7 +295,7 @@ def test_carope():
     found = scores_of(attn)[0]
     close([found[3, 1], found[1, 3]], [0.3703925697, -0.2779469206])
     x, at = wave(math.sin, 0.2, 0.5, 0.3).unsqueeze(0), Positions.counted(0, LENGTH)
-    angles = attn.position.angles("key", AttentionContext(at, at, inputs=(x, x)))[0, 0].detach()
+    angles = attn.position.angles(AttentionContext(at, at, inputs=(x, x)))[0, 0].detach()
     close(angles[3], [4, 2.1412957939])
     close(angles[:, 1].diff(prepend=torch.zeros(1)), [0.5460549854, 0.5374430239, 0.5309655029, 0.5268322817])
 
@@ -415,8 +415,8 @@ def test_selective_rope():
     close(scores_of(attn)[0, 3, 1], 1.1929478237)
     x, at = wave(math.sin, 0.2, 0.5, 0.3).unsqueeze(0), Positions.counted(0, LENGTH)
     ctx = AttentionContext(at, at, inputs=(x, x))
-    close(method.angles("key", ctx)[0, 0, 3].detach(), [-0.1821954433, -0.0005153265])
-    step = method.steps("key", ctx)[0, 0, 3].detach()
+    close(method.angles(ctx)[0, 0, 3].detach(), [-0.1821954433, -0.0005153265])
+    step = method.steps(ctx)[0, 0, 3].detach()
     close(step * torch.tensor([1, math.sqrt(500_000)], dtype=torch.double), [-0.0124662213, -0.0249324425])
 
 

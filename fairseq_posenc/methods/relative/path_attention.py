@@ -34,6 +34,7 @@ class PathAttention(PositionMethod):
     Cost: L (2 rank d + conv d + (d + 1) h) parameters per stack, twice as many in the encoder. Products [B, H, T, T] of w with w,
         with queries and with keys, and one triangular system of T unknowns for each query: O(T^2 d_h + T^3) per head, in
         the encoder twice. Decoding caches a second set of keys, which every step multiplies by H_t.
+        Floor: four products and one triangular solution, of [B, H, T, T] numbers in float32 in both passes.
     """
 
     @dataclass(frozen=True)

@@ -26,6 +26,7 @@ class StickBreaking(PositionMethod):
         * The encoder is this project's extension and experimental. Half of the heads run to the left, half to the right.
         * The normalisation of heads in dolomite-engine is left out.
     Cost: no parameters, or L d with rest=bias. Scores are stored, with one cumulative sum in float32.
+        Floor: two log-sigmoids and the sum, of [B, H, T, S] numbers in both passes, because a weight depends on all nearer keys.
     Errors: PositionError for an odd number of heads in an encoder, and for a method in the same layer that adds to the scores.
     """
 

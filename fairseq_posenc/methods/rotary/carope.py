@@ -38,28 +38,30 @@ class ContentRotation(PositionMethod):
                 f"{self.card.name}: heads have {dims.head_dim} channels. Expected an even number. Change the number of heads."
             )
 
-    def steps(self, which: Projection, ctx: AttentionContext) -> Tensor:
-        """The angles that the new keys add, also at padding: [B, H, N, pairs].
-
-        While decoding, both projections read the state. Only "key", which is called last, may store it.
-        """
+    def steps(self, ctx: AttentionContext) -> Tensor:
+        """The angles that the new keys add, also at padding: [B, H, N, pairs]. It is called once per step of decoding."""
         raise NotImplementedError
 
     def rotate(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        angles = self.angles(which, ctx)
-        if which == "key" and ctx.state is not None:  # only here, so that a step advances the sum once
-            ctx.state.store_per_row("angle", angles[:, :, -1])
-        if which == "query" and ctx.state is None:
-            angles = at_queries(angles, ctx)
+        angles = ctx.take(self) if which == "key" else None  # queries come first
+        if angles is None:
+            angles = self.angles(ctx)
+        if which == "query":
+            ctx.hand_over(self, angles)
+            angles = at_queries(angles, ctx) if ctx.state is None else angles
         return rotate_by(x, angles, "halves")
 
-    def angles(self, which: Projection, ctx: AttentionContext) -> Tensor:
+    def angles(self, ctx: AttentionContext) -> Tensor:
         """Of the keys, while decoding only of the new ones: [B, H, N, pairs]."""
-        steps = self.steps(which, ctx)
+        steps = self.steps(ctx)
         if ctx.key_padding is not None:
             steps = steps.masked_fill(ctx.key_padding[:, None, -steps.size(2) :, None], 0.0)
-        known = None if ctx.state is None else ctx.state.get("angle")
-        return steps.cumsum(-2) if known is None else known.unsqueeze(-2) + steps.cumsum(-2)
+        if ctx.state is None:
+            return steps.cumsum(-2)
+        known = ctx.state.get("angle")
+        angles = steps.cumsum(-2) if known is None else known.unsqueeze(-2) + steps.cumsum(-2)
+        ctx.state.store_per_row("angle", angles[:, :, -1])
+        return angles
 
 
 class ContextRope(ContentRotation):
@@ -75,7 +77,7 @@ class ContextRope(ContentRotation):
         * start=paper has no b. Its initial W, normal with deviation 0.02, is unverified.
         * Padding adds no angle.
         * The encoder is our extension: sums run from the left, and the angle between two words is a signed sum.
-    Cost: L (d h + h) parameters per stack; angles [B, H, T, D/2], computed once for queries and once for keys.
+    Cost: L (d h + h) parameters per stack; angles [B, H, T, D/2], which queries and keys share.
     Errors: PositionError for heads of odd width.
     """
 
@@ -109,7 +111,7 @@ class ContextRope(ContentRotation):
         else:
             nn.init.normal_(self.weight, std=_DEVIATION)
 
-    def steps(self, which: Projection, ctx: AttentionContext) -> Tensor:
+    def steps(self, ctx: AttentionContext) -> Tensor:
         assert ctx.inputs is not None
         weight = at_least_float32(self.of_layer(self.weight, ctx))  # [H, C]
         raw = (at_least_float32(ctx.inputs[1]) @ weight.mT).mT.contiguous()  # [B, N, C] -> [B, H, N]

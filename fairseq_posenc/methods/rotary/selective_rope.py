@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...core import AttentionContext, Dims, MethodCard, MethodOptions, Projection, option
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, option
 from ...ops.precision import at_least_float32
 from ...ops.running import causal_convolution, without_padding
 from ...ops.sinusoids import frequencies
@@ -32,7 +32,7 @@ class SelectiveRope(ContentRotation):
         * Padding adds no angle, and the convolution reads 0 there.
         * The encoder is our extension: sums and convolutions run from the left.
     Cost: L (rank d + rank d/2 + conv d/2 + d/2) parameters per stack, L (d + 1) h more with gates; angles [B, H, T, D/2],
-        computed once for queries and once for keys. Decoding caches the last angle and conv - 1 vectors of d/2 numbers.
+        which queries and keys share. Decoding caches the last angle and conv - 1 vectors of d/2 numbers.
     Errors: PositionError for heads of odd width.
     """
 
@@ -74,7 +74,7 @@ class SelectiveRope(ContentRotation):
         self.gate_weight = table(dims.num_heads, width, inputs=width) if options.gate else None
         self.gate_offset = table(dims.num_heads, inputs=width) if options.gate else None
 
-    def steps(self, which: Projection, ctx: AttentionContext) -> Tensor:
+    def steps(self, ctx: AttentionContext) -> Tensor:
         def own(parameter: Tensor) -> Tensor:
             return at_least_float32(self.of_layer(parameter, ctx))
 
@@ -84,7 +84,7 @@ class SelectiveRope(ContentRotation):
         angles = without_padding(at_least_float32(x @ own(self.down) @ own(self.up)), ctx)  # [B, N, C/2]
         before = None if ctx.state is None else ctx.state.get("words")
         angles, last = causal_convolution(angles, own(self.taps), before)
-        if which == "key" and ctx.state is not None:
+        if ctx.state is not None:
             ctx.state.store_per_row("words", last)
         if self.offset is not None:
             angles = angles + own(self.offset).exp()
