@@ -217,7 +217,7 @@ def document(results: dict[str, Any]) -> str:
 
 def as_json(results: dict[str, Any]) -> str:
     """Return one line for every number of a row, and for every place."""
-    return re.sub(r"\[\s+([\d,\s]+?)\s+\]", lambda found: f"[{' '.join(found[1].split())}]", json.dumps(results, indent=1)) + "\n"
+    return re.sub(r"\[\s+([\d,\s]+?)\s+\]", lambda found: f"[{''.join(found[1].split())}]", json.dumps(results, indent=0)) + "\n"
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------

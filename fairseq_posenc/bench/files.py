@@ -42,20 +42,31 @@ def finished(folder: Path, settings: dict[str, Any], name: str = "bench.json") -
 
 def write(results: dict[str, Any], folder: Path) -> None:
     """Write bench.json, bench.csv, bench.md and growth.{svg,png}."""
+    results = _rounded(results)
     plot = growth.draw(results)
     contents: dict[str, str | bytes] = {
-        "bench.json": json.dumps(results, indent=1) + "\n",
+        "bench.json": json.dumps(results, indent=0) + "\n",
         "bench.csv": _csv(results["rows"]),
-        "bench.md": "# What positions cost\n\n" + tables.markdown(results) + ("\n![](growth.svg)\n" if plot else ""),
+        "bench.md": "# What positions cost\n\n" + tables.markdown(results) + ("\n![](growth.png)\n" if plot else ""),
     }
     if plot:
         contents.update({"growth.svg": plot.svg, "growth.png": plot.png})
     write_texts(contents, folder)
 
 
+def _rounded(value: Any) -> Any:
+    """Fractions with six digits, which are more than were measured."""
+    if isinstance(value, dict):
+        return {key: _rounded(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return list(map(_rounded, value))
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
 def write_peers(results: dict[str, Any], folder: Path) -> None:
     """Write peers.json and peers.csv."""
-    write_texts({"peers.json": json.dumps(results, indent=1) + "\n", "peers.csv": _csv(results["rows"])}, folder)
+    results = _rounded(results)
+    write_texts({"peers.json": json.dumps(results, indent=0) + "\n", "peers.csv": _csv(results["rows"])}, folder)
 
 
 def write_texts(contents: Mapping[str, str | bytes], folder: Path) -> None:

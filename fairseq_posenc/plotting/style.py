@@ -1,4 +1,4 @@
-"""The style of all plots: figures, lines, labels and legends, saved as SVG and PNG."""
+"""The style of all plots: figures, lines, labels and legends, saved as SVG for papers and as a small PNG for web pages."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#
 _LINES = ("-", "--", ":", "-.")
 _MARKERS = "osD^vP*X"
 
+_DPI, _PALETTE = 96, 64  # of PNG: dots per inch as in a browser, colours
 _WIDEST = 40  # characters of a label; longer names are broken
 _LONGEST = 26  # entries of one column of a legend
 
@@ -61,8 +62,18 @@ def _saved(figure: Figure, name: str) -> Plot:
     svg, png = io.StringIO(), io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": f"posenc {name}"}):  # apart, because one page holds them all
         figure.savefig(svg, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
-    figure.savefig(png, format="png", dpi=160, metadata={"Software": None})
-    return Plot("\n".join(line.rstrip() for line in svg.getvalue().splitlines()) + "\n", png.getvalue())
+    figure.savefig(png, format="png", dpi=_DPI)
+    return Plot("\n".join(line.rstrip() for line in svg.getvalue().splitlines()) + "\n", _with_palette(png))
+
+
+def _with_palette(png: io.BytesIO) -> bytes:
+    """The picture with few colours, in a fifth of the bytes; an octree keeps the colours of lines."""
+    from PIL import Image
+
+    small, picture = io.BytesIO(), Image.open(png).convert("RGB")
+    picture = picture.quantize(_PALETTE, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+    picture.save(small, format="png", optimize=True)
+    return small.getvalue()
 
 
 def new_figure(width: float, height: float, rows: int = 1, columns: int = 1, **options: Any) -> tuple[Figure, list[list[Axes]]]:

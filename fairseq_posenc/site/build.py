@@ -20,7 +20,7 @@ from . import pages
 _HERE = Path(__file__).parent
 #: what documents link to beside each other
 _FILES = ("LICENSE", "CITATION.cff")
-_DOCUMENTS = {"docs": ("*.md", "*.png"), "results": ("*.md", "*.svg"), "recipes": ("*",), "data-bin": ("*.md",)}
+_DOCUMENTS = {"docs": ("*.md", "*.png"), "results": ("*.md", "*.png"), "recipes": ("*",), "data-bin": ("*.md",)}
 _LENGTH = 32  # positions of a picture
 _DRAW_SEED = 1
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from tabulate import tabulate
 
 from fairseq_posenc.core import PositionError
-from fairseq_posenc.evaluation.scoring import record
+from fairseq_posenc.evaluation.scoring import archive, record
 
 #: score of a part -> its column
 PARTS = {"test": "BLEU", "lengths": "length beam", "rescored": "rescored", "reference": "reference positions"}
@@ -30,17 +30,21 @@ SPEED, FASTER = "sentences/s", "times the teacher"
 def main(out: str, *rows: str) -> None:
     folders = {"teacher": Path(out) / "teacher", **{row: Path(out) / row for row in rows}}
     runs = {name: runs_of(folder) for name, folder in folders.items()}
-    missing = [str(folder / "score.json") for found in runs.values() for folder in found if not (folder / "score.json").is_file()]
+    try:
+        scores = {path.parent: found for path, found in archive.find(Path(out)).items()}
+    except PositionError as error:
+        sys.exit(f"pnat_table.py: {error}")
+    missing = [folder for found in runs.values() for folder in found if folder not in scores]
     if missing:
-        sys.exit(f"pnat_table.py: {missing[0]}: no such file. Run the stage score first.")
-    table = [{"model": name, **mean([read(folder) for folder in found])} for name, found in runs.items()]
+        sys.exit(f"pnat_table.py: {missing[0] / record.FILE}: no such file. Run the stage score first.")
+    table = [{"model": name, **mean([read(folder, scores[folder]) for folder in found])} for name, found in runs.items()]
     for row in table:
         row[FASTER] = round(row[SPEED] / table[0][SPEED], 2) if row.get(SPEED) else None
     columns = ["model", *PARTS.values(), *ACCURACIES.values(), SPEED, FASTER]
     cells = [[row.get(column) for column in columns] for row in table]
     text = tabulate(cells, columns, tablefmt="github", missingval="")
-    teacher = scores(folders["teacher"])
-    seeds = sorted({scores(folder).seed for name, found in runs.items() if name != "teacher" for folder in found})
+    teacher = scores[folders["teacher"]]
+    seeds = sorted({scores[folder].seed for name, found in runs.items() if name != "teacher" for folder in found})
     shown = f"seed {teacher.seed}" if seeds == [teacher.seed] else f"means over the seeds {', '.join(map(str, seeds))}"
     first = f"# PNAT and its teacher\n\n{teacher.parts['test'].sentences} test sentences, {shown}."
     (Path(out) / "table.md").write_text(f"{first}\n\n{text}\n", encoding="utf-8")
@@ -60,9 +64,9 @@ def mean(rows: list[dict]) -> dict:
     return {column: round(sum(row[column] for row in rows) / len(rows), 2) for column in columns}
 
 
-def read(folder: Path) -> dict:
+def read(folder: Path, scores: record.Record) -> dict:
     """One row: scores, accuracies and speed, as far as they are there."""
-    parts = scores(folder).parts
+    parts = scores.parts
     found = {column: round(parts[part].bleu, 2) for part, column in PARTS.items() if part in parts}
     for name, column in ACCURACIES.items():
         numbers = re.findall(rf"\| {name} ([\d.]+)", text_of(folder / "accuracy.out"))
@@ -72,13 +76,6 @@ def read(folder: Path) -> dict:
     if speed:
         found[SPEED] = float(speed[1])
     return found
-
-
-def scores(folder: Path) -> record.Record:
-    try:
-        return record.read(folder / record.FILE)
-    except PositionError as error:
-        sys.exit(f"pnat_table.py: {error}")
 
 
 def text_of(file: Path) -> str:

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from fairseq_posenc.evaluation.scoring import archive
 from tests.recipes.process import ROOT, Process, environment
 
 RECIPE = ROOT / "recipes" / "studies" / "pnat"
@@ -122,9 +123,10 @@ def test_the_table_needs_scores(tmp_path):
 
 def test_a_row_is_the_mean_over_its_seeds(tmp_path):
     committed, out = ROOT / "results" / "pnat" / "language", tmp_path / "out"
-    shutil.copytree(committed / "teacher", out / "teacher")
-    for seed, row in ((2, "nat"), (10, "pnat")):  # any two trainings
-        shutil.copytree(committed / row, out / "nat" / f"seed{seed}")
+    places = {"teacher": "teacher", "nat": "nat/seed2", "pnat": "nat/seed10"}  # any two trainings
+    for row, place in places.items():
+        shutil.copytree(committed / row, out / place)
+    archive.write(out, {places[row]: record for row, record in archive.read(committed).items()})
     helper("pnat_table.py", out, "nat")
     with (out / "table.csv").open() as file:
         _, nat = csv.DictReader(file)

@@ -1,5 +1,6 @@
 """The plots of a report hold many rows and long names: nothing is cut off, nothing looks the same."""
 
+import dataclasses
 import io
 import itertools
 import json
@@ -7,7 +8,7 @@ import json
 import pytest
 
 from fairseq_posenc.evaluation.report import plots
-from fairseq_posenc.evaluation.report.comparison import Row, Values, make_report
+from fairseq_posenc.evaluation.report.comparison import Row, Score, Values, make_report
 from fairseq_posenc.evaluation.report.options import Options
 from fairseq_posenc.evaluation.scoring.record import Record
 from fairseq_posenc.plotting import style as plotting
@@ -58,7 +59,8 @@ def size(figure, axis):
 @pytest.mark.parametrize("number", [2, 60])
 def test_legends_are_whole_and_tell_all_lines_apart(figures, number):
     plots.draw_plots(many(number))
-    for name in ("learning", "length")[: 2 if number < 20 else 1]:
+    number = min(number, plots.MOST_LINES)
+    for name in ("learning", "length"):
         figure = figures[name]
         figure.canvas.draw()
         (legend,) = figure.legends
@@ -77,34 +79,27 @@ def test_a_legend_has_the_order_in_which_lines_end(figures):
     assert [text.get_text() for text in figures["learning"].legends[0].get_texts()] == ["rope", "t5", "none"]
 
 
-def test_many_rows_have_their_numbers_by_length_in_a_table_of_colours(figures):
+def test_of_many_rows_the_best_and_the_baseline_have_lines(figures):
     summary = many(60)
-    (lengths,) = summary.lengths.values()
+    summary = dataclasses.replace(summary, baseline=summary.rows[0].name)
     for nth, row in enumerate(summary.rows):
-        lengths.rows[row.name] = [Values({1: nth + i / 10}) for i in lengths.shown]
+        summary.columns[summary.parts[0], "bleu"].scores[row.name] = Score(Values({1: float(nth)}))
     plots.draw_plots(summary)
-    figure = figures["length"]
-    figure.canvas.draw()
-    assert not figure.legends
-    labels = figure.axes[0].get_yticklabels()
-    assert [label.get_text() for label in labels] == [row.title for row in summary.rows]
-    (axis,) = figure.axes
-    cells = {(text.get_position()[1], text.get_position()[0]): text.get_text() for text in axis.texts}
-    assert [cells[place] for place in sorted(cells)] == [f"{nth}.{i}" for nth in range(60) for i in lengths.shown]
-    assert all(inside(figure, text.get_window_extent()) for text in [*axis.texts, *axis.get_xticklabels()])
+    for name in ("learning", "length"):
+        shown = {text.get_text() for text in figures[name].legends[0].get_texts()}
+        assert shown == {row.title for row in [summary.rows[0], *summary.rows[41:]]}
 
 
 @pytest.mark.parametrize("number", [2, 60])
 def test_names_beside_rows_are_whole_and_apart(figures, number):
     summary = summary_of(*(f"t5:buckets={n}" for n in range(2, number + 1)), LONG)
     plots.draw_plots(summary)
-    for name in ("scores", "length")[: 2 if number > 20 else 1]:
-        figure = figures[name]
-        figure.canvas.draw()
-        boxes = [label.get_window_extent() for label in figure.axes[0].get_yticklabels()]
-        assert len(boxes) == number and all(inside(figure, box) for box in boxes)
-        assert not any(a.overlaps(b) for a, b in itertools.pairwise(boxes))
-        assert figure.get_figheight() < 2.5 + 0.31 * number  # one long name does not make every row high
+    figure = figures["scores"]
+    figure.canvas.draw()
+    boxes = [label.get_window_extent() for label in figure.axes[0].get_yticklabels()]
+    assert len(boxes) == number and all(inside(figure, box) for box in boxes)
+    assert not any(a.overlaps(b) for a, b in itertools.pairwise(boxes))
+    assert figure.get_figheight() < 2.5 + 0.31 * number  # one long name does not make every row high
 
 
 def test_a_long_name_does_not_shrink_the_panels(figures):

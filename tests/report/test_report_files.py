@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 
 from fairseq_posenc.cli import main
-from fairseq_posenc.evaluation.report.formats import latex, markdown
+from fairseq_posenc.evaluation.report.formats import compact, latex, markdown
 from fairseq_posenc.evaluation.report.tables import Table
 from tests.report import runs
 
@@ -132,3 +132,15 @@ def test_the_same_runs_give_the_same_files(written):
     arguments = ["--samples", "20", "--order", "given", "--methods", "none", "t5", "tupe_rel"]
     assert main(["report", str(written.parent / "runs"), "--output", str(again), *arguments]) == 0
     assert {p.name: p.read_bytes() for p in written.iterdir()} == {p.name: p.read_bytes() for p in again.iterdir()}
+
+
+def test_wide_tables_of_files_are_not_aligned():
+    names = [["t5:" + "x" * 90, "1.0"], ["rope | *", "12.5"]]
+    narrow = markdown([Table("Scores", ["method", "BLEU"], [names[1]])], ["a  note"])
+    assert compact(narrow) == narrow
+    wide = markdown([Table("Scores", ["method", "BLEU" + "y" * 40], names)], ["a  note"])
+    found = compact(wide).splitlines()
+    assert found[:4] == [
+        f"| method | BLEU{'y' * 40} |", "|:---|---:|", f"| t5:{'x' * 90} | 1.0 |", "| rope \\| * | 12.5 |",
+    ]  # fmt: skip
+    assert found[-1] == "* a  note"

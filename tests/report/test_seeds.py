@@ -249,7 +249,7 @@ def test_options_of_the_table(posenc, write, tmp_path):
     status, _, _ = posenc("report", folder, "--output", tmp_path / "out", "--name", "table2", "--samples", 20)
     assert status == 0
     assert {path.name for path in (tmp_path / "out").iterdir()} >= {"table2.md", "table2.tex", "table2.csv", "table2_scores.svg"}
-    assert "(table2_scores.svg)" in (tmp_path / "out" / "table2.md").read_text()
+    assert "(table2_scores.png)" in (tmp_path / "out" / "table2.md").read_text()
     assert r"\label{tab:table2-scores}" in (tmp_path / "out" / "table2.tex").read_text()
     for wrong in (("--name", "../x"), ("--name", ".x"), ("--decimals", "7"), ("--decimals", "-1"), ("--order", "name")):
         assert posenc("report", folder, *wrong)[0] == 2

@@ -131,7 +131,7 @@ def test_files(runs, tmp_path):
         ("ldpe", "0.8", 0.0), ("ldpe", "1.0", 0.0), ("sinusoidal", "0.8", 9.0), ("sinusoidal", "1.0", 9.0)
     ]  # fmt: skip
     assert sum(int(row["sentences"]) for row in rows) == 2 * sum(int(row["sentences"]) for row in whole)
-    assert "lengths.svg" in (tmp_path / "report/lengths.md").read_text()
+    assert "lengths.png" in (tmp_path / "report/lengths.md").read_text()
     assert (tmp_path / "report/lengths.svg").read_text().startswith("<?xml")
 
 

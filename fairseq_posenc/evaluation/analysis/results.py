@@ -53,7 +53,7 @@ def write(result: Result, folder: Path) -> list[str]:
     from ...plotting.style import render
 
     plot = render(result.name, result.plot)
-    picture = f"\n![{result.title}]({result.name}.svg)\n" if plot else ""
+    picture = f"\n![{result.title}]({result.name}.png)\n" if plot else ""
     files: dict[str, bytes] = {
         f"{result.name}.md": f"# {result.title}\n\n{_table(result, 'pipe')}\n{_notes(result)}{picture}".encode(),
         f"{result.name}.csv": _csv(result).encode(),

@@ -120,9 +120,9 @@ def write(report: Report, folder: Path, name: str = "report", digits: int = 1) -
     figures = plots.draw_plots(report)
     prefix = "" if name == "report" else f"{name}_"
     shown, below = tables.all_tables(report, digits), tables.notes(report, full=True)
-    links = {figure: f"{prefix}{figure}.svg" for figure in figures}
+    links = {figure: f"{prefix}{figure}.png" for figure in figures}
     files: dict[str, str | bytes] = {
-        f"{name}.md": "# Report\n\n" + formats.markdown(shown, below, links),
+        f"{name}.md": "# Report\n\n" + formats.compact(formats.markdown(shown, below, links)),
         f"{name}.tex": formats.latex(shown, below, name),
         f"{name}.csv": formats.csv_table(report),
         f"{name}.html": formats.html(shown, below, {figure: plot.svg for figure, plot in figures.items()}),

@@ -22,11 +22,12 @@ from ...core import PositionError
 from .comparison import BEST, TIED, Report, Row, Score, Values
 from .tables import NOT_RUN, Table
 
+_LINES = "Of more than 20 rows, the plot contains the baseline and the rows with the highest BLEU on the first test set."
 _CAPTIONS = {
     "scores": "Scores of every method: the mean over seeds and its 95 % interval, and every seed as a small circle. "
     "The vertical line is the baseline. Filled dots differ from it (Holm p at most .05).",
-    "learning": "Validation loss in the course of training.",
-    "length": "BLEU by the number of source words.",
+    "learning": f"Validation loss in the course of training. {_LINES}",
+    "length": f"BLEU by the number of source words. {_LINES}",
 }
 
 
@@ -56,6 +57,20 @@ def markdown(tables: Sequence[Table], notes: Sequence[str], figures: Mapping[str
     return "".join(text) + "".join(f"* {_plain(note)}\n" for note in notes)
 
 
+def compact(text: str) -> str:
+    """Remove the spaces that align the columns of wide tables, which are not readable as text; the file is half as large."""
+    lines = text.splitlines(keepends=True)
+    return "".join(re.sub(r"(?<=\|) +| +(?=\|)", " ", _short_rule(line)) if _is_wide_row(line) else line for line in lines)
+
+
+def _is_wide_row(line: str) -> bool:
+    return line.startswith("|") and len(line) > _WIDEST
+
+
+def _short_rule(line: str) -> str:
+    return re.sub("-{3,}", "---", line) if re.fullmatch(r"[|:\-\s]+", line) else line
+
+
 def _plain(text: str) -> str:
     """Return text without HTML markup."""
     return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", text)
@@ -66,7 +81,7 @@ def _markdown(text: str) -> str:
     return _plain(text).replace("|", "\\|")
 
 
-_NARROWEST = 40
+_NARROWEST, _WIDEST = 40, 130  # characters of a terminal, of an aligned table in a file
 
 
 def terminal_width() -> int | None:

@@ -51,9 +51,9 @@ def run(args: argparse.Namespace) -> int:
     formats.make_folder(args.output)
     name = args.name or "lengths"
     plot = render("lengths", lambda: draw(decodings))
-    figure = f"![Requested and produced lengths; lines are one standard deviation.]({name}.svg)\n"
+    figure = f"![Requested and produced lengths; lines are one standard deviation.]({name}.png)\n"
     files = {
-        f"{name}.md": "# Output lengths\n\n" + formats.markdown(tables, ()) + figure,
+        f"{name}.md": "# Output lengths\n\n" + formats.compact(formats.markdown(tables, ())) + figure,
         f"{name}.csv": csv_table(decodings),
         f"{name}.svg": plot.svg,
         f"{name}.png": plot.png,
@@ -204,13 +204,13 @@ def _by_source(decodings: list[Decoding]) -> Table:
 
 
 def csv_table(decodings: list[Decoding]) -> str:
-    """Return a row for every decoding and for its sentences by source length, unrounded."""
+    """Return a row for every decoding and for its sentences by source length."""
     rows: list[dict[str, Any]] = []
     for decoding in decodings:
         known = {"decoder": decoding.row, "part": decoding.part, **decoding.scores.asked.model_dump()}
         for name, chosen in (("all", None), *decoding.buckets()):
             size = len(decoding.lengths.got) if chosen is None else len(chosen)
-            measured = {key: round(value, 6) for key, value in decoding.measured(chosen).items()}
+            measured = {key: round(value, 4) for key, value in decoding.measured(chosen).items()}
             rows.append({**known, "source_words": name, "sentences": size, **measured})
     return csv_text(rows)
 

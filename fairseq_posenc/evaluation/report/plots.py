@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _PANEL = 3.2  # inches: the width of one of the panels of scores
-_ROW, _LINE, _CELL = 0.3, 0.17, 0.65  # inches: the height of a row, of a further line of its name, and the width of a number
-_CROWD = 20  # more rows than lines that an eye can follow
+_ROW, _LINE = 0.3, 0.17  # inches: the height of a row, and of a further line of its name
+MOST_LINES = 20  # that an eye can follow
 
 
 def draw_plots(report: Report) -> dict[str, Plot]:
@@ -32,12 +32,23 @@ def _shown(report: Report) -> list[tuple[int, Row]]:
     return [(i, row) for i, row in enumerate(report.rows) if row.runs]
 
 
+def _lines(report: Report) -> list[tuple[int, Row]]:
+    """The rows of a plot with lines: all, or the baseline and the rows with the highest BLEU on the first test set."""
+
+    def rank(found: tuple[int, Row]) -> tuple[bool, float]:
+        score = report.score(found[1].name, report.parts[0], "bleu")
+        return found[1].name != report.baseline, math.inf if score is None else -score.values.mean
+
+    best = sorted(_shown(report), key=rank)[:MOST_LINES]
+    return [found for found in _shown(report) if found in best]
+
+
 def _scores(report: Report) -> Figure:
     """Dots, not bars: the axes do not begin at zero. Many rows have all their panels side by side."""
     rows = _shown(report)
     edges = _edges([row for _, row in rows])
     lines = [[(part, *metric) for metric in report.metrics(part).items()] for part in report.parts]
-    if len(rows) > _CROWD:
+    if len(rows) > MOST_LINES:
         lines = [[panel for line in lines for panel in line]]
     across = max(map(len, lines))
     figure, axes = new_figure(_PANEL * across, len(lines) * (0.9 + edges[-1]), len(lines), across, sharey=True)
@@ -91,7 +102,7 @@ def _dot(axis: Axes, place: float, score: Score, colour: str) -> None:
 
 
 def _learning(report: Report) -> Figure | None:
-    curves = [(index, row, curve) for index, row in _shown(report) if (curve := _curve(row))]
+    curves = [(index, row, curve) for index, row in _lines(report) if (curve := _curve(row))]
     if not any(len(curve) > 1 for _, _, curve in curves):
         return None
     curves.sort(key=lambda found: list(found[2].values())[-1].mean, reverse=True)  # the legend in the order in which lines end
@@ -126,8 +137,6 @@ def _length(report: Report) -> Figure | None:
     wanted = [part for part, lengths in report.lengths.items() if len(_places(lengths)) > 1]
     if not wanted:
         return None
-    if len(_shown(report)) > _CROWD:
-        return _length_map(report, wanted)
     figure, axes = new_figure(6.5, 3.2 * len(wanted), len(wanted))
     for (axis,), part in zip(axes, wanted):
         _length_axis(axis, report, part)
@@ -139,34 +148,6 @@ def _places(lengths: Lengths) -> list[int]:
     return [i for i in lengths.shown if lengths.sentences[i] >= MIN_SENTENCES]
 
 
-def _length_map(report: Report, wanted: Sequence[str]) -> Figure:
-    """Return a number for every row and length on its colour, on one colour scale, for many rows."""
-    rows = _shown(report)
-    edges = _edges([row for _, row in rows])
-    places = [_places(report.lengths[part]) for part in wanted]
-    numbers = [[_means(report.lengths[part].rows[row.name], at) for _, row in rows] for part, at in zip(wanted, places)]
-    most = max(number for part in numbers for row in part for number in row if not math.isnan(number))
-    columns = [len(at) for at in places]
-    figure, (axes,) = new_figure(1, 1.2 + edges[-1], 1, len(wanted), sharey=True, width_ratios=columns)
-    for axis, part, at, part_numbers in zip(axes, wanted, places, numbers):
-        axis.pcolormesh(range(len(at) + 1), edges, part_numbers, cmap="Blues", vmin=0, vmax=most)
-        for middle, row in zip(_middles(edges), part_numbers):
-            for column, number in enumerate(row):
-                if not math.isnan(number):
-                    colour = "white" if number > 0.6 * most else "black"
-                    axis.text(column + 0.5, middle, f"{number:.1f}", ha="center", va="center", fontsize=8, color=colour)
-        axis.grid(False)
-        axis.tick_params(axis="x", length=0)
-        _name_lengths(axis, report, part, [column + 0.5 for column in range(len(at))])
-        _name_rows(axis, rows, edges)
-    figure.set_figwidth(_CELL * sum(columns) + _width_of_names(figure, axes[0]))
-    return figure
-
-
-def _means(values: Sequence[Values | None], places: Sequence[int]) -> list[float]:
-    return [math.nan if (found := values[i]) is None else found.mean for i in places]
-
-
 def _name_lengths(axis: Axes, report: Report, part: str, ticks: Sequence[float]) -> None:
     lengths = report.lengths[part]
     axis.set_xticks(ticks, [f"{lengths.names[i]}\nn = {lengths.sentences[i]:,}" for i in _places(lengths)])
@@ -175,7 +156,7 @@ def _name_lengths(axis: Axes, report: Report, part: str, ticks: Sequence[float])
 
 
 def _length_axis(axis: Axes, report: Report, part: str) -> None:
-    lengths, rows = report.lengths[part], _shown(report)
+    lengths, rows = report.lengths[part], _lines(report)
     places = _places(lengths)
     for nth, (index, row) in enumerate(rows):
         found = [(place, values) for place, i in enumerate(places) if (values := lengths.rows[row.name][i]) is not None]

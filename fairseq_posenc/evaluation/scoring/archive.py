@@ -232,34 +232,37 @@ def _predicted(numbers: np.ndarray, weights: np.ndarray, place: int) -> np.ndarr
 
 
 def _shared(contents: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the fields that all records share, with the same value."""
+    """Return the fields of all records, in their order, with null where values differ. Return nothing where the order differs."""
     first, *others = contents
-    found = {}
-    for name, value in first.items():
-        values = [value, *(other.get(name, _MISSING) for other in others)]
+    names = [name for name in first if all(name in other for other in others)]
+    if any([name for name in other if name in names] != names for other in others):
+        return {}
+    found: dict[str, Any] = {}
+    for name in names:
+        values = [content[name] for content in contents]
         if all(isinstance(value, dict) for value in values):
             found[name] = _shared(values)
-        elif all(value is not _MISSING and _text(value) == _text(first[name]) for value in values):  # 1 is not 1.0 or true
-            found[name] = value
+        else:
+            found[name] = values[0] if len(set(map(_text, values))) == 1 else None  # as text: 1 is not 1.0 or true
     return found
 
 
-_MISSING = object()
-
-
 def _without(content: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a record that differ from the shared fields. Dictionaries keep their order."""
-    return {
-        name: _without(value, shared[name]) if isinstance(value, dict) and isinstance(shared.get(name), dict) else value
-        for name, value in content.items()
-        if isinstance(value, dict) or name not in shared
-    }
+    """Return the fields of a record that differ from the shared fields."""
+    own = {}
+    for name, value in content.items():
+        if isinstance(shared.get(name), dict):
+            if inner := _without(value, shared[name]):
+                own[name] = inner
+        elif name not in shared or _text(value) != _text(shared[name]):
+            own[name] = value
+    return own
 
 
 def _with(own: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
-    """Return the record."""
-    return {
-        **{name: value for name, value in shared.items() if name not in own and not isinstance(value, dict)},
-        **{name: _with(value, shared[name]) if isinstance(value, dict) and isinstance(shared.get(name), dict) else value
-           for name, value in own.items()},
-    }  # fmt: skip
+    """Return the record, in the order of `shared`."""
+    common = {
+        name: _with(own.get(name, {}), value) if isinstance(value, dict) else own.get(name, value)
+        for name, value in shared.items()
+    }
+    return {**common, **{name: value for name, value in own.items() if name not in shared}}
