@@ -7,7 +7,7 @@ import pytest
 
 from fairseq_posenc import registry
 from fairseq_posenc.cli import main
-from fairseq_posenc.data.side.load import SideFiles
+from fairseq_posenc.host.side.load import SideFiles
 
 SIZES = {"train": 24, "valid": 4, "test": 6}
 OPTIONS = ["--task", "posenc_translation", "--encoder-position"]

@@ -26,7 +26,7 @@ FLOORS = [
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 #: rooms that never import fairseq, not even inside a function
-FREE_OF_FAIRSEQ = {"core", "ops", "methods", "registry", "attention"}
+FREE_OF_FAIRSEQ = {"core", "ops", "methods", "registry", "attention", "data"}
 #: rooms whose import brings no torch
 FREE_OF_TORCH = ["core", "common", "registry", "cli"]
 

@@ -7,7 +7,7 @@ from fairseq.data import Dictionary, LanguagePairDataset
 
 import fairseq_posenc.host.plugin  # noqa: F401  (first: readies fairseq)
 from fairseq_posenc.core import SideInput
-from fairseq_posenc.data.side.dataset import SideInputDataset
+from fairseq_posenc.host.side.dataset import SideInputDataset
 
 DECLARED = {
     "total": SideInput("total", "B", "target"),

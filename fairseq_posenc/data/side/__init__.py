@@ -1,1 +1,1 @@
-"""Side inputs of methods: side files, and the data set that adds them to batches."""
+"""Side inputs of methods: text files with trees, graphs and orders, and their checks."""

@@ -14,11 +14,11 @@ from fairseq.tasks.translation import TranslationConfig
 
 from ...common.option_types import read_as_written
 from ...core import PositionError, Refusal, SideInput
-from ...data.side.dataset import Maker, SideInputDataset
-from ...data.side.load import FileInputs
-from ...data.side.options import SideFileConfig
 from ...registry.architectures import TASK
 from ..generation.options import OutputLengthConfig, SegmentConfig
+from ..side.dataset import Maker, SideInputDataset
+from ..side.load import FileInputs
+from ..side.options import SideFileConfig
 from .lengths import OutputLengthTask
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import fairseq_posenc.host.plugin  # noqa: F401  (first: readies fairseq)
-from fairseq_posenc.data.side.binarise import Part
+from fairseq_posenc.host.side.binarise import Part
 
 WORDS = "The cat chased a small dog"
 SUBWORDS = "The cat chased a sm@@ all dog"

@@ -7,9 +7,9 @@ import pytest
 
 from fairseq_posenc.cli import main
 from fairseq_posenc.core import PositionError
-from fairseq_posenc.data.side.binarise import binarise
 from fairseq_posenc.data.side.files import WORDS, SideError
-from fairseq_posenc.data.side.load import Sentences, Shuffled, SideFiles
+from fairseq_posenc.host.side.binarise import binarise
+from fairseq_posenc.host.side.load import Sentences, Shuffled, SideFiles
 
 from .conftest import EDGES, HEADS, ORDER, RELATIONS, SUBWORDS
 from .conftest import WORDS as TEXT

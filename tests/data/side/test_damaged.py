@@ -11,9 +11,9 @@ from fairseq.data import indexed_dataset
 
 from fairseq_posenc.cli import main
 from fairseq_posenc.core import PositionError
-from fairseq_posenc.data.side import checksums
-from fairseq_posenc.data.side.binarise import binarise
-from fairseq_posenc.data.side.load import FileInputs, SideFiles
+from fairseq_posenc.host.side import checksums
+from fairseq_posenc.host.side.binarise import binarise
+from fairseq_posenc.host.side.load import FileInputs, SideFiles
 
 ALL = ("heads", "relations", "edges", "order")
 

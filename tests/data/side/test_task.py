@@ -13,7 +13,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY
 from torch.utils.data import DataLoader
 
 from fairseq_posenc.core import MethodOptions, PositionMethod, Refusal, SideInput, option
-from fairseq_posenc.data.side.binarise import binarise
+from fairseq_posenc.host.side.binarise import binarise
 from fairseq_posenc.host.tasks.translation import PositionTranslation, PositionTranslationConfig
 from fairseq_posenc.methods.structure import spr
 from fairseq_posenc.registry.declarations import declarations

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from ...common.option_types import positive
 from ...core import PositionError
-from .files import ROOTS, side_file
-from .words import SUBWORDS
+from ...data.side.files import ROOTS, side_file
+from ...data.side.words import SUBWORDS
 
 SPLITS = ("train", "valid", "test")
 
@@ -44,7 +44,7 @@ def _roots(parser: argparse.ArgumentParser) -> None:
 
 
 def _configure_trees(parser: argparse.ArgumentParser) -> None:
-    from .conllu import EDGES
+    from ...data.side.conllu import EDGES
 
     parser.description = "Write TEXT.heads and TEXT.relations from a file in CoNLL-U format, plain or gzip."
     parser.add_argument("trees", type=Path, metavar="CONLLU", help="CoNLL-U file, one sentence per line of the text")
@@ -61,7 +61,7 @@ def _configure_trees(parser: argparse.ArgumentParser) -> None:
 
 
 def _trees(args: argparse.Namespace) -> None:
-    from .trees import Job, convert
+    from ...data.side.trees import Job, convert
 
     job = Job(args.trees, args.text, args.write_text, args.edges, args.roots)
     count = convert(job, args.workers)
@@ -84,7 +84,7 @@ def _configure_parse(parser: argparse.ArgumentParser) -> None:
 
 
 def _parse(args: argparse.Namespace) -> None:
-    from .parsing import parse
+    from ...data.side.parsing import parse
 
     print(f"{parse(args.text, args.command, args.workers, args.lines)}: done")
 
@@ -109,7 +109,7 @@ def _configure_order(parser: argparse.ArgumentParser) -> None:
 
 
 def _order(args: argparse.Namespace) -> None:
-    from .reorder import ORACLE, write_orders
+    from ...data.side.reorder import ORACLE, write_orders
 
     if args.order and not args.source:
         raise PositionError(
@@ -128,7 +128,7 @@ def _configure_compare(parser: argparse.ArgumentParser) -> None:
 
 
 def _compare(args: argparse.Namespace) -> None:
-    from .reorder import compare
+    from ...data.side.reorder import compare
 
     print(compare(args.orders, args.reference))
 

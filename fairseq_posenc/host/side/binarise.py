@@ -25,12 +25,13 @@ from tqdm import tqdm
 from ...common.files import read_text, require_regular
 from ...common.messages import join, shorten
 from ...core import END_RELATION, PositionError
-from ..text import Lines
-from . import checksums, files
+from ...data.side import files
+from ...data.side.files import KINDS, RESERVED, WORDS, Fault, SideError, side_file
+from ...data.side.outputs import Outputs, chunks, in_order
+from ...data.side.words import SUBWORDS
+from ...data.text import Lines
+from . import checksums
 from .checksums import RELATIONS, load_relations, text_sizes
-from .files import KINDS, RESERVED, WORDS, Fault, SideError, side_file
-from .outputs import Outputs, chunks, in_order
-from .words import SUBWORDS
 
 #: file with the source of the reorderings of all splits, one line; next to a text, it is TEXT.order.source
 SOURCE = "source"

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ...common.files import read_text
 from ...core import PositionError, PositionMethod, Sentence
+from ...data.side.files import WORDS, SideError
 from ...registry import method_class
 from .binarise import LABELLED, ORDER_SOURCE
 from .checksums import (
@@ -29,7 +30,6 @@ from .checksums import (
     require_unchanged,
     text_sizes,
 )
-from .files import WORDS, SideError
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from fairseq.data import Dictionary, data_utils, indexed_dataset
 
 from ...common.files import digest, read_text, require_regular
 from ...common.messages import shorten
-from .files import WORDS, SideError
+from ...data.side.files import WORDS, SideError
 
 logger = logging.getLogger(__name__)
 
