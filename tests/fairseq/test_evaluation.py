@@ -145,7 +145,7 @@ def test_fairseq_itself_gets_what_it_expects():
         ("\0", "not a Python"),
         ("-" * 100_000 + "1", "too long"),
         ("[" * 90 + "0" + "] * 9" * 90, "too large"),
-        ("~" * 5_000 + "1", "refused"),  # too deep for most parsers
+        ("~" * 5_000 + "1", "not allowed"),  # too deep for most parsers
     ],
     ids=lambda text: text[:20],
 )
