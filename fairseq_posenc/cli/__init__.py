@@ -17,6 +17,7 @@ COMMANDS = {
     "show": ("cli.show", "equation, options and citation of a method"),
     "path": ("cli.path", "value for fairseq's --user-dir"),
     "data": ("cli.data", "text files of a corpus: the artificial language, Multi30K or WMT18"),
+    "concat": ("data.corpora.concat", "consecutive sentences of parallel text in one line"),
     "side": ("host.side.command", "trees, graphs and reorderings of the source, for methods that read them"),
     "score": ("evaluation.scoring.score", "BLEU and chrF of the output of fairseq-generate"),
     "archive": ("evaluation.scoring.archive", "scores of many runs in two small files"),

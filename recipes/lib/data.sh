@@ -5,6 +5,7 @@
 # shellcheck shell=bash
 
 preprocess_options=() # others of fairseq-preprocess
+subword_symbol=''     # a token that is one piece of SentencePiece, such as the separator of sentences
 normalisation=nmt_nfkc
 
 make_subwords() { # PART...: writes TEXT/PART.sub.LANGUAGE; one model for both languages, learnt from the part `train`
@@ -17,7 +18,7 @@ make_subwords() { # PART...: writes TEXT/PART.sub.LANGUAGE; one model for both l
       fail "the text is too small for ${symbols[1]} subwords (subword-nmt). Use fewer subwords."
   elif [[ $SUBWORDS != none ]]; then
     [[ $SUBWORDS != unigram ]] || model_type=unigram
-    run "$bin/python" recipes/lib/spm.py train "$model_type" "$normalisation" "$VOCABULARY" "$text/subwords" \
+    run "$bin/python" recipes/lib/spm.py train ${subword_symbol:+"--symbol=$subword_symbol"} "$model_type" "$normalisation" "$VOCABULARY" "$text/subwords" \
       "${SUBWORD_LINES:-1000000}" "${train[@]}"
   fi
   encode_subwords "$text" "$@"

@@ -1,6 +1,7 @@
 """SentencePiece for the recipes: learns one model for both languages, and splits text with it.
 
-spm.py train bpe|unigram NORMALISATION VOCABULARY MODEL_PREFIX SENTENCES FILE...
+spm.py train [--symbol=TOKEN] bpe|unigram NORMALISATION VOCABULARY MODEL_PREFIX SENTENCES FILE...
+    TOKEN: one piece of its own, such as the separator of sentences
     NORMALISATION: SentencePiece's rule: nmt_nfkc, its default, or identity, which changes no character
     SENTENCES: learn from at most this number of lines of a file
 spm.py encode MODEL THREADS INPUT OUTPUT [INPUT OUTPUT ...]
@@ -40,7 +41,15 @@ def sample(name: str, sentences: int) -> Iterator[str]:
             yield spaced(line.decode())
 
 
-def train(model_type: str, normalisation: str, vocabulary: str, prefix: str, sentences: str, *files: str) -> None:
+def train(*arguments: str) -> None:
+    """Write PREFIX.model and PREFIX.vocab, with the symbol of the first argument, if there is one."""
+    symbols = [argument.removeprefix("--symbol=") for argument in arguments[:1] if argument.startswith("--symbol=")]
+    _train(symbols, *arguments[len(symbols) :])
+
+
+def _train(
+    symbols: list[str], model_type: str, normalisation: str, vocabulary: str, prefix: str, sentences: str, *files: str
+) -> None:
     """Write PREFIX.model and PREFIX.vocab; a vocabulary that the text cannot fill is one line on standard error."""
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -50,6 +59,7 @@ def train(model_type: str, normalisation: str, vocabulary: str, prefix: str, sen
             model_type=model_type,
             normalization_rule_name=normalisation,
             character_coverage=1.0,
+            user_defined_symbols=symbols,
             minloglevel=2,
         )
     except RuntimeError as error:

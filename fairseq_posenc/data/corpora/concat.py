@@ -1,0 +1,168 @@
+"""`posenc concat`: consecutive sentences of parallel text in one line, for tests of length and training on documents.
+
+The test sets of all numbers of sentences have the same words and references, because each uses the same lines. Training text
+has groups of different numbers of sentences. Each number has an equal share of the lines, in expectation. The groups depend on
+the seed and the epoch only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from ...common.files import replace_file
+from ...common.messages import shorten
+from ...core import PositionError
+from .parallel import aligned, find
+
+#: sentences of a group, and numbers of an option such as 1-6
+_MOST = 1000
+#: first line and number of sentences of a group
+Group = tuple[int, int]
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Join consecutive lines of parallel text. Write OUT.k1.LANGUAGE, OUT.k2.LANGUAGE and so on for test sets of 1, 2, ... "
+        "sentences per line, or OUT.LANGUAGE with --mix, for training. The file ending in .lines contains the first line and the "
+        "number of lines of each group."
+    )
+    parser.add_argument("input", metavar="IN", help="text: IN.SOURCE and IN.TARGET, one sentence per line, plain or gzipped")
+    parser.add_argument("output", metavar="OUT", help="prefix of the files to write")
+    parser.add_argument("-s", "--source", required=True, metavar="LANGUAGE", help="source language, the ending of its file")
+    parser.add_argument("-t", "--target", required=True, metavar="LANGUAGE", help="target language, the ending of its file")
+    kinds = parser.add_mutually_exclusive_group(required=True)
+    kinds.add_argument("--sentences", metavar="NUMBERS", help="numbers of sentences per line, as 1-6: one test set for each")
+    kinds.add_argument("--mix", metavar="NUMBERS", help="numbers of sentences per line, as 1-2: one text with all of them")
+    parser.add_argument(
+        "--separator",
+        default="<sep>",
+        metavar="TOKEN",
+        help="token between sentences; empty: a blank only (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--lines", type=int, metavar="N",
+        help="first lines to use, a multiple of all numbers (default: with --sentences as many as possible, with --mix all)",
+    )  # fmt: skip
+    parser.add_argument("--seed", type=int, metavar="N", help="seed of the groups of --mix, at least 0 (default: 1)")
+    parser.add_argument("--epoch", metavar="NUMBERS", help="epochs of --mix, as 3 or 1-4: the text contains all (default: 1)")
+
+
+def run(args: argparse.Namespace) -> int:
+    files = [find(Path(f"{args.input}.{language}")) for language in (args.source, args.target)]
+    numbers = _numbers(args.sentences or args.mix, "--sentences" if args.sentences else "--mix", 1)
+    if args.sentences and (args.seed is not None or args.epoch is not None):
+        raise PositionError("concat: --seed and --epoch are options of --mix. Expected --mix NUMBERS. Leave them out.")
+    if args.separator != "".join(args.separator.split()):
+        raise PositionError(f"concat: --separator {args.separator!r} contains a blank. Expected one token. Give another one.")
+    rows = list(_rows(files, args.separator))
+    if args.mix:
+        _write_mix(args, rows, numbers)
+    else:
+        lines = _lines(args.lines, len(rows), math.lcm(*numbers), args.input)
+        for number in numbers:
+            groups = [(first, number) for first in range(0, lines, number)]
+            _write(f"{args.output}.k{number}", args, rows, groups)
+    return 0
+
+
+def _write_mix(args: argparse.Namespace, rows: list, numbers: list[int]) -> None:
+    seed = 1 if args.seed is None else args.seed
+    if seed < 0:
+        raise PositionError(f"concat: --seed {seed} is not allowed. Expected a number of at least 0. Give another one.")
+    lines = len(rows) if args.lines is None else args.lines
+    if not max(numbers) <= lines <= len(rows):
+        raise PositionError(
+            f"concat: {args.input} has {len(rows)} lines, and --mix {args.mix} uses {lines}. "
+            f"Expected from {max(numbers)} to {len(rows)} lines. Change --lines or --mix."
+        )
+    epochs = _numbers("1" if args.epoch is None else args.epoch, "--epoch", 0)
+    _write(args.output, args, rows, [group for epoch in epochs for group in mixed(lines, numbers, seed, epoch)])
+
+
+def mixed(lines: int, numbers: list[int], seed: int, epoch: int) -> Iterator[Group]:
+    """Divide the lines, from a random one on, into groups of consecutive ones, each line once.
+
+    A number k is drawn with a probability in proportion to 1/k, so that all numbers have equal shares of the lines. The last
+    group is shorter if the lines end.
+    """
+    draw = np.random.default_rng((seed, epoch))
+    share = np.array([1 / number for number in numbers])
+    begin, used = int(draw.integers(lines)), 0
+    while used < lines:
+        first = (begin + used) % lines
+        room = min(lines - used, lines - first)  # no group goes on from the last line to the first one
+        number = min(int(draw.choice(numbers, p=share / share.sum())), room)
+        yield first, number
+        used += number
+
+
+def _rows(files: list[Path], separator: str) -> Iterator[tuple[str, ...]]:
+    """The lines of both sides. Raise PositionError for an empty line, and for one that contains the separator."""
+    for number, row in enumerate(aligned(files), 1):
+        for file, line in zip(files, row):
+            if not line:
+                raise PositionError(
+                    f"{file}, line {number}: empty. Expected one sentence per line. Remove the line from all files."
+                )
+            if separator and separator in line.split():
+                raise PositionError(
+                    f"{file}, line {number}: contains the separator {separator!r}. Expected text without it. "
+                    "Give another --separator."
+                )
+        yield row
+
+
+def _lines(given: int | None, there: int, multiple: int, name: str) -> int:
+    """How many lines a test set uses."""
+    if there < multiple or (given is not None and given > there):
+        wanted = multiple if given is None else given
+        raise PositionError(f"concat: {name} has {there} lines. Expected at least {wanted}. Use fewer sentences or lines.")
+    if given is None:
+        return there // multiple * multiple
+    if given < 1 or given % multiple:
+        raise PositionError(
+            f"concat: --lines {given} is not allowed. Expected a multiple of {multiple}, so that all test sets have the same "
+            f"words. Give {max(given // multiple, 1) * multiple}."
+        )
+    return given
+
+
+def _write(prefix: str, args: argparse.Namespace, rows: list, groups: list[Group]) -> None:
+    between = f" {args.separator} " if args.separator else " "
+    texts = {
+        language: [between.join(row[side] for row in rows[first : first + number]) for first, number in groups]
+        for side, language in enumerate((args.source, args.target))
+    }
+    texts["lines"] = [f"{first + 1}\t{number}" for first, number in groups]
+    for ending, lines in texts.items():
+        text = "".join(f"{line}\n" for line in lines)
+        replace_file(Path(f"{prefix}.{ending}"), lambda path, text=text: _write_text(path, text))  # type: ignore[misc]
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8", newline="\n")
+
+
+def _numbers(text: str, option: str, least: int) -> list[int]:
+    """Read 3, 1-6 or 1,2,4."""
+    found: list[int] = []
+    for piece in text.split(","):
+        first, dash, last = piece.partition("-")
+        ends = (first, last) if dash else (first, first)
+        if not all(end.isascii() and end.isdecimal() and least <= int(end) <= _MOST for end in ends) or int(ends[0]) > int(
+            ends[1]
+        ):
+            raise PositionError(
+                f"concat: {option} {shorten(text, 40)} is not allowed. Expected numbers from {least} to {_MOST}, as 1-6 or "
+                "1,2,4. Correct the numbers."
+            )
+        found += range(int(ends[0]), int(ends[1]) + 1)
+    if len(set(found)) < len(found):
+        raise PositionError(f"concat: {option} {shorten(text, 40)} contains a number twice. Expected each once. Remove one.")
+    return sorted(found)

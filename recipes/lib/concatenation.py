@@ -1,0 +1,159 @@
+"""Scores of translations of several sentences in one line, and their table and plot: recipes/studies/concatenation.
+
+concatenation.py score FOLDER TEXT TARGET SEPARATOR
+    Compares FOLDER/k1.out to k6.out, and forced.k1.out to forced.k6.out, with TEXT/test.k1.TARGET to TEXT/test.k6.TARGET.
+    Writes FOLDER/concatenation.json.
+concatenation.py table OUT CONDITION...
+    Reads OUT/CONDITION/ROW/seed*/concatenation.json. Writes OUT/table.md, OUT/table.csv and OUT/bleu.svg, and prints the first.
+
+Scores of a file, for k sentences per line, with separators removed from both sides:
+    bleu, chrf: sacreBLEU's corpus scores. ratio: words of the outputs over words of the references.
+    sentences: share of outputs with k sentences. places: BLEU of the sentences of these outputs by their place, null without any.
+"""
+
+import csv
+import json
+import statistics
+import sys
+from pathlib import Path
+
+from sacrebleu.metrics import BLEU, CHRF
+from tabulate import tabulate
+
+from fairseq_posenc.core import PositionError
+from fairseq_posenc.evaluation.scoring.generated import hypotheses
+
+LENGTHS = range(1, 7)
+
+
+def split(line: str, separator: str) -> list[str]:
+    """The sentences of a line, each with single blanks."""
+    found: list[list[str]] = [[]]
+    for word in line.replace(separator, f" {separator} ").split():  # SentencePiece may join it to a word
+        if word == separator:
+            found.append([])
+        else:
+            found[-1].append(word)
+    return [" ".join(words) for words in found]
+
+
+def measured(outputs: list[str], references: list[str], separator: str) -> dict:
+    """The scores of one test set, whose lines have as many sentences as their references."""
+    ours, theirs = ([split(line, separator) for line in lines] for lines in (outputs, references))
+    joined = [[" ".join(" ".join(line).split()) for line in lines] for lines in (ours, theirs)]
+    words = [sum(len(line.split()) for line in lines) for lines in joined]
+    complete = [(one, other) for one, other in zip(ours, theirs) if len(one) == len(other)]
+    places = [
+        BLEU().corpus_score([one[place] for one, _ in complete], [[other[place] for _, other in complete]]).score
+        if complete
+        else None
+        for place in range(len(theirs[0]))
+    ]
+    return {
+        "bleu": BLEU().corpus_score(joined[0], [joined[1]]).score,
+        "chrf": CHRF().corpus_score(joined[0], [joined[1]]).score,
+        "ratio": words[0] / words[1],
+        "sentences": len(complete) / len(ours),
+        "places": places,
+    }
+
+
+def score(folder: str, text: str, target: str, separator: str) -> None:
+    """Write the scores of one run."""
+    found: dict = {}
+    for kind, prefix in (("plain", "k"), ("forced", "forced.k")):
+        for length in LENGTHS:
+            path = Path(folder) / f"{prefix}{length}.out"
+            if path.is_file():
+                references = (Path(text) / f"test.k{length}.{target}").read_text(encoding="utf-8").splitlines()
+                outputs = hypotheses(path.read_text(encoding="utf-8"), len(references), str(path))
+                found.setdefault(kind, {})[str(length)] = measured(outputs, references, separator)
+    (Path(folder) / "concatenation.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def read(out: Path, conditions: list[str]) -> dict[tuple[str, str], list[dict]]:
+    """(condition, row) -> the scores of its seeds."""
+    found: dict = {}
+    for condition in conditions:
+        for path in sorted((out / condition).glob("*/seed*/concatenation.json")):
+            found.setdefault((condition, path.parents[1].name), []).append(json.loads(path.read_text(encoding="utf-8")))
+    if not found:
+        sys.exit(f"concatenation.py: {out} has no scored run. Expected the stage score before. Run it.")
+    return found
+
+
+def mean(runs: list[dict], kind: str, length: int, *keys: str | int) -> float | None:
+    """The mean of one number over the seeds that have it."""
+    values = []
+    for run in runs:
+        value = run.get(kind, {}).get(str(length))
+        for key in keys:
+            value = None if value is None else value[key]
+        values += [] if value is None else [value]
+    return statistics.mean(values) if values else None
+
+
+def table(out: str, *conditions: str) -> None:
+    """Write and print the tables, and draw BLEU by the number of sentences."""
+    runs = read(Path(out), list(conditions))
+    parts, cells = [], []
+    kinds = [("plain", ""), ("forced", ", number of sentences forced")]
+    for kind, how in kinds:
+        for key, title, digits in (
+            ("bleu", "BLEU", 1), ("chrf", "chrF", 1), ("ratio", "Words of outputs / words of references", 2),
+            ("sentences", "Share of outputs with as many sentences as the source", 2),
+        ):  # fmt: skip
+            rows = [[*names, len(found), *(mean(found, kind, k, key) for k in LENGTHS)] for names, found in runs.items()]
+            rows = [row for row in rows if any(value is not None for value in row[3:])]
+            if rows:
+                parts.append(_markdown(f"{title} by sentences per line{how}", rows, [str(k) for k in LENGTHS], digits))
+                cells += [[key, kind, *row] for row in rows]
+        last = max(LENGTHS)
+        rows = [
+            [*names, len(found), *(mean(found, kind, last, "places", n) for n in range(last))] for names, found in runs.items()
+        ]
+        rows = [row for row in rows if any(value is not None for value in row[3:])]
+        if rows:
+            parts.append(
+                _markdown(f"BLEU by place in lines of {last} sentences{how}", rows, [str(n + 1) for n in range(last)], 1)
+            )
+            cells += [["place", kind, *row] for row in rows]
+    text = "\n\n".join(["# Concatenated sentences", *parts]) + "\n"
+    (Path(out) / "table.md").write_text(text, encoding="utf-8")
+    with (Path(out) / "table.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([["measure", "decoding", "training", "method", "seeds", *LENGTHS], *cells])
+    _draw(runs, Path(out) / "bleu.svg")
+    print(text, end="")
+
+
+def _markdown(title: str, rows: list, columns: list[str], digits: int) -> str:
+    shown = [[*row[:3], *("" if value is None else f"{value:.{digits}f}" for value in row[3:])] for row in rows]
+    align = ("left", "left", *["right"] * (1 + len(columns)))
+    body = tabulate(shown, ["training", "method", "seeds", *columns], tablefmt="github", colalign=align, disable_numparse=True)
+    return f"## {title}\n\n{body}"
+
+
+def _draw(runs: dict, path: Path) -> None:
+    """BLEU by the number of sentences per line: one panel for each training text."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    conditions = list(dict.fromkeys(condition for condition, _ in runs))
+    figure, axes = pyplot.subplots(1, len(conditions), figsize=(5 * len(conditions), 4), sharey=True, squeeze=False)
+    for axis, condition in zip(axes[0], conditions):
+        for (own, row), found in runs.items():
+            if own == condition:
+                axis.plot(LENGTHS, [mean(found, "plain", k, "bleu") for k in LENGTHS], marker="o", label=row)
+        axis.set(title=f"training text {condition}", xlabel="sentences per line", ylabel="BLEU")
+        axis.legend(fontsize=6)
+    figure.tight_layout()
+    figure.savefig(path)
+
+
+if __name__ == "__main__":
+    try:
+        {"score": score, "table": table}[sys.argv[1]](*sys.argv[2:])
+    except PositionError as error:
+        sys.exit(f"concatenation.py: {error}")

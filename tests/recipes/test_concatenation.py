@@ -1,0 +1,107 @@
+"""The study of concatenated captions: what it would run, its scores, and once from beginning to end on very little."""
+
+import json
+import re
+import runpy
+import shlex
+import subprocess
+
+import pytest
+
+from tests.recipes.process import BIN, ROOT, Process, environment
+
+RECIPE = ROOT / "recipes" / "studies" / "concatenation"
+SCORES = runpy.run_path(str(ROOT / "recipes" / "lib" / "concatenation.py"))
+MICRO = {
+    "DATA": "language", "SENTENCES": "300", "TEST": "60", "UPDATES": "3", "DRAWS": "2", "VOCABULARY": "120", "LENGTH": "400",
+    "CONDITIONS": "L1 L2", "SINGLE": "none", "DOCUMENTS": "posenc_g_transformer", "BEAM": "1",
+}  # fmt: skip
+
+
+def shown(**options) -> list:
+    given = environment(DRY_RUN="1", POSENC_BIN=str(BIN), **options)
+    found = subprocess.run([RECIPE], env=given, capture_output=True, text=True, check=True).stdout
+    return [shlex.split(re.sub(r" >>? \S+\s*$", "", line)) for line in found.splitlines() if not line.startswith("#")]
+
+
+def after(words, option):
+    return words[words.index(option) + 1]
+
+
+def test_training_texts_and_tests():
+    found = shown(OUT="runs/x", SINGLE="none", DOCUMENTS="rope posenc_group", SEEDS="1 2", DATA_SEED="7")
+    texts = [words for words in found if "concat" in words]
+    mixes = {words[5]: words for words in texts if "--mix" in words and words[5].endswith("train")}
+    assert {path: after(words, "--mix") for path, words in mixes.items()} == {
+        "runs/x/L1/text/train": "1-1", "runs/x/L2/text/train": "1-2", "runs/x/L6/text/train": "1-6",
+    }  # fmt: skip
+    assert [after(words, "--separator") for words in mixes.values()] == ["", "<sep>", "<sep>"]  # L1 has no separator
+    assert {after(words, "--seed") for words in mixes.values()} == {"7"}
+    assert all(after(words, "--sentences") == "1-6" for words in texts if "--mix" not in words)
+    (learned,) = [words for words in found if "recipes/lib/spm.py" in words and "train" in words]
+    assert "--symbol=<sep>" in learned
+    trained = [words for words in found if any(word.endswith("fairseq-train") for word in words)]
+    assert len(trained) == 2 * (1 + 2 + 2)
+    decoded = [words for words in found if words[0].endswith("fairseq-generate")]
+    assert len(decoded) == 2 * (6 + 12 + 12 + 12 + 12)
+    forced = [words for words in decoded if "--segments-forced" in words]
+    assert {after(words, "--segments-forced") for words in forced} == {"<sep>"} and len(forced) == 2 * 24
+    assert not [words for words in forced if "/L1/" in words[1]]
+    assert found[-1][-5:] == ["table", "runs/x", "L1", "L2", "L6"]
+
+
+@pytest.mark.parametrize(
+    "given, says",
+    [
+        ({"CONDITIONS": "L3"}, "CONDITIONS=L3"),
+        ({"DRAWS": "0"}, "DRAWS=0: not allowed. Expected a whole number from 1"),
+        ({"TEST": "59"}, "TEST=59: not allowed. Expected a whole number from 60"),
+        ({"SINGLE": "all"}, "all is not allowed. Expected specs or architectures"),
+        ({"SINGLE": "shw"}, "method 'shw': unknown"),
+    ],
+)
+def test_options_that_cannot_be_are_one_line(given, says, tmp_path):
+    assert says in Process(RECIPE, tmp_path / "out", **given).fails()
+
+
+# -- scores --------------------------------------------------------------------------------------------------------------
+
+
+def test_scores():
+    references = ["a b c d <sep> e f g h", "i j k l <sep> m n o p"]
+    same = SCORES["measured"](references, references, "<sep>")
+    assert same["bleu"] == pytest.approx(100) and same["ratio"] == 1 and same["sentences"] == 1
+    assert same["places"] == pytest.approx([100, 100])
+    found = SCORES["measured"](["a b c d", "i j k l <sep> x x x x"], references, "<sep>")
+    assert found["ratio"] == 12 / 16 and found["sentences"] == 0.5  # the first output lacks a sentence
+    assert found["places"][0] == pytest.approx(100) and found["places"][1] < 10
+    none = SCORES["measured"](["a", "b"], references, "<sep>")
+    assert none["places"] == [None, None] and none["sentences"] == 0
+    assert SCORES["split"]("<sep> a  b <sep>", "<sep>") == ["", "a b", ""]
+    assert SCORES["split"]("a<sep>b c", "<sep>") == ["a", "b c"]
+
+
+def test_the_table_has_means_over_seeds(tmp_path, capsys):
+    for seed, bleu in ((1, 10.0), (2, 20.0)):
+        folder = tmp_path / "L2" / "rope" / f"seed{seed}"
+        folder.mkdir(parents=True)
+        numbers = {"bleu": bleu, "chrf": 30.0, "ratio": 0.5, "sentences": 1.0, "places": [1.0] * 6}
+        scores = {"plain": {str(k): numbers for k in range(1, 7)}}
+        (folder / "concatenation.json").write_text(json.dumps(scores))
+    SCORES["table"](str(tmp_path), "L2")
+    printed = capsys.readouterr().out
+    assert "| L2         | rope     |       2 | 15.0 | 15.0 |" in printed and "forced" not in printed
+    assert (tmp_path / "table.md").read_text() == printed and (tmp_path / "bleu.svg").exists()
+    with pytest.raises(SystemExit, match="has no scored run"):
+        SCORES["table"](str(tmp_path), "L1")
+
+
+@pytest.mark.slow
+def test_it_trains_decodes_and_compares(tmp_path):
+    recipe = Process(RECIPE, tmp_path / "out", **MICRO)
+    printed = recipe.run()
+    assert "BLEU by sentences per line" in printed and "number of sentences forced" in printed
+    rows = (recipe.out / "table.csv").read_text().splitlines()
+    forced = next(row for row in rows if row.startswith("sentences,forced,L2,posenc_g_transformer"))
+    assert forced.split(",")[5:] == ["1.0"] * 6
+    assert (recipe.out / "L1" / "none" / "seed1" / "concatenation.json").exists()
