@@ -12,7 +12,15 @@ from fairseq_posenc.core import PositionError, Positions
 from fairseq_posenc.methods.kernel import spe
 from fairseq_posenc.methods.relative import huang
 from fairseq_posenc.ops import rotation
-from fairseq_posenc.ops.kernels import angle_rotation, banks, blocked_bias, clipped_distances, distance_products, toeplitz
+from fairseq_posenc.ops.kernels import (
+    angle_rotation,
+    banks,
+    blocked_bias,
+    clipped_distances,
+    decayed_products,
+    distance_products,
+    toeplitz,
+)
 
 B, H, T, S, D, W = 2, 2, 3, 4, 2, 6
 AT, KEYS = Positions.counted(0, T), Positions.counted(0, S)
@@ -52,6 +60,10 @@ REFUSED = {
     "AngleRotation": (lambda q, a: angle_rotation.AngleRotation.apply(q, a, "halves"), (x(B, H, T, D), x(T, 1))),
     "DistanceScores": (lambda q, r: distance_products.DistanceScores.apply(q, r, S, LAYOUT), (x(B, H, T, D), x(H, W, D))),
     "DistanceSums": (lambda w, r: distance_products.DistanceSums.apply(w, r, LAYOUT), (x(B, H, T, S), x(H, W, D))),
+    "DecayedProducts": (
+        lambda q, k, p, r: decayed_products.DecayedProducts.apply(q, k, p, r, False),
+        (x(B, H, T, D), x(B, H, S, D), x(B, H, T, D), x(B, H, S, D)),
+    ),
     "_Codes": (codes, (x(B, H, T, D), x(H, 2, D), x(H, 2, D), x(H, 2, D), x(H, D))),
     "GatedProduct": (
         lambda q, k, gate: huang.GatedProduct.apply(q, k, gate, INDEX[:1], False),
