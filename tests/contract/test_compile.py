@@ -41,6 +41,33 @@ def test_an_attention_is_one_graph():
     models.close(compiled(x, x, x, need_weights=False)[0], module(x, x, x, need_weights=False)[0])
 
 
+#: methods whose attention is not one graph, and why
+SEVERAL_GRAPHS = {
+    "fire": "the largest position decides about a threshold",
+    "floater": "the solver runs to the largest position",
+}
+
+
+def _alone() -> list[str]:
+    """The methods that an attention alone can serve."""
+    found = [(name, registry.card(name), registry.method_class(name)._overridden) for name in registry.names()]
+    return [name for name, card, hooks in found if not card.side_inputs and not hooks & OUTSIDE_ATTENTION]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _alone())
+def test_the_attention_of_a_method_is_one_graph(name):
+    """torch.compile(fullgraph=True) raises for a graph break, in the forward or in the backward pass."""
+    module = attention(name, registry.card(name).all_sites[0])
+    x = torch.randn(9, 2, 16)
+    compiled = torch.compile(module, backend="eager", fullgraph=True)
+    if name in SEVERAL_GRAPHS:
+        with pytest.raises(torch._dynamo.exc.TorchDynamoException):
+            compiled(x, x, x, need_weights=False)
+    else:
+        compiled(x, x, x, need_weights=False)[0].sum().backward()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", registry.names())
 def test_a_compiled_model_gives_the_same(name):

@@ -117,7 +117,7 @@ def _by_column(along: Tensor, columns: int) -> Tensor:
     groups, rows, size, width = along.shape
     # each row starts one distance before the row above it
     strides = rows * size * width, size * width - 1, width, 1
-    return along.as_strided((groups, rows, size, columns), strides, along.storage_offset() + rows - 1)
+    return along.as_strided((groups, rows, size, columns), strides, rows - 1)
 
 
 def _grouped(x: Tensor, vectors: Tensor) -> Tensor:
