@@ -43,8 +43,7 @@ class MethodCard:
     The docstring of the class gives the equation and the deviations from the paper.
 
     parameters: the number of trainable scalars of one stack, in the letters of `core.formula`.
-    extrapolation: beyond the trained length, the method "runs", "clips" (distances beyond the table share one entry), or is an
-        "error".
+    extrapolation: beyond the trained length: "runs", "clips" (distances beyond the table share one entry), or "error".
     directional: false where a sentence read backwards gives the same scores, unless the attention is causal.
     stochastic: scores may be drawn at random, and equal their equation on average.
     losses: the names of what the method adds to the training loss by ctx.add_loss; training then needs this plugin's criterion.

@@ -208,7 +208,7 @@ def test_the_readme_names_what_a_first_run_checks():
     page = (Path(__file__).parents[2] / "recipes" / "wmt18" / "README.md").read_text(encoding="utf-8")
     for count in (*wmt18.KNOWN_LINES.values(), wmt18.KNOWN_PAIRS):
         assert f"{count:,}" in page
-    assert all(words in page for words in ("sha256 of every archive", "addresses", "NCCL"))
+    assert all(words in page for words in ("SHA-256 of every archive", "addresses", "NCCL"))
 
 
 def test_both_pairs_and_more_corpora(mirror, tmp_path):

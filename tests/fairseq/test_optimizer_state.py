@@ -99,6 +99,6 @@ def test_the_present_order_stays(models):
 def test_another_state_is_refused_with_the_option_to_give(models):
     old, new = models
     optimizer = torch.optim.Adam([{"params": [parameter]} for parameter in trainable(old).values()])
-    with pytest.raises(SystemExit, match="add --reset-optimizer") as stop:
+    with pytest.raises(SystemExit, match="Add --reset-optimizer") as stop:
         reorder(optimizer.state_dict(), saved_order(old.state_dict(), new), new)
     assert "\n" not in stop.value.code

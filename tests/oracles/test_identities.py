@@ -358,9 +358,9 @@ def test_deberta_emd_adds_positions_to_queries(site):
 @pytest.mark.parametrize("spec", ["deberta:share_key=true", "deberta:share_key=true,terms=c2p", "tener:key=identity"])
 def test_keys_of_another_width_are_refused_at_building(spec):
     given = dataclasses.replace(SMALL, key_embed_dim=24).at("cross")
-    with pytest.raises(PositionError, match=r"24.*16"):
+    with pytest.raises(PositionError, match=r"queries have width 16 and keys have width 24"):
         parsing.build(spec, given, "cross")
-    with pytest.raises(SystemExit, match=r"24.*16"):
+    with pytest.raises(SystemExit, match=r"queries have width 16 and keys have width 24"):
         models.build(cross=spec, encoder_embed_dim=24)
     parsing.build(spec, dataclasses.replace(given, key_embed_dim=16), "cross")
 

@@ -104,4 +104,9 @@ def test_it_trains_decodes_and_compares(tmp_path):
     rows = (recipe.out / "table.csv").read_text().splitlines()
     forced = next(row for row in rows if row.startswith("sentences,forced,L2,posenc_g_transformer"))
     assert forced.split(",")[5:] == ["1.0"] * 6
-    assert (recipe.out / "L1" / "none" / "seed1" / "concatenation.json").exists()
+    whole = recipe.out / "L1" / "none" / "seed1" / "concatenation.json"
+
+    killed = Process(RECIPE, tmp_path / "killed", **{**MICRO, "CONDITIONS": "L1"})
+    killed.kill_in_every_stage()
+    killed.run()
+    assert (killed.out / "L1" / "none" / "seed1" / "concatenation.json").read_text() == whole.read_text()

@@ -227,7 +227,7 @@ def test_a_sentence_beyond_the_positions_is_found_before_training(whole, mirror,
     shutil.copytree(whole[0].out / "text", found.out / "text")
     (found.out / "text" / ".subwords.done").unlink()
     printed = found.start("prepare").finish(status=1)
-    assert re.search(r"\.sub\.\w\w, line \d+, has \d+ subwords\n.*LENGTH=12 is too short", printed)
+    assert re.search(r"\.sub\.\w\w, line \d+, has \d+ subwords\n.*LENGTH=12: too short", printed)
 
 
 def test_too_large_a_part_is_refused(tmp_path):

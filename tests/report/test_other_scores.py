@@ -145,4 +145,4 @@ def test_damaged_statistics_are_one_line(posenc, write, name, rows_of):
     record["parts"]["test"]["others"][name]["statistics"] = packed
     status, _, error = posenc("report", write(scored("none"), record), "--full", "--samples", 20)
     assert status == 2 and error.count("\n") == 1
-    assert "the sentence statistics of t5, seed 1, part test are damaged" in error
+    assert "t5, seed 1, test set test: the sentence statistics are damaged" in error

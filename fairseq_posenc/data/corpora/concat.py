@@ -16,6 +16,7 @@ import numpy as np
 
 from ...common.files import replace_file
 from ...common.messages import shorten
+from ...common.option_types import integer
 from ...core import PositionError
 from .parallel import aligned, find
 
@@ -45,10 +46,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="token between sentences; empty: a blank only (default: %(default)s)",
     )
     parser.add_argument(
-        "--lines", type=int, metavar="N",
+        "--lines", type=integer, metavar="N",
         help="first lines to use, a multiple of all numbers (default: with --sentences as many as possible, with --mix all)",
     )  # fmt: skip
-    parser.add_argument("--seed", type=int, metavar="N", help="seed of the groups of --mix, at least 0 (default: 1)")
+    parser.add_argument("--seed", type=integer, metavar="N", help="seed of the groups of --mix, at least 0 (default: 1)")
     parser.add_argument("--epoch", metavar="NUMBERS", help="epochs of --mix, as 3 or 1-4: the text contains all (default: 1)")
 
 
