@@ -10,6 +10,7 @@ import pytest
 
 from fairseq_posenc.cli import main
 from fairseq_posenc.evaluation.scoring import archive
+from fairseq_posenc.host.checkpoints import read
 from tests.recipes.process import BIN, ROOT, environment
 
 FOLDERS = sorted(str(path.parent.relative_to(ROOT)) for path in ROOT.glob("results/**/recipe"))
@@ -30,13 +31,13 @@ def reproduce(*arguments, **options):
     return subprocess.run(command, env=given, capture_output=True, text=True)
 
 
-def settings_of(command):
+def parsed(command):
     """What fairseq-train reads from a command line."""
     from fairseq import options
 
     words = shlex.split(command)
     arguments = words[words.index(next(word for word in words if word.endswith("fairseq-train"))) + 1 : words.index(">>")]
-    return vars(options.parse_args_and_arch(options.get_training_parser(), arguments))
+    return options.parse_args_and_arch(options.get_training_parser(), arguments)
 
 
 @pytest.mark.parametrize("run", [str(run) for folder in FOLDERS for run in list(runs_of(folder))[:2]])
@@ -44,13 +45,25 @@ def test_the_recipe_has_the_options_of_the_committed_run(run):
     done = reproduce(run, OUT="runs/x")
     assert done.returncode == 0, done.stderr
     (command,) = [line for line in done.stdout.splitlines() if "fairseq-train" in line]
-    given = settings_of(command)
+    given = vars(parsed(command))
     record = next(runs_of(folder)[path] for folder in FOLDERS for path in runs_of(folder) if str(path) == run)
     committed = {name: value for name, value in record.settings.items() if name in given and name not in LATER}
     assert len(committed) > 50
     shown = json.loads(json.dumps({name: given[name] for name in committed}, default=str))
     assert {name: (committed[name], shown[name]) for name in committed if str(committed[name]) != str(shown[name])} == {}
     assert given["seed"] == record.seed
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_new_option_does_not_separate_earlier_runs(folder):
+    """Rows of this version and of the committed runs can be compared: a run records no option that the committed runs lack."""
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+
+    run, record = next(iter(runs_of(folder).items()))
+    (command,) = [line for line in reproduce(str(run), OUT="runs/x").stdout.splitlines() if "fairseq-train" in line]
+    config = convert_namespace_to_omegaconf(parsed(command))
+    state = {"cfg": config, "model": {}, "optimizer_history": [{"num_updates": 0}]}
+    assert set(read._training(state).settings) - set(record.settings) == set()
 
 
 @pytest.fixture

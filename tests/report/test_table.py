@@ -218,6 +218,18 @@ def test_tied_layers_belong_to_the_row_and_its_name(report):
     }  # fmt: skip
 
 
+def test_global_layers_belong_to_the_row_and_its_name(report):
+    plain = {"lr": [0.003]}
+    status, lines, error = report(
+        record("none", settings=plain), record("group", settings=plain),
+        record("group", settings={**plain, "encoder_global_layers": 2, "cross_global_layers": 1}),
+    )  # fmt: skip
+    assert status == 0 and not error
+    assert {line.split("|")[1].strip() for line in lines if "| group" in line} == {
+        "group", "group (encoder global layers=2) (cross global layers=1)",
+    }  # fmt: skip
+
+
 def spelled(spec, *, buckets=32, **fields):
     """A run of t5 with all its options in the signature."""
     options = f"t5:layers=all,buckets={buckets},max_distance=128,share=layers"

@@ -209,6 +209,16 @@ def config(run, **generation):
     return {"_name": None, "common_eval": common_eval, "generation": {"beam": 4, "lenpen": 1.0, **generation}}
 
 
+def test_forced_sentences_are_part_of_the_decoding(posenc, trained):
+    """Translations with and without a forced number of sentences are decoded in different ways."""
+    for forced in ("", "<sep>"):
+        logged = {**config(trained), "task": {"_name": "posenc_translation", "segments_forced": forced}}
+        (trained / "test.out").write_text(generated(HYPOTHESES, config=logged))
+        assert scored(posenc, trained) == (0, "")
+        decoding = json.loads((trained / "score.json").read_text())["parts"]["test"]["decoding"]
+        assert decoding.get("segments_forced", "") == forced
+
+
 @pytest.mark.parametrize("kind", ["reference", "output"])
 def test_text_that_is_not_utf8_is_one_line(posenc, trained, kind):
     path = {"reference": trained.parent / "test.sov", "output": trained / "test.out"}[kind]

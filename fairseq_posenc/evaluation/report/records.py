@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ...common.files import read_text
 from ...common.messages import join, shorten
-from ...core import PositionError
+from ...core import SITES, PositionError
 from ...registry.architectures import COMPLEX_MODEL
 from ...registry.spec import parse
 from ..scoring.record import FILE, Record, Score, Text
@@ -23,6 +23,7 @@ _MAY_DIFFER = frozenset({
     "tokens_per_second", "training_seconds", "peak_memory", "learning_curve", "device", "commit",
     # the name of a row says so
     "tie_encoder_layers", "tie_decoder_layers", "encoder_halting", "decoder_halting", "random_structure",
+    *(f"{site}_global_layers" for site in SITES),
     "task", "relations", "order_source",  # of methods with side inputs
 })  # fmt: skip
 
@@ -98,6 +99,10 @@ def _traits(record: Record) -> Iterator[str]:
     tied = [side for side in ("encoder", "decoder") if record.settings.get(f"tie_{side}_layers")]
     if tied:
         yield f"tied {' and '.join(tied)} layers"
+    for site in SITES:
+        layers = record.settings.get(f"{site}_global_layers")
+        if layers:
+            yield f"{site} global layers={layers}"
     for side in _halting(record):
         yield f"{side} halting={record.settings[f'{side}_halting']}, up to {record.settings.get(f'{side}_layers')} layers"
     if _random(record) is not None:

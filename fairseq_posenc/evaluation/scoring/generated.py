@@ -84,7 +84,9 @@ def _settings(text: str) -> tuple[dict[str, Any], str | None]:
             path = common["path"]
             if config["generation"].get("iter_decode_with_external_reranker"):
                 path = path.rpartition(os.pathsep)[0]  # the last one only rescores
-            return {**config["generation"], "post_process": common["post_process"]}, path
+            forced = (config.get("task") or {}).get("segments_forced")
+            more = {"segments_forced": forced} if forced else {}  # earlier versions did not have it
+            return {**config["generation"], "post_process": common["post_process"], **more}, path
         except (ValueError, SyntaxError, LookupError, TypeError, RecursionError, MemoryError):
             continue  # another line of braces, or a setting that is not a literal
     return {}, None

@@ -24,6 +24,7 @@ _EXCLUDED = frozenset({
     "no_progress_bar", "log_format", "log_interval", "log_file", "plasma_path",
     "tensorboard_logdir", "wandb_project", "aim_repo", "aim_run_hash", "azureml_logging",
     "arch", "seed", "encoder_position", "decoder_position", "cross_position", "relations_digest",
+    "segments_forced",  # an option of decoding
 })  # fmt: skip
 
 
