@@ -199,7 +199,7 @@ def check_effect(case: Case) -> None:
 
 
 def _same_plain_parts(model: nn.Module, other: nn.Module) -> bool:
-    """Return `other` the parameters of `model` that are not of a position method; false where a projection has gone."""
+    """Copy the parameters of `model` that do not belong to a position method to `other`. Return whether all were copied."""
     own: dict[str, Tensor] = other.state_dict()
     given = {name: x for name, x in model.state_dict().items() if name in own and name != "positions_version"}
     nn.Module.load_state_dict(other, given, strict=False)

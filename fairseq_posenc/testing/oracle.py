@@ -166,7 +166,7 @@ def build(oracle, options, site, padding_idx=1):
 def tokens_of(oracle, padding: torch.Tensor, padding_idx: int) -> torch.Tensor:
     if not counts_words(oracle):
         return torch.full(padding.shape, padding_idx + 5).masked_fill(padding, padding_idx)
-    ids = (~padding).cumsum(1) - 1  # every word in turn, from the first on that is not a padding
+    ids = (~padding).cumsum(1) - 1  # every word in turn, from the first on that is not padding
     return (padding_idx + 1 + ids % len(WORDS)).masked_fill(padding, padding_idx)
 
 

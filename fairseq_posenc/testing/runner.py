@@ -157,7 +157,7 @@ def oracle_file(name: str) -> Path | None:
 
 
 def _of_oracle(name: str) -> Iterator[Finding]:
-    """Yield the method gives the numbers of its oracle, which has cases of all sites and options."""
+    """Check that the method gives the numbers of its oracle, which has cases of all sites and options."""
     file = oracle_file(name)
     if file is None:
         return

@@ -96,10 +96,6 @@ def taken(case) -> bool:
     )
 
 
-#: methods whose parameters are vectors at the input, and whose bias is fixed
-FIXED_BIAS = {"bipe_alibi"}
-
-
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
 @pytest.mark.parametrize("case", [case for case in defaults() if taken(case)], ids=str)
 def test_every_method_takes_it_to_the_same_numbers(monkeypatch, case, padded):
@@ -117,7 +113,8 @@ def test_every_method_takes_it_to_the_same_numbers(monkeypatch, case, padded):
             close(logits(model, source, target), before, 1e-9)
         before.square().sum().backward()
         found.append([before, *(p.grad for p in model.parameters() if p.grad is not None)])
-    learned = case.card.learnable and case.name not in FIXED_BIAS
-    has_gradient = learned or "content_scores" in case.method().hooks  # of what is added to the scores
+    method = case.method()
+    learned = case.card.count(method.options, method.dims) > 0 and "embed" not in method.hooks  # not vectors at the input
+    has_gradient = learned or "content_scores" in method.hooks  # of what is added to the scores
     assert bool(used) == (has_gradient or case.site == "decoder")
     close(*found, 1e-9)

@@ -26,9 +26,9 @@ SAYS = {
         "the first form for encoders in issue 5 of the authors' code",
         "The paper describes only the causal form",
     ],
-    "bipe_alibi": ["Encoder, decoder and cross-attention of a translation model are our extension", "The absolute value"],
+    "bipe_alibi": ["Encoder, decoder and cross-attention of a translation model are this project's extension", "The absolute value"],
     "bipe_rope": [
-        "Encoder, decoder and cross-attention of a translation model are our extension",
+        "Encoder, decoder and cross-attention of a translation model are this project's extension",
         "The paper's text was not read",
     ],
     "cable": [
@@ -36,7 +36,7 @@ SAYS = {
         "bias is symmetric",
         "extension of this project and unverified",
     ],
-    "carope": ["Without b this is impossible", "is unverified", "The encoder is our extension"],
+    "carope": ["Without b this is impossible", "is unverified", "The encoder is this project's extension"],
     "cope": ["scale=code", "authors' repository divides q_t . e by sqrt(d_h) by default"],
     "dape": ["The authors mask only the input", "It is not the method `cape` of this project"],
     "deberta_emd": ["In the authors' code the residual connection also contains P_abs"],
@@ -58,7 +58,7 @@ SAYS = {
     "path_attention": [
         "of which a summary was read",
         "are not scaled, as in the Forgetting Transformer",
-        "The encoder is our extension and experimental",
+        "The encoder is this project's extension and experimental",
     ],
     "pope": ["whose text was not read", "Phases are not limited to [-2 pi, 0]", "The paper leaves open whether layers share"],
     "position_segment": ["of the paper is unverified", "reads a copy that training does not change"],

@@ -76,7 +76,8 @@ class BipeRope(_Bilevel):
     Shapes: embed [B, T, C] -> [B, T, C]; rotate [B, H, T, D] -> same.
     Source: He et al. (2024); zhenyuhe00/BiPE. The paper's text was not read, only the code.
     Deviations:
-        * The authors have language models only. Encoder, decoder and cross-attention of a translation model are our extension.
+        * The authors have language models only. Encoder, decoder and cross-attention of a translation model are this
+          project's extension.
         * Cross-attention rotates a query by the number of separators up to it, at most that of the last source sentence.
         * The authors' sentences end with a full stop or a line break.
         * Z has 256 rows and starts normal with deviation 1/sqrt(d). The authors have 1024 and 0.02.
@@ -138,8 +139,9 @@ class BipeAlibi(_Bilevel):
     Shapes: embed [B, T, C] -> [B, T, C]; bias -> [B, H, T, S].
     Source: He et al. (2024); zhenyuhe00/BiPE. The paper's text was not read, only the code.
     Deviations:
-        * The authors have language models only. Encoder, decoder and cross-attention of a translation model are our extension.
-        * The absolute value is our extension for encoders. In a causal attention it changes nothing.
+        * The authors have language models only. Encoder, decoder and cross-attention of a translation model are this
+          project's extension.
+        * The absolute value is this project's extension for encoders. In a causal attention it changes nothing.
         * Cross-attention counts the separators up to a query, at most up to the last source sentence.
         * The authors' sentences end with a full stop or a line break.
         * Z has 256 rows and starts normal with deviation 1/sqrt(d). The authors have 1024 and 0.02.

@@ -28,7 +28,7 @@ class GatedAlibi(PositionMethod):
     Source: Zhang et al. (2026), whose paper was not read; model-architectures/GRAPE, README and model.
     Deviations:
         * Queries and keys have no normalisation. The authors pass them through a learned RMSNorm first.
-        * The encoder is our extension: the distance is |s - t|, and u and v differ between the two directions.
+        * The encoder is this project's extension: the distance is |s - t|, and u and v differ between the two directions.
     Cost: L (h + d) parameters per stack, L (h + 2 d) with gate=both, u and v twice in the encoder; gates [B, H, S] or [B, H, T].
     """
 

@@ -27,8 +27,8 @@ class PathAttention(PositionMethod):
           them by 1/sqrt(d_h).
         * w and the products are in float32. The authors' kernels round w to float16.
         * w has length 1, or is smaller where it is below 1e-12. The authors' code adds 1e-6 to its square.
-        * The encoder is our extension and experimental. For s > t, A_ts = q_t . (H_(t+1) ... H_s) k_s / sqrt(d_h), with w and
-          beta of this direction.
+        * The encoder is this project's extension and experimental. For s > t, A_ts = q_t . (H_(t+1) ... H_s) k_s / sqrt(d_h),
+          with w and beta of this direction.
         * Both convolutions of the encoder read the words before each word.
         * Padding has beta = 0, and its vectors are 0 before the convolution.
     Cost: L (2 rank d + conv d + (d + 1) h) parameters per stack, twice as many in the encoder. Products [B, H, T, T] of w with w,

@@ -76,7 +76,7 @@ class ContextRope(ContentRotation):
         * In the paper, training starts as rope. Without b this is impossible, because W = 0 gives f = 0.59.
         * start=paper has no b. Its initial W, normal with deviation 0.02, is unverified.
         * Padding adds no angle.
-        * The encoder is our extension: sums run from the left, and the angle between two words is a signed sum.
+        * The encoder is this project's extension: sums run from the left, and the angle between two words is a signed sum.
     Cost: L (d h + h) parameters per stack; angles [B, H, T, D/2], which queries and keys share.
     Errors: PositionError for heads of odd width.
     """

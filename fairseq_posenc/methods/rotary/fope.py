@@ -36,7 +36,7 @@ class FourierRope(PositionMethod):
         * The map is not a rotation, so scores depend on absolute positions. Moving all positions changes them.
         * Pairs without a position have sine 0. The code has sine 1, which doubles their part of the score (zero=code).
         * All layers share the matrices. They are random and not trained, as in all configurations of the code.
-        * Encoder and cross-attention are our extension.
+        * Encoder and cross-attention are this project's extension.
     Cost: no trained parameters, but 2 h D D' numbers in the state dict; two products [T, D] x [D, D'] per head and forward pass.
     Errors: PositionError for heads of odd width, and where no frequency is left.
     """

@@ -32,7 +32,8 @@ class Pope(PositionMethod):
     Source: summaries of Gopalakrishnan et al. (2025), whose text was not read; x-transformers; lucidrains/PoPE-pytorch.
     Deviations:
         * Phases are not limited to [-2 pi, 0], as in public code: the cosine is periodic, and at 0 a limit ends the gradient.
-        * Encoder and cross-attention are our extension. With all phases at 0, scores do not distinguish left from right.
+        * Encoder and cross-attention are this project's extension. With all phases at 0, scores do not distinguish left from
+          right.
         * posenc_pope therefore starts the phases of the encoder at random (start=uniform).
         * The paper leaves open whether layers share the phases; x-transformers shares them.
     Cost: h d_h parameters per stack where layers share; queries, keys and their cache are twice as wide.

@@ -30,7 +30,7 @@ class SelectiveRope(ContentRotation):
         * Initial weights are those of nn.Linear and nn.Conv1d. The authors' initial weights are unverified.
         * The code adds 1e-6 to the square of the length of x'.
         * Padding adds no angle, and the convolution reads 0 there.
-        * The encoder is our extension: sums and convolutions run from the left.
+        * The encoder is this project's extension: sums and convolutions run from the left.
     Cost: L (rank d + rank d/2 + conv d/2 + d/2) parameters per stack, L (d + 1) h more with gates; angles [B, H, T, D/2],
         which queries and keys share. Decoding caches the last angle and conv - 1 vectors of d/2 numbers.
     Errors: PositionError for heads of odd width.
