@@ -26,7 +26,10 @@ SAYS = {
         "the first form for encoders in issue 5 of the authors' code",
         "The paper describes only the causal form",
     ],
-    "bipe_alibi": ["Encoder, decoder and cross-attention of a translation model are this project's extension", "The absolute value"],
+    "bipe_alibi": [
+        "Encoder, decoder and cross-attention of a translation model are this project's extension",
+        "The absolute value",
+    ],
     "bipe_rope": [
         "Encoder, decoder and cross-attention of a translation model are this project's extension",
         "The paper's text was not read",
