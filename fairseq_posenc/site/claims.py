@@ -1,4 +1,4 @@
-"""What other works say of methods in tables without a measurement, beside what cards and measurements say (no torch)."""
+"""Compare tables of other papers with cards, parameter counts and the committed benchmark, without importing PyTorch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..core import Dims
 from ..core.formula import pretty
 from ..registry import catalog
 
-#: in a checkout: the page, and the benchmark that it reads
+#: paths in a checkout: the generated page, and the benchmark that it reads
 PAGE, BENCHMARK = Path("docs/claims.md"), Path("results/bench/amd_epyc_2_cores/bench.csv")
 
 _BASE = Dims(512, 8, 6)
@@ -32,9 +32,10 @@ class Claim:
 
     title: str
     method: str
-    says: str  # a sign for each property
+    says: str  # one sign of the paper for each property, + or -
 
     def holds(self, measured: Sequence[bool]) -> list[bool]:
+        """Return for each property whether the sign of the paper agrees with `measured`."""
         return [(sign == "+") == found for sign, found in zip(self.says, measured)]
 
 
@@ -56,13 +57,13 @@ def properties(name: str) -> list[bool]:
 
 
 def write(root: Path) -> None:
-    """Write the page of a checkout."""
+    """Write the page into the checkout `root`."""
     text = page(read_text(root / BENCHMARK))
     replace_file(root / PAGE, lambda partial: partial.write_text(text, encoding="utf-8"))
 
 
 def page(benchmark: str) -> str:
-    """Return all tables, as Markdown; `benchmark` is the text of a bench.csv."""
+    """Return the page as Markdown. `benchmark` is the text of a file bench.csv."""
     cost = {
         (row["method"], row["measure"], row["quantity"]): float(row["value"])
         for row in csv.DictReader(benchmark.splitlines())
@@ -72,13 +73,25 @@ def page(benchmark: str) -> str:
 
 
 _INTRODUCTION = """\
-Made by `posenc docs` from cards, whose claims are tested in both directions, from their formulas of parameters, and from the
-[benchmark](../results/README.md) on two cores; edits here are lost. A ≠ marks where ours contradicts a table.
+This page compares tables of two papers with this project. It is for readers who have seen one of these tables. The tables of the
+papers contain properties and numbers of parameters, but no measurements.
+
+`posenc docs` generates this page, so do not edit it. The values of this project come from three sources:
+
+* the **card** of each method. A card is a list of facts about a method, and tests check each fact.
+* the number of parameters, which a formula on the card computes.
+* the [benchmark](../results/README.md#benchamd_epyc_2_cores) on two CPU cores.
 """
 
 
 def _antipova(cost: dict[tuple[str, str, str], float]) -> str:
-    head = ["method", *(text for name in _PROPERTIES for text in (f"{name}: theirs", "ours")), "parameters", "time", "memory"]
+    head = [
+        "method",
+        *(text for name in _PROPERTIES for text in (f"{name}: paper", "this project")),
+        "parameters",
+        "time",
+        "memory",
+    ]
     numbers = {claim.method: catalog.number(registry.card(claim.method), _BASE) for claim in CLAIMS}
     rows: list[list[str]] = []
     for claim in CLAIMS:
@@ -100,29 +113,36 @@ def _antipova(cost: dict[tuple[str, str, str], float]) -> str:
 
 {_table(head, rows)}
 
-* Inductive: "the capability to handle sequences longer than any encountered during training". Ours: the card's `extrapolation`
-  is not `error`.
-* Data-driven: "trainable from the data". Ours: the card's `learnable`.
-* Parameter efficient: "the number of trainable parameters introduced by the encoding should be limited". Ours: fewer than
-  those of learned absolute positions, the first method that they call inefficient; one stack, 512 wide, 8 heads, 6 layers,
-  1,024 positions.
-* Time and memory: of a training step on 2 sentences of 512 words, over those of stock fairseq with sinusoids.
+The sign + means that the method has the property, and - means that it does not. The sign ≠ marks a contradiction between the
+paper and this project. The columns contain:
 
-{wrong} of their 18 signs contradict ours:
+* **Inductive.** The paper defines it as "the capability to handle sequences longer than any encountered during training". For this
+  project, a method is inductive if it computes scores at every length. Its field `extrapolation` on the card is then not `error`.
+* **Data-driven.** The paper defines it as "trainable from the data". For this project, a method is data-driven if it has learned
+  parameters. This is the field `learnable` on the card.
+* **Parameter efficient.** The paper says: "the number of trainable parameters introduced by the encoding should be limited". The
+  paper calls learned absolute positions inefficient. For this project, a method is therefore efficient if it has fewer parameters
+  than learned absolute positions.
+* **Parameters.** The number of parameters of one encoder or decoder with width 512, 8 heads, 6 layers and 1,024 positions.
+* **Time and memory.** Training time and training memory, divided by the values of stock fairseq with sinusoidal positions. A
+  batch has 2 sentences of 512 words.
 
-* Shaw's positions and T5's both tie far positions (`extrapolation` is {relative[0]} and {relative[1]}), so both are inductive
-  or neither is.
-* TUPE has {numbers["tupe_rel"]:,} parameters, {numbers["tupe_rel"] / numbers["learned"]:.1f} times the {numbers["learned"]:,}
-  of learned absolute positions, of which it has a table as well. They call TUPE efficient and absolute positions not.
-* T5 has {numbers["t5"]:,} parameters and adaptive T5 {numbers["at5"]:,}, the fewest here that are learned. They call both
-  inefficient, and Shaw's {numbers["shaw"]:,} efficient.
+{wrong} of the 18 signs of the paper contradict this project:
 
-Their text contradicts measurements and itself:
+* In both `shaw` and `t5`, long distances share one entry (`extrapolation` is `{relative[0]}` and `{relative[1]}`). So either both
+  methods are inductive, or neither is. The paper calls `t5` inductive and `shaw` not inductive.
+* `tupe_rel` has {numbers["tupe_rel"]:,} parameters. This is {numbers["tupe_rel"] / numbers["learned"]:.1f} times the number of `learned` ({numbers["learned"]:,}), because
+  `tupe_rel` also contains a table of absolute positions. The paper calls `tupe_rel` efficient and `learned` inefficient.
+* `t5` has {numbers["t5"]:,} parameters and `at5` has {numbers["at5"]:,}. These are the smallest numbers of the learned methods in this table.
+  The paper calls both methods inefficient. It calls `shaw` with {numbers["shaw"]:,} parameters efficient.
 
-* T5 and adaptive T5 are "considerably slower than the sinusoidal approach and use extra memory and parameters"; the last two
-  columns show neither. Adaptive T5 is a reconstruction here.
-* Relative positions are said to cost mh(2n-1)d parameters, "12 · 12 · (2 · 512 - 1) = 147K". The product leaves out the factor
-  d, as the next table shows.
+Two statements in the text of the paper are also contradicted:
+
+* The paper says that T5 and adaptive T5 are "considerably slower than the sinusoidal approach and use extra memory and
+  parameters". The columns of time and memory do not show this. `at5` is a reconstruction: the exact form of adaptive T5 could not
+  be read.
+* The paper says that relative positions need mh(2n-1)d parameters, and computes "12 · 12 · (2 · 512 - 1) = 147K". This product
+  does not contain the factor d. The next table shows both numbers.
 """
 
 
@@ -132,13 +152,16 @@ def _huang() -> str:
     return f"""\
 ## Huang et al. (2020), Table 1
 
-Parameters in BERT base: 12 layers, 12 heads, 768 wide, 512 positions. Every layer and head has a table of its own, but for
-absolute positions, which are at the input.
+The table contains the number of position parameters in BERT base (12 layers, 12 heads, width 768, 512 positions). The relative
+methods have one table for each layer and each head. `learned` has one table at the input. A spec is a
+method with its options ([grammar](reference/specs.md)).
 
-{_table(["spec", "parameters", "number"], rows)}
+{_table(["spec", "formula of this project", "parameters"], rows)}
 
-The table of absolute positions has two rows more than there are positions, as fairseq's has. Method 2 has 12 · 12 · (2 · 512 - 1)
-parameters, methods 3 and 4 and Shaw's keys {_BERT.head_dim} times as many.
+* `learned` has two rows more than there are positions, as in fairseq.
+* `huang2` has 12 · 12 · (2 · 512 - 1) parameters.
+* `huang3`, `huang4` and the keys of `shaw` have {_BERT.head_dim} times as many parameters as `huang2`, because each entry is a vector with the
+  width of a head.
 """
 
 
@@ -147,14 +170,16 @@ def _clipping() -> str:
     names = ("huang1", "huang2", "huang3", "huang4", "shaw")
 
     def spec(name: str, distance: int | None) -> str:
-        most = f"shaw:max_distance={_TINY.max_distance}" if name == "shaw" else name  # the one that has no default without limit
+        most = f"shaw:max_distance={_TINY.max_distance}" if name == "shaw" else name  # shaw always has a largest distance
         return f"{name}:max_distance={distance}" if distance else most
 
     rows = [[name, *(f"{catalog.count(spec(name, distance), _TINY):,}" for distance in distances)] for name in names]
     return f"""\
-### The same by clipping distance
+### Parameters by clipping distance
 
-One stack of the models that `recipes/studies/clipping` trains on captions: 2 layers, 4 heads, 128 wide, 758 positions.
+The table contains the number of parameters for several clipping distances. All distances beyond the clipping distance share one
+entry. In the column `none`, every distance has its own entry. The numbers are for one encoder or decoder of the models that
+`recipes/studies/clipping` trains on captions (2 layers, 4 heads, width 128, 758 positions).
 
 {_table(["method", *(str(distance or "none") for distance in distances)], rows)}
 """

@@ -1,4 +1,4 @@
-"""docs/claims.md: what others say of methods, beside what their cards say."""
+"""docs/claims.md: tables of other papers, compared with the cards."""
 
 import re
 import shutil
@@ -28,10 +28,10 @@ def test_contradictions_are_marked():
     _, *table = rows("(2024), Table 1", text)
     assert {row[0] for row in table} == {f"{claim.title} ({claim.method})" for claim in claims.CLAIMS}
     for row in table:
-        for theirs, ours in (row[1:3], row[3:5], row[5:7]):
-            assert ours == (theirs if theirs == ours else f"{'-' if theirs == '+' else '+'} ≠")
+        for paper, project in (row[1:3], row[3:5], row[5:7]):
+            assert project == (paper if paper == project else f"{'-' if paper == '+' else '+'} ≠")
     marked = sum(cell.endswith("≠") for row in table for cell in row)
-    assert f"{marked} of their 18 signs contradict ours" in text
+    assert f"{marked} of the 18 signs of the paper contradict this project" in text
 
 
 def test_without_a_benchmark_costs_are_not_measured():
