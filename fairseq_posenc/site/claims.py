@@ -116,8 +116,9 @@ def _antipova(cost: dict[tuple[str, str, str], float]) -> str:
 The sign + means that the method has the property, and - means that it does not. The sign ≠ marks a contradiction between the
 paper and this project. The columns contain:
 
-* **Inductive.** The paper defines it as "the capability to handle sequences longer than any encountered during training". For this
-  project, a method is inductive if it computes scores at every length. Its field `extrapolation` on the card is then not `error`.
+* **Inductive.** The paper defines it as "the capability to handle sequences longer than any encountered during training". For
+  this project, a method is inductive if it computes scores at every length. Its card then has an `extrapolation` other than
+  `error`.
 * **Data-driven.** The paper defines it as "trainable from the data". For this project, a method is data-driven if it has learned
   parameters. This is the field `learnable` on the card.
 * **Parameter efficient.** The paper says: "the number of trainable parameters introduced by the encoding should be limited". The
@@ -131,10 +132,11 @@ paper and this project. The columns contain:
 
 * In both `shaw` and `t5`, long distances share one entry (`extrapolation` is `{relative[0]}` and `{relative[1]}`). So either both
   methods are inductive, or neither is. The paper calls `t5` inductive and `shaw` not inductive.
-* `tupe_rel` has {numbers["tupe_rel"]:,} parameters. This is {numbers["tupe_rel"] / numbers["learned"]:.1f} times the number of `learned` ({numbers["learned"]:,}), because
-  `tupe_rel` also contains a table of absolute positions. The paper calls `tupe_rel` efficient and `learned` inefficient.
-* `t5` has {numbers["t5"]:,} parameters and `at5` has {numbers["at5"]:,}. These are the smallest numbers of the learned methods in this table.
-  The paper calls both methods inefficient. It calls `shaw` with {numbers["shaw"]:,} parameters efficient.
+* `tupe_rel` has {numbers["tupe_rel"]:,} parameters. `learned` has {numbers["learned"]:,}. The ratio is
+  {numbers["tupe_rel"] / numbers["learned"]:.1f}, because `tupe_rel` also contains a table of absolute positions. The paper calls
+  `tupe_rel` efficient and `learned` inefficient.
+* `t5` has {numbers["t5"]:,} parameters and `at5` has {numbers["at5"]:,}. These are the smallest numbers of the learned methods in
+  this table. The paper calls both methods inefficient. It calls `shaw` with {numbers["shaw"]:,} parameters efficient.
 
 Two statements in the text of the paper are also contradicted:
 
@@ -160,8 +162,8 @@ method with its options ([grammar](reference/specs.md)).
 
 * `learned` has two rows more than there are positions, as in fairseq.
 * `huang2` has 12 · 12 · (2 · 512 - 1) parameters.
-* `huang3`, `huang4` and the keys of `shaw` have {_BERT.head_dim} times as many parameters as `huang2`, because each entry is a vector with the
-  width of a head.
+* `huang3`, `huang4` and the keys of `shaw` have {_BERT.head_dim} times as many parameters as `huang2`, because each entry is a
+  vector with the width of a head.
 """
 
 
