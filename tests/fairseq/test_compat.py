@@ -313,3 +313,27 @@ def test_no_sentence_is_lost_for_a_batch_that_is_no_multiple(sentences):
         list(range(sentences)), lambda index: 5, max_tokens=40, max_sentences=8, required_batch_size_multiple=8
     )
     assert sorted(index for batch in batches for index in batch) == list(range(sentences))
+
+
+#: stops, as --max-update does, while fairseq's thread is inside torch with the batches that nobody will read
+STOPS_WHILE_LOADING = """
+import torch
+import fairseq_posenc.host.plugin
+from fairseq.data.iterators import BufferedIterator
+
+class Batches:
+    def __len__(self):
+        return 50
+
+    def __iter__(self):
+        matrix = torch.ones(1500, 1500)
+        return (matrix @ matrix for _ in range(50))
+
+next(BufferedIterator({buffer}, Batches()))
+"""
+
+
+@pytest.mark.parametrize("buffer", [1, 40])
+def test_a_training_that_stops_while_it_loads_ends_without_an_error(buffer):
+    """Python aborted it with exit status 134."""
+    finish(start([sys.executable, "-c", STOPS_WHILE_LOADING.format(buffer=buffer)], USER_DIR.parent))

@@ -1,9 +1,15 @@
-"""Batches: no sentence is dropped, a resumed training has the same batches, and errors are one line."""
+"""Batches: no sentence is dropped, a resumed training has the same batches, loading ends cleanly, and errors are one line."""
 
+import atexit
+import contextlib
 import functools
+import queue
+import threading
+import time
 
 import numpy
 from fairseq.data import data_utils
+from fairseq.data.iterators import BackgroundConsumer
 from fairseq.tasks import FairseqTask
 
 
@@ -66,7 +72,23 @@ def with_one_line(filter_indices):
     return filter_or_stop
 
 
+def end_loading(timeout: float = 10.0) -> None:
+    """End the threads in which fairseq loads batches in advance; wait `timeout` seconds for them at most.
+
+    When a training ends within an epoch, its thread is still at work. Until Python 3.13 a thread that is inside torch while
+    Python ends aborts the process, so that a finished training returned the exit status 134.
+    """
+    end = time.monotonic() + timeout
+    for thread in threading.enumerate():
+        if isinstance(thread, BackgroundConsumer):
+            thread._max_len = 0  # it ends after its next batch
+            while thread.is_alive() and time.monotonic() < end:
+                with contextlib.suppress(queue.Empty):
+                    thread._queue.get(timeout=0.05)  # makes room, should the thread wait for it
+
+
 def apply() -> None:
+    atexit.register(end_loading)
     data_utils.batch_by_size = keeping_the_last(data_utils.batch_by_size)
     FairseqTask.get_batch_iterator = same_after_resuming(FairseqTask.get_batch_iterator)
     FairseqTask.filter_indices_by_size = with_one_line(FairseqTask.filter_indices_by_size)
