@@ -123,7 +123,7 @@ def _cell(value: Any) -> Any:
 
 
 def entry(name: str) -> dict[str, Any]:
-    """Return all that is known of one method, as JSON has it."""
+    """Return the facts about one method, for JSON."""
     card, description = lookup.card(name), describe(name)
     options = [dict(zip(("option", "allowed", "default", "meaning"), values)) for values in option_rows(name)]
     return {
@@ -141,7 +141,7 @@ def entry(name: str) -> dict[str, Any]:
 
 
 def page(name: str, level: str = "#") -> str:
-    """Return all that is known of one method, as Markdown that reads well in a terminal too."""
+    """Return the facts about one method as Markdown, for a page or a terminal."""
     card, description = lookup.card(name), describe(name)
     options = [(f"`{option}`", allowed, default, help) for option, allowed, default, help in option_rows(name)]
     survey = f" (survey: {card.survey_parameters})" if card.survey_parameters else ""
@@ -161,26 +161,31 @@ def page(name: str, level: str = "#") -> str:
 
 
 def sites(card: MethodCard) -> str:
-    """The sites of a method, and the sites that this project adds."""
+    """Return the sites of a method, and the sites that this project adds."""
     extensions = f". Extensions of this project: {', '.join(card.extended_sites)}" if card.extended_sites else ""
     return ", ".join(card.sites) + extensions
 
 
 def _item(label: str, text: str) -> str:
-    """An item of a list, with the bullets of its text as a nested list."""
+    """Return a list item. Bullets in its text become a nested list."""
     return f"- {label}: {text}" if not text.startswith("* ") else f"- {label}:\n{textwrap.indent(text, '  ')}"
 
 
 def write_docs(pages: Path) -> None:
-    """Write docs/methods.md: the table and the pages of all methods."""
+    """Write docs/methods.md: the table of all methods, and one section per method."""
     intro = (
         "# Methods\n\n"
         "This page describes every method. `posenc docs` generates it from the cards and docstrings. Do not edit it.\n\n"
-        f"{len(lookup.names())} methods. `number` is the number of parameters of one stack of `posenc_<method>`, at its first "
-        "site, for d=512, h=8, L=6, n=1024, V=32,000.\n"
-        "Symbols of `parameters`: d model width, h heads, d_h head width, L layers, n query positions, m key positions, "
-        "V tokens of the dictionary,\n`tables` number of tables, which is h L without sharing (option `share`). "
-        "Sites in brackets are extensions of this project.\n"
+        f"The table contains {len(lookup.names())} methods. The [glossary](glossary.md) defines the columns `reference`, "
+        "`injection`, `recurring`, `unbound` and `evidence`.\n\n"
+        "* `number`: number of parameters of `posenc_<method>` at the first site in the column `sites`, for d=512, h=8, L=6, "
+        "n=1024 and V=32,000.\n"
+        "* `parameters`: formula of this number. d is the model width, h the number of heads, d_h the head width, L the number "
+        "of layers, n the number\n  of query positions, m the number of key positions, and V the size of the dictionary. "
+        "`tables` is the number of tables. It is h L if the\n  option `share` is none.\n"
+        "* `survey`: formula in Table 1 of Dufter, Schmitt and Schütze (2022), *Position Information in Transformers: An "
+        "Overview*.\n"
+        "* `sites`: places where the method can be used. Sites in brackets are extensions of this project.\n"
     )
     body = "\n".join(page(name, "##") for name in lookup.names())
     pages.write_text(f"{intro}\n{table(rows(_LISTED), 'github')}\n\n{body}", encoding="utf-8")

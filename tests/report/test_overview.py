@@ -1,4 +1,4 @@
-"""The results section of README: made from committed runs by posenc docs, and not there without them."""
+"""The results section of README, which posenc docs writes from committed runs."""
 
 import json
 import re
@@ -65,8 +65,10 @@ def test_with_runs_it_has_one_table_and_one_picture(checkout):
         assert by_name[name][0] == "1" and re.fullmatch(r"\S+ \[\S+, \S+\]", by_name[name][1])
         assert float(by_name[name][2].split()[0]) == pytest.approx(means[name] - means["sinusoidal"], abs=0.11)
     assert by_name["none"][3] == f"{1000 + 10 * len('none'):,}"
-    assert re.search(r"none \(-.*BLEU,\s95 %\sinterval", found) and "not distinguishable" in " ".join(found.split())
-    assert "2 and 3 layers, 128 wide, 10 epochs" in found and f"]({overview.PICTURE})" in found
+    words = " ".join(found.split())
+    assert re.search(r"`none` differs from `sinusoidal`: -\S+ BLEU, 95 % interval", words) and "not distinguishable" in words
+    assert "2 encoder layers, 3 decoder layers and width 128. Training has 10 epochs." in words
+    assert f"]({overview.PICTURE})" in found
     assert (checkout / overview.PICTURE).read_bytes().startswith(b"\x89PNG")
 
 

@@ -1,4 +1,4 @@
-"""The results section of README: one table and one plot, from committed runs. README has no section if there are no runs."""
+"""Write the results section of README: one table and one plot of committed runs. Without runs, README has no such section."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from .comparison import Report, Row, make_report
 from .options import Options
 from .records import describe, load, read_seed_variance, require_comparable
 from .statistics import POOLED
-from .tables import conclusions, difference_text, interval
+from .tables import difference_text, in_words, interval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: in a checkout: the runs, a benchmark, and the plot that README shows
+#: paths in a checkout: the runs, the benchmark, and the plot of README
 RUNS = Path("results/multi30k_en-de/tiny")
 BENCHMARK, PICTURE = Path("results/bench/amd_epyc_2_cores/bench.csv"), Path("docs/results.png")
 PART, BASELINE, COST = "test_2016_flickr", "sinusoidal", "training 32x32"
@@ -36,7 +36,7 @@ _BEFORE = "## Compare\n"
 
 
 def write(root: Path) -> None:
-    """Update the section and its plot. README is not changed if there are no runs."""
+    """Update the section and its plot. Do not change README if there are no runs."""
     if not archive.find(root / RUNS):
         return
     report = _report(root)
@@ -61,12 +61,12 @@ def _report(root: Path) -> Report:
 
 
 def without(readme: str) -> str:
-    """README without the section."""
+    """Return README without the section."""
     return _SECTION.sub("", readme)
 
 
 def _costs(benchmark: str) -> dict[str, float]:
-    """Return the time of training by row, over that of stock fairseq: the benchmark has a method as in its architecture."""
+    """Return the training time of each row, divided by the time of stock fairseq. The benchmark names methods, not specs."""
     rows = csv.DictReader(benchmark.splitlines())
     wanted = {"site": "model", "measure": COST, "quantity": "median"}
     found = {row["method"]: float(row["value"]) for row in rows if wanted.items() <= row.items()}
@@ -78,12 +78,12 @@ def section(report: Report, rows: list[Row], costs: dict[str, float]) -> str:
     body = [_cells(report, row, costs) for row in rows]
     table = tabulate(body, head, "pipe", colalign=["left", *["right"] * 5], disable_numparse=True)
     settings = rows[0].runs[0].settings
-    (conclusion,) = (text for text in conclusions(report) if text.startswith(f"{PART} BLEU:"))
     return (
         "## Results\n\n"
-        f"Captions from English to German (Multi30K, test 2016), {settings['encoder_layers']} and "
-        f"{settings['decoder_layers']} layers, {settings['encoder_embed_dim']} wide, {settings['max_epoch']} epochs.\n\n"
-        f"{table}\n\n{_filled(_legend(report))}\n\n{_filled(conclusion)}\n\n"
+        "This table compares methods on image captions from English to German (Multi30K). The test set is test_2016_flickr.\n"
+        f"The models have {settings['encoder_layers']} encoder layers, {settings['decoder_layers']} decoder layers and width "
+        f"{settings['encoder_embed_dim']}. Training has {settings['max_epoch']} epochs.\n\n"
+        f"{table}\n\n{_legend(report)}\n\n{_filled(_conclusion(report, rows))}\n\n"
         f"![BLEU with 95 % intervals next to the time of a training step]({PICTURE})\n\n"
     )
 
@@ -91,16 +91,29 @@ def section(report: Report, rows: list[Row], costs: dict[str, float]) -> str:
 def _legend(report: Report) -> str:
     column = report.columns[PART, "bleu"]
     few = any(score.difference and score.difference.test == POOLED for score in column.scores.values())
-    assumed = "Rows with fewer than three seeds are assumed to have the same seed variance. " if few and column.spread else ""
-    return (
-        "BLEU is the mean over training seeds. Brackets contain 95 % intervals of the mean and of the difference. p is corrected "
-        f"for the number of rows (Holm). {assumed}Time is that of a training step divided by stock fairseq's "
-        f"({COST.split()[-1].replace('x', ' sentences of ')} words, two cores of a CPU)."
+    assumed = " For rows with fewer than three seeds, the test assumes that all rows have the same seed variance."
+    shape = COST.split()[-1].replace("x", " sentences of ")
+    columns = (
+        "**BLEU**: mean over training seeds, with its 95 % interval in brackets.",
+        f"**Difference to {BASELINE}**: with its 95 % interval in brackets. p is the p-value of a t test over seeds, corrected "
+        "for the number of rows by Holm's method." + (assumed if few and column.spread else ""),
+        f"**Time**: time of a training step, divided by the time of stock fairseq's Transformer ({shape} words, two CPU cores).",
     )
+    return "\n".join(textwrap.fill(text, 130, initial_indent="* ", subsequent_indent="  ") for text in columns)
+
+
+def _conclusion(report: Report, rows: list[Row]) -> str:
+    """Return one sentence for each row that differs from the baseline, and one sentence for the number of other rows."""
+    scores = ((row, report.score(row.name, PART, "bleu")) for row in rows)
+    known = [(row.title, score.difference) for row, score in scores if score and score.difference and score.difference.known]
+    found = [f"`{row}` differs from `{BASELINE}`: {in_words(value, 'BLEU', 1)}." for row, value in known if value.differs]
+    number = len(known) - len(found)
+    rest = f"{number} rows are not distinguishable from `{BASELINE}` (p above .05)."
+    return " ".join(found + [rest] * bool(number))
 
 
 def _filled(text: str) -> str:
-    return textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False)
+    return textwrap.fill(text, 130, break_long_words=False, break_on_hyphens=False)
 
 
 def _cells(report: Report, row: Row, costs: dict[str, float]) -> list[str]:
@@ -117,7 +130,7 @@ def _cells(report: Report, row: Row, costs: dict[str, float]) -> list[str]:
 
 
 def _draw(report: Report, rows: list[Row], costs: dict[str, float]) -> Figure:
-    """BLEU with the intervals of the table over cost; open dots are rows that are not distinguishable from the baseline."""
+    """Plot BLEU with its interval over cost. Open dots are rows that are not distinguishable from the baseline."""
     figure, ((axis,),) = new_figure(6.5, 4)
     for row in rows:
         score = report.score(row.name, PART, "bleu")

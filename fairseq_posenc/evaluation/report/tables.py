@@ -141,7 +141,7 @@ def _conclusion(report: Report, part: str, metric: str, digits: int) -> str:
         text = f"{start}: no row differs from {report.baseline}"
     elif len(differing) <= _NAMED:
         verb = "differs" if len(differing) == 1 else "differ"
-        rows = [f"{row} ({_in_words(difference, name, digits)})" for row, difference in differing.items()]
+        rows = [f"{row} ({in_words(difference, name, digits)})" for row, difference in differing.items()]
         text = f"{start}: {'; '.join(rows)} {verb} from {report.baseline}"
     else:
         above = sum(difference.mean > 0 for difference in differing.values())
@@ -155,7 +155,8 @@ def _conclusion(report: Report, part: str, metric: str, digits: int) -> str:
     return text + (f"; {unknown} cannot be compared, because their seed variance is not known." if unknown else ".")
 
 
-def _in_words(difference: Difference, unit: str, digits: int) -> str:
+def in_words(difference: Difference, unit: str, digits: int) -> str:
+    """Return a difference with its interval, p-value and numbers of seeds."""
     own, base = difference.seeds
     seeds = f"{own} seed{'s' * (own > 1)} each" if own == base else f"{own} and {base} seeds"
     limits = f"{difference.low:.{digits}f} to {difference.high:.{digits}f}"
