@@ -159,14 +159,10 @@ HALF = ["--fp16", "--memory-efficient-fp16", "--bf16", "--memory-efficient-bf16"
 
 
 @pytest.mark.parametrize("flag", HALF)
-def test_half_precision_goes_as_far_as_stock_on_a_cpu(fairseq, tmp_path, flag):
-    """Where fairseq itself trains on a CPU we do, to a finite loss, and where it cannot we stop with its own error."""
+def test_half_precision_trains_on_a_cpu(fairseq, tmp_path, flag):
+    """A stock model and ours, to a finite loss."""
     options = [flag, "--fp16-init-scale", 4] if "16" in flag else [flag]
     stock, ours = (fairseq.train(arch, tmp_path / arch, *options) for arch in ("transformer", "posenc_tupe_rel_tiny"))
-    if stock.status != 0 and "bf16" not in flag:  # which fairseq would run on TPUs alone
-        assert ours.status != 0
-        assert last_error(ours.output) == last_error(stock.output)
-        return
     assert ours.status == 0, ours.output[-3000:]
     assert losses(ours.output)[-1] == pytest.approx(losses(stock.output)[-1], abs=2)
     state = fairseq.state(tmp_path / "posenc_tupe_rel_tiny" / "checkpoint_last.pt")["model"]

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from tests.recipes import test_compare as compare
 from tests.recipes import test_wmt18 as wmt18
 from tests.recipes.captions import RECIPE, Recipe, assert_same_parameters
 from tests.recipes.machines import Machine, Network, SlowNetwork
@@ -125,6 +126,15 @@ def test_an_update_sends_the_gradients_once(two):
     assert all(1 < sent < 1.1 for sent in two.sent), two.sent
 
 
+def test_half_precision_sends_half_of_it(network, one, tmp_path):
+    recipe = one.beside(tmp_path / "out", EPOCHS="9")
+    half = f"{one.options['TRAIN_OPTIONS']} --fp16 --fp16-init-scale 4 --max-update 8"
+    before = [network.sent(side) for side in (0, 1)]
+    Pair(network, recipe, TRAIN_OPTIONS=half).start().finish()
+    sent = sent_per_update(network, recipe.state(), before)
+    assert all(0.5 < times < 0.56 for times in sent), sent
+
+
 def test_with_two_processes_and_a_folder_on_each_machine(network, one, tmp_path):
     """Machine 1 prepares its own data. A rendezvous replaces the address of machine 0."""
     first = one.beside(tmp_path / "first")
@@ -176,6 +186,26 @@ def test_wmt18(network, tmp_path):
     for machine in machines:
         machine.finish()
     assert_same_parameters(wmt18.state(one), wmt18.state(machines[0]), **CLOSE)
+
+
+def test_compare(network, tmp_path):
+    """Own text, with a folder on each machine. The table is on machine 0."""
+    compare.write(tmp_path / "text")
+    text = {"TRAIN": "train", "VALID": "valid"}
+    options = {
+        **compare.MICRO,
+        **{name: str(tmp_path / "text" / part) for name, part in text.items()},
+        "TESTS": f"news={tmp_path / 'text' / 'test2024'}",
+        "SOURCE": "pt-BR",
+        "TARGET": "en",
+    }
+    machines = [Machine(network, side, compare.RECIPE, tmp_path / str(side), **options) for side in (0, 1)]
+    machines[1].run("prepare")
+    for machine in machines:
+        machine.start()
+    other, table = [machine.finish() for machine in reversed(machines)]
+    assert "my corpus" in table and "| none " in table
+    assert "only machine 0" in other and not list((tmp_path / "1").rglob("checkpoint_*"))
 
 
 # --- what differs ---

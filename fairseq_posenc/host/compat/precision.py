@@ -1,22 +1,28 @@
-"""Half precision: --bf16 on GPUs and CPUs."""
+"""Half precision: --bf16 and --fp16 on GPUs and CPUs."""
 
 import functools
 
+import torch
 from fairseq import utils
 from fairseq.distributed import utils as distributed_utils
 
 
-def without_tpu(call_main):
-    """fairseq's call_main, for which --bf16 sets --tpu: without torch_xla nothing would run."""
+def with_half_precision(call_main):
+    """Wrap fairseq's call_main, so that half precision needs no TPU and no GPU.
+
+    --bf16 sets --tpu, which requires torch_xla. --fp16 copies all gradients into one tensor, which fairseq makes on a GPU only.
+    """
 
     @functools.wraps(call_main)
     def call(cfg, *args, **kwargs):
         if utils.xm is None and cfg.common.tpu and cfg.common.bf16:
             cfg.common.tpu = cfg.distributed_training.tpu = False
+        if cfg.common.fp16 and (cfg.common.cpu or not torch.cuda.is_available()):
+            cfg.common.fp16_no_flatten_grads = True
         return call_main(cfg, *args, **kwargs)
 
     return call
 
 
 def apply() -> None:
-    distributed_utils.call_main = without_tpu(distributed_utils.call_main)
+    distributed_utils.call_main = with_half_precision(distributed_utils.call_main)
