@@ -28,8 +28,8 @@ _QUICK_COUNT = {**_COUNT, "shapes": ["2x8"], "size": "tiny"}
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Measure the time and memory of methods, as ratios to stock fairseq's Transformer. The models alternate in one process. "
-        "Separate several values of an option by commas or spaces, for example --lengths 32,512."
+        "Measure the time and memory of methods. Print ratios to the Transformer of stock fairseq. All models run in one "
+        "process. Separate several values of an option by commas or spaces, for example --lengths 32,512."
     )
     parser.add_argument(
         "specs", nargs="*", metavar="SPEC", help="spec or architecture posenc_NAME (default: all methods)"
@@ -42,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--count",
         action="store_true",
-        help="number of kernel launches, waits, bytes and memory, as on an accelerator; runs on every machine",
+        help="counts instead of times: kernel launches, synchronisations, bytes and memory on a GPU; needs no GPU",
     )
     parser.add_argument(
         "--sites", nargs="+", default=["model"], metavar="SITE", help="model, encoder, decoder or cross (default: model)"
@@ -59,7 +59,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=positive,
         default=1,
         metavar="N",
-        help="CPU threads; with 1, CPU time is measured (default: %(default)s)",
+        help="number of CPU threads; 1 measures CPU time instead of wall-clock time (default: %(default)s)",
     )
     parser.add_argument(
         "--profile",

@@ -1,4 +1,4 @@
-"""posenc check: whether methods can be built and differ before anything is trained with them, or keep the contract."""
+"""posenc check: build methods before training, and find equal models. For files, run the checks that every method must pass."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from ..registry.declarations import include
 from ..registry.spec import MethodSpec, build, parse, sites_of
 
 ALL = "all"
-#: relations between words, for methods that have tables of them: as many as a treebank has
+#: number of relations between words, as in a treebank, for methods with a table of relations
 _RELATIONS = 50
-#: after a method that reads the structure of sentences: a control, whose structure is that of other words
+#: suffix of a method that reads the structure of sentences: a control with the structure of other words
 RANDOM = "@random"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Build each method at its sites, without training, and check that no two are the same model. "
+        "Build each method at its sites, without training, and check that no two methods build the same model. "
         "Print one line per method, separated by tabs: name, spec of every site, and side files. "
         "For a Python file, or with --contract, run the checks that every method of this project passes, "
         "and print one line per problem."
@@ -38,8 +38,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         metavar="SPEC",
         help=f"spec for encoder and decoder; encoder=SPEC;cross=SPEC for single sites; architecture {PREFIX}NAME or "
-        f"{PREFIX}NAME:OPTIONS; {ALL} for the architectures of all methods for single sentences; "
-        f"name with {RANDOM} for random structure; FILE.py or a folder of files with your own methods",
+        f"{PREFIX}NAME:OPTIONS; {ALL} for all architectures, without methods for documents; "
+        f"{PREFIX}NAME{RANDOM} for random structure; FILE.py or a folder with your own methods",
     ).completer = specs_and_architectures
     parser.add_argument("--contract", action="store_true", help="full checks of the named methods")
     parser.add_argument(
@@ -47,10 +47,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--side-files", nargs="*", choices=KINDS, metavar="KIND",
-        help=f"available side files: {', '.join(KINDS)} (default: all of them); {ALL} leaves out methods that need other files",
+        help=f"available side files: {', '.join(KINDS)} (default: all kinds); {ALL} leaves out methods that need other files",
     )  # fmt: skip
-    parser.add_argument("--cards-only", action="store_true", help="fast check without building the methods")
-    parser.add_argument("--only-readers", action="store_true", help=f"{ALL} means all methods that read side files")
+    parser.add_argument("--cards-only", action="store_true", help="check of specs and cards only, without building the methods")
+    parser.add_argument("--only-readers", action="store_true", help=f"with {ALL}, only methods that read side files")
     parser.add_argument(
         "--length", type=positive, default=1024, metavar="N", help="maximum sentence length in tokens (default: %(default)s)"
     )
@@ -72,14 +72,14 @@ def run(args: argparse.Namespace) -> int:
 def check(
     methods: list[str], dims: Dims | None, kinds: Sequence[str] = KINDS, only_readers: bool = False
 ) -> dict[str, dict[str, str]]:
-    """Return the spec at every site of each method; raises one PositionError that lists what is wrong with any of them.
+    """Return the spec at every site of each method. Raise one PositionError with all problems.
 
-    Nothing is built without `dims`. `kinds` are the side files that there are; with `only_readers`, "all" stands for the
-    methods that read one.
+    `dims`: sizes of the model, or None to build nothing. `kinds`: available side files. `only_readers`: "all" includes only
+    methods that read a side file.
     """
     checked: dict[str, dict[str, str]] = {}
     problems: list[str] = []
-    models: dict[tuple, str] = {}  # what makes a model -> the method that has it
+    models: dict[tuple, str] = {}  # signature of a model -> name of the first method with it
     for name, from_all in _expand(methods):
         plain = name.removesuffix(RANDOM)
         try:

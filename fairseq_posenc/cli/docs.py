@@ -17,7 +17,8 @@ ATLAS_LENGTH = 32
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Regenerate docs/methods.md, docs/claims.md, docs/coverage.md, the results of the README and the picture of all methods."
+        "Regenerate docs/methods.md, docs/claims.md, docs/coverage.md, docs/reference/commands.md, the results in README.md, and "
+        "docs/atlas.png."
     )
     parser.add_argument("root", type=Path, metavar="CHECKOUT", help="folder of the source code")
 

@@ -39,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--seed",
         type=not_negative,
         metavar="N",
-        help="seed of random parameters, for methods whose initial parameters have no effect (default: initial parameters)",
+        help="seed of random parameters, for methods that have no effect at initialisation (default: initial parameters)",
     )
     parser.add_argument(
         "--data", metavar="FOLDER", help="folder of the prepared data of a run (default: the folder of the training run)"

@@ -1,4 +1,4 @@
-"""The published position encodings that the project knows, and the spec of each or the reason why it is missing (no torch)."""
+"""List published position encodings with their specs, or with the reason why they are missing. PyTorch is not imported."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from .. import registry
 from ..common.files import replace_file
 from ..registry.citations import entries
 
-#: in a checkout: the page; in the package: one line for each method
+#: path of the page in a checkout, and path of the data in the package
 PAGE, DATA = Path("docs/coverage.md"), Path(__file__).parents[1] / "registry" / "coverage.json"
 
 
 def rows() -> list[dict[str, Any]]:
-    """Return every known method.
+    """Return all entries of the list.
 
-    `method` is its name and `code` the repository with its code. `specs` are the specs that compute it. `reason` says why it or a
-    part of it is missing. The paper is an entry of references.bib (`citation`), or `authors`, `year`, `venue` and `url`.
-    `unchecked` names the fields that could not be checked against a source.
+    `method` is the name in the paper, and `code` is the repository with the code. `specs` are the specs that compute the method.
+    `reason` says why the method or a part of it is missing. `citation` is a key of references.bib. Without a citation, the fields
+    `authors`, `year`, `venue` and `url` describe the paper. `unchecked` lists fields that could not be checked against a source.
     """
     return json.loads(DATA.read_text(encoding="utf-8"))
 
 
 def write(root: Path) -> None:
-    """Write the page of a checkout."""
+    """Write the page into the checkout `root`."""
     replace_file(root / PAGE, lambda partial: partial.write_text(page(rows()), encoding="utf-8"))
 
 
@@ -49,17 +49,19 @@ def page(known: list[dict[str, Any]]) -> str:
 _INTRODUCTION = """\
 # Coverage of published position encodings
 
-This page lists the published position encodings that the project knows. It is for users who look for the method of a paper.
-`posenc docs` writes it from `fairseq_posenc/registry/coverage.json`. To add a method, add a line to this file.
+This page lists published position encodings. It is for users who look for the method of a paper. A **spec** is the name of a
+method of this project, with its options.
 
-The list has {known} entries. Specs of this project compute {covered} of them, some in part.
-The project has {methods} methods, most of them with options.
-`posenc show METHOD` prints the equation of a method and how it deviates from its paper.
+The list has {known} entries. This project computes {covered} of them, and the column `remark` names the parts that are missing.
+The project has {methods} methods. One entry of the list can have several specs. `posenc show METHOD` prints the equation of a
+method and its deviations from the paper.
+
+`posenc docs` writes this page from `fairseq_posenc/registry/coverage.json`. To add an entry, add a line to this file.
 
 ## Available
 
-"code" is the repository of the authors, or of another implementation where it says so. "(not checked)" marks what could not be
-found again.
+The column `code` contains the repository of the authors. The mark "(not the authors')" means another implementation. The mark
+"(not checked)" means that the repository could not be found again.
 
 {available}
 
@@ -82,7 +84,7 @@ def _table(columns: tuple[str, ...], chosen: list[dict[str, Any]]) -> str:
 
 
 def _paper(row: dict[str, Any]) -> str:
-    """Authors, year and venue, with a link where there is one."""
+    """Return authors, year and venue, with a link if the entry has an address."""
     if "citation" in row:
         fields = dict(re.findall(r"(\w+) = \{(.*?)\}(?=,\s|\}$)", entries()[row["citation"]], re.DOTALL))
         names = [_plain(author.partition(",")[0]) for author in re.split(r"\s+and\s+", fields["author"])]

@@ -28,29 +28,31 @@ Group = tuple[int, int]
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Join consecutive lines of parallel text. Write OUT.k1.LANGUAGE, OUT.k2.LANGUAGE and so on for test sets of 1, 2, ... "
-        "sentences per line, or OUT.LANGUAGE with --mix, for training. The file ending in .lines contains the first line and the "
-        "number of lines of each group."
+        "Join consecutive lines of parallel text to documents. With --sentences, write one test set per number: OUT.k1.LANGUAGE "
+        "has 1 sentence per line, OUT.k2.LANGUAGE has 2, and so on. With --mix, write a training text OUT.LANGUAGE. The file "
+        "ending in .lines contains the first line and the number of lines of each document."
     )
     parser.add_argument("input", metavar="IN", help="text: IN.SOURCE and IN.TARGET, one sentence per line, plain or gzipped")
     parser.add_argument("output", metavar="OUT", help="prefix of the files to write")
     parser.add_argument("-s", "--source", required=True, metavar="LANGUAGE", help="source language, the ending of its file")
     parser.add_argument("-t", "--target", required=True, metavar="LANGUAGE", help="target language, the ending of its file")
     kinds = parser.add_mutually_exclusive_group(required=True)
-    kinds.add_argument("--sentences", metavar="NUMBERS", help="numbers of sentences per line, as 1-6: one test set for each")
-    kinds.add_argument("--mix", metavar="NUMBERS", help="numbers of sentences per line, as 1-2: one text with all of them")
+    kinds.add_argument(
+        "--sentences", metavar="NUMBERS", help="numbers of sentences per line, such as 1-6; one test set per number"
+    )
+    kinds.add_argument("--mix", metavar="NUMBERS", help="numbers of sentences per line, such as 1-2; one text with all numbers")
     parser.add_argument(
         "--separator",
         default="<sep>",
         metavar="TOKEN",
-        help="token between sentences; empty: a blank only (default: %(default)s)",
+        help="token between sentences, or empty for a blank (default: %(default)s)",
     )
     parser.add_argument(
         "--lines", type=integer, metavar="N",
-        help="first lines to use, a multiple of all numbers (default: with --sentences as many as possible, with --mix all)",
+        help="number of lines to use, a multiple of all numbers (default: the largest multiple for --sentences, all for --mix)",
     )  # fmt: skip
-    parser.add_argument("--seed", type=integer, metavar="N", help="seed of the groups of --mix, at least 0 (default: 1)")
-    parser.add_argument("--epoch", metavar="NUMBERS", help="epochs of --mix, as 3 or 1-4: the text contains all (default: 1)")
+    parser.add_argument("--seed", type=integer, metavar="N", help="seed of the documents of --mix, at least 0 (default: 1)")
+    parser.add_argument("--epoch", metavar="NUMBERS", help="epochs in the text of --mix, such as 3 or 1-4 (default: 1)")
 
 
 def run(args: argparse.Namespace) -> int:

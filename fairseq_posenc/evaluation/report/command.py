@@ -19,19 +19,19 @@ _MOST_DIGITS = 6
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Compare all scored runs below a folder: a table on the screen, or a report in files. Rows must agree in everything "
-        "but method and seed. A run that several folders contain counts once."
+        "Compare all scored runs below a folder. Print a table, or write a report with --output. The runs must have equal "
+        "settings, except method and seed. If several folders contain the same run, it is used only once."
     )
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUNS", help="folder of runs")
     parser.add_argument(
         "--view", choices=VIEWS, default="scores", help="scores, or requested and produced output lengths (default: %(default)s)"
     )
     parser.add_argument(
-        "--methods", nargs="+", default=[], metavar="SPEC", help="methods that get a row, with or without runs"
+        "--methods", nargs="+", default=[], metavar="SPEC", help="additional rows, also for methods without runs"
     ).completer = specs
     parser.add_argument(
         "--order", choices=ORDERS, default="score",
-        help="order of the rows: score (best first), or given (as in --methods, then by name); default: %(default)s",
+        help="order of the rows: score (best first), or given (the order of --methods, then by name); default: %(default)s",
     )  # fmt: skip
     parser.add_argument("--decimals", type=_digits, default=1, metavar="N", help="decimals of scores (default: %(default)s)")
     parser.add_argument(
@@ -46,7 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--published", type=Path, metavar="FILE", help="JSON file of published scores, for an additional column")
     parser.add_argument(
         "--seed-variance", "--chance", dest="seed_variance", type=Path, metavar="FILE|FOLDER",
-        help="runs of several seeds (folder) or their scores (JSON file), from which rows with few seeds take the variance",
+        help="other runs with several seeds (folder), or their scores (JSON file), for the seed variance of rows with few seeds",
     )  # fmt: skip
     parser.add_argument(
         "--seed-test", choices=SEED_TESTS, default="welch",

@@ -36,16 +36,19 @@ class Number:
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Compare a repetition of a training run with the committed run. Print both scores, the validation loss and the number "
-        "of parameters. Exit with status 1 if a number is further away than another seed would be. "
+        "of parameters. Exit with status 1 if a difference is larger than the difference between seeds. "
         "recipes/reproduce trains the repetition and then calls this command."
     )
     parser.add_argument("committed", type=Path, metavar="COMMITTED", help="folder of the committed run: RESULTS/METHOD/seedN")
     parser.add_argument("repetition", type=Path, nargs="?", metavar="RUN", help="folder of the repetition, with a score.json")
     parser.add_argument(
-        "--seed-variance", type=Path, metavar="FILE|FOLDER", help="runs of several seeds, or their scores, besides RESULTS"
+        "--seed-variance",
+        type=Path,
+        metavar="FILE|FOLDER",
+        help="other runs with several seeds (folder), or their scores (JSON file), in addition to RESULTS",
     )
     parser.add_argument(
-        "--arguments", action="store_true", help="print the recipe and its arguments that repeat the run, one per line"
+        "--arguments", action="store_true", help="print the recipe that repeats the run, and its arguments, one per line"
     )
 
 

@@ -33,11 +33,12 @@ TOKENS = ("13a", "none", "intl", "char", "zh")
 _DESCRIPTION = """\
 Compute BLEU and chrF of the outputs of one trained model, and write them to RUN/score.json.
 
-RUN is the folder of the model, usually its --save-dir. It contains:
-  train.log   complete output of fairseq-train, from: fairseq-train ... 2>&1 | tee -a RUN/train.log
-  PART.out    complete output of fairseq-generate for the test set PART, from: fairseq-generate ... > RUN/PART.out 2>&1
-  *.pt        decoded checkpoint, which PART.out names
-Decode with --remove-bpe, so that hypotheses consist of words. The prepared data must be in the folder of the training run.
+RUN is the folder of the model, usually its --save-dir. It must contain three kinds of files.
+The file train.log is the complete output of fairseq-train. Write it with: fairseq-train ... 2>&1 | tee -a RUN/train.log
+The file PART.out is the complete output of fairseq-generate for the test set PART. Write it with:
+fairseq-generate ... --remove-bpe > RUN/PART.out 2>&1
+The decoded checkpoint (*.pt) is the checkpoint that PART.out names.
+The prepared data must still be in the folder that the training run used.
 """
 
 
@@ -47,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_dir", type=Path, metavar="RUN", help="folder of the model")
     parser.add_argument(
         "parts", nargs="+", metavar="PART=REFERENCE",
-        help="test set, and file of its raw reference, one sentence per line; the same PART again: one more reference",
+        help="test set, and file of its raw reference, one sentence per line; repeat PART for several references",
     )  # fmt: skip
     parser.add_argument(
         "--generated", default="{part}.out", metavar="NAME", help="output of fairseq-generate in RUN (default: %(default)s)"
@@ -64,18 +65,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--other-reference", action="store_true", help="reference that differs from the target of the prepared data"
     )
-    parser.add_argument("--ter", action="store_true", help="TER as well")
+    parser.add_argument("--ter", action="store_true", help="TER, in addition to BLEU and chrF")
     parser.add_argument(
         "--segment-scores", action="append", default=[], metavar="NAME=FILE",
         help="scores of another program, such as COMET, one number per sentence; {part} in FILE is the test set",
     )  # fmt: skip
     parser.add_argument(
         "--segment-errors", action="append", default=[], metavar="NAME=FILE",
-        help="the same for metrics of which a smaller number is better, such as MetricX",
+        help="as --segment-scores, for metrics for which a smaller number is better, such as MetricX",
     )  # fmt: skip
     parser.add_argument(
         "--row", nargs="+", default=[], metavar="SETTING",
-        help="settings of fairseq that differ between the rows of a table and name them, such as lr",
+        help="settings of fairseq that become part of the row name in tables, such as lr, if rows differ in them",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="JSON output: an array with one object per test set")
 

@@ -112,7 +112,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "inputs", nargs="+", type=Path, metavar="CHECKPOINT", help="checkpoint to read; with --last, folder of checkpoints"
     )
-    parser.add_argument("--last", type=positive, metavar="N", help="number of checkpoints, the last of the folder")
+    parser.add_argument("--last", type=positive, metavar="N", help="number of last checkpoints of the folder")
     parser.add_argument(
         "--by", choices=_NAMES, default="epoch", help="checkpoints of epochs or of updates (default: %(default)s)"
     )

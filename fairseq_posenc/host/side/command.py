@@ -54,7 +54,7 @@ def _configure_trees(parser: argparse.ArgumentParser) -> None:
         "--edges",
         choices=EDGES,
         default="none",
-        help="TEXT.edges: basic is the tree as a graph, enhanced is column 9 (default: none)",
+        help="edges in TEXT.edges: basic (the tree as a graph), or enhanced (column 9 of CoNLL-U, DEPS) (default: none)",
     )
     _roots(parser)
     _workers(parser)
@@ -144,7 +144,7 @@ def _configure_binarise(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-s", "--source-lang", required=True, metavar="LANG", help="source language")
     parser.add_argument("-t", "--target-lang", required=True, metavar="LANG", help="target language")
     for split in SPLITS:
-        help = f"prefix of the text in words, PREFIX.LANG; several prefixes, separated by commas, are {split}, {split}1, ..."
+        help = f"prefix of the text in words, PREFIX.LANG; prefixes separated by commas for the data {split}, {split}1, ..."
         parser.add_argument(f"--{split}pref", metavar="PREFIX", default="", help=help)
     parser.add_argument(
         "--subwords", choices=list(SUBWORDS), default="none", help="subword type of the prepared data (default: %(default)s)"
