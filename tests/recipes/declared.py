@@ -32,19 +32,42 @@ print_help() {
 }
 """
 
+#: a check of names that does not stop at the first wrong one: it prints every message, and then ends the recipe
+ALL_NAMES = r"""
+eval "first_$(declare -f require_known_names)"
+require_known_names() {
+  local declared
+  declared=$(options_of_all) # looked for once, and not for every name
+  options_of_all() { echo "$declared"; }
+  fail() { printf '%s\0' "$*"; }
+  first_require_known_names
+  exit
+}
+"""
+
+
+def _changed(recipe, functions, *arguments, **options):
+    """What a recipe prints, item by item, that begins with these functions in place of those of the engine."""
+    path = ROOT / "recipes" / recipe
+    text = path.read_text().replace("source recipes/lib/engine.sh\n", f"source recipes/lib/engine.sh\n{functions}")
+    text = text.replace('"${BASH_SOURCE[0]}"', f"'{path}'").replace("${0##*/}", path.name)
+    command = ["bash", "-c", text, str(path), *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=environment(**options), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split("\0")[:-1]
+
 
 @functools.cache
 def options_of(recipe, **given):
     """name -> (kind, default) of every option. The recipe runs with a `print_help` that prints what it has declared."""
-    path = ROOT / "recipes" / recipe
-    text = path.read_text().replace("source recipes/lib/engine.sh\n", f"source recipes/lib/engine.sh\n{LIST}")
-    text = text.replace('"${BASH_SOURCE[0]}"', f"'{path}'").replace("${0##*/}", path.name)
-    arguments = [f"{name}={value}" for name, value in given.items()]
-    command = ["bash", "-c", text, str(path), *arguments, "--help"]
-    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    rows = [row.split("\t") for row in done.stdout.split("\0")[:-1]]
-    return {name: (kind, default) for name, kind, default in rows}
+    rows = _changed(recipe, LIST, *(f"{name}={value}" for name, value in given.items()), "--help")
+    return {name: (kind, default) for name, kind, default in (row.split("\t") for row in rows)}
+
+
+def refused_names(recipe, *arguments, **options):
+    """name -> what the recipe says of it, for every wrong name among the arguments and in the environment."""
+    given = {"DRY_RUN": "1", **NEEDED.get(recipe, {}), **options}
+    return dict(line.split(": ", 1) for line in _changed(recipe, ALL_NAMES, *arguments, **given))
 
 
 def run(recipe, *arguments, env=None, cwd=ROOT, **options):

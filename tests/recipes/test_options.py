@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from tests.recipes.declared import NEEDED, RECIPES, VARIANTS, kind_of, options_of, run
+from tests.recipes.declared import NEEDED, RECIPES, VARIANTS, kind_of, options_of, refused_names, run
 from tests.recipes.process import ROOT
 
 NUMERIC = {"whole", "wholes", "decimal", "decimals", "fraction", "fractions"}
@@ -36,24 +36,25 @@ def test_every_option_has_a_kind_and_a_help(recipe):
 def test_no_value_of_an_option_is_run(recipe, variant, tmp_path):
     """Neither as an argument nor in the environment; a number that is none is one line that names its option."""
     trap = tmp_path / "trap"
-    values = [f"PATH[$(touch {trap})0]", f"$(touch {trap})", f"`touch {trap}`", "1e99", "08", "-1", "0x10", "1 +1", "  ", "٣"]
-    tried = 0
+    commands = [f"PATH[$(touch {trap})0]", f"$(touch {trap})", f"`touch {trap}`"]
+    no_numbers = ["1e99", "08", "-1", "0x10", "1 +1", "  ", "٣"]
+    given, tried = {**variant, "POSENC_BIN": "/opt/bin"}, set()
     for name, (kind, _) in options_of(recipe, **variant).items():
-        for nth, value in enumerate(values):
-            harmless = nth > 2  # is only tried as an argument, and only as a number
-            if (harmless and kind_of(kind) not in NUMERIC) or name in variant:
-                continue
-            given = {**variant, "POSENC_BIN": "/opt/bin"}
+        if name in variant:
+            continue
+        # A text is no error, and the recipe goes on. Arithmetic comes to the first command, any other evaluation to all three.
+        values = [*commands, *no_numbers] if kind_of(kind) in NUMERIC else ["".join(commands)]
+        for value in values:
             tries = [([f"{name}={value}"], given), ([], {**given, name: value})]
-            for arguments, environment in tries[: 1 + (not harmless)]:
+            for arguments, environment in tries[: 1 + (value not in no_numbers)]:
                 done = run(recipe, *arguments, env=environment)
-                tried += 1
+                tried.add((name, value, bool(arguments)))
                 assert not trap.exists(), f"{name}={value}"
                 if kind_of(kind) in NUMERIC:
                     assert f"{name}={value}: not allowed" in refused(done)
                 else:
                     assert done.returncode == 0 or name in refused(done), done.stderr
-    assert tried > 50
+    assert {name for name, *_ in tried} == set(options_of(recipe, **variant)) - set(variant)
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -75,11 +76,14 @@ def test_options_of_other_recipes_in_the_environment_are_refused(recipe):
     own, all_names = options_of(recipe, **NEEDED.get(recipe, {})), {name for other in RECIPES for name in options_of(other)}
     foreign = sorted(all_names - set(own) - {"MASTER_ADDR", "MASTER_PORT", "NAME"})
     assert foreign
-    for name in foreign:
-        assert f"{name}: this environment variable is not an option of this recipe. It is an option of" in refused(
-            run(recipe, **{name: "1"})
-        )
-    assert f"{name}: unknown option. It is an option of" in refused(run(recipe, f"{name}=1"))
+    in_environment = "this environment variable is not an option of this recipe. It is an option of"
+    as_argument = "unknown option. It is an option of"
+    assert f"{foreign[0]}: {in_environment}" in refused(run(recipe, **{foreign[0]: "1"}))
+    assert f"{foreign[0]}: {as_argument}" in refused(run(recipe, f"{foreign[0]}=1"))
+    found = refused_names(recipe, **dict.fromkeys(foreign, "1"))
+    assert sorted(found) == foreign and all(said.startswith(in_environment) for said in found.values()), found
+    found = refused_names(recipe, *(f"{name}=1" for name in foreign))
+    assert sorted(found) == foreign and all(said.startswith(as_argument) for said in found.values()), found
 
 
 @pytest.mark.parametrize(
