@@ -1,1 +1,1 @@
-"""The checks that every method must pass, of this package or of your own, and what they need (torch and fairseq)."""
+"""Checks that every method must pass, for methods of this package and of users. They require PyTorch and fairseq."""

@@ -1,6 +1,6 @@
-"""Which specs the contract is tested on: every method at every site of its card, and with every option flipped.
+"""List the specs on which the checks run: every method at every site of its card, and with every option changed.
 
-A new method is tested by this enumeration alone.
+A new method is tested without any further list.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ SMALL = Dims(embed_dim=16, num_heads=4, num_layers=2, max_positions=64, max_key_
 
 
 class NotApplicable(Exception):
-    """Says why a check has nothing to say about a case."""
+    """Raised if a check does not apply to a case, with the reason."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A spec at one site; `side` makes the side inputs of one source sentence, where a probe reads any that are of no file."""
+    """A spec at one site.
+
+    `side` computes the side inputs of one source sentence, for probes whose inputs do not come from a file.
+    """
 
     spec: str
     site: str
@@ -61,10 +64,11 @@ def _only_positions(spec: str, site: str) -> bool:
 
 @functools.cache
 def specs(name: str, site: str) -> list[str]:
-    """Return the default, every option flipped alone, and in pairs where a flip is refused alone.
+    """Return the default spec, and specs with one option changed, or two if one changed option is not allowed.
 
-    The default is never left out: if it cannot be built, its tests fail. What only changes positions for other methods does
-    nothing alone; test_positions.py has it beside others.
+    The default is always included: if it cannot be built, its tests fail. A method that only changes the positions of other
+    methods has
+    no effect without them. test_positions.py tests such methods together with others.
     """
     flips = [flip for flip in _flips(name) if not _only_positions(f"{name}:{flip}", site)]
     alone = {flip: builds(f"{name}:{flip}", site) for flip in flips}
@@ -73,7 +77,7 @@ def specs(name: str, site: str) -> list[str]:
 
 
 def _flips(name: str) -> list[str]:
-    """option=value for every other choice, every other truth value, and every integer near its minimum."""
+    """Return option=value for every other choice, every other truth value, and every integer near its minimum."""
     options = registry.declaration(name).options
     hints = typing.get_type_hints(options)
     found = []
@@ -90,24 +94,24 @@ def _others(hint: typing.Any, field: dataclasses.Field) -> list[str]:
         return [str(choice) for choice in typing.get_args(hint) if choice != field.default]
     if hint is bool:
         return ["false" if field.default else "true"]
-    if hint is int or int in typing.get_args(hint):  # small tables: even a short sentence reaches their ends
+    if hint is int or int in typing.get_args(hint):  # small tables, so that short sentences reach their ends
         return [str((field.metadata["minimum"] or 0) + 2)]
     return []
 
 
 @functools.cache
 def defaults() -> list[Case]:
-    """Return every method as it is, at every site of its card."""
+    """Return every method with its default options, at every site of its card."""
     return [Case(name, site) for name in registry.names() for site in registry.card(name).all_sites]
 
 
 @functools.cache
 def all_cases() -> list[Case]:
-    """Return every method with every option flipped, at every site of its card."""
+    """Return every method with every option changed, at every site of its card."""
     return [Case(spec, case.site) for case in defaults() for spec in specs(case.name, case.site)]
 
 
 @functools.cache
 def standalone(case: Case) -> bool:
-    """Return whether an attention alone can serve it: nothing of it acts on hidden states outside of attention."""
+    """Return whether an attention module computes the whole method. No hook may act on hidden states outside of attention."""
     return not any(method.hooks & OUTSIDE_ATTENTION for method in parsing.build(case.spec, SMALL.at(case.site), case.site))

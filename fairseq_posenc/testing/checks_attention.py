@@ -1,4 +1,4 @@
-"""Checks of build_attention, the module for any Transformer: padding, decoding, kernels that must agree, weights, scores."""
+"""Checks of build_attention, the attention module for any Transformer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .models import close, refused
 
 
 def attention(case: Case, seed: int = 36) -> nn.Module:
-    """Return an attention of its own with position parameters away from their start, in float64."""
+    """Return a float64 attention module. Its position parameters differ from their initial values."""
     torch.manual_seed(seed)
     sizes = {"max_positions": 32, "relations": SMALL.relations}
     built = build_attention(case.spec, SMALL.embed_dim, SMALL.num_heads, site=case.site, **sizes).double()
@@ -34,14 +34,14 @@ def inputs(case: Case, queries: int = 7, keys: int = 9) -> tuple[Tensor, Tensor]
 
 
 def padding(keys: int, side: str) -> Tensor:
-    """Sentences of full length, one less, and three less."""
+    """Return the padding mask of sentences with the full length, one token less, and three tokens less."""
     real = torch.tensor([keys, keys - 1, keys - 3]).unsqueeze(1)
     mask = torch.arange(keys) >= real
     return mask if side == "right" else mask.flip(1)
 
 
 def side_inputs(built: nn.Module, mask: Tensor) -> dict[str, Tensor]:
-    """What methods make of random trees, one for every row of a padding mask [B, S], beside the columns of the mask."""
+    """Return side inputs of random trees for every row of a padding mask [B, S], in the columns of the mask."""
     methods = examples.with_side_inputs(built.positions.methods)
     lengths = (~mask).sum(1).tolist() if methods else []
     sentences = [examples.random_sentence(range(50 * row, 50 * row + length)) for row, length in enumerate(lengths)]
@@ -49,7 +49,7 @@ def side_inputs(built: nn.Module, mask: Tensor) -> dict[str, Tensor]:
 
 
 def check_kernels(case: Case) -> None:
-    """The fused and the explicit path give the same output and the same gradients, with and without padding and a mask."""
+    """Compare the fused and the explicit computation: outputs and gradients, with and without padding and a mask."""
     built = attention(case)
     own_kernel = built.positions.uses("attend", 0)
     for side in (None, "right", "left"):
@@ -68,7 +68,7 @@ def check_kernels(case: Case) -> None:
 
 
 def check_blocks(case: Case) -> None:
-    """Some queries at a time, as for long sentences, get what all get at once, with the same gradients."""
+    """Compare computation in blocks of queries, as for long sentences, with computation at once: outputs and gradients."""
     built = attention(case)
     for side in (None, "right", "left"):
         x, source = inputs(case)
@@ -91,7 +91,7 @@ def _run(built: nn.Module, x: Tensor, source: Tensor, **given: Any) -> tuple[Ten
 
 
 def check_weights(case: Case) -> None:
-    """Weights are zero at padding and sum to one, or to zero where a query may look nowhere."""
+    """Check that weights are zero at padding. They must sum to one, or to zero if a query cannot attend to any key."""
     built = attention(case)
     for side in ("right", "left"):
         x, source = inputs(case)
@@ -106,11 +106,11 @@ def check_weights(case: Case) -> None:
         if case.site == "cross":
             close(total, expected)
         else:
-            close(total[~hidden], expected[~hidden])  # what stands at padding is nobody's
+            close(total[~hidden], expected[~hidden])  # outputs at padding are undefined
 
 
 def _share_of_heads_that_see(case: Case, hidden: Tensor, queries: int) -> Tensor:
-    """How many of the heads may look at any key, from the methods' masks, padding and causality alone: [B, T]."""
+    """Return the share of heads that can attend to at least one key, from masks, padding and causality only: [B, T]."""
     keys = hidden.size(1)
     seen = ~hidden[:, None, None].expand(-1, SMALL.num_heads, queries, -1)
     if case.site == "decoder":
@@ -125,12 +125,15 @@ def _share_of_heads_that_see(case: Case, hidden: Tensor, queries: int) -> Tensor
 
 
 def check_fully_masked(case: Case) -> None:
-    """Queries that may look nowhere give zeros, without NaN in output or gradient: in lone words, and behind masks."""
+    """Check that queries without keys return zeros, and that output and gradient have no NaN.
+
+    The cases are sentences of one word, and masks that hide all keys.
+    """
     built = attention(case)
     causal, diagonal = torch.ones(5, 5, dtype=torch.bool).triu(1), torch.eye(5, dtype=torch.bool)
     for keys, mask in ((1, None), (3, None), (5, causal), (5, diagonal)):
         if mask is not None and built.positions.uses("attend", 0):
-            continue  # build_attention refuses it
+            continue  # build_attention raises an error
         x = torch.randn(keys, 2, SMALL.embed_dim, dtype=torch.float64, requires_grad=True)
         for asked in (False, True):
             out, weights = built(x, x, x, attn_mask=mask, need_weights=asked)
@@ -142,7 +145,7 @@ def check_fully_masked(case: Case) -> None:
 
 
 def check_attention_padding(case: Case) -> None:
-    """As check_padding, for an attention that is given columns and not tokens."""
+    """Check padding as check_padding does, for an attention module that receives columns instead of tokens."""
     built = attention(case)
     x, source = inputs(case)
     keys = x if case.site != "cross" else source
@@ -166,7 +169,7 @@ def _to_the_right(x: Tensor, lengths: list) -> Tensor:
 
 
 def check_attention_steps(case: Case) -> None:
-    """Queries that come step by step, with rows reordered between, get what they get at once, also beside padding on the left."""
+    """Compare decoding step by step, with reordered rows and left padding, with computation at once."""
     built = attention(case)
     for shorter in ([0, 0, 0], [0, 1, 3]):
         x, source = inputs(case)
@@ -178,7 +181,7 @@ def check_attention_steps(case: Case) -> None:
             hidden = mask[:, : len(keys[1])] if any(shorter) else None
             stepped, _ = built(new, keys[0], keys[0], key_padding_mask=hidden, incremental_state=state)
             forced, _ = built(seen, keys[1], keys[1], key_padding_mask=hidden)
-            real = slice(None) if case.site == "cross" else ~mask[:, step]  # what stands at padding is nobody's
+            real = slice(None) if case.site == "cross" else ~mask[:, step]  # outputs at padding are undefined
             close(stepped[0, real], forced[-1, real], 1e-9)
             order = torch.tensor([[2, 0, 1], [1, 1, 0], [0, 2, 2]][step % 3])
             built.reorder_incremental_state(state, order)
@@ -186,7 +189,7 @@ def check_attention_steps(case: Case) -> None:
 
 
 def check_scores(case: Case) -> None:
-    """`scores` are the logits behind the weights, and some of the queries have the same scores as among all of them."""
+    """Check that softmax of `scores` returns the weights, and that a part of the queries has the same scores as all queries."""
     built = attention(case)
     x, source = inputs(case)
     keys = x if case.site != "cross" else source

@@ -1,4 +1,4 @@
-"""Checks of how a model runs: padding, batches, decoding step by step, causality. Each takes a case and asserts."""
+"""Checks of a complete model: padding, batches, decoding step by step, and causality. Each check receives a case."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .models import FIRST, LAST, SEPARATOR, batch, build_for, close, differ, enc
 
 
 def run(model: Any, source: Tensor, target: Tensor, **options: Any) -> dict[str, Tensor | None]:
-    """Encoder output [B, S, C], logits [B, T, V] and attention to the source [B, T, S] in the caller's columns."""
+    """Return encoder output [B, S, C], logits [B, T, V] and cross-attention weights [B, T, S], in the columns of the input."""
     encoded = encode(model, source)
     found, extra = model.decoder(target, encoded, **options)
     return {"encoder": encoded["encoder_out"][0].transpose(0, 1), "logits": found, "weights": extra["attn"][0]}
 
 
 def check_padding(case: Case) -> None:
-    """A sentence gives the same numbers alone, padded on either side, by any amount, and beside longer ones."""
+    """Check that padding on either side, by any number of columns, does not change the outputs of a sentence."""
     model = fixed(case)
     sources, targets = sentences(1, 6, 9, 1), sentences(2, 5, 8, 2)
     alone = [run(model, s[None], t[None]) for s, t in zip(sources, targets)]
@@ -40,11 +40,11 @@ def _same_sentence(found: dict[str, Tensor | None], expected: dict[str, Tensor |
     weights = found["weights"][:steps]
     real = weights[:, -words:] if side == "left" else weights[:, :words]
     close(real, expected["weights"][0])
-    close(weights.sum(-1), real.sum(-1))  # nothing at padding
+    close(weights.sum(-1), real.sum(-1))  # no weight at padding
 
 
 def check_batch(case: Case) -> None:
-    """A batch of N gives what N batches of one give."""
+    """Compare a batch of N sentences with N batches of one sentence."""
     model = fixed(case)
     source, target = torch.stack(sentences(3, 7, 7, 7)), torch.stack(sentences(4, 6, 6, 6))
     together = logits(model, source, target)
@@ -52,17 +52,17 @@ def check_batch(case: Case) -> None:
         close(together[row], logits(model, source[row : row + 1], target[row : row + 1])[0])
 
 
-#: methods that give far keys a weight of nearly 0: the first word is only known to see the second
+#: methods whose weights of far keys are nearly 0. For these, the first word is tested with the second word only
 NEAR_KEYS = {"localness"}
 
-#: what beam search does to its rows, two beams of three sentences: swaps, duplicates, and sentences that are finished and leave
+#: reorderings of beam search, for two beams of three sentences: swapped, duplicated and finished rows
 GROUPED = ([0, 1, 2, 3, 4, 5], [1, 0, 2, 2, 5, 4], [0, 0, 3, 2, 4, 4], [3, 2, 5, 4], [0, 0, 3, 2], [3, 2])
-#: the same across sentences
+#: reorderings across sentences
 ANY = ([0, 1, 2, 3, 4, 5], [1, 4, 2, 2, 5, 0], [0, 0, 3, 2, 4, 4], [3, 1, 2, 5], [2, 2, 0, 1], [1, 3])
 
 
 def check_incremental(case: Case, beam: int = 1, **changes: Any) -> None:
-    """Decoding step by step gives the numbers of teacher forcing, while beam search reorders its rows."""
+    """Compare decoding step by step, with rows that beam search reorders, with teacher forcing."""
     model = build_for(case, **changes) if changes else fixed(case)
     rows = [words for words in sentences(5, 7, 4, 6) for _ in range(2)]
     encoded = encode(model, batch(rows, "left"))
@@ -87,17 +87,17 @@ def check_incremental(case: Case, beam: int = 1, **changes: Any) -> None:
 
 
 def check_beams(case: Case) -> None:
-    """As check_incremental, where the beams of a sentence share the keys of the source."""
+    """Run check_incremental with beams that share the keys of their source sentence."""
     check_incremental(case, beam=2)
 
 
 def check_tied_layers(case: Case) -> None:
-    """As check_incremental, where all layers of a stack are one."""
+    """Run check_incremental with one layer that is used as all layers of a stack."""
     check_incremental(case, tie_encoder_layers=True, tie_decoder_layers=True)
 
 
 def check_causality(case: Case) -> None:
-    """Later target words change nothing before them."""
+    """Check that later target words do not change earlier outputs."""
     model = fixed(case)
     source, target = torch.stack(sentences(7, 6, 6)), torch.stack(sentences(8, 6, 6))
     before = logits(model, source, target)
@@ -107,7 +107,7 @@ def check_causality(case: Case) -> None:
 
 
 def check_full_context(case: Case) -> None:
-    """With full_context_alignment the decoder sees later words, unless the method itself looks one way, and no padding."""
+    """Check full_context_alignment: the decoder attends to later words, unless the method is causal, and not to padding."""
     model = fixed(case)
     source, targets = torch.stack(sentences(9, 6, 6)), sentences(10, 6, 4)
     found = run(model, source, batch(targets, "right", 2), full_context_alignment=True)["logits"]
@@ -125,7 +125,7 @@ def check_full_context(case: Case) -> None:
 
 
 def _looks_back(method: PositionMethod, tokens: Tensor) -> bool:
-    """Whether the method's own mask hides the last of these words [1, T] from the first."""
+    """Return whether the mask of the method hides the last of these words [1, T] from the first."""
     at = Positions.counted(0, tokens.size(1))
     masks = "mask" in type(method)._overridden
     return masks and not bool(method.mask(AttentionContext(at, at, tokens=tokens))[..., 0, -1].any())

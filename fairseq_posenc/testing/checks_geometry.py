@@ -1,4 +1,4 @@
-"""Checks of what a method knows about order, distance and length, against the claims of its card."""
+"""Checks of order, distance and length. They compare the behaviour of a method with the claims of its card."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from ..registry import spec as parsing
 from .cases import SMALL, Case, NotApplicable
 from .models import Describe, build_for, close, describe, differ, encode, fixed, logits, moved, positions_by_site, sentences
 
-#: methods whose positions in the source are counts of its words, whatever the ids
+#: methods that count source words for the positions, and ignore the position ids
 COUNTING_WORDS = {"cope"}
-#: specs that only change the scores of other methods' positions
+#: specs that only change the scores of other methods
 WITHOUT_POSITIONS = {"dape:base=none"}
 #: hooks that change vectors before attention, outside of its scores
 VECTORS = BEFORE_LAYERS | OUTSIDE_ATTENTION
 
 
 def check_order(case: Case) -> None:
-    """Another order of the words gives other numbers, and gives the same ones to a method that claims no positions.
+    """Check that another word order changes the output, or does not change it for a method that claims no positions.
 
-    The decoder has one layer here: with two, causality alone tells orders apart.
+    The decoder has one layer: with two layers, the causal mask alone makes the word order visible.
     """
     model = build_for(case, decoder_layers=1)
-    length = 40  # longer than the window of the methods that have one
+    length = 40  # longer than all windows
     source, target = torch.stack(sentences(11, length)), torch.stack(sentences(12, length))
     order = torch.cat([torch.arange(length - 1).flip(0), torch.tensor([length - 1])])
     before = logits(model, source, target)
-    if case.site == "decoder":  # all words before the last, whose own place stays
+    if case.site == "decoder":  # reorder all words except the last
         before, after = before[:, -1], logits(model, source, target[:, order])[:, -1]
     else:
         after = logits(model, source[:, order], target)
@@ -49,10 +49,10 @@ def check_order(case: Case) -> None:
 
 
 def _knows_order(case: Case) -> bool:
-    """A mask to the left adds nothing to the causal mask, unless it hides some of the earlier words."""
+    """Return whether a method can distinguish word orders. A mask to the left must hide some of the earlier words."""
     if case.spec in WITHOUT_POSITIONS:
         return False
-    if case.card.documents:  # the words of another order belong to other sentences
+    if case.card.documents:  # in another order, the words belong to other sentences
         return True
     method, at = case.method(), Positions.counted(0, 40)
     masks_only = method.hooks <= {"mask", "attend"} and "mask" in type(method)._overridden
@@ -62,10 +62,10 @@ def _knows_order(case: Case) -> bool:
 
 
 def check_direction(case: Case) -> None:
-    """A card says that a method is not directional exactly where a sentence read backwards gives the same numbers backwards."""
+    """Check `directional` on the card. Without directions, a reversed sentence must have the reversed output."""
     model = fixed(case)
     source = torch.stack(sentences(13, 8))
-    if reads_sentences(case):  # </s> stays where it is
+    if reads_sentences(case):  # </s> is not moved
         order = torch.tensor([6, 5, 4, 3, 2, 1, 0, 7])
         forwards, backwards = _encoded(model, source), _encoded(model, source[:, order], _read_backwards)[:, order]
     else:
@@ -73,7 +73,7 @@ def check_direction(case: Case) -> None:
     if case.card.reference == "none" or not case.card.directional:
         close(backwards, forwards)
     else:
-        differ(backwards, forwards, "the method does not tell directions apart and its card claims that it does")
+        differ(backwards, forwards, "the method treats both directions equally, but the card claims that they differ")
 
 
 def reads_sentences(case: Case) -> bool:
@@ -82,11 +82,11 @@ def reads_sentences(case: Case) -> bool:
 
 
 def _read_backwards(words: Tensor) -> Sentence:
-    """Return the sentence that these words were before all but the last were turned around, with its words turned around."""
+    """Return the sentence whose words, except the last, are in reversed order. Its structure is renumbered accordingly."""
     last = len(words) - 1
     given = describe(torch.cat([words[:last].flip(0), words[last:]]))
     count = int(given.words[-1])
-    turned = np.append(np.arange(count)[::-1], count)  # a word's new number, and a new number's word
+    turned = np.append(np.arange(count)[::-1], count)  # old number -> new number; the map is its own inverse
     heads = np.where(given.heads >= 0, turned[given.heads], -1)[turned]
     order = turned[np.append(given.order[:count][::-1], count)]
     edges = np.column_stack([turned[given.edges[:, :2]], given.edges[:, 2]])
@@ -94,14 +94,14 @@ def _read_backwards(words: Tensor) -> Sentence:
 
 
 def _chain(length: int) -> Sentence:
-    """Every word depends on the one before it, and </s> on the first."""
+    """Return a tree in which every word depends on the word before it, and </s> depends on the first word."""
     words, relations = np.arange(length), np.full(length, FIRST_RELATION)
     heads = np.append(words[:-1] - 1, 0)
     return Sentence(words, heads, relations, np.column_stack([heads, words, relations])[1:], words)
 
 
 def check_structure(case: Case) -> None:
-    """Another structure of the same words changes the numbers."""
+    """Check that another structure of the same words changes the output."""
     model = fixed(case)
     source, target = torch.stack(sentences(14, 9, 9)), torch.stack(sentences(15, 6, 6))
     other = logits(model, source, target, lambda words: describe(words + 1))
@@ -109,18 +109,18 @@ def check_structure(case: Case) -> None:
 
 
 def check_shift(case: Case) -> None:
-    """All positions moved by the same amount: relative methods give the same numbers, absolute ones give others."""
+    """Shift all positions by the same number. The output must change for absolute methods, and not for relative methods."""
     if case.method().draws:
-        raise NotApplicable("random codes are relative on average only, which the oracles see")
+        raise NotApplicable("random codes are relative on average only. The oracles check them")
     if "scaling=dynamic" in case.spec:
-        raise NotApplicable("the length that the rotation is stretched for moves along")
+        raise NotApplicable("the rotation depends on the length, which changes too")
     model = fixed(case)
     positions = positions_by_site(model)[case.site]
     source, target = torch.stack(sentences(14, 7, 7)), torch.stack(sentences(15, 6, 6))
     before = logits(model, source, target)
     with moved(positions, queries=5, keys=5):
         after = logits(model, source, target)
-    if case.card.reference in ("absolute", "both") and "unit=char" not in case.spec:  # counted from words, whatever the ids
+    if case.card.reference in ("absolute", "both") and "unit=char" not in case.spec:  # counted from words, not from ids
         differ(after, before, f"the card claims reference={case.card.reference}, but moving all positions changes nothing")
     else:
         close(after, before)
@@ -131,7 +131,7 @@ def check_shift(case: Case) -> None:
 
 
 def check_uncounted(case: Case) -> None:
-    """Position ids that are given instead of counted take another way through the code, to the same numbers."""
+    """Check that given position ids and counted position ids lead to the same output, because the code differs."""
     model = fixed(case)
     source, target = torch.stack(sentences(16, 7, 7)), torch.stack(sentences(17, 6, 6))
     before = logits(model, source, target)
@@ -140,7 +140,10 @@ def check_uncounted(case: Case) -> None:
 
 
 def check_length(case: Case) -> None:
-    """A method that claims a limit works at it and raises a useful error past it; the others run at four times that length."""
+    """Check the maximum length. A method with a limit must work at the limit and raise an error beyond it.
+
+    A method without a limit must work with four times this length.
+    """
     limit = 8
     model = build_for(case, max_source_positions=limit, max_target_positions=limit)
     run = lambda source, target: logits(model, *(torch.stack(sentences(18, n)) for n in (source, target)))  # noqa: E731
@@ -151,7 +154,7 @@ def check_length(case: Case) -> None:
     method = case.method()
     query, key = {"encoder": ("source",) * 2, "decoder": ("target",) * 2, "cross": ("target", "source")}[case.site]
     limited = {side for side, own in ((query, method.limit), (key, method.key_limit)) if own is not None}
-    assert limited, "the card claims a limit that the method does not have"
+    assert limited, "the card claims a maximum length, but longer sentences run"
     for side in sorted(limited):
         lengths = {"source": limit, "target": limit, side: limit + 1}
         message = _refusal(run, lengths["source"], lengths["target"])
@@ -174,26 +177,26 @@ def _runs_beyond(case: Case, model, limit: int) -> None:
     except PositionError as error:
         raise AssertionError(f"the card claims extrapolation={case.card.extrapolation}, but {error}") from None
     assert found.isfinite().all()
-    larger = build_for(case)  # room for all positions from the start
+    larger = build_for(case)  # with tables for all positions
     if {name: x.shape for name, x in larger.state_dict().items()} == {name: x.shape for name, x in model.state_dict().items()}:
         larger.load_state_dict(model.state_dict())
         close(found, logits(larger, source, target))
 
 
 def check_far(case: Case) -> None:
-    """Far positions tie exactly where the card says "clips"."""
+    """Check that long distances have equal scores if the card says "clips", and only then."""
     method = case.method()
     hooks = method.hooks
-    if method.draws and not reads_sentences(case):  # signs of eigenvectors are drawn in training alone
-        raise NotApplicable("random codes tie on average only, which the oracles see")
+    if method.draws and not reads_sentences(case):  # signs of eigenvectors are random in training only
+        raise NotApplicable("random codes are equal on average only. The oracles check them")
     if case.card.extrapolation == "error" or case.card.injection in ("none", "other") or hooks <= {"mask"} or "attend" in hooks:
-        assert case.card.extrapolation != "clips"  # no position enters scores that could be clipped
+        assert case.card.extrapolation != "clips"  # no scores depend on positions
         return
     near, far = _far_vectors(case) if hooks <= VECTORS else _far_scores(case)
     if case.card.extrapolation == "clips":
         close(far, near)
     else:
-        differ(far, near, "the card claims to tell far positions apart, but they tie", tolerance=1e-7)
+        differ(far, near, "the card claims different scores for long distances, but they are equal", tolerance=1e-7)
 
 
 def _far_scores(case: Case):
@@ -203,7 +206,9 @@ def _far_scores(case: Case):
     attention = PositionalAttention(SitePositions(parsing.build(case.spec, dims, case.site), dims, case.site), 0.0).double()
     for parameter in attention.position.parameters():
         parameter.data.add_(torch.randn_like(parameter), alpha=0.5)
-    if attention.q_proj is not None and attention.k_proj is not None:  # a positive product: da cuts negative ones off
+    if (
+        attention.q_proj is not None and attention.k_proj is not None
+    ):  # a positive product, because da sets negative products to 0
         attention.k_proj.load_state_dict(attention.q_proj.state_dict())
     x = torch.randn(1, 1, SMALL.embed_dim, dtype=torch.float64).expand(300, 1, -1)
     scores = attention.scores(x, x, side_inputs=_of_chain(attention.positions.methods, 300))[0, :, -2]

@@ -1,4 +1,4 @@
-"""Checks of numbers and of memory: half precision, repeatability, recomputed activations."""
+"""Checks of precision and memory: half precision, repeatability, and recomputed activations."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .cases import Case
 from .checks_decoding import run
 from .models import build_for, close, logits, sentences, side_inputs
 
-#: the largest difference to float32 in units of the output's size, a few roundings of each type
+#: maximum difference to float32, relative to the size of the output: a few rounding errors of each type
 HALF = {torch.float16: 0.02, torch.bfloat16: 0.12}
 
 
 def check_half(case: Case, length: int = 300) -> None:
-    """A half-precision model keeps its type and stays near the float32 model of the same weights, far beyond position 256."""
+    """Check that a half-precision model keeps its type and is close to the float32 model, also beyond position 256."""
     source, target = torch.stack(sentences(32, length)), torch.stack(sentences(33, length))
     for dtype, tolerance in HALF.items():
         changes = {"max_source_positions": length, "max_target_positions": length}
@@ -33,7 +33,7 @@ def check_half(case: Case, length: int = 300) -> None:
 
 
 def check_autocast(case: Case) -> None:
-    """A float32 model trains under torch.autocast, near the loss that it has without."""
+    """Check that a float32 model trains under torch.autocast with nearly the same loss."""
     model = build_for(case).train()
     source, target = torch.stack(sentences(36, 9, 9)), torch.stack(sentences(37, 8, 8))
     given, found = side_inputs(model, source), []
@@ -49,7 +49,7 @@ def check_autocast(case: Case) -> None:
 
 
 def check_repeatable(case: Case) -> None:
-    """Evaluation gives the same bits twice, and no forward leaves anything behind in the model."""
+    """Check that two evaluations return the same bits, and that a forward pass does not change the model."""
     model = build_for(case)
     source, target = torch.stack(sentences(34, 7, 7)), torch.stack(sentences(35, 6, 6))
     first = logits(model, source, target)
@@ -74,7 +74,7 @@ def _memory(model: nn.Module) -> dict[str, Any]:
 
 
 def check_checkpointing(case: Case) -> None:
-    """Recomputing activations, with dropout and with layers left out, changes no gradient."""
+    """Check that recomputed activations do not change gradients, with dropout and with layers left out."""
     found = []
     for recomputed in (False, True):
         sides = ("encoder", "decoder")

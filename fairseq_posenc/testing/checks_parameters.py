@@ -1,4 +1,4 @@
-"""Checks of a method's parameters and of the flags on its card."""
+"""Checks of the parameters of a method, and of the flags on its card."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from .models import (
     side_inputs,
 )  # fmt: skip
 
-#: specs whose option concerns both stacks of a model
+#: specs with an option that affects the encoder and the decoder
 SHARED_BY_STACKS = {"unifpe:tie=true"}
 
 
 def check_count(case: Case) -> None:
-    """The number of trainable scalars is the card's, for stacks of every shape and for some of the layers."""
+    """Compare the number of trainable parameters with the formula on the card, for several model sizes and for some layers."""
     shapes = (
         SMALL,
         dataclasses.replace(SMALL, embed_dim=24, num_heads=2, num_layers=3, max_positions=9, max_key_positions=17),
@@ -54,11 +54,11 @@ def check_count(case: Case) -> None:
             found = sum(p.numel() for p in method.parameters() if p.requires_grad)
             expected = case.card.count(method.options, method.dims)
             sizes = f"d={dims.embed_dim}, h={dims.num_heads}, L={dims.num_layers}, n={dims.max_positions}"
-            assert found == expected, f"{spec} has {found} parameters, and its card says {expected} ({sizes})"
+            assert found == expected, f"{spec} has {found} parameters, but the card claims {expected} ({sizes})"
 
 
 def check_flags(case: Case) -> None:
-    """learnable, recurring, stochastic, injection and losses say what hooks, parameters and a forward pass say."""
+    """Compare learnable, recurring, stochastic, injection and losses on the card with the module."""
     method, card = case.method(), case.card
     learnable = card.learnable and (case.site in card.sites or card.count(method.options, method.dims) > 0)
     assert learnable == any(p.requires_grad for p in method.parameters()), "learnable"
@@ -71,7 +71,7 @@ def check_flags(case: Case) -> None:
 
 
 def _draws(case: Case) -> bool:
-    """Return whether `prepare` gives other numbers for other seeds in training, with some choice of options."""
+    """Return whether `prepare` returns other numbers for other seeds in training, with some choice of options."""
     methods = [Case(spec, case.site).method().train() for spec in specs(case.name, case.site)]
     method = next((method for method in methods if "prepare" in method.hooks), None)
     if method is None:
@@ -89,7 +89,7 @@ def _draws(case: Case) -> bool:
 
 
 def _added_losses(case: Case) -> set[str]:
-    """Return the names of what the method adds to the training loss."""
+    """Return the names of the training losses that the method adds."""
     model = build_for(case).train()
     source, target = torch.stack(sentences(23, 5)), torch.stack(sentences(24, 6))
     return set(model(source, None, target, side_inputs=side_inputs(model, source))[1]["losses"])
@@ -105,7 +105,7 @@ def _tensors(prepared: Any) -> Iterator[Tensor]:
 
 
 def check_gradients(case: Case) -> None:
-    """One step reaches every parameter with the right gradient."""
+    """Check that one training step computes the right gradient of every parameter."""
     model = build_for(case).double().train()
     loss = _loss(model)
     loss.backward()
@@ -116,18 +116,20 @@ def check_gradients(case: Case) -> None:
             if parameter.grad.abs().max() < 1e-10:
                 assert _cancels(case, name), f"{name} has no gradient"
                 close(_slope(model, [(parameter, torch.randn_like(parameter))]), torch.zeros_like(loss), 1e-7)
-    # along a random direction, so that a gradient that is cut on the way is seen
+    # along a random direction, so that a missing part of the gradient is found
     torch.manual_seed(22)
     ways = [(p, torch.randn_like(p)) for p in position_parameters(model).values()]
     if ways:
-        exact = 1e-2 if "adjoint=true" in case.spec else 1e-5  # integrated backwards, in steps as large as those forwards
+        exact = (
+            1e-2 if "adjoint=true" in case.spec else 1e-5
+        )  # integrated in the backward pass with the step size of the forward pass
         close(_slope(model, ways), sum((p.grad * way).sum() for p, way in ways), exact)
 
 
 def _cancels(case: Case, name: str) -> bool:
-    """Return whether a parameter adds the same number to all scores of a query, so that softmax takes it out again.
+    """Return whether a parameter adds the same number to all scores of a query. Softmax then cancels the number.
 
-    The bias of the key projection does; a parameter of a method does if its scores prove it.
+    The bias of the key projection cancels. For a parameter of a method, the scores decide.
     """
     if name.endswith("k_proj.bias"):
         return True
@@ -138,21 +140,21 @@ def _cancels(case: Case, name: str) -> bool:
     x, source = inputs(case)
     given = of_attention(built, torch.zeros(x.size(1), len(source), dtype=torch.bool))
     before = built.scores(x, source, side_inputs=given)
-    with torch.no_grad():  # a small step, within one linear piece of a network
+    with torch.no_grad():  # a small step, because networks are piecewise linear
         own[0].add_(1.0 + torch.randn_like(own[0]).abs(), alpha=1e-5)
     change = built.scores(x, source, side_inputs=given) - before
     return bool(change.abs().max() > 1e-8) and bool((change - change[..., :1]).abs().max() < 1e-12)
 
 
 def _loss(model) -> Tensor:
-    torch.manual_seed(23)  # the same draws in every call
+    torch.manual_seed(23)  # equal random numbers in every call
     source, target = batch(sentences(24, 14, 5), "left"), batch(sentences(25, 14, 4))
     found = model(source, None, target[:, :-1], side_inputs=side_inputs(model, source))[0].log_softmax(-1)
     return label_smoothed_nll_loss(found.flatten(0, 1), target[:, 1:].reshape(-1, 1), 0.1, ignore_index=PAD)[0].sum()
 
 
 def _slope(model, ways: list, step: float = 1e-6) -> Tensor:
-    """Return the change of the loss along a direction, by two more forwards."""
+    """Return the change of the loss along a direction, from two more forward passes."""
     ends = []
     with torch.no_grad():
         for sign in (1, -2):
@@ -165,7 +167,7 @@ def _slope(model, ways: list, step: float = 1e-6) -> Tensor:
 
 
 def check_state_dict(case: Case) -> None:
-    """Parameters and nothing else are saved; another model takes them over and gives the same bits."""
+    """Check that the state dict contains the parameters only, and that another model with it returns the same bits."""
     model, other = build_for(case), build_for(case, seed=1)
     for positions in positions_by_site(model).values():
         assert set(positions.state_dict()) == {name for name, _ in positions.named_parameters()}
@@ -175,7 +177,7 @@ def check_state_dict(case: Case) -> None:
 
 
 def check_effect(case: Case) -> None:
-    """The method acts in a loaded model in evaluation: leaving it out, or changing any of its parameters, changes the output."""
+    """Check that the output changes without the method, and after a change of any of its parameters."""
     model, without = build_for(case), build()
     model.load_state_dict(model.state_dict())
     model.eval()
@@ -207,7 +209,7 @@ def _same_plain_parts(model: nn.Module, other: nn.Module) -> bool:
 
 
 class _changed:
-    """A parameter with noise added, for a while."""
+    """Add noise to a parameter within a with block."""
 
     def __init__(self, parameter: nn.Parameter):
         self.parameter, self.before = parameter, parameter.detach().clone()
@@ -220,21 +222,21 @@ class _changed:
 
 
 def check_options(case: Case) -> None:
-    """An option that differs from the default changes parameters or output, if only in training; else it would mislead."""
+    """Check that a changed option changes parameters or output, at least in training."""
     plain, changed = build_for(Case(case.name, case.site, case.side)), build_for(case)
     shapes = [{name: p.shape for name, p in position_parameters(m).items()} for m in (plain, changed)]
     if shapes[0] != shapes[1]:
         return
     source, target = torch.stack(sentences(30, 12, 12)), torch.stack(sentences(31, 11, 11))
-    if case.card.documents:  # more sentences than small tables have rows
+    if case.card.documents:  # more sentences than rows of small tables
         source[:, ::2], target[:, 1::2] = SEPARATOR, SEPARATOR
     if case.spec in SHARED_BY_STACKS:
-        raise NotApplicable("encoder and decoder share random numbers where both have the method")
+        raise NotApplicable("encoder and decoder share random numbers if both use the method")
     if "positions" in case.method().hooks and torch.equal(logits(changed, source, target), logits(plain, source, target)):
         plain, changed = plain.train(), changed.train()
     found = []
     for model in (changed, plain):
-        torch.manual_seed(36)  # the same draws
+        torch.manual_seed(36)  # equal random numbers
         found.append(logits(model, source, target))
     differ(*found, f"{case} does what {case.name} does")
 

@@ -1,4 +1,4 @@
-"""The contract: every check, on which cases it runs, and what a user would see go wrong where it fails."""
+"""List all checks. For each check, define the cases to which it applies, and the error that a user would observe."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _always(case: Case) -> bool:
 
 @dataclass(frozen=True)
 class Check:
-    """One check; `variants` says whether it also runs with options changed, which the contract's own tests do with most."""
+    """One check. `goes_wrong` is the error that a user would observe. `variants`: the check also runs with changed options."""
 
     run: Callable[[Case], None]
     goes_wrong: str
@@ -49,7 +49,7 @@ def _steps(case: Case) -> bool:
 
 
 def _moves(case: Case) -> bool:
-    """An absolute place in a tree, or one that is counted from tokens, is no number that can be moved."""
+    """Return whether position ids can be shifted. Places in a tree, and positions that are counted from tokens, cannot."""
     counted = geometry.reads_sentences(case) or case.method().counts_tokens
     return not (counted and case.card.reference in ("absolute", "both"))
 
@@ -63,35 +63,47 @@ def _has_changed_options(case: Case) -> bool:
 
 
 CONTRACT = (
-    Check(decoding.check_padding, "a sentence is translated differently beside longer ones, because padding reaches it"),
-    Check(decoding.check_batch, "a sentence is translated differently in a batch than alone"),
-    Check(decoding.check_incremental, "beam search sees other numbers than training did"),
-    Check(decoding.check_causality, "a word sees the words after it, so that training learns to copy them"),
-    Check(decoding.check_full_context, "alignments (--print-alignment, full context) are made from wrong attention"),
-    Check(geometry.check_order, "the model does not know, or against its card knows, the order of words"),
-    Check(geometry.check_uncounted, "another numbering of the same positions gives other numbers, as beside SHAPE or CAPE"),
-    Check(parameters.check_count, "posenc list and tables show a wrong number of parameters"),
-    Check(parameters.check_gradients, "a parameter is not trained, or trained along a wrong gradient"),
-    Check(parameters.check_effect, "the method, or a parameter of it, does nothing"),
-    Check(numerics.check_repeatable, "the same model gives other numbers when it is asked again"),
-    Check(attention.check_kernels, "outputs change when attention weights are asked for", applies=_attends),
-    Check(attention.check_blocks, "long sentences, served in blocks, get other numbers than short ones", applies=_needs_scores),
-    Check(attention.check_weights, "attention weights do not sum to one, or reach padding", applies=_attends),
-    Check(attention.check_attention_padding, "build_attention gives other numbers beside padding", applies=_attends),
-    Check(attention.check_scores, "attention.scores and posenc plot show other scores than are used", applies=_attends),
-    Check(attention.check_fully_masked, "a query that may look nowhere becomes NaN and ends the training", applies=_masks),
-    Check(attention.check_attention_steps, "build_attention decodes other numbers step by step", applies=_steps),
-    Check(geometry.check_shift, "the card's reference (absolute, relative) is not so", applies=_moves),
-    Check(geometry.check_structure, "another tree of the same words changes nothing", applies=geometry.reads_sentences),
-    Check(parameters.check_options, "an option does nothing", applies=_has_changed_options),
-    Check(geometry.check_direction, "the card's directional is not so", False, _at_encoder),
-    Check(decoding.check_beams, "beams of one sentence disturb each other", False),
-    Check(geometry.check_length, "sentences longer than the trained ones end in a traceback, or pass a limit unseen", False),
-    Check(geometry.check_far, "the card's extrapolation (runs, clips, error) is not so", False),
-    Check(parameters.check_flags, "the card's learnable, recurring, stochastic, losses or injection is not so", False),
-    Check(parameters.check_state_dict, "a checkpoint does not give the model back", False),
+    Check(decoding.check_padding, "padding changes the translation of a sentence in a batch with longer sentences"),
+    Check(decoding.check_batch, "the translation of a sentence depends on the other sentences of the batch"),
+    Check(decoding.check_incremental, "beam search computes other numbers than training"),
+    Check(decoding.check_causality, "the decoder attends to later words, so training learns to copy them"),
+    Check(decoding.check_full_context, "alignments (--print-alignment, full context) are computed from wrong attention weights"),
+    Check(geometry.check_order, "the word order has no effect, or it has an effect that the card excludes"),
+    Check(
+        geometry.check_uncounted, "given position ids and counted position ids lead to different outputs, as with shape or cape"
+    ),
+    Check(parameters.check_count, "posenc list and tables print a wrong number of parameters"),
+    Check(parameters.check_gradients, "a parameter has no gradient, or a wrong gradient"),
+    Check(parameters.check_effect, "the method, or one of its parameters, has no effect"),
+    Check(numerics.check_repeatable, "two evaluations of the same model have different outputs"),
+    Check(attention.check_kernels, "outputs change if attention weights are requested", applies=_attends),
+    Check(attention.check_blocks, "outputs of long sentences, which are computed in blocks, are wrong", applies=_needs_scores),
+    Check(attention.check_weights, "attention weights do not sum to one, or are not zero at padding", applies=_attends),
+    Check(attention.check_attention_padding, "padding changes the outputs of build_attention", applies=_attends),
+    Check(
+        attention.check_scores, "attention.scores and posenc plot return other scores than the attention uses", applies=_attends
+    ),
+    Check(attention.check_fully_masked, "a query that cannot attend to any key becomes NaN, and training stops", applies=_masks),
+    Check(attention.check_attention_steps, "build_attention computes other numbers in decoding step by step", applies=_steps),
+    Check(geometry.check_shift, "the card claims a wrong reference (absolute, relative)", applies=_moves),
+    Check(geometry.check_structure, "another tree of the same words has no effect", applies=geometry.reads_sentences),
+    Check(parameters.check_options, "an option has no effect", applies=_has_changed_options),
+    Check(geometry.check_direction, "the card claims a wrong value of directional", False, _at_encoder),
+    Check(decoding.check_beams, "beams of one sentence change each other", False),
+    Check(
+        geometry.check_length, "longer sentences than in training raise a traceback, or exceed a limit without an error", False
+    ),
+    Check(geometry.check_far, "the card claims a wrong extrapolation (runs, clips, error)", False),
+    Check(
+        parameters.check_flags, "the card claims a wrong value of learnable, recurring, stochastic, losses or injection", False
+    ),
+    Check(parameters.check_state_dict, "a checkpoint does not restore the model", False),
     Check(numerics.check_half, "training with --fp16 or --bf16 fails or is inexact", False),
     Check(numerics.check_autocast, "training under torch.autocast fails or is inexact", False),
     Check(numerics.check_checkpointing, "--checkpoint-activations changes gradients", False),
-    Check(decoding.check_tied_layers, "decoding with tied layers (as in posenc_universal) sees other numbers", False),
+    Check(
+        decoding.check_tied_layers,
+        "decoding with tied layers (as in posenc_universal) computes other numbers than training",
+        False,
+    ),
 )

@@ -1,4 +1,4 @@
-"""Small real models, built in memory through fairseq, and the ways to run them."""
+"""Build small models with fairseq, and run them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from ..host.models.transformer.model import PositionTransformer
 from .cases import SMALL, Case
 
 PAD = SMALL.padding_idx
-FIRST, LAST = 4, SMALL.vocab_size  # the real words of the dictionary
+FIRST, LAST = 4, SMALL.vocab_size  # range of the words in the dictionary
 END = 2
-SEPARATOR = END  # of the sentences of a document, by another name
-TARGET_ROOM = 40  # words of the target that have side inputs
+SEPARATOR = END  # separator of the sentences of a document
+TARGET_ROOM = 40  # maximum number of target words with side inputs
 
-#: what stands in the side files beside the words [S] of a source sentence
+#: content of the side files for the words [S] of a source sentence
 Describe = Callable[[Tensor], Sentence]
 
 
@@ -38,10 +38,11 @@ def build(
     arch: str = "posenc_transformer_tiny",
     **changes: Any,
 ) -> PositionTransformer:
-    """Return a model of two layers and width 16 without dropout, whose position parameters are not at their start values.
+    """Return a model of two layers and width 16 without dropout. Position parameters differ from their initial values.
 
-    A start value such as a factor of one would hide a method that is not called; a zero vector of the padding symbol would
-    hide one that reads padding.
+    With an initial value such as a factor of one, a test would not notice that a method is not called. With a zero vector for
+    padding,
+    a test would not notice that a method reads padding.
     """
     args = Namespace(encoder_position=encoder, decoder_position=decoder, cross_position=cross)
     ARCH_CONFIG_REGISTRY[arch](args)
@@ -57,7 +58,7 @@ def build(
     model = ARCH_MODEL_REGISTRY[arch].build_model(args, _task())
     with torch.no_grad():
         for name, parameter in position_parameters(model).items():
-            # what sums over all positions, or integrates over them, would else grow with their number
+            # otherwise, sums and integrals over positions would grow with the number of positions
             large = "mixer" in name or "flow" in name
             parameter.add_(torch.randn_like(parameter), alpha=0.5 / (parameter.size(-1) ** 0.5 if large else 1))
         for side in (model.encoder, model.decoder):
@@ -66,7 +67,7 @@ def build(
 
 
 def build_for(case: Case, **changes: Any) -> PositionTransformer:
-    """Return a model with the case's spec at its site and no positions elsewhere."""
+    """Return a model with the spec of the case at its site, and without positions at other sites."""
     model = build(**{case.site: case.spec}, **changes)
     model.side = case.side
     return model
@@ -96,7 +97,7 @@ def position_parameters(model: PositionTransformer) -> dict[str, nn.Parameter]:
 
 
 def sentences(seed: int, *lengths: int) -> list[Tensor]:
-    """Random words, and among them the end of a segment."""
+    """Return random words, some of which end a segment."""
     generator = torch.Generator().manual_seed(seed)
     found = [torch.randint(FIRST, LAST, (length,), generator=generator) for length in lengths]
     for words in found:
@@ -105,7 +106,7 @@ def sentences(seed: int, *lengths: int) -> list[Tensor]:
 
 
 def batch(rows: list[Tensor], side: str = "right", extra: int = 0) -> Tensor:
-    """Sentences padded on one side, by `extra` more columns than the longest needs."""
+    """Return sentences padded on one side, with `extra` more columns than the longest sentence needs."""
     width = max(map(len, rows)) + extra
     out = torch.full((len(rows), width), PAD)
     for row, words in zip(out, rows):
@@ -117,7 +118,7 @@ def batch(rows: list[Tensor], side: str = "right", extra: int = 0) -> Tensor:
 
 
 def describe(words: Tensor) -> Sentence:
-    """Return a random tree over the words, always the same for the same words."""
+    """Return a random tree over the words. The same words have the same tree in every call."""
     return examples.random_sentence(words.tolist())
 
 
@@ -130,7 +131,7 @@ def logits(model: PositionTransformer, source: Tensor, target: Tensor, describe:
 
 
 def side_inputs(model: PositionTransformer, source: Tensor, describe: Describe = describe) -> dict[str, Tensor]:
-    """What methods make of the sentences, and a probe of their words, collated as a dataset does: padded beside the tokens."""
+    """Return side inputs of the sentences, and a probe of their words, padded like the tokens."""
     rows, left_pad = [row[row.ne(PAD)] for row in source], bool(source[:, 0].eq(PAD).any())
     made = [] if getattr(model, "side", None) is None else [model.side(row) for row in rows]
     methods = [] if made else [method for at in positions_by_site(model).values() for method in at.methods]
@@ -144,7 +145,7 @@ def side_inputs(model: PositionTransformer, source: Tensor, describe: Describe =
 
 @contextlib.contextmanager
 def moved(positions: nn.Module, queries: int = 0, keys: int = 0, counted: bool = True) -> Iterator[None]:
-    """Shifts the position ids that all methods of a site see; `counted` as the host gives them, else as any ids."""
+    """Shift the position ids of all methods of a site. `counted`: positions are marked as counted, as in fairseq."""
     begin = positions.begin
 
     def shift(at: Positions, offset: int) -> Positions:
@@ -160,19 +161,19 @@ def moved(positions: nn.Module, queries: int = 0, keys: int = 0, counted: bool =
 
 
 def close(actual: Any, expected: Any, tolerance: float = 1e-5) -> None:
-    """Element by element, with the place of the largest difference in the message."""
+    """Compare tensors element by element. The message names the place of the largest difference."""
     torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
 
 
 def differ(actual: Tensor, expected: Tensor, why: str, tolerance: float = 1e-4) -> None:
-    """Some element differs by more than rounding."""
+    """Check that at least one element differs by more than rounding."""
     largest = (actual - expected).abs().max().item()
     assert largest > tolerance, f"{why}: the largest difference is {largest}"
 
 
 @contextlib.contextmanager
 def refused(words: str) -> Iterator[None]:
-    """What is inside raises a PositionError that has these words."""
+    """Check that the with block raises a PositionError that contains these words."""
     try:
         yield
     except PositionError as error:
@@ -183,5 +184,5 @@ def refused(words: str) -> Iterator[None]:
 
 @functools.cache
 def fixed(case: Case) -> PositionTransformer:
-    """Return a model that is built once, for checks that change nothing in it."""
+    """Return a model that is built once, for checks that do not change it."""
     return build_for(case)

@@ -1,4 +1,4 @@
-"""Attentions with random parameters beside the loops of their oracle."""
+"""Compare attention modules with random parameters with the loops of their oracle."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from . import reference
 from .reference import Oracle, Place
 
 WIDTH, HEADS, MAX_POSITIONS = 16, 4, 12
-#: words of the sentences of a batch, and sentences of one where positions are given
+#: numbers of words per sentence: in a batch, and for given positions
 LENGTHS, BATCH = [5, 3, 1], 2
 
 
@@ -30,20 +30,20 @@ def spec_of(name: str, options: dict) -> str:
 
 
 def randomise(module: torch.nn.Module) -> torch.nn.Module:
-    """float64, evaluation, and no parameter left at an initial value that could hide a mistake."""
+    """Convert to float64 and evaluation. Replace all parameters by random values, because initial values can hide errors."""
     module.double().eval()
     with torch.no_grad():
         for name, parameter in module.named_parameters():
             parameter.copy_(torch.randn_like(parameter))
             if name.split(".")[-2:-1] in (["q_proj"], ["k_proj"], ["v_proj"], ["out_proj"], ["query_proj"], ["key_proj"]):
-                parameter.div_(WIDTH**0.5)  # a softmax that is saturated would hide mistakes
+                parameter.div_(WIDTH**0.5)  # a saturated softmax would hide errors
     return module
 
 
 def attention_of(oracle: Oracle, options: dict, site: str, seed: int = 0):
-    """-> an attention with random parameters, its place and its projections in numpy.
+    """Return an attention module with random parameters, its place in the model, and its projections as numpy arrays.
 
-    `build_attention` refuses methods that act outside of attention too; here their part in attention is compared.
+    `build_attention` raises an error for methods that act outside of attention. This function compares their part in attention.
     """
     torch.manual_seed(seed)
     dims = Dims(WIDTH, HEADS, 1, MAX_POSITIONS, MAX_POSITIONS, relations=examples.RELATIONS).at(site)
@@ -64,7 +64,7 @@ def place_of(method: torch.nn.Module, oracle: Oracle, options: dict, site: str, 
 
 
 def projections_of(attn: torch.nn.Module) -> dict:
-    """{"q": (weight, bias), ...} of those that the attention has."""
+    """Return {"q": (weight, bias), ...} for the projections of the attention module."""
     found = {name: getattr(attn, f"{name}_proj", None) for name in ("q", "k", "v", "out")}
     return {name: (x.weight.detach().numpy(), x.bias.detach().numpy()) for name, x in found.items() if x is not None}
 
@@ -75,17 +75,17 @@ def reads_sentences(oracle: Oracle) -> bool:
 
 
 def sentences_of(oracle: Oracle, lengths: list) -> list[Sentence]:
-    """Return a random tree for every sentence, where the method reads any."""
+    """Return a random tree for every sentence, if the method reads trees."""
     return [examples.random_sentence(range(length)) for length in lengths] if reads_sentences(oracle) else []
 
 
 def side_inputs_of(methods, sentences: list, length: int, padding: str = "right") -> dict[str, torch.Tensor]:
-    """What the methods read of these sentences, or of one in place of all where the structure of none is read."""
+    """Return the side inputs of these sentences. Without structure, one entry is used for all sentences."""
     return examples.side_inputs(methods, sentences or [examples.random_sentence(range(length))], length, padding == "left")
 
 
 def with_side(ctx: AttentionContext, method, oracle: Oracle, sentences: list, padding="right", rows=2) -> AttentionContext:
-    """The context with what a method prepares, and the side inputs that it reads: made of sentences, or as the oracle says."""
+    """Return the context with prepared tensors and side inputs, from the sentences or from the oracle."""
     given = side_inputs_of([method], sentences, ctx.keys.ids.size(1), padding)
     for name in oracle.side(0):
         given[name] = torch.tensor([oracle.side(row)[name] for row in range(rows)])
@@ -100,14 +100,14 @@ def padding_mask(lengths: list, side: str) -> torch.Tensor:
 
 
 def assert_close(ours: torch.Tensor, reference: np.ndarray, atol: float) -> None:
-    """Equal wherever the reference says anything."""
+    """Compare all elements that the reference defines."""
     known = ~np.isnan(reference)
     assert known.any()
     np.testing.assert_allclose(ours.detach().numpy()[known], reference[known], rtol=0, atol=atol)
 
 
 def compare_output(oracle: Oracle, options: dict, site: str, padding: str) -> None:
-    """Outputs and weights of a batch padded on one side, or of a sentence alone where padding is "none"."""
+    """Compare outputs and weights of a batch with padding on one side. With padding "none", compare single sentences."""
     attn, place, projections = attention_of(oracle, options, site)
     lengths = LENGTHS if padding != "none" else LENGTHS[:1]
     mask = padding_mask(lengths, padding)
@@ -127,7 +127,7 @@ def compare_output(oracle: Oracle, options: dict, site: str, padding: str) -> No
 
 
 def compare_scores(oracle: Oracle, options: dict, site: str, ids: Sequence[np.ndarray], given: Iterable[torch.Tensor]) -> None:
-    """Bare scores of queries and keys at these positions; `given` are those that are not counted."""
+    """Compare scores of queries and keys at these positions. `given`: positions are given instead of counted."""
     attn, place, projections = attention_of(oracle, options, site, seed=1)
     query, key = (torch.randn(x.shape[-1], BATCH, WIDTH, dtype=torch.double) for x in ids)
     sentences = sentences_of(oracle, [len(key)] * BATCH)
@@ -143,15 +143,15 @@ def compare_scores(oracle: Oracle, options: dict, site: str, ids: Sequence[np.nd
     assert_close(attn.scores(query, key, *given, side_inputs=side), expected, oracle.atol)
 
 
-# -- what enters with the embeddings or before a layer -------------------------------------------------------------------
+# -- embeddings, and inputs of layers -------------------------------------------------------------------------------------
 
 _LAYERS, _INPUT_LENGTHS = 3, [6, 4, 1]
-#: of the dictionary, after its padding symbol; </s> begins what the decoder reads
+#: words of the dictionary, after the padding symbol. The decoder input begins with </s>
 WORDS = ["</s>", "a", "bc@@", "def", "ghij@@"]
 
 
 def counts_words(oracle) -> bool:
-    """Return whether the words are given to the method: segments would end at some."""
+    """Return whether the method reads the words, some of which would end a segment."""
     return bool(card(oracle.name).side_inputs)
 
 
@@ -166,19 +166,19 @@ def build(oracle, options, site, padding_idx=1):
 def tokens_of(oracle, padding: torch.Tensor, padding_idx: int) -> torch.Tensor:
     if not counts_words(oracle):
         return torch.full(padding.shape, padding_idx + 5).masked_fill(padding, padding_idx)
-    ids = (~padding).cumsum(1) - 1  # every word in turn, from the first on that is not padding
+    ids = (~padding).cumsum(1) - 1  # count the words from the first one that is not padding
     return (padding_idx + 1 + ids % len(WORDS)).masked_fill(padding, padding_idx)
 
 
 def embedded(method, x, tokens, ctx):
-    """What the host makes of embeddings: at the positions that the method gives, in evaluation."""
+    """Return the embeddings with positions, as the model computes them in evaluation."""
     ids = method.positions(ctx.queries.ids, ctx)
     at = ctx.queries if ids is ctx.queries.ids else Positions(ids)
     return method.embed(x, tokens, ctx.replace(queries=at, keys=at)) if "embed" in method.hooks else x
 
 
 def expected(oracle, x, ids, padding, at):
-    """Return the oracle on the real tokens of each sentence; nan at padding."""
+    """Return the result of the oracle for the tokens of each sentence, and nan at padding."""
     out = np.full(x.shape, np.nan)
     for b in range(len(x)):
         real = ~padding[b]
@@ -203,7 +203,7 @@ def compare_embed(oracle, options, site, padding, padding_idx=1):
 
 
 def compare_before_layer(oracle: Oracle, options: dict, site: str) -> None:
-    """What enters before every layer, at counted and at given positions."""
+    """Compare the input of every layer, at counted and at given positions."""
     method = build(oracle, options, site)
     x = torch.randn(2, 6, WIDTH, dtype=torch.double)
     for at in (Positions.counted(0, 6), Positions(torch.tensor([[0, 2, 5, 9, 300, 1], [3, 1, 4, 1, 5, 9]]))):
@@ -216,7 +216,7 @@ def compare_before_layer(oracle: Oracle, options: dict, site: str) -> None:
 
 
 def compare(oracle: Oracle, options: dict, site: str) -> None:
-    """Everything that an oracle says of one spec at one site."""
+    """Compare one spec at one site with its oracle."""
     if oracle.embed is not None:
         compare_embed(oracle, options, site, "right")
     if oracle.before_layer is not None:

@@ -1,7 +1,8 @@
-"""Attention as plain loops over float64 numbers, which every method is compared with.
+"""Compute attention with plain loops over float64 numbers, as a reference for every method.
 
-An oracle is written from its paper's equation alone. Nothing here or in an oracle_*.py comes from fairseq_posenc or torch:
-only numbers reach them, so a mistake in the package cannot repeat itself here.
+An oracle is written from the equation of the paper only. This file and the files oracle_*.py import nothing from fairseq_posenc
+or
+torch, and receive only numbers. An error in the package can therefore not repeat itself here.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where in a model a number is requested, and all that it may depend on beside content and positions."""
+    """The place in a model for which a number is computed, and all other inputs of the equation."""
 
     site: str
     heads: int
@@ -28,13 +29,13 @@ class Place:
     layers: int = 1
     head: int = 0
     projections: dict[str, tuple] = dataclasses.field(default_factory=dict)
-    query_ids: Sequence[Any] = ()  # the position of every column
+    query_ids: Sequence[Any] = ()  # position of every column
     key_ids: Sequence[Any] = ()
-    real: Sequence[int] = ()  # the key columns that are not padding
-    inputs: tuple = ()  # queries, keys and values of all columns before their projections
-    sentences: Sequence[Any] = ()  # what is known of each sentence beside its tokens: words, heads, relations, order
-    sentence: Any = None  # the one that is looked at
-    words: Sequence[str] = ()  # of the sentence, where embeddings are requested
+    real: Sequence[int] = ()  # columns of keys that are not padding
+    inputs: tuple = ()  # queries, keys and values of all columns, before the projections
+    sentences: Sequence[Any] = ()  # structure of each sentence: words, heads, relations, order
+    sentence: Any = None  # the current sentence
+    words: Sequence[str] = ()  # words of the sentence, for embed
     side: dict[str, Any] = dataclasses.field(default_factory=dict)  # side inputs of the sentence
 
     @property
@@ -48,31 +49,38 @@ class Place:
         return self.options[option]
 
     def own(self, name: str) -> np.ndarray:
-        """What this layer and head have of a table [layers or 1, heads or 1, ...]."""
+        """Return the part of a table [layers or 1, heads or 1, ...] that belongs to this layer and head."""
         table = self.parameters[name]
         return table[self.layer if table.shape[0] > 1 else 0, self.head if table.shape[1] > 1 else 0]
 
 
 def product(q: np.ndarray, k: np.ndarray, t: int, s: int, at: Place) -> float:
-    """Return the attention of Vaswani et al. without positions."""
+    """Return the score of Vaswani et al. (2017) without positions."""
     return q @ k / math.sqrt(len(q))
 
 
 @dataclasses.dataclass(frozen=True)
 class Oracle:
-    """One equation and the specs that it holds for: `cases` are pairs of options and sites.
+    """The equation of one method, as functions, and the specs for which it is valid.
 
-    score(q, k, t, s, at) is a head's logit, or nan where the equation says nothing because the site hides it anyway;
-    value(v, t, s, at) what query t reads from a key; allowed(t, s, at) whether it may look there at all.
-    position(t, at) is what evaluation makes of a position.
-    query_input, key_input and value_input (x, t, at) come before the projections, embed(x [T, C], ids, at) before the layers and
-    before_layer before each of them. With `seen`, the key columns that a query may look at,
-    row(q, k, column, seen, at) gives all logits of a query where they depend on more than one key,
-    plus(values, column, seen, at) is added to a head's output, head(values, column, seen, at) replaces it, and
-    output(column, seen, at) replaces the projections too.
-    side(b) are the side inputs of sentence b, which embed reads.
-    `random` marks what is only equal on average and `real` what is defined between whole positions;
-    `reach` is the number of positions that may be asked for, if limited.
+    Args:
+        cases: pairs of options and sites.
+        score(q, k, t, s, at): score of a head, or nan if the site hides the key.
+        value(v, t, s, at): vector that query t reads from a key.
+        allowed(t, s, at): whether query t can attend to key s.
+        position(t, at): position of a token in evaluation.
+        query_input, key_input, value_input(x, t, at): input of a projection.
+        embed(x [T, C], ids, at): input of the first layer.
+        before_layer: input of every layer.
+        row(q, k, column, seen, at): all scores of a query, if they depend on more than one key. `seen` are the columns of the
+        keys that the query can attend to.
+        plus(values, column, seen, at): vector that is added to the output of a head.
+        head(values, column, seen, at): vector that replaces the output of a head.
+        output(column, seen, at): vector that replaces the output of the whole attention.
+        side(b): side inputs of sentence b, for embed.
+        random: the equation is valid on average only.
+        real: the equation is defined for fractional positions.
+        reach: maximum number of positions, or None.
     """
 
     name: str
@@ -113,7 +121,7 @@ def split(x: np.ndarray, head: int, heads: int) -> np.ndarray:
 
 
 def count(padding: np.ndarray) -> list[int]:
-    """Positions that count real tokens from 0; padding gets the next one, which nobody sees."""
+    """Return positions that count the tokens from 0. Padding has the next position, which no query reads."""
     ids, seen = [], 0
     for padded in padding:
         ids.append(seen)
@@ -122,30 +130,32 @@ def count(padding: np.ndarray) -> list[int]:
 
 
 def logits(oracle: Oracle, q, k, column: int, seen: list[int], at: Place) -> list[float]:
-    """Of one query and the keys that it may look at."""
+    """Return the scores of one query for the keys that it can attend to."""
     if oracle.row is not None:
         return oracle.row(q, k, column, seen, at)
     return [oracle.score(q[column], k[row], at.query_ids[column], at.key_ids[row], at) for row in seen]
 
 
 def scores(oracle: Oracle, at: Place, projections: dict, query, key, query_ids, key_ids) -> np.ndarray:
-    """Logits of all keys that causality allows: [B, T, C], [B, S, C], positions [B, T], [B, S] -> [B, H, T, S], else nan."""
+    """Return the scores of all keys: [B, T, C], [B, S, C], positions [B, T], [B, S] -> [B, H, T, S]. Keys after a causal query
+    have nan.
+    """
     out = np.full((len(query), at.heads, query.shape[1], key.shape[1]), np.nan)
     for b, head in np.ndindex(out.shape[:2]):
         columns = list(range(key.shape[1]))
         here = _here(at, b, head, projections, query[b], key[b], key[b], query_ids[b], key_ids[b], columns)
         q, k = projected("q", oracle, here), projected("k", oracle, here)
         for column in range(query.shape[1]):
-            # bare scores know no mask, but a whole row may only be made of what causality lets a query see
+            # no mask is applied here, but `row` receives only the keys that the causal mask allows
             seen = columns[: column + 1] if oracle.row is not None and at.causal else columns
             out[b, head, column, seen] = logits(oracle, q, k, column, seen, here)
     return out
 
 
 def attention(oracle: Oracle, at: Place, projections: dict, query, key, value, padding) -> tuple[np.ndarray, np.ndarray]:
-    """-> outputs [B, T, C] and weights of the average head [B, T, S]; nan in the rows of padded queries.
+    """Return outputs [B, T, C] and weights [B, T, S], averaged over heads. Rows of padded queries are nan.
 
-    Self-attention pads queries as keys; cross-attention has no padding among its queries.
+    In self-attention, queries have the padding of the keys. In cross-attention, queries have no padding.
     """
     batch, length, width = query.shape
     merged, weights = np.zeros((batch, length, width)), np.zeros((batch, length, key.shape[1]))
@@ -166,7 +176,7 @@ def attention(oracle: Oracle, at: Place, projections: dict, query, key, value, p
                 part += oracle.head(v, column, seen, here)
             else:
                 shares = softmax(logits(oracle, q, k, column, seen, here)) if seen else []
-                for row, share in zip(seen, shares):  # a query that may look nowhere reads nothing
+                for row, share in zip(seen, shares):  # a query without keys reads nothing
                     part += share * oracle.value(v[row], t, key_ids[row], here)
                     weights[b, column, row] += share / at.heads
                 part += 0 if oracle.plus is None else oracle.plus(v, column, seen, here)
@@ -184,7 +194,7 @@ def _here(at: Place, row: int, head: int, projections: dict, query, key, value, 
 
 
 def projected(which: str, oracle: Oracle, at: Place) -> list:
-    """Return the head's vector of every column: of the input as it is where the attention has no such projection."""
+    """Return the vector of the head for every column. Without a projection, return the input."""
     change = {"q": oracle.query_input, "k": oracle.key_input, "v": oracle.value_input}[which]
     ids = at.query_ids if which == "q" else at.key_ids
     changed = [change(x, position, at) for x, position in zip(at.inputs["qkv".index(which)], ids)]

@@ -1,4 +1,4 @@
-"""Runs the contract on one method, and says in one line for each finding what a user would see go wrong."""
+"""Run all checks on one method. Return one line per finding, with the error that a user would observe."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from .cases import Case, NotApplicable, specs
 from .contract import CONTRACT
 
 _SECTIONS = ("Equation", "Shapes", "Source", "Deviations", "Cost")
-#: tasks that a process takes at a time
+#: number of tasks that a process receives at a time
 _CHUNK = 4
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a user would see go wrong, where, and what the check saw."""
+    """One failed check: the error that a user would observe, the case, and the message of the check."""
 
     goes_wrong: str
     where: str
@@ -40,13 +40,13 @@ class Finding:
 
 @dataclass(frozen=True)
 class Report:
-    """What was found, and how many checks ran."""
+    """All findings, and the number of checks."""
 
     findings: tuple[Finding, ...]
     checks: int
 
     def lines(self) -> list[str]:
-        """Return one line for everything that goes wrong, with the first places where it does."""
+        """Return one line for every kind of error, with its first cases."""
         grouped: dict[str, list[Finding]] = {}
         for finding in self.findings:
             grouped.setdefault(finding.goes_wrong, []).append(finding)
@@ -57,7 +57,7 @@ class Report:
 
 
 def check_method(name: str, processes: int = 1) -> Report:
-    """Run all checks on a method at every site of its card, and most with every option changed."""
+    """Run all checks on a method at every site of its card. Most checks also run with every option changed."""
     if not __debug__:
         raise PositionError("posenc check: Python runs without assertions. Remove python -O and PYTHONOPTIMIZE.")
     findings = list(_of_declaration(name))
@@ -72,7 +72,7 @@ def check_method(name: str, processes: int = 1) -> Report:
 
 
 def _tasks(name: str) -> list[tuple[int, Case]]:
-    """Return the checks of every case, those of the method as it is first."""
+    """Return the checks of every case. Cases with default options are first."""
     cases = [Case(spec, site) for site in registry.card(name).all_sites for spec in specs(name, site)]
     return [
         (number, case)
@@ -86,7 +86,7 @@ def _run(task: tuple[int, Case]) -> Finding | None:
     check, case = CONTRACT[task[0]], task[1]
     where = " ".join([case.site, *case.spec.split(":")[1:]])
     try:
-        # so few words ahead that those of the checks cross a border
+        # a small number, so that the sentences of the checks are longer
         with unittest.mock.patch.object(site_positions, "_WORDS_AHEAD", 4):
             check.run(case)
     except NotApplicable:
@@ -97,24 +97,24 @@ def _run(task: tuple[int, Case]) -> Finding | None:
 
 
 def _seen(error: Exception, name: str) -> str:
-    """What a check saw, in one line: a difference, its own words, or an error and the line of the method that raised it."""
+    """Return the message of a failed check in one line. For an error in the method, add the line of its source file."""
     frames, text = traceback.extract_tb(error.__traceback__), str(error)
     if isinstance(error, AssertionError):
         difference = re.search(r"Greatest absolute difference: (\S+)", text)
         if difference:
             return f"numbers differ by up to {difference[1]}"
-        return " ".join(text.split()) or f"it does not hold that {frames[-1].line.removeprefix('assert ')}"
+        return " ".join(text.split()) or f"this condition is false: {frames[-1].line.removeprefix('assert ')}"
     source = registry.declaration(name).source
     own = [frame for frame in frames if source is not None and frame.filename == str(source.path)]
     at = f", line {own[-1].lineno} of {source.path.name}" if own else ""
     return f"{type(error).__name__}: {' '.join(text.split())}{at}"
 
 
-# -- beside the contract -------------------------------------------------------------------------------------------------
+# -- further checks ------------------------------------------------------------------------------------------------------
 
 
 def _of_declaration(name: str) -> Iterator[Finding]:
-    """The class can be imported and built, and is what was read from its file without running it."""
+    """Check that the class can be built, and that its facts are equal to the facts read from its file without importing it."""
     declared = registry.declaration(name)
     try:
         cls = declared.load()
@@ -126,7 +126,7 @@ def _of_declaration(name: str) -> Iterator[Finding]:
         ("options", _described(declared.options), _described(cls.Options)),
     ):
         if read != runs:
-            yield Finding("posenc list and show say what the method is not", "the file", f"its {what} changes when it runs")
+            yield Finding("posenc list and posenc show print wrong facts", "the file", f"its {what} changes when it runs")
     for site in declared.card.all_sites:
         try:
             Case(name, site).method()
@@ -139,25 +139,25 @@ def _described(options: type) -> list[tuple]:
 
 
 def _of_prose(name: str) -> Iterator[Finding]:
-    """What posenc show and a report need to know."""
+    """Check the docstring and the citations, which posenc show and reports require."""
     missing = [section for section in _SECTIONS if section not in describe(name).sections]
     if missing:
         yield Finding("posenc show cannot explain the method", "its docstring", f"there is no {', no '.join(missing)}")
     unknown = [key for key in registry.card(name).citations if key not in entries()]
     if unknown:
         yield Finding(
-            "posenc show --bibtex leaves citations out", "its card", f"references.bib beside the file has no {join(unknown)}"
+            "posenc show --bibtex leaves citations out", "its card", f"references.bib in the same folder has no {join(unknown)}"
         )
 
 
 def oracle_file(name: str) -> Path | None:
-    """Return the oracle beside the file of a method outside this package; ours are in tests/oracles."""
+    """Return the oracle next to the file of a method outside this package. Oracles of this package are in tests/oracles."""
     source = registry.declaration(name).source
     return None if source is None else source.path.with_name(f"oracle_{source.path.stem}.py")
 
 
 def _of_oracle(name: str) -> Iterator[Finding]:
-    """Check that the method gives the numbers of its oracle, which has cases of all sites and options."""
+    """Compare the method with its oracle. The oracle must have cases of all sites and options."""
     file = oracle_file(name)
     if file is None:
         return

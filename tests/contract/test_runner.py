@@ -72,14 +72,14 @@ def test_each_finding_is_one_line_that_says_what_goes_wrong(capsys, file):
     code, lines = check(capsys, file, lambda text: text.replace("(ctx.keys.ids.unsqueeze(-2)", "(2 + ctx.keys.ids.unsqueeze(-2)"))
     assert code == 1 and all(line.startswith("slope: ") for line in lines)
     assert any("the method does not compute its equation (at encoder, decoder" in line for line in lines)
-    assert any("the card's directional is not so (at encoder; " in line for line in lines)
+    assert any("the card claims a wrong value of directional (at encoder; " in line for line in lines)
 
 
 @pytest.mark.parametrize(
     "change, oracle, says",
     [
         (lambda text: text.replace("    Cost: h parameters a stack.\n", ""), str, "posenc show cannot explain the method"),
-        (lambda text: text.replace("citations=()", 'citations=("me",)'), str, "references.bib beside the file has no me"),
+        (lambda text: text.replace("citations=()", 'citations=("me",)'), str, "references.bib in the same folder has no me"),
         (str, lambda text: text.replace("abs(s - t)", "(s - t)"), "the method does not compute its equation"),
         (str, lambda text: text.replace(', ({"start": 2.0}, "encoder")', ""), "it has no case of start"),
         (str, lambda text: text.replace("ORACLES", "ORACLE"), "the oracle cannot be run (at oracle_slope.py; AttributeError"),
