@@ -11,7 +11,7 @@ SKIPPED = frozenset(line for line in _LINES if " # " not in line)
 SKIPPED_SOMEWHERE = frozenset(line.split(" # ")[0] for line in _LINES if " # " in line)
 
 #: folders of tests that run fairseq's commands and recipes
-WHOLE_COMMANDS = {"fairseq", "recipes", "bench"}
+WHOLE_COMMANDS = {"fairseq", "recipes", "bench", "device"}
 #: marks of other tests that belong to the full tier alone
 FULL = ("slow", "variant")
 

@@ -73,9 +73,9 @@ def decoding(model: nn.Module, source: Tensor, steps: int, beam: int = 4) -> Act
     generator = SequenceGenerator([model], dictionary(), beam_size=beam, max_len_a=0, max_len_b=steps, min_len=steps - 2)
     sample = {"net_input": {"src_tokens": source, "src_lengths": source.ne(_PAD).sum(1), **extras(methods(model), source)}}
 
-    def generate() -> None:
+    def generate() -> list[list[dict[str, Tensor]]]:
         model.eval()
-        generator.generate([model], sample)
+        return generator.generate([model], sample)
 
     return generate
 

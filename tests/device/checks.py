@@ -1,0 +1,170 @@
+"""What is checked of a method on a device: numbers against the CPU, half precision, decoding, and compilation.
+
+A check returns what it measured, and raises `Finding` with one line about what is wrong. Without a GPU, numbers are computed on
+the CPU, and the branches for a GPU run on torch's meta device, which computes no numbers.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import fairseq_posenc.host.plugin  # noqa: F401  registers the architectures
+from fairseq_posenc.bench import actions, counts, models
+from fairseq_posenc.bench.models import Variant
+from fairseq_posenc.bench.settings import Settings
+
+CPU = torch.device("cpu")
+SIZE, BATCH, LENGTH = "_tiny", 4, 24
+#: largest difference to the CPU, relative to the largest number
+TOLERANCE = 1e-3
+#: values that the host may read from the device in one training step
+WAITS = 1
+
+
+class Finding(Exception):
+    """One line about what is wrong."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """A model in evaluation, so that dropout draws nothing, and one batch."""
+
+    model: nn.Module
+    source: Tensor
+    target: Tensor
+    extras: dict[str, Any]
+
+    def logits(self) -> Tensor:
+        """Return the logits, [B, T, V]."""
+        return self.model(self.source, None, self.target, **self.extras)[0]
+
+
+def given(variant: Variant, device: torch.device, dtype: torch.dtype = torch.float32) -> Given:
+    """Return the same parameters and the same batch on every device."""
+    model = models.build(variant, SIZE, LENGTH + 2, CPU, dtype).to(device).eval()
+    source, target = actions.sentences(BATCH, LENGTH, device)
+    return Given(model, source, target, actions.extras(actions.methods(model), source))
+
+
+def numbers(variant: Variant, device: torch.device) -> dict[str, Any]:
+    """Logits and gradients in float32 are those of the CPU."""
+    found = []
+    for place in (CPU, device):
+        run = given(variant, place)
+        logits = run.logits()
+        F.cross_entropy(logits.flatten(0, 1), run.target.flatten()).backward()
+        gradients = {name: value.grad.cpu() for name, value in run.model.named_parameters() if value.grad is not None}
+        found.append({"logits": logits.detach().cpu(), **gradients})
+    differences = {}
+    for name, expected in found[0].items():
+        scale = expected.abs().max().clamp(min=1e-6)
+        differences[name] = float((found[1][name] - expected).abs().max() / scale)
+    worst = max(differences, key=lambda name: differences[name])
+    if not differences[worst] <= TOLERANCE:
+        raise Finding(f"{worst} differs from the CPU by {differences[worst]:.1e} of its largest value, more than {TOLERANCE}")
+    return {"largest_difference": differences[worst]}
+
+
+def half(dtype: torch.dtype) -> Callable[[Variant, torch.device], dict[str, Any]]:
+    """Return the check of logits and gradients in half precision, at the initial values."""
+
+    def check(variant: Variant, device: torch.device) -> dict[str, Any]:
+        run = given(variant, device, dtype)
+        logits = run.logits()
+        F.cross_entropy(logits.flatten(0, 1).float(), run.target.flatten()).backward()
+        if not logits.isfinite().all():
+            raise Finding(f"{int((~logits.isfinite()).sum())} of {logits.numel()} logits are not finite")
+        for name, value in run.model.named_parameters():
+            if value.grad is not None and not value.grad.isfinite().all():
+                raise Finding(f"the gradient of {name} is not finite")
+        return {"largest_logit": round(float(logits.detach().abs().max()), 3)}
+
+    return check
+
+
+def step(variant: Variant, device: torch.device) -> dict[str, Any]:
+    """Return the loss after two steps of training with dropout."""
+    model = models.build(variant, SIZE, LENGTH + 2, CPU, torch.float32).to(device)
+    source, target = actions.sentences(BATCH, LENGTH, device)
+    action = actions.training(model, source, target)
+    for _ in range(2):
+        action()
+    broken = [name for name, value in model.named_parameters() if not value.isfinite().all()]
+    if broken:
+        raise Finding(f"{broken[0]} is not finite after two updates")
+    return {}
+
+
+def search(variant: Variant, device: torch.device) -> dict[str, Any]:
+    """Beam search finds translations with the scores that the CPU gives to its own."""
+    scores = []
+    for place in dict.fromkeys([CPU, device]):
+        model = models.build(variant, SIZE, LENGTH + 2, CPU, torch.float32).to(place)
+        found = actions.decoding(model, actions.sentences(BATCH, LENGTH, place)[0], steps=8)()
+        scores.append(torch.stack([sentence[0]["score"].cpu() for sentence in found]))
+    if not scores[-1].isfinite().all():
+        raise Finding("the score of a translation is not finite")
+    difference = float((scores[-1] - scores[0]).abs().max() / scores[0].abs().max())
+    if difference > TOLERANCE:
+        raise Finding(f"the best scores differ from the CPU by {difference:.1e} of the largest, more than {TOLERANCE}")
+    return {"largest_difference": difference}
+
+
+def compiled(variant: Variant, device: torch.device) -> dict[str, Any]:
+    """A compiled model has the logits of the eager one."""
+    torch._dynamo.reset()
+    run = given(variant, device)
+    with torch.no_grad():
+        expected = run.logits()
+        found = torch.compile(copy.deepcopy(run.model))(run.source, None, run.target, **run.extras)[0]
+    difference = float((found - expected).abs().max() / expected.abs().max())
+    if not difference <= TOLERANCE:
+        raise Finding(f"compiled logits differ by {difference:.1e} of the largest, more than {TOLERANCE}")
+    return {"largest_difference": difference}
+
+
+def branches(variant: Variant, device: torch.device) -> dict[str, Any]:
+    """A training step, a forward pass and a step of beam search take the branches of a GPU; the host waits once at most."""
+    found = {}
+    settings = Settings(
+        specs=[],
+        sites=["model"],
+        shapes=[(BATCH, LENGTH)],
+        lengths=[],
+        steps=3,
+        rounds=1,
+        size=SIZE,
+        device=torch.device("meta"),
+        dtype=torch.bfloat16,
+        threads=1,
+        profile=False,
+        output=None,
+    )
+    for measure, count in counts.measured(variant, settings):
+        kind = measure.split()[0]
+        found[kind] = count.totals()
+        if kind == "training" and count.waits > WAITS:
+            raise Finding(f"the host waits {count.waits} times for the device in a training step, more than {WAITS}")
+        if count.float64:
+            raise Finding(f"{kind} computes {count.float64} times in float64 on the device")
+    return found
+
+
+#: checks that compute numbers
+ON_DEVICE = {
+    "numbers": numbers,
+    "step": step,
+    "fp16": half(torch.float16),
+    "bf16": half(torch.bfloat16),
+    "search": search,
+    "compile": compiled,
+}
+#: without a GPU: no comparison of the CPU with itself, no compilation, and the branches for a GPU on the meta device
+WITHOUT_GPU = {"step": step, "fp16": half(torch.float16), "bf16": half(torch.bfloat16), "search": search, "branches": branches}

@@ -1,0 +1,108 @@
+"""The checks for a GPU, run without one, and what they find in a broken method."""
+
+import json
+from unittest.mock import patch
+
+import pytest
+import torch
+
+from fairseq_posenc.bench.models import Variant
+from tests.device import __main__ as device
+from tests.device import checks
+
+CPU = torch.device("cpu")
+T5 = Variant.of("t5", "model")
+
+
+@pytest.mark.parametrize("spec", ["none", "t5", "shaw", "spr_rel", "segments"])
+def test_nothing_is_found_without_a_gpu(spec, tmp_path, capsys):
+    path = tmp_path / "new" / "device.json"
+    assert device.main([str(path), spec]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].startswith("No GPU was found.") and printed[-1] == f"1 methods, 0 findings: {path}"
+    (found,) = json.loads(path.read_text())["methods"].values()
+    assert list(found) == list(checks.WITHOUT_GPU)
+    assert 0 < found["fp16"]["largest_logit"] < 1000 and found["branches"]["training"]["waits"] <= 1
+    with patch.object(checks, "given", side_effect=AssertionError):  # not checked again
+        assert device.main([str(path), spec]) == 0
+
+
+@pytest.mark.parametrize("name", ["numbers", "compile"])
+def test_the_checks_that_need_a_gpu_pass_on_the_cpu(name):
+    with patch.object(torch, "compile", lambda model: model):  # test_compile.py compiles every method
+        found = checks.ON_DEVICE[name](T5, CPU)
+    assert found["largest_difference"] < 1e-4
+
+
+def test_other_logits_of_a_compiled_model_are_a_finding():
+    def miscompiled(model):
+        with torch.no_grad():
+            model.decoder.output_projection.weight[7].mul_(2)
+        return model
+
+    with patch.object(torch, "compile", miscompiled), pytest.raises(checks.Finding, match="compiled logits differ by"):
+        checks.compiled(T5, CPU)
+
+
+@pytest.mark.parametrize("name", [*checks.ON_DEVICE, "branches"])
+def test_an_exception_is_a_finding(name):
+    with patch.object(checks.models, "build", side_effect=RuntimeError("no kernel\nfor this")):
+        found = device.check(T5, {name: {**checks.ON_DEVICE, **checks.WITHOUT_GPU}[name]}, CPU)
+    (line,) = device.findings({"t5": found})
+    assert line.startswith(f"t5, {name}: RuntimeError: no kernel (")
+
+
+def broken(change):
+    """Models whose second build is another one, as if a device computed something else."""
+    build, number = checks.models.build, iter(range(9))
+
+    def built(*arguments):
+        model = build(*arguments)
+        if next(number) == 1:
+            with torch.no_grad():
+                change(model.decoder.layers[0].self_attn.out_proj.weight)
+        return model
+
+    return patch.object(checks.models, "build", built)
+
+
+@pytest.mark.parametrize("name, change, wanted", [
+    ("numbers", lambda weight: weight.mul_(1.1), "differs from the CPU by"),
+    ("search", lambda weight: weight.mul_(-9), "differ from the CPU by"),
+])  # fmt: skip
+def test_other_numbers_are_a_finding(name, change, wanted):
+    meta_free = torch.device("cpu", 0)  # another name of the CPU, so that both models are built
+    with broken(change), pytest.raises(checks.Finding, match=wanted):
+        checks.ON_DEVICE[name](T5, meta_free)
+
+
+@pytest.mark.parametrize("name", ["fp16", "bf16"])
+def test_a_number_that_is_not_finite_is_a_finding(name):
+    build = checks.models.build
+
+    def infinite(*arguments):
+        model = build(*arguments)
+        with torch.no_grad():
+            model.decoder.output_projection.weight.mul_(1e38)
+        return model
+
+    with patch.object(checks.models, "build", infinite), pytest.raises(checks.Finding, match="not finite"):
+        checks.ON_DEVICE[name](T5, CPU)
+
+
+def test_a_wait_is_a_finding():
+    build = checks.models.build
+
+    def waiting(*arguments):
+        model = build(*arguments)
+        model.register_forward_hook(lambda module, given, out: [bool(out[0].sum() > 0) for _ in range(3)] and None)
+        return model
+
+    with patch.object(checks.models, "build", waiting), pytest.raises(checks.Finding, match="waits 4 times"):
+        checks.branches(T5, torch.device("meta"))
+
+
+def test_the_benchmark_is_part_of_the_file(tmp_path):
+    options = ["--quick", "--rounds", "1", "--steps", "3", "--shapes", "2x8", "--lengths", "8"]
+    found = device.benchmark(["t5"], CPU, tmp_path / "bench", *options)
+    assert {row["method"] for row in found["rows"]} >= {"t5"}
