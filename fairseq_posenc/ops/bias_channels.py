@@ -1,13 +1,15 @@
-"""Biases of low rank as further channels of queries and keys, so that a kernel needs no bias matrix; Wu et al. (2025)."""
+"""Compute a bias of low rank as additional channels of queries and keys, so that no bias matrix is needed. Source: Wu et al.
+(2025).
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-#: how many numbers of a format hold a sum of hundreds with the accuracy of float32; each is the rest of the one before it
+#: how many numbers of a format represent a float32 number; each number is the rounding error of the number before it
 _PIECES = {torch.bfloat16: 3, torch.float16: 3}
-#: widths of heads that fused kernels take
+#: head widths that fused kernels support
 _WIDTH = 8
 
 
@@ -34,12 +36,12 @@ def with_channels(
 
 
 def _like(x: Tensor, values: Tensor, channels: int = -1) -> Tensor:
-    """Channels next to those of x [B, H, T, D]: expanded to [B, H, T, R], or to this number."""
+    """Expand channels to the batch and heads of x [B, H, T, D]: [B, H, T, R]. A number fills all channels."""
     return values.expand(*x.shape[:3], channels)
 
 
 def _split(x: Tensor, dtype: torch.dtype, pieces: int) -> list[Tensor]:
-    """Numbers of a narrower format whose sum is x."""
+    """Return numbers of a narrower format whose sum is x."""
     found = []
     for _ in range(pieces - 1):
         found.append(x.to(dtype))

@@ -1,4 +1,4 @@
-"""How many characters the tokens of a vocabulary print."""
+"""Count the printed characters of the tokens of a vocabulary."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ _SILENT = ("<s>", "<pad>", "</s>")
 
 
 def printed_characters(words: Mapping[str, int], size: int) -> Tensor:
-    """[V], where every word counts with the one space beside it and what begins, fills or ends a sentence counts 0.
+    """Return the number of printed characters of every token, [V].
 
-    "▁ab" of SentencePiece has 3, as "ab" of subword-nmt; "ab" within a word, which subword-nmt writes "ab@@", has 2.
+    Each word includes one space. Special symbols such as </s> and padding have 0 characters. "▁ab" of SentencePiece has 3
+    characters, and so
+    has "ab" of subword-nmt. "ab" within a word has 2 characters; subword-nmt writes it as "ab@@".
     """
     sentencepiece = any(word.startswith("▁") for word in words)
     counts = torch.zeros(size, dtype=torch.long)

@@ -1,4 +1,4 @@
-"""Fixed numbers of a method, kept on the device of the model."""
+"""Constants of a method on the device of the model."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 
 class Constants(nn.Module):
-    """Numbers in float32 that move with the model and that no other number format rounds.
+    """Store float32 numbers that move to the device of the model, and that a change of precision does not round.
 
-    A tensor made from numbers in a forward pass would be copied from the host, which makes the host wait for an accelerator.
+    A tensor that is created from numbers in a forward pass would be copied from the host, which then waits for the accelerator.
     """
 
     def __init__(self, values: Sequence[float]):

@@ -1,4 +1,4 @@
-"""Distances of keys from queries, and matrices [T, S] that depend on the distance alone."""
+"""Distances between queries and keys, and matrices [T, S] that depend on the distance only."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .kernels.toeplitz import Toeplitz
 
 
 def distances(queries: Positions, keys: Positions) -> Tensor:
-    """Key position minus query position: [B or 1, T, S]."""
+    """Return key position minus query position: [B or 1, T, S]."""
     return keys.ids.unsqueeze(-2) - queries.ids.unsqueeze(-1)
 
 
 def diagonals(queries: Positions, keys: Positions) -> Tensor | None:
-    """Return the T + S - 1 distances that occur, ascending, or None unless both sides are counted.
+    """Return the T + S - 1 possible distances in ascending order, or None if the positions are not counted.
 
-    The distance of row t and column s is at index s - t + T - 1.
+    The distance of row t and column s has index s - t + T - 1.
     """
     if queries.start is None or keys.start is None:
         return None
@@ -34,7 +34,7 @@ def table_row(distance: Tensor, limit: int) -> Tensor:
 
 
 def require_integer(positions: Tensor) -> Tensor:
-    """Return positions or distances as they are. Raise PositionError for fractions, for which tables have no rows."""
+    """Return positions or distances unchanged. Raise PositionError for fractions, because tables have rows for integers only."""
     if positions.is_floating_point():
         raise PositionError(
             "positions: a table requires integer positions only, but another method of the spec produces fractional positions. "
@@ -46,15 +46,15 @@ def require_integer(positions: Tensor) -> Tensor:
 def toeplitz(values: Tensor, columns: int) -> Tensor:
     """Return the matrix of values at ascending distances, [..., T + S - 1] -> [..., T, S].
 
-    There is no index tensor, and its gradient needs no scatter.
+    The computation needs no index tensor, and its gradient needs no scatter.
     """
     return Toeplitz.apply(values, columns)
 
 
 def by_distance(queries: Positions, keys: Positions, values: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return the matrix of a function of the distance: `values` maps distances [...] to [H or 1, ...]; -> [B or 1, H or 1, T, S].
+    """Return the matrix of a function of the distance, [B or 1, H or 1, T, S].
 
-    Where positions are counted, it is computed once for each distance.
+    `values` maps distances [...] to [H or 1, ...]. If positions are counted, it is computed once for each distance.
     """
     ascending = diagonals(queries, keys)
     if ascending is not None:
@@ -65,6 +65,6 @@ def by_distance(queries: Positions, keys: Positions, values: Callable[[Tensor], 
 def from_table(table: Tensor, queries: Positions, keys: Positions) -> Tensor:
     """Return the matrix of a table of the distances -limit to limit, [H or 1, 2 * limit + 1] -> [B or 1, H or 1, T, S].
 
-    Distances beyond the limit are clipped to it.
+    Longer distances use the entry of the limit.
     """
     return by_distance(queries, keys, lambda distance: table[:, table_row(distance, table.size(1) // 2)])

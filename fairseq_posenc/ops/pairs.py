@@ -1,4 +1,4 @@
-"""Look-ups in tables of absolute positions and of pairs of positions."""
+"""Read tables of absolute positions and of pairs of positions."""
 
 from torch import Tensor
 
@@ -9,7 +9,7 @@ from .distances import require_integer
 def pairs(table: Tensor, queries: Positions, keys: Positions) -> Tensor:
     """Return the entries of a table of query and key positions, [H or 1, n, m, ...] -> [B or 1, H or 1, T, S, ...].
 
-    It is a view of the table where both sides are counted.
+    If positions are counted, the result is a view of the table.
     """
     if queries.start is not None and keys.start is not None:
         of_queries = slice(queries.start, queries.start + queries.ids.size(1))
@@ -21,7 +21,7 @@ def pairs(table: Tensor, queries: Positions, keys: Positions) -> Tensor:
 def rows(table: Tensor, at: Positions) -> Tensor:
     """Return the rows of a table at positions [B or 1, T], [H or 1, n, width] -> [B or 1, H or 1, T, width].
 
-    It is a view of the table where positions are counted.
+    If positions are counted, the result is a view of the table.
     """
     if at.start is not None:
         return table[:, at.start : at.start + at.ids.size(1)].unsqueeze(0)

@@ -1,4 +1,7 @@
-"""Products with vectors of distances; a tensor [T, S, D] is made only where it is smaller than the queries or keys."""
+"""Products of queries, keys and weights with vectors of distances.
+
+A tensor [T, S, D] is created only if it is smaller than the queries or keys.
+"""
 
 from __future__ import annotations
 
@@ -15,28 +18,31 @@ from .kernels.clipped_distances import CollectClipped, SpreadClipped
 from .kernels.distance_products import DistanceScores, DistanceSums, Layout, rows_per_block
 
 Vectors = Callable[[Tensor], Tensor]
-#: the columns that a causal context needs of each row
+#: side of the columns that a causal context needs in each row
 Needed = Literal["before", "after"] | None
-#: columns up to which all distances are computed, also in a causal context
+#: maximum number of columns for which a causal context also computes all distances
 _SHORT = 64
 
 
 def query_products(q: Tensor, ctx: AttentionContext, vectors: Vectors, limit: int | None = None) -> Tensor:
-    """q_t . r[s - t]: [B, H, T, D] -> [B, H, T, S]; in a causal context, values for keys after their query are undefined.
+    """Compute q_t . r[s - t]: [B, H, T, D] -> [B, H, T, S]. In a causal context, later keys have undefined values.
 
-    `vectors` maps distances [W] to [H or 1, W, D]; with `limit`, distances beyond it use the vectors of -limit and limit.
+    `vectors` maps distances [W] to [H or 1, W, D]. With `limit`, longer distances use the vectors of -limit and limit.
     """
     return _products(q, ctx.queries, ctx.keys, vectors, limit, "before" if ctx.causal else None)
 
 
 def key_products(k: Tensor, ctx: AttentionContext, vectors: Vectors, limit: int | None = None) -> Tensor:
-    """k_s . r[s - t]: [B, H, S, D] -> [B, H, T, S]; otherwise as `query_products`."""
+    """Compute k_s . r[s - t]: [B, H, S, D] -> [B, H, T, S]. The arguments are those of `query_products`."""
     needed: Needed = "after" if ctx.causal else None
     return _products(k, ctx.keys, ctx.queries, lambda distance: vectors(-distance), limit, needed).transpose(-1, -2)
 
 
 def sum_products(q: Tensor, k: Tensor, ctx: AttentionContext, vectors: Vectors, limit: int | None = None) -> Tensor:
-    """(q_t + k_s) . r[s - t]: [B, H, T, D] and [B, H, S, D] -> [B, H, T, S]; the sum of the two above, of one table."""
+    """Compute (q_t + k_s) . r[s - t]: [B, H, T, D] and [B, H, S, D] -> [B, H, T, S].
+
+    The result is the sum of `query_products` and `key_products` with one table.
+    """
     queries, keys = ctx.queries, ctx.keys
     counted = queries.start is not None and keys.start is not None
     few = limit is not None and _few_vectors(queries, keys, limit)
@@ -49,7 +55,10 @@ def sum_products(q: Tensor, k: Tensor, ctx: AttentionContext, vectors: Vectors, 
 
 
 def value_products(weights: Tensor, ctx: AttentionContext, vectors: Vectors, limit: int) -> Tensor:
-    """sum_s w_ts r[s - t]: attention weights [B, H, T, S] -> [B, H, T, D]; `vectors` and `limit` as in `query_products`."""
+    """Compute sum_s w_ts r[s - t]: attention weights [B, H, T, S] -> [B, H, T, D].
+
+    `vectors` and `limit` are those of `query_products`.
+    """
     if _few_vectors(ctx.queries, ctx.keys, limit):
         table = vectors(torch.arange(-limit, limit + 1, device=weights.device)).to(weights.dtype)
         return _table_product(collect_clipped(weights, ctx.queries, ctx.keys, limit), table)
@@ -62,7 +71,7 @@ def value_products(weights: Tensor, ctx: AttentionContext, vectors: Vectors, lim
 
 
 def _products(x: Tensor, rows: Positions, columns: Positions, vectors: Vectors, limit: int | None, needed: Needed) -> Tensor:
-    """[B, H, rows, D] -> [B, H, rows, columns], by whichever way has the fewest products."""
+    """Compute products [B, H, rows, D] -> [B, H, rows, columns] in the way that needs the fewest operations."""
     if limit is not None and _few_vectors(rows, columns, limit):
         table = vectors(torch.arange(-limit, limit + 1, device=x.device)).to(x.dtype)
         return spread_clipped(_table_product(x, table.transpose(-1, -2)), rows, columns, limit)
@@ -78,22 +87,25 @@ def _products(x: Tensor, rows: Positions, columns: Positions, vectors: Vectors, 
 
 
 def _is_short(shape: tuple[int, ...], table: Tensor) -> bool:
-    """Return whether many short sentences share a table, so that a tensor [T, S, D] is small beside [B, H, T, D]."""
+    """Return whether a tensor [T, S, D] is much smaller than [B, H, T, D]: many short sentences with one table."""
     batch, heads, _, columns = shape
     return columns <= _SHORT and batch * heads // len(table) >= 2 * columns
 
 
 def _by_pair(table: Tensor, columns: Positions) -> tuple[bool, Tensor]:
-    """[1, T + S - 1, D] by ascending distance -> True, [T, S, D]; [H, T + S - 1, D] -> False, [H, D, T, S]."""
+    """Expand vectors of ascending distances to pairs of positions.
+
+    [1, T + S - 1, D] -> True, [T, S, D]. [H, T + S - 1, D] -> False, [H, D, T, S].
+    """
     width = columns.ids.size(1)
     if len(table) > 1:
         return False, toeplitz(table.transpose(-1, -2), width)
     index = toeplitz(torch.arange(table.size(1), device=table.device), width)  # [T, S]
-    return True, F.embedding(index, table[0])  # whose gradient is one kernel
+    return True, F.embedding(index, table[0])  # its gradient is one kernel
 
 
 def _few_vectors(rows: Positions, columns: Positions, limit: int) -> bool:
-    """Return whether products with all vectors of a clipped table are fewer than those with the distances that occur."""
+    """Return whether products with all vectors of a clipped table are fewer than products with the occurring distances."""
     counted = rows.start is not None and columns.start is not None
     return not counted or 2 * limit + 1 < rows.ids.size(1) + columns.ids.size(1) - 1
 
@@ -103,11 +115,11 @@ def _same_positions(rows: Positions, columns: Positions) -> bool:
 
 
 def _occurring(rows: Positions, columns: Positions, limit: int | None, needed: Needed) -> tuple[Tensor, Layout]:
-    """The distances of counted positions, clipped and ascending, and how they are numbered; in a causal context those needed."""
+    """Return the occurring clipped distances in ascending order, and their layout. In a causal context, leave out later keys."""
     along, offset = diagonals(rows, columns), rows.ids.size(1) - 1
-    if not _same_positions(rows, columns) or columns.ids.size(1) <= _SHORT:  # nothing to leave out, or little
+    if not _same_positions(rows, columns) or columns.ids.size(1) <= _SHORT:  # leaving out keys would save little or no time
         needed = None
-    beyond = rows_per_block(rows.ids.size(1), along) - 1  # distances of pairs in a block that are not needed
+    beyond = rows_per_block(rows.ids.size(1), along) - 1  # number of unneeded distances in a block
     if needed == "before":
         along = along[: offset + 1 + beyond]
     elif needed == "after":
@@ -116,20 +128,20 @@ def _occurring(rows: Positions, columns: Positions, limit: int | None, needed: N
 
 
 def _table_product(x: Tensor, table: Tensor) -> Tensor:
-    """[B, H, T, N] @ [H or 1, N, M] -> [B, H, T, M]; one product for all heads that share the table."""
+    """Compute [B, H, T, N] @ [H or 1, N, M] -> [B, H, T, M]. Heads that share the table use one product."""
     return x @ (table[0] if table.size(0) == 1 else table)
 
 
 def spread(columns: Tensor, index: Tensor) -> Tensor:
-    """Column `index` [B or 1, T, S] of every row: [B, H, T, W] -> [B, H, T, S]."""
+    """Read column `index` [B or 1, T, S] of every row: [B, H, T, W] -> [B, H, T, S]."""
     return columns.gather(-1, index.unsqueeze(1).expand(*columns.shape[:2], -1, -1))
 
 
 def spread_clipped(columns: Tensor, queries: Positions, keys: Positions, limit: int) -> Tensor:
-    """[B, H, T, 2 * limit + 1], a column for every clipped distance, -> [B, H, T, S]."""
+    """Read the column of every clipped distance: [B, H, T, 2 * limit + 1] -> [B, H, T, S]."""
     return SpreadClipped.apply(columns, queries, keys, limit)
 
 
 def collect_clipped(weights: Tensor, queries: Positions, keys: Positions, limit: int) -> Tensor:
-    """The transpose of `spread_clipped`: sums over keys of one clipped distance, [B, H, T, S] -> [B, H, T, 2 * limit + 1]."""
+    """Sum over the keys of every clipped distance: [B, H, T, S] -> [B, H, T, 2 * limit + 1]. Transpose of `spread_clipped`."""
     return CollectClipped.apply(weights, queries, keys, limit)

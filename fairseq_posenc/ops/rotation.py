@@ -7,12 +7,12 @@ from torch import Tensor
 
 from .precision import at_least_float32
 
-#: for every channel the cosine of its pair's angle, and the sine with the sign of the channel in the rotation, [..., T, D] each
+#: cosine and signed sine of the angle of every channel, [..., T, D] each
 Waves = tuple[Tensor, Tensor]
 
 
 def every_channel(sin: Tensor, cos: Tensor, layout: str, width: int) -> Waves:
-    """Repeat sines and cosines of pairs, [..., T, pairs], for both channels of each; channels beyond the pairs stay as they are.
+    """Repeat sines and cosines of pairs for both channels, [..., T, pairs] -> [..., T, D]. Other channels are not rotated.
 
     layout: "halves" pairs channel i with i + pairs, "interleaved" pairs channel 2i with 2i + 1.
     """
@@ -26,13 +26,13 @@ def every_channel(sin: Tensor, cos: Tensor, layout: str, width: int) -> Waves:
 
 
 def rotate(x: Tensor, waves: Waves, pairs: int, layout: str) -> Tensor:
-    """[..., T, D] -> same, with its first pairs of channels rotated in float32 or wider; the waves get no gradient."""
+    """Rotate the first pairs of channels in float32 or wider, [..., T, D] -> same. The waves have no gradient."""
     rotation = _Rotation.apply if torch.is_grad_enabled() else rotated
     return rotation(at_least_float32(x), *waves, pairs, layout).to(x.dtype)
 
 
 class _Rotation(torch.autograd.Function):
-    """A rotation that keeps the waves alone for its gradient, which is the rotation by the opposite angles."""
+    """Rotation that stores only the waves for its backward pass. The gradient is the rotation by the opposite angles."""
 
     @staticmethod
     def forward(ctx, x: Tensor, cos: Tensor, sin: Tensor, pairs: int, layout: str) -> Tensor:

@@ -1,4 +1,4 @@
-"""Sequences that decoding continues from step to step: entries at the positions of queries, and short convolutions."""
+"""Computations that decoding continues from step to step: entries of queries, and short convolutions."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from ..core import AttentionContext
 
 
 def at_queries(x: Tensor, ctx: AttentionContext) -> Tensor:
-    """Return the entries at the positions of the queries, which are some of the keys: [B, H, S, ...] -> [B, H, T, ...]."""
+    """Return the entries of the keys that are queries: [B, H, S, ...] -> [B, H, T, ...]."""
     queries, keys = ctx.queries, ctx.keys
     if queries.start is not None and keys.start is not None:
         first = queries.start - keys.start
         return x[:, :, first : first + queries.ids.size(1)]
     same = queries.ids.unsqueeze(-1) == keys.ids.unsqueeze(-2)  # [B or 1, T, S]
-    # the last key of the same position, because padding on the left repeats the first position
+    # the last key with this position, because left padding has the first position too
     columns = (same * torch.arange(1, same.size(-1) + 1, device=same.device)).argmax(-1)
     index = columns[:, None].view(columns.size(0), 1, -1, *[1] * (x.dim() - 3))  # [B or 1, T] -> [B or 1, 1, T, ...]
     return x.gather(2, index.expand(*x.shape[:2], -1, *x.shape[3:]))
 
 
 def without_padding(x: Tensor, ctx: AttentionContext) -> Tensor:
-    """Set what is computed from new keys to 0 at padding: [B, N, C] -> same, for the last N keys."""
+    """Set values of new keys to 0 at padding: [B, N, C] -> same, for the last N keys."""
     if ctx.key_padding is None:
         return x
     return x.masked_fill(ctx.key_padding[:, -x.size(1) :, None], 0.0)
 
 
 def causal_convolution(x: Tensor, weight: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Convolve every channel with the words up to each word; the last tap reads the word itself.
+    """Convolve every channel with the words up to each word. The last tap reads the word itself.
 
     Args:
         x: [B, N, C], the new words.
         weight: [C, taps].
-        before: [B, taps - 1, C], the words before them, or None at the start of a sentence, where zeros are read.
+        before: [B, taps - 1, C], the words before the new words. None at the start of a sentence reads zeros.
 
     Returns:
-        [B, N, C], and the last words, [B, taps - 1, C], which the next step takes as `before`.
+        [B, N, C], and the last words, [B, taps - 1, C], which are `before` in the next step.
     """
     taps = weight.size(-1)
     x = F.pad(x, (0, 0, taps - 1, 0)) if before is None else torch.cat([before.to(x.dtype), x], 1)

@@ -1,4 +1,4 @@
-"""The sentences of a document, separated by a token: which sentence each token belongs to."""
+"""Find the sentences of a document. A separator token divides a document into sentences."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from torch import Tensor
 from ..core import AttentionContext, Dims, PositionError
 from .sinusoids import sinusoid
 
-#: the end of a sentence, as fairseq writes it
+#: end of sentence in fairseq
 _END = "</s>"
-#: the number of a separator that no text contains
+#: number of a separator that does not occur
 _ABSENT = -1
 
 
 def before(tokens: Tensor, separator: int) -> Tensor:
-    """Count the separators before each token, [B, T] -> [B, T]: a separator belongs to the sentence that it ends."""
+    """Count the separators before each token, [B, T] -> [B, T]. A separator belongs to the sentence that it ends."""
     ends = tokens.eq(separator).long()
     return ends.cumsum(1) - ends
 
 
 def opened(tokens: Tensor, separator: int) -> Tensor:
-    """Count the separators up to each token, [B, T] -> [B, T]: a separator belongs to the sentence that it begins."""
+    """Count the separators up to each token, [B, T] -> [B, T]. A separator belongs to the sentence that it begins."""
     return tokens.eq(separator).long().cumsum(1)
 
 
@@ -32,7 +32,7 @@ def inside(tokens: Tensor, separator: int) -> Tensor:
     columns = torch.arange(tokens.size(1), device=tokens.device)
     ends = tokens.eq(separator)
     begins = torch.where(ends, columns + 1, torch.zeros_like(columns))  # the column after each separator
-    first = begins.cummax(1).values.roll(1, 1)  # of the separators before a token
+    first = begins.cummax(1).values.roll(1, 1)  # maximum over the separators before a token
     first[:, 0] = 0
     return columns - first
 
@@ -42,15 +42,16 @@ def sentences(tokens: Tensor, separator: int) -> Tensor:
     return tokens.eq(separator).sum(1) + 1
 
 
-#: what is counted for each token: `before`, `opened` or `inside`
+#: a function that counts for each token: `before`, `opened` or `inside`
 Count = Callable[[Tensor, int], Tensor]
 
 
 class Separator:
-    """The separator of the sentences at one site, by its numbers in the dictionaries of source and target.
+    """Separator of sentences at one site, with its numbers in the source and target dictionaries.
 
-    Without a dictionary there is one sentence. Raises PositionError where a dictionary lacks the separator, and where the
-    separator is the end of the sentence, which a decoder never writes inside a sentence.
+    Without a dictionary, a document is one sentence. Raise PositionError if a dictionary lacks the separator. Also raise it if
+    the
+    separator is the end of sentence, which a decoder never writes inside a sentence.
     """
 
     def __init__(self, method: str, token: str, dims: Dims):
@@ -73,7 +74,7 @@ class Separator:
         return words.get(self._token, _ABSENT)
 
     def of_queries(self, ctx: AttentionContext, count: Count = before) -> Tensor | None:
-        """Return the count for each query: [B, T], or None without tokens. Beams of a source sentence are its queries."""
+        """Return the count for each query: [B, T], or None without tokens. All beams of a source sentence are queries."""
         if ctx.prefix is None:
             return None
         found = count(ctx.prefix, self.own)
@@ -91,9 +92,11 @@ class Separator:
 
 
 def labels(separator: Separator, ctx: AttentionContext, count: str) -> Tensor | None:
-    """Return the number of the sentence of each query, from 1: [B, T], or None without tokens.
+    """Return the sentence number of each query, from 1: [B, T], or None without tokens.
 
-    count: "start" is 1 in the first sentence; "end" is 1 in the last sentence of the source, and in all after it.
+    count: "start" numbers the sentences from the first sentence. "end" numbers them from the last source sentence, which has 1.
+    Later
+    sentences also have 1.
     """
     number, sentences_of_source = separator.of_queries(ctx), separator.sentences(ctx)
     if number is None or count == "start":
@@ -104,8 +107,9 @@ def labels(separator: Separator, ctx: AttentionContext, count: str) -> Tensor | 
 def sentence_vectors(kind: str, label: Tensor, width: int, table: Tensor | None) -> Tensor:
     """Return the vectors of sentences, [B, T] -> [B, T, width] in float32.
 
-    kind: "learned" reads a table [rows, width], whose last row serves later sentences; "sinusoidal" is fairseq's formula of the
-    label; "onehot" is 1 in the channel of the label, or in the last channel.
+    kind: "learned" reads a table [rows, width], whose last row is used for all later sentences. "sinusoidal" is the formula of
+    fairseq for
+    the label. "onehot" is 1 in the channel of the label, or in the last channel.
     """
     if kind == "learned" and table is not None:
         return torch.nn.functional.embedding((label - 1).clamp(max=table.size(0) - 1), table)
@@ -115,7 +119,7 @@ def sentence_vectors(kind: str, label: Tensor, width: int, table: Tensor | None)
 
 
 def refuse_width(method: str, kind: str, width: int) -> None:
-    """Raise PositionError where sinusoids of sentences cannot have this width: fairseq's frequencies divide by zero at 2."""
+    """Raise PositionError for widths without sinusoids. For width 2, the formula of fairseq divides by zero."""
     if kind == "sinusoidal" and (width < 4 or width % 2):
         raise PositionError(
             f"{method}: sinusoids of sentences have {width} channels. Expected an even number of at least 4. Change the width."

@@ -11,9 +11,10 @@ from ..core import Positions
 
 
 def frequencies(count: int, width: int, grid: str, base: float | Tensor = 10000.0, device: torch.device | None = None) -> Tensor:
-    """Return the first `count` angular frequencies of sinusoids of `width` channels, in float64; bases [...] give [..., count].
+    """Return the first `count` angular frequencies for `width` channels in float64. Bases [...] return [..., count].
 
-    grid: "paper" is base^(-2k/width), Vaswani et al. (2017); "fairseq" is base^(-k/(width//2 - 1)), whose last is 1/base.
+    grid: "paper" is base^(-2k/width), Vaswani et al. (2017). "fairseq" is base^(-k/(width//2 - 1)), whose last frequency is
+    1/base.
     """
     given = isinstance(base, Tensor)
     k = torch.arange(count, dtype=torch.float64, device=base.device if given else device)
@@ -22,10 +23,10 @@ def frequencies(count: int, width: int, grid: str, base: float | Tensor = 10000.
 
 
 def sinusoid(positions: Tensor, width: int, layout: str, grid: str, base: float | Tensor = 10000.0) -> Tensor:
-    """Sines and cosines of positions, [...] -> [..., width] in float32; the last channel of an odd width is zero.
+    """Return sines and cosines of positions, [...] -> [..., width] in float32. If the width is odd, the last channel is zero.
 
-    base: one for all, or bases [...] that are broadcast to the positions.
-    layout: "interleaved" is each sine beside its cosine, "halves" all sines before all cosines.
+    base: one base for all positions, or bases [...] that are broadcast to the positions.
+    layout: "interleaved" places each sine before its cosine. "halves" places all sines before all cosines.
     """
     half = width // 2
     angles = positions.double().unsqueeze(-1) * frequencies(half, width, grid, base, positions.device)
@@ -35,10 +36,11 @@ def sinusoid(positions: Tensor, width: int, layout: str, grid: str, base: float 
 
 
 class SinusoidTable(nn.Module):
-    """Sinusoids of positions, of which the first `rows` are kept; others are computed.
+    """Sinusoids of positions. The first `rows` positions are stored, and other positions are computed.
 
-    The table is stored as integers of the same bits, so that `.half()` cannot round it. `origin` is added to all positions, which
-    are then multiplied by `step`.
+    The table is stored as integers with the same bits, so that `.half()` does not round it. `origin` is added to all positions.
+    The sums are
+    multiplied by `step`.
     """
 
     def __init__(self, rows: int, width: int, layout: str, grid: str, base: float = 10000.0, origin: int = 0, step: float = 1.0):
@@ -49,13 +51,13 @@ class SinusoidTable(nn.Module):
         self.register_buffer("bits", table.view(torch.int32), persistent=False)
 
     def forward(self, at: Positions) -> Tensor:
-        """[B or 1, T] -> [B or 1, T, width] in float32."""
+        """Return sinusoids of positions, [B or 1, T] -> [B or 1, T, width] in float32."""
         if at.start is None or at.start + at.ids.size(1) > self.bits.size(0):
             return self._waves(at.ids)
         return self.rows[at.start : at.start + at.ids.size(1)].unsqueeze(0)
 
     def of_words(self, numbers: Tensor) -> Tensor:
-        """Sinusoids of numbers [B, S] that are at most those of words, such as depths: [B, S, width] in float32."""
+        """Return sinusoids of numbers [B, S] in float32: [B, S, width]. The numbers, such as depths, are at most S."""
         if numbers.size(1) > self.bits.size(0):
             return self._waves(numbers)
         return self.rows[numbers]

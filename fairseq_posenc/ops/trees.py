@@ -1,6 +1,6 @@
-"""Trees of words as numpy arrays: root paths, depths, lowest common ancestors, distances, labels of paths (no torch).
+"""Compute paths, depths, ancestors and distances in dependency trees, as numpy arrays.
 
-Words count from 0 and the root's head is -1. What belongs to words is given to their tokens by `by_token`.
+Words count from 0, and the head of the root is -1. `by_token` maps arrays of words to arrays of tokens.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """The tree that `heads` [n] describe: the head of every word, -1 for the root."""
+    """A tree. `heads` [n] contains the head of every word, and -1 for the root."""
 
     heads: np.ndarray
 
     @functools.cached_property
     def up(self) -> np.ndarray:
-        """Return the way from every word up to the root, itself first: [n, depth + 1], -1 past the root."""
+        """Return the path from every word up to the root: [n, depth + 1]. It begins with the word. -1 follows the root."""
         heads, ways = self.heads.tolist(), []
-        for word in range(len(heads)):  # numpy takes longer for trees of sentences
+        for word in range(len(heads)):  # faster than numpy for the size of sentences
             way = [word]
             while (word := heads[word]) >= 0:
                 way.append(word)
@@ -33,28 +33,28 @@ class Tree:
 
     @functools.cached_property
     def depths(self) -> np.ndarray:
-        """[n], 0 at the root."""
+        """Return the depth of every word, [n]. The root has depth 0."""
         return (self.up >= 0).sum(1) - 1
 
     @functools.cached_property
     def paths(self) -> np.ndarray:
-        """Return the way from the root down to every word, itself last: [n, depth + 1], -1 past the word."""
+        """Return the path from the root down to every word: [n, depth + 1]. It ends with the word, and -1 follows."""
         column = self.depths[:, None] - np.arange(self.up.shape[1])
         return np.where(column >= 0, np.take_along_axis(self.up, column.clip(0), 1), -1)
 
     @functools.cached_property
     def ancestors(self) -> np.ndarray:
-        """bool [n, n], whether the row's word is an ancestor of the column's, or the word itself."""
+        """Return whether the word of the row is the word of the column or one of its ancestors: bool [n, n]."""
         count = len(self.heads)
-        found = np.zeros((count + 1, count), bool)  # what is past the root goes into the last row
+        found = np.zeros((count + 1, count), bool)  # entries after the root use the last row
         found[self.up, np.arange(count)[:, None]] = True
         return found[:-1]
 
     @functools.cached_property
     def common(self) -> np.ndarray:
         """Return the depth of the lowest common ancestor of every two words: [n, n]."""
-        ancestors = self.ancestors.astype(np.float32)  # products of whole numbers are slow
-        return (ancestors.T @ ancestors).astype(np.int64) - 1  # the ancestors of both
+        ancestors = self.ancestors.astype(np.float32)  # integer matrix products are slow
+        return (ancestors.T @ ancestors).astype(np.int64) - 1  # number of common ancestors - 1
 
     @property
     def distances(self) -> np.ndarray:
@@ -63,7 +63,7 @@ class Tree:
 
     @property
     def siblings(self) -> tuple[np.ndarray, np.ndarray]:
-        """Of every word its number among the dependents of its head, from left to right, and the sibling before it, or -1."""
+        """Return the number of every word among the dependents of its head, from the left, and the sibling before it, or -1."""
         number, before, last = [], [], {}
         for word, head in enumerate(self.heads.tolist()):
             before.append(last.get(head, -1))
@@ -72,14 +72,15 @@ class Tree:
         return np.array(number), np.array(before)
 
     def path_words(self, slots: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the first edges of the way from every word i to every word j, each named by the word below it.
+        """Return the first edges of the path from every word i to every word j. The lower word of an edge names the edge.
 
-        -> [n, n, slots] words, -1 past the end, and the number of edges that lead up, [n, n]; the others lead down.
+        -> [n, n, slots] words, with -1 after the end, and the number of edges that lead up, [n, n]. The following edges lead
+        down.
         """
         rising = self.depths[:, None] - self.common  # [n, n]
         step = np.arange(slots)
         up = np.take_along_axis(self.up, step[None].repeat(len(self.heads), 0).clip(max=self.up.shape[1] - 1), 1)  # [n, slots]
-        column = self.common[..., None] + 1 + step - rising[..., None]  # where the way down is in the root path of j
+        column = self.common[..., None] + 1 + step - rising[..., None]  # column of the downward part in the root path of j
         rows = np.arange(len(self.heads))[None, :, None]
         down = self.paths[rows, column.clip(0, self.paths.shape[1] - 1)]
         words = np.where(step < rising[..., None], up[:, None], down)
@@ -87,18 +88,18 @@ class Tree:
 
 
 def by_token(values: np.ndarray, words: np.ndarray, axes: int = 1) -> np.ndarray:
-    """[n, ...] or [n, n, ...] of words -> [S, ...] or [S, S, ...] of tokens, each of which has what its word has."""
+    """Map words to tokens: [n, ...] -> [S, ...], or [n, n, ...] -> [S, S, ...]. Each token has the values of its word."""
     return values[words] if axes == 1 else values[words[:, None], words]
 
 
-#: labels of paths that name no relation: nothing more, a word itself, a path too long; then 2r up an edge r and 2r + 1 down it
+#: labels without a relation: end of path, the word itself, too long a path. Relation r has label 2r upwards and 2r + 1 downwards
 NOTHING, ITSELF, TOO_LONG = 0, 1, 2
 
 
 def path_labels(heads: np.ndarray, relations: np.ndarray, slots: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first labels of the path from every word to every word, [n, n, slots], and the number of all, [n, n].
+    """Return the first labels of the path from every word to every word, [n, n, slots], and the number of labels, [n, n].
 
-    Relations count from 2, as those of files do.
+    Relations are numbered from 2, as in side files.
     """
     tree = Tree(heads)
     words, rising = tree.path_words(slots)

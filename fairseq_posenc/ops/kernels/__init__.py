@@ -1,1 +1,1 @@
-"""Kernels with backward passes of their own."""
+"""Autograd functions with their own backward passes."""

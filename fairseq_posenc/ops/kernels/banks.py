@@ -1,6 +1,6 @@
-"""Products with vectors that every two words choose from a bank, in blocks of queries.
+"""Products with vectors from a bank, in blocks of queries. An index selects one vector for every pair of words.
 
-A tensor of the vectors of all pairs, [B, T, S, D], is never whole: blocks gather it again for the gradient.
+The tensor of all selected vectors, [B, T, S, D], is never stored. The backward pass selects the vectors of each block again.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-#: numbers that a block may gather
+#: maximum number of elements of the selected vectors of a block
 _BLOCK = 2**22
 
 
 class BankScores(torch.autograd.Function):
-    """x_t . bank[index_ts]: [B, H, T, D], [P, H or 1, D] and [B, T, S] -> [B, H, T, S]."""
+    """Compute x_t . bank[index_ts]: [B, H, T, D], [P, H or 1, D] and [B, T, S] -> [B, H, T, S]."""
 
     @staticmethod
     def forward(ctx, x: Tensor, bank: Tensor, index: Tensor) -> Tensor:
@@ -29,7 +29,7 @@ class BankScores(torch.autograd.Function):
 
 
 class BankSums(torch.autograd.Function):
-    """sum_s weights_ts bank[index_ts]: [B, H, T, S], [P, H or 1, D] and [B, T, S] -> [B, H, T, D]."""
+    """Compute sum_s weights_ts bank[index_ts]: [B, H, T, S], [P, H or 1, D] and [B, T, S] -> [B, H, T, D]."""
 
     @staticmethod
     def forward(ctx, weights: Tensor, bank: Tensor, index: Tensor) -> Tensor:
@@ -43,14 +43,14 @@ class BankSums(torch.autograd.Function):
 
 
 def _blocks(bank: Tensor, index: Tensor) -> Iterator[slice]:
-    """Ranges of queries whose vectors fit into a block."""
+    """Yield ranges of queries whose selected vectors fit into a block."""
     batch, queries, keys = index.shape
     rows = max(1, _BLOCK // max(1, batch * keys * bank[0].numel()))
     return (slice(first, first + rows) for first in range(0, queries, rows))
 
 
 def _chosen(bank: Tensor, index: Tensor) -> Tensor:
-    """[P, H or 1, D], [B, t, S] -> [B, H or 1, t, S, D]."""
+    """Select vectors: [P, H or 1, D], [B, t, S] -> [B, H or 1, t, S, D]."""
     return bank[index].permute(0, 3, 1, 2, 4)
 
 
@@ -77,7 +77,7 @@ def _sums(weights: Tensor, bank: Tensor, index: Tensor) -> Tensor:
 
 
 def _outer(weights: Tensor, x: Tensor, bank: Tensor, index: Tensor) -> Tensor:
-    """For every vector of the bank the sum of weights_ts x_t over the pairs that chose it, added up in float32 or wider."""
+    """Return, for every vector of the bank, the sum of weights_ts x_t over the pairs that select it, in float32 or wider."""
     total = torch.zeros_like(bank, dtype=torch.promote_types(bank.dtype, torch.float32))
     for rows in _blocks(bank, index):
         some, queries = weights[:, :, rows], x[:, :, rows]

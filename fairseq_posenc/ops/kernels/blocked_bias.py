@@ -1,6 +1,8 @@
 """Attention with a bias, computed in blocks, for long sentences on a CPU.
 
-There, torch's fused kernel has no gradient for a bias, and its fallback stores several tensors of the size of the scores.
+On a CPU, the fused kernel of PyTorch has no gradient for a bias. The fallback of PyTorch stores several tensors with the size of
+the
+scores.
 """
 
 from __future__ import annotations
@@ -16,11 +18,11 @@ from .. import devices
 from ..precision import at_least_float32
 from .derivatives import first_derivative_only
 
-#: scores of one block; a few tensors of this size fit a core's cache
+#: number of scores in a block; a few tensors of this size fit into the cache of a core
 _BLOCK_SCORES = 2**19
-#: scores of one head from which the blocked kernel is no slower than torch's fallback
+#: minimum number of scores of a head for which the blocked kernel is at least as fast as the fallback of PyTorch
 _PREFER_FROM_SCORES = 2**18
-#: fewest blocks of a causal attention; each block skips the keys after its last query
+#: minimum number of blocks of a causal attention; each block leaves out the keys after its last query
 _FEWEST_CAUSAL_BLOCKS = 4
 
 
@@ -38,14 +40,17 @@ def prefer_blocked(q: Tensor, k: Tensor, bias: Tensor, causal: bool) -> bool:
 
 
 def lacks_fused_gradient(q: Tensor, bias: Tensor) -> bool:
-    """Return whether torch has no fused kernel for the gradient of a bias; `plain_attention` is then faster than its fallback."""
+    """Return whether PyTorch has no fused kernel for the gradient of a bias. `plain_attention` is then faster."""
     full_precision = q.dtype in (torch.float32, torch.float64)
     return devices.on_cpu(q) and full_precision and torch.is_grad_enabled() and bias.requires_grad
 
 
 def plain_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, dropout: float, scale: float) -> Tensor:
-    """softmax(scale q k^T + mask) v, for masks that leave every query a key; torch's fallback looks for those that do not."""
-    scores = q @ k.contiguous().transpose(-1, -2)  # keys are copied as they lie, which is faster than transposed
+    """Compute softmax(scale q k^T + mask) v, for masks that leave at least one key per query.
+
+    The fallback of PyTorch also searches for queries without keys, which takes time.
+    """
+    scores = q @ k.contiguous().transpose(-1, -2)  # copying the keys before the transposition is faster
     weights = scores.mul_(scale).add_(mask).softmax(-1)
     return F.dropout(weights, dropout) @ v
 
@@ -70,7 +75,7 @@ class BiasedAttention(torch.autograd.Function):
             out[:, :, rows] = F.scaled_dot_product_attention(  # fused, because the mask has no gradient
                 q[:, :, rows], k[:, :, keys], v[:, :, keys], attn_mask=mask[:, :, rows, keys], scale=scale
             )
-        # keep what is smaller: the merged mask, or the bias and the mask, which layers may share
+        # store the smaller of two: the merged mask, or the bias and the mask, which layers can share
         bias, allowed = (mask, None) if mask.shape == bias.shape else (bias, allowed)
         ctx.save_for_backward(q, k, v, bias, allowed, out)
         return out
@@ -81,7 +86,9 @@ class BiasedAttention(torch.autograd.Function):
         q, k, v, bias, allowed, out = ctx.saved_tensors
         grad_k, grad_v, grad_bias = (torch.zeros_like(x, dtype=at_least_float32(x).dtype) for x in (k, v, bias))
         grad_q = torch.empty_like(q)
-        average = at_least_float32(grad * out).sum(-1, keepdim=True)  # of the gradients of a query's weights, [B, H, T, 1]
+        average = at_least_float32(grad * out).sum(
+            -1, keepdim=True
+        )  # weighted mean of the gradients of the weights, [B, H, T, 1]
         queries = max(1, _BLOCK_SCORES // (q.size(1) * k.size(2)))
         blocks = list(_blocks(q.size(2), queries, k.size(2), ctx.causal))
         for b, (rows, keys) in itertools.product(range(q.size(0)), blocks):
@@ -89,7 +96,7 @@ class BiasedAttention(torch.autograd.Function):
                 at_least_float32(x) for x in (q[b, :, rows], k[b, :, keys], v[b, :, keys], grad[b, :, rows])
             )
             q_block = q_block * ctx.scale
-            # products, then sums in place: baddbmm_ copies its factors where they are transposed
+            # product first, then addition in place, because baddbmm_ copies transposed factors
             scores = (q_block @ k_block.mT).add_(_block_of(bias, b, rows, keys))  # [H, rows, keys]
             if allowed is not None:
                 scores.masked_fill_(~_block_of(allowed, b, rows, keys), float("-inf"))

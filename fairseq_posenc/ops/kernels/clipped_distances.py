@@ -1,6 +1,6 @@
-"""Columns of clipped distances spread over keys, and keys summed into such columns: the gradients of each other.
+"""Expand columns of clipped distances to keys, and sum keys into such columns. Each operation is the gradient of the other.
 
-Where positions are counted, only keys near a query are gathered or scattered; all others share one of the two end columns.
+If positions are counted, only keys near a query are gathered or scattered. All other keys use one of the two end columns.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from .. import devices
 from ..distances import distances, table_row
 from ..precision import at_least_float32
 
-#: queries that share one range of near keys
+#: number of queries that share one range of near keys
 _ROWS = 64
 
 
 class SpreadClipped(torch.autograd.Function):
-    """[B, H, T, 2 * limit + 1] -> [B, H, T, S]: each key gets the column of its clipped distance."""
+    """Expand [B, H, T, 2 * limit + 1] -> [B, H, T, S]: each key has the column of its clipped distance."""
 
     @staticmethod
     def forward(ctx, columns: Tensor, queries: Positions, keys: Positions, limit: int) -> Tensor:
@@ -42,7 +42,7 @@ class SpreadClipped(torch.autograd.Function):
 
 
 class CollectClipped(torch.autograd.Function):
-    """[B, H, T, S] -> [B, H, T, 2 * limit + 1]: sums over the keys of each clipped distance, accumulated in float32."""
+    """Sum the keys of each clipped distance, in float32: [B, H, T, S] -> [B, H, T, 2 * limit + 1]."""
 
     @staticmethod
     def forward(ctx, weights: Tensor, queries: Positions, keys: Positions, limit: int) -> Tensor:
@@ -59,7 +59,7 @@ class CollectClipped(torch.autograd.Function):
             else:
                 columns = index[:, None, rows, near].expand(*weights.shape[:2], -1, -1)
                 target.scatter_add_(-1, columns, block[..., near].to(dtype))
-            # a sum of the keys beyond is faster than a scatter
+            # summing the clipped keys is faster than a scatter
             if near.start > 0:
                 target[..., 0] += block[..., : near.start].sum(-1, dtype=dtype)
             if near.stop < block.size(-1):
@@ -72,15 +72,15 @@ class CollectClipped(torch.autograd.Function):
 
 
 def _at_once(x: Tensor, queries: Positions, keys: Positions) -> bool:
-    """Whether all queries are computed together, without index tensors: fewer kernels, for more memory than a CPU's cache has."""
+    """Return whether all queries are computed at once: fewer kernels, but more memory than the cache of a CPU."""
     counted = queries.start is not None and keys.start is not None
     return counted and not devices.on_cpu(x) and not _is_one_counted_query(queries, keys)
 
 
 def spread_at_once(columns: Tensor, queries: Positions, keys: Positions, limit: int) -> Tensor:
-    """`SpreadClipped` of counted positions by one copy: [B, H, T, 2 * limit + 1] -> a view [B, H, T, S]."""
+    """Compute `SpreadClipped` for counted positions with one copy: [B, H, T, 2 * limit + 1] -> a view [B, H, T, S]."""
     rows, size = queries.ids.size(1), keys.ids.size(1)
-    # row t of `extended` has the columns of all T + S - 1 distances of the matrix, ascending from that of the last query
+    # row t of `extended` contains the columns of all T + S - 1 distances in ascending order
     first = keys.start - (queries.start + rows - 1)
     last = first + rows + size - 2
     near = columns[..., min(max(first + limit, 0), 2 * limit) : min(max(last + limit, 0), 2 * limit) + 1]
@@ -90,12 +90,12 @@ def spread_at_once(columns: Tensor, queries: Positions, keys: Positions, limit: 
     ends = near[..., :1].expand(*near.shape[:3], before), near[..., -1:].expand(*near.shape[:3], after)
     extended = torch.cat([ends[0], near, ends[1]], -1)  # [B, H, T, T + S - 1]
     strides = extended.stride()
-    # each row starts one distance before the row above it
+    # each row starts one distance earlier than the row above
     return extended.as_strided((*extended.shape[:3], size), (*strides[:2], strides[2] - 1, 1), rows - 1)
 
 
 def collect_at_once(weights: Tensor, queries: Positions, keys: Positions, limit: int) -> Tensor:
-    """`CollectClipped` of counted positions: the near keys are a view, and one product sums those beyond on both sides."""
+    """Compute `CollectClipped` for counted positions. Near keys are a view. One product sums the other keys."""
     rows, size = queries.ids.size(1), keys.ids.size(1)
     offset = queries.start - keys.start  # the column of distance 0 in the first row
     ones = weights.new_ones(rows, size)
@@ -104,7 +104,7 @@ def collect_at_once(weights: Tensor, queries: Positions, keys: Positions, limit:
     sums = torch.bmm(batch, beyond).transpose(0, 1).unflatten(0, weights.shape[:2])  # [B, H, T, 2]
     if limit == 0:
         return weights.sum(-1, keepdim=True)
-    # row t of the padded weights has distance -limit + 1 at column t + limit - 1 - offset, wherever that is
+    # row t of the padded weights has distance -limit + 1 at column t + limit - 1 - offset
     left, right = max(limit - 1 - offset, 0), max(offset + rows + limit - 1 - size, 0)
     padded = F.pad(weights, (left, right))
     strides = padded.stride()
@@ -119,7 +119,7 @@ def clipped_columns(queries: Positions, keys: Positions, limit: int) -> Tensor:
 
 
 def _is_one_counted_query(queries: Positions, keys: Positions) -> bool:
-    """Return whether there is one counted query, as in decoding: the columns of its near keys are consecutive."""
+    """Return whether there is one counted query, as in decoding. The columns of its near keys are consecutive."""
     return queries.start is not None and keys.start is not None and queries.ids.size(1) == 1
 
 
@@ -130,7 +130,7 @@ def _columns_of(near: slice, queries: Positions, keys: Positions, limit: int) ->
 
 
 def _near_keys(queries: Positions, keys: Positions, limit: int) -> Iterator[tuple[slice, slice]]:
-    """Blocks of queries, each with the range of keys outside which every distance is clipped."""
+    """Yield blocks of queries, and for each block the range of keys that contains all unclipped distances."""
     rows, columns = queries.ids.size(1), keys.ids.size(1)
     if queries.start is None or keys.start is None:
         yield slice(0, rows), slice(0, columns)

@@ -1,4 +1,4 @@
-"""Products of queries and keys whose channels decay from key to query."""
+"""Products of queries and keys, with channels that decay between key and query."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from torch import Tensor
 from .. import devices
 from .derivatives import first_derivative_only
 
-#: elements of the factors that are computed at a time; on a CPU they fit the cache of a core
+#: maximum number of factors in a block; on a CPU they fit into the cache of a core
 _HELD_ON_CPU, _HELD = 2**18, 2**28
 
 
 class DecayedProducts(torch.autograd.Function):
-    """sum_i q_ti k_si exp(p_ti - r_si): q, p [B, H, T, D] and k, r [B, H, S, D] -> [B, H, T, S].
+    """Compute sum_i q_ti k_si exp(p_ti - r_si): q, p [B, H, T, D] and k, r [B, H, S, D] -> [B, H, T, S].
 
-    Exponents above 0, which are those of keys after their query, count as 0. The factors [B, H, T, S, D] are computed in blocks
-    of queries, also in the backward pass, and are not stored. With `causal`, keys after a block are left out.
+    Positive exponents belong to later keys, and are replaced by 0. The factors [B, H, T, S, D] are computed in blocks of queries,
+    also in the
+    backward pass, and are not stored. With `causal`, keys after a block are left out.
     """
 
     @staticmethod
@@ -44,12 +45,12 @@ class DecayedProducts(torch.autograd.Function):
 
 
 def _factors(p: Tensor, r: Tensor) -> Tensor:
-    """[B, H, c, D] and [B, H, S, D] -> [B, H, c, S, D]."""
+    """Return the factors exp(p - r) of a block: [B, H, c, D] and [B, H, S, D] -> [B, H, c, S, D]."""
     return (p.unsqueeze(3) - r.unsqueeze(2)).clamp_(max=0).exp_()
 
 
 def _blocks(q: Tensor, k: Tensor, causal: bool) -> Iterator[tuple[slice, slice]]:
-    """Queries, and the keys that they need."""
+    """Yield blocks of queries, and the keys that each block needs."""
     size = max(1, (_HELD_ON_CPU if devices.on_cpu(k) else _HELD) // k.numel())
     for first in range(0, q.size(2), size):
         end = min(first + size, q.size(2))

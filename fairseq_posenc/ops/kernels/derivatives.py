@@ -1,4 +1,4 @@
-"""Backward passes that have no second derivative."""
+"""Raise an error for second derivatives of autograd functions that have only a first derivative."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ...core.errors import PositionError
 
 
 def first_derivative_only(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate the backward pass of an autograd function that is not differentiable: create_graph=True raises PositionError.
+    """Decorate the backward pass of an autograd function. With create_graph=True, it raises PositionError.
 
-    torch's `once_differentiable` raises nothing where the incoming gradient is constant, and loses the terms of the inputs.
+    `once_differentiable` of PyTorch raises no error if the incoming gradient is constant, and then omits terms of the gradient.
     """
 
     @functools.wraps(backward)

@@ -1,6 +1,6 @@
-"""Products with one vector for every distance, computed in blocks of rows.
+"""Products with one vector per distance, computed in blocks of rows.
 
-Neither a [T, S, D] nor a [T, T + S] tensor is stored, and no product is computed for distances that do not occur in a block.
+No tensor [T, S, D] or [T, T + S] is stored, and distances that do not occur in a block are not computed.
 """
 
 from __future__ import annotations
@@ -15,21 +15,23 @@ from .. import devices
 from ..precision import at_least_float32
 from .derivatives import first_derivative_only
 
-#: blocks of rows on a CPU, and the fewest rows of one
+#: number of blocks of rows on a CPU, and minimum number of rows per block
 _BLOCKS, _FEWEST_ROWS = 8, 8
 
 
 class Layout(NamedTuple):
-    """How distances are numbered: the distance s - t of row t and column s has vector s - t + offset.
+    """Numbering of distances: the distance s - t of row t and column s has vector s - t + offset.
 
-    With `needed`, only columns up to their row ("before") or from it on ("after") are needed; the others may hold any number.
+    `needed` restricts the columns: "before" computes columns up to the row, and "after" computes columns from the row on. Other
+    columns are
+    undefined.
     """
 
     offset: int
     needed: Literal["before", "after"] | None = None
 
     def blocks(self, rows: int, columns: int, x: Tensor) -> Iterator[tuple[slice, slice, slice]]:
-        """Blocks of rows, the columns that these need, and the vectors of the distances between them."""
+        """Yield blocks of rows, their columns, and the vectors of the distances between them."""
         size = rows_per_block(rows, x)
         for first in range(0, rows, size):
             end = min(first + size, rows)
@@ -43,7 +45,7 @@ def rows_per_block(rows: int, x: Tensor) -> int:
 
 
 class DistanceScores(torch.autograd.Function):
-    """x_t . r[s - t]: x [B, H, T, D], vectors [H or 1, W, D] -> [B, H, T, columns]."""
+    """Compute x_t . r[s - t]: x [B, H, T, D], vectors [H or 1, W, D] -> [B, H, T, columns]."""
 
     @staticmethod
     def forward(ctx, x: Tensor, vectors: Tensor, columns: int, layout: Layout) -> Tensor:
@@ -64,7 +66,7 @@ class DistanceScores(torch.autograd.Function):
 
 
 class DistanceSums(torch.autograd.Function):
-    """sum_s w_ts r[s - t]: weights [B, H, T, S], vectors [H or 1, W, D] -> [B, H, T, D]."""
+    """Compute sum_s w_ts r[s - t]: weights [B, H, T, S], vectors [H or 1, W, D] -> [B, H, T, D]."""
 
     @staticmethod
     def forward(ctx, weights: Tensor, vectors: Tensor, layout: Layout) -> Tensor:
@@ -88,7 +90,7 @@ class DistanceSums(torch.autograd.Function):
 
 
 def _scores(x: Tensor, vectors: Tensor, columns: int, sizes: torch.Size, layout: Layout) -> Tensor:
-    """x [G, T, N, D] -> [B, H, T, columns], `sizes` being B and H."""
+    """Compute scores: x [G, T, N, D] -> [B, H, T, columns]. `sizes` are B and H."""
     shape = *sizes, x.size(1), columns
     out = x.new_empty(shape) if layout.needed is None else x.new_zeros(shape)
     target = _grouped(out, vectors)
@@ -100,31 +102,34 @@ def _scores(x: Tensor, vectors: Tensor, columns: int, sizes: torch.Size, layout:
 
 
 def _by_distance(scores: Tensor, vectors: Tensor, layout: Layout) -> Iterator[tuple[slice, slice, Tensor]]:
-    """Blocks of [B, H, T, S] with distances in place of columns, zero where there is none: rows, vectors, [G, rows * N, W]."""
+    """Yield blocks of [B, H, T, S], ordered by distance instead of column: rows, vectors, [G, rows * N, W].
+
+    Distances that do not occur have value 0.
+    """
     scores = _grouped(scores, vectors)
     groups, length, size, columns = scores.shape
     along = None
     for rows, keys, near in layout.blocks(length, columns, scores):
         shape = (groups, rows.stop - rows.start, size, near.stop - near.start)
-        if along is None or along.shape != shape:  # what one block leaves zero, the next one does
+        if along is None or along.shape != shape:  # the zeros of one block are also zeros of the next
             along = scores.new_zeros(shape)
         _by_column(along, keys.stop - keys.start).copy_(scores[:, rows, :, keys])
         yield rows, near, along.flatten(1, 2)
 
 
 def _by_column(along: Tensor, columns: int) -> Tensor:
-    """[G, rows, N, rows + columns - 1] by distance -> [G, rows, N, columns]; a view."""
+    """Return columns instead of distances: [G, rows, N, rows + columns - 1] -> [G, rows, N, columns]. The result is a view."""
     groups, rows, size, width = along.shape
-    # each row starts one distance before the row above it
+    # each row starts one distance earlier than the row above
     strides = rows * size * width, size * width - 1, width, 1
     return along.as_strided((groups, rows, size, columns), strides, rows - 1)
 
 
 def _grouped(x: Tensor, vectors: Tensor) -> Tensor:
-    """[B, H, T, D] -> [G, T, N, D], N rows for each of the G tables of vectors; a view of a contiguous tensor."""
+    """Group heads by table: [B, H, T, D] -> [G, T, N, D], N rows for each of G tables. A view of a contiguous tensor."""
     return x.permute(2, 0, 1, 3).flatten(1, 2).unsqueeze(0) if vectors.size(0) == 1 else x.permute(1, 2, 0, 3)
 
 
 def _ungrouped(x: Tensor, sizes: torch.Size) -> Tensor:
-    """[G, T, N, D] -> [B, H, T, D], the inverse of `_grouped`; a view."""
+    """Invert `_grouped`: [G, T, N, D] -> [B, H, T, D]. The result is a view."""
     return x[0].unflatten(1, sizes).permute(1, 2, 0, 3) if x.size(0) == 1 else x.permute(2, 0, 1, 3)

@@ -1,6 +1,7 @@
-"""Matrices that are constant along diagonals, and sums along the diagonals of a matrix: the gradients of each other.
+"""Matrices with constant diagonals, and sums along diagonals. Each operation is the gradient of the other.
 
-Neither uses an index tensor or a scatter; on a CPU, the sums are many times faster than torch's gradient of `unfold`.
+Neither operation needs an index tensor or a scatter. On a CPU, the sums are many times faster than the gradient of `unfold` in
+PyTorch.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from torch import Tensor
 
 from .. import devices
 
-#: rows whose diagonals are summed at a time on a CPU; they fit a core's cache
+#: number of rows in a block on a CPU; a block fits into the cache of a core
 _ROWS = 64
 
 
 class Toeplitz(torch.autograd.Function):
-    """[..., T + S - 1] by ascending distance s - t -> [..., T, S]."""
+    """Expand values of ascending distances s - t to a matrix: [..., T + S - 1] -> [..., T, S]."""
 
     @staticmethod
     def forward(ctx, values: Tensor, columns: int) -> Tensor:
@@ -28,7 +29,7 @@ class Toeplitz(torch.autograd.Function):
 
 
 class DiagonalSums(torch.autograd.Function):
-    """[..., T, S] -> [..., T + S - 1] by ascending distance s - t."""
+    """Sum along the diagonals, in ascending order of the distance s - t: [..., T, S] -> [..., T + S - 1]."""
 
     @staticmethod
     def forward(ctx, matrix: Tensor) -> Tensor:
@@ -38,7 +39,7 @@ class DiagonalSums(torch.autograd.Function):
             return diagonal_sums_at_once(matrix)
         sums = matrix.new_zeros(*leading, rows + columns - 1)
         height = min(_ROWS, rows)
-        # `block` writes rows of `skewed` that are one element shorter, so each row starts one element before the row above it
+        # `block` writes rows of `skewed` that are one element shorter, so each row starts one element earlier
         skewed = matrix.new_zeros(*leading, height, columns + height)
         block = skewed.flatten(-2)[..., height - 1 : -1].unflatten(-1, (height, -1))[..., :columns]
         for start in range(0, rows, height):
@@ -55,9 +56,9 @@ class DiagonalSums(torch.autograd.Function):
 
 
 def diagonal_sums_at_once(matrix: Tensor) -> Tensor:
-    """`DiagonalSums` by two kernels: zeros before every row, and a sum over a view whose rows start one distance apart."""
+    """Compute `DiagonalSums` with two kernels: padding, and a sum over a view whose rows start one distance apart."""
     *leading, rows, columns = matrix.shape
-    padded = F.pad(matrix, (rows, 0, 0, 1))  # [..., T + 1, T + S]; the last row stays unread but for its zeros
+    padded = F.pad(matrix, (rows, 0, 0, 1))  # [..., T + 1, T + S]; only zeros of the last row are read
     strides = padded.stride()
     skewed = padded.as_strided((*leading, rows, rows + columns - 1), (*strides[:-2], strides[-2] + 1, 1), 1)
     return skewed.sum(-2)
