@@ -1,5 +1,7 @@
 """What tables say of the variance over seeds: intervals, tests and sentences, from their own seeds and from --seed-variance."""
 
+import csv
+import io
 import json
 import re
 
@@ -260,3 +262,18 @@ def test_cells_that_a_spreadsheet_would_compute(posenc, write, tmp_path):
     status, _, _ = posenc("report", write(runs.run("none"), strange), "--output", tmp_path / "out", "--samples", 20)
     assert status == 0 and "'=cmd" in (tmp_path / "out" / "report.csv").read_text()
     assert "\n=cmd" not in (tmp_path / "out" / "report.csv").read_text()
+
+
+@pytest.mark.parametrize("where", ["arch", "part"])
+def test_names_are_neither_tags_nor_links_nor_formulas(posenc, write, tmp_path, where):
+    """Of a model or of a test set, both from score.json."""
+    name = "=[a](javascript:b)<script>|c"
+    changes = {"method": {}, "arch": name} if where == "arch" else {"part": name}
+    others = {"part": name} if where == "part" else {}
+    folder = write(runs.run("none", **others), runs.run("t5", **changes))
+    assert posenc("report", folder, "--output", tmp_path / "out", "--samples", 20)[0] == 0
+    markdown = re.sub(r"^!\[.*\]\(\w+\.png\)$", "", (tmp_path / "out" / "report.md").read_text(), flags=re.MULTILINE)
+    assert "javascript" in markdown and "](" not in markdown and "<script" not in markdown
+    assert "<script" not in (tmp_path / "out" / "report.html").read_text()
+    cells = [cell for row in csv.reader(io.StringIO((tmp_path / "out" / "report.csv").read_text())) for cell in row]
+    assert any("javascript" in cell for cell in cells) and not any(cell.startswith("=") for cell in cells)

@@ -16,6 +16,7 @@ from typing import Any
 
 from tabulate import tabulate
 
+from ...common.cells import csv_cell, markdown_cell, markdown_text
 from ...common.files import replace_file, unwritable
 from ...common.messages import shorten
 from ...core import PositionError
@@ -48,13 +49,13 @@ def markdown(tables: Sequence[Table], notes: Sequence[str], figures: Mapping[str
     """Tables get titles where there are several; `figures` are files by the name of a figure."""
     text = []
     for table in tables:
-        title = f"## {_plain(table.title)}\n\n" if len(tables) > 1 else ""
+        title = f"## {markdown_text(table.title)}\n\n" if len(tables) > 1 else ""
         marks = {BEST: lambda cell: f"**{cell}**", TIED: lambda cell: f"*{cell}*"}
-        text.append(title + _tabulate(table, "pipe", _markdown, marks) + "\n\n")
-        text += [f"{_plain(sentence)}\n\n" for sentence in table.text]
+        text.append(title + _tabulate(table, "pipe", markdown_cell, marks) + "\n\n")
+        text += [f"{markdown_text(sentence)}\n\n" for sentence in table.text]
         if table.figure in (figures or {}):
             text.append(f"![{_CAPTIONS[table.figure]}]({figures[table.figure]})\n\n")
-    return "".join(text) + "".join(f"* {_plain(note)}\n" for note in notes)
+    return "".join(text) + "".join(f"* {markdown_text(note)}\n" for note in notes)
 
 
 def compact(text: str) -> str:
@@ -69,16 +70,6 @@ def _is_wide_row(line: str) -> bool:
 
 def _short_rule(line: str) -> str:
     return re.sub("-{3,}", "---", line) if re.fullmatch(r"[|:\-\s]+", line) else line
-
-
-def _plain(text: str) -> str:
-    """Return text without HTML markup."""
-    return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", text)
-
-
-def _markdown(text: str) -> str:
-    """Text of one cell."""
-    return _plain(text).replace("|", "\\|")
 
 
 _NARROWEST, _WIDEST = 40, 130  # characters of a terminal, of an aligned table in a file
@@ -203,14 +194,10 @@ def _inline(svg: str) -> str:
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
     """Rows as CSV, with a column for every key; a text that a spreadsheet would compute begins with an apostrophe."""
     out = io.StringIO()
-    writer = csv.DictWriter(out, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({key: _csv(value) for key, value in row.items()} for row in rows)
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    lines = [columns, *([row.get(column, "") for column in columns] for row in rows)]
+    csv.writer(out, lineterminator="\n").writerows(map(csv_cell, line) for line in lines)
     return out.getvalue()
-
-
-def _csv(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value[:1] in tuple("=+-@\t\r") else value
 
 
 def csv_table(report: Report) -> str:
