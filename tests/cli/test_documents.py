@@ -10,7 +10,7 @@ from fairseq_posenc import registry
 from fairseq_posenc.cli import main
 from fairseq_posenc.registry import catalog
 from fairseq_posenc.registry.architectures import SIZES
-from tests.documents import Reader, blocks, read
+from tests.documents import Reader, blocks, read, section
 
 ROOT = Path(__file__).parents[2]
 
@@ -73,7 +73,19 @@ def test_pages_of_pnat_begin_with_what_is_known():
     page = (ROOT / "docs" / "reference" / "pnat.md").read_text()
     assert "confounded" in page.partition("## Equations")[0]
     assert "confounded" in (ROOT / "docs" / "howto" / "non_autoregressive_models.md").read_text().partition("## Train")[0]
-    for section in (ROOT / "results" / "README.md").read_text().split("\n## ")[1:]:
-        if section.startswith("pnat/language"):
-            assert "confounded" in section.split("What the committed runs contain")[0]
+    for part in (ROOT / "results" / "README.md").read_text().split("\n## ")[1:]:
+        if part.startswith("pnat/language"):
+            assert "confounded" in part.split("What the committed runs contain")[0]
     assert "pnat" not in (ROOT / "README.md").read_text().lower()
+
+
+def test_the_page_of_pnat_lists_how_it_differs_from_the_authors_code():
+    deviations = " ".join(section("docs/reference/pnat.md", "Source and deviations").split())
+    for words in (
+        "it reads tanh(W [context; h])",
+        "total probability of positive and negative distances",
+        "The model is a reconstruction",
+    ):
+        assert words in deviations, words
+    options = section("docs/reference/pnat.md", "Equations")
+    assert "* `embedding`: embeddings with sinusoidal positions" in options and "* `encoder` (default)" in options

@@ -39,13 +39,28 @@ SAYS = {
         "bias is symmetric",
         "extension of this project and unverified",
     ],
+    "cai_lam": [
+        "from the query to the key",
+        "have no dropout. The authors' code drops both with 0.2",
+        "standard deviation of 0.1",
+        "The authors' graphs are connected",
+    ],
+    "cape": ["multiplies the jitter by the factor a"],
     "carope": ["Without b this is impossible", "is unverified", "The encoder is this project's extension"],
     "cope": ["scale=code", "authors' repository divides q_t . e by sqrt(d_h) by default"],
     "dape": ["The authors mask only the input", "It is not the method `cape` of this project"],
     "deberta_emd": ["In the authors' code the residual connection also contains P_abs"],
     "disan": ["Scores are products of queries and keys by default", "W_h", "The authors drop inputs of the linear layers"],
-    "dynamic_bias": ["activation=relu, depth=3", "bounded=true, depth=1, hidden=512"],
+    "dynamic_bias": [
+        "activation=relu, depth=3",
+        "bounded=true, depth=1, hidden=512",
+        "x-transformers reads t - s",
+    ],
     "fire": ["By default, layers share one network, which is the paper's variant FIRE-S. FIRE is share=none"],
+    "floater": [
+        "three paths, for queries, keys and values",
+        "one path per layer, added to the input of the layer",
+    ],
     "fope": ["Moving all positions changes them", "The code has sine 1, which doubles their part of the score"],
     "forgetting": ["The authors' gates start at b = 0 (start=0)"],
     "grape_a": ["whose paper was not read", "The authors pass them through a learned RMSNorm first"],
@@ -54,10 +69,19 @@ SAYS = {
         "The authors' code has the opposite direction",
         "deviation 0.02, which is unverified",
     ],
+    "graph_bert": [
+        "2l/d for sines and (2l+1)/d for cosines",
+    ],
     "group": ["One separator stands between two sentences", "which gives NaN"],
     "kerple_power": ["a sigmoid keeps p between 0.01 and 2", "The authors' code clamps a and p"],
+    "laplacian": [
+        "word without edges has the eigenvalue 1",
+    ],
+    "ldpe": ["Oka, Chousa, Sudoh and Nakamura (2020)"],
     "localness": ["are reconstructions, which are not verified", "No code of the authors was found"],
     "log_length": ["The paper's value could not be verified", "n counts neither padding nor later tokens"],
+    "lrpe": ["Oka, Chousa, Sudoh and Nakamura (2020)"],
+    "mvpe": ["k > 1000", "The default is k=1000"],
     "path_attention": [
         "of which a summary was read",
         "are not scaled, as in the Forgetting Transformer",
@@ -65,6 +89,10 @@ SAYS = {
     ],
     "pope": ["whose text was not read", "Phases are not limited to [-2 pi, 0]", "The paper leaves open whether layers share"],
     "position_segment": ["of the paper is unverified", "reads a copy that training does not change"],
+    "randomised": [
+        "draws nothing",
+        "all positions are below N",
+    ],
     "rel_proj": ["There is no paper", "The released model has 1024", "Inkling normalises queries and keys"],
     "rope": ["unverified: only a summary was read", "which they call multiplicative GRAPE"],
     "rope_scaled": ["yarn's ramp is linear in the index i of the pair", "rounded down and up", "number of turns within L_0"],
@@ -94,6 +122,10 @@ SAYS = {
     ],
     "wall": ["No paper was read", "unverified"],
     "wavelet": ["of which a summary was read", "Both sets are reconstructed, and unverified", "No code was found"],
+    "zhu": [
+        "average and sum, so both are one model",
+        "eight heads with biases",
+    ],
 }
 
 

@@ -68,6 +68,18 @@ def test_subwords_change_no_character():
     assert words[2:5] == ["train", "bpe", "identity"]
 
 
+def test_its_page_states_what_the_paper_leaves_open():
+    page = " ".join((ROOT / "recipes" / "wmt18" / "README.md").read_text(encoding="utf-8").split())
+    for words in (
+        "whether cross-attention is one of these layers",
+        "change self-attention",
+        "at most 200 subwords (`--max-len-b 200`",
+        "16 GB, use `DECODE_TOKENS=4000`",
+        "the rule `identity`",
+    ):
+        assert words in page, words
+
+
 def test_its_rows_are_those_of_the_paper():
     for pair in PAIRS:
         found = commands("train", "table", PAIR=pair)

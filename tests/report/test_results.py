@@ -1,6 +1,8 @@
 """The tables under results/ are what posenc report and posenc bench make of the numbers next to them, and the folder is small."""
 
+import csv
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -61,3 +63,35 @@ def test_committed_benchmark(measured, tmp_path):
 @pytest.mark.parametrize("counted", COUNTS, ids=lambda path: str(path.parent.relative_to(ROOT)))
 def test_committed_counts(counted):
     assert (counted.parent / "count.md").read_text(encoding="utf-8") == counts.document(counts.read(counted))
+
+
+# --- the page of results ---
+
+
+def bleu(precision: str) -> dict[str, float]:
+    """The mean BLEU on the test set of every row of all_methods."""
+    with (ROOT / "results" / "all_methods" / precision / "report.csv").open(encoding="utf-8") as file:
+        return {row["method"]: float(row["test_bleu_mean"]) for row in csv.DictReader(file)}
+
+
+def page() -> str:
+    return (ROOT / "results" / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_page_names_files_that_exist():
+    named = set(re.findall(r"`([\w./]+/[\w.]+\.(?:py|sh))`", page()))
+    places = [ROOT, ROOT / "fairseq_posenc"]
+    assert named and [name for name in named if not any((place / name).exists() for place in places)] == []
+    links = re.findall(r"\]\(([^)#\s]+)", page())
+    assert [link for link in links if not link.startswith("http") and not (ROOT / "results" / link).exists()] == []
+
+
+def test_the_page_has_the_numbers_of_its_reports():
+    """Of rows that are compared in sentences: a score below the model without positions is not called better than it."""
+    text, single, half = " ".join(page().split()), bleu("float32"), bleu("bfloat16")
+    tener = [f"{table['tener']:.1f} and {table['none']:.1f} BLEU in" for table in (single, half)]
+    assert f"`tener` is not distinguishable from no positions: {tener[0]} float32, {tener[1]} bfloat16" in text
+    assert f"{single['shape']:.1f} and {single['none']:.1f} BLEU on the test set (1 and 3 seeds)" in text
+    rows = [f"encoder sinusoidal+{name}, decoder sinusoidal" for name in ("laplacian", "tpe")]
+    apart = [abs(table[row] - table[f"{row} (random structure)"]) for table in (single, half) for row in rows]
+    assert f"`laplacian` and `tpe` to their controls are {min(apart):.1f} to {max(apart):.1f} BLEU" in text
