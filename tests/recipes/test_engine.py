@@ -164,6 +164,18 @@ def test_names_that_fairseq_would_split_are_refused(tmp_path, name):
     assert refused.returncode == 1 and refused.stderr.count("\n") == 1 and "Choose another name" in refused.stderr
 
 
+@pytest.mark.parametrize("name", ["a & b", "&", "a\\b", "\\", "a'b", 'a"b', " a  b ", "$(exit)", "a|b", "[a]*?", "~", "%s"])
+def test_a_folder_of_any_other_name_has_its_own_stamps(tmp_path, name):
+    (tmp_path / "plain").mkdir()
+    for _ in range(2):
+        done = stages(tmp_path / "plain" / name)
+        assert done.returncode == 0 and done.stderr == ""
+    assert "a second: done before" in done.stdout and log(tmp_path / "plain" / name) == ["first red", "second red round"]
+    assert [path.name for path in (tmp_path / "plain").iterdir()] == [name]
+    changed = stages(tmp_path / "plain" / name, SHAPE="flat & wide")
+    assert changed.returncode == 1 and "SHAPE=round, now flat & wide" in changed.stderr
+
+
 # --- options ---
 
 
