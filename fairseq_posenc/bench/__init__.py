@@ -1,1 +1,1 @@
-"""posenc bench: the cost of every method beside stock fairseq's Transformer or beside its public peer."""
+"""posenc bench: measure the cost of methods, compared with stock fairseq or with a public implementation (peer)."""

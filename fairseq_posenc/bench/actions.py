@@ -1,4 +1,4 @@
-"""The actions that are measured: a training step, a forward pass, decoding, and one attention alone."""
+"""Actions that a benchmark measures: a training step, a forward pass, decoding, and one attention module."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ..data.side import examples
 from .models import WORDS, Variant, dictionary
 
 Action = Callable[[], Any]
-#: sentences and words of the source of decoding
+#: number of source sentences, and of source words, in decoding
 DECODED = (8, 24)
 _PAD, _FIRST = 1, 4
 
 
 def sentences(batch: int, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Source and target, [B, T] each; half of the sources are a fifth shorter and left-padded, as in fairseq."""
+    """Return source and target, [B, T] each. Half of the sources are a fifth shorter and left-padded, as in fairseq."""
     generator = torch.Generator().manual_seed(1)
     source, target = (torch.randint(_FIRST, WORDS, (batch, length), generator=generator) for _ in range(2))
     source[: batch // 2, : length // 5] = _PAD
@@ -31,7 +31,7 @@ def sentences(batch: int, length: int, device: torch.device) -> tuple[Tensor, Te
 
 
 def extras(given: Iterable[PositionMethod], source: Tensor) -> dict[str, Any]:
-    """What a model is given beside tokens, where its methods read more: random trees, and outputs as long as the sentences."""
+    """Return inputs in addition to tokens, for methods that read more: random trees, and the target lengths."""
     reading = examples.with_side_inputs(given)
     if not reading:
         return {}
@@ -41,7 +41,7 @@ def extras(given: Iterable[PositionMethod], source: Tensor) -> dict[str, Any]:
 
 
 def training(model: nn.Module, source: Tensor, target: Tensor) -> Action:
-    """Return a training step: forward, loss, backward, and the optimiser's step."""
+    """Return a training step: forward pass, loss, backward pass, and optimizer step."""
     given = extras(methods(model), source)
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-6, eps=1e-4)  # float16 rounds a smaller eps to 0
 
@@ -56,7 +56,7 @@ def training(model: nn.Module, source: Tensor, target: Tensor) -> Action:
 
 
 def inference(model: nn.Module, source: Tensor, target: Tensor, given: dict[str, Any] | None = None) -> Action:
-    """Return a forward pass in evaluation; `given` is what `extras` made for it, and made here where it is None."""
+    """Return a forward pass in evaluation. `given` are the inputs of `extras`. If it is None, they are computed here."""
     given = extras(methods(model), source) if given is None else given
 
     @torch.no_grad()
@@ -68,7 +68,7 @@ def inference(model: nn.Module, source: Tensor, target: Tensor, given: dict[str,
 
 
 def decoding(model: nn.Module, source: Tensor, steps: int, beam: int = 4) -> Action:
-    """Beam search of a fixed number of steps, prepared as by fairseq-generate; the model cannot be trained afterwards."""
+    """Return beam search with a fixed number of steps, as in fairseq-generate. The model cannot be trained afterwards."""
     model.make_generation_fast_(need_attn=False)
     generator = SequenceGenerator([model], dictionary(), beam_size=beam, max_len_a=0, max_len_b=steps, min_len=steps - 2)
     sample = {"net_input": {"src_tokens": source, "src_lengths": source.ne(_PAD).sum(1), **extras(methods(model), source)}}
@@ -81,7 +81,7 @@ def decoding(model: nn.Module, source: Tensor, steps: int, beam: int = 4) -> Act
 
 
 def attention(variant: Variant, width: int, heads: int, length: int, device: torch.device, dtype: torch.dtype) -> Action:
-    """Return one self-attention of an encoder over one sentence, forwards and backwards."""
+    """Return the forward and backward pass of one encoder self-attention over one sentence."""
     torch.manual_seed(1)
     if variant.specs is None:
         module: nn.Module = MultiheadAttention(width, heads, self_attention=True)

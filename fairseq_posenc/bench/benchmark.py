@@ -1,4 +1,4 @@
-"""Measures methods beside stock fairseq's Transformer, and writes what is known after every group of them."""
+"""Measure methods and stock fairseq in turns. Write the results after every group of methods."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .settings import Settings
 from .timing import interleaved, ratios
 from .variants import variants
 
-#: models that are in memory at a time
+#: number of models in memory at a time
 _GROUP = 6
 
 
 def run(settings: Settings, specs: list[str]) -> int:
-    """Measure these specs, or all methods where there are none, and print the table."""
+    """Measure these specs, or all methods if no spec is given, and print the table."""
     listed = {site: variants(specs or registry.names(), site) for site in settings.sites}
     results: dict[str, Any] = {"settings": settings.record(), "rows": []}
     if settings.output:
@@ -35,7 +35,7 @@ def run(settings: Settings, specs: list[str]) -> int:
                 for name in rows:
                     rows[name][measure] = found[name]
             results["rows"] += [{"method": name, **row} for name, row in rows.items()]
-            if settings.output:  # an interruption loses no finished group
+            if settings.output:  # an interrupted benchmark keeps all finished groups
                 files.write(results, settings.output)
     progress.end()
     print(tables.terminal(results, shutil.get_terminal_size().columns), end="")
@@ -43,7 +43,7 @@ def run(settings: Settings, specs: list[str]) -> int:
 
 
 def _measure(group: list[Variant], settings: Settings, site: str, progress: Progress) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Names of measures, and each one's values by variant."""
+    """Return, for every measure, the values of every variant."""
     together = [Variant(STOCK, None), *group]
     device, dtype = settings.device, settings.dtype
     positions = max([*(length for _, length in settings.shapes), settings.steps + 2, actions.DECODED[1]])

@@ -1,4 +1,4 @@
-"""The command line of `posenc bench`; torch and fairseq are imported only when it runs."""
+"""Command line of `posenc bench`. PyTorch and fairseq are imported only when the command runs."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from ..common.option_types import positive
 from ..core.errors import PositionError
 from ..registry.completion import specs_and_architectures
 
-#: one method of each cost
+#: methods with different kinds of cost
 _QUICK_METHODS = ("sinusoidal", "t5", "rope", "shaw", "tupe_rel", "diet_abs")
-#: what is measured unless an option says otherwise: in full, with --quick, and with --peers
+#: default settings: of a full benchmark, of --quick, and of --peers
 _FULL = {
     "shapes": ["32x32", "8x128", "2x512"],
     "lengths": ["32", "128", "512", "2048"],
@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def with_defaults(args: argparse.Namespace) -> argparse.Namespace:
-    """Return the arguments, with the defaults of their mode for those that were not given."""
+    """Return the arguments. Missing arguments have the defaults of the mode."""
     if args.count:
         defaults = _QUICK_COUNT if args.quick else _COUNT
     else:

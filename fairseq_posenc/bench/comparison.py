@@ -1,4 +1,4 @@
-"""Times one attention beside its public peer: both see the same sentences, forwards and backwards, in turns."""
+"""Measure one attention module and its peer in turns, with the same sentences, in forward and backward pass."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def installed(methods: list[str]) -> list[Pair]:
 
 
 def actions(pair: Pair, batch: int, sizes: Sizes, settings: Settings) -> dict[str, Action]:
-    """Return one pass forwards and backwards of either attention, over the same sentences."""
+    """Return one forward and backward pass of each of the two attention modules, over the same sentences."""
     torch.manual_seed(1)
     spec = pair.spec_for(sizes)
     ours = build_attention(spec, sizes.width, sizes.heads, site=pair.site, max_positions=sizes.positions)
@@ -68,7 +68,7 @@ def actions(pair: Pair, batch: int, sizes: Sizes, settings: Settings) -> dict[st
     x = torch.randn(batch, sizes.length, sizes.width, device=settings.device, dtype=settings.dtype, requires_grad=True)
 
     def attend(x: Tensor) -> Tensor:
-        x = x.transpose(0, 1)  # ours takes [T, B, C]
+        x = x.transpose(0, 1)  # the input of this project is [T, B, C]
         return ours(x, x, x, need_weights=False)[0].transpose(0, 1)
 
     peer = pair.build(sizes).to(settings.device, settings.dtype)

@@ -1,4 +1,4 @@
-"""Counts of one run of an action that do not change between runs (memory, operations, bytes), and the time of its operators."""
+"""Count memory, operations and bytes of one action, and measure the time of its operators."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
-#: runs under the profiler, and the operators that are kept of them
+#: number of profiled runs, and number of operators in the result
 _PROFILED, _SHOWN = 3, 8
 
 
 @dataclass(frozen=True)
 class Counts:
-    """Peak memory of tensors, operations of matrix products, and bytes read and written by all operators."""
+    """Peak memory of tensors, operations of matrix products, and bytes that all operators read and write."""
 
     mib: float
     gflop: float
@@ -27,7 +27,7 @@ class Counts:
 
 
 def counted(action: Callable[[], Any], device: torch.device) -> Counts:
-    """Count one run. Call the action before: what is made only once, such as the state of an optimiser, does not count."""
+    """Count one run. Run the action once before, so that tensors such as optimizer states are not counted."""
     if device.type == "cuda":
         torch.cuda.synchronize()
         before = torch.cuda.memory_allocated()
@@ -52,7 +52,7 @@ def operators(action: Callable[[], Any], device: torch.device) -> dict[str, floa
 
 
 def differences(own: dict[str, float], stock: dict[str, float]) -> dict[str, list[float]]:
-    """Return the operators whose time differs most, with their own and stock's milliseconds."""
+    """Return the operators with the largest difference in time, with the milliseconds of the model and of stock fairseq."""
     both = {name: [own.get(name, 0.0), stock.get(name, 0.0)] for name in own.keys() | stock.keys()}
     return dict(sorted(both.items(), key=lambda item: -abs(item[1][0] - item[1][1]))[:_SHOWN])
 
@@ -73,7 +73,7 @@ class _Counter(TorchDispatchMode):
         for x in made:
             if _key(x) not in keys and _key(x) not in self.seen:
                 self._begin(x.untyped_storage())
-        if func._schema.is_mutable or any(_key(x) not in keys for x in made):  # else a view
+        if func._schema.is_mutable or any(_key(x) not in keys for x in made):  # otherwise the result is a view
             self.moved += sum(min(x.numel() * x.element_size(), x.untyped_storage().nbytes()) for x in given + made)
         count = _FORMULAS.get(func.overloadpacket)
         if count is not None:
@@ -108,7 +108,7 @@ def _attention_backward(grad: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v:
     return sdpa_backward_flop_count(grad.shape, q.shape, k.shape, v.shape)
 
 
-#: torch's own formulas, and those it lacks: products in place, and the CPU's fused attention (causal: counted in full)
+#: formulas of PyTorch, and missing formulas: products in place, and fused attention on a CPU (causal attention counts in full)
 _FORMULAS = {
     **flop_registry,
     torch.ops.aten.addmm_: flop_registry[torch.ops.aten.addmm],

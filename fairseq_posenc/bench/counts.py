@@ -1,4 +1,4 @@
-"""`posenc bench --count`: what methods cost on an accelerator, counted on torch's meta device."""
+"""posenc bench --count: count the cost of methods on an accelerator, with the meta device of PyTorch."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from .models import STOCK, Variant
 from .settings import Settings
 from .variants import variants
 
-#: beams, and target words before the step of decoding that is counted
+#: number of beams, and number of target words before the counted decoding step
 BEAM, PREFIX = 4, 2
-#: the method whose operators the others are compared with
+#: method with which the operators of other methods are compared
 _PLAIN = "none"
 _FILE = "count.json"
 
 
 def run(settings: Settings) -> int:
-    """Count these specs, or all methods where there are none, and print the table."""
+    """Count these specs, or all methods if no spec is given, and print the table."""
     listed = [Variant(STOCK, None), *variants(settings.specs or [_PLAIN, *registry.names()], "model")]
     listed = list({variant.name: variant for variant in listed}.values())
     results: dict[str, Any] = {"settings": record(settings), "rows": []}
@@ -59,7 +59,7 @@ def run(settings: Settings) -> int:
 
 
 def record(settings: Settings) -> dict[str, Any]:
-    """What must agree before two counts can be compared."""
+    """Return the settings that must be equal before two counts can be compared."""
     return {
         "device": "meta",
         "size": settings.size.lstrip("_") or "base",
@@ -70,12 +70,12 @@ def record(settings: Settings) -> dict[str, Any]:
 
 
 def measured(variant: Variant, settings: Settings) -> Iterator[tuple[str, Count]]:
-    """Count a training step, a forward pass in evaluation, and a step of beam search, for every shape that the model serves."""
+    """Count a training step, a forward pass in evaluation, and a step of beam search, for every possible shape."""
     _load_kernels()
     for batch, length in settings.shapes:
         try:
             values, model = Values(), models.build(variant, settings.size, length + 2, CPU, settings.dtype)
-        except (PositionError, Refusal):  # the options have fewer positions
+        except (PositionError, Refusal):  # the options allow fewer positions
             continue
         source, target = actions.sentences(batch, length, CPU)
         given = actions.extras(actions.methods(model), source)
@@ -89,14 +89,14 @@ def measured(variant: Variant, settings: Settings) -> Iterator[tuple[str, Count]
 
 @cache
 def _load_kernels() -> None:
-    """Run once what a process loads at its first training step, which keeps some tensors longer than later steps."""
+    """Run one training step. It loads modules that keep some tensors longer than later steps do."""
     values, model = Values(), models.build(Variant(STOCK, None), "_tiny", 8, CPU, torch.bfloat16)
     source, target = (values.moved(x) for x in actions.sentences(2, 6, CPU))
     count(_training(values.move(model), source, target, {}), values)
 
 
 def _training(model: nn.Module, source: torch.Tensor, target: torch.Tensor, given: dict[str, Any]) -> actions.Action:
-    """Forward and backward pass; the optimiser's step depends on the number of parameters only."""
+    """Return a forward and backward pass. The cost of the optimizer step depends only on the number of parameters."""
 
     def step() -> None:
         model.train()
@@ -110,7 +110,7 @@ def _training(model: nn.Module, source: torch.Tensor, target: torch.Tensor, give
 
 @torch.no_grad()
 def _decoding(model: nn.Module, source: torch.Tensor, given: dict[str, Any], values: Values) -> Count:
-    """Return one step of beam search after `PREFIX` words: the state reordered, and the decoder."""
+    """Return one step of beam search after `PREFIX` words: the reordering of the state, and the decoder."""
     model.make_generation_fast_(need_attn=False)
     model.eval()
     if hasattr(model.decoder, "set_beam_size"):
@@ -145,7 +145,7 @@ def _places(found: Count) -> dict[str, list[int]]:
 
 
 def differences(row: dict[str, Any], measure: str, found: Count) -> list[str]:
-    """Lines that say which numbers of a row are different now, and which operators at which source lines are the reason."""
+    """Return lines with the changed numbers of a row, and with the operators and source lines that cause the change."""
     known, lines = row[measure], []
     for name, value in found.totals().items():
         if value != known[name]:
@@ -167,7 +167,7 @@ def differences(row: dict[str, Any], measure: str, found: Count) -> list[str]:
 
 
 def packed(results: dict[str, Any]) -> dict[str, Any]:
-    """Return the results with only those places of every row that differ from the places of the plain model."""
+    """Return the results. Each row contains only the places that differ from the plain model."""
     plain = next((row for row in results["rows"] if row["method"] == _PLAIN), None)
     if plain is None:
         return results

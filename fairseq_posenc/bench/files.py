@@ -1,4 +1,4 @@
-"""The files of a benchmark: JSON and CSV with every number, Markdown, and the plot of growth."""
+"""Write the files of a benchmark: JSON and CSV with every number, Markdown, and the plot of growth."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def write(results: dict[str, Any], folder: Path) -> None:
 
 
 def _rounded(value: Any) -> Any:
-    """Fractions with six digits, which are more than were measured."""
+    """Round fractions to six digits, which is more precise than the measurement."""
     if isinstance(value, dict):
         return {key: _rounded(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -73,7 +73,7 @@ def write_texts(contents: Mapping[str, str | bytes], folder: Path) -> None:
     """Write files by their names."""
     try:
         for name, content in contents.items():
-            part = folder / f"{name}.part"  # an interruption leaves the earlier file whole
+            part = folder / f"{name}.part"  # an interruption does not damage the earlier file
             part.write_bytes(content if isinstance(content, bytes) else content.encode())
             part.replace(folder / name)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The plot of a benchmark: time and memory of one attention by length."""
+"""Plot time and memory of one attention module by sequence length."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from . import tables
 
 
 def draw(results: dict[str, Any]) -> Plot | None:
-    """Return the plot, or None where no attention was measured alone."""
+    """Return the plot, or None if no single attention module was measured."""
     return render("growth", lambda: _figure(results["rows"]))
 
 

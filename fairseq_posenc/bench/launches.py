@@ -1,4 +1,7 @@
-"""Counts of one run on the meta device: launches, waits, bytes, and peak memory, with the source line of each."""
+"""Count kernel launches, waits, bytes and peak memory of one run on the meta device, with their source lines.
+
+A wait is a synchronisation: the host waits for a value of the device.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from .meta import CPU, META, Values, accelerator_branches, on_cpu, storage_key, tensors
 
 aten = torch.ops.aten
-#: operators that make a tensor without writing into it
+#: operators that allocate a tensor without writing into it
 _ALLOCATIONS = {aten.empty, aten.empty_like, aten.empty_strided, aten.new_empty, aten.new_empty_strided}
-#: operators that write a tensor without reading their first argument
+#: operators that write without reading their first argument
 _OVERWRITES = {
     aten.ones_like,
     aten.zeros_like,
@@ -38,9 +41,9 @@ _OVERWRITES = {
     aten.bernoulli_,
     aten.random_,
 }
-#: operators that read as much of their first argument as they return
+#: operators that read only as many elements of their first argument as they return
 _SELECTIONS = {aten.embedding, aten.index_select, aten.gather, aten.index, aten.take_along_dim}
-#: operators whose answer, or the shape of whose answer, depends on values: the host waits for the device
+#: operators whose result, or its shape, depends on values, so that the host waits for the device
 _WAITS = {
     aten._local_scalar_dense, aten.equal, aten.nonzero, aten._unique, aten._unique2, aten.unique_dim, aten.unique_consecutive,
     aten.masked_select, aten.repeat_interleave, aten.bincount, aten.histc, aten.is_nonzero,
@@ -53,7 +56,7 @@ _PACKAGE = Path(__file__).parent.parent
 
 @dataclass
 class Cost:
-    """What operators cost: `launches` of kernels, `waits` of the host, and bytes that kernels `read` and `written`."""
+    """Cost of operators: kernel `launches`, `waits` of the host, and bytes that kernels `read` and have `written`."""
 
     launches: int = 0
     waits: int = 0
@@ -73,10 +76,12 @@ class Cost:
 
 @dataclass
 class Count(Cost):
-    """The cost of one run.
+    """Cost of one run.
 
-    `peak` is the memory of its tensors in bytes. `float64` counts operators on the device with results in float64, `host` counts
-    tensors made on the CPU. `places` has the cost by operator and function, `lines` the source lines of each.
+    `peak` is the maximum memory of its tensors in bytes. `float64` is the number of operators on the device with float64 results.
+    `host` is the
+    number of tensors created on the CPU. `places` contains the cost by operator and function, and `lines` the source lines of
+    each place.
     """
 
     peak: int = 0
@@ -93,7 +98,7 @@ class Count(Cost):
 def count(action: Callable[[], Any], values: Values) -> Count:
     """Count one run of an action whose tensors are on the meta device."""
     enabled = gc.isenabled()
-    gc.disable()  # memory is freed at the same place in every run
+    gc.disable()  # so that memory is freed at the same place in every run
     try:
         with _Counter(values) as counter, accelerator_branches():
             action()
@@ -109,7 +114,7 @@ class _Counter(TorchDispatchMode):
         self.values, self.count = values, Count()
         self._live: dict[int, int] = {}
         self._now = 0
-        self._at: dict[int, tuple[str, str]] = {}  # node of autograd, by its number -> the place of its forward pass
+        self._at: dict[int, tuple[str, str]] = {}  # number of an autograd node -> place of its forward pass
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -126,9 +131,11 @@ class _Counter(TorchDispatchMode):
             self._add(name, int(packet in _WAITS and packet not in (aten._local_scalar_dense,)), 1, _size(given), 0)
             return self._answer(func, args, kwargs)
         if leaves or device is not None:
-            kwargs.update({"generator": None} if "generator" in kwargs else {})  # the meta device has none
+            kwargs.update({"generator": None} if "generator" in kwargs else {})  # the meta device has no generator
         masked = packet in _INDEXING and any(x is not None and x.dtype in _MASKS for x in args[1])
-        copies = any(x.device == CPU and (x.dim() or packet in _COPIES) for x in given)  # from the host, unless pinned
+        copies = any(
+            x.device == CPU and (x.dim() or packet in _COPIES) for x in given
+        )  # a copy from the host, unless the memory is pinned
         out = self._answer(func, args, kwargs) if masked and packet is aten.index else func(*args, **kwargs)
         made = tensors(out)
         before = {storage_key(x) for x in given}
@@ -152,7 +159,7 @@ class _Counter(TorchDispatchMode):
         return out
 
     def _answer(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """What the host reads: the values where they are known, else ones, so that every test of unknown values holds."""
+        """Return the values that the host reads. Unknown values are replaced by ones, so that every test of them is true."""
         taken = self.values.taken((args, kwargs))
         to_host = torch.device(kwargs.get("device") or META) == CPU
         known = len(tensors(taken)) == len(tensors((args, kwargs)))
@@ -164,7 +171,7 @@ class _Counter(TorchDispatchMode):
             self._begin(x)
         return moved[0] if isinstance(out, Tensor) else tuple(moved)
 
-    # -- where ------------------------------------------------------------------------------------------------------
+    # -- places ----------------------------------------------------------------------------------------------------
 
     def _add(self, name: str, launches: int, waits: int, read: int, written: int) -> None:
         place, line = self._place()
@@ -174,14 +181,16 @@ class _Counter(TorchDispatchMode):
         self.count.lines.setdefault(where, Counter())[line] += launches + waits
 
     def _place(self) -> tuple[str, str]:
-        """The innermost function of this package that called, or that made the node of autograd that runs now; and its line."""
+        """Return the innermost function of this package, and its line. In a backward pass, this is the function of the forward
+        pass.
+        """
         node = torch._C._current_autograd_node()
         found = _caller()
         if node is None:
             number = torch.autograd._get_sequence_nr() - 1
             self._at.setdefault(number, found)
             return found
-        if found[0] and "bench/" not in found[0]:  # a backward pass of the package
+        if found[0] and "bench/" not in found[0]:  # a backward pass of this package
             return found
         place, line = self._at.get(node._sequence_nr(), ("gradients", ""))
         return f"{place}, backwards", line
@@ -202,7 +211,7 @@ class _Counter(TorchDispatchMode):
 
 
 def _unknown(packet: Any, args: Any) -> Any:
-    """Return the answer where values are not known."""
+    """Return the result if values are not known."""
     if packet is aten.equal:
         return True
     if packet in (aten._local_scalar_dense, aten._to_copy):
@@ -240,7 +249,7 @@ def _written(func: Any, args: Any, kwargs: dict[str, Any]) -> list[Tensor]:
 
 
 def _bytes(x: Tensor) -> int:
-    """Return the bytes of memory that a kernel reads: broadcast and overlapping elements count once."""
+    """Return the bytes that a kernel reads. Broadcast and overlapping elements count once."""
     if not x.numel():
         return 0
     distinct, span = 1, 1

@@ -1,8 +1,10 @@
-"""torch's meta device in the place of an accelerator: no numbers are computed, and every operator can be counted.
+"""Use the meta device of PyTorch instead of an accelerator. It computes no numbers, and every operator can be counted.
 
-A model on this device takes the branches of an accelerator, because this package tests only for `device.type == "cpu"`. Torch
-itself also chooses by device; `accelerator_branches` makes its choice for CUDA. `Values` keeps the integers of a batch (tokens,
-lengths, indices), so that the values that a model reads are the same in every run.
+A model on this device takes the branches of an accelerator, because this package tests only for `device.type == "cpu"`. PyTorch
+itself also
+chooses by device; `accelerator_branches` selects the choice for CUDA. `Values` stores the integers of a batch (tokens, lengths,
+indices), so
+that a model reads the same values in every run.
 """
 
 from __future__ import annotations
@@ -19,9 +21,9 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 META, CPU = torch.device("meta"), torch.device("cpu")
-#: elements of the largest tensor whose values are kept
+#: maximum number of elements of a tensor with values
 _LARGEST = 2**26
-#: the alignment of a mask for torch's memory-efficient attention, in elements
+#: alignment of a mask for memory-efficient attention in PyTorch, in elements
 _ALIGNMENT = 8
 _HALF = (torch.float16, torch.bfloat16)
 
@@ -42,24 +44,25 @@ def storage_key(x: Tensor) -> int:
 
 
 class Values:
-    """The values of tensors on the meta device, as far as they follow from integers that were given.
+    """Store values of tensors on the meta device, if they can be computed from given integers.
 
-    Values belong to storages, so that views and writes into views need nothing further. Tensors that depend on parameters or on
-    random numbers have no values.
+    Values belong to storages, so views and writes into views need no special code. Tensors that depend on parameters or random
+    numbers have no
+    values.
     """
 
     def __init__(self) -> None:
-        self._known: dict[int, Tensor] = {}  # storage -> its bytes, on the CPU
+        self._known: dict[int, Tensor] = {}  # storage -> bytes on the CPU
 
     def moved(self, x: Tensor) -> Tensor:
-        """Return the tensor on the meta device, with its values unless these are fractions."""
+        """Return the tensor on the meta device. Integers keep their values, and fractions do not."""
         there = torch.empty_like(x, device=META)
         if not x.is_floating_point():
             self.set(there, x)
         return there
 
     def move(self, model: nn.Module) -> nn.Module:
-        """Move a model; integers in its buffers keep their values, and shared parameters stay shared."""
+        """Move a model. Integers in its buffers keep their values, and shared parameters stay shared."""
         kept = {id(x): x.detach().clone() for x in model.buffers() if not x.is_floating_point()}
         buffers = [(x, kept[id(x)]) for x in model.buffers() if id(x) in kept]
         before = torch.__future__.get_swap_module_params_on_conversion()
@@ -73,7 +76,7 @@ class Values:
         return model
 
     def set(self, x: Tensor, values: Tensor) -> None:
-        """Give a tensor on the meta device these values; its storage is kept for as long as it lives."""
+        """Set the values of a tensor on the meta device. The values are stored as long as its storage exists."""
         key = storage_key(x)
         if key not in self._known:
             self._known[key] = torch.zeros(x.untyped_storage().nbytes(), dtype=torch.uint8)
@@ -81,7 +84,7 @@ class Values:
         self._seen_as(x).copy_(values)
 
     def get(self, x: Tensor) -> Tensor | None:
-        """Return a tensor on the CPU that shares memory with all others of the storage, or None where values are not known."""
+        """Return a CPU tensor that shares memory with all tensors of the storage, or None if the values are not known."""
         if x.device.type == "cpu":
             return x
         return self._seen_as(x) if storage_key(x) in self._known else None
@@ -94,7 +97,7 @@ class Values:
         return torch.empty(0, dtype=x.dtype).set_(flat.untyped_storage(), x.storage_offset(), x.size(), x.stride())
 
     def follow(self, func: Any, args: Any, kwargs: dict[str, Any], out: Any, written: Sequence[Tensor], is_view: bool) -> None:
-        """Compute the values of what an operator returned or wrote, if those of all its inputs are known."""
+        """Compute the values of the results of an operator, if the values of all inputs are known."""
         if is_view:
             return
         made, given = tensors(out), tensors((args, kwargs))
@@ -115,19 +118,19 @@ class Values:
 
 
 def on_cpu(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """What an operator returns for arguments on the CPU."""
+    """Return the result of an operator for arguments on the CPU."""
     return func(*args, **{**kwargs, **({"device": CPU} if kwargs.get("device") is not None else {})})
 
 
 class _Generator(torch.Generator):
-    """A generator of the CPU in the place of one of the meta device, which has none."""
+    """A CPU generator instead of a generator of the meta device, which does not exist."""
 
     def __new__(cls, device: Any = CPU) -> _Generator:
         return super().__new__(cls, CPU if torch.device(device) == META else device)
 
 
 class _Autocast(torch.autocast):
-    """Autocast of the CPU in the place of one of the meta device, which has none."""
+    """Autocast of the CPU instead of the meta device, which has no autocast."""
 
     def __init__(self, device_type: str, *args: Any, **kwargs: Any):
         super().__init__("cpu" if device_type == "meta" else device_type, *args, **kwargs)
@@ -135,7 +138,7 @@ class _Autocast(torch.autocast):
 
 @contextmanager
 def accelerator_branches() -> Iterator[None]:
-    """Let torch choose as on CUDA: fused attention, fused dropout, and a copy for every tensor that is made from numbers."""
+    """Make PyTorch choose as on CUDA: fused attention, fused dropout, and a copy for every tensor created from numbers."""
     tensor, dropout = torch.tensor, F.dropout
 
     def copied(data: Any, *, device: Any = None, **kwargs: Any) -> Tensor:
@@ -164,9 +167,9 @@ def attention(
     q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0, is_causal: bool = False,
     scale: float | None = None, enable_gqa: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The kernel that torch takes on CUDA: flash attention without a mask and in half precision, else the memory-efficient one.
+    """Compute attention with the CUDA kernel: flash attention in half precision without a mask, else memory-efficient attention.
 
-    Like torch, this turns a boolean mask into numbers, and pads a mask whose rows are not aligned.
+    As in PyTorch, a boolean mask is converted to numbers, and a mask with unaligned rows is padded.
     """
     assert not enable_gqa
     if attn_mask is None and q.dtype in _HALF and q.size(-1) == v.size(-1):

@@ -1,4 +1,4 @@
-"""The models that are measured: stock fairseq's Transformer, and ours with one method, of the same size and vocabulary."""
+"""Models of a benchmark: stock fairseq's Transformer, and this project's Transformer with one method, with equal sizes."""
 
 from __future__ import annotations
 
@@ -27,14 +27,16 @@ WORDS = 1000
 
 @dataclass(frozen=True)
 class Variant:
-    """A model of one row: `specs` for the three sites, or None for stock fairseq; `name` may be an architecture's."""
+    """A model of one row. `specs` are the specs of the three sites, or None for stock fairseq. `name` can be an architecture."""
 
     name: str
     specs: Mapping[str, str] | None
 
     @classmethod
     def of(cls, spec: str, site: str) -> Variant:
-        """Return an architecture, the method as in its architecture, or the method at one site of a model with sinusoids."""
+        """Return the variant of an architecture, of a method as in its architecture, or of a method at one site, with sinusoids
+        elsewhere.
+        """
         if spec.startswith(PREFIX):
             return cls(spec, architecture(spec).specs)
         name = parse(spec).methods[0].name
@@ -49,7 +51,7 @@ class Variant:
         return self.specs is not None and registry.card(parse(self.specs["encoder"]).methods[0].name).tied_layers
 
     def stands_alone(self, width: int, heads: int) -> bool:
-        """Whether one attention alone shows what the encoder's methods cost: none of them acts on hidden states outside of it."""
+        """Return whether one attention module has the whole cost of the encoder methods. No hook acts outside of attention."""
         if self.specs is None:
             return True
         methods = build_methods(self.specs["encoder"], Dims(width, heads, relations=RELATIONS), "encoder")
@@ -83,7 +85,7 @@ def build(variant: Variant, size: str, positions: int, device: torch.device, dty
 
 
 def _set_sizes(args: Namespace, variant: Variant, chosen: Size) -> None:
-    """The sizes and specs of a model whose architecture sets none."""
+    """Set sizes and specs of a model whose architecture does not set them."""
     sizes = {"layers": chosen.layers, "embed_dim": chosen.embed_dim}
     sizes |= {"attention_heads": chosen.heads, "ffn_embed_dim": chosen.ffn_embed_dim}
     vars(args).update({f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()})

@@ -1,4 +1,4 @@
-"""Attentions of other libraries, each the public peer of one of our methods."""
+"""Attention modules of other libraries. Each is the public peer of one method of this project."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Attend = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of one attention; `positions` is the longest sentence that tables of positions serve."""
+    """Sizes of one attention module. `positions` is the maximum sentence length for tables of positions."""
 
     width: int
     heads: int
@@ -26,11 +26,11 @@ class Sizes:
 
     @property
     def positions(self) -> int:
-        return max(self.length, 512)  # the usual table, wider than most sentences
+        return max(self.length, 512)  # the usual size, longer than most sentences
 
 
 class PeerAttention(nn.Module):
-    """An attention of another library: [B, T, C] -> [B, T, C], with an output projection even where theirs stands elsewhere."""
+    """Attention module of another library, [B, T, C] -> [B, T, C]. It includes the output projection."""
 
     def __init__(self, module: nn.Module, attend: Attend, projection: nn.Linear | None = None):
         super().__init__()
@@ -43,14 +43,14 @@ class PeerAttention(nn.Module):
 
 @dataclass(frozen=True)
 class Pair:
-    """One of our specs and the peer that computes the same; `{reach}` in a spec is the largest distance of its tables."""
+    """A spec of this project, and the peer with the same computation. `{reach}` in a spec is the largest table distance."""
 
     spec: str
     site: str
     package: str
     peer: str
     build: Callable[[Sizes], PeerAttention]
-    biases: bool = True  # whether its projections of queries, keys, values and outputs have them
+    biases: bool = True  # whether the projections of queries, keys, values and outputs have a bias
 
     @property
     def method(self) -> str:

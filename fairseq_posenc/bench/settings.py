@@ -1,4 +1,4 @@
-"""The settings of one benchmark, checked."""
+"""Settings of one benchmark, and their validation."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Settings:
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> Settings:
-        """Return the settings of a command line. Raise PositionError for wrong values. Set the threads of torch."""
+        """Return the settings of a command line. Raise PositionError for wrong values. Set the number of threads of PyTorch."""
         specs = list(args.specs)
         if args.size not in _SIZES:
             raise PositionError(f"--size {args.size}: unknown. Expected one of {', '.join(_SIZES)}.")
@@ -70,7 +70,7 @@ class Settings:
         return SIZES[self.size].heads
 
     def record(self) -> dict[str, Any]:
-        """What must agree before rows of two runs stand in one table."""
+        """Return the settings that must be equal before rows of two runs can be in one table."""
         device = torch.cuda.get_device_name() if self.device.type == "cuda" else _processor()
         return {
             "device": device,
@@ -87,7 +87,7 @@ class Settings:
 
 
 def _values(option: str, given: list[str], specs: list[str], read: Callable[[str], Any]) -> list[Any]:
-    """Return the values of an option, between commas or blanks; method specs that follow them are added to `specs`."""
+    """Return the values of an option, separated by commas or blanks. Specs after the values are added to `specs`."""
     values: list[Any] = []
     for number, text in enumerate(given):
         if values and _is_spec(text):

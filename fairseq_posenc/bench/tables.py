@@ -1,4 +1,4 @@
-"""The tables of a benchmark: narrow ones for the terminal, and the whole one in Markdown."""
+"""Tables of a benchmark: narrow tables for the terminal, and a complete table in Markdown."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-#: Chen et al. (2021), Table 1: more time than BERT without the method, on TPU v2, for its small and base sizes
+#: Chen et al. (2021), Table 1: additional time compared with BERT without the method, on TPU v2, for the sizes small and base
 PUBLISHED = {
     "shaw": ("+13 % to +24 %", "+33 % to +65 %"),
     "tupe_rel": ("+1 % to +4 %", "+19 % to +27 %"),
@@ -23,7 +23,7 @@ def measures(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def terminal(results: dict[str, Any], width: int) -> str:
-    """Medians of time, and the memory of training, in tables that are not wider than the terminal."""
+    """Return median times and training memory, in tables that fit the width of the terminal."""
     rows = results["rows"]
     alone = [key for key in measures(rows) if key.startswith("attention ")]
     whole = [key for key in measures(rows) if key not in alone]
@@ -43,7 +43,7 @@ def peers(results: dict[str, Any], width: int) -> str:
 
 
 def markdown(results: dict[str, Any]) -> str:
-    """Return all rows with their ratios, then growth with length, then how it was measured."""
+    """Return all rows with their ratios, then growth with length, then the settings of the measurement."""
     rows = results["rows"]
     lengths = [key for key in measures(rows) if key.startswith("attention ")]
     blocks = [_table(rows, [key for key in measures(rows) if key not in lengths])]
@@ -66,7 +66,7 @@ def _narrow(rows: Sequence[dict[str, Any]], keys: Sequence[str], width: int) -> 
 
 
 def fitted(head: list[str], body: list[list[str]], width: int, names: int) -> str:
-    """Return one table, or several where it is too wide: each has the first `names` columns and as many others as fit."""
+    """Return one table, or several tables if it is too wide. Each table begins with the first `names` columns."""
     blocks, shown = [], list(range(names))
 
     def table(columns: list[int]) -> str:
@@ -103,7 +103,7 @@ def _median(key: str, value: dict[str, float] | None) -> str:
 
 
 def _cell(key: str, value: dict[str, float] | None) -> str:
-    """Return a ratio with the middle half of its rounds; of decoding, that of tokens a second; of one attention, memory too."""
+    """Return a ratio and its quartiles over rounds. Decoding has the ratio of tokens per second. Attention also has memory."""
     if value is None or "median" not in value:
         return _median(key, value)
     numbers = [value[name] for name in ("median", "low", "high")]
@@ -118,7 +118,7 @@ def _counts(key: str, value: dict[str, float] | None) -> str:
 
 
 def _profiled(row: dict[str, Any]) -> list[str]:
-    """Return the measures of a row that have operators."""
+    """Return the measures of a row that list operators."""
     return [key for key in measures([row]) if "operators" in row[key]]
 
 

@@ -1,4 +1,4 @@
-"""Times of several actions, taken in turns, as ratios to the first."""
+"""Measure the times of several actions in turns, as ratios to the first action."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Ratio:
 def interleaved(
     actions: dict[str, Callable[[], Any]], rounds: int, device: torch.device, progress: Callable[[str], None]
 ) -> dict[str, list[float]]:
-    """Seconds of every action in every round; each round starts one action later, so that the order does not favour one."""
+    """Return the seconds of every action in every round. Each round starts with another action, to remove order effects."""
     clock = _clock(device)
     names = list(actions)
     for name in names:
@@ -41,7 +41,7 @@ def interleaved(
 
 
 def ratios(seconds: dict[str, list[float]], base: str) -> dict[str, Ratio]:
-    """Ratios of seconds to those of `base` in the same round."""
+    """Return ratios of seconds to the seconds of `base` in the same round."""
     found = {}
     for name, own in seconds.items():
         shares = sorted(a / b for a, b in zip(own, seconds[base]))
@@ -51,7 +51,7 @@ def ratios(seconds: dict[str, list[float]], base: str) -> dict[str, Ratio]:
 
 
 def _clock(device: torch.device) -> Callable[[], float]:
-    """CPU time of one thread, which other work on the machine does not lengthen; wall-clock time elsewhere."""
+    """Return the CPU time of one thread, which is independent of other programs, or wall-clock time for several threads."""
     if device.type == "cuda":
 
         def synchronised() -> float:

@@ -1,4 +1,4 @@
-"""Which models are measured for the specs of a command line."""
+"""Select the models that are measured for the specs of a command line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .models import Variant
 
 
 def variants(specs: list[str], site: str) -> list[Variant]:
-    """Those that can stand at the site. Raise PositionError for any spec that is wrong, before anything is measured."""
+    """Return the variants that are defined at the site. Raise PositionError for wrong specs before the measurement."""
     found, problems = [], []
     for spec in specs:
         try:

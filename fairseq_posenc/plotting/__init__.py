@@ -1,1 +1,1 @@
-"""Pictures of position methods: what they do to attention where every position has the same content."""
+"""Plots of the effect of position methods on attention. Every position has the same content."""

@@ -1,4 +1,4 @@
-"""Panels on paper, without a display."""
+"""Draw panels into figures, without a display."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ if TYPE_CHECKING:
 
 FORMATS = (".png", ".svg", ".pdf")
 
-#: below the middle blue, above it red, which colour-blind readers tell apart
+#: blue below the middle, red above it; colour-blind readers can distinguish these colours
 _COLOURS, _MASKED, _LINE, _FAINT = "RdBu_r", "#dcdcdc", "#0072B2", "#555555"
 _STYLE = {
-    "font.family": "DejaVu Sans",  # comes with matplotlib: the same everywhere
+    "font.family": "DejaVu Sans",  # part of matplotlib, so the figure is equal on all machines
     "font.size": 8,
     "axes.linewidth": 0.5,
-    "svg.hashsalt": "posenc",  # the same file from the same numbers
+    "svg.hashsalt": "posenc",  # equal numbers lead to equal files
     "svg.fonttype": "none",
 }
 _DRAWN = " *"
 _READING = "Rows are queries, columns are keys. All positions have the same content. Grey: the query cannot attend to the key."
 
-#: width and height of a panel in inches, and how many rows a picture may have
+#: width and height of a panel in inches, and maximum number of rows
 _PANEL, _MOST_ROWS = (3.1, 3.0), 100
 
-#: of the atlas, in pixels of its PNG: a cell of 32 x 32 positions has whole pixels
+#: sizes of the atlas in pixels: a cell of 32 x 32 positions has a whole number of pixels
 _DPI, _SIDE, _PITCH_X, _PITCH_Y, _COLUMNS, _MARGIN, _TOP = 100, 128, 156, 198, 10, 16, 58
-#: columns that the legend of the atlas needs
+#: number of columns of the legend of the atlas
 _LEGEND_COLUMNS = 5
 
 
 def require_writable(path: Path) -> None:
-    """Raise PositionError before anything is computed that could not be saved."""
+    """Raise PositionError before the computation if the file could not be written."""
     if path.suffix not in FORMATS:
         raise PositionError(f"--output {path}: unknown format. Expected a file name that ends with {', '.join(FORMATS)}.")
     if not path.parent.is_dir():
@@ -80,7 +80,9 @@ def save(figure: Figure, path: Path, description: str | None = None) -> None:
 
 
 def draw(panels: Sequence[Panel], curves: bool = False, query: int | None = None) -> Figure:
-    """Return a grid of matrices with their colours, or one row for each, with the row of a query and the decay with distance."""
+    """Return a figure with a grid of matrices, or with one row per matrix: the scores of one query, and the mean score by
+    distance.
+    """
     return _styled((lambda panels: _curves(panels, query)) if curves else _grid, panels)
 
 
@@ -90,12 +92,12 @@ def draw_atlas(panels: Sequence[Panel]) -> Figure:
 
 
 def write_atlas(panels: Sequence[Panel], path: Path) -> None:
-    """Write the atlas. The metadata of a PNG file lists the methods, so that an incomplete picture can be found."""
+    """Write the atlas. The metadata of a PNG file lists the methods, so that a missing method can be detected."""
     save(draw_atlas(panels), path, " ".join(panel.title for panel in panels))
 
 
 def methods_of_atlas(path: Path) -> list[str]:
-    """Return the methods that an atlas in PNG format lists in its metadata."""
+    """Return the methods in the metadata of an atlas in PNG format."""
     from PIL import Image
 
     with Image.open(path) as picture:
@@ -103,7 +105,7 @@ def methods_of_atlas(path: Path) -> list[str]:
 
 
 def _styled(plot: Any, panels: Sequence[Panel]) -> Figure:
-    for logger in ("matplotlib", "PIL", "fontTools"):  # fairseq lets the root logger print everything
+    for logger in ("matplotlib", "PIL", "fontTools"):  # fairseq sets the root logger to print all messages
         logging.getLogger(logger).setLevel(logging.WARNING)
     import matplotlib
 
@@ -112,7 +114,7 @@ def _styled(plot: Any, panels: Sequence[Panel]) -> Figure:
 
 
 def _figure(rows: int, columns: int, panels: Sequence[Panel]) -> tuple[Figure, list[list[Axes]]]:
-    """Axes in rows and columns, and below them how to read them."""
+    """Return a figure with axes in rows and columns, and with a note below them."""
     from matplotlib.figure import Figure
 
     if rows > _MOST_ROWS:
@@ -120,7 +122,7 @@ def _figure(rows: int, columns: int, panels: Sequence[Panel]) -> tuple[Figure, l
     width = columns * _PANEL[0]
     lines = textwrap.wrap(" ".join([_READING, *map(_sentence, meanings(panels))]), int(width * 18))
     below = 0.13 * len(lines) + 0.15
-    height = rows * _PANEL[1] + below + 0.1  # titles reach a little higher than their pad
+    height = rows * _PANEL[1] + below + 0.1  # titles are a little higher than their pad
     figure = Figure((width, height), dpi=150, layout="constrained")
     figure.get_layout_engine().set(rect=(0, below / height, 1, 1 - (below + 0.1) / height))
     figure.text(0.08 / width, 0.05 / height, "\n".join(lines), color=_FAINT, fontsize=7)
@@ -160,7 +162,7 @@ def _matrix(figure: Figure, axis: Axes, panel: Panel) -> None:
     facts = f"{panel.site}, {panel.quantity}\n" + ", ".join(filter(None, [panel.heads, panel.origin]))
     axis.set_title(panel.title, fontsize=9, loc="left", pad=25)
     note = axis.annotate(facts, (0, 1), (0, 22), "axes fraction", "offset points", va="top", fontsize=7, color=_FAINT)
-    note.set_in_layout(False)  # else a long line would make its column wide
+    note.set_in_layout(False)  # otherwise a long line would widen its column
     axis.set_xlabel("key", fontsize=7)
     axis.set_ylabel("query", fontsize=7)
     axis.tick_params(labelsize=7, length=2)
@@ -185,7 +187,7 @@ def _line(axis: Axes, x: Sequence[int], y: Sequence[float], title: str, label: s
     axis.tick_params(labelsize=7, length=2)
     axis.grid(color="#eeeeee")
     axis.set_axisbelow(True)
-    if constant and y:  # else the axis would show rounding
+    if constant and y:  # otherwise the axis would show rounding errors
         middle, room = y[0], abs(y[0]) / 2 or 1.0
         axis.set_ylim(middle - room, middle + room)
 
@@ -194,7 +196,7 @@ def _atlas(panels: Sequence[Panel]) -> Figure:
     from matplotlib.figure import Figure
 
     rows = -(-len(panels) // _COLUMNS)
-    free = -len(panels) % _COLUMNS  # places of the last row, where the legend stands if they are enough
+    free = -len(panels) % _COLUMNS  # free places of the last row, used for the legend if possible
     rows += free < _LEGEND_COLUMNS
     width = 2 * _MARGIN + _COLUMNS * _PITCH_X - (_PITCH_X - _SIDE)
     height = _TOP + rows * _PITCH_Y + 8
@@ -235,7 +237,7 @@ def _short(panel: Panel) -> str:
 
 
 def _legend(figure: Figure, panels: Sequence[Panel], at: Any) -> None:
-    row, column = divmod(len(panels), _COLUMNS)  # the first free place
+    row, column = divmod(len(panels), _COLUMNS)  # first free place
     if _COLUMNS - column < _LEGEND_COLUMNS:
         row, column = row + 1, 0
     text = [

@@ -1,6 +1,6 @@
-"""What the positions of one site do to attention, as numbers: a matrix over queries and keys of constant content.
+"""Compute the effect of the positions of one site on attention, as matrices over queries and keys of equal content.
 
-What methods read of the structure of a sentence is that of a random tree, always the same.
+Methods that read the structure of a sentence receive the same random tree in every call.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ SCORE = "score"
 CHANGE = "change of score"
 WEIGHT = "weight"
 
-#: hooks that change the vectors of which queries and keys are made
+#: hooks that change the inputs of the query and key projections
 _VECTORS = hooks_where(lambda hook: Phase.INPUT <= hook.phase <= Phase.ATTENTION_INPUT)
-#: hooks that change queries and keys themselves, so that their product cannot be told from what positions add
+#: hooks that change queries and keys, so that the effect of positions cannot be separated from their product
 _ROTATIONS = hooks_where(lambda hook: hook.phase == Phase.PROJECTED)
 #: hooks that change the product of queries and keys
 _CHANGES = hooks_where(lambda hook: hook.phase == Phase.SCORES and hook.kind in (Kind.CHAIN, Kind.SUM))
-#: one token in so many ends a segment, where the dictionary has the end of a sentence
+#: number of tokens per segment, if the dictionary has an end of sentence
 _SEGMENT = 8
-#: how many draws of noise have their mean taken, and where they begin
+#: number of draws of noise for the mean, and first seed
 _DRAWS, _SEED = 32, 1
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """A number for every query and key: [H, T, S], or [1, T, S] where heads do not differ; nan where a query may not look."""
+    """Numbers of queries and keys: [H, T, S], or [1, T, S] if heads are equal. nan: the query cannot attend to the key."""
 
     values: Tensor
     quantity: str
@@ -45,9 +45,9 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Content:
-    """The word at every position: hidden states of queries and keys, [C] each, and the direction of both once projected, [H, D].
+    """Content of every position: hidden states of queries and keys, [C] each, and directions after projection, [H, D].
 
-    `project` is what methods call to project vectors as the attention projects words.
+    `project` is the function with which methods project vectors.
     """
 
     hidden: tuple[Tensor, Tensor]
@@ -56,24 +56,25 @@ class Content:
 
 
 def plain_content(dims: Dims) -> Content:
-    """Ones in every channel, in place of projections their identity."""
+    """Return content with ones in every channel, and the identity as projection."""
     ones = torch.ones(dims.embed_dim)
     heads = dims.num_heads
     return Content((ones, ones), ones.view(heads, -1), lambda _, x: x.unflatten(-1, (heads, -1)).transpose(-3, -2))
 
 
 def matrices(positions: SitePositions, length: int, layer: int = 0, content: Content | None = None) -> list[Matrix]:
-    """What there is to see at one layer: position vectors compared, and scores, or the weights of a kernel of its own.
+    """Return the matrices of one layer: similarity of position vectors, and scores, or weights of methods with their own kernel.
 
-    Of methods that draw noise it is the mean of many draws, always the same ones. Errors: PositionError if a method cannot
-    serve so many positions.
+    For methods with noise, return the mean over many draws, with fixed seeds. Raise PositionError if a method does not support
+    this number of
+    positions.
     """
     content = plain_content(positions.dims) if content is None else content
     was_training = positions.training
     positions.eval()
     random = [method for method in positions.methods if method.draws]
     for method in random:
-        method.train()  # in evaluation its noise would be the same every time
+        method.train()  # in evaluation, the noise would be equal in every draw
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(_SEED)
@@ -115,7 +116,7 @@ def _context(positions: SitePositions, length: int, layer: int, content: Content
 
 
 def position_vectors(positions: SitePositions, length: int, layer: int = 0) -> Tensor | None:
-    """What stands at every position where words are vectors of zeros, [T, C]; None of positions that join no vector."""
+    """Return the vectors of all positions, [T, C], computed with words that are zero. None: the method has no vectors."""
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(_SEED)
         ctx = _context(positions, length, layer, plain_content(positions.dims))
@@ -124,9 +125,9 @@ def position_vectors(positions: SitePositions, length: int, layer: int = 0) -> T
 
 
 def _vectors(positions: SitePositions, ctx: AttentionContext) -> tuple[Tensor, Tensor]:
-    """Return the input of a layer, and of its queries, where words are vectors of zeros: [1, T, C] twice.
+    """Return the inputs of a layer and of its queries, computed with words that are zero: [1, T, C] twice.
 
-    Of positions that multiply words, which leave zeros as they are, where words are vectors of ones.
+    For methods that multiply words by positions, words are one.
     """
 
     def of_words(words: Tensor) -> tuple[Tensor, Tensor]:
@@ -140,18 +141,18 @@ def _vectors(positions: SitePositions, ctx: AttentionContext) -> tuple[Tensor, T
 
 
 def _cosines(positions: SitePositions, ctx: AttentionContext) -> Tensor | None:
-    """Of what stands at two positions whose words are vectors of zeros, so that nothing but positions is left: [1, T, S]."""
+    """Return the cosine similarity of the vectors of two positions, computed with words that are zero: [1, T, S]."""
     x, queries = _vectors(positions, ctx)
     mixed = any(method.mixes_keys for method, _ in positions.using("project_input", ctx))
     keys = x if mixed else positions.project_input("key", x, ctx.keys, ctx)
-    keys = keys if keys.any() else queries  # positions may join queries alone
+    keys = keys if keys.any() else queries  # some methods add positions to queries only
     if not queries.any():
         return None
     return torch.cosine_similarity(queries.unsqueeze(2), keys.unsqueeze(1), dim=-1)
 
 
 def _projected(positions: SitePositions, ctx: AttentionContext, content: Content) -> Tensor:
-    """Queries, which are the keys too, whose scaled product is 1: [1, H, T, D]."""
+    """Return queries whose scaled product is 1: [1, H, T, D]. The keys are equal to the queries."""
     direction = content.direction.float()
     scale = ctx.scale or direction.size(-1) ** -0.5
     size = direction.norm(dim=-1, keepdim=True).clamp(min=1e-12)
@@ -159,8 +160,8 @@ def _projected(positions: SitePositions, ctx: AttentionContext, content: Content
 
 
 def _scores(positions: SitePositions, ctx: AttentionContext, content: Content) -> Matrix:
-    """Scores where no rotation changes queries and keys less the 1 that their content gives, but 1 where only a mask acts."""
-    everywhere = ctx.replace(causal=False)  # else methods leave out what a mask will hide
+    """Return scores. Without rotations, subtract the score 1 of the content. If only a mask acts, return 1."""
+    everywhere = ctx.replace(causal=False)  # otherwise methods leave out the keys that a mask hides
     x = _projected(positions, ctx, content)
     q = positions.scale_queries(positions.rotate("query", x, ctx.queries, ctx), ctx)
     k = positions.rotate("key", x, ctx.keys, ctx)
@@ -177,9 +178,9 @@ def _scores(positions: SitePositions, ctx: AttentionContext, content: Content) -
 
 
 def _weights(positions: SitePositions, ctx: AttentionContext, content: Content) -> Tensor:
-    """How much of every value is in every output of a method's own kernel: the derivative, the mean of its channels: [H, T, S].
+    """Return the weight of every value in every output of a method with its own kernel, as derivatives: [H, T, S].
 
-    It equals the kernel's weights where the kernel is linear in the values.
+    The derivatives are averaged over channels. If the kernel is linear in the values, they are its weights.
     """
     x = _projected(positions, ctx, content)
     heads, length = x.size(1), x.size(2)

@@ -1,4 +1,4 @@
-"""What is drawn: the panels of specs, of trained models, and of the atlas."""
+"""Compute the panels of a figure: for specs, for trained models, and for the atlas."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .matrices import CHANGE, COSINE, SCORE, WEIGHT, Matrix, matrices
 from .scales import Scale, is_constant, scale_of
 from .sources import first_site, fresh, is_run, load, of_model
 
-#: the seed of what the atlas draws at random
+#: seed of random parameters in the atlas
 _ATLAS_SEED = 1
 
 _MEANING = {
@@ -29,14 +29,14 @@ _MEANING = {
 
 @dataclass(frozen=True)
 class Panel:
-    """One picture: [T, S] numbers, nan where a query may not look, and what they are."""
+    """One picture: numbers [T, S], nan if the query cannot attend to the key, and their description."""
 
     title: str
     values: Tensor
     quantity: str
     site: str
-    heads: str  # which ones, or nothing where they are all the same
-    origin: str  # of learned parameters, and of noise
+    heads: str  # which heads, or empty if all heads are equal
+    origin: str  # origin of learned parameters and noise
     scale: Scale
     family: str = ""
 
@@ -52,7 +52,7 @@ def of_sources(
     seed: int | None = None,
     data: str | None = None,
 ) -> list[Panel]:
-    """Return the panels of specs and of runs in this order; the mean over heads unless one or all are requested."""
+    """Return the panels of specs and runs in this order. Panels contain the mean over heads, unless heads are requested."""
     found = []
     for source in sources:
         listed = _of_run(source, length, site, layer, data) if is_run(source) else _of_spec(source, length, site, layer, seed)
@@ -62,7 +62,7 @@ def of_sources(
 
 
 def atlas(length: int) -> list[Panel]:
-    """Return every method by family and name: the first head at the first site of its authors."""
+    """Return one panel per method, by family and name: the first head at the first site of the authors."""
     found = []
     for name in registry.names():
         *_, drawn = _of_spec(name, length, None, 0, _ATLAS_SEED)
@@ -72,7 +72,7 @@ def atlas(length: int) -> list[Panel]:
 
 
 def meanings(panels: Iterable[Panel]) -> list[str]:
-    """What the quantities of these panels are, each once."""
+    """Return the definitions of the quantities of these panels. Each definition occurs once."""
     drawn = {panel.quantity for panel in panels}
     return [text for quantity, text in _MEANING.items() if quantity in drawn]
 
@@ -109,19 +109,19 @@ def _heads(title: str, site: str, matrix: Matrix, origin: str, head: int | None,
         chosen = {f"head {head}": own for head, own in enumerate(values)}
     else:
         chosen = {f"mean of {number} heads": values.nanmean(0)} if head is None else {f"head {head}": values[head]}
-    scale = scale_of(torch.stack(list(chosen.values())))  # heads of one spec are there to be compared
+    scale = scale_of(torch.stack(list(chosen.values())))  # heads of one spec are compared, so they use one scale
     notes = ", ".join(filter(None, [origin, f"mean of {matrix.draws} draws" * (matrix.draws > 1)]))
     return [Panel(title, own, matrix.quantity, site, name, notes, scale) for name, own in chosen.items()]
 
 
 def row_of(panel: Panel, query: int) -> tuple[list[int], list[float]]:
-    """Return the keys that a query sees, and its numbers for them."""
+    """Return the keys to which a query can attend, and its numbers for these keys."""
     found = {key: value for key, value in enumerate(panel.values[query].tolist()) if value == value}
     return list(found), list(found.values())
 
 
 def decay_of(panel: Panel) -> tuple[list[int], list[float]]:
-    """Distances, key minus query, and the mean of all numbers at each of them."""
+    """Return the distances, key minus query, and the mean of the numbers at each distance."""
     queries, keys = panel.values.shape
     means = {d: torch.nanmean(panel.values.diagonal(d)).item() for d in range(1 - queries, keys)}
     found = {distance: mean for distance, mean in means.items() if mean == mean}

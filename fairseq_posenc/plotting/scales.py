@@ -1,4 +1,4 @@
-"""Which colours numbers have: blue below 0, white at 0, red above."""
+"""Map numbers to colours: blue below 0, white at 0, red above."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-#: a spread that is nothing beside the numbers themselves but their rounding
+#: maximum relative spread that is explained by rounding
 _ROUNDING = 1e-5
 
 
 @dataclass(frozen=True)
 class Scale:
-    """The numbers at both ends, and the part of the map from blue (0) by white (0.5) to red (1) that lies between them."""
+    """The smallest and largest number, and their places in the colour map from blue (0) to white (0.5) to red (1)."""
 
     low: float
     high: float
@@ -21,11 +21,11 @@ class Scale:
 
 
 def scale_of(values: Tensor) -> Scale:
-    """Symmetric around 0 where numbers have both signs; else from white, at the number that is nearest to 0, to one colour."""
+    """Return a scale that is symmetric around 0 if the numbers have both signs. Otherwise white is the number closest to 0."""
     low, high = _ends(values)
     if low < 0 < high:
         return Scale(-max(-low, high), max(-low, high), 0.0, 1.0)
-    if is_constant(values):  # half a colour, as it says little
+    if is_constant(values):  # a pale colour, because a constant has little meaning
         low, high = min(2 * low, 0.0), max(2 * high, 0.0)
     if low == high:
         return Scale(0.0, 1.0, 0.5, 1.0)
@@ -33,7 +33,7 @@ def scale_of(values: Tensor) -> Scale:
 
 
 def is_constant(values: Tensor) -> bool:
-    """Return whether all numbers are the same but for rounding."""
+    """Return whether all numbers are equal except for rounding."""
     low, high = _ends(values)
     return high - low <= _ROUNDING * max(abs(low), abs(high))
 

@@ -1,4 +1,4 @@
-"""Where the positions of a picture come from: a spec, built anew, or a trained model."""
+"""Load the positions of a picture: from a spec, or from a trained model."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ from ..data.side.examples import RELATIONS
 from ..registry.spec import build, parse
 from .matrices import Content
 
-#: sizes of what is built from a spec, with as many layers as it names, and as many positions as are drawn, but not fewer
+#: sizes of the model of a spec; the spec and the number of positions in the picture can increase the sizes
 _WIDTH, _HEADS, _POSITIONS, _WORDS = 512, 8, 128, 8
 _SEED = 1
 _CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")
 
 
 def is_run(text: str) -> bool:
-    """Return whether this names a file or folder and no spec."""
+    """Return whether this is a file or a folder, and not a spec."""
     name = re.split("[:+]", text)[0].strip()
     return name not in registry.names() and ("/" in text or text.endswith(".pt") or Path(text).exists())
 
 
 def first_site(spec: str) -> str:
-    """Return the first site that the authors of the spec's methods have, or else the first that all of them can serve."""
+    """Return the first site at which the authors define all methods of the spec, or the first site with an extension."""
     cards = [registry.card(method.name) for method in parse(spec).methods]
     for sites in ([card.sites for card in cards], [card.all_sites for card in cards]):
         shared = [site for site in SITES if all(site in served for served in sites)]
         if shared:
             return shared[0]
-    return "encoder"  # building will say what is wrong
+    return "encoder"  # building raises the error
 
 
 def fresh(spec: str, site: str, length: int, layer: int = 0, seed: int | None = None) -> SitePositions:
-    """Return the positions of a spec as training would start with them, always the same.
+    """Return the positions of a spec with their initial parameters, which are equal in every call.
 
-    With a seed, parameters that start with one value everywhere are drawn around it, for else there would be nothing to see.
+    With a seed, parameters whose initial values are all equal receive random values. Otherwise they would have no visible effect.
     """
     named = [number for method in parse(spec, site).methods for number in method.options.layers or ()]
     longest = max(length, _POSITIONS)
@@ -61,12 +61,12 @@ def fresh(spec: str, site: str, length: int, layer: int = 0, seed: int | None = 
 
 
 def load(path: Path, data: str | None = None) -> Any:
-    """Return the model of a run: a folder of checkpoints, of which the best one is taken, or a file."""
+    """Return the model of a run. A run is a checkpoint, or a folder of checkpoints, of which the best one is loaded."""
     return load_with_task(path, data)[0]
 
 
 def checkpoint_of(path: Path) -> Path:
-    """Return the file of a run. Raise PositionError if there is none."""
+    """Return the checkpoint of a run. Raise PositionError if there is none."""
     found = next((path / name for name in _CHECKPOINTS if (path / name).is_file()), path) if path.is_dir() else path
     if not found.is_file():
         wrong = "no checkpoint in this folder" if path.is_dir() else "no such file or folder"
@@ -75,9 +75,9 @@ def checkpoint_of(path: Path) -> Path:
 
 
 def load_with_task(path: Path, data: str | None = None) -> tuple[Any, Any, Any]:
-    """Return the model of a run in evaluation, the settings of its training, and its task, which knows dictionaries and data."""
+    """Return the model of a run in evaluation, its training settings, and its task with dictionaries and data."""
     found = checkpoint_of(path)
-    from ..host import plugin  # noqa: F401  (first: it readies fairseq, and makes its loader the safe one)
+    from ..host import plugin  # noqa: F401  (first, because it patches fairseq and its checkpoint loader)
 
     from fairseq.checkpoint_utils import load_model_ensemble_and_task  # isort: skip
 
@@ -87,13 +87,13 @@ def load_with_task(path: Path, data: str | None = None) -> tuple[Any, Any, Any]:
         models, settings, task = load_model_ensemble_and_task([str(found)], arg_overrides=overrides)
     except SystemExit as error:
         raise PositionError(str(error).removeprefix("fairseq_posenc: ")) from None
-    except (OSError, AssertionError) as error:  # the task reads its dictionaries
+    except (OSError, AssertionError) as error:  # raised while the task reads its dictionaries
         reason = shorten(str(getattr(error, "filename", None) or error), 200)
         raise PositionError(
             f"{found}: the dictionaries of the training run cannot be read ({reason}). Expected the folder of the prepared data. "
             "Set it with --data FOLDER."
         ) from None
-    except Exception as error:  # a configuration that was changed can fail at any place of fairseq
+    except Exception as error:  # a changed configuration can fail anywhere in fairseq
         if isinstance(error, PositionError):
             raise
         reason = shorten(f"{type(error).__name__}: {error}", 120)
@@ -111,7 +111,7 @@ def load_with_task(path: Path, data: str | None = None) -> tuple[Any, Any, Any]:
 
 
 def of_model(model: Any, sites: Sequence[str], layer: int) -> Iterator[tuple[str, str, SitePositions, Content]]:
-    """Site, spec, positions and the average word of these sites of a model."""
+    """Return site, spec, positions and average word for these sites of a model."""
     encoder, decoder = model.encoder, model.decoder
     for site in sites:
         stack = encoder if site == "encoder" else decoder
@@ -129,7 +129,7 @@ def of_model(model: Any, sites: Sequence[str], layer: int) -> Iterator[tuple[str
 
 
 def _average_word(stack: Any) -> torch.Tensor:
-    """What is linear in a query, such as its product with a vector of a distance, is then the mean over the dictionary."""
+    """Return the mean over the dictionary. A term that is linear in the query is then also the mean over the dictionary."""
     return stack.embed_scale * stack.embed_tokens.weight.mean(0)
 
 

@@ -1,4 +1,4 @@
-"""The style of all plots: figures, lines, labels and legends, saved as SVG for papers and as a small PNG for web pages."""
+"""Style of all plots: figures, lines, labels and legends. Plots are SVG files for papers and small PNG files for web pages."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Okabe and Ito's colours, which colour-blind readers tell apart, without their yellow
+#: colours of Okabe and Ito without yellow; colour-blind readers can distinguish them
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _LINES = ("-", "--", ":", "-.")
 _MARKERS = "osD^vP*X"
 
-_DPI, _PALETTE = 96, 64  # of PNG: dots per inch as in a browser, colours
-_WIDEST = 40  # characters of a label; longer names are broken
-_LONGEST = 26  # entries of one column of a legend
+_DPI, _PALETTE = 96, 64  # PNG: dots per inch as in a browser, and number of colours
+_WIDEST = 40  # maximum characters per line of a label
+_LONGEST = 26  # maximum entries per column of a legend
 
 _STYLE = {
-    "font.family": "sans-serif",  # first DejaVu Sans, which comes with matplotlib; a browser without it takes the next one
+    "font.family": "sans-serif",  # DejaVu Sans of matplotlib, or the next font that a browser has
     "font.size": 10,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -34,8 +34,8 @@ _STYLE = {
     "grid.color": "#e4e4e4",
     "lines.linewidth": 1.6,
     "legend.frameon": False,
-    "svg.hashsalt": "posenc",  # the same file from the same numbers
-    "svg.fonttype": "none",  # text stays text: small files, and a reader can search and copy it
+    "svg.hashsalt": "posenc",  # equal numbers lead to equal files
+    "svg.fonttype": "none",  # store text as text, so that files are small and text can be searched
 }
 
 
@@ -46,8 +46,8 @@ class Plot:
 
 
 def render(name: str, plot: Callable[[], Figure | None]) -> Plot | None:
-    """Return a figure in our style, or None where there is nothing to show."""
-    for logger in ("matplotlib", "PIL"):  # before the import, because fairseq lets the root logger print everything
+    """Return a figure in the style of this project, or None if there is nothing to plot."""
+    for logger in ("matplotlib", "PIL"):  # before the import, because fairseq sets the root logger to print all messages
         logging.getLogger(logger).setLevel(logging.WARNING)
     import matplotlib
 
@@ -60,14 +60,14 @@ def _saved(figure: Figure, name: str) -> Plot:
     import matplotlib
 
     svg, png = io.StringIO(), io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": f"posenc {name}"}):  # apart, because one page holds them all
+    with matplotlib.rc_context({"svg.hashsalt": f"posenc {name}"}):  # different ids, because one page can contain several plots
         figure.savefig(svg, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     figure.savefig(png, format="png", dpi=_DPI)
     return Plot("\n".join(line.rstrip() for line in svg.getvalue().splitlines()) + "\n", _with_palette(png))
 
 
 def _with_palette(png: io.BytesIO) -> bytes:
-    """The picture with few colours, in a fifth of the bytes; an octree keeps the colours of lines."""
+    """Return the picture with a small palette, in a fifth of the bytes. The octree method keeps the colours of lines."""
     from PIL import Image
 
     small, picture = io.BytesIO(), Image.open(png).convert("RGB")
@@ -81,19 +81,19 @@ def new_figure(width: float, height: float, rows: int = 1, columns: int = 1, **o
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)  # measures texts
+    FigureCanvasAgg(figure)  # needed to measure the size of texts
     return figure, figure.subplots(rows, columns, squeeze=False, **options).tolist()
 
 
 def line_style(index: int) -> dict[str, Any]:
-    """Colour, line and marker of a method: the same in all plots, and of no other method among the first 224."""
+    """Return colour, line and marker of a method. They are equal in all plots, and unique among the first 224 methods."""
     colours, lines = len(_COLOURS), len(_LINES)
     marker = _MARKERS[(index + index // (colours * lines)) % len(_MARKERS)]
     return {"color": _COLOURS[index % colours], "linestyle": _LINES[index // colours % lines], "marker": marker}
 
 
 def label_text(name: str) -> str:
-    """Return a name as a label of a plot: a long one on several lines, and no character read as mathematics."""
+    """Return a name as a label. A long name has several lines, and no character is read as mathematics."""
     lines = [""]
     for piece in re.findall(rf"[^+, ]{{1,{_WIDEST - 1}}}[+, ]*|[+, ]+", name):
         if lines[-1] and len((lines[-1] + piece).rstrip()) > _WIDEST:
@@ -103,7 +103,7 @@ def label_text(name: str) -> str:
 
 
 def add_legend(figure: Figure, axis: Axes) -> None:
-    """A legend on the right, for which the figure grows: the panels keep their size, and no entry is cut off."""
+    """Add a legend on the right. The figure becomes wider, so that panels keep their size and no entry is cut."""
     handles, labels = axis.get_legend_handles_labels()
     width, height = figure.get_size_inches()
     columns = 1 + (len(labels) - 1) // _LONGEST
