@@ -108,6 +108,13 @@ def test_processes_on_a_cpu_are_ranks_of_one_training():
     assert one == other and value(one, "--distributed-backend") == "gloo" and "--distributed-no-spawn" in one
 
 
+def test_its_page_names_the_rule_that_changes_characters():
+    (words, *_) = of("spm.py", commands("prepare"))
+    rule = words[4]
+    page = " ".join((ROOT / "recipes" / "multi30k_uk" / "README.md").read_text(encoding="utf-8").split())
+    assert rule == "identity" or f"the rule `{rule}`, which changes some characters" in page
+
+
 def test_machines_start_through_torchrun_or_srun():
     nodes = {"SIZE": "base", "METHODS": "none", "NNODES": "2", "GPUS": "2"}
     for rank in "01":
