@@ -565,6 +565,17 @@ def test_parameters_of_the_authors():
     assert cai_lam.card.count(cai_lam.Options(), four) == 4092416 + 80 * 100 + 16384
 
 
+def test_average_and_sum_of_labels_are_one_model():
+    """The layer norm removes their factor; without it, a path of three labels would have three times the vector."""
+    sentence = examples.random_sentence(range(9))
+    average, total = (method(f"zhu:paths={paths}", relations=examples.RELATIONS) for paths in ("average", "sum"))
+    total.load_state_dict(average.state_dict())
+    q = k = torch.randn(1, 4, 9, 4)
+    found = [built.content_scores(q, k, context(built, sentence)) for built in (average, total)]
+    assert found[0].abs().max() > 0.1
+    torch.testing.assert_close(found[0], found[1], rtol=1e-3, atol=1e-3)
+
+
 @pytest.mark.parametrize("spec", ["zhu", "cai_lam"])
 def test_data_without_relations_is_refused(spec):
     with pytest.raises(parsing.PositionError, match=f"{spec}: the data has no relations between words"):

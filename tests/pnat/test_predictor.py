@@ -134,3 +134,13 @@ def test_relative_classes_follow_their_equation():
             if mask[0, i, j]:
                 distance = int(z[0, i] - z[0, j])
                 assert classes[tgt[0, i, j]] == max(-3, min(3, distance))
+
+
+def test_the_order_of_two_inputs_is_the_larger_total_probability(monkeypatch):
+    """And not the most probable class, which is -2 for the first of them: later classes have 0.6 together."""
+    head = RelativeClasses(WIDTH, 2)
+    earlier = torch.tensor([0.4, 1e-9, 0.3, 0.3]).log()
+    logits = torch.zeros(1, 4, 4, 4)
+    logits[0, 1, 2], logits[0, 2, 1] = earlier, earlier.flip(0)
+    monkeypatch.setattr(head, "_logits", lambda r: logits)
+    assert head.positions(torch.zeros(1, 4, WIDTH), inner_words(torch.ones(1, 4, dtype=torch.bool))).tolist() == [[0, 2, 1, 3]]
