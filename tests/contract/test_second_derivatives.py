@@ -17,6 +17,7 @@ from fairseq_posenc.ops.kernels import (
     banks,
     blocked_bias,
     clipped_distances,
+    contextual,
     decayed_products,
     distance_products,
     toeplitz,
@@ -60,6 +61,10 @@ REFUSED = {
     "AngleRotation": (lambda q, a: angle_rotation.AngleRotation.apply(q, a, "halves"), (x(B, H, T, D), x(T, 1))),
     "DistanceScores": (lambda q, r: distance_products.DistanceScores.apply(q, r, S, LAYOUT), (x(B, H, T, D), x(H, W, D))),
     "DistanceSums": (lambda w, r: distance_products.DistanceSums.apply(w, r, LAYOUT), (x(B, H, T, S), x(H, W, D))),
+    "ContextualProducts": (
+        lambda scores, products: contextual.ContextualProducts.apply(scores, products, torch.zeros(1, S), False),
+        (x(B, H, T, S), x(B, H, T, 3)),
+    ),
     "DecayedProducts": (
         lambda q, k, p, r: decayed_products.DecayedProducts.apply(q, k, p, r, False),
         (x(B, H, T, D), x(B, H, S, D), x(B, H, T, D), x(B, H, S, D)),

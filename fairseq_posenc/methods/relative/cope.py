@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, option
 from ...ops.distances import distances
+from ...ops.kernels.contextual import ContextualProducts
 from ...ops.precision import at_least_float32
 
 
@@ -27,8 +28,8 @@ class ContextualPositions(PositionMethod):
         * 64 positions, and separate tables for the layers, are unverified.
         * The encoder is this project's extension and experimental. It has one table per direction.
         * Cross-attention is this project's extension and experimental. Its gates run from the key to the last source word.
-    Cost: L largest d_h parameters per stack if heads share tables. Per direction: logits of all positions for every query,
-        two gathers, and one sum of the size of the scores.
+    Cost: L largest d_h parameters per stack if heads share tables. Per direction: products of every query with all
+        positions, one gather, and one sum of the size of the scores.
     """
 
     @dataclass(frozen=True)
@@ -64,32 +65,25 @@ class ContextualPositions(PositionMethod):
         self.right_table = self.parameter_table(options.largest, dims.head_dim, share=options.share) if twice else None
 
     def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
-        scores, delta = at_least_float32(scores), distances(ctx.queries, ctx.keys).unsqueeze(1)  # [B or 1, 1, T, S]
-        gates = scores.sigmoid()
-        if ctx.key_padding is not None:
-            gates = gates.masked_fill(ctx.key_padding[:, None, None], 0.0)
-        left = torch.ones_like(delta, dtype=torch.bool) if ctx.cross else delta <= 0
-        found = _read(self._logits(self.table, q, ctx), _to_the_end(gates * left))
+        left, right = ctx.once(self, lambda: self._hidden(scores, ctx))
+        found = ContextualProducts.apply(scores, self._logits(self.table, q, ctx), left, False)
         if self.right_table is not None:
-            found = found.where(left, _read(self._logits(self.right_table, q, ctx), (gates * (delta >= 0)).cumsum(-1)))
+            further = ContextualProducts.apply(scores, self._logits(self.right_table, q, ctx), right, True)
+            found = further.where(distances(ctx.queries, ctx.keys).unsqueeze(1) > 0, found)
         return scores + found
+
+    def _hidden(self, scores: Tensor, ctx: AttentionContext) -> list[Tensor]:
+        """Return 0, or -inf at keys without a gate, for sums from the left and from the right: [B or 1, 1, T or 1, S] each."""
+        none = torch.zeros(1, scores.size(-1), dtype=torch.float32, device=scores.device)
+        if ctx.key_padding is not None:
+            none = none.masked_fill(ctx.key_padding[:, None, None], float("-inf"))
+        if ctx.cross:
+            return [none, none]
+        delta = distances(ctx.queries, ctx.keys).unsqueeze(1)  # [B or 1, 1, T, S]
+        return [none.masked_fill(side, float("-inf")) for side in (delta > 0, delta < 0)]
 
     def _logits(self, table: Tensor, q: Tensor, ctx: AttentionContext) -> Tensor:
         """Products of queries with all positions of a table, [B, H, T, largest]."""
         q = q * ctx.scale if self.options.scale == "code" else q
         vectors = self.of_layer(table, ctx).squeeze(0)  # [largest, d_h] of all heads, or [H, largest, d_h]
         return at_least_float32(q @ vectors.to(q.dtype).mT)
-
-
-def _read(logits: Tensor, positions: Tensor) -> Tensor:
-    """Logits [B, H, T, largest] at fractional positions [B, H, T, S]; those beyond the last one read the last one."""
-    positions = positions.clamp(max=logits.size(3) - 1)
-    known = positions.detach().nan_to_num()  # hidden states of a sentence of padding only may be nan, which is not an index
-    low = known.floor()
-    below, above = logits.gather(-1, low.long()), logits.gather(-1, known.ceil().long())
-    return torch.lerp(below, above, positions - low)
-
-
-def _to_the_end(x: Tensor) -> Tensor:
-    """Sums from every column to the last one."""
-    return x.flip(-1).cumsum(-1).flip(-1)
