@@ -37,12 +37,12 @@ COMMANDS = {
     "docs": ("cli.docs", "regenerate the generated pages of the documentation"),
 }
 
-#: name of an earlier version -> what it is called now
+#: name in an earlier version -> current name
 RENAMED = {name: f"data {name}" for name in ("language", "multi30k", "wmt18")}
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose error message is one line, as for all other input."""
+    """A parser that prints an error message of one line, like all other errors."""
 
     def error(self, message: str) -> NoReturn:
         command = self.prog.removeprefix("posenc").strip()
@@ -50,11 +50,11 @@ class _Parser(argparse.ArgumentParser):
         raise PositionError(f"{command}{': ' if command else ''}{sentence} For all options, run {self.prog} --help.")
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
-        """As in argparse, with one form of the message in all versions of Python, and the nearest choice."""
+        """Check a value as argparse does. The message is equal in all versions of Python, and suggests the nearest choice."""
         if action.choices is not None and value not in action.choices:
             from ..registry.lookup import nearest
 
-            choices = [str(choice) for choice in action.choices]  # list is a module here
+            choices = [str(choice) for choice in action.choices]  # the name list is a module of this package
             hint = nearest(str(value), choices)
             raise argparse.ArgumentError(action, f"{value!r} is unknown. Expected {', '.join(choices)}.{hint}")
 
@@ -75,7 +75,7 @@ def make_parser(*configured: str | None) -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command. Wrong input prints one line on standard error and returns 2."""
-    completing = "_ARGCOMPLETE" in os.environ  # a shell asks, by what posenc completion has told it
+    completing = "_ARGCOMPLETE" in os.environ  # set by a shell with completion
     if completing:
         arguments = os.environ["COMP_LINE"].split()[1:]
     elif arguments is None:
@@ -90,14 +90,14 @@ def main(arguments: list[str] | None = None) -> int:
     if completing:
         import argcomplete
 
-        argcomplete.autocomplete(parser)  # answers and ends the process
+        argcomplete.autocomplete(parser)  # prints the completions and exits
     try:
         args = parser.parse_args(arguments)
         return args.run(args) or 0
     except PositionError as error:
         print(f"posenc: {error}", file=sys.stderr)
         return 2
-    except SystemExit as error:  # the one line of the plugin
+    except SystemExit as error:  # an error of the plugin, in one line
         if not isinstance(error.code, str):
             raise
         print(f"posenc: {error.code.removeprefix('fairseq_posenc: ')}", file=sys.stderr)

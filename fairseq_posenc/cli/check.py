@@ -124,12 +124,12 @@ def _build(specs: dict[str, str], dims: Dims) -> None:
 
 
 def _is_path(text: str) -> bool:
-    """Return whether a file or a folder is given. A spec may have slashes too, but only in its options: t5:layers=0/2."""
+    """Return whether this is a file or a folder. A spec can also contain slashes, but only in its options: t5:layers=0/2."""
     return text.endswith(".py") or os.sep in re.split("[:=]", text)[0] or (os.sep in text and Path(text).exists())
 
 
 def _keep_contract(methods: list[str]) -> int:
-    """Run the contract's checks on methods and on those of files; 1 where anything is found."""
+    """Run all checks on methods and on the methods of files. Return 1 if there is a finding."""
     names = []
     for given in methods:
         found = include(Path(given)) if _is_path(given) else [registry.card(given).name]
@@ -163,7 +163,7 @@ def side_files(specs: dict[str, str]) -> set[str]:
 
 
 def specs_of(name: str) -> dict[str, str]:
-    """Return the spec at every site: of an architecture, posenc_NAME or posenc_NAME:OPTIONS, or of a row of a table."""
+    """Return the spec at every site, for an architecture posenc_NAME or posenc_NAME:OPTIONS, or for a row of a table."""
     if not name.startswith(PREFIX):
         return sites_of(name)
     plain, colon, options = name.partition(":")
@@ -180,17 +180,17 @@ def specs_of(name: str) -> dict[str, str]:
 
 
 def _expand(methods: list[str]) -> list[tuple[str, bool]]:
-    """Return each method, and whether `all` stands for it."""
+    """Return each method, and whether it comes from `all`."""
     return [(name, method == ALL) for method in methods for name in (_all() if method == ALL else [method])]
 
 
 def _all() -> list[str]:
-    """The architecture of every method for single sentences, and beside each that can have it, its control."""
+    """Return the architecture of every method for single sentences, followed by its control if it reads structure."""
     names = [name for name in registry.names() if not registry.card(name).documents]
     return [PREFIX + name + ending for name in names for ending in ("", RANDOM)]
 
 
 def _beside_specs(name: str) -> tuple:
-    """What makes a model beside its specs and its size."""
+    """Return the properties of a model other than its specs and its size."""
     found = architecture(name.partition(":")[0]) if name.startswith(PREFIX) else Architecture({}, SIZES[""])
     return found.tied_layers, found.model, *found.options.items()

@@ -1,4 +1,4 @@
-"""`posenc data NAME`: the text files of a corpus."""
+"""posenc data NAME: write the text files of a corpus."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _renew_atlas(path: Path) -> None:
-    """Draw the picture of all methods again if a method is missing in it."""
+    """Draw the picture of all methods again if a method is missing."""
     from ..plotting import figures, panels
 
     if path.exists() and sorted(figures.methods_of_atlas(path)) != registry.names():

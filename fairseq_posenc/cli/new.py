@@ -1,4 +1,4 @@
-"""posenc new: the file of a method outside this package, and of its oracle, to fill in."""
+"""posenc new: write the file of a new method, and the file of its oracle."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from ..common.option_types import not_negative, positive
 from ..core import SITES, PositionError
 from ..registry.completion import specs
 
-#: positions beyond which a picture has no more to show
+#: maximum number of positions in a picture
 _LONGEST = 512
 
 

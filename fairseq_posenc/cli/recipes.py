@@ -1,4 +1,4 @@
-"""posenc recipes: a copy of the recipes of this version, for installations without a checkout."""
+"""posenc recipes: copy the recipes of this version, for installations without a checkout."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from ..common.files import unwritable
 from ..core import PositionError
 
-#: what only a checkout can use: the recipes that install and test it
+#: recipes that need a checkout
 _CHECKOUT_ONLY = ("setup", "test", "interpreter.py", "__pycache__")
 
 
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def source() -> Path:
-    """Return the folder of the recipes: inside an installed package, or next to the package of a checkout."""
+    """Return the folder of the recipes: in an installed package, or next to the package of a checkout."""
     package = Path(__file__).resolve().parents[1]
     for folder in (package / "recipes", package.parent / "recipes"):
         if (folder / "quickstart").is_file():

@@ -1,4 +1,4 @@
-"""The options of every command, read from its parser: for docs/reference/commands.md and for the tests."""
+"""Read the options of every command from its parser, for docs/reference/commands.md and for tests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Command:
 
 
 def commands(parser: argparse.ArgumentParser) -> list[Command]:
-    """Return every command of a parser and of its subparsers that computes something."""
+    """Return every command of a parser and of its subparsers, except commands that only group other commands."""
     return list(_commands(parser, ""))
 
 
@@ -34,7 +34,7 @@ def _commands(parser: argparse.ArgumentParser, summary: str) -> Iterator[Command
 
 
 def _form(action: argparse.Action) -> str:
-    """Return an option as it is typed, with the name or the choices of its values."""
+    """Return an option as users type it, with the name or the choices of its values."""
     value = "" if action.nargs == 0 else _value(action)
     names = [f"{name} {value}".strip() for name in action.option_strings] or [value]
     return ", ".join(names)
@@ -69,7 +69,7 @@ def _escape(text: str) -> str:
 
 
 def _cell(text: str, in_table: bool = True) -> str:
-    """Text in which nothing is markup."""
+    """Escape all Markdown."""
     for character in "*_<[":
         text = text.replace(character, f"\\{character}")
     return _escape(text) if in_table else text

@@ -1,1 +1,1 @@
-"""The documentation as a site that needs no other host: pages made from cards, docstrings, results and docs/."""
+"""Build the documentation as a web site without requests to other hosts."""

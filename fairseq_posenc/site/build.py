@@ -1,4 +1,4 @@
-"""Builds the site: a folder of Markdown like the checkout, given to Sphinx."""
+"""Write a folder of Markdown with the layout of the checkout, and convert it to HTML with Sphinx."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from ..plotting import figures, panels
 from . import pages
 
 _HERE = Path(__file__).parent
-#: what documents link to beside each other
+#: files without Markdown to which documents link
 _FILES = ("LICENSE", "CITATION.cff")
 _DOCUMENTS = {"docs": ("*.md", "*.png"), "results": ("*.md", "*.png"), "recipes": ("*",), "data-bin": ("*.md",)}
-_LENGTH = 32  # positions of a picture
+_LENGTH = 32  # number of positions in a picture
 _DRAW_SEED = 1
 
 
@@ -35,7 +35,7 @@ def build(root: Path, output: Path, progress: Any) -> int:
         write_source(root, source, progress)
         progress.show("pages")
         options = ["-E", "-q", "-N", "-b", "html", "-c", _HERE, "-d", Path(folder) / "doctrees", "-w", warnings]
-        # in a process of its own: Sphinx changes what it has imported
+        # in a new process, because Sphinx changes imported modules
         path = os.pathsep.join(filter(None, [str(_HERE.parents[1]), os.environ.get("PYTHONPATH")]))
         command = [sys.executable, "-m", "sphinx", *map(str, [*options, source, output])]
         done = subprocess.run(
@@ -61,7 +61,7 @@ def _require_checkout(root: Path) -> None:
 
 
 def write_source(root: Path, source: Path, progress: Any) -> None:
-    """The documents of the checkout where they stand there, and the pages made from cards, results and docstrings."""
+    """Write the documents of the checkout, and the pages generated from cards, results and docstrings."""
     source.mkdir()
     costs = pages.Costs(root)
     for path in [*_documents(root), *(root / name for name in _FILES if (root / name).is_file())]:
@@ -86,7 +86,7 @@ def write_source(root: Path, source: Path, progress: Any) -> None:
 
 
 def _documents(root: Path) -> Iterator[Path]:
-    """Markdown, and the pictures and recipes that it names."""
+    """Yield Markdown files, and the pictures and recipes to which they link."""
     yield from root.glob("*.md")
     for folder, patterns in _DOCUMENTS.items():
         for path in (path for pattern in patterns for path in (root / folder).rglob(pattern)):

@@ -1,4 +1,4 @@
-"""`posenc site`: the documentation as a site, built without a network; it is opened from disk or put on any web server."""
+"""posenc site: build the documentation as a web site. It can be opened from disk or from any web server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of Sphinx for the site; `posenc site` calls it with the pages that it has written."""
+"""Sphinx settings of the site. `posenc site` runs Sphinx on the pages that it has written."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ highlight_language = "text"
 
 
 def as_plain_text(app: Any, what: str, name: str, item: Any, options: Any, lines: list[str]) -> None:
-    """Docstrings are plain text: an equation holds what reStructuredText would take for markup."""
+    """Escape docstrings. They are plain text, but their equations contain characters of reStructuredText markup."""
     found: list[str] = []
     for line in lines:
-        if re.match(r"[A-Z][a-z]+: ", line):  # "Equation: ..." and what follows are paragraphs of their own
+        if re.match(r"[A-Z][a-z]+: ", line):  # every section such as "Equation: ..." is a paragraph
             found.append("")
         pieces = line.split("`")
         if len(pieces) % 2:
@@ -38,7 +38,7 @@ def as_plain_text(app: Any, what: str, name: str, item: Any, options: Any, lines
 
 
 def in_no_contents(app: Any, doctree: Any) -> None:
-    """A page may be reached by a link alone; the warning about it cannot be suppressed in Sphinx 7."""
+    """Mark every page as an orphan. Sphinx 7 cannot suppress its warning about pages that are only linked."""
     app.env.metadata[app.env.docname]["orphan"] = True
 
 

@@ -1,16 +1,16 @@
-"""Equations of docstrings as MathML, which browsers draw by themselves: `A_ts = q_t . k_s / sqrt(d_h)`."""
+"""Convert equations of docstrings such as `A_ts = q_t . k_s / sqrt(d_h)` to MathML, which browsers display without a library."""
 
 from __future__ import annotations
 
 import re
 from html import escape
 
-#: written as character references: some of these letters look like Latin ones
+#: written as character references, because some of these letters look like Latin letters
 _GREEK = {
     name: f"&{name};"
     for name in "alpha beta gamma delta epsilon zeta eta theta kappa lambda mu pi rho sigma tau phi psi omega".split()
 }
-#: names that stand before brackets or numbers; other words are prose
+#: names of functions, before brackets or numbers; other words are prose
 _FUNCTIONS = frozenset(
     "sin cos tan exp ln log max min sqrt sum prod floor sign clip bucket sigmoid softplus softmax ReLU ELU tanh MLP GRU LN "
     "seg".split()
@@ -19,14 +19,14 @@ _OPERATORS = {
     "<=": "&le;", ">=": "&ge;", "..": "…", "=": "=", "+": "+", "-": "&minus;", "/": "/", "*": "⊙", "<": "&lt;", ">": "&gt;",
     "|": "|", "(": "(", ")": ")", "[": "[", "]": "]", ".": "·",
 }  # fmt: skip
-#: of prose: options and their values, and words with a hyphen or an 's
+#: prose: options with their values, and words with a hyphen or an apostrophe
 _PROSE = r"[a-z]{3,}(?:_[a-z]{3,})+(?:=\w+)?|[a-z]{3,}=\w+|[A-Za-z]{3,}(?:-[a-z]{3,})+|[A-Za-z]{3,}'s\b"
 _TOKEN = re.compile(rf"\s+|{_PROSE}|<=|>=|\.\.|[A-Za-z]+'?(?:[0-9]+(?![0-9.]))?|[0-9]+(?:\.[0-9]+)?|.")
 _OPENING, _CLOSING = "([", ")]"
 
 
 def to_html(text: str) -> str:
-    """Return the text with its formulas as MathML and the rest as it is, escaped."""
+    """Return the text as HTML. Formulas become MathML, and other text is escaped."""
     tokens = _TOKEN.findall(text)
     html, formula, depth = [], [], 0
 
@@ -67,7 +67,7 @@ def _is_formula(tokens: list[str], number: int, depth: int) -> bool:
             return True
         if after == "(" and not before.isspace() and before in "([,":
             return True
-        if name in ("a", "A", "I") and after.isspace():  # an article, unless it is a factor
+        if name in ("a", "A", "I") and after.isspace():  # an article or a factor
             following = tokens[number + 2] if number + 2 < len(tokens) else " "
             return following[0] in "=<>+-/|*" or (before.isspace() and number > 1 and tokens[number - 2] in "=+-(/")
         symbol = len(name) == 1 or (len(name) == 2 and name[1].isupper()) or name[-1].isdigit()
@@ -79,7 +79,7 @@ def _is_formula(tokens: list[str], number: int, depth: int) -> bool:
         return depth > 0 and (not after.isspace() or _inside_brackets(tokens, number))
     if token == ".":
         return before.isspace() and after.isspace()
-    if token in "([":  # brackets of prose hold words
+    if token in "([":  # brackets in prose contain words
         return not before.isspace() or (after.isalnum() and len(after) <= 2) or after in "([|-"
     if token in ")]":
         return depth > 0
@@ -102,7 +102,7 @@ def _math(tokens: list[str]) -> str:
 
 
 def _row(tokens: list[str]) -> str:
-    """Tokens as MathML, with what follows `_` and `^` below and above."""
+    """Return tokens as MathML, with subscripts after `_` and superscripts after `^`."""
     found, number = [], 0
     while number < len(tokens):
         token = tokens[number]
@@ -124,7 +124,7 @@ def _row(tokens: list[str]) -> str:
 
 
 def _script(tokens: list[str], number: int) -> tuple[int, str]:
-    """Where the next token or bracketed group ends, and its content."""
+    """Return the end of the next token or bracketed group, and its content."""
     if number >= len(tokens):
         return number, "<mrow></mrow>"
     if tokens[number] == "(":

@@ -1,4 +1,4 @@
-"""The pages that the site has beside the documents of the checkout: start, choosing a method, a page per method, results, API."""
+"""Generate the pages that are not documents of the checkout: start, chooser, methods, results and API."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from ..registry.spec import option_rows
 from .equations import to_html
 
 _DIMS = Dims(512, 8, 6, vocab_size=catalog.VOCABULARY)
-#: measures of a benchmark that a page shows, and their names
+#: measures of a benchmark in the page of a method -> description
 _COSTS = {
-    "training 8x128": "time of training, 8 sentences of 128 words", "memory 8x128": "memory of training, the same",
-    "training 2x512": "time of training, 2 sentences of 512 words", "memory 2x512": "memory of training, the same",
-    "decoding": "time of a decoded word, beam 4",
+    "training 8x128": "training time, 8 sentences of 128 words", "memory 8x128": "training memory, 8 sentences of 128 words",
+    "training 2x512": "training time, 2 sentences of 512 words", "memory 2x512": "training memory, 2 sentences of 512 words",
+    "decoding": "decoding time per word, beam 4",
 }  # fmt: skip
 _CHOSEN = "training 8x128"
-#: filter of the table -> its label, and its values
+#: filter of the table -> label and values
 _FILTERS = {
-    "site": ("serves", SITES),
+    "site": ("site", SITES),
     "reference": ("positions", ("absolute", "relative", "both", "none")),
-    "injection": ("enters", ("APE", "MAM", "other", "none")),
+    "injection": ("injection", ("APE", "MAM", "other", "none")),
     "learnable": ("learned", ("yes", "no")),
     "unbound": ("any length", ("yes", "no")),
     "evidence": ("evidence", tuple(catalog.EVIDENCE)),
@@ -49,7 +49,7 @@ _API = {
 
 
 class Costs:
-    """What methods cost in the committed benchmarks, as ratios to stock fairseq's Transformer."""
+    """Costs of methods in the committed benchmarks, as ratios to stock fairseq's Transformer."""
 
     def __init__(self, root: Path):
         self.device = ""
@@ -70,7 +70,7 @@ def _ratio(value: Mapping[str, float]) -> float:
 
 
 def start(readme: str, source: Path) -> str:
-    """Return the README with the navigation to the pages in the folder `source`, and to those made later."""
+    """Return the README with the navigation to the documents in the folder `source`, and to generated pages."""
     entries = {
         "Tutorials": ["docs/tutorials/*"],
         "How-to": ["docs/howto/*"],
@@ -93,26 +93,27 @@ def start(readme: str, source: Path) -> str:
 
 
 def choose(costs: Costs) -> str:
-    """Return the table that filters."""
+    """Return the chooser, a table with filters."""
     lists = []
     for name, (label, values) in _FILTERS.items():
         options = "".join(f'<option value="{value}">{value}</option>' for value in ("", *values))
         lists.append(f'<label>{label} <select name="{name}">{options}</select></label>')
     lists.append(
-        '<label>at most so many times stock&rsquo;s training <input name="cost" type="number" step="0.05" min="0"></label>'
+        '<label>maximum training time, relative to stock fairseq <input name="cost" type="number" step="0.05" min="0"></label>'
     )
     lists.append('<label>contains <input name="text" type="search" placeholder="name, title or family"></label>')
-    head = ("method", "positions", "enters", "learned", "any length", "serves", "parameters", "cost", "evidence")
+    head = ("method", "positions", "injection", "learned", "any length", "sites", "parameters", "cost", "evidence")
     rows = "\n".join(_choice(name, costs) for name in registry.names())
     return (
         "# Choose a method\n\n"
-        "Which position encodings fit what you need? Every filter narrows the table, and the address keeps them: send it on.\n\n"
+        "This page filters the position encodings by their properties. The address contains the filters, so you can share it.\n\n"
         f'<form id="filters" class="filters">{"".join(lists)}<output name="count"></output></form>\n\n'
         f'<div class="table-wrapper"><table id="choose" class="sortable"><thead><tr>'
         f"{''.join(f'<th>{cell}</th>' for cell in head)}</tr></thead><tbody>\n{rows}\n</tbody></table></div>\n\n"
-        "*Enters*: APE with the embeddings, MAM in the attention matrix. *Parameters*: of one stack, 512 wide, 8 heads, "
-        f"6 layers, 1,024 positions. *Cost*: time of training beside stock fairseq's Transformer ({escape(costs.device)}); "
-        "[how it was measured](results/README.md). *Evidence*: "
+        "*Injection*: APE adds positions to the embeddings, MAM uses positions in the attention matrix. *Any length*: positions "
+        "of sentences of any length are distinct. *Sites*: parts of the model for which the method is defined. *Parameters*: "
+        "number at the first site, with width 512, 8 heads, 6 layers and 1,024 positions. *Cost*: training time, divided by the "
+        f"training time of stock fairseq's Transformer ({escape(costs.device)}, [measurement](results/README.md)). *Evidence*: "
         + " ".join(f"`{name}`: {meaning}." for name, meaning in catalog.EVIDENCE.items())
         + "\n"
     )
@@ -137,11 +138,11 @@ def _choice(name: str, costs: Costs) -> str:
 
 
 def methods() -> str:
-    """Return the list of the pages of all methods, by family."""
+    """Return the list of all method pages, by family."""
     families: dict[str, list[str]] = {}
     for name in registry.names():
         families.setdefault(registry.declaration(name).family, []).append(name)
-    parts = ["# Methods\n\n[Choose one](../choose.md) by what it can do, or see them all:\n\n![All methods](atlas.png)\n"]
+    parts = ["# Methods\n\n[Choose a method](../choose.md) by its properties, or compare all:\n\n![All methods](atlas.png)\n"]
     for family, members in sorted(families.items()):
         parts.append(f"## {family}\n")
         parts += [f"* [{name}](methods/{name}.md): {registry.card(name).title}" for name in members]
@@ -150,7 +151,7 @@ def methods() -> str:
 
 
 def method(name: str, costs: Costs, picture: str) -> str:
-    """Equation, picture, card, options, cost, citation."""
+    """Return the page of one method: equation, picture, card, options, cost, citation."""
     card, description = registry.card(name), catalog.describe(name)
     sections = dict(description.sections)
     equation = sections.pop("Equation")
@@ -177,7 +178,7 @@ def method(name: str, costs: Costs, picture: str) -> str:
     return (
         f"# {name}: {card.title}\n\n{_text(description.summary)}\n\n"
         f'<div class="equation">{to_html(equation)}</div>\n\n'
-        f"![What {name} does to attention]({picture})\n\n"
+        f"![Effect of {name} on attention]({picture})\n\n"
         "All tokens have the same content, so the picture shows only the effect of positions. Parameters have their initial "
         f"values, or random values where the initial values have no effect. `posenc plot {name}` draws the picture.\n\n"
         f"## Card\n\n| | |\n|---|---|\n{rows}\n\n"
@@ -187,13 +188,13 @@ def method(name: str, costs: Costs, picture: str) -> str:
 
 
 def _side_inputs(card: MethodCard) -> dict[str, str]:
-    """The inputs that the method reads in addition to tokens."""
+    """Return a description of the inputs that the method reads in addition to tokens."""
     inputs = [f"`{side.name}` [{side.axes}] of the {side.of}" for side in card.side_inputs]
     return {"Side inputs": ", ".join(inputs).replace("[", "\\[").replace("]", "\\]")} if inputs else {}
 
 
 def _text(text: str) -> str:
-    """Plain text within Markdown: nothing in it is markup but code in backquotes."""
+    """Escape Markdown. Only code in backquotes stays markup."""
     pieces = text.split("`")
     for number in range(0, len(pieces), 2):
         pieces[number] = "".join(f"\\{c}" if c in "*_[]<>$\\" else "&#124;" if c == "|" else c for c in pieces[number])
@@ -201,8 +202,8 @@ def _text(text: str) -> str:
 
 
 def api() -> str:
-    """Pages of modules, from their docstrings."""
-    parts = ["# API\n\nWhat a program or a method of your own calls. The rest of the package may change.\n"]
+    """Return the page of the public modules, with their docstrings."""
+    parts = ["# API\n\nThis page lists the public modules. Other modules may change without notice.\n"]
     for title, modules in _API.items():
         parts.append(f"## {title}\n")
         for module in modules:
@@ -213,9 +214,9 @@ def api() -> str:
 
 
 def results(files: Sequence[str]) -> str:
-    """Links to the reports, for the end of the page of results."""
+    """Return links to all reports, for the end of the page of results."""
     titles = {path: path.removesuffix(".md").removesuffix("/report").removesuffix("/bench") for path in files}
     listed = "\n".join(f"* [{title}]({path})" for path, title in titles.items())
     entries = "\n".join(f"{title} <{path.removesuffix('.md')}>" for path, title in titles.items())
     tree = "```{toctree}\n:hidden:\n\n" + entries + "\n```\n"
-    return f"\n## All tables\n\nA click on the head of a column sorts a table.\n\n{listed}\n\n{tree}"
+    return f"\n## All tables\n\nClick the head of a column to sort a table.\n\n{listed}\n\n{tree}"

@@ -1,4 +1,4 @@
-// Filters the table of methods, sorts tables, copies citations. Needs no library and asks no other host.
+// Filters the table of methods, sorts tables and copies citations. Sends no request to other hosts.
 "use strict";
 
 function filterMethods(form, rows) {
@@ -42,7 +42,7 @@ function sortTable(table, column, head) {
   const rows = [...body.rows].map((row) => [key(row), row]);
   rows.sort(([a], [b]) => {
     const [x, y] = [number(a), number(b)];
-    if (isNaN(x) !== isNaN(y)) return isNaN(x) - isNaN(y); // what is no number stays below
+    if (isNaN(x) !== isNaN(y)) return isNaN(x) - isNaN(y); // cells without a number are last
     const order = isNaN(x) ? a.localeCompare(b) : x - y;
     return falls ? -order : order;
   });
