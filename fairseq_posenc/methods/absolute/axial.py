@@ -17,11 +17,11 @@ class Axial(PositionMethod):
     Equation: P[t] = (A[floor(t / n_2)], B[t mod n_2]) with A in R^(n_1 x d_1), B in R^(n_2 x d_2) and d_1 + d_2 = d, for
         positions below n_1 n_2. With combine=sum, P[t] = A[floor(t / n_2)] + B[t mod n_2] and d_1 = d_2 = d.
     Shapes: embed [B, T, C] -> [B, T, C].
-    Source: Kitaev, Kaiser and Levskaya (2020), whose paper leaves the exact form to the code. Code: trax, and Reformer in
-        Hugging Face's transformers.
+    Source: Kitaev, Kaiser and Levskaya (2020). The exact form is in the code: trax, and Reformer in Hugging Face's
+        transformers.
     Deviations:
         * The grid has two axes. The authors' code allows more axes.
-        * The tables start with standard deviation d^-0.5, as fairseq's learned positions. The authors' code has 1.
+        * The initial standard deviation is d^-0.5, as in fairseq's learned positions. In the authors' code it is 1.
         * Sentences do not have to fill the grid in training.
         * The survey places the channels of the column before the channels of the row.
     Cost: n_1 d_1 + n_2 d_2 parameters per stack.

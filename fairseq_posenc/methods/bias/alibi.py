@@ -184,8 +184,8 @@ class AlibiLearned(PositionMethod):
     Deviations:
         * The authors' form is slope=sigmoid. Its l and r start normal with mean -2 and standard deviation 1.
         * By default, slopes are exponentials that start at the paper's fixed slopes.
-        * On the right, initial slopes have the reversed order of heads, so that each head distinguishes directions initially.
-        * All layers share the slopes, which the issue leaves open.
+        * Initial slopes to the right are in reversed order of heads. Each head then distinguishes directions from the start.
+        * All layers share the slopes. The issue does not say whether layers share them.
         * Decoder and cross-attention are extensions of this project.
     Cost: 2 h parameters per stack, or h in a causal decoder.
     """

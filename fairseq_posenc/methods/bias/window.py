@@ -17,11 +17,11 @@ class Window(PositionMethod):
     Shapes: mask -> bool [B or 1, 1, T, S].
     Source: Beltagy, Peters and Cohan (2020). Code: Longformer in Hugging Face's transformers.
     Deviations:
-        * There are no global tokens, which have separate projections in Longformer.
+        * The global tokens of Longformer, which have separate projections, are omitted.
         * In the decoder, only the left half of the window remains.
         * The window does not distinguish left from right. Positions within the window must come from another method.
         * posenc_window therefore also has learned positions, as Longformer does.
-        * The window is 32. Longformer's window of 512 would cover whole sentences.
+        * The default width is 32. The width of Longformer, 512, would include whole sentences.
     Cost: no parameters. Time and memory of full attention, because the whole product is computed.
     Errors: PositionError for an odd width, and for a head in heads= that does not exist.
     """

@@ -61,7 +61,7 @@ class _Bilevel(PositionMethod):
         return x + nn.functional.embedding(column.clamp(max=self.options.longest - 1), self.get_parameter("weight"))
 
     def of_queries(self, ctx: AttentionContext) -> Tensor | None:
-        """The number of the sentence of each query, [B, T]; in cross-attention that of the source sentence it translates."""
+        """Return the sentence number of each query, [B, T]. In cross-attention, it is the number of the source sentence."""
         if not self.dims.cross:
             return self.separator.of_queries(ctx)
         number, sentences = self.separator.of_queries(ctx, opened), self.separator.sentences(ctx)
@@ -76,14 +76,13 @@ class BipeRope(_Bilevel):
     Shapes: embed [B, T, C] -> [B, T, C]; rotate [B, H, T, D] -> same.
     Source: He et al. (2024); zhenyuhe00/BiPE. The paper's text was not read, only the code.
     Deviations:
-        * The authors have language models only. Encoder, decoder and cross-attention of a translation model are this
-          project's extension.
-        * Cross-attention rotates a query by the number of separators up to it, at most that of the last source sentence.
+        * The authors train language models only. The use in a translation model is an extension of this project.
+        * In cross-attention, the sentence number of a query is at most the number of the last source sentence.
         * The authors' sentences end with a full stop or a line break.
         * Z has 256 rows and starts normal with deviation 1/sqrt(d). The authors have 1024 and 0.02.
         * Tokens beyond N share the last vector. In the authors' code this vector is always zero.
-    Cost: N d parameters per stack, none in cross-attention; keys are rotated once, also while decoding.
-    Errors: PositionError where a dictionary lacks the separator, and for heads of width 1.
+    Cost: N d parameters per stack, and no parameters in cross-attention; keys are rotated once, also while decoding.
+    Errors: PositionError for a dictionary without the separator, and for heads of width 1.
     """
 
     @dataclass(frozen=True)
@@ -139,15 +138,14 @@ class BipeAlibi(_Bilevel):
     Shapes: embed [B, T, C] -> [B, T, C]; bias -> [B, H, T, S].
     Source: He et al. (2024); zhenyuhe00/BiPE. The paper's text was not read, only the code.
     Deviations:
-        * The authors have language models only. Encoder, decoder and cross-attention of a translation model are this
-          project's extension.
-        * The absolute value is this project's extension for encoders. In a causal attention it changes nothing.
-        * Cross-attention counts the separators up to a query, at most up to the last source sentence.
+        * The authors train language models only. The use in a translation model is an extension of this project.
+        * The absolute value of seg(t) - seg(s) is an extension for encoders. It has no effect in causal attention.
+        * In cross-attention, the sentence number of a query is at most the number of the last source sentence.
         * The authors' sentences end with a full stop or a line break.
         * Z has 256 rows and starts normal with deviation 1/sqrt(d). The authors have 1024 and 0.02.
         * Tokens beyond N share the last vector. In the authors' code this vector is always zero.
-    Cost: N d parameters per stack, none in cross-attention; one bias [B, H, T, S] per forward pass.
-    Errors: PositionError where a dictionary lacks the separator.
+    Cost: N d parameters per stack, and no parameters in cross-attention; one bias [B, H, T, S] per forward pass.
+    Errors: PositionError for a dictionary without the separator.
     """
 
     @dataclass(frozen=True)

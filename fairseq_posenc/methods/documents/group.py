@@ -18,14 +18,14 @@ class Group(PositionMethod):
     Shapes: mask -> bool [B, 1, T, S].
     Source: Bao et al. (2021); baoguangsheng/g-transformer. The paper's text was not read, only the code.
     Deviations:
-        * One separator stands between two sentences, as in D2DToolkits. The authors write <s> and </s> around each sentence.
+        * One separator divides two sentences, as in D2DToolkits. The authors write <s> and </s> around each sentence.
         * The separator predicts the first word of the next sentence, so the decoder counts it as the beginning of this sentence.
         * Target sentences beyond the number of source sentences attend to the last source sentence. In the authors' code they
           have no key, which gives NaN.
         * The authors' global attention in the last two layers is --encoder-global-layers, --decoder-global-layers and
           --cross-global-layers. The architecture posenc_g_transformer sets them.
     Cost: no parameters; time and memory of full attention, for the whole product is computed.
-    Errors: PositionError where a dictionary lacks the separator.
+    Errors: PositionError for a dictionary without the separator.
     """
 
     @dataclass(frozen=True)

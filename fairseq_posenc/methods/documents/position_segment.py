@@ -12,7 +12,7 @@ from ...ops.sinusoids import SinusoidTable
 
 
 class PositionSegment(PositionMethod):
-    """Add sinusoids of the position in some channels, and a vector of the sentence in the others.
+    """Add sinusoids of the position in some channels, and a vector of the sentence in the other channels.
 
     Equation: x_t = sqrt(d) E[u_t] + [P_(d-w)[t]; E_(s,w)[lab(t)]], P_(d-w) fairseq's sinusoids of d - w channels, E_(s,w) a
         vector of w channels; lab(t) = number of separators before t, plus 1 (count=start), or the number of source sentences
@@ -25,7 +25,7 @@ class PositionSegment(PositionMethod):
         * Learned vectors are trained. The authors' code reads a copy that training does not change.
         * Sentences beyond the table, or beyond w with vectors=onehot, use the last vector. Labels below 1 are 1.
     Cost: no parameters, or segments w per stack with vectors=learned.
-    Errors: PositionError where a dictionary lacks the separator, for sinusoids of an odd width or less than 4 channels, and where
+    Errors: PositionError for a dictionary without the separator, for sinusoids of an odd width or less than 4 channels, and where
         no channel is left for positions.
     """
 

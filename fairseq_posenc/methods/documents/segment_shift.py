@@ -11,7 +11,7 @@ from ...ops.sinusoids import SinusoidTable
 
 
 class SegmentShift(PositionMethod):
-    """Move the positions of each sentence of a document away from the sentence before, so that sentences are told apart.
+    """Shift the positions of each sentence of a document, so that the model can distinguish the sentences.
 
     Equation: p(t) = t + s seg(t), seg(t) = number of separators before token t; Lupo, Dinarelli and Besacier (2022).
         mean=true: s = ceil(source tokens / source sentences) of each document, </s> and separators counted.
@@ -20,12 +20,12 @@ class SegmentShift(PositionMethod):
     Source: Lupo, Dinarelli and Besacier (2022); lorelupo/focused-concat. The papers' text was not read, only the code.
     Deviations:
         * A separator token marks the end of a sentence. The authors' task keeps the ends of sentences next to the tokens.
-        * The positions that change are those of all methods of the spec.
-        * Decoding computes the positions of training. The authors' decoding of a single token computes others.
-        * mean=true: target sentences beyond the number of source sentences have the shift of the last one.
+        * The shift changes the positions of all methods of the spec.
+        * Decoding uses the same positions as training. In the authors' code, decoding of a single token uses other positions.
+        * mean=true: target sentences after the last source sentence have the shift of the last one.
         * The discount of the loss of context sentences is not included.
     Cost: no parameters; one cumulative sum, and the sinusoids of each sentence's own positions.
-    Errors: PositionError where a dictionary lacks the separator, and for shift together with mean=true.
+    Errors: PositionError for a dictionary without the separator, and for shift together with mean=true.
     """
 
     @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from ...ops.sinusoids import SinusoidTable
 
 
 class UnifPE(PositionMethod):
-    """Move all positions of a training sentence to one of the blocks of its length that tile the range of positions.
+    """Shift the positions of each training sentence to a random block of the position range.
 
     Equation: P[t + o], o = j l + (g if j >= k else 0), j and k uniform in {0, ..., m - 1}, l the tokens of the sentence with
         </s>, m = floor(M / l), g = M mod l; o = 0 where 2 l >= M, and in evaluation; P the sinusoids of fairseq;
@@ -20,9 +20,9 @@ class UnifPE(PositionMethod):
     Source: Peng, Bawden and Yvon (2024); ziqianPeng/fairseq. The paper's text was not read, only the code.
     Deviations:
         * Offsets are drawn in every forward pass. The authors' dataset draws them when it is built.
-        * The authors have the learned positions of mBART, as vectors=none+learned. The default is sinusoids.
+        * The authors have the learned positions of mBART, like unifpe:vectors=none+learned. The default is sinusoids.
         * tie=true: the decoder uses min(o, M - l) of its own length. The authors also lower the offset of the source.
-        * As in the code, the gap of g positions is never after the last block, so that use is not quite uniform.
+        * As in the code, the gap of g positions is never after the last block. Positions are thus not used equally often.
     Cost: no parameters; sinusoids of each sentence's own positions in training.
     """
 

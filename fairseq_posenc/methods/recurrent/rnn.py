@@ -15,8 +15,8 @@ class RecurrentFrontEnd(PositionMethod):
     Shapes: embed [B, T, C] -> [B, T, C].
     Source: Neishi and Yoshinaga (2019). Code: nem6ishi/conll19_relative_transformer, and torch's GRU cell.
     Deviations:
-        * Dropout follows the GRU, as it follows all embeddings in fairseq. The authors' dropout precedes the GRU.
-        * Embeddings keep the factor sqrt(d). fairseq draws embeddings with variance 1/d, the authors with variance 1.
+        * Dropout is applied after the GRU, as fairseq applies it after embeddings. The authors apply it before the GRU.
+        * Embeddings are multiplied by sqrt(d). Their initial variance is 1/d in fairseq, and 1 in the authors' code.
         * torch's GRU has two bias vectors, as the authors' GRU. The survey counts one bias vector.
         * The authors' model has 6 encoder layers and 5 decoder layers. In this project, the user sets both numbers.
     Cost: 6 d^2 + 6 d parameters per stack, or 14 d^2 + 13 d with bidirectional=true. T sequential steps.

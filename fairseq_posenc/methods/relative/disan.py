@@ -13,8 +13,7 @@ from ...ops.distances import distances
 
 
 class Disan(PositionMethod):
-    """Mask keys by direction: some heads attend only to earlier keys, the others only to later keys, and no head attends
-    to the query's own key.
+    """Mask keys by direction: heads attend to earlier keys only or to later keys only, and never to the query's own key.
 
     Equation: M_ts = 0 for s < t in forward heads and for s > t in backward heads, else -inf; Shen et al. (2018), equation 13.
         multi_dimensional: f_ts = c tanh((W_1 h_s + W_2 h_t + b) / c) + M_ts, a score for every channel, h = ELU(v);
@@ -22,8 +21,8 @@ class Disan(PositionMethod):
     Shapes: mask -> bool [1, H, T, S]; attend -> [B, H, T, D].
     Source: Shen et al. (2018); taoshen58/DiSAN.
     Deviations:
-        * Scores are products of queries and keys by default. The authors' scores are those of multi_dimensional=true.
-        * Each direction belongs to some heads of one attention. The authors have two blocks.
+        * Scores are products of queries and keys by default. The authors use multi_dimensional=true.
+        * Some heads of one attention have the forward mask, and some have the backward mask. The authors have two blocks.
         * The multi-dimensional form works on the channels of each head. W_h is the value projection.
         * The output projection combines the directions.
         * Attention dropout drops the weights of the multi-dimensional form. The authors drop inputs of the linear layers.

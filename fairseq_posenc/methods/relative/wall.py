@@ -27,7 +27,7 @@ class Wall(PositionMethod):
         * The exponent is never positive, so nothing overflows. The kernels of the code subtract sums at every 64th key.
     Cost: L (d^2 + d) parameters per stack. B H T S D exponentials per layer in the forward pass, and again in the backward
         pass, in blocks of queries. Decoding caches the sums, which are as large as the keys.
-        Floor: the exponentials, d_h times as many numbers as scores, unless a kernel computes them in its own memory.
+        The number of exponentials is d_h times the number of scores. Only a fused kernel could avoid storing them.
     """
 
     card = MethodCard(

@@ -14,7 +14,7 @@ from .carope import ContentRotation
 
 
 class SelectiveRope(ContentRotation):
-    """Rotate queries and keys by sums of angles that a projection of every word and of the words before it gives.
+    """Rotate queries and keys by sums of angles, which are projections of each word and of the words before it.
 
     Equation: A_ts = (R(Phi_t) q_t) . (R(Phi_s) k_s) / sqrt(d_h), Phi_t,j = base^(-2j/d_h) sum_(m<=t) g_m (u_m,j + exp(b_j)),
         u = conv(W_2 W_1 x'), g_m = sigmoid(v . x'_m + c) with gate=true, else 1; x' is x with the channels of each head

@@ -15,8 +15,8 @@ from ...ops.trees import by_token
 class Laplacian(PositionMethod):
     """Add a linear map of the first eigenvectors of the graph's normalised Laplacian to the embeddings.
 
-    Equation: X_t = U_t + W l_t + b, where l_t in R^k holds, for word t, its entries in the eigenvectors of
-        I - D^(-1/2) A D^(-1/2) with the k smallest eigenvalues but the first; Dwivedi and Bresson (2021), section 2.3.
+    Equation: X_t = U_t + W l_t + b, where l_t in R^k contains the entries of word t in the eigenvectors of
+        I - D^(-1/2) A D^(-1/2) with the k smallest eigenvalues except the smallest; Dwivedi and Bresson (2021), section 2.3.
     Shapes: embed [B, S, C] -> [B, S, C].
     Source: Dwivedi and Bresson (2021); graphdeeplearning/graphtransformer.
     Deviations:
@@ -31,7 +31,7 @@ class Laplacian(PositionMethod):
           first eigenvector is left out.
         * Trees often have repeated eigenvalues. Their eigenvectors are arbitrary up to a rotation, which random signs do
           not cover.
-        * In evaluation, signs and rotations are those of the solver.
+        * In evaluation, the solver determines the signs and the rotations.
     Cost: (k + 1) d parameters per stack. O(n^3) per sentence in the data loading workers.
     """
 

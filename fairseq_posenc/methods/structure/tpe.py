@@ -23,7 +23,7 @@ class TreePositions(PositionMethod):
         * UNVERIFIED: the initial factors. Here they are spread between 0.7 and 0.999.
         * Dependency trees become binary by left child and right sibling. With branches=K, children from the K-th on use the
           last branch.
-        * Narrow models have as many levels as there are channels.
+        * The number of levels is limited by the number of channels in narrow models.
         * Remaining channels are zero. The authors' code has a linear map.
         * Tokens have the place of their word. </s> is the last child of the root.
         * Words deeper than `depth` lose the branches near the root.
