@@ -121,7 +121,7 @@ def check_full_context(case: Case) -> None:
     if case.site == "decoder" and _looks_back(model.decoder.position.methods[0], later):
         close(changed[:, 0], alone[0]["logits"][:, 0])
     else:
-        differ(changed[:, 0], alone[0]["logits"][:, 0], "the first word does not see a later one")
+        differ(changed[:, 0], alone[0]["logits"][:, 0], "the first word does not attend to later words")
 
 
 def _looks_back(method: PositionMethod, tokens: Tensor) -> bool:

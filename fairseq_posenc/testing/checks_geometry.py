@@ -29,7 +29,7 @@ VECTORS = BEFORE_LAYERS | OUTSIDE_ATTENTION
 def check_order(case: Case) -> None:
     """Check that another word order changes the output, or does not change it for a method that claims no positions.
 
-    The decoder has one layer: with two layers, the causal mask alone makes the word order visible.
+    The decoder has one layer: with two layers, a causal mask is sufficient to make the word order visible.
     """
     model = build_for(case, decoder_layers=1)
     length = 40  # longer than all windows
@@ -121,13 +121,13 @@ def check_shift(case: Case) -> None:
     with moved(positions, queries=5, keys=5):
         after = logits(model, source, target)
     if case.card.reference in ("absolute", "both") and "unit=char" not in case.spec:  # counted from words, not from ids
-        differ(after, before, f"the card claims reference={case.card.reference}, but moving all positions changes nothing")
+        differ(after, before, f"the card claims reference={case.card.reference}, but shifting all positions has no effect")
     else:
         close(after, before)
     counts = case.name in COUNTING_WORDS or case.card.documents
     if case.site == "cross" and case.card.reference != "none" and not counts and _knows_order(case):
         with moved(positions, keys=5):
-            differ(logits(model, source, target), before, "moving the source alone changes nothing")
+            differ(logits(model, source, target), before, "shifting only the source positions has no effect")
 
 
 def check_uncounted(case: Case) -> None:
@@ -167,7 +167,7 @@ def _refusal(run, source: int, target: int) -> str:
         run(source, target)
     except PositionError as error:
         return str(error)
-    raise AssertionError(f"the card claims a limit, but {source} source and {target} target positions run")
+    raise AssertionError(f"the card claims a maximum length, but {source} source and {target} target positions run")
 
 
 def _runs_beyond(case: Case, model, limit: int) -> None:

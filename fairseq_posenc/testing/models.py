@@ -179,7 +179,7 @@ def refused(words: str) -> Iterator[None]:
     except PositionError as error:
         assert words in str(error), error
         return
-    raise AssertionError(f"nothing is refused with {words!r}")
+    raise AssertionError(f"no PositionError contains {words!r}")
 
 
 @functools.cache

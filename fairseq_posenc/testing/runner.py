@@ -126,7 +126,11 @@ def _of_declaration(name: str) -> Iterator[Finding]:
         ("options", _described(declared.options), _described(cls.Options)),
     ):
         if read != runs:
-            yield Finding("posenc list and posenc show print wrong facts", "the file", f"its {what} changes when it runs")
+            yield Finding(
+                "posenc list and posenc show print wrong facts",
+                "the file",
+                f"the {what} differs between the text of the file and the imported class",
+            )
     for site in declared.card.all_sites:
         try:
             Case(name, site).method()
@@ -142,11 +146,11 @@ def _of_prose(name: str) -> Iterator[Finding]:
     """Check the docstring and the citations, which posenc show and reports require."""
     missing = [section for section in _SECTIONS if section not in describe(name).sections]
     if missing:
-        yield Finding("posenc show cannot explain the method", "its docstring", f"there is no {', no '.join(missing)}")
+        yield Finding("posenc show cannot explain the method", "docstring", f"missing sections: {', '.join(missing)}")
     unknown = [key for key in registry.card(name).citations if key not in entries()]
     if unknown:
         yield Finding(
-            "posenc show --bibtex leaves citations out", "its card", f"references.bib in the same folder has no {join(unknown)}"
+            "posenc show --bibtex leaves citations out", "card", f"references.bib in the same folder has no {join(unknown)}"
         )
 
 
@@ -162,7 +166,7 @@ def _of_oracle(name: str) -> Iterator[Finding]:
     if file is None:
         return
     if not file.is_file():
-        yield Finding("nothing says that the equation is right", "the oracle", f"there is no {file.name} beside the file")
+        yield Finding("the equation cannot be tested", "oracle", f"{file.name} is missing in the same folder")
         return
     try:
         (source,) = external.of_path(file)
@@ -174,7 +178,7 @@ def _of_oracle(name: str) -> Iterator[Finding]:
     wanted = {*registry.card(name).all_sites, *(row[0] for row in option_rows(name))} - {"layers"}
     left_out = sorted(wanted - {word for _, options, site in cases for word in (site, *options)})
     if left_out:
-        yield Finding("the oracle leaves out what users may choose", file.name, f"it has no case of {join(left_out)}")
+        yield Finding("the oracle does not test all sites and options", file.name, f"missing: {join(left_out)}")
     for own, options, site in cases:
         try:
             oracle.compare(own, options, site)

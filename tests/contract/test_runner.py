@@ -81,7 +81,7 @@ def test_each_finding_is_one_line_that_says_what_goes_wrong(capsys, file):
         (lambda text: text.replace("    Cost: h parameters a stack.\n", ""), str, "posenc show cannot explain the method"),
         (lambda text: text.replace("citations=()", 'citations=("me",)'), str, "references.bib in the same folder has no me"),
         (str, lambda text: text.replace("abs(s - t)", "(s - t)"), "the method does not compute its equation"),
-        (str, lambda text: text.replace(', ({"start": 2.0}, "encoder")', ""), "it has no case of start"),
+        (str, lambda text: text.replace(', ({"start": 2.0}, "encoder")', ""), "missing: start"),
         (str, lambda text: text.replace("ORACLES", "ORACLE"), "the oracle cannot be run (at oracle_slope.py; AttributeError"),
         (
             lambda text: text.replace("torch.full((", "torch.ful(("),
@@ -101,7 +101,7 @@ def test_a_missing_oracle_is_found(capsys, monkeypatch, file):
     monkeypatch.setattr(runner, "_tasks", lambda name: [])
     file.with_name("oracle_slope.py").unlink()
     assert main(["check", str(file)]) == 1
-    assert "there is no oracle_slope.py beside the file" in capsys.readouterr().out
+    assert "oracle_slope.py is missing in the same folder" in capsys.readouterr().out
 
 
 def test_methods_of_this_package_are_checked_by_name(capsys, monkeypatch):
