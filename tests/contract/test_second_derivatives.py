@@ -21,6 +21,7 @@ from fairseq_posenc.ops.kernels import (
     decayed_products,
     distance_products,
     toeplitz,
+    unit_length,
 )
 
 B, H, T, S, D, W = 2, 2, 3, 4, 2, 6
@@ -58,7 +59,7 @@ RIGHT = {  # name -> the function of its differentiable inputs, and these
 }
 REFUSED = {
     "BiasedAttention": (biased, (x(B, H, T, D), x(B, H, S, D), x(B, H, S, D), x(1, H, T, S))),
-    "AngleRotation": (lambda q, a: angle_rotation.AngleRotation.apply(q, a, "halves"), (x(B, H, T, D), x(T, 1))),
+    "AngleRotation": (lambda q, a: angle_rotation.rotate_by(q, a, "halves"), (x(B, H, T, D), x(T, 1))),
     "DistanceScores": (lambda q, r: distance_products.DistanceScores.apply(q, r, S, LAYOUT), (x(B, H, T, D), x(H, W, D))),
     "DistanceSums": (lambda w, r: distance_products.DistanceSums.apply(w, r, LAYOUT), (x(B, H, T, S), x(H, W, D))),
     "ContextualProducts": (
@@ -69,6 +70,7 @@ REFUSED = {
         lambda q, k, p, r: decayed_products.DecayedProducts.apply(q, k, p, r, False),
         (x(B, H, T, D), x(B, H, S, D), x(B, H, T, D), x(B, H, S, D)),
     ),
+    "UnitLength": (unit_length.UnitLength.apply, (x(B, T, D),)),
     "_Codes": (codes, (x(B, H, T, D), x(H, 2, D), x(H, 2, D), x(H, 2, D), x(H, D))),
     "GatedProduct": (
         lambda q, k, gate: huang.GatedProduct.apply(q, k, gate, INDEX[:1], False),

@@ -19,7 +19,7 @@ from ...core import (
     Projection,
     option,
 )
-from ...ops.kernels.angle_rotation import rotate_by
+from ...ops.kernels.angle_rotation import rotate_by, sine_cosine
 from ...ops.precision import at_least_float32
 from ...ops.running import at_queries
 
@@ -43,13 +43,21 @@ class ContentRotation(PositionMethod):
         raise NotImplementedError
 
     def rotate(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        angles = ctx.take(self) if which == "key" else None  # queries come first
-        if angles is None:
-            angles = self.angles(ctx)
-        if which == "query":
-            ctx.hand_over(self, angles)
-            angles = at_queries(angles, ctx) if ctx.state is None else angles
-        return rotate_by(x, angles, "halves")
+        if which == "query":  # queries come first
+            given = self._with_waves(self.angles(ctx))
+            for part, tensor in enumerate(given):
+                ctx.hand_over((self, part), tensor)
+            if ctx.state is None:
+                given = [at_queries(tensor, ctx) for tensor in given]
+        else:
+            handed = [ctx.take((self, part)) for part in range(3)]
+            given = [tensor for tensor in handed if tensor is not None] or self._with_waves(self.angles(ctx))
+        angles, *waves = given
+        return rotate_by(x, angles, "halves", (waves[0], waves[1]))
+
+    @staticmethod
+    def _with_waves(angles: Tensor) -> list[Tensor]:
+        return [angles, *sine_cosine(angles)]
 
     def angles(self, ctx: AttentionContext) -> Tensor:
         """Of the keys, while decoding only of the new ones: [B, H, N, pairs]."""

@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...core import AttentionContext, Dims, MethodCard, MethodOptions, option
+from ...ops.constants import Constants
+from ...ops.kernels.unit_length import UnitLength
 from ...ops.precision import at_least_float32
 from ...ops.running import causal_convolution, without_padding
 from ...ops.sinusoids import frequencies
@@ -73,14 +74,14 @@ class SelectiveRope(ContentRotation):
         self.offset = nn.Parameter(torch.zeros(layers, half)) if options.bias else None
         self.gate_weight = table(dims.num_heads, width, inputs=width) if options.gate else None
         self.gate_offset = table(dims.num_heads, inputs=width) if options.gate else None
+        self.rates = Constants(self._frequencies().tolist())
 
     def steps(self, ctx: AttentionContext) -> Tensor:
         def own(parameter: Tensor) -> Tensor:
             return at_least_float32(self.of_layer(parameter, ctx))
 
         assert ctx.inputs is not None
-        x = at_least_float32(ctx.inputs[1]).unflatten(-1, (self.dims.num_heads, -1))
-        x = F.normalize(x, dim=-1).flatten(-2)  # [B, N, C]
+        x = UnitLength.apply(ctx.inputs[1].unflatten(-1, (self.dims.num_heads, -1))).flatten(-2)  # [B, N, C]
         angles = without_padding(at_least_float32(x @ own(self.down) @ own(self.up)), ctx)  # [B, N, C/2]
         before = None if ctx.state is None else ctx.state.get("words")
         angles, last = causal_convolution(angles, own(self.taps), before)
@@ -95,8 +96,11 @@ class SelectiveRope(ContentRotation):
         return angles * self._rates(angles, ctx)
 
     def _rates(self, angles: Tensor, ctx: AttentionContext) -> Tensor:
-        """Return the angular frequencies of the pairs, computed once for all layers."""
-        pairs, base = angles.size(-1), self.options.base
-        return ctx.once(
-            (self, angles.dtype), lambda: frequencies(pairs, 2 * pairs, "paper", base, angles.device).to(angles.dtype)
-        )
+        """Return the angular frequencies of the pairs."""
+        if angles.dtype == torch.float32:
+            return self.rates.values
+        return ctx.once((self, angles.dtype), lambda: self._frequencies(angles.device).to(angles.dtype))
+
+    def _frequencies(self, device: torch.device | None = None) -> Tensor:
+        """[pairs] in float64."""
+        return frequencies(self.dims.head_dim // 2, self.dims.head_dim, "paper", self.options.base, device)

@@ -1,0 +1,34 @@
+"""Vectors divided by their length."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .derivatives import first_derivative_only
+
+#: the least length that a vector is divided by
+_SHORTEST = 1e-12
+
+
+class UnitLength(torch.autograd.Function):
+    """Divide vectors [..., D] by their length, in float32 or wider: [..., D] -> same.
+
+    Equation: y = x / |x|. With g the gradient of y, the gradient of x is (g - (g . y) y) / |x|.
+    """
+
+    @staticmethod
+    def forward(ctx, x: Tensor) -> Tensor:
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=dtype).clamp_(min=_SHORTEST)
+        y = x / length
+        ctx.save_for_backward(y, length)
+        ctx.dtype = x.dtype
+        return y
+
+    @staticmethod
+    @first_derivative_only
+    def backward(ctx, grad: Tensor):
+        y, length = ctx.saved_tensors
+        along = (grad * y).sum(-1, keepdim=True)
+        return torch.addcmul(grad, y, along, value=-1).div_(length).to(ctx.dtype)
