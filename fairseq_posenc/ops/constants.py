@@ -14,9 +14,9 @@ class Constants(nn.Module):
     A tensor that is created from numbers in a forward pass would be copied from the host, which then waits for the accelerator.
     """
 
-    def __init__(self, values: Sequence[float]):
+    def __init__(self, values: Sequence[float] | Tensor):
         super().__init__()
-        self.register_buffer("bits", torch.tensor(values, dtype=torch.float32).view(torch.int32), persistent=False)
+        self.register_buffer("bits", torch.as_tensor(values, dtype=torch.float32).view(torch.int32), persistent=False)
 
     @property
     def values(self) -> Tensor:

@@ -20,6 +20,7 @@ from fairseq_posenc.ops.kernels import (
     contextual,
     decayed_products,
     distance_products,
+    polar,
     toeplitz,
     unit_length,
 )
@@ -69,6 +70,10 @@ REFUSED = {
     "DecayedProducts": (
         lambda q, k, p, r: decayed_products.DecayedProducts.apply(q, k, p, r, False),
         (x(B, H, T, D), x(B, H, S, D), x(B, H, T, D), x(B, H, S, D)),
+    ),
+    "PolarCoordinates": (
+        lambda q, a: polar.PolarCoordinates.apply(q, a, a.detach().cos(), a.detach().sin()),
+        (x(B, H, T, D), x(H, T, D)),
     ),
     "UnitLength": (unit_length.UnitLength.apply, (x(B, T, D),)),
     "_Codes": (codes, (x(B, H, T, D), x(H, 2, D), x(H, 2, D), x(H, 2, D), x(H, D))),

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...core import (
@@ -19,6 +18,8 @@ from ...core import (
     Projection,
     option,
 )
+from ...ops.constants import Constants
+from ...ops.kernels.polar import PolarCoordinates
 from ...ops.precision import at_least_float32
 from ...ops.sinusoids import frequencies
 
@@ -77,17 +78,31 @@ class Pope(PositionMethod):
         self.phase = self.parameter_table(self.width, share=options.share)
         if options.start == "uniform":
             nn.init.uniform_(self.phase, -2 * math.pi, 0.0)
+        self.table = Constants(self._turned(torch.arange(dims.max_distance + 1)).flatten())
 
     def rotate(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        angles = ctx.once((self, at), lambda: self._angles(at))  # [B or 1, 1, T, width]
+        angles, *waves = ctx.once((self, at), lambda: self._with_waves(self._angles(at)))  # [B or 1, 1, T, width]
         if which == "key":
             phase = at_least_float32(self.of_layer(self.phase, ctx)).unsqueeze(-2)  # [H or 1, width] -> [H or 1, 1, width]
-            angles = angles.to(phase.dtype) + phase
-        size, plain = x[..., : self.width], x[..., self.width :]
-        size = F.softplus(at_least_float32(size))
-        return torch.cat([(size * angles.cos()).to(x.dtype), (size * angles.sin()).to(x.dtype), plain], -1)
+            angles, *waves = self._with_waves(angles + phase)
+        if self.width == x.size(-1):
+            return PolarCoordinates.apply(x, angles, *waves)
+        return torch.cat([PolarCoordinates.apply(x[..., : self.width], angles, *waves), x[..., self.width :]], -1)
+
+    @staticmethod
+    def _with_waves(angles: Tensor) -> list[Tensor]:
+        """Return the angles, and their cosines and sines without a gradient."""
+        fixed = angles.detach()
+        return [angles, fixed.cos(), fixed.sin()]
 
     def _angles(self, at: Positions) -> Tensor:
-        """In float64, reduced to one turn: in float32, an angle of thousands of positions would be inexact."""
-        theta = frequencies(self.width, 2 * self.width, "paper", self.options.base, at.ids.device)  # base^(-i/width)
-        return (at.ids.double()[:, None, :, None] * theta).remainder(2 * math.pi).float()
+        """Return the angles of positions, [B or 1, 1, T, width]: those of counted positions from the table."""
+        end = None if at.start is None else at.start + at.ids.size(1)
+        rows = self.table.values.view(-1, self.width)
+        found = self._turned(at.ids) if end is None or end > len(rows) else rows[at.start : end].unsqueeze(0)
+        return found.unsqueeze(1)
+
+    def _turned(self, ids: Tensor) -> Tensor:
+        """Compute angles in float64, reduced to one turn: in float32, an angle of thousands of positions would be inexact."""
+        theta = frequencies(self.width, 2 * self.width, "paper", self.options.base, ids.device)  # base^(-i/width)
+        return (ids.double().unsqueeze(-1) * theta).remainder(2 * math.pi).float()
