@@ -545,7 +545,7 @@ def test_different_paths_of_a_batch(count):
 @pytest.mark.parametrize("heads", [1, 3])
 @pytest.mark.parametrize("block", [1, 10**6])
 def test_products_with_a_bank_in_blocks(block, heads, monkeypatch):
-    monkeypatch.setattr(banks, "_BLOCK", block)
+    monkeypatch.setattr(banks, "_BLOCK_ON_CPU", block)
     torch.manual_seed(2)
     x, weights = torch.randn(2, 3, 5, 4).double(), torch.rand(2, 3, 5, 6).double()
     bank, index = torch.randn(7, heads, 4).double(), torch.randint(7, (2, 5, 6))

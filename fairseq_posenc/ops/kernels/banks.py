@@ -10,8 +10,10 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-#: maximum number of elements of the selected vectors of a block
-_BLOCK = 2**22
+from .. import devices
+
+#: maximum number of elements of the selected vectors of a block; an accelerator needs fewer launches with larger blocks
+_BLOCK_ON_CPU, _BLOCK = 2**22, 2**25
 
 
 class BankScores(torch.autograd.Function):
@@ -45,7 +47,8 @@ class BankSums(torch.autograd.Function):
 def _blocks(bank: Tensor, index: Tensor) -> Iterator[slice]:
     """Yield ranges of queries whose selected vectors fit into a block."""
     batch, queries, keys = index.shape
-    rows = max(1, _BLOCK // max(1, batch * keys * bank[0].numel()))
+    block = _BLOCK_ON_CPU if devices.on_cpu(bank) else _BLOCK
+    rows = max(1, block // max(1, batch * keys * bank[0].numel()))
     return (slice(first, first + rows) for first in range(0, queries, rows))
 
 
