@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 _LINES = Path(__file__).with_name("skipped.txt").read_text(encoding="utf-8").splitlines()
 #: every test that is skipped; one that is not listed fails, and so does one that is listed and runs
@@ -34,6 +35,16 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [item for item in items if item not in left_out]
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_seeds_of_missing_devices():
+    """torch.manual_seed stores a seed, with the stack, for accelerators that are not there. That takes longer than the seed."""
+    with pytest.MonkeyPatch.context() as patch:
+        for device in (getattr(torch, name, None) for name in ("cuda", "xpu", "mtia")):
+            if hasattr(device, "manual_seed_all") and not device.is_available():
+                patch.setattr(device, "manual_seed_all", lambda seed: None)
+        yield
 
 
 @pytest.hookimpl(wrapper=True)
