@@ -27,11 +27,11 @@ SAYS = {
         "The paper describes only the causal form",
     ],
     "bipe_alibi": [
-        "Encoder, decoder and cross-attention of a translation model are this project's extension",
+        "The use in a translation model is an extension of this project",
         "The absolute value",
     ],
     "bipe_rope": [
-        "Encoder, decoder and cross-attention of a translation model are this project's extension",
+        "The use in a translation model is an extension of this project",
         "The paper's text was not read",
     ],
     "cable": [
@@ -63,7 +63,7 @@ SAYS = {
     ],
     "fope": ["Moving all positions changes them", "The code has sine 1, which doubles their part of the score"],
     "forgetting": ["The authors' gates start at b = 0 (start=0)"],
-    "grape_a": ["whose paper was not read", "The authors pass them through a learned RMSNorm first"],
+    "grape_a": ["The paper was not read", "The authors pass them through a learned RMSNorm first"],
     "grape_ap": [
         "the method is not relative",
         "The authors' code has the opposite direction",
@@ -72,7 +72,7 @@ SAYS = {
     "graph_bert": [
         "2l/d for sines and (2l+1)/d for cosines",
     ],
-    "group": ["One separator stands between two sentences", "which gives NaN"],
+    "group": ["One separator divides two sentences", "which gives NaN"],
     "kerple_power": ["a sigmoid keeps p between 0.01 and 2", "The authors' code clamps a and p"],
     "laplacian": [
         "word without edges has the eigenvalue 1",
@@ -100,7 +100,7 @@ SAYS = {
     "row_gates": ["There is no paper", "By default, the sum contains the gates of the tokens after the key"],
     "sandwich": ["Public implementations differ in the first j", "with first=0"],
     "selective_rope": ["on by default, as an option of the code", "The authors' initial weights are unverified"],
-    "segment_shift": ["The papers' text was not read, only the code", "Decoding computes the positions of training"],
+    "segment_shift": ["The papers' text was not read, only the code", "Decoding uses the same positions as training"],
     "segments": ["A source of single sentences has no separators, and the term has no effect", "The authors' stacks share one"],
     "spe_conv": ["Codes have the factor 1/sqrt(R)", "The defaults of their code are 200 and 256", "the ReLU features"],
     "spe_sine": ["the exact expectation is the default", "JAX code exchanges gate and 1 - gate", "their code are 1 and 256"],
