@@ -137,7 +137,7 @@ def test_bias_of_words_that_does_not_say_so_stops(check):
 def test_a_wrong_count_names_both_numbers():
     with registered(broken.WrongCount), pytest.raises(AssertionError) as found:
         parameters.check_count(Case("wrong_count", "encoder"))
-    assert str(found.value).splitlines()[0] == "wrong_count has 8 parameters, and its card says 16 (d=16, h=4, L=2, n=64)"
+    assert str(found.value).splitlines()[0] == "wrong_count has 8 parameters, but the card claims 16 (d=16, h=4, L=2, n=64)"
 
 
 def test_ignored_option_fails():
