@@ -1,0 +1,132 @@
+"""Measures what an update costs with several processes and machines, and writes the table of the tutorial on clusters.
+
+    python -m tests.recipes.cost_of_machines
+
+It needs a Linux computer with nothing else to do, and root, because it makes two network namespaces. It takes about five minutes.
+"""
+
+import json
+import os
+import platform
+import re
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+from tabulate import tabulate
+
+from tests.recipes.captions import RECIPE, Recipe, write_corpus
+from tests.recipes.machines import Machine, Network
+from tests.recipes.process import ROOT
+
+FILE = ROOT / "results" / "machines.json"
+PAGE = ROOT / "docs" / "tutorials" / "from_one_gpu_to_a_cluster.md"
+BEGIN, END = "<!-- table of the cost of an update -->", "<!-- end of the table -->"
+#: machines, processes on each, batches in an update, options of fairseq-train
+SETTINGS = [
+    (1, 1, 4, ""),
+    (1, 2, 4, ""),
+    (1, 4, 4, ""),
+    (2, 1, 4, ""),
+    (2, 2, 4, ""),
+    (2, 1, 8, ""),
+    (2, 1, 4, "--fp16 --fp16-init-scale 4"),
+    (2, 1, 4, "--bf16"),
+]
+WARM, UPDATES = 4, 24  # updates that are not measured, and all
+TOKENS = 512  # of a batch
+
+
+def measure(network: Network, prepared: Recipe, out: Path, setting: tuple) -> dict:
+    """Seconds and sent bytes of an update."""
+    machines, processes, batches, options = setting
+    given = f"--log-interval 1 --max-update {UPDATES} {options}".strip()
+    recipe = prepared.beside(
+        out,
+        METHODS="none",
+        EPOCHS="50",
+        UNITS=str(batches),
+        BATCH=str(TOKENS * batches),
+        PROCS=str(processes),
+        TRAIN_OPTIONS=given,
+    )
+    before = [network.sent(side) for side in (0, 1)]
+    if machines == 1:
+        recipe.run("train")
+    else:
+        sides = [
+            Machine(network, side, RECIPE, recipe.out, **{**recipe.options, "DATA_FROM": str(recipe.corpus)}) for side in (0, 1)
+        ]
+        for machine in sides:
+            machine.start("train")
+        for machine in sides:
+            machine.finish()
+    sent = max(network.sent(side) - before[side] for side in (0, 1)) / UPDATES
+    rates = [float(rate) for rate in re.findall(r"train_inner .* ups=([\d.]+)", recipe.log())]
+    assert len(rates) == UPDATES, recipe.log()
+    parameters = int(re.search(r"num\. trained: ([\d,]+)", recipe.log())[1].replace(",", ""))
+    return {
+        "machines": machines,
+        "processes": processes,
+        "batches": batches,
+        "options": options,
+        "seconds": round(1 / statistics.median(rates[WARM:]), 3),
+        "sent": round(sent / (4 * parameters), 2),
+        "parameters": parameters,
+    }
+
+
+def render(found: dict) -> str:
+    """The table in Markdown, with a sentence about what was measured."""
+    columns = {
+        "machines": lambda row: row["machines"],
+        "processes on each": lambda row: row["processes"],
+        "gradients": lambda row: (re.findall(r"--([bf]p?f?16)", row["options"]) or ["fp32"])[0],
+        "batches per update": lambda row: row["batches"],
+        "seconds per update": lambda row: f"{row['seconds']:.3f}",
+        "bytes sent by a machine / gradients": lambda row: f"{row['sent']:.2f}",
+    }
+    rows = [[value(row) for value in columns.values()] for row in found["rows"]]
+    text = f"""
+Measured on {found["cores"]} cores ({found["processor"]}, torch {found["torch"]}), which both machines share, with one thread per
+process and nothing else running. The model has {found["rows"][0]["parameters"] / 1e6:.1f} million parameters, and a batch has
+{TOKENS} target tokens. The seconds are the median of {UPDATES - WARM} updates. The bytes are counted on the network interface,
+with headers, statistics and the start, and divided by the size of the gradients in fp32 (4 bytes per parameter).
+"""
+    return f"{text}\n{tabulate(rows, list(columns), tablefmt='github', disable_numparse=True)}\n"
+
+
+def write(found: dict) -> None:
+    """Put the table into the page."""
+    page = PAGE.read_text(encoding="utf-8")
+    begin, end = page.index(BEGIN) + len(BEGIN), page.index(END)
+    PAGE.write_text(f"{page[:begin]}\n{render(found)}\n{page[end:]}", encoding="utf-8")
+
+
+def processor() -> str:
+    cpus = re.findall(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
+    return cpus[0] if cpus else platform.machine()
+
+
+def main() -> None:
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        write_corpus(Path(folder) / "corpus", parts={"train": 4000, "val": 24, "test_2016_flickr": 16})
+        prepared = Recipe(Path(folder) / "corpus", Path(folder) / "prepared")
+        prepared.run("fetch", "prepare")
+        network = Network().open()
+        try:
+            for number, setting in enumerate(SETTINGS):
+                rows.append(measure(network, prepared, Path(folder) / str(number), setting))
+                print(rows[-1], file=sys.stderr, flush=True)
+        finally:
+            network.close()
+    found = {"cores": os.cpu_count(), "processor": processor(), "torch": torch.__version__, "rows": rows}
+    FILE.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    write(found)
+
+
+if __name__ == "__main__":
+    main()
