@@ -71,7 +71,7 @@ class Settings:
 
     def record(self) -> dict[str, Any]:
         """Return the settings that must be equal before rows of two runs can be in one table."""
-        device = torch.cuda.get_device_name() if self.device.type == "cuda" else _processor()
+        device = torch.cuda.get_device_name() if self.device.type == "cuda" else processor()
         return {
             "device": device,
             "size": self.size.lstrip("_") or "base",
@@ -130,7 +130,7 @@ def _length(text: str) -> int:
         ) from None
 
 
-def _processor() -> str:
+def processor() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

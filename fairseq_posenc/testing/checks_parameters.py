@@ -123,9 +123,8 @@ def check_gradients(case: Case) -> None:
     torch.manual_seed(22)
     ways = [(p, torch.randn_like(p)) for p in position_parameters(model).values()]
     if ways:
-        exact = (
-            1e-2 if "adjoint=true" in case.spec else 1e-5
-        )  # integrated in the backward pass with the step size of the forward pass
+        # adjoint=true integrates in the backward pass, with the step size of the forward pass
+        exact = 1e-2 if "adjoint=true" in case.spec else 1e-5
         close(_slope(model, ways), sum((p.grad * way).sum() for p, way in ways), exact)
 
 

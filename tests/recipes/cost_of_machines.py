@@ -7,7 +7,6 @@ It needs a Linux computer with nothing else to do, and root, because it makes tw
 
 import json
 import os
-import platform
 import re
 import statistics
 import sys
@@ -17,6 +16,7 @@ from pathlib import Path
 import torch
 from tabulate import tabulate
 
+from fairseq_posenc.bench.settings import processor
 from tests.recipes.captions import RECIPE, Recipe, write_corpus
 from tests.recipes.machines import Machine, Network
 from tests.recipes.process import ROOT
@@ -103,11 +103,6 @@ def write(found: dict) -> None:
     page = PAGE.read_text(encoding="utf-8")
     begin, end = page.index(BEGIN) + len(BEGIN), page.index(END)
     PAGE.write_text(f"{page[:begin]}\n{render(found)}\n{page[end:]}", encoding="utf-8")
-
-
-def processor() -> str:
-    cpus = re.findall(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
-    return cpus[0] if cpus else platform.machine()
 
 
 def main() -> None:
