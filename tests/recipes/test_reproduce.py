@@ -40,7 +40,13 @@ def parsed(command):
     return options.parse_args_and_arch(options.get_training_parser(), arguments)
 
 
-@pytest.mark.parametrize("run", [str(run) for folder in FOLDERS for run in list(runs_of(folder))[:2]])
+def names_of(folder) -> list[str]:
+    """The paths of the runs, without reading the numbers of their sentences."""
+    found = (ROOT / folder).rglob(archive.RUNS)
+    return sorted(str(path.parent.relative_to(ROOT) / name) for path in found for name in json.loads(path.read_text())["runs"])
+
+
+@pytest.mark.parametrize("run", [run for folder in FOLDERS for run in names_of(folder)[:2]])
 def test_the_recipe_has_the_options_of_the_committed_run(run):
     done = reproduce(run, OUT="runs/x")
     assert done.returncode == 0, done.stderr
