@@ -17,11 +17,11 @@ from ...common.files import read_text, replace_file
 from ...plotting.style import add_legend, label_text, line_style, new_figure, render
 from ..scoring import archive
 from .command import configure
-from .comparison import Report, Row, make_report
+from .comparison import Difference, Report, Row, make_report
 from .options import Options
 from .records import describe, load, read_seed_variance, require_comparable
 from .statistics import POOLED
-from .tables import difference_text, in_words, interval
+from .tables import difference_text, interval, p_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -95,9 +95,11 @@ def _legend(report: Report) -> str:
     shape = COST.split()[-1].replace("x", " sentences of ")
     columns = (
         "**BLEU**: mean over training seeds, with its 95 % interval in brackets.",
-        f"**Difference to {BASELINE}**: with its 95 % interval in brackets. p is the p-value of a t test over seeds, corrected "
-        "for the number of rows by Holm's method." + (assumed if few and column.spread else ""),
-        f"**Time**: time of a training step, divided by the time of stock fairseq's Transformer ({shape} words, two CPU cores).",
+        f"**Difference to {BASELINE}**: mean of the row minus mean of `{BASELINE}`, with its 95 % interval in brackets. p is the "
+        "p-value of a t test over seeds, corrected for the number of rows by Holm's method."
+        + (assumed if few and column.spread else ""),
+        f"**Time**: time of a training step, divided by the time of stock fairseq's Transformer. A batch has {shape} words. The "
+        "time was measured on two CPU cores.",
     )
     return "\n".join(textwrap.fill(text, 130, initial_indent="* ", subsequent_indent="  ") for text in columns)
 
@@ -106,10 +108,24 @@ def _conclusion(report: Report, rows: list[Row]) -> str:
     """Return one sentence for each row that differs from the baseline, and one sentence for the number of other rows."""
     scores = ((row, report.score(row.name, PART, "bleu")) for row in rows)
     known = [(row.title, score.difference) for row, score in scores if score and score.difference and score.difference.known]
-    found = [f"`{row}` differs from `{BASELINE}`: {in_words(value, 'BLEU', 1)}." for row, value in known if value.differs]
+    found = [_sentence(row, value) for row, value in known if value.differs]
     number = len(known) - len(found)
-    rest = f"{number} rows are not distinguishable from `{BASELINE}` (p above .05)."
+    rows_are = "row is" if number == 1 else f"{number} rows are"
+    rest = f"The other {rows_are} not distinguishable from `{BASELINE}` (corrected p above .05)."
     return " ".join(found + [rest] * bool(number))
+
+
+def _sentence(row: str, value: Difference) -> str:
+    own, base = value.seeds
+    return (
+        f"`{row}` differs from `{BASELINE}` by {value.mean:+.1f} BLEU (95 % interval {value.low:.1f} to {value.high:.1f}, "
+        f"corrected {p_text(value.holm if value.holm is not None else 1.0)}, {_seeds(own)} of `{row}` and "
+        f"{_seeds(base)} of `{BASELINE}`)."
+    )
+
+
+def _seeds(number: int) -> str:
+    return f"{number} seed{'s' * (number > 1)}"
 
 
 def _filled(text: str) -> str:
