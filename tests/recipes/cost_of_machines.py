@@ -86,14 +86,16 @@ def render(found: dict) -> str:
         "gradients": lambda row: (re.findall(r"--([bf]p?f?16)", row["options"]) or ["fp32"])[0],
         "batches per update": lambda row: row["batches"],
         "seconds per update": lambda row: f"{row['seconds']:.3f}",
-        "bytes sent by a machine / gradients": lambda row: f"{row['sent']:.2f}",
+        "bytes sent by a machine / bytes of the gradients": lambda row: f"{row['sent']:.2f}",
     }
     rows = [[value(row) for value in columns.values()] for row in found["rows"]]
     text = f"""
-Measured on {found["cores"]} cores ({found["processor"]}, torch {found["torch"]}), which both machines share, with one thread per
-process and nothing else running. The model has {found["rows"][0]["parameters"] / 1e6:.1f} million parameters, and a batch has
-{TOKENS} target tokens. The seconds are the median of {UPDATES - WARM} updates. The bytes are counted on the network interface,
-with headers, statistics and the start, and divided by the size of the gradients in fp32 (4 bytes per parameter).
+The next table was measured on {found["cores"]} cores ({found["processor"]}, torch {found["torch"]}), which the two simulated
+machines share. Each process has one thread, and no other program ran. The model has
+{found["rows"][0]["parameters"] / 1e6:.1f} million parameters, and a batch has {TOKENS} target tokens. The seconds are the median
+of {UPDATES - WARM} updates. The bytes are counted on the network interface. They include network headers, training statistics and
+the traffic at the start of the training run. The last column divides the bytes per update by the size of the gradients in fp32
+(4 bytes per parameter).
 """
     return f"{text}\n{tabulate(rows, list(columns), tablefmt='github', disable_numparse=True)}\n"
 

@@ -8,6 +8,7 @@ import pytest
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 
+from fairseq_posenc.data.side.reorder import ORACLE
 from fairseq_posenc.evaluation.report.sentences import bleu_by_length, bucket_name, buckets_up_to, paired_test
 from fairseq_posenc.evaluation.scoring.sentences import SentenceStatistics, count
 from tests.report import runs
@@ -217,6 +218,15 @@ def test_what_a_method_reads_beside_the_words_may_differ(posenc, write):
     records = [runs.run(spec, settings=given) for spec, given in (("none", settings), ("xl_pe", read))]
     status, out, error = posenc("report", write(*records))
     assert status == 0 and "xl_pe" in out, error
+
+
+@pytest.mark.parametrize(("source", "noted"), [(ORACLE, True), ("a preorderer", False)])
+def test_a_reordering_from_the_target_has_a_note(posenc, write, source, noted):
+    settings = {**runs.run("none")["settings"], "task": "posenc_translation"}
+    records = [runs.run("none", settings=settings), runs.run("xl_pe", settings={**settings, "order_source": source})]
+    status, out, error = posenc("report", write(*records))
+    assert status == 0, error
+    assert (f"reorderings of xl_pe: {ORACLE}; do not compare" in out) == noted
 
 
 def twice(record):

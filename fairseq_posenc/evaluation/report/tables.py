@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from ...common.messages import join
+from ...data.side.reorder import ORACLE
 from ..scoring.record import PartScores, Record
 from ..scoring.sentences import METRICS
 from . import statistics
@@ -278,6 +279,8 @@ def notes(report: Report, full: bool = False) -> list[str]:
         found.append(
             f"‡: decoding requested output lengths ({', '.join(sources)}); rows without this mark had no requested lengths"
         )
+    if oracles := [row.name for row in report.rows if any(run.settings.get("order_source") == ORACLE for run in row.runs)]:
+        found.append(f"reorderings of {join(oracles)}: {ORACLE}; do not compare these rows with other rows")
     if report.published:
         figures = report.published
         ours = "are the same as in this table" if figures.same_task else "are not the same as in this table"
