@@ -142,6 +142,11 @@ class SitePositions(nn.Module):
         return declared_by([method.card for method in self.methods])
 
     @property
+    def waits(self) -> bool:
+        """Return whether a method reads a value of an accelerator in every forward pass."""
+        return any(method.waits for method in self.methods)
+
+    @property
     def limit(self) -> float:
         """Return the maximum number of query positions that all methods support."""
         return min((method.limit for method in self.methods if method.limit is not None), default=math.inf)

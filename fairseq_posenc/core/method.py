@@ -46,6 +46,8 @@ class PositionMethod(nn.Module):
     position_type: Literal["any", "integer", "fractional"] = "any"
     #: whether positions are counted from the tokens, so that the positions of another method would have no effect
     counts_tokens: bool = False
+    #: whether every forward pass reads a value of an accelerator, such as the number of different paths
+    waits: bool = False
 
     __prepare_scriptable__ = refuse_script
     _overridden: ClassVar[frozenset[str]] = frozenset()

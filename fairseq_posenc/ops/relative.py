@@ -5,7 +5,7 @@ A tensor [T, S, D] is created only if it is smaller than the queries or keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Literal
 
 import torch
@@ -22,6 +22,15 @@ Vectors = Callable[[Tensor], Tensor]
 Needed = Literal["before", "after"] | None
 #: maximum number of columns for which a causal context also computes all distances
 _SHORT = 64
+
+
+def same_in_all_layers(key: Hashable, vectors: Vectors, ctx: AttentionContext) -> Vectors:
+    """Return `vectors`, whose results have no gradient, such that layers with the same counted positions share the results."""
+    queries, keys = ctx.queries, ctx.keys
+    if queries.start is None or keys.start is None:
+        return vectors
+    spans = queries.start, queries.ids.size(1), keys.start, keys.ids.size(1)
+    return lambda distance: ctx.once((key, *spans, len(distance)), lambda: vectors(distance))
 
 
 def query_products(q: Tensor, ctx: AttentionContext, vectors: Vectors, limit: int | None = None) -> Tensor:

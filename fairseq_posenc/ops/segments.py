@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..core import AttentionContext, Dims, PositionError
-from .sinusoids import sinusoid
+from .sinusoids import Sinusoids
 
 #: end of sentence in fairseq
 _END = "</s>"
@@ -104,17 +104,16 @@ def labels(separator: Separator, ctx: AttentionContext, count: str) -> Tensor | 
     return number + 1 if sentences_of_source is None else (sentences_of_source - number).clamp(min=1)
 
 
-def sentence_vectors(kind: str, label: Tensor, width: int, table: Tensor | None) -> Tensor:
+def sentence_vectors(vectors: Tensor | Sinusoids | None, label: Tensor, width: int) -> Tensor:
     """Return the vectors of sentences, [B, T] -> [B, T, width] in float32.
 
-    kind: "learned" reads a table [rows, width], whose last row is used for all later sentences. "sinusoidal" is the formula of
-    fairseq for
-    the label. "onehot" is 1 in the channel of the label, or in the last channel.
+    vectors: a table [rows, width], whose last row is used for all later sentences. Or sinusoids of the label. Or None, for
+    vectors that are 1 in the channel of the label, or in the last channel.
     """
-    if kind == "learned" and table is not None:
-        return torch.nn.functional.embedding((label - 1).clamp(max=table.size(0) - 1), table)
-    if kind == "sinusoidal":
-        return sinusoid(label, width, "halves", "fairseq")
+    if isinstance(vectors, Sinusoids):
+        return vectors(label)
+    if vectors is not None:
+        return torch.nn.functional.embedding((label - 1).clamp(max=vectors.size(0) - 1), vectors)
     return torch.nn.functional.one_hot((label - 1).clamp(max=width - 1), width).float()
 
 

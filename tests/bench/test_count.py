@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 import fairseq_posenc.host.plugin  # noqa: F401  registers the models
 from fairseq_posenc import cli, registry
-from fairseq_posenc.bench import command, counts, launches, meta, models, settings
+from fairseq_posenc.bench import command, counts, launches, meta, models, settings, tables
 from fairseq_posenc.ops.kernels.blocked_bias import merged
 
 ROOT = Path(__file__).parents[2]
@@ -18,6 +18,10 @@ PINNED = ROOT / "results" / "bench" / "counted" / "tiny" / "count.json"
 RENEW = (
     f"if this is meant: posenc bench --count --quick --profile --output {PINNED.parent.relative_to(ROOT)}, into a removed folder"
 )
+
+
+#: methods that compute in float64 on an accelerator, and why
+IN_FLOAT64 = {"lrpe": "the frequencies depend on the length of each sentence, so that no table has them"}
 
 
 def given(*shape, dtype=torch.float32, **options):
@@ -154,6 +158,17 @@ def test_pinned(name):
     variant = models.Variant(models.STOCK, None) if name == models.STOCK else models.Variant.of(name, "model")
     changed = [line for measure, found in counts.measured(variant, chosen) for line in counts.differences(row, measure, found)]
     assert not changed, "\n".join([*changed, RENEW])
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_no_float64_and_no_tensor_of_the_cpu(name):
+    """In a training step, a forward pass and a step of beam search, as pinned."""
+    row = next(row for row in counts.read(PINNED)["rows"] if row["method"] == name)
+    found = {(measure, what): row[measure][what] for measure in tables.measures([row]) for what in ("float64", "host")}
+    if name in IN_FLOAT64:
+        assert any(number for (_, what), number in found.items() if what == "float64"), IN_FLOAT64[name]
+        found = {key: number for key, number in found.items() if key[1] != "float64"}
+    assert not any(found.values()), found
 
 
 def test_a_launch_more_is_named_with_its_line(monkeypatch):

@@ -1,6 +1,7 @@
 """The kernels that an accelerator takes in place of loops over blocks: on a CPU they give what the loops give."""
 
 import itertools
+import math
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ import fairseq_posenc.host.plugin  # noqa: F401  registers the models
 from fairseq_posenc import registry
 from fairseq_posenc.bench import actions, models
 from fairseq_posenc.core import Positions
-from fairseq_posenc.ops import devices
+from fairseq_posenc.ops import devices, sinusoids
 from fairseq_posenc.ops.kernels import clipped_distances, toeplitz
 
 CPU = torch.device("cpu")
@@ -48,10 +49,24 @@ def _results(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", registry.names())
 def test_the_path_of_an_accelerator_gives_the_numbers_of_the_cpu(name, monkeypatch):
-    """Sentences of 70 tokens: more than one block of every loop over queries."""
+    """Sentences of 70 tokens: more than one block of every loop over queries. An accelerator computes tables in float32."""
     expected = _results(name)
     monkeypatch.setattr(devices, "on_cpu", lambda x: False)
     found = _results(name)
     assert len(found) == len(expected)
     for one, other in zip(found, expected):
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-7)
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=5e-7)
+
+
+@pytest.mark.parametrize("positions", [torch.arange(-5000, 5000), torch.tensor([2**30, 10**6]), 3000 * torch.rand(500) - 100])
+@pytest.mark.parametrize("grid, base", [("paper", 10000.0), ("fairseq", 10000.0), ("paper", 1.5)])
+def test_angles_without_float64(positions, grid, base):
+    """Sines and cosines of turns in integers are those of float64, up to the rounding of an angle below pi to float32."""
+    exact = sinusoids.frequencies(32, 64, grid, base)
+    made = sinusoids.Frequencies(exact)
+    assert torch.equal(made(positions), positions.double().unsqueeze(-1) * exact)
+    found = made.remainders(positions.unsqueeze(-1))
+    assert found.dtype == torch.float32 and found.abs().max() < math.pi + 1 + 1e-6
+    for function in (torch.sin, torch.cos):
+        torch.testing.assert_close(function(found).double(), function(made(positions)), rtol=0, atol=6e-7)
+    assert torch.equal(made.half()(positions), positions.double().unsqueeze(-1) * exact)

@@ -25,14 +25,14 @@ from ...core import (
 from ...ops import devices
 from ...ops.distances import require_integer
 from ...ops.precision import at_least_float32
-from ...ops.sinusoids import frequencies
+from ...ops.sinusoids import Frequencies, frequencies
 
 #: positions that are integrated at a time: the memory of a solver grows with their square, and decoding goes so far ahead
 _BLOCK = 32
 #: inputs with a separate path in every layer
 _STREAMS = ("query", "key", "value")
-#: where in a step each solver calls the networks
-_STAGES = {"euler": (0.0,), "midpoint": (0.0, 1 / 2), "rk4": (0.0, 1 / 3, 2 / 3, 1.0)}
+#: number of calls of the networks in a step of each solver, and ticks of a step: a call follows each tick
+_CALLS = {"euler": (1, 1), "midpoint": (2, 2), "rk4": (4, 3)}
 
 
 class Floater(PositionMethod):
@@ -124,11 +124,18 @@ class Floater(PositionMethod):
             half = width // 2
             with torch.no_grad():  # sines, cosines, and nothing for the last channel of an odd width
                 self.first.zero_()[..., half : 2 * half] = 1.0
+            turns = frequencies(half, width, "paper")
+            self.turns_of_positions, self.turns_of_ticks = Frequencies(turns), Frequencies(turns / self.ticks)
         else:
             for weight in self.flow_out:
                 nn.init.xavier_normal_(weight)
             for paths in self.first:
                 nn.init.xavier_uniform_(paths)
+
+    @property
+    def ticks(self) -> int:
+        """Ticks from one position to the next."""
+        return _CALLS[self.options.solver][1] * self.options.substeps
 
     @property
     def hooks(self) -> frozenset[str]:
@@ -195,24 +202,27 @@ class _Flow:
 
     def __init__(self, method: Floater, here: int, last: int, state: Tensor):
         self.method, self.substeps, self.size = method, method.options.substeps, 1.0 / method.options.substeps
-        self.here, self.last, stages = here, last, _STAGES[method.options.solver]
-        starts = here + torch.arange((last - here) * self.substeps, dtype=torch.float64, device=state.device) / self.substeps
-        times = torch.stack([starts + stage * self.size for stage in stages], 1).flatten()  # of every call of the networks
+        self.here, self.last, (calls, ticks) = here, last, _CALLS[method.options.solver]
+        steps = torch.arange(here * self.substeps, last * self.substeps, device=state.device)
+        times = (steps.unsqueeze(1) * ticks + torch.arange(calls, device=state.device)).flatten()  # of all calls, in ticks
         w_in, b_in, w_out, b_out = (
             at_least_float32(weight) for weight in (method.flow_in, method.flow_in_bias, method.flow_out, method.flow_out_bias)
         )
-        delta, now = method.options.delta, (times * method.options.delta).to(state.dtype).view(-1, 1, 1, 1)
+        delta = method.options.delta
+        now = (times.to(state.dtype) * (delta / method.ticks)).view(-1, 1, 1, 1)
         self.w_in, self.w_out = w_in[:, :-1], w_out[:, :-1] * delta
         self.b_in = (b_in + now * w_in[:, -1:]).unbind(0)
         self.b_out = ((b_out + now * w_out[:, -1:]) * delta).unbind(0)
-        turns = method.options.start == "sinusoidal"
-        self.speeds = frequencies(state.size(-1) // 2, state.size(-1), "paper", device=state.device) if turns else None
-        self.waves = self._waves(times, state)
+        self.turns = method.options.start == "sinusoidal"
+        waves = self._tables(method.turns_of_ticks(times), state) if self.turns else ()
+        self.waves = list(zip(*(table.unbind(0) for table in waves)))  # of every call
 
     def states(self, state: Tensor) -> Tensor:
         """[networks, paths, C] at `here` -> [last - here, networks, paths, C]."""
-        ends = torch.arange(self.here, self.last + 1, dtype=torch.float64, device=state.device)
-        tables = None if self.speeds is None else self._tables(self.speeds, ends, state)  # cosines, sines, opposite sines
+        tables = None
+        if self.turns:
+            ends = torch.arange(self.here, self.last + 1, device=state.device)
+            tables = self._tables(self.method.turns_of_positions(ends), state)  # cosines, sines, opposite sines
         z, found = state if tables is None else _turned(state, tables[0][0], tables[2][0]), []
         step = {"euler": self._euler, "midpoint": self._midpoint, "rk4": self._rk4}[self.method.options.solver]
         for number in range((self.last - self.here) * self.substeps):
@@ -238,19 +248,16 @@ class _Flow:
         return (one + four).add(two + three, alpha=3.0) / 8
 
     def _velocity(self, z: Tensor, call: int) -> Tensor:
-        waves = None if self.speeds is None else self.waves[call]  # cosines, sines, opposite sines
+        waves = self.waves[call] if self.turns else None  # cosines, sines, opposite sines
         p = z if waves is None else _turned(z, waves[0], waves[1])
         hidden = torch.relu(torch.baddbmm(self.b_in[call], p, self.w_in))
         change = torch.baddbmm(self.b_out[call], hidden, self.w_out)
         return change if waves is None else _turned(change, waves[0], waves[2])
 
-    def _waves(self, times: Tensor, state: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
-        return [] if self.speeds is None else list(zip(*(table.unbind(0) for table in self._tables(self.speeds, times, state))))
-
     @staticmethod
-    def _tables(speeds: Tensor, times: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """[n] -> cosines, sines with their signs, and these with the opposite signs, [n, 1, 1, C] each."""
-        angle = times[:, None, None, None] * speeds
+    def _tables(angle: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """[n, C // 2] -> cosines, sines with their signs, and these with the opposite signs, [n, 1, 1, C] each."""
+        angle = angle[:, None, None]
         sin, cos, odd = angle.sin().to(state.dtype), angle.cos().to(state.dtype), state.size(-1) % 2
         cosines, sines = torch.cat([cos, cos], -1), torch.cat([sin, -sin], -1)
         if odd:

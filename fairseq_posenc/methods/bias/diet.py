@@ -24,6 +24,7 @@ from ...ops.distances import from_table, require_integer
 from ...ops.pairs import rows
 from ...ops.precision import at_least_float32
 from ...ops.segments import Separator, labels, refuse_width, sentence_vectors
+from ...ops.sinusoids import Sinusoids
 
 _SHARED = "sharing of the table: across heads, across layers, both (all), or none"
 _SCALE = "scale of the product of queries and keys: 1/sqrt(d_h), or 1/sqrt(d) as printed in the paper"
@@ -291,6 +292,7 @@ class Segments(PositionMethod):
     def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         self.separator = Separator("segments", options.separator, dims)
+        self.waves: Sinusoids | None = None
         self.table = None
         if options.place == "heads":
             self.table = self.parameter_table(options.segments, options.segments, share="none")
@@ -299,6 +301,7 @@ class Segments(PositionMethod):
             nn.init.normal_(self.table, std=dims.embed_dim**-0.5)
         else:
             refuse_width("segments", options.vectors, dims.embed_dim)
+            self.waves = Sinusoids(dims.embed_dim, "halves", "fairseq") if options.vectors == "sinusoidal" else None
 
     @property
     def hooks(self):
@@ -319,13 +322,14 @@ class Segments(PositionMethod):
             found = labels(self.separator, ctx, self.options.count)
             return torch.ones_like(like, dtype=torch.long) if found is None else found
 
-        return sentence_vectors(self.options.vectors, ctx.once((self, "labels"), label), self.dims.embed_dim, self.table)
+        return sentence_vectors(self.waves or self.table, ctx.once((self, "labels"), label), self.dims.embed_dim)
 
     def bias(self, ctx: AttentionContext) -> Tensor | None:
         queries, keys = self.separator.of_queries(ctx), self.separator.of_keys(ctx)
         if queries is None or keys is None or ctx.tokens is None:
             return None
-        if not (self.training or ctx.causal or keys.masked_fill(ctx.tokens == self.dims.padding_idx, 0).any()):
+        words = lambda: keys.masked_fill(ctx.tokens == self.dims.padding_idx, 0)  # noqa: E731
+        if not (self.training or ctx.causal or ctx.once((self, "several"), lambda: bool(words().any()))):
             return None
         table = at_least_float32(self.of_layer(self.get_parameter("table"), ctx))  # [H, segments, segments]
         queries, keys = (number.clamp(max=self.options.segments - 1) for number in (queries, keys))

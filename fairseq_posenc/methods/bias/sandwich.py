@@ -7,8 +7,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ...core import AttentionContext, MethodCard, MethodOptions, PositionMethod, option
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, option
 from ...ops.distances import by_distance
+from ...ops.sinusoids import Frequencies
 
 
 class Sandwich(PositionMethod):
@@ -47,14 +48,17 @@ class Sandwich(PositionMethod):
         directional=False,
     )
 
+    def __init__(self, options: Options, dims: Dims):
+        super().__init__(options, dims)
+        steps = torch.arange(options.width // 2, dtype=torch.float64) + options.first
+        self.frequencies = Frequencies(torch.exp(-2 * math.log(10000.0) / options.width * steps))
+
     def bias(self, ctx: AttentionContext) -> Tensor:
-        half, heads, device = self.options.width // 2, self.dims.num_heads, ctx.keys.ids.device
-        steps = torch.arange(half, dtype=torch.float64, device=device) + self.options.first
-        frequencies = torch.exp(-2 * math.log(10000.0) / self.options.width * steps)
-        slopes = torch.arange(1, heads + 1, dtype=torch.float64, device=device) * (8 / heads)
+        half, heads = self.options.width // 2, self.dims.num_heads
 
         def values(delta: Tensor) -> Tensor:
-            product = (delta.double().unsqueeze(-1) * frequencies).cos().sum(-1)
+            product = self.frequencies(delta).cos().sum(-1)
+            slopes = torch.arange(1, heads + 1, dtype=product.dtype, device=delta.device) * (8 / heads)
             return torch.tensordot(1 / slopes, product - half, 0).float()
 
         return by_distance(ctx.queries, ctx.keys, values)

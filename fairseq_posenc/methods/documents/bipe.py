@@ -20,7 +20,7 @@ from ...ops.constants import Constants
 from ...ops.distances import require_integer
 from ...ops.rotation import Waves, every_channel, rotate
 from ...ops.segments import Separator, inside, opened
-from ...ops.sinusoids import sinusoid
+from ...ops.sinusoids import Sinusoids
 from ..bias.alibi import slopes
 
 
@@ -114,6 +114,7 @@ class BipeRope(_Bilevel):
                 f"bipe_rope: heads of width {dims.head_dim} have no pair to rotate. Expected a width of at least 2. "
                 "Use fewer heads."
             )
+        self.waves = Sinusoids(2 * self.pairs, "halves", "paper", options.base)
 
     def rotate(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
         of_queries = at is ctx.queries
@@ -125,7 +126,7 @@ class BipeRope(_Bilevel):
 
     def _waves(self, number: Tensor, width: int) -> Waves:
         """[B, 1, T, D] each."""
-        sin, cos = sinusoid(number, 2 * self.pairs, "halves", "paper", self.options.base).unsqueeze(1).chunk(2, -1)
+        sin, cos = self.waves(number).unsqueeze(1).chunk(2, -1)
         return every_channel(sin, cos, "halves", width)
 
 

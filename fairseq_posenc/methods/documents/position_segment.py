@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, option
 from ...ops.segments import Separator, labels, refuse_width, sentence_vectors
-from ...ops.sinusoids import SinusoidTable
+from ...ops.sinusoids import Sinusoids, SinusoidTable
 
 
 class PositionSegment(PositionMethod):
@@ -74,6 +74,7 @@ class PositionSegment(PositionMethod):
             )
         refuse_width(self.card.name, options.vectors, self.width)
         self.positions_of_words = SinusoidTable(dims.max_positions, rest, "halves", "fairseq", origin=dims.padding_idx + 1)
+        self.waves = Sinusoids(self.width, "halves", "fairseq") if options.vectors == "sinusoidal" else None
         self.table = None
         if options.vectors == "learned":
             self.table = nn.Parameter(torch.empty(options.segments, self.width))
@@ -83,5 +84,5 @@ class PositionSegment(PositionMethod):
         label = labels(self.separator, ctx, self.options.count)
         label = torch.ones_like(tokens) if label is None else label  # [B, T]
         words = self.positions_of_words(ctx.queries).expand(x.size(0), -1, -1)  # [B, T, C - w]
-        sentence = sentence_vectors(self.options.vectors, label, self.width, self.table)  # [B, T, w]
+        sentence = sentence_vectors(self.waves or self.table, label, self.width)  # [B, T, w]
         return x + torch.cat([words.to(x.dtype), sentence.to(x.dtype)], -1)

@@ -8,7 +8,7 @@ from torch import Tensor
 from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, SideInput, option
 from ...ops import devices
 from ...ops.characters import printed_characters
-from ...ops.sinusoids import sinusoid
+from ...ops.sinusoids import Sinusoids, sinusoid
 
 
 class OutputLength(PositionMethod):
@@ -89,11 +89,14 @@ class LengthDifference(OutputLength):
         default_specs={"encoder": "sinusoidal"},
     )
 
+    def __init__(self, options: Options, dims: Dims):
+        super().__init__(options, dims)
+        self.waves = Sinusoids(dims.embed_dim, options.layout, options.grid)
+
     def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
         remaining = self.lengths(ctx) - self.before(tokens, ctx)  # [B, T]
         remaining = remaining.clamp(min=self.options.min_remaining or 0)
-        waves = sinusoid(remaining + self.options.offset, x.size(-1), self.options.layout, self.options.grid)
-        return x + waves.to(x.dtype)
+        return x + self.waves(remaining + self.options.offset).to(x.dtype)
 
 
 class LengthRatio(OutputLength):

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, option
-from ...ops.relative import key_products, query_products
-from ...ops.sinusoids import sinusoid
+from ...ops.relative import Vectors, key_products, query_products, same_in_all_layers
+from ...ops.sinusoids import Sinusoids
 
 
 class Tener(PositionMethod):
@@ -63,6 +63,7 @@ class Tener(PositionMethod):
                     f"tener: key=identity requires queries and keys of equal width, but queries have width {dims.embed_dim} "
                     f"and keys have width {dims.key_width}. Use key=linear or equal widths."
                 )
+        self.waves = Sinusoids(dims.head_dim, "halves", "paper" if options.grid == "paper" else "fairseq")
         self.content_bias = nn.Parameter(torch.empty(dims.num_layers, dims.num_heads, dims.head_dim))
         self.position_bias = nn.Parameter(torch.empty(dims.num_layers, dims.num_heads, dims.head_dim))
         for bias in (self.content_bias, self.position_bias):
@@ -75,11 +76,10 @@ class Tener(PositionMethod):
         u, v = (bias[ctx.layer].unsqueeze(-1).to(q.dtype) for bias in (self.content_bias, self.position_bias))  # [H, D, 1]
         turned = -1 if self.options.sign == "paper" else 1
 
-        def waves(x: Tensor) -> Tensor:
-            grid = "paper" if self.options.grid == "paper" else "fairseq"
-            return sinusoid(x, self.dims.head_dim, "halves", grid).to(q.dtype).unsqueeze(0)
+        def waves(of: str, sign: int) -> Vectors:
+            return same_in_all_layers((self, of), lambda delta: self.waves(sign * delta).to(q.dtype).unsqueeze(0), ctx)
 
-        scores = (k @ u).transpose(-1, -2) + query_products(q + v.transpose(-1, -2), ctx, lambda delta: waves(turned * delta))
+        scores = (k @ u).transpose(-1, -2) + query_products(q + v.transpose(-1, -2), ctx, waves("queries", turned))
         if self.options.key_term:
-            scores = scores + key_products(k, ctx, lambda delta: waves(-delta))
+            scores = scores + key_products(k, ctx, waves("keys", -1))
         return scores * ctx.scale

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, option
-from ...ops.relative import query_products
+from ...ops import devices
+from ...ops.relative import query_products, same_in_all_layers
 
 
 class Wavelet(PositionMethod):
@@ -54,11 +55,13 @@ class Wavelet(PositionMethod):
         self.scales = options.scales or max(1, min(8, dims.head_dim // 2))
 
     def content_scores(self, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
-        return query_products(q, ctx, lambda distance: self._vectors(-distance).unsqueeze(0) * ctx.scale)
+        wavelets = same_in_all_layers(self, lambda distance: self._vectors(-distance).unsqueeze(0), ctx)
+        return query_products(q, ctx, lambda distance: wavelets(distance) * ctx.scale)
 
     def _vectors(self, x: Tensor) -> Tensor:
-        """Return the wavelets of distances t - s: [W] -> [W, D] in float32, computed in float64."""
+        """Return the wavelets of distances t - s: [W] -> [W, D] in float32, on a CPU computed in float64."""
         channels = torch.arange(self.dims.head_dim, device=x.device)
-        scale, shift = 2.0 ** (channels % self.scales).double(), channels // self.scales
+        exact = torch.float64 if devices.on_cpu(x) else torch.float32
+        scale, shift = 2.0 ** (channels % self.scales).to(exact), channels // self.scales
         square = ((x.unsqueeze(-1) - shift) / scale) ** 2
         return ((1 - square) * (-square / 2).exp() * scale.rsqrt()).float()

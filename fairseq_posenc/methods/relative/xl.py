@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, option
-from ...ops.relative import query_products
-from ...ops.sinusoids import sinusoid
+from ...ops.relative import query_products, same_in_all_layers
+from ...ops.sinusoids import Sinusoids
 
 
 class TransformerXL(PositionMethod):
@@ -53,6 +53,7 @@ class TransformerXL(PositionMethod):
     def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         layers = 1 if options.share == "layers" else dims.num_layers
+        self.waves = Sinusoids(dims.embed_dim, "halves", "paper")
         self.content_bias = nn.Parameter(torch.zeros(layers, dims.num_heads, dims.head_dim))
         self.position_bias = nn.Parameter(torch.zeros(layers, dims.num_heads, dims.head_dim))
         for bias in (self.content_bias, self.position_bias):
@@ -80,5 +81,5 @@ class TransformerXL(PositionMethod):
     def _project(self, delta: Tensor, ctx: AttentionContext) -> Tensor:
         distance = -delta if self.options.clamp is None else -delta.clamp(-self.options.clamp, self.options.clamp)
         weight = self.projection[ctx.layer]
-        waves = sinusoid(distance, self.dims.embed_dim, "halves", "paper").to(weight.dtype)
-        return (waves @ weight.transpose(0, 1)).unflatten(-1, (self.dims.num_heads, -1)).transpose(0, 1)
+        waves = same_in_all_layers(self, lambda x: self.waves(x).to(weight.dtype), ctx)
+        return (waves(distance) @ weight.transpose(0, 1)).unflatten(-1, (self.dims.num_heads, -1)).transpose(0, 1)

@@ -21,7 +21,7 @@ from ...core import (
 from ...ops.constants import Constants
 from ...ops.kernels.polar import PolarCoordinates
 from ...ops.precision import at_least_float32
-from ...ops.sinusoids import frequencies
+from ...ops.sinusoids import Frequencies, frequencies
 
 
 class Pope(PositionMethod):
@@ -78,6 +78,7 @@ class Pope(PositionMethod):
         self.phase = self.parameter_table(self.width, share=options.share)
         if options.start == "uniform":
             nn.init.uniform_(self.phase, -2 * math.pi, 0.0)
+        self.theta = Frequencies(frequencies(self.width, 2 * self.width, "paper", options.base))  # base^(-i/width)
         self.table = Constants(self._turned(torch.arange(dims.max_distance + 1)).flatten())
 
     def rotate(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
@@ -103,6 +104,5 @@ class Pope(PositionMethod):
         return found.unsqueeze(1)
 
     def _turned(self, ids: Tensor) -> Tensor:
-        """Compute angles in float64, reduced to one turn: in float32, an angle of thousands of positions would be inexact."""
-        theta = frequencies(self.width, 2 * self.width, "paper", self.options.base, ids.device)  # base^(-i/width)
-        return (ids.double().unsqueeze(-1) * theta).remainder(2 * math.pi).float()
+        """Return angles without whole turns: in float32, an angle of thousands of positions would be inexact."""
+        return self.theta(ids).remainder(2 * math.pi).float()

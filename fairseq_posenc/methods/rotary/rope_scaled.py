@@ -11,7 +11,7 @@ from torch import Tensor
 from ...core import AttentionContext, Dims, MethodCard, PositionError, PositionMethod, Positions, Projection, option
 from ...ops.precision import at_least_float32
 from ...ops.rotation import Waves, every_channel, rotate
-from ...ops.sinusoids import frequencies
+from ...ops.sinusoids import Frequencies, frequencies
 from .rope import RotaryOptions, rotated_width, turning_pairs
 
 
@@ -89,6 +89,7 @@ class RopeScaled(PositionMethod):
                 f"rope_scaled: scaling={options.scaling} with one rotated pair of channels. Expected at least two pairs. "
                 "Increase fraction, or use fewer heads."
             )
+        self.frequencies = None if options.scaling == "dynamic" else Frequencies(self._frequencies(None))
 
     @property
     def hooks(self):
@@ -124,22 +125,24 @@ class RopeScaled(PositionMethod):
         return rotate(x, self._waves(x, ids, lengths), self.width // 2, self.options.layout)
 
     def _waves(self, x: Tensor, ids: Tensor, lengths: Tensor | None) -> Waves:
-        """In float64 up to the sines: [B or 1, 1, T, D] each."""
-        angles = ids.double().unsqueeze(-1) * self._frequencies(lengths, ids.device)  # [B or 1, T, pairs]
+        """[B or 1, 1, T, D] each. Frequencies that depend on lengths are in float64 on accelerators as well."""
+        fixed = self.frequencies
+        angles = ids.double().unsqueeze(-1) * self._frequencies(lengths) if fixed is None else fixed(ids)  # [B or 1, T, pairs]
         if self.turning < self.width // 2:
             angles = F.pad(angles[..., : self.turning], (0, self.width // 2 - self.turning))
         size = 0.1 * math.log(self.options.factor) + 1 if self.options.scaling == "yarn" else 1.0
         sin, cos = ((size * wave).unsqueeze(1).to(at_least_float32(x).dtype) for wave in (angles.sin(), angles.cos()))
         return every_channel(sin, cos, self.options.layout, x.size(-1))
 
-    def _frequencies(self, lengths: Tensor | None, device: torch.device) -> Tensor:
+    def _frequencies(self, lengths: Tensor | None) -> Tensor:
         """[pairs], or [B or 1, 1, pairs] for sentences of these lengths, in float64."""
         width, base, factor = self.width, self.options.base, self.options.factor
+        device = None if lengths is None else lengths.device
         plain = frequencies(width // 2, width, "paper", base, device)
         if self.options.scaling == "linear":
             return plain / factor
         if self.options.scaling == "yarn":
-            ramp = self._ramp().to(device)
+            ramp = self._ramp()
             return plain * (1 - ramp + ramp / factor)
         if self.options.scaling == "llama3":
             low, high = self.options.low, self.options.high

@@ -17,6 +17,8 @@ from ...core import (
     Projection,
     option,
 )
+from ...ops import devices
+from ...ops.constants import Constants
 from ...ops.precision import at_least_float32
 from ...ops.rotation import Waves, every_channel, rotate
 from ...ops.sinusoids import SinusoidTable
@@ -67,6 +69,7 @@ class XPos(PositionMethod):
             raise PositionError(
                 f"xpos: heads have {dims.head_dim} channels. Expected an even number. Change the number of heads."
             )
+        self.rates = Constants(self._zeta().log() / options.scale_base)
         #: where all sizes are 1; small powers on both sides of it keep float16 from overflowing
         self.middle = min(dims.max_positions // 2, int(4 * options.scale_base))
         self.table = SinusoidTable(dims.max_distance + 1, dims.head_dim, "halves", "paper", options.base)
@@ -78,9 +81,14 @@ class XPos(PositionMethod):
 
     def _waves(self, x: Tensor, at: Positions, sign: int) -> Waves:
         """[B or 1, 1, T, D] each."""
+        if devices.on_cpu(x):
+            size = self._zeta() ** (sign / self.options.scale_base * (at.ids.double().unsqueeze(-1) - self.middle))
+        else:  # in float32: the exponents are small
+            size = ((at.ids - self.middle).float().unsqueeze(-1) * (sign * self.rates.values)).exp()
+        sin, cos = ((wave * size).unsqueeze(1).to(at_least_float32(x).dtype) for wave in self.table(at).chunk(2, -1))
+        return every_channel(sin, cos, self.options.layout, self.dims.head_dim)
+
+    def _zeta(self) -> Tensor:
+        """[D/2] in float64."""
         width = self.dims.head_dim
-        zeta = (torch.arange(0, width, 2, dtype=torch.float64, device=x.device) + 0.4 * width) / (1.4 * width)
-        power = sign / self.options.scale_base * (at.ids.double().unsqueeze(-1) - self.middle)
-        size = (zeta**power).unsqueeze(1)  # [B or 1, 1, T, D/2]
-        sin, cos = ((wave.unsqueeze(1) * size).to(at_least_float32(x).dtype) for wave in self.table(at).chunk(2, -1))
-        return every_channel(sin, cos, self.options.layout, width)
+        return (torch.arange(0, width, 2, dtype=torch.float64) + 0.4 * width) / (1.4 * width)

@@ -7,12 +7,12 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence
+from torch.nn.utils.rnn import PackedSequence
 
 from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, SideInput, option
 from ...ops.graphs import FAR, distances, joined_by, paths_by
 from ...ops.kernels.banks import BankScores
-from ...ops.paths import unique_paths
+from ...ops.paths import paths_by_length
 from ...ops.precision import at_least_float32
 from ...ops.trees import ITSELF, NOTHING, TOO_LONG, by_token
 
@@ -99,6 +99,8 @@ class GraphTransformer(PositionMethod):
             "cai_lam_depth": by_token(depths, sentence.words),
         }
 
+    waits = True
+
     def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         if dims.relations == 0:
@@ -116,10 +118,9 @@ class GraphTransformer(PositionMethod):
 
     def prepare(self, ctx: AttentionContext) -> tuple[Tensor, Tensor]:
         """r of the different paths of the batch, [P, C], and which of them leads from query to key, [B, S, S]."""
-        paths, index = unique_paths(ctx.side["cai_lam_path"], len(self.labels))
-        lengths = (paths != NOTHING).sum(1).clamp(min=1)  # between words and padding there is none
-        packed = pack_padded_sequence(self.labels[paths], lengths.cpu(), batch_first=True, enforce_sorted=False)
-        _, last = self.gru(packed)  # [layers and directions, P, hidden]
+        paths, index, steps = paths_by_length(ctx.side["cai_lam_path"], len(self.labels))
+        read = torch.cat([paths[:number, step] for step, number in enumerate(steps)])
+        _, last = self.gru(PackedSequence(self.labels[read], torch.tensor(steps)))  # [layers and directions, P, hidden]
         both = at_least_float32(torch.cat([last[-2], last[-1]], -1))
         return F.linear(both, *(at_least_float32(given) for given in (self.relation.weight, self.relation.bias))), index
 

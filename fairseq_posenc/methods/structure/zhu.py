@@ -12,7 +12,7 @@ from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionE
 from ...ops.graphs import paths_by, relations_by
 from ...ops.kernels.banks import BankScores, BankSums
 from ...ops.paths import unique_paths
-from ...ops.sinusoids import sinusoid
+from ...ops.sinusoids import Sinusoids
 from ...ops.trees import ITSELF, NOTHING, by_token
 
 #: width of the hidden layer of attentive pooling
@@ -99,6 +99,8 @@ class StructuralTransformer(PositionMethod):
             return {"zhu_path": (1 + number % np.uint64(_FEATURES - 1)).astype(np.int32)}
         return {"zhu_path": labels.astype(np.int32)}
 
+    waits = True
+
     def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
         if dims.relations == 0:
@@ -114,6 +116,7 @@ class StructuralTransformer(PositionMethod):
             self.convolution = _xavier(layers, width, 4 * width)
             self.convolution_bias = nn.Parameter(torch.zeros(layers, width))
         if options.paths == "attention":
+            self.waves = Sinusoids(width, "halves", "fairseq")
             self.attention = _xavier(layers, 3 * width, width)  # queries, keys and values
             self.hidden = _xavier(layers, _POOLING, width)
             self.pooling = _xavier(layers, 1, _POOLING)
@@ -155,7 +158,7 @@ class StructuralTransformer(PositionMethod):
     def _attend(self, x: Tensor, known: Tensor, layer: int) -> Tensor:
         """Self-attention over the labels of a path, and the weighted mean of the result."""
         width, least = self.options.width, torch.finfo(x.dtype).min
-        x = x + sinusoid(torch.arange(x.size(1), device=x.device), width, "halves", "fairseq").to(x.dtype)
+        x = x + self.waves(torch.arange(x.size(1), device=x.device)).to(x.dtype)
         q, k, v = F.linear(x, self.attention[layer]).chunk(3, -1)
         weights = (q @ k.mT / width**0.5).masked_fill(~known.mT, least).softmax(-1)
         found = weights @ v  # [P, slots, w]

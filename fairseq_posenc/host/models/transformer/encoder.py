@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ....attention.site_positions import SitePositions
 from ....core import AttentionContext, Positions, SideInputs
+from ....ops import devices
 from ..layers.length_predictor import LengthPredictor
 from ..layers.transformer import EncoderLayer, LayerOptions
 from .shuffle import WordShuffle
@@ -96,7 +97,8 @@ class Encoder(Stack, FairseqEncoder):
         tokens = tokens if self.shuffle is None else self.shuffle(tokens)
         side = SideInputs(side_inputs, self.side_inputs).rolled(shift)
         padding = tokens.eq(self.padding_idx)
-        padding = padding if padding.any() else None
+        waits = self.position.waits and not devices.on_cpu(tokens)  # one wait is enough: all batches then count as padded
+        padding = padding if waits or padding.any() else None
         at = Positions.counted(0, tokens.size(1), tokens.device)
         ctx = self.position.begin(
             AttentionContext(at, at, key_padding=padding, tokens=tokens, source=tokens, side=side), len(tokens)
