@@ -5,7 +5,7 @@ import sys
 
 from .version import __version__
 
-#: name -> the module that has it, imported when it is first asked for
+#: name -> the module that contains it. The module is imported when the name is first used.
 _PUBLIC = {
     "Dims": "core",
     "MethodCard": "core",

@@ -16,7 +16,7 @@ SITES = ("encoder", "decoder", "cross")
 
 
 def option(default: Any, help: str, *, minimum: float | None = None, maximum: float | None = None) -> Any:
-    """Declare one option of a method: default, help text and range. They are defined only here."""
+    """Declare one option of a method: default, help text and range. Other files do not repeat these values."""
     return dataclasses.field(default=default, metadata={"help": help, "minimum": minimum, "maximum": maximum})
 
 
@@ -38,19 +38,22 @@ class HeadOptions(MethodOptions):
 
 @dataclass(frozen=True)
 class MethodCard:
-    """Properties of a method as plain data. Every property is tested. All tables of methods are generated from cards.
+    """Describe the properties of a method as plain data.
+
+    Tests check every property. All tables of methods are generated from cards.
 
     The docstring of the class gives the equation and the deviations from the paper.
 
     parameters: the number of trainable scalars of one stack, in the letters of `core.formula`.
     extrapolation: beyond the trained length: "runs", "clips" (distances beyond the table share one entry), or "error".
-    directional: false where a sentence read backwards gives the same scores, unless the attention is causal.
-    stochastic: scores may be drawn at random, and equal their equation on average.
-    losses: the names of what the method adds to the training loss by ctx.add_loss; training then needs this plugin's criterion.
-    default_specs: the specs of the architecture `posenc_<name>` where they are not the method at its self-attention sites.
-    documents: the method reads the sentences of a document, whose separator the dictionaries must contain.
-    local: the method's mask restricts attention to a sentence; the options --*-global-layers add an attention without it.
-    tied_layers: in `posenc_<name>`, all layers of the encoder are one, and all of the decoder.
+    directional: False if a reversed sentence has the same scores. A causal mask is not considered.
+    stochastic: the scores may be random. Their mean is then the equation.
+    losses: the names of the terms that the method adds to the training loss with ctx.add_loss. Training then needs this plugin's
+    criterion.
+    default_specs: the specs of the architecture `posenc_<name>`, if they are not the method at all its self-attention sites.
+    documents: the method reads the sentences of a document. The dictionaries must contain the separator of sentences.
+    local: the method's mask restricts attention to a sentence. The options --*-global-layers add an attention without this mask.
+    tied_layers: in `posenc_<name>`, all layers of the encoder share their parameters, and all layers of the decoder as well.
     """
 
     name: str
@@ -58,13 +61,13 @@ class MethodCard:
     citations: tuple[str, ...]  # keys of references.bib
     survey: str  # the section of the survey of Dufter, Schmitt and Schütze (2022)
     reference: Literal["absolute", "relative", "both", "none"]
-    injection: Literal["APE", "MAM", "other", "none"]  # with the embeddings, or in the attention matrix
+    injection: Literal["APE", "MAM", "other", "none"]  # "APE": added to the embeddings. "MAM": in the attention matrix
     learnable: bool
     recurring: bool
     extrapolation: Literal["runs", "clips", "error"]
     evidence: Literal["peer", "paper", "reconstruction"]
     sites: tuple[str, ...]
-    extended_sites: tuple[str, ...] = ()  # sites of this project's extension; the authors do not define them
+    extended_sites: tuple[str, ...] = ()  # sites that this project adds; the authors do not define the method there
     parameters: str = "0"
     survey_parameters: str = ""
     directional: bool = True
@@ -78,7 +81,10 @@ class MethodCard:
 
     @property
     def unbound(self) -> bool:
-        """Return whether positions of any length stay distinct (the survey's column; clipping counts as bounded)."""
+        """Return whether all positions stay distinct at any length, as in the survey.
+
+        A method that clips distances is bounded.
+        """
         return self.extrapolation == "runs"
 
     @property
@@ -87,7 +93,10 @@ class MethodCard:
 
     @property
     def specs(self) -> dict[str, str]:
-        """Return the spec of every site of posenc_<name>. Default: the method at all self-attention sites where it is defined."""
+        """Return the spec of every site of posenc_<name>.
+
+        By default, these are all self-attention sites where the method is defined.
+        """
         chosen = {site: self.name if site in self.all_sites else "none" for site in ("encoder", "decoder")}
         return {**chosen, "cross": "none", **self.default_specs}
 

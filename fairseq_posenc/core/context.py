@@ -24,7 +24,8 @@ T = TypeVar("T")
 class Positions:
     """Position ids of the queries or keys of an attention: [B or 1, T], integers or floats, without padding and from 0.
 
-    `start` is set if every row is start, start + 1, ... Only then can a Toeplitz matrix be built from one vector.
+    `start` is set if every sentence has the positions start, start + 1, ... Only then can a Toeplitz matrix be built from one
+    vector.
     """
 
     ids: Tensor
@@ -35,7 +36,7 @@ class Positions:
         return cls(torch.arange(start, start + length, device=device).unsqueeze(0), start)
 
     def part(self, first: int, end: int) -> Positions:
-        """Return the positions of the columns first to end - 1."""
+        """Return the positions of the columns `first` to `end` - 1."""
         return Positions(self.ids[:, first:end], None if self.start is None else self.start + first)
 
     @property
@@ -53,7 +54,7 @@ class AttentionContext:
     scale: factor of the product of queries and keys in this layer.
     dropout: dropout probability of attention weights, 0 in evaluation. A method that overrides `attend` must apply it.
     inputs: hidden states of queries [B, T, C] and keys [B, S, C] inside an attention. None before the attention.
-    state: set while decoding step by step. Keys then cover all steps so far, queries only the new steps.
+    state: set while decoding step by step. Keys then cover all steps up to now. Queries cover only the new steps.
     """
 
     queries: Positions
@@ -65,12 +66,12 @@ class AttentionContext:
     dropout: float = 0.0
     key_padding: Tensor | None = None  # bool [B, S], True at padding
     inputs: tuple[Tensor, Tensor] | None = None
-    tokens: Tensor | None = None  # [B, S], those of the keys, where the host has tokens
-    #: [B, T'], the tokens up to the last query, where they are not the first or the last ones of `tokens`
+    tokens: Tensor | None = None  # [B, S], the tokens of the keys, if the host has tokens
+    #: [B, T'], the tokens up to the last query, if they are not the first or last tokens of `tokens`
     query_tokens: Tensor | None = None
-    source: Tensor | None = None  # [B, S'], the tokens of the source sentences, where the host has tokens
-    allowed: Tensor | None = None  # bool [B or 1, H or 1, T or 1, S] in `rescale`: the keys of each query, or all
-    project: Callable[[str, Tensor], Tensor] | None = None  # ("query" or "key", [..., T, C]) -> [..., H, T, D], as this attention
+    source: Tensor | None = None  # [B, S'], the tokens of the source sentences, if the host has tokens
+    allowed: Tensor | None = None  # bool [B or 1, H or 1, T or 1, S], only in `rescale`: the keys of each query. None: all keys
+    project: Callable[[str, Tensor], Tensor] | None = None  # ("query" or "key", [..., T, C]) -> [..., H, T, D]
     state: State | None = None
     side: SideInputs = dataclasses.field(default_factory=SideInputs)
     # a lambda, because torch.compile does not trace a class as the factory itself
@@ -81,9 +82,11 @@ class AttentionContext:
 
     @property
     def prefix(self) -> Tensor | None:
-        """The tokens up to the last query, [B, T']; the queries are the last ones. None where the host has no tokens.
+        """Return the tokens up to the last query, [B, T'], or None if the host has no tokens.
 
-        In the cross-attention of beam search, B counts beams, and the queries of a source sentence are its beams.
+        The queries are the last of these tokens.
+
+        In the cross-attention of beam search, B counts beams. The beams of a source sentence are then queries of one attention.
         """
         return self.tokens if self.query_tokens is None and not self.cross else self.query_tokens
 
@@ -101,7 +104,10 @@ class AttentionContext:
         return self.replace(store=self.store.with_prepared(prepared))
 
     def part(self, first: int, end: int, keys: int) -> AttentionContext:
-        """Return the context of a block of queries and of the first keys. Shared values of the block are not visible outside."""
+        """Return the context of a block of queries and of the first keys.
+
+        Values that the block stores are not visible outside the block.
+        """
         return self.replace(
             queries=self.queries.part(first, end),
             keys=self.keys.part(0, keys),
@@ -113,11 +119,11 @@ class AttentionContext:
         )
 
     def add_loss(self, name: str, value: Tensor) -> None:
-        """Add [B] to the training loss: one number per sentence, in the unit of the summed cross-entropy of the sentence."""
+        """Add [B] to the training loss: one number per sentence, in the unit of the sentence's summed cross-entropy."""
         self.store.add_loss(name, value)
 
     def add_mean(self, name: str, total: Tensor, count: Tensor) -> None:
-        """Log a mean over the batch, from the sum of each sentence [B] and its number of summands [B]."""
+        """Log a mean over the batch, from the sum [B] and the number of summands [B] of each sentence."""
         self.store.add_mean(name, total, count)
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
@@ -125,13 +131,13 @@ class AttentionContext:
         return self.store.once(key, make)
 
     def hand_over(self, key: Hashable, tensor: Tensor) -> None:
-        """Keep a tensor for the next hook call of the same attention, which takes it; it may require gradients."""
+        """Keep a tensor for a later hook call of the same attention. The tensor may require gradients."""
         self.store.hand_over(key, tensor)
 
     def take(self, key: Hashable) -> Tensor | None:
-        """Return the tensor that an earlier hook call of this attention has handed over, or None. It is there only once."""
+        """Return the tensor that an earlier hook call of this attention has stored, or None. The tensor is then removed."""
         return self.store.take(key)
 
     def once_per_pair(self, name: str, draw: Callable[[], Tensor]) -> Tensor:
-        """Return draw(), [B, ...], computed once per sentence pair. The decoder gets the value of the encoder."""
+        """Return draw(), [B, ...], computed once per sentence pair. The decoder receives the encoder's value."""
         return self.store.once_per_pair(name, draw)

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 class Dims:
     """Sizes and type of the attention of a method, for all layers of one stack.
 
-    `causal`: each query sees the keys up to itself alone. `cross`: keys belong to another sequence than queries, whose hidden
-    states may have another width, `key_embed_dim` (0: that of the queries). `words` is the dictionary of the queries, and
-    `source_words` that of the source sentences, which a decoder may read as well. `relations` is the number of relations between
-    words that side files name; `core/sentence.py` says which numbers stand for what.
+    causal: each query attends only to the keys up to its own position.
+    cross: queries and keys belong to different sequences. `key_embed_dim` is the width of the keys' hidden states (0: the width
+    of the queries).
+    words: the dictionary of the queries.
+    source_words: the dictionary of the source sentences. A method of the decoder may read it too.
+    relations: the number of relations between words in the side files. `core/sentence.py` defines the numbers of the relations.
     """
 
     embed_dim: int
@@ -26,7 +28,7 @@ class Dims:
     vocab_size: int = 0
     words: Mapping[str, int] = dataclasses.field(default_factory=dict, repr=False, compare=False)  # the dictionary, if any
     source_words: Mapping[str, int] = dataclasses.field(default_factory=dict, repr=False, compare=False)
-    relations: int = 0  # numbers 0 to relations-1; 0 where the data has no dict.relations.txt
+    relations: int = 0  # relations have the numbers 0 to relations-1. 0 if the data has no dict.relations.txt
     causal: bool = False
     cross: bool = False
     key_embed_dim: int = 0

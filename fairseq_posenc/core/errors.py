@@ -6,7 +6,7 @@ class PositionError(ValueError):
 
 
 class Refusal(SystemExit):
-    """Exit with one line on standard error and a non-zero status, also in code of fairseq or torch that catches exceptions."""
+    """Exit with one line on standard error and a non-zero status. Exception handlers of fairseq and torch do not catch it."""
 
     def __init__(self, message: object):
         super().__init__(f"fairseq_posenc: {message}")

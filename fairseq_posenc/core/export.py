@@ -1,4 +1,4 @@
-"""TorchScript and ONNX, which no module with positions can become."""
+"""Raise errors for TorchScript and ONNX: a module with positions cannot be exported to them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .errors import Refusal
 
 
 def refuse_script(module: Any = None) -> NoReturn:
-    """End torch.jit.script; as `__prepare_scriptable__` of a module it is called before torch reads any code."""
+    """End torch.jit.script. As `__prepare_scriptable__` of a module, it is called before torch reads any code."""
     raise Refusal(
         "TorchScript and ONNX: not supported for modules with position methods, whose hooks are chosen in Python. "
         "Run the module in Python, with torch.compile for speed."
@@ -18,6 +18,6 @@ def refuse_script(module: Any = None) -> NoReturn:
 
 
 def refuse_trace() -> None:
-    """End torch.jit.trace and torch.onnx.export, whose graph would keep the positions of the one example."""
+    """End torch.jit.trace and torch.onnx.export. Their graph would contain the positions of the example input as constants."""
     if torch.jit.is_tracing() or (torch.compiler.is_compiling() and torch.onnx.is_in_onnx_export()):
         refuse_script()

@@ -1,4 +1,4 @@
-"""Formulas of cards: the number of parameters of a method, as an expression that is printed, evaluated and tested (no torch).
+"""Formulas of cards (no torch). A formula is the number of parameters of a method. It is printed, evaluated and tested.
 
 Letters:
     d: embedding dimension. h: number of heads. d_h: dimension of a head. L: layers of the stack that use the method.
@@ -24,15 +24,18 @@ from .errors import PositionError
 
 
 def owners(share: str, dims: Dims) -> tuple[int, int]:
-    """Return the numbers of tables along layers and heads. `share` names the dimension that shares one table."""
+    """Return the numbers of tables along layers and heads. `share` is the dimension along which the table is shared."""
     layers, heads = dims.num_layers, dims.num_heads
     return {"none": (layers, heads), "heads": (layers, 1), "layers": (1, heads), "all": (1, 1)}[share]
 
 
 def heads_of(options: Any, dims: Dims) -> tuple[int, ...]:
-    """Return the heads that use a method, all of them without `heads`. Raises PositionError for a head that does not exist."""
+    """Return the heads that use a method.
+
+    Without the option `heads`, these are all heads. Raise PositionError for an unknown head.
+    """
     given = getattr(options, "heads", None)
-    if not isinstance(given, tuple):  # all heads, or an option of a method that is named alike
+    if not isinstance(given, tuple):  # all heads, or another option with the name `heads`
         return tuple(range(dims.num_heads))
     if given[-1] >= dims.num_heads:
         raise PositionError(

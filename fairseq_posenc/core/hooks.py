@@ -1,4 +1,7 @@
-"""The hooks of a method: when each hook is called, and how several methods combine. All sets of hooks follow from this table."""
+"""The hooks of a method: when each hook is called, and how several methods combine.
+
+All sets of hooks are derived from this table.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ Projection = Literal["query", "key", "value"]
 
 
 class Phase(IntEnum):
-    """When a hook is called, in the order of a forward pass."""
+    """The step of a forward pass at which a hook is called, in the order of the forward pass."""
 
     START = 0  # once per forward pass, before the embeddings
     INPUT = 1  # once per forward pass, on the embeddings
@@ -22,7 +25,7 @@ class Phase(IntEnum):
     PROJECTED = 4  # on projected queries and keys
     SCORES = 5  # on the scores
     VALUES = 6  # on the heads' outputs
-    KERNEL = 7  # in place of scale, scores, masks, softmax and values
+    KERNEL = 7  # instead of scale, scores, masks, softmax and values
 
 
 class Kind(Enum):
@@ -46,7 +49,7 @@ class Hook:
 
 
 def acts_on(*projections: Projection, mixes_positions: bool = False) -> Callable[[F], F]:
-    """Decorate a `project_input` or `rotate` that changes only these projections. It is not called for other projections.
+    """Mark a hook `project_input` or `rotate` that changes only these projections. It is not called for other projections.
 
     `mixes_positions`: the result does not have one key per position.
     """
@@ -59,7 +62,10 @@ def acts_on(*projections: Projection, mixes_positions: bool = False) -> Callable
 
 
 def recurrent(attend: F) -> F:
-    """Decorate an `attend` that keeps sums in ctx.state. While decoding, it gets only new keys and values; none are cached."""
+    """Mark a hook `attend` that keeps sums in ctx.state.
+
+    Decoding passes only the new keys and values, and caches no keys or values.
+    """
     attend.recurrent = True  # type: ignore[attr-defined]
     return attend
 
@@ -68,7 +74,7 @@ def _hook(phase: Phase, kind: Kind, *projections: str) -> Hook:
     return Hook(phase, kind, frozenset(projections))
 
 
-#: in the order of a forward pass; a bias or a mask that depends only on positions may be computed before it
+#: in the order of a forward pass. A bias or mask that depends only on positions may be computed earlier
 HOOKS: dict[str, Hook] = {
     "positions": _hook(Phase.START, Kind.CHAIN),
     "prepare": _hook(Phase.START, Kind.EACH),

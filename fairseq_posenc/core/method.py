@@ -27,8 +27,9 @@ def default_scale(head_dim: int) -> float:
 class PositionMethod(nn.Module):
     """Base class of position methods. A method overrides the hooks that its paper changes.
 
-    One instance is used by all layers of a stack. Parameters that layers do not share have a leading layer axis and are read with
-    `of_layer`. Hooks that are not overridden have no cost. `hooks.py` defines when each hook is called and how methods combine.
+    One instance is used by all layers of a stack. Parameters that layers do not share have a leading layer axis. `of_layer`
+    selects the layer. Hooks that are not overridden have no cost. `hooks.py` defines when each hook is called and how methods
+    combine.
     """
 
     card: ClassVar[MethodCard]
@@ -39,12 +40,13 @@ class PositionMethod(nn.Module):
     per_layer: bool = False
     #: whether `bias` reads ctx.inputs, ctx.tokens or ctx.side; decoding can then not compute it in advance
     content_dependent: bool = False
-    #: input of `rescale`: "positions" (a factor), "scores", or "content" (queries and keys);
-    #: "weights": it returns logarithms of attention weights, to which no other method may add a term
+    #: input of `rescale`: "positions" (a factor), "scores", or "content" (queries and keys). "weights": `rescale` returns
+    #: logarithms of attention weights. Other methods may then add no term
     rescale_reads: Literal["positions", "scores", "content", "weights"] = "positions"
-    #: "integer": hooks need integer positions, as the rows of a table; "fractional": `positions` returns fractions in training
+    #: "integer": hooks need integer positions, for example as row numbers of a table. "fractional": `positions` returns fractions
+    #: in training
     position_type: Literal["any", "integer", "fractional"] = "any"
-    #: whether positions are counted from the tokens, so that the positions of another method would have no effect
+    #: whether the method counts positions from the tokens. The hook `positions` of another method would then have no effect
     counts_tokens: bool = False
     #: whether every forward pass reads a value of an accelerator, such as the number of different paths
     waits: bool = False
@@ -60,11 +62,14 @@ class PositionMethod(nn.Module):
         super().__init__()
         self.options, self.dims = options, dims
 
-    # -- in the workers that load data, without the module ------------------------------------------------------------
+    # -- in the data loader processes, without the module --------------------------------------------------------------
 
     @classmethod
     def side_values(cls, sentence: Sentence, options: Any) -> Mapping[str, np.ndarray]:
-        """Return the side inputs of one sentence by name, with one entry per token: [], [S] or [S, S], then fixed axes."""
+        """Return the side inputs of one sentence by name.
+
+        Shapes: [], [S] or [S, S] with one entry per token, then axes of fixed size.
+        """
         raise NotImplementedError
 
     # -- properties that the host reads ------------------------------------------------------------------------------
@@ -111,7 +116,10 @@ class PositionMethod(nn.Module):
     # -- hooks, in the order of a forward pass -----------------------------------------------------------------------
 
     def positions(self, ids: Tensor, ctx: AttentionContext) -> Tensor:
-        """Change position ids: [B, T] -> same, may become float. In evaluation, ids are [1, T] and nothing is drawn."""
+        """Change position ids: [B, T] -> same, may become float.
+
+        In evaluation, ids are [1, T], and no random numbers are drawn.
+        """
         return ids
 
     def prepare(self, ctx: AttentionContext) -> Any:
@@ -132,20 +140,23 @@ class PositionMethod(nn.Module):
     def project_input(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
         """Change the input of the query, key or value projection: [B, T, C] -> same; keys and values [B, S, C] -> [B, S', C].
 
-        It is called once per key: the result is cached while decoding. `acts_on` names the projections that it changes.
+        Each key is passed once, because decoding caches the result. `acts_on` names the projections that the method changes.
         """
         return x
 
     def rotate(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        """Change projected queries or keys: [B, H, T, D] -> [B, H, T, D'], once per key; `which` is never "value"."""
+        """Change projected queries or keys: [B, H, T, D] -> [B, H, T, D'].
+
+        Each key is passed once, because decoding caches the result. `which` is never "value".
+        """
         return x
 
     def scale(self, ctx: AttentionContext) -> float | Tensor:
         """Return the factor of the product of queries and keys: a float, or a tensor [B or 1, H or 1, T, 1] of query factors.
 
         A float replaces 1/sqrt(d_h) and depends on options and sizes only. All methods of a spec must agree on it; they read it
-        as ctx.scale. A tensor is an additional factor per query, computed from the positions in every forward pass: queries are
-        multiplied by it after `rotate`. Tensors of several methods are multiplied. When a model is built, the hook is
+        as ctx.scale. A tensor is an additional factor per query. It is computed from the positions in every forward pass, and
+        multiplies the queries after `rotate`. Tensors of several methods are multiplied. When a model is built, the hook is
         called once per layer for a single position without inputs.
         """
         return default_scale(self.dims.head_dim)
@@ -161,22 +172,23 @@ class PositionMethod(nn.Module):
     def bias(self, ctx: AttentionContext) -> Tensor | None:
         """Return a term [B or 1, H or 1, T, S] in float32 that is added to the scaled product, or None.
 
-        If it depends on more than positions, set `content_dependent`.
+        Set `content_dependent` if the bias depends on more than positions.
         """
         raise NotImplementedError
 
     def bias_factors(self, ctx: AttentionContext) -> tuple[Tensor, Tensor] | None:
-        """Return two factors of `bias` for all queries and keys of a causal attention, or None where it has none.
+        """Return two factors of `bias` for all queries and keys of a causal attention, or None if the bias has no factors.
 
-        Equation: bias_ts = sum_r q'_tr k'_sr + (any number of t), which the softmax cancels.
+        Equation: bias_ts = sum_r q'_tr k'_sr + c_t. The softmax cancels the number c_t, which is equal for all keys.
         Shapes: q' [B or 1, H or 1, T, R] and k' [B or 1, H or 1, S, R], in float32 or wider.
 
-        `bias` stays the definition. The attention adds the factors to queries and keys as further channels where this is faster.
+        `bias` must still return the whole bias. The attention appends the factors to queries and keys as additional channels if
+        this is faster.
         """
         return None
 
     def mask(self, ctx: AttentionContext) -> Tensor:
-        """-> bool [B or 1, H or 1, T, S], True where a query may look; a query that may look nowhere gets zeros."""
+        """Return bool [B or 1, H or 1, T, S], True if a query may attend to a key. A query without allowed keys has output 0."""
         raise NotImplementedError
 
     def content_values(self, probs: Tensor, v: Tensor, ctx: AttentionContext) -> Tensor:
@@ -184,13 +196,16 @@ class PositionMethod(nn.Module):
         raise NotImplementedError
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, ctx: AttentionContext) -> Tensor:
-        """Return the outputs of the heads [B, H, T, D]. It replaces scale, scores, masks, softmax and values."""
+        """Return the outputs of the heads [B, H, T, D].
+
+        The method then computes scale, scores, masks, softmax and the sum of values itself.
+        """
         raise NotImplementedError
 
     # -- helpers of methods with parameters --------------------------------------------------------------------------
 
     def parameter_table(self, *shape: int, share: str) -> nn.Parameter:
-        """Return a zero parameter [L or 1, H or 1, *shape]. `share`: none, heads, layers or all have one table in common."""
+        """Return a zero parameter [L or 1, H or 1, *shape]. `share` is none, heads, layers or all: what shares one table."""
         return nn.Parameter(torch.zeros(*owners(share, self.dims), *shape))
 
     def of_layer(self, parameter: Tensor, ctx: AttentionContext) -> Tensor:

@@ -22,10 +22,10 @@ class Sentence:
 
     words: np.ndarray  # [S], the word of every token
     heads: np.ndarray | None = None  # [n], the head of every word, -1 for the root
-    relations: np.ndarray | None = None  # [n], the number of every word's relation to its head
-    edges: np.ndarray | None = None  # [m, 3], from, to and the number of the relation
+    relations: np.ndarray | None = None  # [n], the number of the relation between every word and its head
+    edges: np.ndarray | None = None  # [m, 3]: from, to, and the number of the relation
     order: np.ndarray | None = None  # [n], the original word index at each place of the reordered sentence
 
     def __len__(self) -> int:
-        """n"""
+        """Return n, the number of words."""
         return int(self.words[-1]) + 1

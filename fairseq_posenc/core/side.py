@@ -1,4 +1,4 @@
-"""Side inputs: further input tensors of a method, declared on its card (the declaration needs no torch)."""
+"""Side inputs: additional input tensors of a method, declared on its card (the declaration does not need torch)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ class SideInput:
     axes: "B" (one value per sentence), "B S" (one per word) or "B S S" (one per pair of words). Axes of fixed size may follow.
     files: kinds of side files from which it is computed. With the option graph=edges, a method reads edges instead.
 
-    The host reorders it together with the tokens: padding on the left is moved to the right, and rows follow the beams.
+    The host reorders a side input together with the tokens. It moves padding from the left to the right, and selects the rows of
+    the current beams.
     """
 
     name: str
@@ -34,7 +35,10 @@ class SideInput:
         return self.axes.count("S")
 
     def collate(self, rows: Sequence[Tensor], length: int, left_pad: bool = False) -> Tensor:
-        """Combine tensors of sentences without axis B into one tensor of the batch, padded to `length` like the tokens."""
+        """Combine the tensors of sentences, without axis B, into one tensor of the batch.
+
+        Padding is the same as for the tokens.
+        """
         first = rows[0]
         shape = (len(rows), *[length] * self.words, *first.shape[self.words :])
         batch = first.new_full(shape, self.padding)
@@ -62,7 +66,7 @@ class SideInputs(Mapping):
         return len(self._tensors)
 
     def require(self, inputs: Sequence[SideInput], who: str) -> None:
-        """Raise PositionError if one of these is missing."""
+        """Raise PositionError if one of these side inputs is missing."""
         for wanted in inputs:
             if wanted.name not in self:
                 raise PositionError(
@@ -80,7 +84,7 @@ class SideInputs(Mapping):
         return self._each(lambda side, x: x[(slice(None), *(slice(length),) * side.words)] if side.of == "target" else x)
 
     def every(self, beam: int) -> SideInputs:
-        """Return every `beam`-th row, for cross-attention in which the beams of a sentence are queries of one row."""
+        """Return every `beam`-th row. In cross-attention, the beams of a sentence are queries of one row."""
         return self if beam == 1 else self._each(lambda side, x: x[::beam])
 
     def _each(self, change) -> SideInputs:

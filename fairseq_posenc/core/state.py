@@ -7,11 +7,11 @@ from torch import Tensor
 
 
 class State:
-    """A view of fairseq's incremental_state.
+    """Read and write fairseq's incremental_state.
 
-    `store_per_row` stores tensors with one row per row of the batch. They are reordered with the beams. `store_shared` stores
-    tensors that do not depend on the sentence. The view `per_source` keeps one row for all beams of a source sentence, for
-    cross-attention.
+    `store_per_row` stores tensors with one row per row of the batch. These tensors are reordered with the beams. `store_shared`
+    stores tensors that do not depend on the sentence. `per_source` returns a view for cross-attention, which has one row for all
+    beams of a source sentence.
     """
 
     def __init__(self, store: dict, scope: str = "", kind: str = "rows"):
@@ -36,7 +36,7 @@ class State:
         return tensor
 
     def reorder(self, order: Tensor, beam: int = 1) -> None:
-        """Select rows in this order. For tensors of the source, select the sentence of each group of `beam` rows."""
+        """Select rows in this order. For tensors of the source, select one sentence per group of `beam` rows."""
         sources = order if beam == 1 else order.view(-1, beam)[:, 0] // beam
         same = [(x == torch.arange(len(x), device=x.device)).all() for x in (order, sources)]
         rows_unchanged, sources_unchanged = torch.stack(same).tolist()  # a single synchronisation for both
@@ -47,7 +47,7 @@ class State:
         stored = self._tensors(kind)
         names = [name for name in stored if name.startswith(self._scope)]
         if not unchanged or any(stored[name].size(0) != len(order) for name in names):
-            for name in names:  # one at a time, so that memory is reused
+            for name in names:  # one tensor at a time, so that memory is reused
                 stored[name] = stored[name].index_select(0, order)
 
     def _tensors(self, kind: str) -> dict:

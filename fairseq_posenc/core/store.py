@@ -31,11 +31,14 @@ class ForwardStore:
     _handed: dict[Hashable, Tensor] = dataclasses.field(default_factory=dict)
 
     def of_site(self) -> ForwardStore:
-        """Return the store of a site: nothing is prepared yet."""
+        """Return the store of another site. It contains no results of `prepare`."""
         return dataclasses.replace(self, prepared={}, _made={}, _handed={})
 
     def of_block(self) -> ForwardStore:
-        """Return the store of a block of queries, whose activations are recomputed: it keeps its own tensors and losses."""
+        """Return the store of a block of queries.
+
+        The block keeps its own tensors and losses, because its activations are recomputed.
+        """
         return dataclasses.replace(self, losses={}, _made={}, _handed={})
 
     def with_prepared(self, prepared: Mapping[PositionMethod, Any]) -> ForwardStore:
@@ -57,15 +60,15 @@ class ForwardStore:
         return self._made[key]
 
     def hand_over(self, key: Hashable, tensor: Tensor) -> None:
-        """Keep a tensor until it is taken."""
+        """Keep a tensor for one later call of `take`."""
         self._handed[key] = tensor
 
     def take(self, key: Hashable) -> Tensor | None:
-        """Return the tensor that was handed over, once, or None."""
+        """Return the tensor of `hand_over` and remove it. Return None if there is no tensor."""
         return self._handed.pop(key, None)
 
     def once_per_pair(self, name: str, draw: Callable[[], Tensor]) -> Tensor:
-        """Return draw(), [B, ...], or the value that the other side of the sentence pairs has drawn under this name."""
+        """Return draw(), [B, ...], or the value that the other side of the sentence pairs has already stored under this name."""
         if name not in self.pair_draws:
             self.pair_draws[name] = draw()
         return self.pair_draws[name]
