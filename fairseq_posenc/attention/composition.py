@@ -15,7 +15,7 @@ _EXCLUSIVE = hooks_where(lambda hook: hook.kind == Kind.EXCLUSIVE) - {"attend"}
 
 
 def refuse_contradictions(users: Users, projections: frozenset[str], scales: Mapping[str, float]) -> None:
-    """Raise PositionError if methods of one layer cannot be combined. `scales` are the constant scales by method."""
+    """Raise PositionError if the methods of one layer cannot be combined. `scales` are the constant scales by method."""
     _refuse_beside_kernel(users)
     _refuse_missing_projections(users, projections)
     _refuse_two_scales(scales)
@@ -60,7 +60,10 @@ def _refuse_two_scales(scales: Mapping[str, float]) -> None:
 
 
 def _refuse_order_dependence(users: Users) -> None:
-    """Raise PositionError if the order matters. Factors that depend only on positions commute; other rescaling does not."""
+    """Raise PositionError if the result depends on the order of the methods.
+
+    Factors that depend only on positions can be applied in any order. Other changes of the scores cannot.
+    """
     rescaling = sorted(users.get("rescale", ()), key=lambda method: method.rescale_reads == "positions")
     if len(rescaling) > 1 and rescaling[0].rescale_reads != "positions":
         first, second = (method.card.name for method in rescaling[:2])

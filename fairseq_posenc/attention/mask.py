@@ -1,4 +1,4 @@
-"""Terms added to the scores of an attention, and the allowed keys of each query."""
+"""The terms that are added to the scores of an attention, and the keys that each query may attend to."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from torch import Tensor
 
 from ..ops.kernels.blocked_bias import merged
 
-#: alignment of the rows of a mask, in elements, that torch's memory-efficient kernel requires
+#: alignment of the rows of a mask, in elements. torch's memory-efficient kernel requires it
 _ALIGNMENT = 8
 
 
 @dataclass(frozen=True)
 class AttentionMask:
-    """A bias and a boolean mask, separate and merged. Layers with the same bias and mask share one object.
+    """Store a bias and a boolean mask, separately and combined. Layers with the same bias and mask share one object.
 
-    Fully masked queries attend to all keys, so that softmax stays finite. Their output is then set to zero. `logits` is the bias
-    with -inf where `allowed` is false. Without a bias, it is `allowed`. Without both, it is None.
+    Fully masked queries attend to all keys, so that the softmax stays finite. Their output is then set to zero. `logits` is the
+    bias with -inf where `allowed` is False. Without a bias, `logits` is `allowed`. Without a bias and a mask, `logits` is None.
     """
 
     bias: Tensor | None = None  # [B or 1, H or 1, T, S]
     allowed: Tensor | None = None  # bool [B or 1, H or 1, T or 1, S]
     fully_masked: Tensor | None = None  # bool [B or 1, H or 1, T, 1], True for queries without allowed keys
     logits: Tensor | None = None
-    causal: bool = False  # the causal mask is the only mask, without a bias
-    _numbers: dict = field(default_factory=dict, compare=False, repr=False)  # dtype -> `numbers`
+    causal: bool = False  # the causal mask is the only mask, and there is no bias
+    _numbers: dict = field(default_factory=dict, compare=False, repr=False)  # dtype -> result of `numbers`
 
     @classmethod
     def of(cls, bias: Tensor | None, allowed: Tensor | None, may_mask_fully: bool) -> AttentionMask:
@@ -39,9 +39,12 @@ class AttentionMask:
         return cls(bias, allowed, fully_masked, allowed if bias is None else merged(bias, allowed))
 
     def numbers(self, dtype: torch.dtype | None) -> Tensor | None:
-        """Return the bias with -inf where `allowed` is false, or 0 and -inf without a bias. dtype None: the dtype of the bias.
+        """Return the bias with -inf where `allowed` is False.
 
-        Without a gradient, it is computed once for all layers, with rows aligned for torch's memory-efficient kernel.
+        Without a bias, return 0 and -inf. dtype None: the dtype of the bias.
+
+        If the bias has no gradient, the result is computed once for all layers. Its rows are aligned for torch's memory-efficient
+        kernel.
         """
         bias, allowed = self.bias, self.allowed
         if bias is not None and bias.requires_grad:
@@ -56,7 +59,7 @@ class AttentionMask:
         return self._numbers[dtype]
 
     def split(self, size: int, queries: int) -> list[AttentionMask]:
-        """Return one mask per block of `size` queries, without `logits`."""
+        """Return one mask per block of `size` queries. The masks have no `logits`."""
 
         def pieces(x: Tensor | None) -> Sequence[Tensor | None]:
             blocks = -(-queries // size)
@@ -68,12 +71,12 @@ class AttentionMask:
         ]
 
     def up_to(self, keys: int) -> AttentionMask:
-        """Return the mask of the first keys, without `logits`."""
+        """Return the mask of the first `keys` keys. It has no `logits`."""
         bias, allowed = (None if x is None else x[..., :keys] for x in (self.bias, self.allowed))
         return AttentionMask(bias, allowed, self.fully_masked, causal=self.causal)
 
     def merged_with(self, mask: Tensor) -> AttentionMask:
-        """Return the mask combined with another mask [T, S]: bool, True for forbidden keys, or numbers to add."""
+        """Return this mask combined with another mask [T, S]: bool, True for forbidden keys, or numbers to add to the scores."""
         mask = mask[None, None]
         bias, allowed = self.bias, torch.ones_like(mask, dtype=torch.bool).tril() if self.causal else self.allowed
         if self.fully_masked is not None and allowed is not None:
@@ -86,7 +89,10 @@ class AttentionMask:
 
 
 def _aligned(bias: Tensor | None, allowed: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """Return the bias with -inf where `allowed` is false, as a view of rows whose length is a multiple of 8."""
+    """Return the bias with -inf where `allowed` is False.
+
+    The result is a view of a tensor with rows of a multiple of 8 elements.
+    """
     if bias is not None:
         whole, columns = merged(bias, allowed).to(dtype), bias.size(-1)
         return whole if columns % _ALIGNMENT == 0 else F.pad(whole, (0, -columns % _ALIGNMENT))[..., :columns]

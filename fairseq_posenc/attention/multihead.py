@@ -19,18 +19,19 @@ from ..ops.precision import at_least_float32
 from .mask import AttentionMask
 from .site_positions import SitePositions
 
-#: scores of the queries that are served at a time, the fewest such blocks, and the fewest scores of a head, all to save memory
+#: when scores are computed in blocks of queries, to save memory: scores per block, minimum number of blocks, and minimum scores
+#: of a head
 _BLOCK_ON_CPU, _BLOCK, _FEWEST_BLOCKS, _LONG = 2**19, 2**25, 16, 2**18
-#: queries from which further channels of queries and keys cost an accelerator less than a bias matrix
+#: from this number of queries, additional channels of queries and keys are faster on an accelerator than a bias matrix
 _CHANNELS_FROM_LENGTH = 128
 
 
 class Attention(nn.Module):
-    """Projections of a multi-head attention, named and initialised as fairseq's; positions come with each call.
+    """Compute multi-head attention. Projections have fairseq's names and initialisation. The mask is an argument of each call.
 
-    Shapes: query [B, T, C], key [B, S, C'] -> output [B, T, C] and, where asked for, weights [B, H, T, S].
-    Cost: no tensor larger than [B, H, T, S], and not even that one for long sentences, or while nothing but a
-        bias is added to the scores, unless weights are requested.
+    Shapes: query [B, T, C], key [B, S, C'] -> output [B, T, C] and, if requested, weights [B, H, T, S].
+    Cost: the largest tensor is [B, H, T, S]. Attention does not store this tensor for long sentences. It does not store it either
+        if only a bias is added to the scores and no weights are requested.
     """
 
     __prepare_scriptable__ = refuse_script
@@ -46,12 +47,12 @@ class Attention(nn.Module):
             raise ValueError(f"embed_dim={embed_dim} is not divisible by num_heads={num_heads}")
         self.num_heads, self.dropout, self.retains_dropout = num_heads, dropout, False
         key_dim = embed_dim if key_dim is None else key_dim
-        # created and initialised in fairseq's order, on which optimizer states and the random numbers of a seed depend
+        # created and initialised in fairseq's order. Optimizer states and the random numbers of a seed depend on this order
         for name, width in {"key": key_dim, "value": key_dim, "query": embed_dim}.items():
             self.register_module(f"{name[0]}_proj", nn.Linear(width, embed_dim) if name in projections else None)
         self.out_proj = nn.Linear(embed_dim, embed_dim)
         for projection in (self.k_proj, self.v_proj, self.q_proj):
-            if projection is not None:  # initialisation of fairseq for projections of equal and of different width
+            if projection is not None:  # fairseq initialises projections of equal width and of different width in different ways
                 nn.init.xavier_uniform_(projection.weight, gain=2**-0.5 if key_dim == embed_dim else 1.0)
         nn.init.xavier_uniform_(self.out_proj.weight)
         nn.init.zeros_(self.out_proj.bias)
@@ -67,10 +68,10 @@ class Attention(nn.Module):
         need_weights: bool = False,
         local: bool = True,
     ) -> tuple[Tensor, Tensor | None]:
-        """Compute attention. `mask` is the result of `positions.masks` for this layer. Default of values: the keys.
+        """Compute attention. `mask` is the result of `positions.masks` for this layer. By default, the values are the keys.
 
-        `local` is false for an attention without the masks that restrict it to a sentence.
-        Methods with a kernel of their own have no weights.
+        `local` is False for a global attention, which ignores the masks that restrict attention to a sentence. Methods that
+        override `attend` return no weights.
         """
         dropout = self.dropout if self.training or self.retains_dropout else 0.0
         ctx = ctx.replace(inputs=(query, key), project=self.project_one, dropout=dropout)
@@ -96,14 +97,14 @@ class Attention(nn.Module):
     def project(
         self, positions: SitePositions, ctx: AttentionContext, query: Tensor, key: Tensor, value: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries [B, H, T, D], and keys and values of all steps so far [B, H, S, D], after their hooks."""
+        """Return queries [B, H, T, D], and the keys and values of all steps up to now [B, H, S, D], after the hooks."""
         x = positions.project_input("query", query, ctx.queries, ctx)
         q = self._heads(self.q_proj, x)
         q = positions.scale_queries(positions.rotate("query", q, ctx.queries, ctx), ctx)
         state = ctx.state
         if state is not None and ctx.cross and state.get("key") is not None:
             return q, state.get("key"), state.get("value")
-        at = ctx.queries if state is not None and not ctx.cross else ctx.keys  # of the keys that are new
+        at = ctx.queries if state is not None and not ctx.cross else ctx.keys  # the positions of the new keys
         k = self._heads(self.k_proj, positions.project_input("key", key, at, ctx))
         k = positions.rotate("key", k, at, ctx)
         v = self._heads(self.v_proj, positions.project_input("value", value, at, ctx))
@@ -116,7 +117,7 @@ class Attention(nn.Module):
         return q, k, v
 
     def project_one(self, which: str, x: Tensor) -> Tensor:
-        """Apply the projection of queries or keys to other vectors: [..., T, C] -> [..., H, T, D]."""
+        """Apply the projection of queries or keys to any vectors: [..., T, C] -> [..., H, T, D]."""
         return self._heads({"query": self.q_proj, "key": self.k_proj}[which], x)
 
     def _heads(self, projection: nn.Linear | None, x: Tensor) -> Tensor:
@@ -129,7 +130,7 @@ class Attention(nn.Module):
     def fused(
         self, positions: SitePositions, ctx: AttentionContext, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask
     ) -> tuple[Tensor, None]:
-        """Call torch's scaled_dot_product_attention, with all added terms merged into its mask."""
+        """Call torch's scaled_dot_product_attention, with the sum of all added terms as its mask."""
         bias, allowed = mask.bias, mask.allowed
         content = positions.sum_terms("content_scores", q, k, ctx=ctx)
         if not devices.on_cpu(q):
@@ -155,19 +156,24 @@ class Attention(nn.Module):
 
     @staticmethod
     def _prefers_channels(q: Tensor) -> bool:
-        """Whether a bias of low rank is faster as channels. On a CPU it is not, because queries, keys and values are copied."""
+        """Return whether a bias of low rank is faster as channels.
+
+        On a CPU it is slower, because queries, keys and values are copied.
+        """
         return q.size(2) >= _CHANNELS_FROM_LENGTH and not devices.on_cpu(q)
 
     def with_factors(
         self, positions: SitePositions, ctx: AttentionContext, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask,
         factors: tuple[Tensor, Tensor],
     ) -> Tensor:  # fmt: skip
-        """`fused`, with the factors of the bias as further channels of queries and keys."""
+        """Compute `fused` attention. The factors of the bias are additional channels of queries and keys."""
         wide = with_channels(q, k, v, *factors, ctx.scale)
         return self.fused(positions, ctx, *wide, mask)[0][..., : v.size(-1)]
 
     def _added(self, content: Tensor | None, mask: AttentionMask, ctx: AttentionContext, q: Tensor) -> Tensor | None:
-        """Return the terms that an accelerator kernel adds to the scores: content, bias and -inf, in the dtype of queries."""
+        """Return the sum of the terms that are added to the scores on an accelerator: content, bias and -inf, in the dtype of the
+        queries.
+        """
         if content is None:
             return mask.numbers(q.dtype)
         rows = content.size(2)
@@ -186,7 +192,7 @@ class Attention(nn.Module):
     def explicit(
         self, positions: SitePositions, ctx: AttentionContext, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask
     ) -> tuple[Tensor, Tensor]:
-        """Compute attention step by step, for methods that change scores or values and for callers that need the weights."""
+        """Compute attention step by step, for methods that change scores or values, and for callers that need the weights."""
         allowed, on_cpu = mask.allowed, devices.on_cpu(q)
         if mask.causal:
             queries, keys = q.size(2), k.size(2)
@@ -195,7 +201,7 @@ class Attention(nn.Module):
                 lambda: torch.ones(queries, keys, dtype=torch.bool, device=q.device).tril(keys - queries),
             )
         scores = self.logits(positions, ctx.replace(allowed=allowed), q, k, mask.bias if on_cpu else None)
-        if not on_cpu:  # one sum for bias and mask, whose gradient needs no additional kernel
+        if not on_cpu:  # one sum of bias and mask, because its gradient then needs no additional kernel
             hidden = (
                 self._causal_numbers(ctx, scores.size(2), scores.size(3), scores) if mask.causal else mask.numbers(scores.dtype)
             )
@@ -213,7 +219,7 @@ class Attention(nn.Module):
     def in_blocks(
         self, positions: SitePositions, ctx: AttentionContext, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask
     ) -> tuple[Tensor, None]:
-        """Compute `explicit` in blocks of queries and recompute it in the backward pass, so that scores are never stored."""
+        """Compute `explicit` in blocks of queries and recompute it in the backward pass, so that the scores are never stored."""
         queries, keys = q.size(2), k.size(2)
         block, scores = _BLOCK_ON_CPU if devices.on_cpu(q) else _BLOCK, q.size(0) * q.size(1) * queries * keys
         if queries * keys < _LONG or scores < _FEWEST_BLOCKS * block or not positions.divisible(ctx):
@@ -222,7 +228,7 @@ class Attention(nn.Module):
         found = []
         for number, (some, mask_of_some) in enumerate(zip(q.split(size, 2), mask.split(size, queries))):
             first, end = number * size, number * size + some.size(2)
-            seen = end if ctx.causal and queries == keys else keys  # as while decoding, where no later keys are there
+            seen = end if ctx.causal and queries == keys else keys  # as in decoding, there are no later keys
             here = ctx.part(first, end, seen)
             found.append(checkpoint(self._explicit_output, positions, here, some, k, v, mask_of_some, use_reentrant=False))
         return torch.cat(found, 2), None
@@ -230,19 +236,19 @@ class Attention(nn.Module):
     def _explicit_output(
         self, positions: SitePositions, ctx: AttentionContext, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask
     ) -> Tensor:
-        """Return the output of `explicit` for the keys of the context, which are the first ones."""
+        """Return the output of `explicit` for the keys of the context. These keys are the first ones."""
         seen = ctx.keys.ids.size(1)
         return self.explicit(positions, ctx, q, k[:, :, :seen], v[:, :, :seen], mask.up_to(seen))[0]
 
     def make_generation_fast_(
         self, retain_dropout: bool = False, retain_dropout_modules: list[str] | None = None, **kwargs: Any
     ) -> None:
-        """fairseq's --retain-dropout and --retain-dropout-modules."""
+        """Apply fairseq's options --retain-dropout and --retain-dropout-modules."""
         self.retains_dropout = retain_dropout and (retain_dropout_modules is None or "Attention" in retain_dropout_modules)
 
     @staticmethod
     def logits(positions: SitePositions, ctx: AttentionContext, q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
-        """Logits after scaling and before any mask, in float32 or wider: [B, H, T, S]."""
+        """Return the scaled scores before any mask, in float32 or wider: [B, H, T, S]."""
         scores = (q * ctx.scale) @ k.transpose(-1, -2)
         scores = positions.apply_chain("rescale", scores, q, k, ctx=ctx)
         content = positions.sum_terms("content_scores", q, k, ctx=ctx)

@@ -17,12 +17,12 @@ from .site_positions import SitePositions
 
 
 class PositionalAttention(Attention):
-    """A multi-head attention with positions, time first as in fairseq.
+    """Multi-head attention with positions. As in fairseq, the first axis is time.
 
     Shapes: query [T, B, C], key and value [S, B, C] -> output [T, B, C] and weights [B, T, S] or None.
-    `key_padding_mask` is bool [B, S], True at padding on either side; `attn_mask` is [T, S], True where a query may not look,
-    or added to the scores. With site="decoder", it is causal. With an incremental state, queries are the newest steps.
-    `side_inputs` are the side inputs of the methods by name, with an entry per column.
+    `key_padding_mask` is bool [B, S], True at padding on the left or right. `attn_mask` is [T, S]: True for forbidden keys, or
+    numbers that are added to the scores. With site="decoder", the attention is causal. With an incremental state, the queries are
+    the newest steps. `side_inputs` are the side inputs of the methods by name, with one entry per column.
     Errors: PositionError for a wrong spec, a sentence that is too long, or a mask that the method does not support.
     """
 
@@ -31,7 +31,7 @@ class PositionalAttention(Attention):
         self.positions = positions
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
-        """Load a state dict, also of earlier versions, in which the positions are named `placement`."""
+        """Load a state dict. In state dicts of earlier versions, the module `positions` has the name `placement`."""
         for name in [name for name in state_dict if name.startswith(f"{prefix}placement.")]:
             state_dict[f"{prefix}positions.{name.removeprefix(f'{prefix}placement.')}"] = state_dict.pop(name)
         super()._load_from_state_dict(state_dict, prefix, *args)
@@ -70,7 +70,7 @@ class PositionalAttention(Attention):
     ) -> Tensor:
         """Return scaled scores before any mask: [T, B, C], [S, B, C] and positions [T], [S] or [B, .] -> [B, H, T, S].
 
-        Side inputs of pairs of words must be for these queries and keys.
+        The axes of side inputs with two word axes must be these queries and keys.
         """
         query, key = query.transpose(0, 1), key.transpose(0, 1)
         sides = [
@@ -87,7 +87,7 @@ class PositionalAttention(Attention):
                 "scores. Read the attention weights instead."
             )
         q, k, _ = self.project(self.positions, ctx, query, key, key)
-        ctx = ctx.replace(causal=False)  # otherwise methods omit scores that a causal mask hides
+        ctx = ctx.replace(causal=False)  # otherwise, methods would omit the scores that a causal mask hides
         return self.logits(self.positions, ctx, q, k, self.positions.sum_terms("bias", ctx=ctx))
 
     def reorder_incremental_state(self, incremental_state: dict, new_order: Tensor) -> None:
@@ -99,7 +99,7 @@ class PositionalAttention(Attention):
     def _context(
         self, query: Tensor, key: Tensor, padding: Tensor | None, state: State | None, side: SideInputs
     ) -> AttentionContext:
-        """Count positions without padding; queries follow the steps that the state remembers."""
+        """Return the context. Positions count tokens without padding. Queries follow the steps that are stored in the state."""
         dims, device, seen = self.positions.dims, query.device, 0
         if state is not None:
             known = state.get("steps")
@@ -153,7 +153,7 @@ def build_attention(
 
 
 def _pad_free(length: int, padding: Tensor | None, device: torch.device) -> Positions:
-    """Return positions that count tokens without padding from 0. Padding, which is masked, repeats the position before it."""
+    """Return positions that count tokens from 0, without padding. Padding is masked. It repeats the position before it."""
     counted = Positions.counted(0, length, device)
     if padding is None:
         return counted

@@ -18,14 +18,16 @@ from ..ops.precision import at_least_float32
 from .composition import refuse_contradictions
 from .mask import AttentionMask
 
-#: number of steps for which decoding computes a bias at once
+#: number of steps for which decoding computes a bias in advance
 _WORDS_AHEAD = 32
-#: side of the queries and side of the keys at each site
+#: side of the queries, and side of the keys, of each site
 _SIDES = {"encoder": ("source", "source"), "decoder": ("target", "target"), "cross": ("target", "source")}
 
 
 class SitePositions(nn.Module):
-    """The methods of one site. Vectors pass through the methods in the order of the spec. Terms are added. Masks intersect.
+    """Contain the methods of one site.
+
+    Vectors pass through the methods in the order of the spec. Terms are added. Masks intersect.
 
     Raise PositionError if two methods cannot be combined.
     """
@@ -50,7 +52,9 @@ class SitePositions(nn.Module):
         self._refuse_positions_beside_counts()
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """Rename parameters of earlier versions, in which methods are named `parts`. fairseq calls it before loading."""
+        """Rename parameters of earlier versions, in which the module `methods` has the name `parts`. fairseq calls it before
+        loading.
+        """
         old = f"{name}.parts."
         for key in [key for key in state_dict if key.startswith(old)]:
             state_dict[f"{name}.methods.{key.removeprefix(old)}"] = state_dict.pop(key)
@@ -104,7 +108,7 @@ class SitePositions(nn.Module):
     # -- what the methods need ---------------------------------------------------------------------------------------
 
     def _users_at(self, layer: int) -> dict[str, list[tuple[PositionMethod, int]]]:
-        """Return hook -> the methods that use it at this layer, each with the layer number that the method uses."""
+        """Return hook -> the methods that use this hook at this layer, each with the layer number that the method uses."""
         users: dict = {}
         for method in self._serving(layer):
             layers = method.options.layers
@@ -116,7 +120,7 @@ class SitePositions(nn.Module):
         return [method for method in self.methods if method.options.layers is None or layer in method.options.layers]
 
     def projections(self, layer: int | None = None) -> frozenset[str]:
-        """Return the projections that the attention of one layer needs, or of all layers for None."""
+        """Return the projections that the attention of one layer needs. With layer None, return the projections of all layers."""
         if layer is None:
             return frozenset().union(*(self.projections(layer) for layer in range(self.dims.num_layers)))
         return PositionMethod.projections.intersection(*(method.projections for method in self._serving(layer)))
@@ -174,7 +178,10 @@ class SitePositions(nn.Module):
         return [(method, self._seen_by(method, ctx, layer)) for method, layer in self._users[ctx.layer].get(hook, ())]
 
     def _seen_by(self, method: PositionMethod, ctx: AttentionContext, layer: int) -> AttentionContext:
-        """Return the context with the layer number of the method. With several methods, each has its own state."""
+        """Return the context of one method, with the layer number of this method.
+
+        With several methods, each has its own state.
+        """
         if ctx.state is not None and len(self.methods) > 1:
             index = next(index for index, other in enumerate(self.methods) if other is method)
             return ctx.replace(layer=layer, state=ctx.state.within(f"method{index}"))
@@ -189,7 +196,7 @@ class SitePositions(nn.Module):
         return self._apply_to(which, "rotate", x, at, ctx)
 
     def scale_queries(self, q: Tensor, ctx: AttentionContext) -> Tensor:
-        """Multiply queries [B, H, T, D] by the scales that are tensors; ctx.scale is left to the product with keys."""
+        """Multiply queries [B, H, T, D] by the scales that are tensors. The product with the keys applies the float ctx.scale."""
         for method, here in self.using("scale", ctx):
             scale = method.scale(here)
             if isinstance(scale, Tensor):
@@ -230,7 +237,7 @@ class SitePositions(nn.Module):
             keys = self.positions(ctx.keys, rows, ctx)
             if ctx.cross or keys is ctx.keys:
                 queries = self.positions(ctx.queries, rows, ctx)
-            else:  # of the same tokens as the last keys
+            else:  # the queries are the last keys
                 queries = Positions(keys.ids[:, keys.ids.size(1) - ctx.queries.ids.size(1) :])
             ctx = ctx.replace(queries=queries, keys=keys)
         ctx = self.at_layer(ctx, ctx.layer).replace(store=ctx.store.of_site())
@@ -238,7 +245,7 @@ class SitePositions(nn.Module):
         return ctx.with_prepared({method: method.prepare(self._seen_by(method, ctx, ctx.layer)) for method in preparing})
 
     def positions(self, at: Positions, rows: int, ctx: AttentionContext) -> Positions:
-        """Return the position ids after the hook `positions`. In training, ids are computed per sentence [rows, T]."""
+        """Return the position ids after the hook `positions`. In training, each sentence has its own ids: [rows, T]."""
         given = ids = at.ids.expand(rows, -1) if self.training else at.ids
         for method in self._before_layers["positions"]:
             ids = method.positions(ids, ctx)
@@ -254,13 +261,13 @@ class SitePositions(nn.Module):
         return ctx.replace(layer=layer, scale=self._scales[layer])
 
     def restricts(self, layer: int) -> bool:
-        """Whether a method restricts the attention of this layer to a sentence."""
+        """Return whether a method restricts the attention of this layer to a sentence."""
         return any(method.card.local for method in self._serving(layer))
 
     def masks(self, ctx: AttentionContext, local: bool = True) -> list[AttentionMask | None]:
-        """For every layer, what it adds to its scores, made once where layers agree; None where a layer must make its own.
+        """Return the mask of every layer. Layers that agree share one mask. None: the layer must compute its own mask.
 
-        `local` is false for an attention without the masks that restrict it to a sentence.
+        `local` is False for a global attention, which ignores the masks that restrict attention to a sentence.
         """
         made: dict = {}
         masks: list[AttentionMask | None] = []
@@ -276,7 +283,7 @@ class SitePositions(nn.Module):
         return masks
 
     def mask(self, ctx: AttentionContext, local: bool = True) -> AttentionMask:
-        """Bias, methods' masks, padding and causality of one layer, merged; see `masks` for `local`."""
+        """Return the mask of one layer: bias, masks of methods, padding and causal mask. `local` is as in `masks`."""
         bias = self._bias(ctx)
         queries, keys = ctx.queries.ids.size(1), ctx.keys.ids.size(1)
         allowed = None if ctx.key_padding is None else ~ctx.key_padding[:, None, None, :]  # [B, 1, 1, S]
@@ -284,7 +291,7 @@ class SitePositions(nn.Module):
         causal = ctx.causal and queries > 1
         if causal and bias is None and allowed is None and not masks and queries == keys:
             return AttentionMask(causal=True)
-        if causal:  # the last query is at the position of the last key, also after cached steps
+        if causal:  # the last query has the position of the last key, also after cached steps
             masks.append(torch.ones(1, 1, queries, keys, dtype=torch.bool, device=ctx.keys.ids.device).tril(keys - queries))
         for mask in masks:
             allowed = mask if allowed is None else allowed & mask
@@ -293,10 +300,10 @@ class SitePositions(nn.Module):
         return AttentionMask.of(bias, allowed, may_mask_fully)
 
     def bias_factors(self, ctx: AttentionContext) -> tuple[Tensor, Tensor] | None:
-        """Factors q' and k' of the bias of one layer, or None where a bias is needed as a matrix.
+        """Return the factors q' and k' of the bias of one layer, or None if the bias is needed as a matrix.
 
-        They serve a causal attention of a whole sequence whose only other terms are padding and causality. A bias that all layers
-        share is cheaper as a matrix.
+        The factors can be used in causal attention of a whole sequence, if padding and the causal mask are the only other terms.
+        A bias that all layers share is cheaper as a matrix.
         """
         users = self._users[ctx.layer]
         if not ctx.causal or ctx.state is not None or ctx.queries.ids.size(1) != ctx.keys.ids.size(1):
@@ -308,7 +315,7 @@ class SitePositions(nn.Module):
         return method.bias_factors(here)
 
     def mask_without_bias(self, ctx: AttentionContext) -> AttentionMask:
-        """Padding and causality, made once for all layers."""
+        """Return the mask of padding and causality, computed once for all layers."""
 
         def make() -> AttentionMask:
             length = ctx.queries.ids.size(1)
@@ -320,7 +327,7 @@ class SitePositions(nn.Module):
         return ctx.once("mask without bias", make)
 
     def _bias(self, ctx: AttentionContext) -> Tensor | None:
-        """Return the sum of the biases. Decoding computes it for several steps at once; the result is the same."""
+        """Return the sum of the biases. Decoding computes the bias of several steps in advance."""
         methods = [method for method, _ in self._users[ctx.layer].get("bias", ())]
         at, keys = ctx.queries.start, ctx.keys
         one_word = ctx.state is not None and at is not None and ctx.queries.ids.size(1) == 1 and keys.start == 0
