@@ -1,4 +1,7 @@
-"""The architectures: posenc_<method> in four sizes, posenc_transformer, whose specs are options, and posenc_pnat (no torch)."""
+"""The architectures (no torch): posenc_<method> in four sizes, posenc_transformer, and posenc_pnat.
+
+The specs of posenc_transformer are options.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from . import lookup
 
 #: prefix of the names of all architectures
 PREFIX = "posenc_"
-#: the name of the fairseq model, and of the architecture whose specs are options
+#: name of the fairseq model, and of the architecture whose specs are options
 MODEL = "posenc_transformer"
 #: name of the fairseq model with complex hidden states
 COMPLEX_MODEL = "posenc_complex_transformer"
@@ -55,15 +58,15 @@ class Architecture:
 
 
 def _beside_methods(size: Size) -> Iterator[tuple[str, Architecture]]:
-    """Yield the architectures that are not only a method."""
+    """Yield the architectures that are more than a method."""
     sites = {site: "complex:frequencies=dimension,learned=false" for site in ("encoder", "decoder")}
     yield COMPLEX_MODEL, Architecture({**sites, "cross": "none"}, size, model=COMPLEX_MODEL)
-    # tensor2tensor's limit of steps is twice its number of layers
+    # tensor2tensor's maximum number of steps is twice its number of layers
     steps = {f"{side}_layers": 2 * size.layers for side in ("encoder", "decoder")}
     halting = {f"{side}_halting": "continue" for side in ("encoder", "decoder")}
     universal = lookup.card("universal")
     yield "posenc_universal_halting", Architecture(universal.specs, size, universal.tied_layers, options={**steps, **halting})
-    # the authors have 2 global layers of 6
+    # in the authors' model, 2 of 6 layers are global
     group, last = lookup.card("group"), max(1, size.layers // 3)
     yield (
         "posenc_g_transformer",
@@ -71,18 +74,18 @@ def _beside_methods(size: Size) -> Iterator[tuple[str, Architecture]]:
     )
     sites = dict.fromkeys(("encoder", "decoder"), "sinusoidal+shortformer+xl")
     yield "posenc_p_transformer", Architecture({**sites, "cross": "shortformer"}, size)
-    # every fourth layer, or the last one of fewer, has full attention without positions
+    # every fourth layer has full attention without positions. With fewer layers, it is the last layer
     whole = min(4, size.layers)
     layers = "/".join(str(layer) for layer in range(size.layers) if layer % 4 != whole - 1)
     spec = f"rope:layout=interleaved,base=50000,layers={layers}+window:width=64,layers={layers}"
     yield "posenc_rope_window", Architecture({"encoder": spec, "decoder": spec, "cross": "none"}, size)
-    # the authors' positions in the decoder
+    # the positions that the authors use in the decoder
     pnat = {"encoder": "sinusoidal", "decoder": "shaw:max_distance=4", "cross": "none"}
     yield PNAT, Architecture(pnat, size, model=PNAT, options={"length_loss_weight": 0.1})
 
 
 def beside_methods() -> list[str]:
-    """Return the names of the architectures that are not only a method, without a size."""
+    """Return the names of the architectures that are more than a method, without a size."""
     return [name for name, _ in _beside_methods(SIZES[""])]
 
 
@@ -97,7 +100,10 @@ def architectures() -> Iterator[tuple[str, Architecture]]:
 
 
 def architecture(name: str) -> Architecture:
-    """Return the architecture of this name without a size. Raise PositionError if its specs are options, or if it is unknown."""
+    """Return the architecture of this name without a size.
+
+    Raise PositionError if the specs of the architecture are options, or if the name is unknown.
+    """
     found = dict(architectures()).get(name)
     if found is None or name == MODEL or any(suffix and name.endswith(suffix) for suffix in SIZES):
         try:

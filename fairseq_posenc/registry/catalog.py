@@ -1,4 +1,4 @@
-"""Tables and pages of the methods, made from their cards and docstrings (no torch)."""
+"""Tables and pages of the methods, generated from their cards and docstrings (no torch)."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ COLUMNS = (
 #: default columns of `posenc list`, which fit a terminal of 80 columns
 SHORT = ("method", "family", "reference", "number", "evidence")
 
-#: words of the dictionary that tables count parameters with
+#: size of the dictionary with which tables count parameters
 VOCABULARY = 32000
-#: the stack whose parameters docs/methods.md counts
+#: the stack for which docs/methods.md counts parameters
 _LISTED = Dims(512, 8, 6, vocab_size=VOCABULARY)
 _FLAGS = ("learnable", "recurring", "unbound")
-#: values of the cards, as the pages explain them
+#: values of the cards, and their explanations on pages
 EXTRAPOLATION = {
     "runs": "defined at every length",
     "clips": "distances beyond the table share one entry",
@@ -54,7 +54,7 @@ class Description:
 def describe(name: str) -> Description:
     """Return the parsed docstring of a method."""
     summary, _, labelled = lookup.declaration(name).docstring.partition("\n\n")
-    items = re.split(r"\n(?=\S)", re.sub(r"\n\s+(?!\s|\* )", " ", labelled))  # without line breaks but those before bullets
+    items = re.split(r"\n(?=\S)", re.sub(r"\n\s+(?!\s|\* )", " ", labelled))  # remove line breaks, except before bullets
     sections = dict(item.split(":", 1) for item in items if ":" in item)
     return Description(
         " ".join(summary.split()), {label: re.sub(r"\n\s+", "\n", text).strip() for label, text in sections.items()}
@@ -62,12 +62,12 @@ def describe(name: str) -> Description:
 
 
 def number(card: MethodCard, dims: Dims) -> int:
-    """Return the parameters of one stack of `posenc_<name>`, at the first site that its authors have."""
+    """Return the number of parameters of one stack of `posenc_<name>`, at the first site of the card."""
     return count(card.specs[card.sites[0]], dims, card.sites[0])
 
 
 def count(spec: str, dims: Dims, site: str = "encoder") -> int:
-    """Return the parameters of one stack with this spec."""
+    """Return the number of parameters of one stack with this spec."""
     total = 0
     for method in parse(spec, site).methods:
         layers = method.options.layers
@@ -77,7 +77,10 @@ def count(spec: str, dims: Dims, site: str = "encoder") -> int:
 
 
 def facts(card: MethodCard) -> dict[str, Any]:
-    """Return one method as a row of the survey's Table 1, with the sites of its authors and of this project."""
+    """Return the row of one method in a table like the survey's Table 1.
+
+    The sites are marked as the authors' or this project's.
+    """
     return {
         "method": card.name,
         "family": lookup.declaration(card.name).family,
@@ -92,7 +95,7 @@ def facts(card: MethodCard) -> dict[str, Any]:
 
 
 def rows(dims: Dims, columns: Sequence[str] = COLUMNS, **wanted: Any) -> list[dict[str, Any]]:
-    """Return these columns of all methods whose cards agree with `wanted` (site, reference, flags ...)."""
+    """Return these columns of all methods whose cards agree with `wanted` (site, reference, flags, ...)."""
     unknown = [column for column in columns if column not in COLUMNS]
     if unknown:
         raise PositionError(
@@ -104,11 +107,11 @@ def rows(dims: Dims, columns: Sequence[str] = COLUMNS, **wanted: Any) -> list[di
 
 
 def table(found: list[dict[str, Any]], style: str) -> str:
-    """Rows of methods as a table."""
+    """Return a table of methods as text."""
     if not found:
         return "no method agrees with these filters"
     cells = [{column: _cell(value) for column, value in row.items()} for row in found]
-    if style == "tsv":  # for programs: plain numbers, nothing padded
+    if style == "tsv":  # plain numbers without padding, because programs read this style
         return "\n".join("\t".join(map(str, line)) for line in [cells[0], *(row.values() for row in cells)])
     return tabulate(cells, headers="keys", tablefmt=style, intfmt=",")
 

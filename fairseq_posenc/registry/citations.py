@@ -15,7 +15,7 @@ _LARGEST = 2**24  # bytes
 
 @functools.cache
 def entries() -> dict[str, str]:
-    """Return all entries by key: of this package, and of references.bib next to methods outside this package."""
+    """Return all BibTeX entries by key, of this package and of references.bib next to methods outside this package."""
     found = _read(Path(__file__).with_name("references.bib"))
     for folder in {source.path.parent: None for source in external.sources()}:
         file = folder / "references.bib"
@@ -30,5 +30,5 @@ def _read(file: Path) -> dict[str, str]:
 
 
 def bibtex(keys: Iterable[str]) -> str:
-    """Return the entries of these keys, each once."""
+    """Return the entries of these keys. No entry is repeated."""
     return "\n\n".join(entries()[key] for key in dict.fromkeys(keys))

@@ -9,7 +9,7 @@ from .architectures import PREFIX
 
 
 def methods(prefix: str, **_: Any) -> list[str]:
-    """Names of methods."""
+    """Return the names of methods."""
     return [name for name in lookup.names() if name.startswith(prefix)]
 
 
@@ -19,5 +19,5 @@ def specs(prefix: str, **_: Any) -> list[str]:
 
 
 def specs_and_architectures(prefix: str, **_: Any) -> list[str]:
-    """Specs, and the architectures of methods."""
+    """Return completions of a spec, and the architectures of methods."""
     return [*specs(prefix), *(name for name in map(PREFIX.__add__, lookup.names()) if name.startswith(prefix))]

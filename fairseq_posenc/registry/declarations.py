@@ -1,4 +1,4 @@
-"""Read the cards and options of a method file without running the file or importing torch (no torch)."""
+"""Read the cards and options of a method file (no torch). The file is not run."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _PACKAGE = __package__.partition(".")[0]
 EXTERNAL = "external"
 _LARGEST_FILE = 2**20  # bytes of a method file
 _LONGEST_TEXT = 2000  # characters of a text on a card
-#: names that would create two architectures of the same name
+#: reserved names, because two architectures would have the same name
 RESERVED = re.compile(r"all|transformer.*|.*_(tiny|small|big)")
 
 
 @dataclass(frozen=True)
 class Declaration:
-    """One method: card, options, docstring, family (the name of its folder), and the location of its class."""
+    """Describe one method: card, options, docstring, family (the name of its folder), and the location of its class."""
 
     card: MethodCard
     options: type
@@ -46,7 +46,7 @@ class Declaration:
     family: str
     module: str
     class_name: str
-    source: external.Source | None = None  # of a method outside this package
+    source: external.Source | None = None  # only for a method outside this package
 
     def load(self) -> type[PositionMethod]:
         """Return the class."""
@@ -55,14 +55,17 @@ class Declaration:
 
 
 class _Undeclared:
-    """Replacement of PositionMethod, with the attributes that a class inherits."""
+    """Replace PositionMethod while a file is read. It has the attributes that a class inherits."""
 
     Options = MethodOptions
 
 
 @functools.cache
 def declarations() -> dict[str, Declaration]:
-    """Return all methods in methods/ and outside this package by name. Raise PositionError for wrong files outside."""
+    """Return all methods in methods/ and outside this package by name.
+
+    Raise PositionError if a file outside this package is wrong.
+    """
     found: dict[str, Declaration] = {}
     for path in sorted(_ROOT.glob("*/*.py")):
         module = ".".join((_PACKAGE, "methods", path.parent.name, path.stem))
@@ -89,7 +92,7 @@ def include(path: Path) -> list[str]:
         given = os.environ.get(external.VARIABLE)
         os.environ[external.VARIABLE] = os.pathsep.join([str(path.resolve()), *filter(None, [given])])
         declarations.cache_clear()
-    declarations()  # raises an error for names that exist already
+    declarations()  # raise an error for names that exist already
     return [own.card.name for source in sources for own in declared_by(source)]
 
 
@@ -117,7 +120,10 @@ def _declared(path: Path) -> Iterator[Declaration]:
 
 
 def _what_is_wrong(own: Declaration) -> str:
-    """Return what is wrong with the values of a card, or an empty string. The contract tests whether the values are true."""
+    """Return what is wrong with the values of a card, or an empty string.
+
+    Whether the values are true is a test of the contract.
+    """
     card, hints = own.card, get_type_hints(MethodCard)
     for name in ("reference", "injection", "extrapolation", "evidence"):
         if getattr(card, name) not in get_args(hints[name]):
@@ -163,7 +169,7 @@ def _parse(path: Path) -> ast.Module:
 
 @functools.cache
 def _read(path: Path) -> dict[str, Any]:
-    """Return the constants and classes of a file by name. Classes of methods have only docstring, options and card."""
+    """Return the constants and classes of a file by name. Classes of methods have only a docstring, options and a card."""
     public = ("Dims", "HeadOptions", "MethodCard", "MethodOptions", "PositionError", "SideInput", "option")
     names = {name: getattr(core, name) for name in public} | {"PositionMethod": _Undeclared}
     package = SimpleNamespace(**names, core=SimpleNamespace(**names))
@@ -198,10 +204,10 @@ def _is_reserved(name: str, reserved: frozenset[str]) -> bool:
 
 
 def _read_class(node: ast.ClassDef, path: Path, names: dict[str, Any], reserved: frozenset[str]) -> None:
-    """Add a class to the names; a class without a card that cannot be read counts as an error where it is used."""
+    """Add a class to the names. If its card cannot be read, using the class raises an error."""
     kept = _declaration_of(node, names)
     try:
-        if not _is_own(path):  # methods of options run when the method is built
+        if not _is_own(path):  # methods of a class of options run only when the method is built
             kept = _Without().visit(copy.deepcopy(kept))
         if node.name in reserved and not _is_own(path):
             raise NotLiteral(node, f"the class {node.name!r} has the same name as a class of this package")
@@ -226,7 +232,7 @@ def _is_own(path: Path) -> bool:
 
 
 class _Without(ast.NodeTransformer):
-    """Remove the methods of a class of options, which are not read."""
+    """Remove the methods of a class of options. They are not read."""
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.ClassDef:
         self.generic_visit(node)
@@ -235,7 +241,7 @@ class _Without(ast.NodeTransformer):
 
 
 def _imported(node: ast.ImportFrom, path: Path, names: dict[str, Any]) -> dict[str, Any]:
-    """Return imported names: `from .rope import Rope`, `from fairseq_posenc.methods.bias.t5 import T5`."""
+    """Return the imported names, as in `from .rope import Rope` or `from fairseq_posenc.methods.bias.t5 import T5`."""
     if node.module is None:
         return {}
     if node.level in (1, 2):
@@ -254,7 +260,7 @@ def _imported(node: ast.ImportFrom, path: Path, names: dict[str, Any]) -> dict[s
 
 
 def _declaration_of(node: ast.ClassDef, names: dict[str, Any]) -> ast.ClassDef:
-    """Return a class of options unchanged, and of other classes only docstring, options and card."""
+    """Return a class of options unchanged. Of other classes, return only docstring, options and card."""
     if any(isinstance(name, ast.Name) and name.id == "dataclass" for call in node.decorator_list for name in ast.walk(call)):
         return node
     bases = [base for base in node.bases if _is_class(base, names)]

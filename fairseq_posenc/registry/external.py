@@ -25,12 +25,15 @@ _NO_METHODS = ("_", "oracle_", "test_", "conftest", "setup")
 
 @dataclass(frozen=True)
 class Source:
-    """A file with methods: path, module name for import, and whether the user named this file, so that it must have a method."""
+    """A file with methods: its path, its module name, and whether the user named this file.
+
+    A file that the user names must have a method.
+    """
 
     path: Path
     module: str
     named: bool
-    installed: bool = False  # as a package, which is imported by its name
+    installed: bool = False  # the name by which a package is imported
 
 
 def sources() -> list[Source]:

@@ -24,14 +24,14 @@ class NotLiteral(ValueError):
 
 
 class Unread:
-    """Placeholder of a class that cannot be read. Using it raises the reason."""
+    """Replace a class that cannot be read. Using it raises an error with the reason."""
 
     def __init__(self, reason: NotLiteral):
         self.reason = reason
 
 
 def require_value(node: ast.expr, names: Mapping[str, Any]) -> None:
-    """Raise NotLiteral unless the expression is a literal, a constant by name, or an allowed call."""
+    """Raise NotLiteral unless the expression is a literal, the name of a constant, or an allowed call."""
     if isinstance(node, ast.Constant):
         return
     if isinstance(node, (ast.Tuple, ast.List)):
@@ -56,7 +56,7 @@ def require_value(node: ast.expr, names: Mapping[str, Any]) -> None:
 
 
 def require_class(node: ast.ClassDef, names: Mapping[str, Any]) -> None:
-    """Raise NotLiteral unless the class has only a docstring, literals, fields of options, and classes of this kind."""
+    """Raise NotLiteral unless the class contains only a docstring, literals, fields of options, and such classes."""
     if node.keywords:
         raise NotLiteral(node, f"class {node.name} has keywords")
     for decorator in node.decorator_list:
@@ -98,7 +98,9 @@ def is_literal_value(value: Any) -> bool:
 
 
 def _require_annotation(node: ast.expr) -> None:
-    """int, float, str, bool, Literal of constants, Optional, a union with None, or a tuple of these."""
+    """Raise NotLiteral unless the annotation is int, float, str, bool, a Literal of constants, Optional, a union with None, or a
+    tuple of these.
+    """
     if isinstance(node, ast.Name) and node.id in _TYPES:
         return
     if isinstance(node, ast.Constant) and (node.value is None or node.value is ...):

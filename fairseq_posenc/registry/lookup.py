@@ -1,4 +1,4 @@
-"""Methods by name (no torch; the file of a method is imported when the method is built)."""
+"""Methods by name (no torch). The file of a method is imported when the method is built."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def names() -> list[str]:
 
 
 def declaration(name: str) -> Declaration:
-    """Return the declaration of a method. Raises PositionError for an unknown name."""
+    """Return the declaration of a method. Raise PositionError for an unknown name."""
     found = declarations()
     if name not in found:
         members = [other for other in found if other.startswith(f"{name}_")]

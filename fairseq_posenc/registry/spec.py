@@ -17,9 +17,9 @@ from .lookup import declaration, names, nearest
 if typing.TYPE_CHECKING:
     from ..core import PositionMethod
 
-#: larger numbers are treated as mistakes
+#: larger numbers raise an error, because they are probably mistakes
 _MOST_METHODS, _MOST_LAYERS, _MOST_PARAMETERS = 16, 1000, 2**34
-#: problems of one spec that are printed
+#: maximum number of problems of one spec in a message
 _MOST_PROBLEMS = 6
 
 
@@ -47,7 +47,7 @@ class MethodSpec:
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """Methods at one site, in this order."""
+    """The methods at one site, in the order of the spec."""
 
     methods: tuple[MethodSpec, ...]
 
@@ -79,7 +79,7 @@ def parse(text: str, site: str | None = None) -> Spec:
 
 
 def sites_of(row: str) -> dict[str, str]:
-    """Return the spec of every site. `SPEC` is for encoder and decoder, `encoder=SPEC;cross=SPEC` is for these sites.
+    """Return the spec of every site. `SPEC` applies to encoder and decoder. `encoder=SPEC;cross=SPEC` applies to the named sites.
 
     Raise PositionError for a site that is unknown or given twice. The specs are not parsed.
     """
@@ -236,7 +236,7 @@ def _value(text: str, hint: Any, metadata: typing.Mapping[str, Any]) -> Any:
 
 
 def _nothing(hint: Any) -> str:
-    """Return the text of None: "none", or "all" for layers and heads."""
+    """Return how a spec writes None: "none", or "all" for layers and heads."""
     return "all" if any(typing.get_origin(a) is tuple for a in typing.get_args(hint)) else "none"
 
 
@@ -273,4 +273,4 @@ def _text(value: Any, hint: Any) -> str:
         return str(value).lower()
     if isinstance(value, tuple):
         return "/".join(map(str, value))
-    return _nothing(hint) if value is None else str(value).replace("e+", "e")  # a plus would separate methods
+    return _nothing(hint) if value is None else str(value).replace("e+", "e")  # a plus would begin the next method
