@@ -11,9 +11,9 @@ _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 
 
 def csv_cell(value: Any) -> Any:
-    """Return a cell of a CSV file: text that a spreadsheet would compute as a formula begins with an apostrophe.
+    """Return a cell of a CSV file. Text that a spreadsheet would evaluate as a formula gets a leading apostrophe.
 
-    Numbers stay as they are, also where they are text.
+    Numbers stay unchanged, also numbers in text form.
     """
     if isinstance(value, str) and value.startswith(_FORMULA) and not _NUMBER.fullmatch(value) and value != "-":
         return f"'{value}"
@@ -21,7 +21,7 @@ def csv_cell(value: Any) -> Any:
 
 
 def markdown_text(text: str) -> str:
-    """Return text for a Markdown file, in which neither HTML tags nor links of the text take effect."""
+    """Return text for a Markdown file. HTML tags and links in the text have no effect."""
     return _TAG.sub("&lt;", text).replace("](", "]\\(")
 
 

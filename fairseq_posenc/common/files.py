@@ -44,7 +44,10 @@ def unwritable(path: object, error: Exception) -> str:
 
 
 def require_regular(path: Path, largest: int | None = None) -> None:
-    """Raise PositionError for a folder, a device, a pipe, a missing file, and one of more than `largest` bytes."""
+    """Raise PositionError unless this is a regular file of at most `largest` bytes.
+
+    A folder, a device, a pipe and a missing file raise the error too.
+    """
     try:
         found = path.stat()
     except (OSError, ValueError) as error:  # a name with a null character
@@ -70,7 +73,7 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
     try:
         write(partial)
         partial.replace(path)
-    except (OSError, RuntimeError) as error:  # torch reports a missing folder or a full disk by a RuntimeError
+    except (OSError, RuntimeError) as error:  # torch raises a RuntimeError for a missing folder or a full disk
         raise PositionError(unwritable(path, error)) from None
     finally:
         partial.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Types of command line options. Numbers are decimal digits; Python would also read 1_6 and digits of other scripts."""
+"""Types of command line options. Numbers consist of decimal digits. Python would also read 1_6 and digits of other scripts."""
 
 from __future__ import annotations
 

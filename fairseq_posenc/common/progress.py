@@ -10,7 +10,7 @@ _PAUSE = 20.0
 
 
 class Progress:
-    """Print one line that is overwritten on a terminal, or otherwise one line every 20 seconds."""
+    """Print progress. A terminal has one line, which is overwritten. Other outputs get one line every 20 seconds."""
 
     def __init__(self) -> None:
         self._start = time.monotonic()

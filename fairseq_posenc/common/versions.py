@@ -9,7 +9,7 @@ from ..version import __version__
 
 
 def versions() -> dict[str, str]:
-    """Versions of posenc, fairseq, torch and sacreBLEU."""
+    """Return the versions of posenc, fairseq, torch and sacreBLEU."""
     import fairseq
     import sacrebleu
     import torch
@@ -18,7 +18,10 @@ def versions() -> dict[str, str]:
 
 
 def commit(checkout: Path = Path(__file__).parents[2]) -> str | None:
-    """Return the git commit of a checkout, with "-dirty" if tracked files are changed. None for another installation."""
+    """Return the git commit of a checkout, with "-dirty" if tracked files are changed.
+
+    Return None for an installation without a checkout.
+    """
     if not (checkout / ".git").exists():
         return None
     describe = ["git", "-C", str(checkout), "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"]
