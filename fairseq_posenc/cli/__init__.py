@@ -42,7 +42,7 @@ RENAMED = {name: f"data {name}" for name in ("language", "multi30k", "wmt18")}
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that prints an error message of one line, like all other errors."""
+    """A parser whose error messages have one line, as all other errors."""
 
     def error(self, message: str) -> NoReturn:
         command = self.prog.removeprefix("posenc").strip()
@@ -50,7 +50,7 @@ class _Parser(argparse.ArgumentParser):
         raise PositionError(f"{command}{': ' if command else ''}{sentence} For all options, run {self.prog} --help.")
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
-        """Check a value as argparse does. The message is equal in all versions of Python, and suggests the nearest choice."""
+        """Check a value as argparse does. The message is equal in all versions of Python. It contains the nearest choice."""
         if action.choices is not None and value not in action.choices:
             from ..registry.lookup import nearest
 
@@ -97,15 +97,15 @@ def main(arguments: list[str] | None = None) -> int:
     except PositionError as error:
         print(f"posenc: {error}", file=sys.stderr)
         return 2
-    except SystemExit as error:  # an error of the plugin, in one line
+    except SystemExit as error:  # an error of the plugin, printed on one line
         if not isinstance(error.code, str):
             raise
         print(f"posenc: {error.code.removeprefix('fairseq_posenc: ')}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # posenc list | head
+    except BrokenPipeError:  # for example `posenc list | head`
         sys.stderr.close()
         return 0
-    except OSError as error:  # such as a name of more than 255 bytes
+    except OSError as error:  # for example a name of more than 255 bytes
         from ..common.messages import shorten
 
         name = f"{shorten(str(error.filename), 200)}: " if error.filename is not None else ""

@@ -20,9 +20,9 @@ from ..registry.declarations import include
 from ..registry.spec import MethodSpec, build, parse, sites_of
 
 ALL = "all"
-#: number of relations between words, as in a treebank, for methods with a table of relations
+#: number of relations between words, as in a treebank, for methods with one table row per relation
 _RELATIONS = 50
-#: suffix of a method that reads the structure of sentences: a control with the structure of other words
+#: suffix of a control: a method that reads the structure of sentences gets the structure of other words
 RANDOM = "@random"
 
 
@@ -79,7 +79,7 @@ def check(
     """
     checked: dict[str, dict[str, str]] = {}
     problems: list[str] = []
-    models: dict[tuple, str] = {}  # signature of a model -> name of the first method with it
+    models: dict[tuple, str] = {}  # signature of a model -> name of the first method with this signature
     for name, from_all in _expand(methods):
         plain = name.removesuffix(RANDOM)
         try:
@@ -129,7 +129,7 @@ def _is_path(text: str) -> bool:
 
 
 def _keep_contract(methods: list[str]) -> int:
-    """Run all checks on methods and on the methods of files. Return 1 if there is a finding."""
+    """Run all checks on methods and on the methods of files. Return 1 if a check fails."""
     names = []
     for given in methods:
         found = include(Path(given)) if _is_path(given) else [registry.card(given).name]
@@ -180,7 +180,7 @@ def specs_of(name: str) -> dict[str, str]:
 
 
 def _expand(methods: list[str]) -> list[tuple[str, bool]]:
-    """Return each method, and whether it comes from `all`."""
+    """Return each method, and whether the name `all` has added it."""
     return [(name, method == ALL) for method in methods for name in (_all() if method == ALL else [method])]
 
 

@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> None:
         raise PositionError(f"--length {args.length}: out of range. Expected a number from 2 to {_LONGEST}.")
     if args.query is not None and not (args.curves and args.query < args.length):
         raise PositionError(f"--query {args.query}: not allowed. Expected --curves and a number from 0 to {args.length - 1}.")
-    from ..plotting import figures, panels  # with torch
+    from ..plotting import figures, panels  # imported here, because it imports torch
 
     figures.require_writable(args.output)
     if args.atlas:
