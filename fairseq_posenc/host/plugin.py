@@ -1,4 +1,4 @@
-"""Module that fairseq loads with --user-dir: compat, then registration of models, criterions and tasks."""
+"""The module that fairseq loads with --user-dir. It imports compat first, then registers models, criterions and tasks."""
 
 import sys
 

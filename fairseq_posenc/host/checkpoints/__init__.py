@@ -1,1 +1,1 @@
-"""Checkpoints of fairseq: description of the training run, repair after an interruption, average."""
+"""Checkpoints of fairseq: description of the training run, repair after an interruption, and averages."""

@@ -1,4 +1,7 @@
-"""Bounds of checkpoints: a small file must not become terabytes in memory, or hours of work, when fairseq uses it."""
+"""Limits for the content of checkpoints.
+
+Without them, a small file could take terabytes of memory or hours when fairseq loads it.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +12,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-_DEEPEST = 32  # of containers in containers
-_MOST_VALUES = 2_000_000  # of a checkpoint
-_MOST_SETTINGS = 100_000  # values of its configuration
-_LONGEST_TEXT = 1_000_000  # characters
+_DEEPEST = 32  # depth of nested containers
+_MOST_VALUES = 2_000_000  # values in a checkpoint
+_MOST_SETTINGS = 100_000  # values in its configuration
+_LONGEST_TEXT = 1_000_000  # characters of a text
 _LARGEST_ARRAY = 2**20  # bytes of a numpy array, such as the values of a meter
-_MOST_RECORDS = 1_000_000  # of the archive
+_MOST_RECORDS = 1_000_000  # records of the archive
 
-#: of an archive that was cut off or damaged
+#: message about an archive that is truncated or damaged
 UNREADABLE = "the archive cannot be read"
 
 
 def problem_of_archive(path: Path) -> str | None:
-    """Return the problem of the records of a file of torch.save, or None. A file that is not a zip archive has no records.
+    """Return the problem of the records of a torch.save file, or None.
 
-    torch.save compresses nothing, so the records together are smaller than the file.
+    torch.save does not compress. All records together are therefore smaller than the file. A file that is not a zip archive has
+    no records.
     """
     try:
         if not zipfile.is_zipfile(path):
@@ -73,14 +77,14 @@ def problem_of_state(state: Any) -> str | None:
 
 
 class _TooMuch:
-    """Reason to stop the walk."""
+    """The reason to stop reading values."""
 
     def __init__(self, problem: str):
         self.problem = problem
 
 
 def _walk(value: Any, limit: int) -> Iterator[Any]:
-    """Yield all values in containers; a container that is contained twice counts twice, as it does for omegaconf."""
+    """Yield all values in containers. A container that occurs twice counts twice, as in omegaconf."""
     pending, count = [(value, 0)], 0
     while pending:
         value, depth = pending.pop()

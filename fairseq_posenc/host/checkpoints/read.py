@@ -1,4 +1,4 @@
-"""Description of the training run in a fairseq checkpoint: model, positions, seed, updates, data and settings."""
+"""Read the description of the training run from a fairseq checkpoint: model, positions, seed, updates, data and settings."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ from ...data.side.files import KINDS, WORDS
 
 _SECTIONS = "common distributed_training dataset optimization checkpoint ema task criterion optimizer lr_scheduler model"
 
-#: options that are not settings of the training: paths, names, logging, and options with separate fields in score.json
+#: options that are not settings of the training: paths, names, logging, and options with their own fields in score.json
 _EXCLUDED = frozenset({
     "_name", "data", "save_dir", "user_dir", "num_workers", "data_buffer_size", "distributed_port", "distributed_init_method",
     "no_progress_bar", "log_format", "log_interval", "log_file", "plasma_path",
     "tensorboard_logdir", "wandb_project", "aim_repo", "aim_run_hash", "azureml_logging",
     "arch", "seed", "encoder_position", "decoder_position", "cross_position", "relations_digest",
-    "segments_forced",  # an option of decoding
+    "segments_forced",  # an option of decoding, not of training
 })  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Training:
-    """The training that a checkpoint comes from."""
+    """The training run that wrote a checkpoint."""
 
     arch: str
-    method: dict[str, str]  # the spec of every site as it was given; empty for a model without our positions
-    signature: dict[str, str]  # the same with all options
+    method: dict[str, str]  # spec of every site, as given by the user. Empty for a model without this plugin's positions
+    signature: dict[str, str]  # the same specs with all options
     seed: int
     updates: int
     data: Path
     settings: dict[str, Any]  # all other settings
-    averaged: int = 0  # of how many checkpoints `posenc average` has taken the mean
+    averaged: int = 0  # number of checkpoints that `posenc average` has averaged
 
 
 def load(path: Path, overrides: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the whole state of a checkpoint, with other values for some options of its configuration.
+    """Return the complete state of a checkpoint. `overrides` replaces values of its configuration.
 
     Raises:
         PositionError: The file is missing or damaged, or is not a checkpoint of fairseq.
@@ -55,7 +55,7 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> dict[str, An
 
     try:
         state = load_checkpoint_to_cpu(str(path), overrides)
-    except SystemExit as refused:  # the one line of compat
+    except SystemExit as refused:  # the one-line message of compat
         raise PositionError(str(refused).removeprefix("fairseq_posenc: ")) from None
     with as_position_error(path):
         missing = [name for name in ("cfg", "model", "extra_state") if state[name] is None]
@@ -73,10 +73,10 @@ def read(path: Path) -> Training:
 
 @contextlib.contextmanager
 def as_position_error(path: Path) -> Iterator[None]:
-    """A checkpoint is a tree of dictionaries that may lack anything."""
+    """Turn errors about missing or wrong fields of a checkpoint into a PositionError."""
     try:
         yield
-    except Exception as error:  # omegaconf raises its own errors
+    except Exception as error:  # omegaconf has its own error classes
         if isinstance(error, PositionError):
             raise
         reason = shorten(f"{type(error).__name__}: {error}")
@@ -110,7 +110,10 @@ def _training(state: dict[str, Any]) -> Training:
 
 
 def data_digest(folder: Path) -> str:
-    """Return a hash of the prepared text: dictionaries and binary files, by name and content, without side files."""
+    """Return a hash of the prepared text: names and contents of the dictionaries and binary files.
+
+    Side files are not included.
+    """
     files = sorted(p for p in folder.glob("*") if p.name.startswith("dict.") or p.suffix in (".bin", ".idx"))
     files = [p for p in files if p.name != "dict.relations.txt" and Path(p.stem).suffix[1:] not in (*KINDS, WORDS)]
     if not files:
@@ -126,6 +129,6 @@ def data_digest(folder: Path) -> str:
 
 
 def corpus_name(folder: Path) -> str | None:
-    """Return the name of the prepared data, where the recipe that made it has written it down."""
+    """Return the name of the prepared data, if the recipe that prepared the data has stored its name."""
     path = folder / "corpus.txt"
     return read_text(path, errors="replace", largest=2**16).strip() if path.is_file() else None

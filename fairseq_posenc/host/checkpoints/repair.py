@@ -1,4 +1,4 @@
-"""Replace the incomplete checkpoints of an interrupted training: `python -m fairseq_posenc.host.checkpoints.repair FOLDER`."""
+"""Replace the incomplete checkpoints of an interrupted training run: python -m fairseq_posenc.host.checkpoints.repair FOLDER."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _OF_FAIRSEQ = re.compile(r"checkpoint(\d+|_\d+_\d+|_best|_last|\.best_.*)\.pt")
 
 
 def repair(folder: Path) -> int:
-    """Ready an interrupted training for its next start, and return the number of updates it has reached.
+    """Prepare an interrupted training run for its next start. Return the number of updates of its newest complete checkpoint.
 
-    fairseq writes one checkpoint at each save and copies it to checkpoint_best.pt and checkpoint_last.pt; killed
-    meanwhile, it leaves an incomplete copy. The newest complete checkpoint replaces every incomplete one, and
-    checkpoint_last.pt where that is older.
+    At each save, fairseq writes one checkpoint and copies it to checkpoint_best.pt and checkpoint_last.pt. If fairseq is killed
+    during a copy, the copy is incomplete. This function replaces every incomplete checkpoint by the newest complete checkpoint.
+    It also replaces checkpoint_last.pt if this file is older.
     """
     updates = {file: _updates(file) for file in folder.glob("checkpoint*.pt") if _OF_FAIRSEQ.fullmatch(file.name)}
     complete = [file for file, number in updates.items() if number is not None]
@@ -40,9 +40,9 @@ def repair(folder: Path) -> int:
 
 
 def _updates(path: Path) -> int | None:
-    """Return the number of updates of a complete checkpoint, None for a damaged one.
+    """Return the number of updates of a complete checkpoint. Return None for a damaged checkpoint.
 
-    Raise PositionError for a complete file that cannot be loaded, for example with another version of torch.
+    Raise PositionError for a complete file that cannot be loaded, for example because it needs another version of torch.
     """
     import torch
 
@@ -53,7 +53,7 @@ def _updates(path: Path) -> int | None:
         raise PositionError(f"{path}: {problem}. Expected a checkpoint that fairseq-train wrote. Move it away.")
     try:
         with zipfile.ZipFile(path) as archive:
-            if archive.testzip() is not None:  # torch.load does not compare the checksums of tensors
+            if archive.testzip() is not None:  # torch.load does not verify the checksums of tensors
                 return None
     except Exception:  # zipfile raises many errors for a truncated file
         return None

@@ -1,11 +1,11 @@
-"""All that fairseq 0.12 needs to load, resume and decode on today's Python, torch and numpy: one module a concern.
+"""Patches of fairseq 0.12 for loading, resuming and decoding with current Python, torch and numpy. Each module has one subject.
 
-Imported before everything else of the plugin. It acts in memory, on the fairseq that is installed; no file changes.
+This package is imported before the other modules of the plugin. The patches apply in memory. They do not modify installed files.
 """
 
 import functools
 
-from . import environment  # must be first: it prints one line if fairseq cannot be used
+from . import environment  # must be first, because it exits with one line if fairseq cannot be used
 
 # isort: split
 from . import (
@@ -44,7 +44,7 @@ _CONCERNS = (
 
 @functools.cache
 def apply() -> None:
-    """Do all of it, once."""
+    """Apply all patches once."""
     for concern in _CONCERNS:
         concern.apply()
 

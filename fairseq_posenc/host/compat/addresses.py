@@ -1,6 +1,6 @@
-"""Print the address of this machine on its way to another: `python fairseq_posenc/host/compat/addresses.py MACHINE`.
+"""Print the address from which this machine reaches MACHINE: `python fairseq_posenc/host/compat/addresses.py MACHINE`.
 
-The file imports only the standard library, so that recipes can run it by its path, without importing the package.
+The file imports only the standard library. Recipes run it by its path, without importing the package.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ _READ_ADDRESS = 0x8915  # SIOCGIFADDR of Linux
 
 
 def address_to(machine: str) -> str:
-    """Return the address from which packets to `machine` (a name or an address) leave. Nothing is sent.
+    """Return the address from which packets to `machine` (a name or an address) are sent. This function sends no packets.
 
-    Raises OSError if the name is unknown or no interface leads there.
+    Raise OSError if the name is unknown, or if no interface has a route to the machine.
     """
     family, kind, protocol, _, place = socket.getaddrinfo(machine.strip("[]"), 9, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind, protocol) as probe:
@@ -25,12 +25,15 @@ def address_to(machine: str) -> str:
 
 
 def interface_of(address: str) -> str | None:
-    """Return the network interface that has this IPv4 address, None if none has it or the system cannot tell."""
+    """Return the network interface with this IPv4 address.
+
+    Return None if there is none, or if the system does not list interfaces.
+    """
     with contextlib.suppress(ImportError, OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        import fcntl  # not on Windows
+        import fcntl  # does not exist on Windows
 
         for _, name in socket.if_nameindex():
-            with contextlib.suppress(OSError):  # an interface without an IPv4 address
+            with contextlib.suppress(OSError):  # the interface has no IPv4 address
                 found = fcntl.ioctl(probe.fileno(), _READ_ADDRESS, struct.pack("256s", name.encode()[:15]))
                 if socket.inet_ntoa(found[20:24]) == address:
                     return name

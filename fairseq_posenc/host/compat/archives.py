@@ -1,4 +1,4 @@
-"""Model archives of `from_pretrained`: fairseq 0.12 extracts them without a filter, so that a member may be written anywhere."""
+"""Extract the model archives of `from_pretrained` safely. fairseq 0.12 extracts all members, even to paths outside the folder."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from .errors import first_line
 logger = logging.getLogger(__name__)
 
 _MOST_MEMBERS = 10_000
-_MOST_BYTES = 2**36  # 64 GiB, unpacked
-_LARGEST_READ = 2**20  # of a long name; tarfile reads a header into memory
-_HEADER_BYTES = 2**25  # of all members
+_MOST_BYTES = 2**36  # 64 GiB of extracted files
+_LARGEST_READ = 2**20  # bytes of a long name. tarfile reads a header into memory
+_HEADER_BYTES = 2**25  # bytes of the headers of all members
 
 _COMPRESSIONS = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\0", lzma.open))
 _DAMAGED = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, OSError, ValueError, ArithmeticError, RecursionError)
 
 
 def load_archive_file(archive_file: Any) -> str | None:
-    """Return the folder of a model: a folder as it is, or the folder that replaces a tar archive, as in fairseq.
+    """Return the folder of a model. As in fairseq, a tar archive is replaced by a folder with its members.
 
-    All members are checked before the first one is written.
+    All members are checked before the first member is written.
 
     Raises:
-        Refusal: if the archive is damaged, exceeds `_MOST_MEMBERS`, `_MOST_BYTES` or the free space, or contains a member that
-            is not a file or folder, or whose path is absolute or contains `..`.
+        Refusal: if the archive is damaged, exceeds `_MOST_MEMBERS`, `_MOST_BYTES` or the free space, or contains a member that is
+            not a file or folder, or whose path is absolute or contains `..`.
     """
     try:
         resolved = file_utils.cached_path(archive_file, cache_dir=None)
@@ -65,11 +65,11 @@ def load_archive_file(archive_file: Any) -> str | None:
 
 
 class _Unsafe(Exception):
-    """A problem of an archive. The message follows the words "the archive"."""
+    """A problem of an archive. The message continues the words "the archive"."""
 
 
 def _replace_by_folder(path: Path) -> None:
-    """Extract the archive next to itself, then move the folder to its place."""
+    """Extract the archive next to itself, then move the new folder to the path of the archive."""
     with _opened(path, _HEADER_BYTES) as archive:
         members = _checked(archive)
     room = shutil.disk_usage(path.parent).free
@@ -77,18 +77,18 @@ def _replace_by_folder(path: Path) -> None:
     if need > room:
         raise _Unsafe(f"needs {need / 1e9:.1f} GB, and {path.parent} has {room / 1e9:.1f} GB. Expected enough free space")
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name[:100]}.") as folder:
-        safely = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # older patch releases of Python lack filters
+        safely = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # some patch releases of Python have no filters
         with _opened(path, _MOST_BYTES + _HEADER_BYTES) as archive:
             for member in members:
                 archive.extract(member, folder, **safely)
         source = Path(folder, _root(members))
         path.unlink()
         source.rename(path)
-    path.chmod(0o755)  # a temporary folder is private
+    path.chmod(0o755)  # the permissions of a temporary folder are restricted
 
 
 def _checked(archive: tarfile.TarFile) -> list[tarfile.TarInfo]:
-    """Return all members; raise _Unsafe at the first one that must not be extracted."""
+    """Return all members. Raise _Unsafe for the first member that must not be extracted."""
     members, total = [], 0
     for member in archive:
         name = repr(member.name[:80])
@@ -123,7 +123,7 @@ def _root(members: list[tarfile.TarInfo]) -> str:
 
 @contextlib.contextmanager
 def _opened(path: Path, limit: int) -> Iterator[tarfile.TarFile]:
-    """Open a tar archive of which at most `limit` bytes are read after decompression; bytes that are skipped do not count."""
+    """Open a tar archive. At most `limit` decompressed bytes are read. Bytes that are skipped do not count."""
     with path.open("rb") as raw:
         start = raw.read(6)
         raw.seek(0)
@@ -134,7 +134,7 @@ def _opened(path: Path, limit: int) -> Iterator[tarfile.TarFile]:
 
 
 class _Bounded:
-    """A file for tarfile, which otherwise reads a header of any size into memory."""
+    """Limit how much of a file tarfile reads. tarfile itself reads headers of any size into memory."""
 
     def __init__(self, file: Any, limit: int):
         self.file, self.left = file, limit

@@ -1,4 +1,4 @@
-"""Batches: no sentence is dropped, a resumed training has the same batches, loading ends cleanly, and errors are one line."""
+"""Batches: no sentence is dropped, a resumed training run has the same batches, threads end, and errors have one line."""
 
 import atexit
 import contextlib
@@ -14,10 +14,10 @@ from fairseq.tasks import FairseqTask
 
 
 def keeping_the_last(batch_by_size):
-    """fairseq's batch_by_size, with the sentences that it leaves out.
+    """Wrap fairseq's batch_by_size so that no sentences are left out.
 
-    Later versions drop a last batch whose size is not a multiple of 8, in training, and without a word also of a test set: up to
-    seven sentences would have no translation.
+    Later versions of fairseq drop the last batch if its size is not a multiple of 8. They do this in training and, without a
+    message, in decoding. Up to seven sentences of a test set would then have no translation.
     """
 
     @functools.wraps(batch_by_size)
@@ -35,10 +35,10 @@ def keeping_the_last(batch_by_size):
 
 
 def same_after_resuming(get_batch_iterator):
-    """fairseq's get_batch_iterator, with the batches of the first epoch in every other.
+    """Wrap fairseq's get_batch_iterator so that all epochs have the batches of the first epoch.
 
-    Later versions draw from seed and epoch which sentences share a batch, but only once a run: a training resumed in another
-    epoch than the first would have other batches to its end than without the interruption.
+    Later versions of fairseq group sentences into batches at random, once per process, from the seed and the current epoch. A
+    training run that is resumed in a later epoch would then have other batches than an uninterrupted run.
     """
 
     @functools.wraps(get_batch_iterator)
@@ -58,7 +58,7 @@ def same_after_resuming(get_batch_iterator):
 
 
 def with_one_line(filter_indices):
-    """fairseq's filter_indices_by_size, whose message about a sentence that is too long comes without a traceback."""
+    """Wrap fairseq's filter_indices_by_size, so that its error about a sentence that is too long has no traceback."""
 
     @functools.wraps(filter_indices)
     def filter_or_stop(*args, **kwargs):
@@ -73,18 +73,18 @@ def with_one_line(filter_indices):
 
 
 def end_loading(timeout: float = 10.0) -> None:
-    """End the threads in which fairseq loads batches in advance; wait `timeout` seconds for them at most.
+    """End the threads in which fairseq loads batches in advance. Wait at most `timeout` seconds for them.
 
-    When a training ends within an epoch, its thread is still at work. Until Python 3.13 a thread that is inside torch while
-    Python ends aborts the process, so that a finished training returned the exit status 134.
+    If a training run ends within an epoch, a thread is still running. Until Python 3.13, Python aborts at exit if a thread is
+    inside torch. A completed training run then returned exit status 134.
     """
     end = time.monotonic() + timeout
     for thread in threading.enumerate():
         if isinstance(thread, BackgroundConsumer):
-            thread._max_len = 0  # it ends after its next batch
+            thread._max_len = 0  # the thread ends after its next batch
             while thread.is_alive() and time.monotonic() < end:
                 with contextlib.suppress(queue.Empty):
-                    thread._queue.get(timeout=0.05)  # makes room, should the thread wait for it
+                    thread._queue.get(timeout=0.05)  # make room in the queue, in case the thread waits for it
 
 
 def apply() -> None:

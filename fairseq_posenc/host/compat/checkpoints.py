@@ -1,4 +1,4 @@
-"""Load checkpoints with torch's safe loader, which allows only the types that fairseq stores."""
+"""Load checkpoints with torch's safe loader, and allow only the types that fairseq stores."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from ..checkpoints.bounds import problem_of_archive, problem_of_state
 from .errors import first_line
 
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
-_LONGEST_TEXT = 100_000  # characters of the specs of all sites
+_LONGEST_TEXT = 100_000  # maximum number of characters of the specs of all sites
 
 
 def _numpy_rebuilders() -> list:
-    """Return the two functions that rebuild numpy values, each under its name in numpy 1 and in numpy 2.
+    """Return the two functions that rebuild numpy values, each with its names in numpy 1 and in numpy 2.
 
-    The safe loader goes by the name in the file, and a file written with the one is read with the other.
+    The safe loader compares the name in the file. Either version of numpy may have written this name.
     """
     rebuilders = []
     for function in (numpy.float64().__reduce__()[0], numpy.empty(0).__reduce__()[0]):  # scalar and _reconstruct
@@ -38,19 +38,19 @@ def _numpy_rebuilders() -> list:
 
 
 def allow_checkpoint_types() -> None:
-    """Allow the Namespace of the model and numpy numbers, which are in meters after --eval-bleu.
+    """Allow the Namespace of the model, and the numpy numbers in meters of --eval-bleu.
 
     By default, the safe loader reads only tensors and plain containers.
     """
     numbers = [type(numpy.dtype(name)) for name in ("bool", "int32", "int64", "float32", "float64")]
-    arrays = [numpy.ndarray, numpy.dtype, *numbers, *_numpy_rebuilders(), codecs.encode]  # the last for the bytes in them
+    arrays = [numpy.ndarray, numpy.dtype, *numbers, *_numpy_rebuilders(), codecs.encode]  # the last function rebuilds bytes
     torch.serialization.add_safe_globals([argparse.Namespace, *arrays])
 
 
 def with_safe_loader(load):
-    """fairseq's `load(path, ...)`, made to use the safe loader.
+    """Wrap fairseq's `load(path, ...)`, so that it uses the safe loader.
 
-    fairseq uses it only with torch >= 2.6, and the main branch of fairseq does not use it.
+    fairseq 0.12 uses the safe loader only with torch 2.6 or later. fairseq's main branch never uses it.
     """
 
     @functools.wraps(load)
@@ -61,7 +61,7 @@ def with_safe_loader(load):
             return load(path, *args, **kwargs)
         except OSError as error:
             raise SystemExit(f"fairseq_posenc: {unreadable(path, error)}") from None
-        except Exception as error:  # fairseq brings the configuration of a checkpoint to its present form
+        except Exception as error:  # fairseq converts the configuration of a checkpoint to its current form
             reason = f"the configuration cannot be read, {type(error).__name__}: {first_line(error)}"[:300]
             raise SystemExit(_unreadable(path, reason)) from None
         finally:
@@ -71,7 +71,7 @@ def with_safe_loader(load):
 
 
 def _read(path, torch_load, *args, **kwargs) -> dict:
-    """Return the content of a checkpoint. A damaged file ends the command with one line."""
+    """Return the content of a checkpoint. Exit with one line if the checkpoint is damaged."""
     problem = problem_of_archive(Path(path)) if Path(path).is_file() else None
     if problem:
         raise SystemExit(_unreadable(path, problem))
@@ -85,7 +85,7 @@ def _read(path, torch_load, *args, **kwargs) -> dict:
                 "checkpoint of fairseq needs. Nothing was executed. Use a checkpoint that you trained yourself."
             ) from None
         reason = first_line(error)
-        if "weights_only" in reason:  # torch's advice to load it with weights_only=False, which would run its code
+        if "weights_only" in reason:  # torch's message recommends weights_only=False, which would execute code of the file
             reason = "not an archive of torch.save"
         raise SystemExit(_unreadable(path, reason)) from None
     problem = problem_of_state(state) or _problem(state)
@@ -99,7 +99,7 @@ def _read(path, torch_load, *args, **kwargs) -> dict:
 
 
 def _problem(state: Any) -> str | None:
-    """Return the part of a checkpoint that fairseq cannot use, or None."""
+    """Return the part of a checkpoint that fairseq cannot use, or None if there is none."""
     if not (isinstance(state, dict) and "model" in state and ("cfg" in state or "args" in state)):
         return "there is no fairseq model"
     model = state["model"]
@@ -111,7 +111,7 @@ def _problem(state: Any) -> str | None:
         return "args is not a Namespace"
     if state.get("cfg") is None and state.get("args") is None:
         return "cfg and args are empty"
-    if "optimizer_history" in state:  # else it is of fairseq's first versions
+    if "optimizer_history" in state:  # otherwise, one of fairseq's first versions has written the file
         history = state["optimizer_history"]
         if not isinstance(history, list) or not history or not all(isinstance(entry, dict) for entry in history):
             return "optimizer_history is not a list of dictionaries"
@@ -127,7 +127,10 @@ def _problem(state: Any) -> str | None:
 
 
 def _is_text_of_positions(value: torch.Tensor) -> bool:
-    """Whether these are the characters of lines such as `encoder: rope:base=10000`, of the three sites and of further stacks."""
+    """Return whether the numbers are the characters of lines such as `encoder: rope:base=10000`.
+
+    The first lines are the three sites. Lines of other stacks may follow.
+    """
     if (
         value.dim() != 1
         or value.dtype not in _INTEGERS

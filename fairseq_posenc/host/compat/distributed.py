@@ -1,4 +1,4 @@
-"""Several workers: each one's rank, and a checkpoint that goes from the first to the others."""
+"""Several workers: the rank of each worker, and the first worker's checkpoint for all workers."""
 
 import functools
 import os
@@ -8,10 +8,11 @@ from fairseq.distributed import utils
 
 
 def broadcast_object(obj, src_rank, group, dist_device):
-    """Send any object from one worker to all workers, as torch does.
+    """Send any object from one worker to all workers with torch's function.
 
-    fairseq sends it through torch.load, which by now refuses the configuration in a checkpoint, and resuming on several
-    devices fails. The object comes from a worker of the same job, which has read it with the safe loader.
+    fairseq sends the object through torch.load. Current versions of torch.load do not accept the configuration in a checkpoint,
+    so that resuming on several devices fails. The object comes from a worker of the same job, which has loaded it with the safe
+    loader.
     """
     box = [obj]
     torch.distributed.broadcast_object_list(box, src=src_rank, group=group, device=dist_device)
@@ -19,10 +20,10 @@ def broadcast_object(obj, src_rank, group, dist_device):
 
 
 def infer_from_torchrun(cfg) -> None:
-    """Read the rank that torchrun gave this process, also on a machine without a GPU, where fairseq divides by zero.
+    """Read the rank of this process from torchrun, also on a machine without a GPU, where fairseq divides by zero.
 
-    torchrun's rendezvous c10d numbers machines by their addresses. POSENC_NODE_RANK, which recipes set, numbers them as the
-    user does, so that machine 0 writes the checkpoints.
+    torchrun's rendezvous c10d numbers the machines by their addresses. POSENC_NODE_RANK is the user's number of the machine.
+    Recipes set this variable, so that machine 0 writes the checkpoints.
     """
     environment, devices = os.environ, torch.cuda.device_count()
     cfg.distributed_init_method = "env://"
@@ -36,9 +37,9 @@ def infer_from_torchrun(cfg) -> None:
 
 
 def with_ranks_on_cpus(infer_from_slurm):
-    """fairseq's _infer_slurm_init, with the rank that srun gave a process on a machine without a GPU.
+    """Wrap fairseq's _infer_slurm_init, so that a process on a machine without a GPU has the rank of srun.
 
-    fairseq counts the GPUs of a machine to number one process per machine, and selects the GPU of every other process.
+    fairseq uses the number of GPUs to number the processes of a machine, and to select a GPU for each process.
     """
 
     @functools.wraps(infer_from_slurm)

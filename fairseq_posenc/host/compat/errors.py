@@ -2,6 +2,6 @@
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, without the pages of advice that torch puts before it."""
+    """Return the first line of an error message, without torch's long advice."""
     message = str(error).split("WeightsUnpickler error:")[-1].strip()
     return message.splitlines()[0] if message else type(error).__name__

@@ -1,7 +1,7 @@
-"""Text that fairseq evaluates as Python: literals and small arithmetic instead of code.
+"""Replace `eval` in fairseq: only literals and simple arithmetic are evaluated.
 
-Options such as --adam-betas "(0.9, 0.98)" are evaluated with `eval`, in models, optimizers, criterions and datasets, and when a
-model is loaded they come from its checkpoint. A call hidden in such text passes the safe loader.
+fairseq evaluates options such as --adam-betas "(0.9, 0.98)" with `eval`, in models, optimizers, criterions and datasets. When a
+model is loaded, these options come from its checkpoint. A function call in such a text passes the safe loader.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import sys
 from types import ModuleType
 from typing import Any
 
-#: fairseq, and its examples as it calls them from a checkout
+#: fairseq, and fairseq's examples by the names that a checkout uses
 _PACKAGES = ("fairseq", "examples")
 
 _LONGEST_TEXT = 20_000
 _LARGEST_INTEGER = 2**63
-_MOST_ITEMS = 10_000  # of a list, with those of the lists in it and the characters of strings
+_MOST_ITEMS = 10_000  # maximum size of a list, including nested lists and the characters of strings
 
 _UNARY = {ast.UAdd: operator.pos, ast.USub: operator.neg, ast.Not: operator.not_}
 _BINARY = {
@@ -34,9 +34,9 @@ _BINARY = {
 
 
 def evaluate(text: str) -> Any:
-    """Evaluates literals, lists, tuples and dictionaries of them, arithmetic on small numbers, and `[(512, 3)] * 20`.
+    """Evaluate literals, lists, tuples and dictionaries of literals, arithmetic on small numbers, and `[(512, 3)] * 20`.
 
-    Raise SystemExit for other expressions, and TypeError, as `eval`, for values that are not text.
+    Raise SystemExit for other expressions. As `eval`, raise TypeError for values that are not text.
     """
     if not isinstance(text, str):
         raise TypeError(f"expected text, got {type(text).__name__}")
@@ -94,7 +94,9 @@ def _is_number(value: Any) -> bool:
 
 
 def _bounded(value: Any) -> Any:
-    """Return the value; a number of many digits or a list of many items would fill the memory at the next operation."""
+    """Return the value. Raise an error for a number with too many digits or a list with too many items, because they would fill
+    the memory in the next operation.
+    """
     if isinstance(value, complex):
         raise _Refused("it is not a real number")
     if (isinstance(value, int) and abs(value) > _LARGEST_INTEGER) or _size(value) > _MOST_ITEMS:
@@ -103,7 +105,7 @@ def _bounded(value: Any) -> Any:
 
 
 def _size(value: Any) -> int:
-    """At least 1, so that a list of empty lists has a size as well."""
+    """Return the size, at least 1. A list of empty lists therefore has a size too."""
     if isinstance(value, str):
         return 1 + len(value)
     if isinstance(value, dict):
@@ -112,7 +114,7 @@ def _size(value: Any) -> int:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Find fairseq's modules as Python does, and replace their `eval` before their code runs."""
+    """Find fairseq's modules as Python does. Replace `eval` in each module before the code of the module runs."""
 
     def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None):
         if name.partition(".")[0] not in _PACKAGES:
@@ -132,7 +134,7 @@ def _with_our_eval(exec_module: Any) -> Any:
 
 
 def apply() -> None:
-    """Replace `eval` in the modules of fairseq that are loaded, and in those that will be."""
+    """Replace `eval` in all loaded modules of fairseq, and in modules that are loaded later."""
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] in _PACKAGES:
             module.eval = evaluate

@@ -1,7 +1,4 @@
-"""Code of fairseq that executes content of checkpoints or of files next to them: each case raises an error or is made safe.
-
-tests/fairseq/test_execution.py lists all such places of the installed fairseq.
-"""
+"""Code of fairseq that executes content of checkpoints or of files next to them. Each case raises an error, or is made safe."""
 
 from __future__ import annotations
 
@@ -20,8 +17,8 @@ from .errors import first_line
 
 
 def refuse_fasta(self: Any, path: str, *args: Any, **kwargs: Any) -> None:
-    """Replace the constructor of fairseq's FASTA data set, which runs a shell command that contains `path`."""
-    self.threadlocal = None  # for fairseq's __del__
+    """Replace the constructor of fairseq's FASTA data set. The original constructor runs a shell command that contains `path`."""
+    self.threadlocal = None  # read by fairseq's __del__
     raise Refusal(
         f"{path}: the data set format fasta is not supported, because fairseq reads it with a shell command. "
         "Expected --dataset-impl mmap, cached, lazy or raw. Convert the text with fairseq-preprocess."
@@ -29,7 +26,10 @@ def refuse_fasta(self: Any, path: str, *args: Any, **kwargs: Any) -> None:
 
 
 def refuse_speech_synthesis(get_prediction: Any) -> Any:
-    """Wrap `S2THubInterface.get_prediction`, which runs code of a repository that the configuration of the data names."""
+    """Wrap `S2THubInterface.get_prediction`.
+
+    The original function runs code of a repository that the data configuration names.
+    """
 
     @functools.wraps(get_prediction)
     def without_synthesis(cls: type, *args: Any, synthesize_speech: bool = False, **kwargs: Any) -> Any:
@@ -44,7 +44,7 @@ def refuse_speech_synthesis(get_prediction: Any) -> Any:
 
 
 def read_yaml(path: Path) -> Any:
-    """Read a speech configuration with PyYAML's safe loader; fairseq's loader can run code with older versions of PyYAML."""
+    """Read a speech configuration with PyYAML's safe loader. With older versions of PyYAML, fairseq's loader can run code."""
     import yaml
 
     try:
@@ -54,7 +54,7 @@ def read_yaml(path: Path) -> Any:
 
 
 def with_safe_unpickling(load: Any) -> Any:
-    """Wrap `torch.load`: called from a module of fairseq, it uses the safe loader. Other callers get torch's function."""
+    """Wrap `torch.load`: modules of fairseq use the safe loader, other callers use torch's function."""
 
     @functools.wraps(load)
     def load_safely(*args: Any, **kwargs: Any) -> Any:

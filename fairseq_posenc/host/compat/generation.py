@@ -1,4 +1,4 @@
-"""Generators that are built after the model was readied for decoding."""
+"""Generators for models that were prepared for decoding before."""
 
 import functools
 
@@ -6,10 +6,10 @@ from fairseq.tasks import FairseqTask
 
 
 def with_alignments(build_generator):
-    """fairseq's build_generator, whose models return attention weights if alignments are requested.
+    """Wrap fairseq's build_generator, so that models return attention weights if alignments are requested.
 
-    Decoding leaves out weights that nobody needs. A model of the hub is readied for decoding when it is loaded, and whether its
-    alignments are wanted is known with each call only.
+    Decoding does not compute attention weights that are not needed. A model from the hub is prepared for decoding when it is
+    loaded. Each later call decides whether alignments are computed.
     """
 
     @functools.wraps(build_generator)

@@ -1,7 +1,7 @@
-"""Training on several machines: they compare themselves before the first update, and a lost machine is one line.
+"""Training on several machines: machines are compared before the first update, and the loss of a machine is a one-line error.
 
-torchrun and srun start the workers, fairseq trains. This module adds a limit to how long machines wait for each other, the
-network interface, the comparison, the first worker's checkpoint for all, and messages that name machines.
+torchrun or srun starts the workers. fairseq trains. This module adds a time limit for waiting, the network interface, the
+comparison, the first worker's checkpoint for all workers, and messages that name machines.
 """
 
 from __future__ import annotations
@@ -35,34 +35,34 @@ from .errors import first_line
 
 logger = logging.getLogger(__name__)
 
-#: options that may differ between machines: paths, what starts the workers, and what is printed
+#: options that may differ between machines: paths, options of torchrun and srun, and options of the log
 _OWN_OPTIONS = {
     "data", "save_dir", "restore_file", "tensorboard_logdir", "user_dir", "log_file", "log_format", "log_interval",
     "no_progress_bar", "num_workers", "num_workers_valid", "data_buffer_size", "distributed_rank", "distributed_init_method",
     "distributed_port", "distributed_no_spawn", "distributed_num_procs", "device_id", "nprocs_per_node", "local_rank",
     "wandb_project", "azureml_logging", "aim_repo", "aim_run_hash", "_name",
 }  # fmt: skip
-_SHOWN = 4  # differences in a message
+_SHOWN = 4  # maximum number of differences in a message
 
 
 @dataclass
 class Worker:
-    """What a worker sends to all others before the first update."""
+    """The facts that a worker sends to all other workers before the first update."""
 
-    number: int  # of its machine
-    machine: str  # for messages
+    number: int  # number of its machine
+    machine: str  # name of its machine, for messages
     address: str
-    facts: dict[str, str] = field(default_factory=dict)  # of the first worker of each machine
+    facts: dict[str, str] = field(default_factory=dict)  # only from the first worker of each machine
     save_dir: str = ""
-    checkpoint: str = ""  # path from which this worker would resume, empty if there is no file
+    checkpoint: str = ""  # path of the checkpoint from which this worker would resume. Empty if there is no file
 
 
-#: all workers, by rank, once they have met
+#: all workers, by rank. Empty before `meet`
 _workers: list[Worker] = []
 
 
 def machines() -> int:
-    """Return the number of machines of this training, as torchrun or srun says."""
+    """Return the number of machines of this training run, from torchrun or srun."""
     return max(int(os.environ.get(name) or 1) for name in ("GROUP_WORLD_SIZE", "SLURM_STEP_NUM_NODES"))
 
 
@@ -72,7 +72,7 @@ def number() -> int:
 
 
 def own_address(cfg: Any) -> str:
-    """Return the address of this machine to the first, empty if it is unknown."""
+    """Return the address from which this machine reaches the first machine. Return "" if the address is unknown."""
     place = re.fullmatch(r"tcp://(.+):\d+", cfg.distributed_init_method or "")
     with contextlib.suppress(OSError):
         return address_to(place[1] if place else os.environ["MASTER_ADDR"])
@@ -83,9 +83,9 @@ def own_address(cfg: Any) -> str:
 
 
 def prepared(init: Callable) -> Callable:
-    """Wrap fairseq's distributed_init: gloo uses the interface to the first machine.
+    """Wrap fairseq's distributed_init, so that gloo uses the network interface to the first machine.
 
-    By itself gloo uses the address of the machine's own name, on many machines 127.0.1.1, which no other machine reaches.
+    By default, gloo uses the address of the host name. On many machines this is 127.0.1.1, which other machines cannot reach.
     """
 
     @functools.wraps(init)
@@ -101,7 +101,7 @@ def prepared(init: Callable) -> Callable:
 
 
 def with_timeout(make_group: Callable) -> Callable:
-    """Wrap PyTorch's init_process_group or new_group: workers wait for each other for POSENC_TIMEOUT seconds."""
+    """Wrap PyTorch's init_process_group or new_group: workers wait at most POSENC_TIMEOUT seconds for each other."""
 
     @functools.wraps(make_group)
     def make(*args: Any, **kwargs: Any) -> Any:
@@ -114,9 +114,9 @@ def with_timeout(make_group: Callable) -> Callable:
 
 
 def with_store(init_process_group: Callable) -> Callable:
-    """Wrap PyTorch's init_process_group: the first worker by torchrun's numbers has the store, also if it has another rank.
+    """Wrap PyTorch's init_process_group: the store belongs to torchrun's first worker, also if this worker has another rank.
 
-    torchrun's rendezvous c10d gives the address of that worker as MASTER_ADDR. `infer_from_torchrun` numbers workers by machine.
+    torchrun's rendezvous c10d sets MASTER_ADDR to the address of this worker. `infer_from_torchrun` numbers workers by machine.
     """
 
     @functools.wraps(init_process_group)
@@ -141,7 +141,7 @@ def with_store(init_process_group: Callable) -> Callable:
 
 
 def facts(trainer: Any) -> dict[str, str]:
-    """Return everything that must be equal on all machines: name -> value, or hash of a file."""
+    """Return all facts that must be equal on all machines: name -> value, or hash of a file."""
     task = trainer.cfg.task
     found = {f"option --{name.replace('_', '-')}": value for name, value in sorted(_options(trainer.cfg).items())}
     found["code of fairseq_posenc"] = _hash(sorted(Path(__file__).parents[2].rglob("*.py")))
@@ -171,7 +171,7 @@ def _options(cfg: Any) -> dict[str, str]:
 
 
 def _hash(paths: list[Path]) -> str:
-    """Return one hash of the names and contents of files."""
+    """Return one hash of the names and the contents of these files."""
     total = hashlib.blake2b(digest_size=16)
     for path in paths:
         total.update(path.name.encode() + b"\0")
@@ -182,8 +182,8 @@ def _hash(paths: list[Path]) -> str:
 
 
 def _sentences(path: Path) -> int | None:
-    """Return the number of sentences that the index of a binary file gives, None for another file."""
-    header = struct.Struct("<9sQBQ")  # name of the format, version, type of the numbers, sentences
+    """Return the number of sentences in the index of a binary file. Return None for another file."""
+    header = struct.Struct("<9sQBQ")  # name of the format, version, type of the numbers, number of sentences
     if path.suffix != ".idx":
         return None
     with path.open("rb") as file:
@@ -194,9 +194,10 @@ def _sentences(path: Path) -> int | None:
 
 
 def meet(trainer: Any) -> None:
-    """Exchange facts with all workers, in one collective, and stop if a machine differs from the first."""
+    """Exchange the facts of all workers in one collective. Exit if a machine differs from the first machine."""
     cfg = trainer.cfg
-    first = int(os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or 0) == 0  # of its machine
+    # whether this is the first worker of its machine
+    first = int(os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or 0) == 0
     address, own = own_address(cfg.distributed_training), number()
     name = f"machine {own} ({', '.join(filter(None, (socket.gethostname(), address)))})"
     path = _resumed_from(cfg.checkpoint)
@@ -222,7 +223,7 @@ def meet(trainer: Any) -> None:
 
 
 def _differences(reference: dict[str, str], other: dict[str, str]) -> str:
-    """Return the names of facts that differ, with their values if these are short, in one phrase."""
+    """Return one phrase with the names of the facts that differ, and with their values if these are short."""
     names = [name for name in {**reference, **other} if reference.get(name) != other.get(name)]
     names.sort(key=lambda name: not name.startswith("number"))
     shown = [_difference(name, reference.get(name), other.get(name)) for name in names[:_SHOWN]]
@@ -247,7 +248,10 @@ def _resumed_from(cfg: Any) -> str:
 
 @contextlib.contextmanager
 def _seen_by_the_first(path: str, there: bool) -> Iterator[None]:
-    """Within the context, fairseq finds the file at `path` exactly if the first worker does, which reads it for all."""
+    """Within the context, fairseq finds the file at `path` if and only if the first worker finds it.
+
+    The first worker reads for all.
+    """
     before = {name: vars(PathManager)[name] for name in ("isfile", "exists")}
     try:
         for name in before:
@@ -261,9 +265,9 @@ def _seen_by_the_first(path: str, there: bool) -> Iterator[None]:
 
 
 def together(load_checkpoint: Callable) -> Callable:
-    """Wrap fairseq's load_checkpoint: on several machines, the workers meet before, and a finished training ends after it.
+    """Wrap fairseq's load_checkpoint on several machines: workers meet before it, and a completed training run ends after it.
 
-    fairseq trains a finished training for one more update. A recipe cannot prevent this on machines that have no checkpoint.
+    fairseq would train a completed run for one more update. A recipe cannot prevent this on machines without the checkpoint.
     """
 
     @functools.wraps(load_checkpoint)
@@ -285,7 +289,7 @@ def together(load_checkpoint: Callable) -> Callable:
 
 
 def with_one_line(train: Callable) -> Callable:
-    """Wrap fairseq's distributed_main: an error of a collective on several machines is one line that names a machine."""
+    """Wrap fairseq's distributed_main: on several machines, an error of a collective is one line that names a machine."""
 
     @functools.wraps(train)
     def train_or_stop(*args: Any, **kwargs: Any) -> Any:
@@ -307,7 +311,7 @@ def _is_of_a_collective(error: BaseException) -> bool:
 
 
 def _lost(message: str, line: str) -> str:
-    """Return the line about an error: gloo's message contains the address of a machine that closed its connection."""
+    """Return the message about an error. gloo's message contains the address of the machine that closed its connection."""
     others = {worker.machine: worker.address for worker in _workers if worker.number != number()}
     closed = [machine for machine, address in others.items() if address and f"[{address}]" in message]
     if not others:
@@ -324,7 +328,7 @@ def _lost(message: str, line: str) -> str:
 
 def apply() -> None:
     torch.distributed.init_process_group = with_store(torch.distributed.init_process_group)
-    for name in ("init_process_group", "new_group"):  # fairseq makes a group of its own for all workers
+    for name in ("init_process_group", "new_group"):  # fairseq creates its own group of all workers
         setattr(torch.distributed, name, with_timeout(getattr(torch.distributed, name)))
     utils.distributed_init = prepared(utils.distributed_init)
     utils.distributed_main = with_one_line(utils.distributed_main)

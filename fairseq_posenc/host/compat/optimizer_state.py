@@ -1,8 +1,9 @@
-"""Optimizer states of checkpoints whose model had the same parameters in another order.
+"""Load optimizer states of checkpoints whose model has the same parameters in another order.
 
-An optimizer keeps its state by the number of a parameter, or with --fp16 in one tensor of all parameters, so fairseq would give
-a parameter the state of another. The order of names in a checkpoint's model is the order of its optimizer state. Up to version
-0.1.0 our models had queries before keys, and the feed-forward network before the attention to the source.
+An optimizer stores its state by the number of the parameter. With --fp16, it stores one tensor for all parameters. With another
+order, fairseq would therefore assign the state of one parameter to another. The names in a checkpoint's model have the order of
+its optimizer state. Up to version 0.1.0, models of this plugin had queries before keys, and the feed-forward network before the
+cross-attention.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 
 
 def _with_present_order(load_checkpoint):
-    """Trainer.load_checkpoint, which reorders the optimizer state before it is loaded."""
+    """Wrap Trainer.load_checkpoint: the optimizer state is reordered before it is loaded."""
 
     @functools.wraps(load_checkpoint)
     def load(self, filename, reset_optimizer=False, *args, **kwargs):
@@ -27,7 +28,7 @@ def _with_present_order(load_checkpoint):
         def read_in_present_order(*args, **kwargs) -> dict:
             state = read(*args, **kwargs)
             model = self.get_model()
-            if "ema_fp32_params" in state["extra_state"]:  # fairseq upgrades the names of all other copies of the model
+            if "ema_fp32_params" in state["extra_state"]:  # fairseq converts the names in all other copies of the model
                 model.upgrade_state_dict(state["extra_state"]["ema_fp32_params"])
             if not reset_optimizer and state.get("last_optimizer_state") is not None:
                 reorder(state["last_optimizer_state"], saved_order(state["model"], model), model)
@@ -47,27 +48,29 @@ def _trainable(model: nn.Module) -> list[nn.Parameter]:
 
 
 def saved_order(tensors: Mapping[str, Tensor], model: nn.Module) -> list[int]:
-    """Return the numbers that parameters have in `model`, in the order in which a checkpoint's model has them."""
+    """Return the numbers of the parameters of `model`, in the order of a checkpoint's model."""
     upgraded = dict(tensors)
-    model.upgrade_state_dict(upgraded)  # keeps tensors, but not their order
+    model.upgrade_state_dict(upgraded)  # the state dict contains the tensors in another order
     names = {id(tensor): name for name, tensor in upgraded.items()}
     numbers = {id(parameter): number for number, parameter in enumerate(_trainable(model))}
     parameters = dict(model.named_parameters(remove_duplicate=False))
     found = (numbers.get(id(parameters.get(names.get(id(tensor))))) for tensor in tensors.values())
-    return list(dict.fromkeys(number for number in found if number is not None))  # a shared one counts where it comes first
+    return list(
+        dict.fromkeys(number for number in found if number is not None)
+    )  # a shared parameter has the place of its first name
 
 
 def reorder(optimizer: dict[str, Any], order: list[int], model: nn.Module) -> None:
-    """Move the state of a model's parameters, saved in this order, to where they are in `model`.
+    """Reorder the state of parameters that was saved in this order to the order of `model`.
 
-    Raises SystemExit for a state that is neither kept by parameter nor as one tensor of all parameters.
+    Raise SystemExit if the state is neither stored per parameter nor as one tensor of all parameters.
     """
     sizes = [parameter.numel() for parameter in _trainable(model)]
-    if order == sorted(order) or len(order) < len(sizes):  # of another model, which will not load
+    if order == sorted(order) or len(order) < len(sizes):  # the state of another model, which cannot be loaded
         return
     states, groups = optimizer["state"], optimizer["param_groups"]
     count = sum(len(group["params"]) for group in groups)
-    if len(groups) == 1 and count >= len(sizes):  # further parameters belong to the criterion
+    if len(groups) == 1 and count >= len(sizes):  # the criterion has the remaining parameters
         present = dict(enumerate(order))
         optimizer["state"] = {present.get(number, number): state for number, state in states.items()}
     elif count == 1 and all(_is_flat(value, sizes) for value in states[0].values() if _is_moment(value)):

@@ -1,6 +1,6 @@
-"""--patience in a training that is resumed: the validations without a gain that came before count too.
+"""--patience in a resumed training run: validations without improvement before the interruption count too.
 
-fairseq stores this number only in the process. An interrupted training would therefore run longer.
+fairseq stores their number only in the process. An interrupted training run would therefore take longer.
 """
 
 import functools
@@ -12,17 +12,20 @@ from fairseq.trainer import Trainer
 
 logger = logging.getLogger(__name__)
 
-_KEY = "early_stopping"  # of a checkpoint's extra_state
+_KEY = "early_stopping"  # key in the extra_state of a checkpoint
 
 
 def _state() -> dict[str, Any]:
-    """Count of fairseq-train: the best validation loss, and the validations since then. Empty in other commands."""
+    """Store the best validation loss of fairseq-train, and the number of validations since then.
+
+    Both are empty in other commands.
+    """
     train = sys.modules.get("fairseq_cli.train")
     return vars(train.should_stop_early) if train else {}
 
 
 def with_count(save):
-    """Trainer.save_checkpoint, which stores the count."""
+    """Wrap Trainer.save_checkpoint, so that it stores the count."""
 
     @functools.wraps(save)
     def save_with_count(trainer, filename, extra_state):
@@ -33,7 +36,7 @@ def with_count(save):
 
 
 def restoring_count(load):
-    """Trainer.load_checkpoint, which restores the count, and ends a training whose patience is exhausted."""
+    """Wrap Trainer.load_checkpoint, so that it restores the count. End the training run if its patience is exhausted."""
 
     @functools.wraps(load)
     def load_with_count(trainer, *args, reset_meters=False, **kwargs):

@@ -10,7 +10,8 @@ from fairseq.distributed import utils as distributed_utils
 def with_half_precision(call_main):
     """Wrap fairseq's call_main, so that half precision needs no TPU and no GPU.
 
-    --bf16 sets --tpu, which requires torch_xla. --fp16 copies all gradients into one tensor, which fairseq makes on a GPU only.
+    --bf16 sets --tpu, which requires torch_xla. --fp16 copies all gradients into one tensor, which fairseq always creates on a
+    GPU.
     """
 
     @functools.wraps(call_main)

@@ -1,4 +1,6 @@
-"""Saving checkpoints on a full disk, or in a folder that cannot be written: one line, and the earlier ones stay whole."""
+"""Save checkpoints. On a full disk, or in a folder without write permission, print one line and keep the earlier checkpoints
+intact.
+"""
 
 import contextlib
 import functools
@@ -17,9 +19,9 @@ logger = logging.getLogger(__name__)
 
 
 def write(state, file) -> None:
-    """Write a checkpoint, and after a failure twice more.
+    """Write a checkpoint. After a failure, try twice more.
 
-    fairseq retries as well, but appends to the partial file, so that an unreadable checkpoint counts as saved.
+    fairseq also retries, but it appends to the partial file. An unreadable checkpoint then counts as saved.
     """
     for pause in (2.5, 2.5, None):
         try:
@@ -33,7 +35,7 @@ def write(state, file) -> None:
 
 
 def with_one_line(save):
-    """fairseq's torch_persistent_save, whose error becomes one line and leaves no partial file behind."""
+    """Wrap fairseq's torch_persistent_save: an error is one line, and no partial file remains."""
 
     @functools.wraps(save)
     def save_or_stop(state, filename, *args, **kwargs):
@@ -46,10 +48,11 @@ def with_one_line(save):
 
 
 def atomic(copy):
-    """fairseq's PathManager.copy, made atomic.
+    """Make fairseq's PathManager.copy atomic.
 
-    fairseq overwrites the best or the last checkpoint directly, and a failure would destroy the old one. On a full disk the
-    copy becomes a link: fairseq replaces checkpoints and never changes them, and the next training begins from this one.
+    fairseq overwrites the best or the last checkpoint directly. A failure would destroy the old checkpoint. On a full disk, the
+    copy becomes a link. This is safe, because fairseq replaces checkpoints and never changes them. The next training run starts
+    from this checkpoint.
     """
 
     @functools.wraps(copy)
@@ -71,7 +74,7 @@ def atomic(copy):
 
 
 def _link(source, target) -> bool:
-    """Make target a link to source. Return False if the file system has no links."""
+    """Create a link from `target` to `source`. Return False if the file system does not support links."""
     try:
         os.link(source, f"{target}.tmp")
         os.replace(f"{target}.tmp", target)
@@ -87,7 +90,7 @@ def _remove_partial(path) -> None:
 
 def _unwritten(path, error: BaseException) -> str:
     _remove_partial(path)
-    while error.__context__ is not None and not isinstance(error, OSError):  # torch's own error hides that of the disk
+    while error.__context__ is not None and not isinstance(error, OSError):  # torch's error replaces the error of the disk
         error = error.__context__
     reason = error.strerror if isinstance(error, OSError) and error.strerror else first_line(error)
     resumes = Path(path).with_name("checkpoint_last.pt").exists()
@@ -99,7 +102,7 @@ def _unwritten(path, error: BaseException) -> str:
 
 
 def with_one_line_about_the_folder(verify):
-    """fairseq's verify_checkpoint_directory, whose error comes without a traceback."""
+    """Wrap fairseq's verify_checkpoint_directory, so that its error has no traceback."""
 
     @functools.wraps(verify)
     def verify_or_stop(save_dir):

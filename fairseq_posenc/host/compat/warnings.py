@@ -1,8 +1,8 @@
-"""Warnings about fairseq's own code that its users can do nothing about."""
+"""Hide warnings about fairseq's own code, because users cannot act on them."""
 
 import warnings
 
-#: category, beginning of the message, module: about fairseq's way of calling hydra and torch
+#: category, beginning of the message, and module. The warnings are about fairseq's calls of hydra and torch
 _WARNINGS = (
     (UserWarning, r"hydra\.experimental\.\w+\(\) is no longer experimental", r"hydra\."),
     (UserWarning, r"\sThe version_base parameter is not specified", r"hydra\."),

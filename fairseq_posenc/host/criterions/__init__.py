@@ -2,5 +2,5 @@
 
 #: name of the criterion in fairseq
 CRITERION = "posenc_label_smoothed_cross_entropy"
-#: the same of the one for models that write all words at once
+#: name of the criterion for non-autoregressive models
 NAT_CRITERION = "posenc_nat_loss"

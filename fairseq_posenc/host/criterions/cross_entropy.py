@@ -15,16 +15,19 @@ from torch import Tensor
 from . import CRITERION
 
 _PREFIX = "loss_of_"
-#: prefixes of the sum and of the count of a mean
+#: prefixes of the log entries for the sum and the count of a mean
 _SUM, _COUNT = "sum_of_", "count_of_"
 
 
 @register_criterion(CRITERION, dataclass=LabelSmoothedCrossEntropyCriterionConfig)
 class CrossEntropyWithLosses(LabelSmoothedCrossEntropyCriterion):
-    """fairseq's label_smoothed_cross_entropy with the terms of `ctx.add_loss`. It logs them, and the means of `ctx.add_mean`."""
+    """fairseq's label_smoothed_cross_entropy plus the terms of `ctx.add_loss`.
+
+    The criterion logs these terms, and the means of `ctx.add_mean`.
+    """
 
     def forward(self, model: Any, sample: dict, reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
-        """Return the loss, the size by which it is divided, and the values that are logged."""
+        """Return the loss, the number by which it is divided, and the values that are logged."""
         net_output = model(**sample["net_input"])
         loss, nll_loss = self.compute_loss(model, net_output, sample, reduce=reduce)
         added = {name: value.sum() for name, value in net_output[1].get("losses", {}).items()}

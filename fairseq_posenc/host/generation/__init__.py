@@ -1,1 +1,1 @@
-"""Output lengths in decoding, and a generator for non-autoregressive models."""
+"""Output lengths in decoding, forced separators, and a generator for non-autoregressive models."""

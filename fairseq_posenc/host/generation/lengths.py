@@ -1,4 +1,4 @@
-"""Output lengths: units, lengths in training and decoding, and the end of sentences."""
+"""Output lengths: their units, their values in training and decoding, and the end of sentences."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ logger = logging.getLogger(__name__)
 
 #: the side input of methods that read lengths
 SIDE = "target_length"
-#: keys of the encoder's output, which beams reorder with it
+#: keys of the encoder output, which is reordered with the beams
 _ASKED, _LAST_STEP = "asked_length", "last_step"
-_SENTENCES = "sentences"  # their numbers, for the log
+_SENTENCES = "sentences"  # numbers of the sentences, for the log
 
 
 class Unit:
@@ -38,26 +38,26 @@ class Unit:
         self.characters = printed_characters(dictionary.indices, len(dictionary)) if name == "char" else None
 
     def of_sentences(self, tokens: Tensor) -> Tensor:
-        """[B, T], padded, each with its </s> -> [B]."""
+        """Return the lengths [B] of sentences [B, T]. Sentences are padded and contain </s>."""
         if self.characters is None:
             return tokens.ne(self.padding_idx).sum(1) - 1
         return self.characters.to(tokens.device)[tokens].sum(1)
 
     def of_prefixes(self, tokens: Tensor) -> Tensor:
-        """[B, T], which begin with </s> -> [B, T], the length up to every word."""
+        """Return the length up to every token [B, T] of prefixes [B, T]. Prefixes begin with </s>."""
         if self.characters is None:
             return torch.arange(tokens.size(1), device=tokens.device).expand_as(tokens)
         return self.characters.to(tokens.device)[tokens].cumsum(1)
 
 
 class OutputLengths:
-    """The lengths of one task. Raises Refusal for options that are wrong or that do not fit the models."""
+    """Compute the output lengths of one task. Raise Refusal for wrong options, and for options that do not fit the models."""
 
     def __init__(self, cfg: OutputLengthConfig, source: Dictionary, target: Dictionary):
         self.noise, self.seed, self.ratio, self.eos = cfg.length_noise, cfg.seed, cfg.length_ratio, str(cfg.length_eos)
         self.dictionaries = source, target
         self.epoch = 1
-        self.read_as: str | None = None  # the unit of the models that read lengths, if any does
+        self.read_as: str | None = None  # the unit of the models that read lengths. None if no model reads lengths
         self.asked_from, self.numbers = _parse(cfg.length_from)
         if self.noise < 0:
             raise Refusal(f"--length-noise {self.noise}: not allowed. Expected at least 0.")
@@ -69,7 +69,7 @@ class OutputLengths:
         self.source, self.target = (Unit(name, dictionary) for dictionary in self.dictionaries)
 
     def add_model(self, model: Any) -> None:
-        """Find out whether this model reads lengths, and in which unit."""
+        """Store whether this model reads lengths, and in which unit."""
         units = {method.options.unit: method.card.name for method in _readers(model)}
         if self.noise and not units:
             raise Refusal(
@@ -96,7 +96,7 @@ class OutputLengths:
         sample["net_input"].setdefault("side_inputs", {})[SIDE] = lengths
 
     def draw_noise(self, numbers: list[int]) -> Tensor:
-        """From -W to W for every sentence by its number, the same in the same epoch of any training with this seed.
+        """Return one integer from -W to W per sentence. It depends only on the number of the sentence, the epoch and the seed.
 
         Source: Oka, Chousa, Sudoh and Nakamura (2020), noisy length constraints.
         """
@@ -113,14 +113,14 @@ class OutputLengths:
         return bool(self.asked_from) or self.read_as is not None
 
     def require_lines(self, sentences: int, split: str) -> None:
-        """Raise an error for a file that has not one length for every sentence of this part of the data."""
+        """Raise an error if a file does not contain one length per sentence of this part of the data."""
         if self.asked_from == "file" and len(self.numbers) != sentences:
             raise Refusal(
                 f"--length-from: the file has {len(self.numbers)} lengths. Expected {sentences}, one per sentence of {split}."
             )
 
     def prepare(self, generator: Any, models: list[Any]) -> Any:
-        """Return the generator with output lengths."""
+        """Return the generator with output lengths. Raise Refusal if the generator or the models do not support them."""
         if not self.wanted:
             return generator
         if not all(hasattr(model.encoder, "side_inputs") for model in models):
@@ -147,12 +147,12 @@ class OutputLengths:
         return generator
 
     def ask(self, sample: dict[str, Any], generator: Any, prefix: Tensor | None) -> Tensor | None:
-        """Put the lengths that are requested into a batch; -> the words that sentences must begin with."""
+        """Add the requested lengths to a batch. Return the prefixes with which the sentences must begin."""
         if not self.wanted:
             return prefix
         lengths = self._asked(sample)
         net_input = sample["net_input"]
-        if not isinstance(getattr(generator, "model", None), LengthEnsemble):  # it scores references
+        if not isinstance(getattr(generator, "model", None), LengthEnsemble):  # the generator scores references
             if self.read_as is not None:
                 net_input.setdefault("side_inputs", {})[SIDE] = lengths
             return prefix
@@ -166,7 +166,7 @@ class OutputLengths:
         return prefix
 
     def _asked(self, sample: dict[str, Any]) -> Tensor | None:
-        """[B], or None where the model predicts them."""
+        """Return the requested lengths [B], or None if the model predicts them."""
         kind, words = self.asked_from or "reference", sample["net_input"]["src_tokens"]
         if kind == "predictor":
             return None
@@ -191,7 +191,7 @@ class OutputLengths:
         return self.scaled(lengths)
 
     def scaled(self, lengths: Tensor) -> Tensor:
-        """Times --length-ratio, rounded, and at least 1 where there was anything."""
+        """Return the lengths times --length-ratio, rounded. A length above 0 stays at least 1."""
         return torch.maximum((lengths * self.ratio + 0.5).floor().long(), lengths.clamp(max=1))
 
     def _require_room(self, sample: dict[str, Any], lengths: Tensor, generator: Any, last_step: int) -> None:
@@ -210,7 +210,10 @@ class OutputLengths:
             )
 
     def _complete(self, prefix: Tensor, lengths: Tensor, eos: int, pad: int) -> Tensor:
-        """The prefix [B, T] with </s> behind it where it has all of an exact length; Refusal where it contradicts the length."""
+        """Return the prefix [B, T+1], with </s> after each prefix that already has its exact length.
+
+        Raise Refusal if a prefix contradicts the requested length.
+        """
         start = prefix.new_full((len(prefix), 1), eos)
         before = self.target.of_prefixes(torch.cat([start, prefix], 1))  # [B, T + 1]
         left = lengths.unsqueeze(1) - before
@@ -226,7 +229,7 @@ class OutputLengths:
             )
         if self.eos != "exact":
             return prefix
-        size = words.sum(1)  # of every prefix
+        size = words.sum(1)  # number of tokens of every prefix
         full = (left.gather(1, size.unsqueeze(1)) <= 0).squeeze(1)
         prefix = torch.cat([prefix, torch.full_like(start, pad)], 1)
         prefix[full, size[full]] = eos
@@ -234,7 +237,7 @@ class OutputLengths:
 
 
 class LengthEnsemble(EnsembleModelWithAlignment):
-    """Models that decode towards lengths, which follow every reordering of beams as part of the encoder's output."""
+    """Models that decode with requested lengths. The lengths are part of the encoder output, so that beams reorder them."""
 
     def __init__(self, models: list[Any], lengths: OutputLengths):
         super().__init__(models)
@@ -254,7 +257,7 @@ class LengthEnsemble(EnsembleModelWithAlignment):
         return outs
 
     def _predict(self, outs: list[dict[str, list[Tensor]]], last_step: int) -> Tensor:
-        """Return the most likely lengths by the predictors of all models, times the ratio: [B]."""
+        """Return the most likely lengths [B], from the predictors of all models, times the ratio."""
         pairs = [(model.encoder.length_predictor, out) for model, out in zip(self.models, outs)]
         found = [predictor(out).log_softmax(-1) for predictor, out in pairs if predictor is not None]
         likely = torch.stack(found).logsumexp(0).argmax(-1)
@@ -272,7 +275,9 @@ class LengthEnsemble(EnsembleModelWithAlignment):
         if self.lengths.eos == "free":
             return scores, attention
         left = encoder_outs[0][_ASKED][0] - self.lengths.target.of_prefixes(tokens)[:, -1]  # [B]
-        early = (left > 0) & (encoder_outs[0][_LAST_STEP][0] > tokens.size(1) - 1)  # the last step ends all that is left
+        early = (left > 0) & (
+            encoder_outs[0][_LAST_STEP][0] > tokens.size(1) - 1
+        )  # in the last step, all remaining sentences end
         scores[early, self.end] = -torch.inf
         if self.lengths.eos == "exact":
             ending = scores[:, self.end].clone()
@@ -289,7 +294,7 @@ def _readers(model: Any) -> list[Any]:
 
 
 def last_step(generator: Any, net_input: dict[str, Any]) -> int:
-    """The number of words that the generator stops at."""
+    """Return the number of tokens at which the generator stops."""
     if generator.match_source_len:
         return int(net_input["src_lengths"].max())
     longest = int(generator.max_len_a * net_input["src_tokens"].size(1) + generator.max_len_b)
@@ -297,7 +302,7 @@ def last_step(generator: Any, net_input: dict[str, Any]) -> int:
 
 
 def _log(lengths: Tensor, numbers: Tensor | None) -> None:
-    """One line per batch, as NUMBER:LENGTH where sentences have numbers; `posenc score` reads it."""
+    """Log one line per batch for `posenc score`, as NUMBER:LENGTH if the sentences have numbers."""
     texts = [str(length) for length in lengths.tolist()]
     if numbers is not None:
         texts = [f"{number}:{text}" for number, text in zip(numbers.tolist(), texts)]
@@ -329,7 +334,7 @@ def _length(text: str, where: str) -> int:
 
 
 def with_smallest_remaining(text: str, noise: int) -> str:
-    """Return a spec whose methods know how far past its length a sentence may go, where they count what remains."""
+    """Return a spec in which methods that count the remaining length also support negative remaining lengths down to -`noise`."""
     return text if not noise else str(Spec(tuple(_with_floor(method, -noise) for method in parse(text).methods)))
 
 

@@ -33,7 +33,7 @@ class OutputLengthConfig(FairseqDataclass):
 
 @dataclass
 class SegmentConfig(FairseqDataclass):
-    """The option of documents in generation, for every model, whether it reads separators or not."""
+    """The option of documents in generation. It applies to every model, also to models that do not read separators."""
 
     segments_forced: str = field(
         default="",

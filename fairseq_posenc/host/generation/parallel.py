@@ -1,4 +1,4 @@
-"""One-step generation for models that write all words at once."""
+"""One-step generation for non-autoregressive models."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..models.transformer.encoder import roll
 
 
 class _WithReference:
-    """A model that decodes with the lengths and the searched positions of the reference, given in the encoder's output."""
+    """A model that decodes with the lengths and the searched positions of the reference. The encoder output contains both."""
 
     def __init__(self, model: PNATModel, reference: Tensor):
         self._model, self._reference = model, reference
@@ -27,9 +27,9 @@ class _WithReference:
 
 
 class ParallelGenerator(IterativeRefinementGenerator):
-    """fairseq's iterative refinement generator in one step, with its length beam and a rescoring that works.
+    """fairseq's iterative refinement generator with one step, a beam of lengths, and rescoring.
 
-    Further steps would have no effect, because the model does not read an earlier hypothesis.
+    More steps would have no effect, because the model does not read an earlier hypothesis.
     """
 
     def __init__(self, *args: Any, use_reference: bool = False, **kwargs: Any):
@@ -54,9 +54,10 @@ class ParallelGenerator(IterativeRefinementGenerator):
         return super().generate(models, sample, None, constraints)
 
     def rerank(self, reranker: Any, finalized: list, encoder_input: list[Tensor], beam_size: int) -> list:
-        """Replace every score by the mean log-probability of the words under an autoregressive model.
+        """Replace every score by the mean log-probability of the tokens under an autoregressive model.
 
-        It gets the source without the first symbol and targets that begin with the end of a sentence, as it was trained.
+        As in its training, the autoregressive model receives the source without the first symbol, and targets that begin with
+        </s>.
         """
         tokens = torch.nn.utils.rnn.pad_sequence([found[0]["tokens"] for found in finalized], True, self.pad)
         tokens[:, 0] = self.eos

@@ -1,4 +1,4 @@
-"""Documents whose translation has as many sentences as the source, and each sentence a bounded length."""
+"""Decode documents: the translation has as many sentences as the source, and each sentence has a bounded length."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from .lengths import LengthEnsemble, last_step
 
 logger = logging.getLogger(__name__)
 
-#: keys of the encoder's output, which beams reorder with it
+#: keys of the encoder output, which is reordered with the beams
 _LIMITS, _LAST_STEP = "sentence_limits", "last_step_of_document"
 
 
 class ForcedSegments:
-    """The separator of one task. Raises Refusal where a dictionary lacks it, and for models that cannot be forced.
+    """The separator of one task. Raise Refusal if a dictionary lacks the separator, or if the models do not support the option.
 
-    Source: Bao et al. (2021), baoguangsheng/g-transformer. Their separators have log-probability 0; here they have the model's.
+    Source: Bao et al. (2021), baoguangsheng/g-transformer.
+    Deviations: the authors' separators have log-probability 0. Here they have the log-probability of the model.
     """
 
     def __init__(self, token: str, source: Dictionary, target: Dictionary):
@@ -37,7 +38,7 @@ class ForcedSegments:
         self.end, self.pads = target.eos(), (source.pad(), source.eos())
 
     def prepare(self, generator: Any, models: list[Any]) -> Any:
-        """The generator, ready to force sentences."""
+        """Return the generator with forced separators. Raise Refusal if the generator or the models do not support them."""
         if not self.token:
             return generator
         option = f"--segments-forced {self.token}"
@@ -54,9 +55,12 @@ class ForcedSegments:
         return generator
 
     def limits(self, tokens: Tensor) -> Tensor:
-        """[B, S] -> the largest number of tokens of each sentence of the translation, [B, sentences]; 0 where there is none."""
+        """Return the maximum number of tokens of each sentence of the translation, [B, sentences], from the source [B, S].
+
+        Sentences that do not exist have 0.
+        """
         separators = tokens.eq(self.source)
-        sentence = separators.long().cumsum(1) - separators.long()  # a separator belongs to the sentence that it ends
+        sentence = separators.long().cumsum(1) - separators.long()  # a separator belongs to the sentence before it
         words = ~separators & tokens.ne(self.pads[0]) & tokens.ne(self.pads[1])
         count = separators.sum(1, keepdim=True) + 1  # [B, 1]
         sizes = torch.zeros(len(tokens), int(count.max()), dtype=torch.long, device=tokens.device)
@@ -66,7 +70,7 @@ class ForcedSegments:
 
 
 class SegmentEnsemble(EnsembleModelWithAlignment):
-    """Models that write as many sentences as the source has; their prefix is all that is remembered."""
+    """Models that generate as many sentences as the source has. Only the prefix is read, and no state is stored."""
 
     def __init__(self, models: list[Any], segments: ForcedSegments, generator: Any):
         super().__init__(models)
@@ -87,16 +91,16 @@ class SegmentEnsemble(EnsembleModelWithAlignment):
         return self.forced(scores, tokens, limits, steps > tokens.size(1) - 1), attention
 
     def forced(self, scores: Tensor, tokens: Tensor, limits: Tensor, free: Tensor) -> Tensor:
-        """Forbid what would give another number of sentences, or a sentence that is empty or too long: [B, V] -> same.
+        """Forbid tokens that would lead to another number of sentences, or to an empty or too long sentence: [B, V] -> same.
 
-        The last step that the generator allows ends every translation; `free` [B] is false there.
+        In the last step of the generator, every translation ends. `free` [B] is False in this step.
         """
         separator, end = self.segments.target, self.segments.end
         written = tokens.eq(separator)  # [B, T]; the first token is </s>
-        done = written.sum(1)  # [B], separators so far
+        done = written.sum(1)  # [B], separators up to now
         wanted = limits.gt(0).sum(1) - 1  # [B], separators of the source
         columns = torch.arange(tokens.size(1), device=tokens.device)
-        size = tokens.size(1) - 1 - (columns * written).amax(1)  # [B], tokens of the sentence so far
+        size = tokens.size(1) - 1 - (columns * written).amax(1)  # [B], tokens of the current sentence
         full = size >= limits.gather(1, done.minimum(wanted).unsqueeze(1)).squeeze(1)
         last, empty = done >= wanted, size < 1
         no_end, no_separator = (~last | empty) & free, last | empty

@@ -1,4 +1,4 @@
-"""Registers every architecture with fairseq, once, when it is imported."""
+"""Register every architecture with fairseq when this module is imported."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def _defaults(architecture: Architecture) -> dict[str, Any]:
 
 
 def _setter(defaults: dict[str, Any]) -> Callable[[Any], None]:
-    """Return the function that fairseq calls to complete the given options."""
+    """Return the function with which fairseq completes the given options."""
 
     def complete(args: Any) -> None:
         for name, value in defaults.items():
             given = getattr(args, name, None)
-            if given is None or given is False:  # and not 0, as in --dropout 0
+            if given is None or given is False:  # 0 is a valid value of an option, for example --dropout 0
                 setattr(args, name, value)
         base_architecture(args)
 

@@ -1,7 +1,8 @@
-"""Convert side files of a text to indexed files next to the binary text of fairseq-preprocess.
+"""Convert the side files of a text to indexed files next to the binary text of fairseq-preprocess.
 
-Next to DATA/SPLIT.SOURCE-TARGET.SOURCE are files with .heads, .relations, .edges, .order and .words appended to this name, in
-fairseq's format "mmap". A sentence of n words and S tokens, where `</s>` is the last of both and hangs off the root, has
+The indexed files have the name DATA/SPLIT.SOURCE-TARGET.SOURCE plus .heads, .relations, .edges, .order or .words. Their format is
+fairseq's "mmap". A sentence has n words and S tokens. The last word and the last token are `</s>`, whose head is the root. The
+rows of a sentence are
 
     heads [n]    from 1, 0 for the root          relations [n]    numbers of DATA/dict.relations.txt
     edges [3 m]  from, to, relation; from is 0 at roots            order [n], words [S]    from 0
@@ -33,7 +34,7 @@ from ...data.text import Lines
 from . import checksums
 from .checksums import RELATIONS, load_relations, text_sizes
 
-#: file with the source of the reorderings of all splits, one line; next to a text, it is TEXT.order.source
+#: file with the source of the reorderings of all splits, one line. Next to a text, its name is TEXT.order.source
 SOURCE = "source"
 ORDER_SOURCE = "order.source.txt"
 #: kinds with labels
@@ -45,12 +46,12 @@ class Part:
     """One text and its place in the data."""
 
     split: str
-    text: Path  # in words
+    text: Path  # text in words
     subwords: Path
-    data: Path  # prefix of the names of its indexed files
+    data: Path  # prefix of the names of the indexed files
 
     def missing(self, kinds: Sequence[str]) -> Path | None:
-        """Return the first file that is not there."""
+        """Return the first file that does not exist."""
         paths = [self.text, self.subwords, *(side_file(self.text, kind) for kind in kinds)]
         return next((path for path in paths if not path.is_file()), None)
 
@@ -58,7 +59,7 @@ class Part:
 @dataclass(frozen=True)
 class Settings:
     kinds: tuple[str, ...]
-    numbers: Mapping[str, int]  # of relations
+    numbers: Mapping[str, int]  # number of each relation
     subwords: str = "none"
     roots: str = "error"
 
@@ -72,7 +73,7 @@ def binarise(
     min_count: int = 1,
     workers: int = 1,
 ) -> None:
-    """Binarise the side files of all parts; nothing is written where one line of one of them is wrong."""
+    """Convert the side files of all parts. If any line of any file is wrong, no file is written."""
     kinds = _kinds(parts)
     dictionary = _dictionary(parts, kinds, folder, relations, min_count)
     source = _order_source(parts, folder) if "order" in kinds else None
@@ -90,7 +91,7 @@ def binarise(
 
 
 def _kinds(parts: Sequence[Part]) -> tuple[str, ...]:
-    """Return the kinds of side files that are there; all parts must have the same."""
+    """Return the kinds of side files that exist. All parts must have the same kinds."""
     kinds = tuple(kind for kind in KINDS if any(os.path.lexists(side_file(part.text, kind)) for part in parts))
     for part in parts:
         if not kinds:
@@ -118,7 +119,7 @@ def _kinds(parts: Sequence[Part]) -> tuple[str, ...]:
 def _dictionary(
     parts: Sequence[Part], kinds: Sequence[str], folder: Path, given: Path | None, min_count: int
 ) -> Dictionary | None:
-    """Return the relations: those of a file, of the part `train`, or of the data where it is there already."""
+    """Return the relations from a file, from the part `train`, or from the existing data."""
     labelled = [kind for kind in LABELLED if kind in kinds]
     if not labelled:
         return None
@@ -156,13 +157,13 @@ def _labels(part: Part, kinds: Sequence[str]) -> collections.Counter:
         with Lines(side_file(part.text, kind)) as lines:
             for line in lines:
                 found.update(line.split() if kind == "relations" else (edge.partition(":")[2] for edge in line.split()))
-    for label in ("", *RESERVED):  # of an edge that is none, and labels that are not allowed, which are refused later
+    for label in ("", *RESERVED):  # the empty label of edges without a label, and forbidden labels, which raise an error later
         found.pop(label, None)
     return found
 
 
 def _order_source(parts: Sequence[Part], folder: Path) -> str:
-    """Return the source of the reorderings, which must be the same for all splits."""
+    """Return the source of the reorderings. It must be the same for all splits."""
     paths = [side_file(side_file(part.text, "order"), SOURCE) for part in parts]
     if (folder / ORDER_SOURCE).is_file():
         paths.append(folder / ORDER_SOURCE)
@@ -186,7 +187,7 @@ def _order_source(parts: Sequence[Part], folder: Path) -> str:
 
 
 def _binarise(part: Part, settings: Settings, outputs: Outputs, workers: int) -> dict[str, list[Path]]:
-    """Write the indexed files of a part under temporary names; returns these names by kind."""
+    """Write the indexed files of a part under temporary names. Return these names by kind."""
     sizes = text_sizes(part.data)
     dtype = indexed_dataset.best_fitting_int_dtype(max([int(sizes.max(initial=0)), *settings.numbers.values()]) + 1)
     paths = {kind: (Path(f"{part.data}.{kind}.bin"), Path(f"{part.data}.{kind}.idx")) for kind in (*settings.kinds, WORDS)}
@@ -226,7 +227,7 @@ def _require_sizes(given: np.ndarray, wanted: np.ndarray, part: Part, done: int)
 
 
 def _sentences(part: Part, kinds: Sequence[str], count: int) -> Iterator[tuple[int, dict[str, str]]]:
-    """(number from 1, line of every file) of every sentence. Raise SideError if the files have other numbers of lines."""
+    """Yield (number from 1, line of every file) of every sentence. Raise SideError if the numbers of lines differ."""
     paths = {"text": part.text, "subwords": part.subwords, **{kind: side_file(part.text, kind) for kind in kinds}}
     if side_file(part.subwords, WORDS).is_file():
         paths[WORDS] = side_file(part.subwords, WORDS)
@@ -254,7 +255,7 @@ def number_of_lines(path: Path) -> int:
         return sum(1 for _ in lines)
 
 
-#: kind -> the lengths of its rows, and all rows one after the other
+#: kind -> the lengths of its rows, and all rows concatenated
 _Rows = dict[str, tuple[np.ndarray, np.ndarray]]
 
 
@@ -285,7 +286,7 @@ def _encode(task: tuple[Part, Settings, list]) -> tuple[_Rows, collections.Count
 
 
 class _Encoder:
-    """Encode one sentence of one kind. `root` is the root that an earlier kind has found, from 1."""
+    """Encode one sentence of one kind. `root` is the root from an earlier kind, counted from 1."""
 
     def __init__(self, settings: Settings, unknown: collections.Counter):
         self.settings, self.unknown = settings, unknown
@@ -312,7 +313,7 @@ class _Encoder:
 
 
 def _root(edges: Sequence[tuple[int, int, str]], words: int) -> int:
-    """Return the head of `</s>` without a tree: a marked root, else a word without incoming edges, else the first word."""
+    """Return the head of `</s>` if there is no tree: a marked root, a word without incoming edges, or the first word."""
     marked = [end for start, end, _ in edges if start == 0]
     entered = {end for _, end, _ in edges}
     free = [word for word in range(1, words + 1) if word not in entered]

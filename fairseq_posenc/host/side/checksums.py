@@ -1,4 +1,7 @@
-"""Checksums of binary side files: DATA/SPLIT.SOURCE-TARGET.SOURCE.side.json has their text and relations."""
+"""Checksums of binary side files.
+
+DATA/SPLIT.SOURCE-TARGET.SOURCE.side.json contains them, with checksums of text and relations.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ _VERSION = 1
 _COMPLETE = f"Expected a complete file. {BINARISE}"
 _RELATIONS = f"Expected lines such as 'nsubj 12'. {BINARISE}"
 _LARGEST_DICTIONARY = 2**26  # bytes
-_MAGIC = b"MMIDIDX\0\0"  # of fairseq's format mmap
+_MAGIC = b"MMIDIDX\0\0"  # magic bytes of fairseq's format mmap
 _HEADER = struct.Struct("<9sQBQ")  # magic, version, type of the numbers, number of rows
 _TYPES = indexed_dataset._code_to_dtype
 _WRONG = {
@@ -33,7 +36,7 @@ _WRONG = {
     "order": "not a reordering. Expected each word once",
     "relations": f"a relation number is too large. Expected the relations of {RELATIONS}",
 }
-_AT_ONCE = 2**22  # numbers that are checked at a time
+_AT_ONCE = 2**22  # numbers per block in checks
 
 
 def file_of(prefix: Path) -> Path:
@@ -59,7 +62,7 @@ def digest_of_relations(dictionary: Dictionary) -> str:
 
 
 def describe(prefix: Path, files: Mapping[str, Sequence[Path]], relations: Dictionary | None) -> str:
-    """Return the text of the file of checksums; `files` are the paths of each kind before they get their names."""
+    """Return the text of the file of checksums. `files` are the temporary paths of each kind."""
     fields = {
         "version": _VERSION,
         "text": _digest_of(_paths(prefix)),
@@ -70,10 +73,12 @@ def describe(prefix: Path, files: Mapping[str, Sequence[Path]], relations: Dicti
 
 
 def require_unchanged(prefix: Path, kinds: Iterable[str], labelled: Iterable[str]) -> bool:
-    """Compare the side files with their checksums; returns False where an earlier version has written none.
+    """Compare the side files with their checksums.
+
+    Return False if the data has no checksums, because an earlier version wrote it.
 
     Raises:
-        SideError: where the text, a side file or the dictionary of relations is not the one of the checksums.
+        SideError: The text, a side file or the dictionary of relations differs from its checksum.
     """
     path = file_of(prefix)
     if not path.exists():
@@ -123,7 +128,7 @@ def require_whole(path: str) -> None:
         magic, version, code, count = _HEADER.unpack(header)
         if magic != _MAGIC or version != 1 or code not in _TYPES:
             raise ValueError("the header is wrong")
-        if index.stat().st_size != _HEADER.size + 12 * count:  # the size and the place of every row
+        if index.stat().st_size != _HEADER.size + 12 * count:  # the size and the offset of every row
             raise ValueError(f"the length does not match {count:,} rows")
         sizes = np.fromfile(index, np.int32, count, offset=_HEADER.size).astype(np.int64)
         places = np.fromfile(index, np.int64, count, offset=_HEADER.size + 4 * count)
@@ -154,17 +159,17 @@ def text_sizes(prefix: Path) -> np.ndarray:
                 require_whole(str(prefix))
     try:
         text = data_utils.load_indexed_dataset(str(prefix), None)
-        return np.array(text.sizes)  # a copy, made while the data set lives: it unmaps its file
+        return np.array(text.sizes)  # a copy, because the data set unmaps its file when it is deleted
     except Exception as error:  # fairseq raises errors of any kind for a damaged file
         reason = shorten(str(error) or type(error).__name__, 80)
         raise SideError("SIDE-FORMAT", str(index), f"damaged or truncated ({reason}). Run fairseq-preprocess again.") from None
 
 
 def require_fit(prefix: Path, rows: Mapping[str, Any], relations: int | None) -> None:
-    """Compare the lengths of all rows with the words of their sentences, and the numbers in them with their ranges.
+    """Compare the lengths of all rows with the number of words of their sentences, and all numbers with their ranges.
 
     Raises:
-        SideError: for the first sentence whose row does not fit.
+        SideError: The row of a sentence does not fit. The message names the first such sentence.
     """
     ends = np.cumsum(rows[WORDS].sizes.astype(np.int64))
     words = np.zeros(0, np.int64) if not len(ends) else _numbers(rows[WORDS])[ends - 1].astype(np.int64) + 1  # with </s>
@@ -185,7 +190,7 @@ def require_fit(prefix: Path, rows: Mapping[str, Any], relations: int | None) ->
 
 
 def _require_numbers(prefix: Path, kind: str, rows: Any, words: np.ndarray, relations: int | None) -> None:
-    """Heads are words or one root per sentence, orders are words, each once, and relations have a label."""
+    """Check numbers: heads are words or one root per sentence, orders contain each word once, and relations have a label."""
     numbers, ends = _numbers(rows), np.cumsum(words)
     first = 0
     while first < len(words):
@@ -206,5 +211,5 @@ def _require_numbers(prefix: Path, kind: str, rows: Any, words: np.ndarray, rela
 
 
 def _numbers(rows: Any) -> np.ndarray:
-    """Return all numbers of a kind, in the order of the sentences, in the memory of the file."""
+    """Return all numbers of a kind, in the order of the sentences, without copying the file."""
     return np.frombuffer(rows._bin_buffer, dtype=rows._index.dtype)

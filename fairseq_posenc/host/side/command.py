@@ -1,4 +1,4 @@
-"""posenc side: side files from trees, alignments and preorderers, and indexed files next to the prepared data."""
+"""posenc side: create side files from trees, alignments and preordered text, and indexed files next to the prepared data."""
 
 from __future__ import annotations
 

@@ -11,14 +11,16 @@ from torch import Tensor
 
 from ...core import SideInput
 
-#: (number of the sentence in the dataset, its pair as LanguagePairDataset gives it) -> side inputs by name, without the axis B
+#: (number of the sentence in the dataset, its pair from LanguagePairDataset) -> side inputs by name, without the axis B
 Maker = Callable[[int, Mapping[str, Any]], Mapping[str, Tensor]]
 
 
 class SideInputDataset(BaseWrapperDataset):
-    """A data set of sentence pairs with net_input["side_inputs"] in its batches: tensors by name, padded like the tokens.
+    """A data set of sentence pairs.
 
-    `makers` are called for every sentence in the workers that load data; what they give, `declared` describes.
+    Its batches contain net_input["side_inputs"]: tensors by name, with the padding of the tokens.
+
+    Data loader processes call `makers` for every sentence. `declared` describes their results.
     """
 
     def __init__(self, dataset: LanguagePairDataset, makers: Sequence[Maker], declared: Mapping[str, SideInput]):
@@ -32,7 +34,7 @@ class SideInputDataset(BaseWrapperDataset):
 
     def collater(self, samples: Sequence[Mapping[str, Any]], pad_to_length: Any = None) -> dict[str, Any]:
         batch = self.dataset.collater(samples, pad_to_length=pad_to_length)
-        if batch:  # an empty batch is for a worker without sentences
+        if batch:  # a worker without sentences gets an empty batch
             by_id = {int(sample["id"]): sample["side_inputs"] for sample in samples}
             ordered = [by_id[number] for number in batch["id"].tolist()]
             batch["net_input"]["side_inputs"] = {
@@ -43,7 +45,7 @@ class SideInputDataset(BaseWrapperDataset):
         return batch
 
     def _place(self, side: SideInput, batch: Mapping[str, Any]) -> tuple[int, bool]:
-        """Return the columns of the batch, and whether its padding is on the left."""
+        """Return the number of columns of the batch, and whether its padding is on the left."""
         if side.of == "source":
             return batch["net_input"]["src_tokens"].size(1), self.dataset.left_pad_source
         return batch["target"].size(1) if batch.get("target") is not None else 0, self.dataset.left_pad_target

@@ -36,13 +36,13 @@ logger = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class Reader:
-    """A method that reads side files, as the workers need it: its class and its options, without the module."""
+    """A method that reads side files, as data loader processes need it: its class and its options, without the module."""
 
     method: type[PositionMethod]
     options: Any
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """By name: another process finds a file of POSENC_METHODS through the registry, not by import."""
+        """Pickle the method by its name. Another process finds a file of POSENC_METHODS through the registry, not by import."""
         return _reader, (self.name, {field.name: getattr(self.options, field.name) for field in dataclasses.fields(self.options)})
 
     @property
@@ -60,7 +60,10 @@ def _reader(name: str, options: dict[str, Any]) -> Reader:
 
 
 def readers(methods: Iterable[PositionMethod], before: Sequence[Reader] = ()) -> list[Reader]:
-    """Return the readers of side files of these methods. Raise PositionError if two compute one side input differently."""
+    """Return the readers of side files of these methods.
+
+    Raise PositionError if two methods compute the same side input differently.
+    """
     found = list(before)
     makers = {side.name: reader for reader in found for side in reader.method.card.side_inputs}
     for method in methods:
@@ -79,9 +82,9 @@ def readers(methods: Iterable[PositionMethod], before: Sequence[Reader] = ()) ->
 
 
 class SideFiles:
-    """The sentences of one data set, by their numbers; raises SideError if files are missing, damaged, changed or do not fit.
+    """The sentences of one data set, by their numbers. Raise SideError if files are missing, damaged, changed or do not fit.
 
-    `prefix` is the prefix of the file names, DATA/SPLIT.SOURCE-TARGET.SOURCE. Its `.idx` is the text.
+    `prefix` is the prefix of the file names, DATA/SPLIT.SOURCE-TARGET.SOURCE. The file with the suffix `.idx` is the text.
     """
 
     def __init__(self, prefix: Path, kinds: Iterable[str]):
@@ -124,9 +127,10 @@ class SideFiles:
 
 
 class Shuffled:
-    """Sentences whose structure is that of other words: a tree of the same shape, a graph, a random order.
+    """Replace the structure of each sentence by a structure of other words: a tree of the same shape, a graph, or a random order.
 
-    It is a control for the effect of the structure. The shuffle of a sentence depends only on `seed` and its number.
+    This is a control for the effect of the structure. The shuffle of a sentence depends only on `seed` and the number of the
+    sentence.
     """
 
     def __init__(self, sentences: Any, seed: int):
@@ -143,7 +147,7 @@ class Shuffled:
 
 
 def shuffled(sentence: Sentence, moved: np.ndarray) -> Sentence:
-    """Return the same structure where word i has the place of word moved[i] in it."""
+    """Return the structure in which word i has the place of word moved[i]."""
     new: dict[str, np.ndarray | None] = {}
     if sentence.heads is not None:
         heads = np.empty_like(sentence.heads)
@@ -160,7 +164,7 @@ def shuffled(sentence: Sentence, moved: np.ndarray) -> Sentence:
 
 
 def split_names(folder: Path, split: str, languages: tuple[str, str], combine: bool) -> list[Path]:
-    """Return the prefixes of the files of a split: train, or with `combine` train, train1, ... as in fairseq."""
+    """Return the prefixes of the files of a split: train, or with `combine` train, train1, ..., as in fairseq."""
     source, target = languages
     found = []
     for number in itertools.count():
@@ -173,14 +177,14 @@ def split_names(folder: Path, split: str, languages: tuple[str, str], combine: b
 
 
 class Sentences:
-    """The sentences of a split, in the order in which fairseq's data set has them."""
+    """The sentences of a split, in the order of fairseq's data set."""
 
     def __init__(self, prefixes: Sequence[Path], kinds: Iterable[str], upsample_primary: int):
         kinds = sorted(kinds)
         self._parts = [SideFiles(prefix, kinds) for prefix in prefixes]
         ratios = [1] * len(self._parts)
         if len(ratios) > 1:
-            ratios[0] = upsample_primary  # as fairseq repeats the first
+            ratios[0] = upsample_primary  # fairseq repeats the first data set
         self._all = ConcatDataset(self._parts, ratios)
 
     def __len__(self) -> int:
@@ -192,7 +196,7 @@ class Sentences:
 
 @dataclasses.dataclass(frozen=True)
 class FromFiles:
-    """Compute the side inputs of a sentence, in the workers that load data."""
+    """Compute the side inputs of a sentence in a data loader process."""
 
     sentences: Any
     readers: Sequence[Reader]
@@ -209,7 +213,7 @@ class FromFiles:
 class FileInputs:
     """Side files of a task: the kinds that the models read, and the data folders.
 
-    `random_structure` is the seed of a control: every sentence then has the structure of other words (`Shuffled`).
+    `random_structure` is the seed of a control: the structure of every sentence is then replaced (`Shuffled`).
     """
 
     def __init__(self, folders: Sequence[str], languages: tuple[str, str], random_structure: int | None = None):
@@ -224,15 +228,15 @@ class FileInputs:
     def build(self, make: Callable[[Any], Any], args: Any) -> Any:
         """Return the model of `make`. Record the relations and the source of the reorderings in its options.
 
-        Raise PositionError if its checkpoint was trained with other relations, with orders from another source, or with
-        random structure where this is not.
+        Raise PositionError if its checkpoint was trained with other relations, with orders from another source, or with another
+        choice of random structure.
         """
         relations, trained = self._relations(), getattr(args, "relations", None)
         random, given = self.random_structure, getattr(args, "random_structure", None)
         if trained is None:
             args.relations = relations
         model = make(args)
-        methods = getattr(model, "position_methods", [])  # models of other projects have none
+        methods = getattr(model, "position_methods", [])  # models of other projects have no such options
         found = readers(methods)
         if trained not in (None, relations) and any(kind in LABELLED for reader in found for kind in reader.files):
             raise PositionError(
@@ -252,7 +256,10 @@ class FileInputs:
         return model
 
     def _require_labels(self, args: Any) -> None:
-        """Raise PositionError if the label numbers differ from the training. Earlier checkpoints have no hash of them."""
+        """Raise PositionError if the label numbers differ from those of the training run.
+
+        Earlier checkpoints have no hash of the labels.
+        """
         dictionary, trained = self._dictionary(), getattr(args, "relations_digest", None)
         found = "" if dictionary is None else digest_of_relations(dictionary)
         if trained is None:

@@ -1,4 +1,4 @@
-"""The part of the task that is about output lengths."""
+"""The part of the task that handles output lengths."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..generation.segments import ForcedSegments
 class OutputLengthTask(TranslationTask):
     """fairseq's translation task with output lengths in training and decoding.
 
-    All of it happens in the process that trains, so that noise depends neither on workers nor on where a training began.
+    Lengths are computed in the main process. The noise therefore depends neither on workers nor on the start of the training run.
     """
 
     def __init__(self, cfg: Any, src_dict: Any, tgt_dict: Any):

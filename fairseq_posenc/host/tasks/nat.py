@@ -17,7 +17,7 @@ from ..generation.parallel import ParallelGenerator
 
 @dataclass
 class ParallelTranslationConfig(TranslationLevenshteinConfig):
-    """The options of fairseq's translation_lev, whose targets are masked as a whole here, and one for decoding."""
+    """The options of fairseq's translation_lev, and one option of decoding. All tokens of the targets are masked here."""
 
     noise: NOISE_CHOICES = field(default="full_mask", metadata={"help": "type of noise; models of one step read none of it"})
     decode_positions: ChoiceEnum(["predicted", "reference"]) = field(
@@ -28,7 +28,7 @@ class ParallelTranslationConfig(TranslationLevenshteinConfig):
 
 @register_task(NAT_TASK, dataclass=ParallelTranslationConfig)
 class ParallelTranslation(TranslationLevenshteinTask):
-    """fairseq's translation_lev, whose sentences begin with a first symbol, with BLEU in validation and one decoding step."""
+    """fairseq's translation_lev with BLEU in validation and one decoding step. Sentences begin with a first symbol."""
 
     cfg: ParallelTranslationConfig
 
@@ -55,7 +55,7 @@ class ParallelTranslation(TranslationLevenshteinTask):
         )
 
     def valid_step(self, sample: dict, model: Any, criterion: Any) -> tuple:
-        """Validate. With --eval-bleu, compute BLEU of the decoded sentences, which fairseq's task does not support."""
+        """Validate. With --eval-bleu, also compute BLEU of the decoded sentences. fairseq's task does not support this."""
         model.eval()
         with torch.no_grad():
             sample["prev_target"] = self.inject_noise(sample["target"])

@@ -24,14 +24,14 @@ from .lengths import OutputLengthTask
 
 @dataclass
 class PositionTranslationConfig(SideFileConfig, OutputLengthConfig, SegmentConfig, TranslationConfig):
-    """The options of fairseq's translation, and those of side inputs, output lengths and documents."""
+    """The options of fairseq's translation task, plus those of side inputs, output lengths and documents."""
 
 
 @register_task(TASK, dataclass=PositionTranslationConfig)
 class PositionTranslation(OutputLengthTask):
-    """fairseq's translation whose batches carry the side inputs that the models declare.
+    """fairseq's translation task. Its batches contain the side inputs that the models declare.
 
-    All commands of fairseq build models before data sets, so the models determine the side inputs to load.
+    All commands of fairseq build models before data sets. The models can therefore determine which side inputs are loaded.
     """
 
     cfg: PositionTranslationConfig
@@ -76,7 +76,7 @@ class PositionTranslation(OutputLengthTask):
         return makers
 
     def build_dataset_for_inference(self, src_tokens: Any, src_lengths: Any, constraints: Any = None):
-        """Called by fairseq-interactive, which has no side files."""
+        """Build the data set of fairseq-interactive, which has no side files."""
         if self.files.readers:
             names = ", ".join(sorted(self.files.kinds))
             raise Refusal(
@@ -88,7 +88,7 @@ class PositionTranslation(OutputLengthTask):
 
 @contextlib.contextmanager
 def refusing() -> Iterator[None]:
-    """End the command with one line for a PositionError."""
+    """Exit with one line if a PositionError is raised."""
     try:
         yield
     except PositionError as error:

@@ -1,1 +1,1 @@
-"""The Transformer whose hidden states are complex."""
+"""The Transformer with complex hidden states."""

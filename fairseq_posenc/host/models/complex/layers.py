@@ -1,6 +1,6 @@
 """Attention, norms, feed-forward networks and layers of complex hidden states.
 
-A complex hidden state is real numbers with a last axis twice as wide: all real parts, then all imaginary parts.
+A complex hidden state is a real tensor. Its last axis has twice the width: all real parts, then all imaginary parts.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ..layers.transformer import DecoderLayer, EncoderLayer
 
 
 class ComplexAttention(Attention):
-    """Real projections of both parts, scores that are moduli of complex products, and real weights for both parts.
+    """Compute attention of complex hidden states. Scores are the moduli of complex products. Attention weights are real.
 
-    Equation: A_ts = |sum_k q_tk k_sk| / sqrt(2 d_h), complex q and k; with `conjugate`, of q and the conjugate of k.
+    Equation: A_ts = |sum_k q_tk k_sk| / sqrt(2 d_h), with complex q and k. With `conjugate`, k is conjugated.
     Shapes: query [B, T, 2C], key [B, S, 2C'] -> output [B, T, 2C] and weights [B, H, T, S].
-    Source: Wang et al. (2020), the translation model of iclr-complex-order/complex-order, which does not conjugate.
-    Cost: two products of queries and keys instead of one, and all scores as tensors.
+    Source: Wang et al. (2020), translation model of iclr-complex-order/complex-order. This model does not conjugate k.
+    Cost: two products of queries and keys instead of one. All scores are stored.
     """
 
     conjugate = False
@@ -33,14 +33,14 @@ class ComplexAttention(Attention):
         re, im = q.chunk(2, -1)  # [B, H, T, 2D] -> [B, H, T, D] twice
         ways = ([re, im], [-im, re]) if self.conjugate else ([re, -im], [im, re])
         parts = [at_least_float32(torch.cat(way, -1) @ k.transpose(-1, -2)) for way in ways]
-        # the root has no gradient at zero
+        # the square root has no gradient at zero
         scores = (parts[0].square() + parts[1].square() + 1e-12).sqrt() * ctx.scale
         return scores if bias is None else scores + bias
 
     def fused(
         self, positions: SitePositions, ctx: AttentionContext, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask
     ) -> tuple[Tensor, None]:
-        """Torch has no such kernel."""
+        """Compute attention without a fused kernel, because torch has none for complex states."""
         return self.explicit(positions, ctx, q, k, v, mask)[0], None
 
     def _heads(self, projection: nn.Linear | None, x: Tensor) -> Tensor:
@@ -54,14 +54,14 @@ class ComplexAttention(Attention):
 
 
 class ComplexNorm(nn.LayerNorm):
-    """One layer norm for the real parts and for the imaginary parts: [..., 2C] -> [..., 2C]."""
+    """Apply one layer norm to the real parts and to the imaginary parts: [..., 2C] -> [..., 2C]."""
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x.unflatten(-1, (2, -1))).flatten(-2)
 
 
 class ComplexLinear(nn.Module):
-    """A linear map of complex numbers with complex weights: [..., 2C] -> [..., 2C']."""
+    """Apply a linear map with complex weights to complex numbers: [..., 2C] -> [..., 2C']."""
 
     def __init__(self, in_features: int, out_features: int, kernel: int, causal: bool):
         super().__init__()
@@ -83,7 +83,7 @@ class ComplexEncoderLayer(EncoderLayer):
 
 
 class ComplexDecoderLayer(DecoderLayer):
-    """Self-attention, attention to the source and feed-forward network: [B, T, 2C] -> [B, T, 2C]."""
+    """Self-attention, cross-attention and feed-forward network: [B, T, 2C] -> [B, T, 2C]."""
 
     attention, norm, linear = ComplexAttention, ComplexNorm, ComplexLinear
 

@@ -21,7 +21,7 @@ from .layers import ComplexDecoderLayer, ComplexEncoderLayer, ComplexNorm
 
 
 class _ComplexStack(Stack):
-    """Embeddings are real parts. The methods of the spec turn them into complex numbers."""
+    """Embeddings are the real parts. The methods of the spec convert them to complex numbers."""
 
     norm = ComplexNorm
 
@@ -34,13 +34,13 @@ class _ComplexStack(Stack):
 
 
 class ComplexEncoder(_ComplexStack, Encoder):
-    """An encoder of complex hidden states: fairseq's dictionary, with an output [S, B, 2C]."""
+    """An encoder with complex hidden states. It returns fairseq's dictionary with an output [S, B, 2C]."""
 
     layer = ComplexEncoderLayer
 
 
 class ComplexDecoder(_ComplexStack, Decoder):
-    """A decoder of complex hidden states, whose squared moduli are the input of the output projection."""
+    """A decoder with complex hidden states. Their squared moduli are the input of the output projection."""
 
     layer = ComplexDecoderLayer
 
@@ -54,14 +54,16 @@ class ComplexDecoder(_ComplexStack, Decoder):
 
 @register_model(COMPLEX_MODEL)
 class ComplexTransformer(PositionTransformer):
-    """A Transformer whose hidden states are complex, after Wang et al. (2020).
+    """A Transformer with complex hidden states, after Wang et al. (2020).
 
-    Equation: x_t = r(u_t) exp(i (w t + th)); attention by moduli (`ComplexAttention`); complex weights in feed-forward networks
-        and ReLU on both parts; one layer norm for both; logits from the squared modulus of the last state.
-    Source: the translation model of iclr-complex-order/complex-order; frequencies, and phases, are those of the method `complex`
-        (--encoder-position complex:frequencies=word); embeddings are real, so that phases begin at zero.
-    Deviations: dropout also follows the embeddings; layer norms precede the layers with --encoder-normalize-before.
-    Cost: twice the feed-forward parameters and four times their products, twice those of projections and of attention: its floor.
+    Equation: x_t = r(u_t) exp(i (w t + th)). Attention scores are moduli (`ComplexAttention`). Feed-forward networks have complex
+        weights and ReLU on both parts. Both parts share one layer norm. The logits are computed from the squared modulus of the
+        last state.
+    Source: translation model of iclr-complex-order/complex-order. The method `complex` provides frequencies and phases
+        (--encoder-position complex:frequencies=word). Embeddings are real, so that phases begin at zero.
+    Deviations: dropout is also applied to the embeddings. With --encoder-normalize-before, layer norms precede the layers.
+    Cost: twice the parameters and four times the operations of feed-forward networks. Twice the operations of projections and of
+        attention.
     """
 
     encoder_class, decoder_class = ComplexEncoder, ComplexDecoder
@@ -88,7 +90,7 @@ class ComplexTransformer(PositionTransformer):
 
 
 def _refuse_methods(positions: SitePositions) -> None:
-    """Raise PositionError for methods that act in attention, which here is another one."""
+    """Raise PositionError for methods that act in attention, because this model has its own attention."""
     for method in positions.methods:
         if not method.hooks <= BEFORE_LAYERS:
             raise PositionError(

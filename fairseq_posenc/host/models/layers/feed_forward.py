@@ -1,4 +1,4 @@
-"""The feed-forward network of a layer: linear, or of convolutions over positions."""
+"""The feed-forward network of a layer, with linear layers or with convolutions over positions."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from ....core import AttentionContext
 
 
 class Convolution(nn.Conv1d):
-    """A convolution over positions in place of a linear layer: [B, T, C] -> [B, T, C'].
+    """Replace a linear layer by a convolution over positions: [B, T, C] -> [B, T, C'].
 
-    Equation: y_t = sum_j W_j x_(t+j) + b, j from -(K-1)/2 to (K-1)/2, in a causal layer from -(K-1) to 0; zeros beyond the ends.
-    Source: Liu et al. (2021b), order-reduced Transformer, whose kernel width is unverified.
-    Cost: K times the parameters and operations of the linear layer; decoding keeps the last K - 1 inputs.
+    Equation: y_t = sum_j W_j x_(t+j) + b, with j from -(K-1)/2 to (K-1)/2. In a causal layer, j is from -(K-1) to 0. Inputs
+        beyond the ends are zero.
+    Source: Liu et al. (2021b), order-reduced Transformer. The kernel width of the authors is not verified.
+    Cost: K times the parameters and operations of the linear layer. Decoding stores the last K - 1 inputs.
     """
 
     def __init__(self, in_features: int, out_features: int, kernel: int, causal: bool):
@@ -23,7 +24,7 @@ class Convolution(nn.Conv1d):
 
     def forward(self, x: Tensor, ctx: AttentionContext, name: str) -> Tensor:
         if ctx.key_padding is not None and not self.causal:
-            x = x.masked_fill(ctx.key_padding.unsqueeze(-1), 0.0)  # values at padding must not reach their neighbours
+            x = x.masked_fill(ctx.key_padding.unsqueeze(-1), 0.0)  # padding must not influence its neighbours
         width = self.kernel_size[0] - 1
         if not self.causal:
             x = F.pad(x, (0, 0, width // 2, width // 2))
@@ -36,14 +37,14 @@ class Convolution(nn.Conv1d):
 
 
 class Linear(nn.Linear):
-    """A linear layer that is called as a convolution is."""
+    """A linear layer with the call signature of `Convolution`."""
 
     def forward(self, x: Tensor, ctx: AttentionContext, name: str) -> Tensor:
         return super().forward(x)
 
 
 def linear_or_convolution(in_features: int, out_features: int, kernel: int, causal: bool) -> nn.Module:
-    """Return a layer of a feed-forward network: linear for a kernel of one position, otherwise a convolution."""
+    """Return a layer of a feed-forward network: a linear layer for kernel width 1, a convolution otherwise."""
     if kernel == 1:
         return Linear(in_features, out_features)
     return Convolution(in_features, out_features, kernel, causal)

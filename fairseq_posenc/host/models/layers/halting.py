@@ -1,4 +1,4 @@
-"""Adaptive computation time: how often the one layer of a Universal Transformer acts on each word."""
+"""Adaptive computation time: the number of steps that the shared layer of a Universal Transformer runs for each token."""
 
 from __future__ import annotations
 
@@ -8,24 +8,29 @@ from torch import Tensor, nn
 
 from ....core import AttentionContext
 
-#: treatment of the state of a word that has halted
+#: the state of a token in the steps after it has halted
 HALTING = ("continue", "copy")
 
 
 class Halting(nn.Linear):
-    """Compute before every step, from the state of a word, the probability that the step is its last.
+    """Compute, before every step, the probability that a token halts after this step.
 
-    Equation: p_n = sigmoid(w . s_n + b) of the state s_n with its coordinates. A word runs N steps, the fewest with p_1 + ... +
-        p_N > 1 - epsilon. With R = 1 - p_1 - ... - p_(N-1), weights a_n = p_n before the last step and a_N = R, its output is o_N
-        of o_n = a_n F(s_n) + (1 - a_n) o_(n-1), o_0 = 0. Training also minimises N + R of every word; R has a gradient.
-    Source: Dehghani et al. (2019), section on dynamic halting and the code of its appendix, after Graves (2016); tensor2tensor.
-    Deviations: what has halted goes on as in the authors' code, so that other words see later states of it, or is copied to later
-        steps as in the text (copy); words that still run after the last step have weights of less than 1, as in the code; padding
-        neither runs nor counts; the ponder cost is summed over words and divided by target tokens, as the cross-entropy is, also
-        for the words of the encoder, where tensor2tensor takes the mean over words; p starts at 0.73 (b = 1) as in the code.
-    Cost: d + 1 parameters per stack, and a layer for every step: twice the time of stock where there are twice its layers.
-        Training stops when all words have halted; evaluation runs all steps, because later words attend to them, so that
-        teacher forcing and decoding agree whatever the batch.
+    Equation: p_n = sigmoid(w . s_n + b), where s_n is the state with the coordinates of step n. A token runs N steps. N is the
+        smallest number with p_1 + ... + p_N > 1 - epsilon, and R = 1 - p_1 - ... - p_(N-1). The weights are a_n = p_n for n < N,
+        and a_N = R. The output is o_N, with o_n = a_n F(s_n) + (1 - a_n) o_(n-1) and o_0 = 0. Training also minimises N + R of
+        every token. Only R has a gradient.
+    Source: Dehghani et al. (2019), section on dynamic halting, and the code in the appendix. Graves (2016). tensor2tensor.
+    Deviations:
+        * By default, halted tokens continue to be updated, as in the authors' code. Other tokens then attend to later states of
+          them. With `copy`, their state is copied, as in the text of the paper.
+        * Tokens that still run after the last step have weights that sum to less than 1, as in the authors' code.
+        * Padding does not run, and is not counted.
+        * The ponder cost is summed over tokens and divided by the number of target tokens, like the cross-entropy. tensor2tensor
+          uses the mean over tokens.
+        * p starts at 0.73 (b = 1), as in the authors' code.
+    Cost: d + 1 parameters per stack, and one layer per step. With twice as many steps as stock fairseq has layers, the time
+        doubles. Training stops when all tokens have halted. Evaluation runs all steps, because later tokens attend to halted
+        tokens. Teacher forcing and decoding then have the same result for every batch.
     """
 
     def __init__(self, width: int, how: str, epsilon: float, ponder_weight: float):
@@ -35,23 +40,23 @@ class Halting(nn.Linear):
         self.copies, self.epsilon, self.ponder_weight = how == "copy", epsilon, ponder_weight
 
     def forward(self, state: Tensor) -> Tensor:
-        """[B, T, C] -> p in float32 or wider, [B, T, 1]."""
+        """Return the probability p [B, T, 1], in float32 or wider, from the states [B, T, C]."""
         state = state.to(torch.promote_types(state.dtype, torch.float32))
         return F.linear(state, self.weight.to(state.dtype), self.bias.to(state.dtype)).sigmoid()
 
 
 class Pondering:
-    """The words of one forward on their way through the steps."""
+    """Count the steps of all tokens in one forward pass."""
 
     def __init__(self, halting: Halting, x: Tensor, padding: Tensor | None):
-        words = torch.ones_like(x[..., :1], dtype=torch.bool)  # [B, T, 1], as all that follow
+        words = torch.ones_like(x[..., :1], dtype=torch.bool)  # [B, T, 1], as all tensors below
         self.halting = halting
         self.words = self.running = words if padding is None else words & ~padding.unsqueeze(-1)
         self.total = self.remainder = self.steps = torch.zeros_like(x[..., :1], dtype=torch.promote_types(x.dtype, torch.float32))
         self.output = torch.zeros_like(x)
 
     def before_step(self, x: Tensor, state: Tensor) -> Tensor:
-        """Return the input of the layer [B, T, C], from the states without and with the coordinates of this step."""
+        """Return the input of the layer [B, T, C], from states without (`x`) and with (`state`) the coordinates of this step."""
         p = self.halting(state)
         self.acting = self.running
         last = self.running & (self.total + p > 1 - self.halting.epsilon)
@@ -75,7 +80,7 @@ class Pondering:
         return not bool(self.running.any())
 
     def report(self, ctx: AttentionContext, side: str) -> None:
-        """Add the ponder cost to the loss, and log the steps per word."""
+        """Add the ponder cost to the loss, and log the number of steps per token."""
         cost = (self.steps + self.remainder) * self.words
         ctx.add_loss("ponder", self.halting.ponder_weight * cost.sum((1, 2)))
         ctx.add_mean(f"{side}_steps", self.steps.sum((1, 2)), self.words.sum((1, 2)))

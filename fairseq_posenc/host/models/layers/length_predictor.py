@@ -1,4 +1,4 @@
-"""A head on the encoder that predicts how long the output will be."""
+"""Predict the output length from the encoder output."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-#: classes of the difference between target and source in tokens, and the class of no difference
+#: classes of the difference between target length and source length in tokens, and the class of difference 0
 _CLASSES, _EQUAL = 256, 128
 
 
 class LengthPredictor(nn.Module):
-    """Predicts the number of target tokens as its difference to the source, from the mean of the encoder's states.
+    """Predict the number of target tokens from the mean of the encoder states. The classes are differences to the source length.
 
-    Source: fairseq's non-autoregressive models. Oka, Chousa, Sudoh and Nakamura (2020) predict lengths for LDPE by BERT.
-    Every encoder_out is the dictionary of our encoder; lengths [B] are without </s>.
+    Source: fairseq's non-autoregressive models. Oka, Chousa, Sudoh and Nakamura (2020) predict lengths for LDPE with BERT. Every
+        `encoder_out` is the dictionary of this plugin's encoder. Lengths [B] do not count </s>.
     """
 
     def __init__(self, width: int, weight: float, stop_gradient: bool):
@@ -24,7 +24,7 @@ class LengthPredictor(nn.Module):
         nn.init.normal_(self.weight, std=width**-0.5)
 
     def forward(self, encoder_out: dict[str, list[Tensor]]) -> Tensor:
-        """-> logits [B, classes]."""
+        """Return logits [B, classes]."""
         states = encoder_out["encoder_out"][0].transpose(0, 1)  # [S, B, C] -> [B, S, C]
         if self.stop_gradient:
             states = states.detach()
@@ -34,12 +34,12 @@ class LengthPredictor(nn.Module):
         return F.linear(mean, self.weight).float()
 
     def loss(self, encoder_out: dict[str, list[Tensor]], lengths: Tensor) -> Tensor:
-        """[B], the weighted cross-entropy of the classes of these lengths."""
+        """Return the weighted cross-entropy [B] of the classes of these lengths."""
         classes = (lengths - self._source(encoder_out) + _EQUAL).clamp(0, _CLASSES - 1)
         return self.loss_weight * F.cross_entropy(self(encoder_out), classes, reduction="none")
 
     def length(self, classes: Tensor, encoder_out: dict[str, list[Tensor]]) -> Tensor:
-        """Return the lengths of classes [B]."""
+        """Return the lengths [B] that belong to classes [B]."""
         return classes - _EQUAL + self._source(encoder_out)
 
     @staticmethod

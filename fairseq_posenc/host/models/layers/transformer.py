@@ -22,10 +22,11 @@ from .feed_forward import linear_or_convolution
 class LayerOptions:
     """Options of a layer that do not concern positions.
 
-    `residual`: whether the self-attention has its residual connection (Liu et al. 2021a leave it out in a middle encoder layer).
-    `ffn_kernel`: positions that the feed-forward network sees (Liu et al. 2021b); `causal`: itself and earlier ones alone.
-    `global_attention`, `global_cross`: whether the self-attention or the attention to the source has a second one next to it,
-    without the masks that restrict it to a sentence (Bao et al. 2021).
+    residual: whether the self-attention has a residual connection. Liu et al. (2021a) remove it in a middle encoder layer.
+    ffn_kernel: number of positions that the feed-forward network reads (Liu et al. 2021b).
+    causal: the feed-forward network reads only the current and earlier positions.
+    global_attention, global_cross: whether self-attention or cross-attention has a second, global attention (Bao et al. 2021).
+    Masks that restrict attention to a sentence do not apply to it.
     """
 
     residual: bool = True
@@ -37,14 +38,14 @@ class LayerOptions:
 
 @dataclass(frozen=True)
 class Masks:
-    """What the attentions of one layer add to their scores; None where a layer makes its own, or has no such attention."""
+    """The masks of the attentions of one layer. None if the layer computes its own mask, or has no such attention."""
 
     local: AttentionMask | None = None
     whole: AttentionMask | None = None
 
 
 class Gate(nn.Module):
-    """Mix the outputs of two attentions, each channel by its own share.
+    """Mix the outputs of two attentions. The gate has one weight per channel.
 
     Equation: o = g o_local + (1 - g) o_global, g = sigmoid(W [o_local; o_global] + b); Bao et al. (2021).
     Shapes: [B, T, C] twice -> [B, T, C].
@@ -62,9 +63,9 @@ class Gate(nn.Module):
 
 
 class _Layer(nn.Module):
-    """Base class of both kinds of layer: self-attention, feed-forward network, and layer norms before or after.
+    """Base class of encoder and decoder layers: self-attention, feed-forward network, and layer norms before or after.
 
-    Another host replaces the modules that they consist of.
+    Another model can replace the modules that a layer consists of.
     """
 
     attention, norm, linear = Attention, staticmethod(LayerNorm), staticmethod(linear_or_convolution)
@@ -85,7 +86,10 @@ class _Layer(nn.Module):
         self.activation_dropout_module = FairseqDropout(float(cfg.activation_dropout or cfg.relu_dropout or 0), module_name=name)
 
     def build_feed_forward(self, side: Any) -> None:
-        """Add the feed-forward network, after all attentions: optimizer states of fairseq go by the order of parameters."""
+        """Add the feed-forward network after all attentions.
+
+        Optimizer states of fairseq depend on this order of the parameters.
+        """
         kernel, causal = self.options.ffn_kernel, self.options.causal
         self.fc1 = self.linear(side.embed_dim, side.ffn_embed_dim, kernel, causal)
         self.fc2 = self.linear(side.ffn_embed_dim, side.embed_dim, kernel, causal)
@@ -101,9 +105,10 @@ class _Layer(nn.Module):
         masks: Masks,
         need_weights: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """The output of the attention of this name, mixed with that of its global attention if there is one: [B, T, C].
+        """Return the output [B, T, C] of the attention with this name, mixed with the output of its global attention if it has
+        one.
 
-        The weights are those of the first attention.
+        The returned weights belong to the local attention.
         """
         out, weights = getattr(self, name)(positions, ctx, query, key, mask=masks.local, need_weights=need_weights)
         if hasattr(self, f"{name}_global"):
@@ -141,7 +146,7 @@ class EncoderLayer(_Layer):
 
 
 class DecoderLayer(_Layer):
-    """Self-attention, attention to the source and feed-forward network: [B, T, C] -> [B, T, C]."""
+    """Self-attention, cross-attention and feed-forward network: [B, T, C] -> [B, T, C]."""
 
     def __init__(self, cfg: Any, projections: frozenset[str], cross_projections: frozenset[str], options: LayerOptions):
         super().__init__(cfg, cfg.decoder, projections, options)
@@ -163,11 +168,11 @@ class DecoderLayer(_Layer):
         masks: tuple[Masks, Masks],
         need_weights: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """The weights are those of the cross-attention, [B, H, T, S], or None."""
+        """Return the output, and the weights of the cross-attention [B, H, T, S] or None."""
         normed = self.before(self.self_attn_layer_norm, x)
         out, _ = self.attend("self_attn", positions[0], contexts[0], normed, normed, masks[0])
         x = self.after(self.self_attn_layer_norm, out, x)
-        # [B * beam, 1, C] -> [B, beam, C] where the beams of a sentence are its queries, else unchanged
+        # [B * beam, 1, C] -> [B, beam, C] if the beams of a sentence are its queries, otherwise unchanged
         normed = self.before(self.encoder_attn_layer_norm, x).reshape(source.size(0), -1, x.size(-1))
         out, weights = self.attend("encoder_attn", positions[1], contexts[1], normed, source, masks[1], need_weights)
         return self.feed_forward(self.after(self.encoder_attn_layer_norm, out.view_as(x), x), contexts[0]), weights

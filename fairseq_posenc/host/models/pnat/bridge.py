@@ -1,11 +1,11 @@
-"""The bridge: as many decoder inputs as the target has words, made of the vectors of the source."""
+"""The bridge: compute as many decoder inputs as the target has tokens, from the vectors of the source."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-#: squared width of interpolation and width of soft copy, both the authors'
+#: squared width of the interpolation, and width of the soft copy, as in the authors' code
 _VARIANCE, _TEMPERATURE = 0.3, 0.3
 
 
@@ -14,7 +14,7 @@ def copy(source: Tensor, source_lengths: Tensor, target_lengths: Tensor, length:
     steps = (source_lengths.float() - 1) / (target_lengths.float() - 1)  # [B]
     at = torch.arange(length, device=source.device)
     index = (steps.unsqueeze(1) * at).round().long()  # [B, T]
-    index = index.clamp(max=source.size(1) - 1)  # where there are no words
+    index = index.clamp(max=source.size(1) - 1)  # positions after the last token
     return source.gather(1, index.unsqueeze(-1).expand(-1, -1, source.size(-1)))
 
 
@@ -31,7 +31,7 @@ def soft_copy(source: Tensor, source_lengths: Tensor, target_lengths: Tensor, le
 
 
 def _mixed(source: Tensor, source_lengths: Tensor, logits_of) -> Tensor:
-    """Source vectors mixed by logits [B or 1, T, S] of their positions s, without padding."""
+    """Return source vectors, mixed with the softmax of logits [B or 1, T, S] over their positions s, without padding."""
     s = torch.arange(source.size(1), device=source.device)
     logits = logits_of(s.view(1, 1, -1)).expand(source.size(0), -1, -1)
     logits = logits.masked_fill((s >= source_lengths.unsqueeze(1)).unsqueeze(1), float("-inf"))

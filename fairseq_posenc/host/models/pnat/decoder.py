@@ -1,4 +1,4 @@
-"""The decoder of PNAT: it writes all words at once, each at the position that its input was given."""
+"""The decoder of PNAT. It generates all tokens in one step, at the positions of its inputs."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ EncoderOut = dict[str, list[Tensor]]
 class Placement:
     """The decoder inputs of a batch and their positions.
 
-    `searched` is what the search has found, [B, T], by `scores` [B, T, T] of inputs and target words; `read` is what the
-    predictor's reader says of every input, [B, T, C].
+    searched: the positions that the search has found, [B, T], from `scores` [B, T, T] of inputs and target tokens.
+    read: the output of the predictor's reader for every input, [B, T, C].
     """
 
     inputs: Tensor  # [B, T, C], in the order of the source
-    inner: Tensor  # bool [B, T], true at the words that may move
+    inner: Tensor  # bool [B, T], True at tokens that may move
     z: Tensor  # [B, T]
     searched: Tensor | None = None
     scores: Tensor | None = None
@@ -37,9 +37,9 @@ class Placement:
 
 
 class ParallelDecoder(Decoder):
-    """A Transformer decoder without a causal mask, whose inputs come from the source and are put at learned positions.
+    """A Transformer decoder without a causal mask. Its inputs come from the source and are placed at learned positions.
 
-    Shapes: tokens [B, T], right-padded, of which only lengths are read -> logits [B, T, V].
+    Shapes: tokens [B, T], right-padded, of which only the lengths are read -> logits [B, T, V].
     """
 
     def __init__(
@@ -80,7 +80,10 @@ class ParallelDecoder(Decoder):
         return self.bridge(source, _source_lengths(encoder_out), words.sum(1), words.size(1))
 
     def place(self, encoder_out: EncoderOut, tokens: Tensor, target: Tensor | None = None) -> Placement:
-        """The decoder inputs of these lengths at searched positions where the target [B, T] is given, else at predicted ones."""
+        """Return the decoder inputs for these lengths.
+
+        With a target [B, T], positions are searched. Without, they are predicted.
+        """
         words = tokens.ne(self.padding_idx)
         inner = inner_words(words)
         inputs = self.inputs(encoder_out, words)
@@ -108,12 +111,12 @@ class ParallelDecoder(Decoder):
         return self.output_layer(features), extra
 
     def forward(self, prev_output_tokens: Tensor, encoder_out: EncoderOut, incremental_state: dict | None = None, **unused: Any):
-        """Predicts positions and words of sentences of these lengths."""
+        """Predict positions and tokens of sentences of these lengths."""
         if incremental_state is not None:
             raise PositionError(f"posenc_pnat: decoding step by step is not supported. Use --task {NAT_TASK}.")
         return self.logits_at(self.place(encoder_out, prev_output_tokens), encoder_out, prev_output_tokens)
 
 
 def _source_lengths(encoder_out: EncoderOut) -> Tensor:
-    """[B], both ends of a sentence counted."""
+    """Return the source lengths [B]. Both ends of a sentence are counted."""
     return encoder_out["src_lengths"][0].squeeze(1).long()

@@ -24,7 +24,7 @@ from .decoder import ParallelDecoder
 from .predictor import Reader
 from .search import MATCHINGS, accuracy, alignment_loss
 
-#: value that disables the search: inputs keep the positions of the bridge, and no positions are predicted
+#: value that disables the search. Inputs then keep the positions of the bridge, and no positions are predicted
 NO_SEARCH = "none"
 PREDICTORS = ("matching", "pointer", "relative")
 #: losses with a weight, in addition to the length loss
@@ -35,12 +35,12 @@ LOSSES = ("word", "position", "search")
 class PNATModel(PositionTransformer):
     """A non-autoregressive Transformer that learns the positions of its decoder inputs (Bao et al., 2019).
 
-    Raises Refusal for what PositionTransformer refuses, for a task whose sentences have no first symbol, another criterion,
-    and for options that contradict each other.
+    Raise Refusal in the cases of PositionTransformer. Raise it also for a task whose sentences have no first symbol, for another
+    criterion, and for options that contradict each other.
     """
 
     criterion = NAT_CRITERION
-    #: asked by fairseq's iterative refinement generator
+    #: read by fairseq's iterative refinement generator
     allow_length_beam = True
     allow_ensemble = False
 
@@ -81,7 +81,7 @@ class PNATModel(PositionTransformer):
     def build_model(cls, args: argparse.Namespace, task: Any) -> PNATModel:
         options = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
         cls.add_args(options)
-        options.parse_args([], args)  # a checkpoint may be older than an option, which then has its default
+        options.parse_args([], args)  # a checkpoint may be older than an option. The option then has its default
         _refuse_task(args, task)
         _refuse_options(args)
         return super().build_model(args, task)
@@ -119,7 +119,7 @@ class PNATModel(PositionTransformer):
     # -- training ----------------------------------------------------------------------------------------------------
 
     def forward(self, src_tokens: Tensor, src_lengths: Tensor, prev_output_tokens: Tensor, tgt_tokens: Tensor) -> dict[str, dict]:
-        """Return the terms of the losses by name, in the form of fairseq's criterion."""
+        """Return the losses by name, in the form that fairseq's criterion expects."""
         encoder_out = self.encoder(src_tokens, src_lengths)
         words = tgt_tokens.ne(self.pad)
         placement = self.decoder.place(encoder_out, tgt_tokens, tgt_tokens)
@@ -135,7 +135,7 @@ class PNATModel(PositionTransformer):
             terms.update(self._position_terms(placement))
         for name, added in extra["losses"].items():
             terms[name] = {"loss": added.sum() / words.sum()}
-        return {name: term for name, term in terms.items() if term.get("factor", 1.0) > 0}  # the criterion divides by it
+        return {name: term for name, term in terms.items() if term.get("factor", 1.0) > 0}  # the criterion divides by this number
 
     def _position_terms(self, placement: Any) -> dict[str, dict]:
         z, inner = placement.searched, placement.inner
@@ -166,26 +166,29 @@ class PNATModel(PositionTransformer):
         return self._unknown_words(lengths)
 
     def regenerate_length_beam(self, decoder_out: DecoderOut, beam_size: int) -> DecoderOut:
-        """For every sentence `beam_size` of neighbouring lengths, at least 2: [B, T] -> [B * beam_size, T']."""
+        """Return copies of every sentence with `beam_size` neighbouring lengths of at least 2: [B, T] -> [B * beam_size, T']."""
         lengths = decoder_out.output_tokens.ne(self.pad).sum(1, keepdim=True)
         lengths = lengths + torch.arange(beam_size, device=lengths.device) - beam_size // 2
         return self._unknown_words(lengths.view(-1))
 
     def forward_decoder(self, decoder_out: DecoderOut, encoder_out: dict[str, list[Tensor]], **unused: Any) -> DecoderOut:
-        """Write all words at once."""
+        """Generate all tokens in one step."""
         tokens = decoder_out.output_tokens
         target = encoder_out["reference"][0] if "reference" in encoder_out else None
         placement = self.decoder.place(encoder_out, tokens, target)
         logits, _ = self.decoder.logits_at(placement, encoder_out, tokens)
         logits = logits.float().log_softmax(-1)
         written = logits.clone()
-        written[..., [self.pad, self.bos, self.eos]] = float("-inf")  # a sentence begins and ends where it does
+        written[..., [self.pad, self.bos, self.eos]] = float("-inf")  # the two ends of a sentence are fixed
         best = torch.where(placement.inner, written.argmax(-1), tokens)
         scores = logits.gather(-1, best.unsqueeze(-1)).squeeze(-1).masked_fill(tokens.eq(self.pad), 0.0)
         return decoder_out._replace(output_tokens=best, output_scores=scores)
 
     def _unknown_words(self, lengths: Tensor) -> DecoderOut:
-        """Return sentences of these lengths [B], within the limits: a first and a last symbol, and unknown words."""
+        """Return sentences of these lengths [B], within the limits.
+
+        They consist of a first symbol, unknown tokens, and a last symbol.
+        """
         lengths = lengths.clamp(2, self.decoder.max_positions())
         at = torch.arange(int(lengths.max()), device=lengths.device)
         last = lengths.unsqueeze(1) - 1

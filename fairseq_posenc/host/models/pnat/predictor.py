@@ -1,8 +1,8 @@
-"""Prediction of positions: a reader of the decoder inputs, and one of three heads.
+"""Predict positions, with a reader of the decoder inputs and one of three heads.
 
-A head has two methods. `terms(r, z, inner)` gives what a cross-entropy needs in training: logits, classes and a mask.
-`positions(r, inner)` gives z [B, T], always a permutation that leaves the ends and the padding of a sentence where they are.
-r [B, T, C] is the output of the reader.
+A head has two methods. `terms(r, z, inner)` returns logits, classes and a mask for the cross-entropy in training. `positions(r,
+inner)` returns z [B, T]. z is always a permutation that does not move the ends and the padding of a sentence. r [B, T, C] is the
+output of the reader.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Terms = tuple[Tensor, Tensor, Tensor]
 
 
 class Reader(nn.Module):
-    """Layers in which every decoder input reads the others and the source: [B, T, C], [B, S, C] -> [B, T, C].
+    """Layers in which every decoder input attends to all decoder inputs and to the source: [B, T, C], [B, S, C] -> [B, T, C].
 
-    The order of the inputs is encoded by a separate position spec.
+    A separate position spec encodes the order of the inputs.
     """
 
     def __init__(self, cfg: Any, positions: SitePositions, cross_positions: SitePositions):
@@ -43,7 +43,10 @@ class Reader(nn.Module):
         self.layer_norm = LayerNorm(cfg.decoder.embed_dim) if cfg.decoder.normalize_before else None
 
     def forward(self, inputs: Tensor, tokens: Tensor, words: Tensor, source: Tensor, source_padding: Tensor | None) -> Tensor:
-        """`words` [B, T] is true where there is an input, `source_padding` [B, S] where there is no source word."""
+        """Return the states of the inputs.
+
+        `words` [B, T] is True where there is an input. `source_padding` [B, S] is True where there is no source token.
+        """
         at, source_at = (Positions.counted(0, x.size(1), x.device) for x in (inputs, source))
         rows = len(inputs)
         own = self.position.begin(AttentionContext(at, at, key_padding=~words), rows)
@@ -59,9 +62,10 @@ class Reader(nn.Module):
 
 
 class Matching(nn.Module):
-    """The non-autoregressive head: a score for every input at every position, and a matching.
+    """The non-autoregressive head. It computes a score for every input at every position, and then a matching.
 
-    Equation: p(z_i = j) = softmax_j(r_i W . U s_j / sqrt(d)), s_j the sinusoid of position j; j runs over the inner positions.
+    Equation: p(z_i = j) = softmax_j(r_i W . U s_j / sqrt(d)), where s_j is the sinusoid of position j, and j is an inner
+        position.
     """
 
     def __init__(self, width: int, matching: str):
@@ -84,12 +88,15 @@ class Matching(nn.Module):
 
 
 class Pointer(nn.Module):
-    """The autoregressive head: a pointer network that names the input of one position after the other.
+    """The autoregressive head: a pointer network that selects the input of one position after another.
 
-    Equation: score_t(i) = v . tanh(W h_t + U c_i) over the inputs that have no position yet; c: two LSTM layers over r;
-        h_t: an LSTM cell that has read the input of position t-1, at first a learned vector. Greedy at inference.
-    Deviations: The authors' code has no tanh in the score, so its ranking does not depend on h_t. The authors' LSTM cell gets
-        tanh(W [context; h]) in place of h at the next step, with the context of the pointer's attention; here it gets h.
+    Equation: score_t(i) = v . tanh(W h_t + U c_i) over the inputs that have no position yet. c is the output of two LSTM layers
+        over r. h_t is the state of an LSTM cell that has read the input of position t-1. At the first position it has read a
+        learned vector. Inference is greedy.
+    Deviations:
+        * The authors' score has no tanh, so that its ranking does not depend on h_t.
+        * The authors' LSTM cell reads tanh(W [context; h]) instead of h at the next step. The context is from the attention of
+          the pointer. Here the cell reads h.
     """
 
     def __init__(self, width: int):
@@ -107,7 +114,7 @@ class Pointer(nn.Module):
         read = torch.cat([self.start.expand(len(r), 1, -1), moved(r, z)[:, 1 : end - 1]], 1)
         out, _ = self.steps(read, state)
         logits = self.score(torch.tanh(self.step_proj(out).unsqueeze(2) + keys.unsqueeze(1))).squeeze(-1)  # [B, T - 2, T]
-        free = z.unsqueeze(1) >= torch.arange(1, end, device=r.device).view(1, -1, 1)  # not read yet
+        free = z.unsqueeze(1) >= torch.arange(1, end, device=r.device).view(1, -1, 1)  # inputs that have no position yet
         logits = at_least_float32(logits).masked_fill(~(free & inner.unsqueeze(1)), float("-inf"))
         return logits, z.argsort(1)[:, 1:end], inner[:, 1:end]
 
@@ -119,7 +126,7 @@ class Pointer(nn.Module):
             out, state = self.steps(x, state)
             logits = self.score(torch.tanh(self.step_proj(out) + keys)).squeeze(-1)  # [B, T]
             chosen = logits.masked_fill(~free, float("-inf")).argmax(1, keepdim=True)  # [B, 1]
-            # a sentence that has ended has nothing left to choose
+            # a sentence that has ended has no inputs left
             here = inner[:, position : position + 1]
             z.scatter_(1, chosen, torch.where(here, position, z.gather(1, chosen)))
             free = free.scatter(1, chosen, free.gather(1, chosen) & ~here)
@@ -127,7 +134,7 @@ class Pointer(nn.Module):
         return z
 
     def _candidates(self, r: Tensor, inner: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """U c_i of every input, and the state after the last one, from which the steps begin."""
+        """Return U c_i of every input, and the state after the last input. The steps begin with this state."""
         lengths = inner.sum(1).cpu() + 2
         packed = nn.utils.rnn.pack_padded_sequence(r, lengths, batch_first=True, enforce_sorted=False)
         out, (hidden, cell) = self.candidates(packed)
@@ -136,13 +143,15 @@ class Pointer(nn.Module):
 
 
 class RelativeClasses(nn.Module):
-    """The relative head: distance of two inputs in the target, in classes -K to -1 and 1 to K.
+    """The relative head. It predicts the distance of two inputs in the target, in classes -K to -1 and 1 to K.
 
-    Equation: l_ij = f(r_i - r_j), f a feed-forward network; the logit of class c is l_ij[c] + l_ji[-c]. An input stands at the
-        position that is the number of inputs after which it is predicted to stand.
-    Deviations: The authors' code gives this head a loss of 0, so it cannot be trained as published. Here the loss is the mean
-        cross-entropy over the pairs of a batch. An input stands after another where the classes of later positions have more
-        than half of the probability; the authors' code takes the sign of the most probable class.
+    Equation: l_ij = f(r_i - r_j), where f is a feed-forward network. The logit of class c is l_ij[c] + l_ji[-c]. The position of
+        an input is the number of inputs that are predicted to be before it.
+    Deviations:
+        * In the authors' code, this head has a loss of 0 and cannot be trained. Here the loss is the mean cross-entropy over the
+          pairs of a batch.
+        * An input is after another if the classes of later positions have more than half of the probability. The authors' code
+          uses the sign of the most probable class.
     """
 
     def __init__(self, width: int, classes: int):
@@ -158,10 +167,10 @@ class RelativeClasses(nn.Module):
         return self._logits(r), wanted, self._pairs(inner)
 
     def positions(self, r: Tensor, inner: Tensor) -> Tensor:
-        later = self._logits(r).softmax(-1)[..., self.classes :].sum(-1) > 0.5  # i is after j
+        later = self._logits(r).softmax(-1)[..., self.classes :].sum(-1) > 0.5  # probability that i is after j
         rank = (later & self._pairs(inner)).sum(2)  # [B, T]
         last = inner.size(1)
-        # by rank, equal ranks in the given order: the ends and the padding of a sentence keep their place
+        # by rank. Equal ranks keep their order, so that the ends and the padding of a sentence keep their place
         index = torch.arange(last, device=r.device)
         key = torch.where(inner, rank, index.ge(inner.sum(1, keepdim=True) + 1).long() * last)
         key = torch.where(index.eq(0), -1, key)

@@ -1,7 +1,7 @@
-"""The heuristic search of positions, and the matchings it is made of.
+"""The heuristic search of positions, and its matchings.
 
-Positions `z` [B, T] say at which target position each input stands. Only inputs where `inner` [B, T] is true are moved; the
-others, the two ends of a sentence and its padding, keep their place. So every row of z is a permutation.
+z_i in `z` [B, T] is the target position of input i. Only inputs where `inner` [B, T] is True are moved. The two ends of a
+sentence and its padding keep their place. Every row of z is therefore a permutation.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from ....ops.precision import at_least_float32
 
 
 def inner_words(words: Tensor) -> Tensor:
-    """Return the words between the two ends of every sentence: [B, T], true at words -> [B, T]."""
-    inner = words & words.roll(-1, 1)  # without the last word
+    """Return the tokens between the two ends of every sentence: [B, T], True at tokens -> [B, T]."""
+    inner = words & words.roll(-1, 1)  # without the last token
     inner[:, -1:] = False
     inner[:, :1] = False
     return inner
 
 
 def similarity(inputs: Tensor, targets: Tensor) -> Tensor:
-    """Return the cosine of every decoder input and every embedded target word: [B, T, C] twice -> [B, T, T]."""
+    """Return the cosine between every decoder input and every embedded target token: [B, T, C] twice -> [B, T, T]."""
     inputs, targets = F.normalize(inputs.float(), dim=-1), F.normalize(targets.float(), dim=-1)
     return inputs @ targets.transpose(1, 2)
 
@@ -35,36 +35,39 @@ def log_probabilities(logits: Tensor, target: Tensor) -> Tensor:
 
 
 def alignment_loss(scores: Tensor, inner: Tensor) -> Tensor:
-    """IBM Model 1 (Brown et al., 1993): -log of the mean over inputs i of p(y_j | i), a mean over words j: [B, T, T] -> [].
+    """Return the loss of IBM Model 1 (Brown et al., 1993) for scores [B, T, T].
 
-    A word may come from any input alike, so that which one it comes from is learnt from the sentences alone.
+    Equation: mean over target tokens j of -log(mean over inputs i of p(y_j | i)). All inputs have the same prior probability.
     """
     scores = scores.masked_fill(~inner.unsqueeze(2), float("-inf"))
     likelihood = scores.logsumexp(1) - inner.sum(1, keepdim=True).clamp(min=1).log()  # [B, T]
     return -likelihood[inner].sum() / inner.sum().clamp(min=1)
 
 
-#: score of a pair that is already assigned; scores of free pairs are larger
+#: score of a pair that is not free. Scores of free pairs are larger
 _TAKEN = torch.finfo(torch.float32).min
 
 
 def greedy(scores: Tensor, inner: Tensor) -> Tensor:
-    """Return the pair of the largest score to each other, then the largest among those left: [B, T, T] -> z [B, T].
+    """Assign the pair with the largest score, then the largest remaining pair, and so on: [B, T, T] -> z [B, T].
 
-    Every pair that is the largest of its row and of its column can be taken at once, with the same result.
+    All pairs that are the largest of their row and of their column are assigned at once. The result is the same.
     """
     return _mutual_best(scores, inner, lambda left: left)
 
 
 def authors(scores: Tensor, inner: Tensor) -> Tensor:
-    """The authors' variant, [B, T, T] -> z [B, T]: scores are normalised over the free columns of each row in every round."""
+    """Assign pairs as in the authors' code: [B, T, T] -> z [B, T].
+
+    In every round, each row is normalised over its free columns.
+    """
     return _mutual_best(scores, inner, lambda left: left.softmax(-1).masked_fill(left == _TAKEN, _TAKEN))
 
 
 def _mutual_best(scores: Tensor, inner: Tensor, compared: Callable[[Tensor], Tensor]) -> Tensor:
-    """Take all pairs that are the largest of their row and of their column, round by round: [B, T, T] -> z [B, T].
+    """In every round, assign all pairs that are the largest of their row and of their column: [B, T, T] -> z [B, T].
 
-    `compared` makes the numbers that are compared from the scores, in which pairs that are not free are _TAKEN.
+    `compared` computes the numbers that are compared from the scores. Pairs that are not free have the score _TAKEN.
     """
     scores = scores.float().clamp(min=_TAKEN / 2)
     at = torch.arange(scores.size(1), device=scores.device).expand_as(inner)
@@ -80,7 +83,10 @@ def _mutual_best(scores: Tensor, inner: Tensor, compared: Callable[[Tensor], Ten
 
 
 def hungarian(scores: Tensor, inner: Tensor) -> Tensor:
-    """Return the permutation with the largest sum of scores: [B, T, T] -> z [B, T]; on the CPU, one sentence after the other."""
+    """Return the permutation with the largest sum of scores: [B, T, T] -> z [B, T].
+
+    It runs on the CPU, one sentence at a time.
+    """
     from scipy.optimize import linear_sum_assignment
 
     z = torch.arange(scores.size(1)).repeat(len(scores), 1)
@@ -96,14 +102,14 @@ MATCHINGS = {"greedy": greedy, "authors": authors, "hungarian": hungarian}
 
 
 def moved(x: Tensor, z: Tensor) -> Tensor:
-    """Put every input at its target position, so that position z_i holds input i: [B, T, C] -> the same."""
+    """Move every input to its target position: [B, T, C] -> [B, T, C]. Position z_i then contains input i."""
     return x.gather(1, z.argsort(1).unsqueeze(-1).expand_as(x))
 
 
 def accuracy(found: Tensor, wanted: Tensor, inner: Tensor, near: int = 4) -> dict[str, Tensor]:
-    """Return the numbers of correct positions and of pairs in the correct order: all pairs, and pairs at most `near` apart.
+    """Return the numbers of correct positions, and of pairs in the correct order: all pairs, and pairs at most `near` apart.
 
-    Each count comes with its total: {name: [correct, total]}.
+    The result contains each count together with its total: {name: [correct, total]}.
     """
     distance = wanted.unsqueeze(2) - wanted.unsqueeze(1)  # [B, T, T]
     right = (found.unsqueeze(2) - found.unsqueeze(1)).sign().eq(distance.sign())

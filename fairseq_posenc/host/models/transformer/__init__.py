@@ -1,1 +1,1 @@
-"""The Transformer that hosts position methods."""
+"""The Transformer with position methods."""

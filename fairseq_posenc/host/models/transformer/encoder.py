@@ -1,4 +1,4 @@
-"""The encoder: it rolls every sentence to the left edge once, so that column and position are the same for all methods."""
+"""The encoder. It moves left padding of each sentence to the right once. All methods can then use the column as the position."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ from .stack import Stack, reorder
 
 
 def roll(tokens: Tensor, padding_idx: int) -> tuple[Tensor, Tensor]:
-    """Move left padding to the right: tokens [B, S] -> the same rolled, and how far each row moved, [B, 1]."""
+    """Move left padding to the right: tokens [B, S] -> rolled tokens [B, S], and the number of columns that each row moved [B,
+    1].
+    """
     shift = (tokens.ne(padding_idx).cumsum(1) == 0).sum(1, keepdim=True)
     columns = torch.arange(tokens.size(1), device=tokens.device)
     return tokens.gather(1, (columns + shift) % tokens.size(1)), shift
 
 
 def unroll(weights: Tensor, shift: Tensor) -> Tensor:
-    """Return the columns of [B, T, S] back the places that they had before `roll`."""
+    """Undo `roll` for the columns of [B, T, S]."""
     columns = torch.arange(weights.size(-1), device=weights.device)
     index = (columns - shift) % weights.size(-1)  # [B, S]
     return weights.gather(-1, index.unsqueeze(1).expand_as(weights))
@@ -43,17 +45,17 @@ def _options(side: Any, layer: int | None) -> LayerOptions:
 
 
 def is_global(options: Any, layers: int, layer: int | None) -> bool:
-    """Whether a layer is one of the last ones, which have a global attention."""
+    """Return whether a layer is one of the last layers, which have a global attention."""
     return layer is not None and layer >= layers - global_layers(options)
 
 
 def global_layers(options: Any) -> int:
-    """The number of layers with a global attention; 0 where the option is not given."""
+    """Return the number of layers with a global attention. It is 0 if the option is not given."""
     return getattr(options, "global_layers", None) or 0
 
 
 def side_outputs(side_inputs: Mapping[str, Tensor]) -> dict[str, list[Tensor]]:
-    """Outputs of the encoder for the decoder, in the form of fairseq's dictionary."""
+    """Return these side inputs in the form of fairseq's encoder output, for the decoder."""
     return {f"side.{name}": [tensor] for name, tensor in side_inputs.items()}
 
 
@@ -80,7 +82,7 @@ class Encoder(Stack, FairseqEncoder):
         self.shuffle = WordShuffle(dictionary, shuffled) if shuffled else None
         self.max_source_positions = cfg.max_source_positions
         self.global_layers = global_layers(cfg.encoder)
-        self.side_inputs = positions.side_inputs  # the model adds what its decoder reads
+        self.side_inputs = positions.side_inputs  # the model adds the side inputs of its decoder
         weight = getattr(cfg, "length_loss_weight", None)
         stop = bool(getattr(cfg, "length_stop_gradient", False))
         self.length_predictor = LengthPredictor(cfg.encoder.embed_dim, weight, stop) if weight else None
@@ -92,12 +94,13 @@ class Encoder(Stack, FairseqEncoder):
         return_all_hiddens: bool = False,
         side_inputs: Mapping[str, Tensor] | None = None,
     ) -> dict[str, list[Tensor]]:
-        """`side_inputs` are padded like the tokens. Methods read their declared side inputs from the context."""
+        """`side_inputs` have the same padding as the tokens. Methods read their declared side inputs from the context."""
         tokens, shift = roll(src_tokens, self.padding_idx)
         tokens = tokens if self.shuffle is None else self.shuffle(tokens)
         side = SideInputs(side_inputs, self.side_inputs).rolled(shift)
         padding = tokens.eq(self.padding_idx)
-        waits = self.position.waits and not devices.on_cpu(tokens)  # one wait is enough: all batches then count as padded
+        # one synchronisation is enough. All batches are then treated as padded
+        waits = self.position.waits and not devices.on_cpu(tokens)
         padding = padding if waits or padding.any() else None
         at = Positions.counted(0, tokens.size(1), tokens.device)
         ctx = self.position.begin(
@@ -124,7 +127,7 @@ class Encoder(Stack, FairseqEncoder):
         if self.layer_norm is not None:
             x = self.layer_norm(x)
         return {
-            "encoder_out": [x.transpose(0, 1)],  # [B, S, C] -> [S, B, C], fairseq's order
+            "encoder_out": [x.transpose(0, 1)],  # [B, S, C] -> [S, B, C], the order of axes in fairseq
             "encoder_padding_mask": [] if padding is None else [padding],  # [B, S]
             "encoder_embedding": [embedded],  # [B, S, C]
             "encoder_states": [state.transpose(0, 1) for state in states],

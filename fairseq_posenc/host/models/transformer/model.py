@@ -1,4 +1,4 @@
-"""The fairseq model: options, refusals, building and loading."""
+"""The fairseq model: its options, the checks of its options, and the loading of checkpoints."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .encoder import Encoder
 
 SPEC_OPTIONS = {"encoder": "encoder_position", "decoder": "decoder_position", "cross": "cross_position"}
 
-#: options of stock `transformer` that would have no effect here, and why
+#: options of stock `transformer` that would have no effect in this model, and the reasons
 _REFUSED = {
     "encoder_learned_pos": "Use --encoder-position learned",
     "decoder_learned_pos": "Use --decoder-position learned",
@@ -53,14 +53,14 @@ _MOST_LAYERS = 1000
 
 @register_model(MODEL)
 class PositionTransformer(TransformerModel):
-    """A Transformer whose encoder, decoder and attention to the source each take a position spec.
+    """A Transformer with one position spec each for the encoder, the decoder and the cross-attention.
 
-    Raises Refusal for a wrong spec, for options of stock `transformer` that have no effect here, and for a checkpoint of
-    other positions.
+    Raise Refusal for a wrong spec, for options of stock `transformer` that have no effect in this model, and for a checkpoint
+    with other positions.
     """
 
     encoder_class, decoder_class = Encoder, Decoder
-    #: numbers of a hidden state for every channel of a projection: two where they are complex
+    #: numbers of a hidden state per channel of a projection. 2 if hidden states are complex
     parts = 1
     #: the criterion that adds the loss terms of methods
     criterion = CRITERION
@@ -144,7 +144,7 @@ class PositionTransformer(TransformerModel):
                 _freeze(stack.position, f"--{side}-freeze-position")
         model.specs = cls.specs_of(args)
         text = "\n".join(f"{site}: {spec.signature}" for site, spec in model.specs.items())
-        # integers and "version" in the name, so that averaging of checkpoints does not change it
+        # stored as integers, and with "version" in the name, so that averaging of checkpoints does not change it
         model.register_buffer("positions_version", torch.tensor(list(text.encode())))
         return model
 
@@ -155,7 +155,7 @@ class PositionTransformer(TransformerModel):
 
     @classmethod
     def build_encoder(cls, cfg: Any, src_dict: Any, embed_tokens: nn.Embedding) -> Encoder:
-        cfg.source_words = src_dict.indices  # fairseq builds the encoder first, and gives the decoder its own dictionary only
+        cfg.source_words = src_dict.indices  # fairseq builds the encoder first, and passes only its own dictionary to the decoder
         positions = site_positions(cfg, "encoder", cfg.encoder, src_dict, cls.parts)
         return cls.encoder_class(cfg, src_dict, embed_tokens, positions)
 
@@ -170,8 +170,8 @@ class PositionTransformer(TransformerModel):
         encoder.max_source_positions = min(encoder.max_source_positions, decoder.cross_position.key_limit)
 
     def get_normalized_probs(self, net_output: tuple, log_probs: bool, sample: dict | None = None) -> Tensor:
-        """Probabilities of the words, or their logarithms."""
-        # fairseq marks its own for TorchScript, and torch.jit.trace would stumble over that mark before it could be refused
+        """Return the probabilities of the tokens, or their logarithms."""
+        # fairseq marks its function for TorchScript. torch.jit.trace would then fail before the error of this plugin is raised
         return self.get_normalized_probs_scriptable(net_output, log_probs, sample)
 
     @property
@@ -205,14 +205,16 @@ class PositionTransformer(TransformerModel):
         )
 
     def set_beam_size(self, beam_size: int) -> None:
-        """Called by the generator: rows arrive in groups of `beam_size`, one group a sentence."""
+        """Set the beam size. The generator calls this function. Its rows are groups of `beam_size`, one group per sentence."""
         self.decoder.set_beam_size(beam_size)
 
     def load_state_dict(self, state_dict: dict[str, Tensor], strict: bool = True, model_cfg: Any = None, args: Any = None):
-        """Load our own checkpoints of the same positions, and stock `transformer` checkpoints where positions agree."""
+        """Load a checkpoint of this plugin with the same positions, or a checkpoint of stock `transformer` with suitable
+        positions.
+        """
         given = state_dict.get("positions_version")
         if given is None:
-            if strict:  # a moving average, which fairseq restores without it, is not strict
+            if strict:  # fairseq restores a moving average without this entry, and not strictly
                 self._refuse_foreign(state_dict)
             state_dict = {**state_dict, "positions_version": self.positions_version}
         else:
@@ -231,7 +233,10 @@ class PositionTransformer(TransformerModel):
             ) from None
 
     def _refuse_foreign(self, state_dict: Mapping[str, Tensor]) -> None:
-        """Raise Refusal for a stock checkpoint that does not fit. It does not record whether positions are sinusoidal or none."""
+        """Raise Refusal for a stock checkpoint that does not fit.
+
+        A stock checkpoint does not contain whether positions are sinusoidal or none.
+        """
         plain = str(self.specs["cross"]) == "none"
         for site in ("encoder", "decoder"):
             fitting = ("learned",) if f"{site}.embed_positions.weight" in state_dict else ("sinusoidal", "none")
@@ -263,7 +268,7 @@ def dims_at(cfg: Any, site: str, side: Any, dictionary: Any, parts: int = 1) -> 
         vocab_size=len(dictionary),
         words=dictionary.indices,
         source_words=getattr(cfg, "source_words", dictionary.indices),
-        relations=getattr(cfg, "relations", 0),  # from the task
+        relations=getattr(cfg, "relations", 0),  # given by the task
         key_embed_dim=parts * cfg.encoder.embed_dim if site == "cross" else 0,
     ).at(site)
 
@@ -319,7 +324,10 @@ def _refuse_criterion(args: argparse.Namespace, model: PositionTransformer) -> N
 
 
 def _refuse_shuffled_side_inputs(model: PositionTransformer) -> None:
-    """Side inputs belong to the words in their order."""
+    """Raise Refusal if words are shuffled although a method has side inputs.
+
+    Side inputs belong to the original order of words.
+    """
     side = next((side for side in model.encoder.side_inputs.values() if side.of == "source" and side.words), None)
     if model.encoder.shuffle is not None and side is not None:
         raise Refusal(
@@ -329,7 +337,7 @@ def _refuse_shuffled_side_inputs(model: PositionTransformer) -> None:
 
 
 def _freeze(positions: SitePositions, option: str) -> None:
-    """Take the parameters of these methods out of training, as Liu et al. (2021b) do when they fine-tune."""
+    """Exclude the parameters of these methods from training, as Liu et al. (2021b) do in fine-tuning."""
     parameters = list(positions.parameters())
     if not parameters:
         raise Refusal(f"{option}: the methods at this site have no parameters. Remove {option}.")
@@ -366,7 +374,7 @@ def _refuse_layer_options(args: argparse.Namespace) -> None:
 
 
 def _refuse_global_layers(args: argparse.Namespace, model: PositionTransformer) -> None:
-    """Raise Refusal for global layers that do not exist, or that would be the same as the other attention of the layer."""
+    """Raise Refusal for global layers that do not exist, or whose global attention would be equal to their local attention."""
     sites = {"encoder": model.encoder.position, "decoder": model.decoder.position, "cross": model.decoder.cross_position}
     for site, positions in sites.items():
         count = getattr(args, f"{site}_global_layers", None) or 0
@@ -383,7 +391,7 @@ def _refuse_global_layers(args: argparse.Namespace, model: PositionTransformer) 
 
 
 def _refuse_halting(args: argparse.Namespace, side: str) -> None:
-    """Fill in the defaults of halting, and raise an error if no number of steps could be chosen."""
+    """Set the defaults of halting. Raise an error if halting is not possible with these options."""
     for option, default, largest in (("halting_epsilon", 0.01, 1.0), ("ponder_weight", 0.01, math.inf)):
         given = default if getattr(args, option, None) is None else getattr(args, option)
         if not 0 <= given < largest:
@@ -399,7 +407,7 @@ def _refuse_halting(args: argparse.Namespace, side: str) -> None:
 
 
 def _refuse_sizes(args: argparse.Namespace, side: str) -> None:
-    """Raise an error for sizes that no model can have, which may come from a checkpoint."""
+    """Raise an error for impossible sizes. The sizes may come from a damaged checkpoint."""
     layers = getattr(args, f"{side}_layers")
     if not 0 <= layers <= _MOST_LAYERS:
         raise Refusal(f"--{side}-layers {layers}: not allowed. Expected 0 to {_MOST_LAYERS}.")
@@ -410,7 +418,7 @@ def _refuse_sizes(args: argparse.Namespace, side: str) -> None:
 
 
 def _differences(given: Tensor, own: Tensor) -> str:
-    """Return the sites whose specs differ, as 'encoder: t5:... instead of rope:...', or nothing."""
+    """Return the sites whose specs differ, as 'encoder: t5:... instead of rope:...'. Return "" if no spec differs."""
     lines = ["".join(map(chr, text.tolist())).splitlines() for text in (given, own)]
     rows = [dict(line.partition(": ")[::2] for line in text) for text in lines]
     return "; ".join(
@@ -421,7 +429,10 @@ def _differences(given: Tensor, own: Tensor) -> str:
 
 
 def _same_spec(given: str, own: str) -> bool:
-    """Return whether two texts say the same: an older version's lacks options that have come since, and means their defaults."""
+    """Return whether two texts contain the same spec.
+
+    A text of an earlier version lacks newer options, which then have their defaults.
+    """
     try:
         return parse(given) == parse(own)
     except PositionError:

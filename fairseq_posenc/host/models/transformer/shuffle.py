@@ -1,4 +1,4 @@
-"""Source sentences whose words come in another order in training, so that a model learns to rely on order less."""
+"""Shuffle the words of source sentences in training, so that a model depends less on their order."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 
 class WordShuffle(nn.Module):
-    """Puts the words of a source sentence into a random order, in training and with a probability; the target stays.
+    """Put the words of a source sentence into a random order, in training and with a given probability. The target is unchanged.
 
-    Shapes: tokens [B, S], right-padded -> the same. Subwords of a word stay together and in order, be they marked at their end
-    (@@) or at the beginning of words (SentencePiece); the end of the sentence stays at its end, and a first symbol (<s>) at its
-    beginning.
-    Source: Liu et al. (2021b), where words of training sentences are permuted; how often is unverified.
+    Shapes: tokens [B, S], right-padded -> [B, S]. Subwords of a word stay together and in order. This is supported for markers at
+        the end of subwords (@@) and at the beginning of words (SentencePiece). The end of the sentence stays last. A first symbol
+        (<s>) stays first.
+    Source: Liu et al. (2021b). They permute words of training sentences. How many sentences they permute is not verified.
     """
 
     def __init__(self, dictionary: Any, probability: float):
@@ -32,10 +32,10 @@ class WordShuffle(nn.Module):
         begins = ~self.continues[tokens]
         begins[:, 1:] &= ~self.joins_next[tokens[:, :-1]]
         begins[:, 0] = True
-        word = begins.cumsum(1) - 1  # [B, S], the number of the word that a token belongs to
-        draws = torch.rand(tokens.shape, device=tokens.device).gather(1, word)  # one for every word
+        word = begins.cumsum(1) - 1  # [B, S], the number of the word to which a token belongs
+        draws = torch.rand(tokens.shape, device=tokens.device).gather(1, word)  # one number per word
         chosen = torch.rand(tokens.size(0), 1, device=tokens.device) < self.probability
-        draws = draws * chosen  # equal draws keep their order
+        draws = draws * chosen  # words with equal random numbers keep their order
         draws = draws.masked_fill(tokens == self.first, -1.0)
         for end in self.ends:
             draws = draws.masked_fill(tokens == end, 1.0)

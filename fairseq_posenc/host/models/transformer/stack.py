@@ -19,9 +19,9 @@ from ..layers.transformer import Masks
 
 
 class Stack(nn.Module):
-    """Mixed into fairseq's encoder and decoder bases: embeddings, the list of layers and the way through them.
+    """Mixed into fairseq's base classes of encoder and decoder: embeddings, the list of layers, and running them.
 
-    Another host replaces the layers and norms that it consists of.
+    Another model can replace the layers and norms of which a stack consists.
     """
 
     layer: type[nn.Module]
@@ -36,7 +36,7 @@ class Stack(nn.Module):
         build_layer: Callable[[int | None], nn.Module],
         tied: bool,
     ) -> None:
-        self.register_buffer("version", torch.Tensor([3]))  # fairseq's checkpoints have it
+        self.register_buffer("version", torch.Tensor([3]))  # an entry of fairseq's checkpoints
         self.embed_tokens = embed_tokens
         self.padding_idx = embed_tokens.padding_idx
         self.embed_scale = 1.0 if cfg.no_scale_embedding else math.sqrt(side.embed_dim)
@@ -70,24 +70,27 @@ class Stack(nn.Module):
                 yield index, self.layers[index if len(self.layers) > 1 else 0]
 
     def masks(self, positions: SitePositions, ctx: AttentionContext, global_layers: int) -> list[Masks]:
-        """For every layer, what its attentions at one site add to their scores; the last layers have a global attention."""
+        """Return the masks of the attentions of every layer, at one site.
+
+        The last `global_layers` layers have a global attention.
+        """
         local: list[Any] = positions.masks(ctx)
         first = self.num_layers - global_layers
         whole = positions.masks(ctx, local=False) if global_layers else local
         return [Masks(mask, whole[layer] if layer >= first else None) for layer, mask in enumerate(local)]
 
     def ponders(self, x: Tensor, padding: Tensor | None) -> Pondering | None:
-        """Return the counter of steps per word, if words have different numbers of steps."""
+        """Return the counter of steps per token, if the number of steps can differ between tokens."""
         return None if self.halting is None else Pondering(self.halting, x, padding)
 
     def run(self, layer: nn.Module, *args: Any) -> Any:
-        """Run a layer, in training with --checkpoint-activations without keeping its activations."""
+        """Run a layer. In training with --checkpoint-activations, its activations are not stored."""
         if self.checkpoint_activations and self.training:
             return checkpoint(layer, *args, use_reentrant=False)
         return layer(*args)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> dict[str, Tensor]:
-        """Take over the position table of stock fairseq, which we keep under another name."""
+        """Rename the position table of stock fairseq to this plugin's name."""
         for key in [key for key in state_dict if key.startswith(f"{name}.embed_positions.")]:
             tensor = state_dict.pop(key)
             if key.endswith(".weight"):
@@ -96,5 +99,5 @@ class Stack(nn.Module):
 
 
 def reorder(values: dict[str, list[Tensor]], order: Tensor, axes: dict[str, int]) -> dict[str, list[Tensor]]:
-    """Select sentences in every tensor of an encoder output; the batch is axis 0 but where `axes` says otherwise."""
+    """Select sentences in every tensor of an encoder output. The batch is axis 0, unless `axes` contains another axis."""
     return {name: [tensor.index_select(axes.get(name, 0), order) for tensor in tensors] for name, tensors in values.items()}
