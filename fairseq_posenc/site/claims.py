@@ -78,7 +78,8 @@ papers contain properties and numbers of parameters, but no measurements.
 
 `posenc docs` generates this page, so do not edit it. The values of this project come from three sources:
 
-* the **card** of each method. A card is a list of facts about a method, and tests check each fact.
+* the **card** of each method. A card is a list of facts about a method, such as its sites and its number of parameters. Tests
+  compare the card with the code.
 * the number of parameters, which a formula on the card computes.
 * the [benchmark](../results/README.md#benchamd_epyc_2_cores) on two CPU cores.
 """
@@ -130,19 +131,20 @@ paper and this project. The columns contain:
 
 {wrong} of the 18 signs of the paper contradict this project:
 
-* In both `shaw` and `t5`, long distances share one entry (`extrapolation` is `{relative[0]}` and `{relative[1]}`). So either both
-  methods are inductive, or neither is. The paper calls `t5` inductive and `shaw` not inductive.
+* In both `shaw` and `t5`, long distances share one table entry. The field `extrapolation` is `{relative[0]}` for `shaw` and
+  `{relative[1]}` for `t5`. So either both methods are inductive, or neither is. The paper calls `t5` inductive and `shaw` not
+  inductive.
 * `tupe_rel` has {numbers["tupe_rel"]:,} parameters. `learned` has {numbers["learned"]:,}. The ratio is
   {numbers["tupe_rel"] / numbers["learned"]:.1f}, because `tupe_rel` also contains a table of absolute positions. The paper calls
   `tupe_rel` efficient and `learned` inefficient.
-* `t5` has {numbers["t5"]:,} parameters and `at5` has {numbers["at5"]:,}. These are the smallest numbers of the learned methods in
-  this table. The paper calls both methods inefficient. It calls `shaw` with {numbers["shaw"]:,} parameters efficient.
+* `t5` has {numbers["t5"]:,} parameters and `at5` has {numbers["at5"]:,}. No other learned method in this table
+  has fewer parameters. The paper calls both methods inefficient. It calls `shaw` with {numbers["shaw"]:,} parameters efficient.
 
 Two statements in the text of the paper are also contradicted:
 
 * The paper says that T5 and adaptive T5 are "considerably slower than the sinusoidal approach and use extra memory and
-  parameters". The columns of time and memory do not show this. `at5` is a reconstruction: the exact form of adaptive T5 could not
-  be read.
+  parameters". The columns of time and memory do not show this. `at5` is a reconstruction, because the full
+  text of the paper on adaptive T5 was not available.
 * The paper says that relative positions need mh(2n-1)d parameters, and computes "12 · 12 · (2 · 512 - 1) = 147K". This product
   does not contain the factor d. The next table shows both numbers.
 """
@@ -155,8 +157,12 @@ def _huang() -> str:
 ## Huang et al. (2020), Table 1
 
 The table contains the number of position parameters in BERT base (12 layers, 12 heads, width 768, 512 positions). The relative
-methods have one table for each layer and each head. `learned` has one table at the input. A spec is a
+methods have one table for each layer and each head. `learned` has one table at the input. A **spec** is a
 method with its options ([grammar](reference/specs.md)).
+
+The formulas contain these variables: d is the width, d_h the width of a head, n and m are the maximum numbers of queries and
+keys, and `tables` is the number of tables. `padding_idx` is the index of the
+padding symbol. The other names are options of the method.
 
 {_table(["spec", "formula of this project", "parameters"], rows)}
 

@@ -49,23 +49,26 @@ def page(known: list[dict[str, Any]]) -> str:
 _INTRODUCTION = """\
 # Coverage of published position encodings
 
-This page lists published position encodings. It is for users who look for the method of a paper. A **spec** is the name of a
-method of this project, with its options.
+This page lists published position encodings. It is for users who look for the method of a paper. A **spec** is a method of this
+project with its options, such as `shaw:max_distance=8`.
 
-The list has {known} entries. This project computes {covered} of them, and the column `remark` names the parts that are missing.
-The project has {methods} methods. One entry of the list can have several specs. `posenc show METHOD` prints the equation of a
-method and its deviations from the paper.
+The list has {known} entries. This project implements {covered} of these entries. For some of them, a part is missing, and the
+column `remark` names this part. The project has {methods} methods. One entry of the list can have several specs. `posenc show
+METHOD` prints the equation of a method and its deviations from the paper.
 
 `posenc docs` writes this page from `fairseq_posenc/registry/coverage.json`. To add an entry, add a line to this file.
 
 ## Available
 
 The column `code` contains the repository of the authors. The mark "(not the authors')" means another implementation. The mark
-"(not checked)" means that the repository could not be found again.
+"(not checked)" means that nobody has verified that this repository contains the code of the method.
 
 {available}
 
-## Not available
+## Not available as a method
+
+The column `reason` names other parts of the project that contain the idea, if there are any.
+
 
 {missing}
 """

@@ -82,7 +82,7 @@ def test_pages_of_pnat_begin_with_what_is_known():
 def test_the_page_of_pnat_lists_how_it_differs_from_the_authors_code():
     deviations = " ".join(section("docs/reference/pnat.md", "Source and deviations").split())
     for words in (
-        "it reads tanh(W [context; h])",
+        "passes tanh(W [context; h])",
         "total probability of positive and negative distances",
         "The model is a reconstruction",
     ):
