@@ -55,9 +55,8 @@ def saved_order(tensors: Mapping[str, Tensor], model: nn.Module) -> list[int]:
     numbers = {id(parameter): number for number, parameter in enumerate(_trainable(model))}
     parameters = dict(model.named_parameters(remove_duplicate=False))
     found = (numbers.get(id(parameters.get(names.get(id(tensor))))) for tensor in tensors.values())
-    return list(
-        dict.fromkeys(number for number in found if number is not None)
-    )  # a shared parameter has the place of its first name
+    # a shared parameter has the place of its first name
+    return list(dict.fromkeys(number for number in found if number is not None))
 
 
 def reorder(optimizer: dict[str, Any], order: list[int], model: nn.Module) -> None:

@@ -275,9 +275,8 @@ class LengthEnsemble(EnsembleModelWithAlignment):
         if self.lengths.eos == "free":
             return scores, attention
         left = encoder_outs[0][_ASKED][0] - self.lengths.target.of_prefixes(tokens)[:, -1]  # [B]
-        early = (left > 0) & (
-            encoder_outs[0][_LAST_STEP][0] > tokens.size(1) - 1
-        )  # in the last step, all remaining sentences end
+        # in the last step, all sentences end
+        early = (left > 0) & (encoder_outs[0][_LAST_STEP][0] > tokens.size(1) - 1)
         scores[early, self.end] = -torch.inf
         if self.lengths.eos == "exact":
             ending = scores[:, self.end].clone()
