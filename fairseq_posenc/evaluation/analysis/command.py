@@ -1,4 +1,4 @@
-"""The command line of `posenc analyse`; torch and fairseq are imported when an analysis runs."""
+"""The command line of `posenc analyse`. torch and fairseq are imported when an analysis runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from ...common.option_types import not_negative, positive, read_number
 
-#: analysis, which is also the name of its module -> summary and description
+#: name of an analysis and of its module -> summary and description
 ANALYSES = {
     "vectors": (
         "similarity of position vectors",
@@ -138,7 +138,7 @@ def run(args: argparse.Namespace) -> int:
     from . import results
 
     if args.output:
-        results.make_folder(args.output)  # before the work
+        results.make_folder(args.output)  # check this before the long computation
     found = _analysis(args.analysis)(args)
     print(results.screen(found), end="")
     if args.output:

@@ -1,6 +1,7 @@
-"""Attention between identical words: all that differs comes from positions.
+"""Attention between identical words. All differences between scores come from the positions.
 
-Wang et al. (2021), On Position Embeddings in BERT, name the properties; the formulas of the indicators are our reconstruction.
+Wang et al. (2021), On Position Embeddings in BERT, define the properties. They give no formulas. The formulas of the indicators
+are this project's reconstruction.
 """
 
 from __future__ import annotations
@@ -22,14 +23,18 @@ from .runs import Run, load_runs
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_NEAR = 16  # distances over which monotonicity is counted
-_EQUAL = 1e-5  # relative spread of rounding errors
+_NEAR = 16  # maximum distance at which monotonicity is counted
+_EQUAL = 1e-5  # relative size of rounding errors
 _COLUMNS = 5
 
 
 @dataclass(frozen=True)
 class Indicators:
-    """Of scores A [T, S] and their weights: 1 is fully symmetric, invariant, monotonic; a balance above 1 looks to the right."""
+    """Indicators of the scores and the weights [T, S] of an attention.
+
+    symmetry, invariance, monotonicity: 1 if the scores are fully symmetric, translation invariant, or monotonic.
+    balance: above 1 if later words have more weight than earlier words.
+    """
 
     symmetry: float
     invariance: float
@@ -41,7 +46,7 @@ def indicators(scores: Tensor, weights: Tensor) -> Indicators:
     """Return the indicators of one head, or of the mean over heads, from scores and weights [T, T]."""
     a, length = scores.double(), len(scores)
     symmetry = _symmetry(a)
-    diagonals = [a.diagonal(k) for k in range(2 - length, length - 1)]  # of at least two scores
+    diagonals = [a.diagonal(k) for k in range(2 - length, length - 1)]  # diagonals with at least two scores
     spread = float(a.std(correction=0))
     constant = spread <= _EQUAL * max(1.0, float(a.abs().max()))
     within = sum(float(d.std(correction=0)) for d in diagonals) / len(diagonals)
@@ -49,14 +54,20 @@ def indicators(scores: Tensor, weights: Tensor) -> Indicators:
 
 
 def _symmetry(a: Tensor) -> float:
-    """1 - |C - C'| / (2 |C|), C: the scores minus the means of rows and columns, as softmax ignores a shift of a row."""
+    """Return 1 - |C - C'| / (2 |C|), where C are the scores minus the means of their rows and columns.
+
+    The means are subtracted because a constant that is added to a row has no effect on the softmax.
+    """
     c = a - a.mean(0, keepdim=True) - a.mean(1, keepdim=True) + a.mean()
     size = float(c.norm())
     return 1.0 if size <= _EQUAL * len(a) * max(1.0, float(a.abs().max())) else 1 - float((c - c.mT).norm()) / (2 * size)
 
 
 def _monotonicity(a: Tensor) -> float:
-    """Return the fraction of a query's near neighbours whose score exceeds that of the next farther one by more than rounding."""
+    """Return how often a score falls with distance: the fraction of pairs of neighbouring distances whose nearer score is larger.
+
+    Differences of the size of rounding errors do not count.
+    """
     above = _EQUAL * max(1.0, float(a.abs().max()))
     counted = fallen = 0
     for k in range(min(_NEAR, len(a) - 2) + 1):
@@ -67,13 +78,16 @@ def _monotonicity(a: Tensor) -> float:
 
 
 def _balance(weights: Tensor) -> float:
-    """Return the weight of later words over that of earlier ones."""
+    """Return the weight of later words divided by the weight of earlier words."""
     return float(weights.triu(1).sum() / weights.tril(-1).sum().clamp(min=1e-12))
 
 
 @torch.no_grad()
 def probe(run: Run, words: Tensor, length: int) -> tuple[Tensor, Tensor] | None:
-    """Scores before softmax and weights of the first encoder layer, mean over words: [H, T, T]; None without scores."""
+    """Return the scores before the softmax and the weights of the first encoder layer, each [H, T, T], as means over words.
+
+    Return None if a method computes no scores.
+    """
     encoder = run.model.encoder
     positions = encoder.position
     if positions.uses("attend", 0) or not len(encoder.layers):

@@ -1,7 +1,6 @@
-"""Robustness of translation to moved words: BLEU of sources in which one word was moved, compared with BLEU of the original
-sources.
+"""Robustness of translation to moved words: BLEU of sources in which one word was moved, compared with the original sources.
 
-The second experiment of Yang et al. (2019). Whole words move here, not their subwords; the last one stays.
+This is the second experiment of Yang et al. (2019). Here whole words are moved, not subwords. The last word is not moved.
 """
 
 from __future__ import annotations
@@ -24,10 +23,11 @@ from .runs import Run, batch_of, load_runs, pairs
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: sentences below which a bucket shows no BLEU
+#: minimum number of sentences of a bucket whose BLEU is shown
 _FEWEST = 50
 _BATCH = 32
-_WORD_BEGIN, _WORD_GOES_ON = "▁", "@@"  # of SentencePiece, and of subword-nmt
+# marker at the beginning of words (SentencePiece), and marker of subwords that are continued (subword-nmt)
+_WORD_BEGIN, _WORD_GOES_ON = "▁", "@@"
 _BUCKETS = ["1-4", "5-9", *moves.bucket_names()[1:]]
 
 
@@ -43,19 +43,19 @@ def words_of(tokens: Sequence[int], symbols: Sequence[str]) -> list[Sequence[int
 
 
 def joining(symbols: Sequence[str]) -> str | None:
-    """How fairseq joins the subwords of a dictionary to words."""
+    """Return which tool must join the subwords of a dictionary: "sentencepiece", "subword_nmt", or None for words."""
     if any(symbol.startswith(_WORD_BEGIN) for symbol in symbols):
         return "sentencepiece"
     return "subword_nmt" if any(symbol.endswith(_WORD_GOES_ON) for symbol in symbols) else None
 
 
 def bucket(distance: int) -> int:
-    """Move by 1 to 4 places, 5 to 9, and then the buckets of ten of the paper."""
+    """Return the number of the bucket of a move: 1 to 4 places, 5 to 9 places, then the paper's buckets of ten places."""
     return int(distance >= 5) if distance < moves.BUCKET else 1 + moves.bucket(distance)
 
 
 class Translator:
-    """Beam search of one model; long sentences end after twice the source and ten words."""
+    """Beam search of one model. The maximum output length is twice the source length plus 10."""
 
     def __init__(self, run: Run, beam: int):
         from fairseq.dataclass.configs import GenerationConfig
@@ -66,7 +66,7 @@ class Translator:
 
     @torch.no_grad()
     def translate(self, sources: Sequence[Sequence[int]], progress: Progress, what: str) -> list[str]:
-        """In the given order; sentences of about one length share a batch."""
+        """Return the translations in the given order. Sentences of similar lengths are in the same batch."""
         order = sorted(range(len(sources)), key=lambda number: len(sources[number]))
         found = [""] * len(sources)
         for first in range(0, len(order), _BATCH):
@@ -80,7 +80,7 @@ class Translator:
         return found
 
     def text(self, tokens: Tensor, reference: bool = False) -> str:
-        """Words. An unknown word of a reference becomes <<unk>>, which no hypothesis contains."""
+        """Return a sentence as words. An unknown word of a reference becomes <<unk>>, which no hypothesis contains."""
         return self.target.string(tokens, self.joining, escape_unk=reference)
 
 
@@ -124,7 +124,7 @@ def analyse(args: argparse.Namespace) -> Result:
 
 
 def _moved(source: Sequence[int], run: Run, seed: int) -> tuple[list[int], int] | None:
-    """Return the source with one word moved, and by how many places; None for fewer than three words."""
+    """Return the source with one word moved, and the number of places of the move. Return None for fewer than three words."""
     words = words_of(source, run.words.symbols)
     drawn = moves.draw(len(words), Random(seed))
     return None if drawn is None else ([piece for word in moves.move(words, *drawn) for piece in word], abs(drawn[0] - drawn[1]))

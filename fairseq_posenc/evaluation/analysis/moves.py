@@ -1,4 +1,4 @@
-"""A word of a sentence moved to another place, as in the detection of word reordering (Yang et al. 2019)."""
+"""Move a word of a sentence to another place, as in the detection of word reordering (Yang et al. 2019)."""
 
 from __future__ import annotations
 
@@ -8,31 +8,34 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-#: distances of one bucket, and how many buckets there are
+#: number of distances in one bucket, and number of buckets
 BUCKET, BUCKETS = 10, 7
 
 
 def move(words: Sequence[T], origin: int, target: int) -> list[T]:
-    """Take the word at `origin` out and insert it at `target`."""
+    """Remove the word at `origin` and insert it at `target`."""
     rest = [*words[:origin], *words[origin + 1 :]]
     return [*rest[:target], words[origin], *rest[target:]]
 
 
 def labels(origin: int, target: int) -> tuple[int, int]:
-    """New index of the moved word, and index of the word of the changed sentence before which it belongs."""
+    """Return two indices in the changed sentence: the moved word, and the word before which it belongs."""
     return target, origin + 1 if origin > target else origin
 
 
 def restore(words: Sequence[T], inserted: int, original: int) -> list[T]:
-    """Return the arguments of `move`, from the changed sentence and its labels."""
+    """Return the original sentence, from the changed sentence and its labels."""
     return move(words, inserted, original - 1 if original > inserted else original)
 
 
 def draw(length: int, random: Random, least: int = 1) -> tuple[int, int] | None:
-    """Origin and target of a move by at least so many places; the last word stays. None where the sentence is too short."""
+    """Return the origin and the target of a random move by at least `least` places. The last word is not moved.
+
+    Return None if the sentence is too short.
+    """
     if length - 2 < least:
         return None
-    while True:  # most pairs of a long sentence will do
+    while True:  # in a long sentence, most pairs are far enough apart
         origin, target = random.randrange(length - 1), random.randrange(length - 1)
         if abs(origin - target) >= least:
             return origin, target

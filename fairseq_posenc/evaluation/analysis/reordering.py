@@ -1,7 +1,7 @@
-"""Detection of word reordering: can a moved word, and the place it came from, be found in the states of an encoder?
+"""Detection of word reordering. Can a moved word, and its original place, be found from the states of an encoder?
 
 Yang, Wang, Wong, Chao and Tu (2019), Assessing the Ability of Self-Attention Networks to Learn Word Order. As in their code,
-words are the tokens of the data, sentences have 6 to 49 of them, and the last one stays where it is.
+words are the tokens of the data, sentences have 6 to 49 tokens, and the last token is not moved.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ from .runs import Run, batch_of, load_runs, pairs
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_SHORTEST, _LONGEST = 6, 49  # tokens
-_PATIENCE = 5  # validations that are not better
-#: learning rates of the paper
+_SHORTEST, _LONGEST = 6, 49  # minimum and maximum number of tokens of a sentence
+_PATIENCE = 5  # number of validations without improvement after which training stops
+#: learning rates from the paper
 _RATES = {"frozen": 1e-3, "scratch": 1e-5}
-#: tested sentences below which a bucket shows no accuracy
+#: minimum number of test sentences of a bucket whose accuracy is shown
 _FEWEST = 50
 
 
 class Pointers(nn.Module):
-    """The output layer: states [B, S, C] -> logits over the place of the moved word, and over the one behind its own, [B, S].
+    """The output layer. It returns two logits [B, S] from states [B, S, C]: for the moved word, and for the word after its
+    original place.
 
     Equation: [Q, K, V] = W H + b; P_I = softmax(u . tanh(Q) + c); v = sum_s P_I[s] V_s; P_O = softmax(K v / sqrt(d)).
     """
@@ -56,7 +57,7 @@ class Pointers(nn.Module):
 
 @dataclass(frozen=True)
 class Instance:
-    """A sentence in which one token was moved, its index and its original place."""
+    """A sentence in which one token was moved, the index of this token, and its original place."""
 
     words: list[int]
     inserted: int
@@ -65,7 +66,11 @@ class Instance:
 
 @dataclass(frozen=True)
 class Accuracies:
-    """Of a test set: fractions, and by bucket of |I - O| the number of instances and the fraction of both."""
+    """Accuracies on a test set.
+
+    All accuracies are fractions. For each bucket of |I - O|, there is the number of instances and the accuracy of both
+    predictions.
+    """
 
     both: float
     inserted: float
@@ -74,31 +79,31 @@ class Accuracies:
 
 
 class Detector(nn.Module):
-    """An encoder and the output layer; a frozen encoder is evaluated without gradients."""
+    """An encoder with the output layer. A frozen encoder is evaluated without gradients."""
 
     def __init__(self, encoder: nn.Module, frozen: bool):
         super().__init__()
         self.encoder, self.frozen = encoder, frozen
         self.pointers = Pointers(encoder.embed_tokens.embedding_dim)
         encoder.requires_grad_(not frozen)
-        encoder.embed_tokens.requires_grad_(False)  # embeddings of the translation model, also for a new encoder
+        encoder.embed_tokens.requires_grad_(False)  # the embeddings of the translation model. A new encoder uses them too
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         self.encoder.train(self.training and not self.frozen)
         with torch.set_grad_enabled(self.training and not self.frozen):
             states = self.encoder(tokens)["encoder_out"][0].transpose(0, 1)  # [S, B, C] -> [B, S, C]
-        outside = torch.arange(tokens.size(1)) >= lengths.unsqueeze(1)  # the end of sentence too
+        outside = torch.arange(tokens.size(1)) >= lengths.unsqueeze(1)  # also true at the end of the sentence
         return self.pointers(states, outside)
 
 
 def instance(words: Sequence[int], random: Random, least: int) -> Instance | None:
-    """Return the sentence with one token moved; None where no token can move so far."""
+    """Return the sentence with one token moved. Return None if no token can be moved far enough."""
     drawn = moves.draw(len(words), random, least)
     return None if drawn is None else Instance(moves.move(words, *drawn), *moves.labels(*drawn))
 
 
 def detector(run: Run, mode: str, seed: int) -> Detector:
-    """Of the run's encoder, or of a new one with its settings and word embeddings."""
+    """Return a detector with the encoder of the run, or with a new encoder with the settings and embeddings of the run."""
     if mode == "frozen":
         encoder = run.model.encoder
     else:
@@ -117,7 +122,7 @@ def train(
     args: argparse.Namespace,
     progress: Progress,
 ) -> int:
-    """Train until nothing improves on the validation set, keep the best state, and return its number of updates."""
+    """Train until there is no improvement on the validation set. Keep the best state. Return its number of updates."""
     learned = [parameter for parameter in found.parameters() if parameter.requires_grad]
     optimizer = torch.optim.Adam(learned, args.lr or _RATES[args.mode])
     random, best, reached, state = Random(args.seed), float("inf"), 0, None

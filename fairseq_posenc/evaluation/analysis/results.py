@@ -1,4 +1,4 @@
-"""Result of an analysis: a table on the screen, in Markdown and CSV, a plot, and arrays."""
+"""The result of an analysis: a table on the screen, in Markdown and CSV, a plot, and arrays."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ NOTHING = "-"
 
 @dataclass(frozen=True)
 class Result:
-    """Rows of texts and numbers. None for a missing number, which is explained in a note."""
+    """Rows of texts and numbers. None is a missing number. A note explains it."""
 
-    name: str  # of the files
+    name: str  # name of the files, without suffix
     title: str
     head: Sequence[str]
     rows: Sequence[Sequence[Any]]
     notes: Sequence[str]
     plot: Callable[[], Figure | None]
     digits: int = 3
-    detail: tuple[Sequence[str], Sequence[Sequence[Any]]] | None = None  # head and rows of the CSV file where it has more
+    # head and rows of the CSV file, if they differ from the table
+    detail: tuple[Sequence[str], Sequence[Sequence[Any]]] | None = None
     arrays: Mapping[str, Any] = field(default_factory=dict)  # file name -> numpy array
 
 
@@ -84,7 +85,10 @@ def _notes(result: Result) -> str:
 
 
 def _csv(result: Result) -> str:
-    """Return numbers with six digits, so that rounding on other machines has no effect. Empty for missing numbers."""
+    """Return the rows as CSV.
+
+    Numbers have six digits, so that rounding on other machines has no effect. Missing numbers are empty.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     head, rows = result.detail or (result.head, result.rows)

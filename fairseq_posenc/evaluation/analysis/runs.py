@@ -1,4 +1,4 @@
-"""Trained models to analyse, one at a time, and the sentences of their data."""
+"""Load trained models for an analysis one at a time, together with the sentences of their data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ...plotting.sources import checkpoint_of, load_with_task
 
 @dataclass(frozen=True)
 class Run:
-    """A trained model in evaluation, the settings of its training, and its task."""
+    """A trained model in evaluation mode, the settings of its training run, and its task."""
 
     path: Path
     title: str
@@ -31,7 +31,7 @@ class Run:
         return self.task.source_dictionary
 
     def require_words_alone(self, purpose: str) -> None:
-        """Raise PositionError if a method reads more than words, which the sentences of an analysis have not."""
+        """Raise PositionError if a method reads side inputs. The sentences of an analysis consist of tokens only."""
         read = list(self.model.encoder.side_inputs)
         if read:
             raise PositionError(
@@ -41,7 +41,7 @@ class Run:
 
 
 def load_runs(paths: Sequence[Path], data: str | None = None) -> Iterator[Run]:
-    """Yield the runs one after the other; raises PositionError before the first where one has no checkpoint."""
+    """Yield one run after another. Raise PositionError before the first run if a run has no checkpoint."""
     for path in paths:
         checkpoint_of(path)
     seen: set[str] = set()
@@ -61,7 +61,7 @@ def method_of(specs: dict[str, str]) -> str:
 
 
 def pairs(run: Run, subset: str) -> list[tuple[list[int], list[int]]]:
-    """Source and target of every sentence of a part of the data, without the end of sentence."""
+    """Yield source and target of every sentence of a part of the data, without </s>."""
     try:
         run.task.load_dataset(subset)
     except (FileNotFoundError, OSError) as error:
@@ -79,7 +79,7 @@ def _without_end(words: list[int], end: int) -> list[int]:
 
 
 def batch_of(sentences: Sequence[Sequence[int]], run: Run) -> Tensor:
-    """[B, S], each sentence with its end, padded on the right."""
+    """Return a batch [B, S]. Each sentence has its </s>, and is padded on the right."""
     width = max(map(len, sentences)) + 1
     tokens = torch.full((len(sentences), width), run.words.pad())
     for row, words in zip(tokens, sentences):

@@ -1,4 +1,4 @@
-"""Similarity of position vectors, and prediction of position and order from them.
+"""Similarity of position vectors, and prediction of positions and of their order from these vectors.
 
 Wang and Chen (2020), What Do Position Embeddings Learn? An Empirical Study of Pre-Trained Language Model Positional Encoding.
 """
@@ -22,17 +22,19 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _FOLDS, _PAIRS, _ITERATIONS = 5, 512, 1000
-_COLUMNS = 4  # of the picture
+_COLUMNS = 4  # columns of the picture
 
 
 def similarity(vectors: Tensor) -> Tensor:
-    """Return the cosine of every two vectors: [T, C] -> [T, T]."""
+    """Return the cosine of every pair of vectors: [T, C] -> [T, T]."""
     unit = torch.nn.functional.normalize(vectors.double(), dim=-1)
     return unit @ unit.mT
 
 
 def absolute_error(vectors: Tensor, seed: int) -> float:
-    """Return the mean error of positions that a linear regression predicts from vectors, rounded; five-fold cross-validation."""
+    """Return the mean error of the rounded positions that a linear regression predicts from vectors, with five-fold
+    cross-validation.
+    """
     from sklearn.linear_model import LinearRegression
     from sklearn.model_selection import KFold, cross_val_predict
 
@@ -43,14 +45,18 @@ def absolute_error(vectors: Tensor, seed: int) -> float:
 
 
 def order_error(vectors: Tensor, seed: int) -> float:
-    """How often a logistic regression on the vectors of two positions errs in which comes first; five-fold cross-validation."""
+    """Return the error rate of a logistic regression that predicts, from the vectors of two positions, which position comes
+    first.
+
+    The error rate is from five-fold cross-validation.
+    """
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import KFold, cross_val_predict
 
     generator = torch.Generator().manual_seed(seed)
     first = torch.randint(len(vectors), (_PAIRS,), generator=generator)
     step = torch.randint(1, len(vectors), (_PAIRS,), generator=generator)
-    second = (first + step) % len(vectors)  # another position
+    second = (first + step) % len(vectors)  # a position other than the first one
     features = torch.cat([vectors[first], vectors[second]], -1).double().numpy()
     later = (second > first).numpy()
     folds = KFold(_FOLDS, shuffle=True, random_state=seed)

@@ -1,4 +1,4 @@
-"""`posenc report`: runs side by side, from their score.json files and nothing else."""
+"""`posenc report`: compare runs. All numbers are computed from their score.json files."""
 
 from __future__ import annotations
 
@@ -92,13 +92,13 @@ def run(args: argparse.Namespace) -> int:
     from .records import load, read_published, read_seed_variance, require_comparable
     from .sentences import random_seed
 
-    random_seed()  # a wrong one fails before the work
+    random_seed()  # raise errors about wrong options before the computation
     figures = read_published(args.published) if args.published else None
     variance = read_seed_variance(args.seed_variance) if args.seed_variance else None
     records = load(args.runs)
     require_comparable(records)
     if args.output:
-        formats.make_folder(args.output)  # before the tests, which take a while
+        formats.make_folder(args.output)  # check this before the tests, which take long
     full = bool(args.full or args.output)
     compare = full or args.baseline is not None
     options = Options(args.methods, args.baseline, args.order, args.seed_test, compare, args.test, args.samples)
@@ -114,7 +114,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def write(report: Report, folder: Path, name: str = "report", digits: int = 1) -> list[str]:
-    """Write all files of the report; return their names."""
+    """Write all files of the report. Return their names."""
     from . import formats, plots, tables
 
     figures = plots.draw_plots(report)

@@ -1,4 +1,4 @@
-"""The rows of a report and their numbers: scores with intervals, differences to a baseline, scores by source length."""
+"""The rows of a report and their numbers: scores with intervals, differences to a baseline, and scores by source length."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .sentences import (
 
 @dataclass(frozen=True)
 class Values:
-    """One number of one method by seed."""
+    """One number of one method, for each seed."""
 
     by_seed: dict[int, float]
 
@@ -53,17 +53,17 @@ class Row:
     """All runs of one method."""
 
     name: str
-    runs: list[Record]  # by seed; empty for a method that was not run
-    reconstruction: bool = False  # a method in it is one
+    runs: list[Record]  # in the order of their seeds. Empty if the method has no run
+    reconstruction: bool = False  # whether a method of the row is a reconstruction
 
     @property
     def title(self) -> str:
-        """Return the name, with the marks of a reconstruction and of requested output lengths."""
+        """Return the name of the row. Marks show a reconstruction, and requested output lengths."""
         return self.name + " †" * self.reconstruction + " ‡" * bool(self.asked)
 
     @property
     def asked(self) -> list[str]:
-        """Return the sources of the output lengths that decoding requested."""
+        """Return the sources of the output lengths that were requested in decoding."""
         return sorted({part.asked.source for run in self.runs for part in run.parts.values() if part.asked})
 
     def values(self, get: Callable[[Record], float | None]) -> Values | None:
@@ -75,18 +75,18 @@ class Row:
 
     @property
     def peak_memory(self) -> float | None:
-        """Return the largest of the seeds, in GiB."""
+        """Return the peak memory in GiB, as the maximum over seeds."""
         values = self.values(lambda run: run.peak_memory.gib if run.peak_memory else None)
         return max(values.by_seed.values()) if values else None
 
     @property
     def final_loss(self) -> Values | None:
-        """Return the validation loss of the model that was decoded, or the last one before it."""
+        """Return the validation loss of the decoded model, or the last validation loss before it."""
         return self.values(_final_loss)
 
 
 def _score_of(scores: PartScores | None, metric: str) -> float | None:
-    """BLEU, chrF or another score of a test part; None where the run was scored without it."""
+    """Return BLEU, chrF or another score of a test part. Return None if the run was scored without this metric."""
     if scores is None:
         return None
     if metric in METRICS:
@@ -101,14 +101,14 @@ def _final_loss(run: Record) -> float | None:
 
 @dataclass(frozen=True)
 class Difference:
-    """One score of a row minus that of the baseline, over all seeds of both."""
+    """The difference between a row and the baseline in one score, over all seeds of both."""
 
     mean: float
-    seeds: tuple[int, int]  # of the row and of the baseline
-    low: float | None = None  # interval of 95 %; None: not known, likewise below
+    seeds: tuple[int, int]  # numbers of seeds of the row and of the baseline
+    low: float | None = None  # interval of 95 %. None: unknown, also in the fields below
     high: float | None = None
-    p: float | None = None  # of this row
-    holm: float | None = None  # corrected for all rows
+    p: float | None = None  # p-value of this row
+    holm: float | None = None  # p-value corrected for all rows
     test: str = ""
 
     @property
@@ -125,9 +125,9 @@ class Score:
     """One score of a row."""
 
     values: Values
-    low: float | None = None  # interval of the mean, 95 %; None: not known
+    low: float | None = None  # 95 % interval of the mean. None: unknown
     high: float | None = None
-    difference: Difference | None = None  # None for the baseline, and where the baseline has no score
+    difference: Difference | None = None  # None for the baseline, and if the baseline has no score
     rank: str = ""  # BEST, TIED or ""
 
 
@@ -136,68 +136,71 @@ BEST, TIED = "best", "not distinguishable from the best"
 
 @dataclass(frozen=True)
 class Spread:
-    """The standard deviation over seeds that rows with few seeds are assumed to have."""
+    """The standard deviation over seeds that is assumed for rows with few seeds."""
 
-    deviation: float  # on the scale
-    degrees: int  # of freedom
+    deviation: float  # in units of `scale`
+    degrees: int  # degrees of freedom
     scale: str
-    rows: list[str]  # of the table, which it comes from
-    others: list[str]  # rows from elsewhere
+    rows: list[str]  # rows of the table from which the deviation was computed
+    others: list[str]  # rows of other tables from which it was computed
     runs: int
-    equal: float | None  # p of Bartlett's test that these rows have one variance
+    equal: float | None  # p-value of Bartlett's test that these rows have the same variance
 
 
 @dataclass(frozen=True)
 class Column:
-    """One score of all rows: a metric on a test part."""
+    """One score of all rows: one metric on one test part."""
 
-    name: str  # of the metric
-    scores: dict[str, Score]  # by row
-    spread: Spread | None = None  # None: not known
+    name: str  # title of the metric
+    scores: dict[str, Score]  # score of each row
+    spread: Spread | None = None  # None: unknown
     smaller_is_better: bool = False
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """BLEU of a part by the number of source words."""
+    """BLEU of a test part by the number of source words."""
 
-    names: list[str]  # of the buckets
-    sentences: list[int]  # in every bucket
-    rows: dict[str, list[Values | None]]  # None where there are too few sentences
+    names: list[str]  # names of the buckets
+    sentences: list[int]  # number of sentences in each bucket
+    rows: dict[str, list[Values | None]]  # BLEU in each bucket. None if a bucket has too few sentences
 
     @property
     def shown(self) -> list[int]:
-        """Return the buckets that reach from the first to the last with a sentence."""
+        """Return the buckets from the first bucket with a sentence to the last one."""
         used = [i for i, number in enumerate(self.sentences) if number]
         return list(range(used[0], used[-1] + 1))
 
 
 @dataclass(frozen=True)
 class Report:
-    """All numbers of the tables, plots and notes."""
+    """All numbers for the tables, plots and notes."""
 
     rows: list[Row]
     parts: list[str]
-    columns: dict[tuple[str, str], Column]  # by part and metric
+    columns: dict[tuple[str, str], Column]  # by test part and metric
     baseline: str
     options: Options = field(default_factory=Options)
     published: Published | None = None
     sentence_tests: dict[tuple[str, str, str], dict[int, float]] = field(
         default_factory=dict
-    )  # (row, part, metric): Holm's p by seed
-    lengths: dict[str, Lengths] = field(default_factory=dict)  # by part
-    variance_source: str = ""  # of --seed-variance
-    unused_variance: bool = False  # it has no run of this task
+    )  # (row, part, metric): p-values after Holm's correction, by seed
+    lengths: dict[str, Lengths] = field(default_factory=dict)  # by test part
+    variance_source: str = ""  # folders and files of --seed-variance
+    unused_variance: bool = False  # whether --seed-variance contains no run of this task
 
     def score(self, row: str, part: str, metric: str) -> Score | None:
         return self.columns[part, metric].scores.get(row)
 
     def metrics(self, part: str) -> dict[str, str]:
-        """Return the names of the metrics of a part: BLEU, chrF and all others with which a run was scored."""
+        """Return the names of the metrics of a test part: BLEU, chrF, and all other metrics with which a run was scored."""
         return {metric: column.name for (own, metric), column in self.columns.items() if own == part}
 
     def digits(self, part: str, metric: str, wanted: int) -> int:
-        """Return the decimals of a score: two more for scores of other programs that are at most 1, such as COMET's."""
+        """Return the number of decimals of a score.
+
+        Scores of other programs that are at most 1, such as COMET, have two more decimals.
+        """
         means = [abs(score.values.mean) for score in self.columns[part, metric].scores.values()]
         return wanted + 2 if metric not in (*METRICS, others.TER) and max(means) <= 1 else wanted
 
@@ -207,11 +210,11 @@ class Report:
 
     @property
     def seeds(self) -> int:
-        """Of the method with most of them."""
+        """Return the largest number of seeds of a method."""
         return max(len(row.runs) for row in self.rows)
 
     def added_parameters(self, row: Row) -> int | None:
-        """Return the parameters that the row without positions does not have."""
+        """Return the number of parameters of a row minus that of the row without positions."""
         plain = next((row for row in self.rows if row.name == "none" and row.runs), None)
         return row.runs[0].parameters - plain.runs[0].parameters if plain and row.runs else None
 
@@ -224,7 +227,8 @@ def make_report(
 ) -> Report:
     """Compare runs that agree in all conditions.
 
-    Raises: PositionError for a wrong spec, a baseline without runs, and damaged statistics of sentences.
+    Raises:
+        PositionError: A spec is wrong, the baseline has no runs, or statistics of sentences are damaged.
     """
     options, variance = options or Options(), variance or SeedVariance()
     rows = make_rows(records, options.expected)
@@ -257,7 +261,7 @@ def make_report(
 
 
 def _metrics(records: list[Record], part: str) -> list[str]:
-    """BLEU, chrF, TER and the scores of other programs by name."""
+    """Return BLEU, chrF, TER and the scores of other programs, by name."""
     more = {name for record in records if part in record.parts for name in record.parts[part].others}
     return [*METRICS, *sorted(more, key=lambda name: (name != others.TER, name))]
 
@@ -270,7 +274,7 @@ def _baseline(rows: list[Row], wanted: str | None) -> Row:
 
 
 def _by_score(rows: list[Row], column: Column) -> list[Row]:
-    """Best first; rows without a score last."""
+    """Return the rows with the best score first. Rows without a score are last."""
     scores = {name: score.values.mean for name, score in column.scores.items()}
     return sorted(rows, key=lambda row: -scores.get(row.name, -np.inf))
 
@@ -288,12 +292,12 @@ def _others(variance: SeedVariance, records: list[Record], part: str) -> list[Re
     return [run for run in variance.records if (identity(run), run.seed) not in taken and same_task(run, wanted, part)]
 
 
-#: name, key of the row of the table that has the same method (or None), and scores by seed
+#: name, key of the row of the table with the same method (or None), and scores by seed
 _Others = list[tuple[str, Any, list[float]]]
 
 
 def _with_scores(runs: list[Record], variance: SeedVariance, part: str, metric: str) -> _Others:
-    """Rows from elsewhere with their scores, from runs and from a file."""
+    """Return the rows that are not in the table and have scores, from runs and from a file."""
     groups: dict[Any, list[Record]] = {}
     for run in runs:
         groups.setdefault((identity(run), tuple(sorted(run.versions.items()))), []).append(run)
@@ -345,7 +349,10 @@ def _difference(found: statistics.Comparison, i: int, baseline: int) -> Differen
 def _spread(
     run: list[tuple[Row, Values]], scores: statistics.Array, elsewhere: _Others, scale: str, percent: bool
 ) -> tuple[Spread | None, statistics.Pool | None]:
-    """The variance over seeds, pooled over the rows and over rows from elsewhere; more seeds of a row belong to that row."""
+    """Return the variance over seeds, pooled over the rows of the table and over rows that are not in the table.
+
+    Additional seeds of a method that is in the table belong to its row.
+    """
     by_key = {(identity(row.runs[0]), tuple(sorted(row.runs[0].versions.items()))): i for i, (row, _) in enumerate(run)}
     lists = [[number for number in line if np.isfinite(number)] for line in scores.tolist()]
     for _, key, numbers in elsewhere:
@@ -368,7 +375,7 @@ def _spread(
 
 
 def _matrix(rows: Sequence[Sequence[float]]) -> statistics.Array:
-    """[M, S], with NaN behind shorter rows."""
+    """Return a matrix [M, S]. Shorter rows are filled with NaN."""
     width = max(map(len, rows))
     return np.array([[*row, *[np.nan] * (width - len(row))] for row in rows], float)
 
@@ -383,7 +390,7 @@ def _number(value: Any) -> float | None:
 def _sentence_tests(
     rows: list[Row], part: str, metrics: list[str], baseline: Row, options: Options
 ) -> dict[tuple[str, str, str], dict[int, float]]:
-    """Holm's p by seed, over the rows that have statistics of the same seed as the baseline."""
+    """Return p-values by seed, after Holm's correction over the rows with statistics of the same seed as the baseline."""
     by_seed: dict[int, dict[str, dict[str, statistics.Array]]] = {}
     for row in rows:
         for run in row.runs:
@@ -406,7 +413,7 @@ def _sentence_tests(
 
 
 def _lengths(rows: list[Row], part: str) -> Lengths | None:
-    """None where no run keeps the lengths of its sources."""
+    """Return BLEU by source length. Return None if no run contains source lengths."""
     counted = [
         (row.name, run.seed, sentences) for row in rows for run in row.runs if (sentences := sentence_statistics(run, part))
     ]
@@ -431,10 +438,12 @@ def _lengths(rows: list[Row], part: str) -> Lengths | None:
 
 
 def make_rows(records: list[Record], expected: Sequence[str]) -> list[Row]:
-    """Expected specs are first, in their order, with or without runs. Other methods follow by name.
+    """Return the rows. Expected specs come first, in their order, with or without runs.
 
-    Runs with the same options are one row however their specs were written. Raises PositionError for an expected spec
-    that is wrong.
+    Other methods follow in order of their names.
+
+    Runs with the same options are in one row, also if their specs are written differently. Raise PositionError for an expected
+    spec that is wrong.
     """
     groups = _groups(records)
     names = {key: _name(runs, expected) for key, runs in groups.items()}
@@ -469,13 +478,13 @@ def _groups(records: list[Record]) -> dict[Any, list[Record]]:
 
 
 def _name(runs: list[Record], expected: Sequence[str]) -> str:
-    """Return the label that was asked for, else the shortest: t5 rather than t5:buckets=32."""
+    """Return the requested label, or else the shortest spec: t5 instead of t5:buckets=32."""
     labels = sorted({label(run) for run in runs}, key=lambda text: (len(text), text))
     return next((text for text in expected if text in labels), labels[0])
 
 
 def _find(spec: str, names: dict[Any, str]) -> Any:
-    """Return the row that a spec means: the one with this name, else the one with the same options."""
+    """Return the row to which a spec refers: the row with this name, or else the row with the same options."""
     for key, name in names.items():
         if name == spec:
             return key
@@ -484,17 +493,17 @@ def _find(spec: str, names: dict[Any, str]) -> Any:
 
 
 def spec_key(spec: str) -> tuple[Any, ...]:
-    """Return the identity of runs with this spec in both stacks, or with the specs of several sites."""
+    """Return the key of runs with this spec in encoder and decoder, or with these specs of several sites."""
     return tuple(sorted((site, parse(found).signature) for site, found in sites_of(spec).items())), (), None
 
 
 def find_row(rows: list[Row], spec: str) -> Row:
-    """Return the row of a baseline; raises PositionError with the rows that there are."""
+    """Return the row of a baseline. Raise PositionError with the names of all rows if there is none."""
     names = [row.name for row in rows if row.runs]
     keys = {identity(row.runs[0]): row.name for row in rows if row.runs}
     try:
         found = spec if spec in names else keys.get(_find(spec, keys))
-    except PositionError:  # a wrong spec is not a row
+    except PositionError:  # a wrong spec cannot be a row
         found = None
     if found is None:
         raise PositionError(f"--baseline {shorten(spec)}: no run of this method. Expected one of {join(names, 8)}.")
@@ -502,8 +511,8 @@ def find_row(rows: list[Row], spec: str) -> Row:
 
 
 def _reconstructed(specs: Mapping[str, str]) -> bool:
-    """Return whether the card of one of the methods calls it a reconstruction."""
-    from ... import registry  # imports torch
+    """Return whether a method is a reconstruction according to its card."""
+    from ... import registry  # imports torch, so it is imported here
 
     methods = {part.partition(":")[0].strip() for spec in specs.values() for part in spec.split("+")}
     return any(registry.card(method).evidence == "reconstruction" for method in methods & set(registry.names()))

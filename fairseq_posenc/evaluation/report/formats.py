@@ -1,4 +1,4 @@
-"""A report as Markdown, LaTeX, HTML, CSV and JSON, and as Markdown that fits a terminal."""
+"""Convert a report to Markdown, LaTeX, HTML, CSV and JSON, and to Markdown that fits a terminal."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _CAPTIONS = {
 
 
 def _tabulate(table: Table, form: str, text: Callable[[str], str], marks: Mapping[str, Callable[[str], str]]) -> str:
-    """Return the cells as text, those with a rank marked; the first column is left-aligned."""
+    """Return the cells as text. Cells with a rank are marked. The first column is left-aligned."""
     body = [
         [marks.get(table.ranks.get((i, j), ""), str)(text(cell)) for j, cell in enumerate(cells)]
         for i, cells in enumerate(table.body)
@@ -46,7 +46,10 @@ def _tabulate(table: Table, form: str, text: Callable[[str], str], marks: Mappin
 
 
 def markdown(tables: Sequence[Table], notes: Sequence[str], figures: Mapping[str, str] | None = None) -> str:
-    """Tables get titles where there are several; `figures` are files by the name of a figure."""
+    """Return the report as Markdown.
+
+    Tables have titles if there are several. `figures` are file names by the name of the figure.
+    """
     text = []
     for table in tables:
         title = f"## {markdown_text(table.title)}\n\n" if len(tables) > 1 else ""
@@ -59,7 +62,10 @@ def markdown(tables: Sequence[Table], notes: Sequence[str], figures: Mapping[str
 
 
 def compact(text: str) -> str:
-    """Remove the spaces that align the columns of wide tables, which are not readable as text; the file is half as large."""
+    """Remove the spaces that align columns from wide tables.
+
+    Such tables cannot be read as text, and their files are half as large.
+    """
     lines = text.splitlines(keepends=True)
     return "".join(re.sub(r"(?<=\|) +| +(?=\|)", " ", _short_rule(line)) if _is_wide_row(line) else line for line in lines)
 
@@ -72,7 +78,7 @@ def _short_rule(line: str) -> str:
     return re.sub("-{3,}", "---", line) if re.fullmatch(r"[|:\-\s]+", line) else line
 
 
-_NARROWEST, _WIDEST = 40, 130  # characters of a terminal, of an aligned table in a file
+_NARROWEST, _WIDEST = 40, 130  # characters per line in a terminal, and in an aligned table of a file
 
 
 def terminal_width() -> int | None:
@@ -81,7 +87,10 @@ def terminal_width() -> int | None:
 
 
 def show(tables: Sequence[Table], notes: Sequence[str], width: int | None) -> str:
-    """Markdown in which a table that is wider than the screen is several, each with the names of the rows."""
+    """Return the report for a terminal.
+
+    A table that is wider than the screen is split. Each part repeats the names of the rows.
+    """
     if width is None:
         return markdown(tables, notes)
     found = []
@@ -128,7 +137,7 @@ _LATEX = {
 
 
 def latex(tables: Sequence[Table], notes: Sequence[str], name: str = "report") -> str:
-    """Floats with a caption, which has the sentences of the table, and a label: tab:NAME-TITLE."""
+    """Return LaTeX floats. The caption contains the sentences of the table. The label is tab:NAME-TITLE."""
     found = [r"% needs \usepackage{booktabs}" + "\n"]
     for table in tables:
         marks = {BEST: lambda cell: rf"\textbf{{{cell}}}", TIED: lambda cell: rf"\textit{{{cell}}}"}
@@ -146,7 +155,7 @@ def latex(tables: Sequence[Table], notes: Sequence[str], name: str = "report") -
 
 def _latex(text: str) -> str:
     escaped = "".join(_LATEX.get(character, character) for character in text)
-    return re.sub(r"(?<![\w.])-(?=\d)", "$-$", escaped)  # a minus, no hyphen
+    return re.sub(r"(?<![\w.])-(?=\d)", "$-$", escaped)  # a minus instead of a hyphen
 
 
 # --- HTML ---
@@ -165,7 +174,7 @@ figure { margin: 1.2rem 0; } figure svg { max-width: 100%; height: auto; } figca
 
 
 def html(tables: Sequence[Table], notes: Sequence[str], figures: Mapping[str, str]) -> str:
-    """Return one page that needs nothing else; `figures` are SVG texts by name."""
+    """Return one HTML page without external files. `figures` are SVG texts by name."""
     body = []
     for table in tables:
         marks = {BEST: lambda cell: f"<strong>{cell}</strong>", TIED: lambda cell: f"<em>{cell}</em>"}
@@ -184,7 +193,7 @@ def html(tables: Sequence[Table], notes: Sequence[str], figures: Mapping[str, st
 
 
 def _inline(svg: str) -> str:
-    """Within HTML, an SVG needs neither its prolog nor its namespaces."""
+    """Return an SVG without prolog and namespaces, which are not needed within HTML."""
     return re.sub(r' xmlns(:\w+)?="[^"]*"', "", svg[svg.index("<svg") :])
 
 
@@ -192,7 +201,7 @@ def _inline(svg: str) -> str:
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows as CSV, with a column for every key; a text that a spreadsheet would compute begins with an apostrophe."""
+    """Return rows as CSV, with one column per key. A text that a spreadsheet would evaluate gets a leading apostrophe."""
     out = io.StringIO()
     columns = list(dict.fromkeys(key for row in rows for key in row))
     lines = [columns, *([row.get(column, "") for column in columns] for row in rows)]
@@ -201,7 +210,7 @@ def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def csv_table(report: Report) -> str:
-    """Return a row per method and a number per cell, unrounded; empty where there is none."""
+    """Return one row per method with unrounded numbers. Missing numbers are empty."""
     return csv_text([_numbers(report, row) for row in report.rows])
 
 
@@ -255,7 +264,7 @@ def _spread(key: str, values: Values | None) -> dict[str, Any]:
 
 
 def as_json(report: Report, notes: Sequence[str], conclusions: Sequence[str]) -> dict[str, Any]:
-    """Return all numbers of a report, unrounded; None for numbers that are not computed or not known."""
+    """Return all numbers of a report without rounding. None: the number was not computed or is unknown."""
     compared = report.options.sentences
     return {
         "parts": report.parts,

@@ -1,4 +1,4 @@
-"""How a report compares: the choices of the command line, without the libraries that the computation needs."""
+"""Options of the comparison in a report. This module does not import the libraries of the computation."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ SAMPLES = {RANDOMIZATION: 10000, BOOTSTRAP: 1000}
 
 @dataclass(frozen=True)
 class Options:
-    """How a report compares."""
+    """Options of the comparison in a report."""
 
-    expected: Sequence[str] = ()  # specs that get a row, run or not
-    baseline: str | None = None  # None: sinusoidal, else the first row with a run
+    expected: Sequence[str] = ()  # specs that have a row, also without a run
+    baseline: str | None = None  # None: sinusoidal, or else the first row with a run
     order: str = "score"
     seed_test: str = "welch"
-    sentences: bool = True  # also the tests over sentences, which take a while, and scores by source length
+    sentences: bool = True  # also compute scores by source length, and the tests over sentences, which take long
     test: str = RANDOMIZATION
     samples: int = 0  # 0: sacreBLEU's default
 

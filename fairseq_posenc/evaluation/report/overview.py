@@ -1,4 +1,7 @@
-"""Write the results section of README: one table and one plot of committed runs. Without runs, README has no such section."""
+"""Write the results section of README: one table and one plot of committed runs.
+
+Without runs, README does not have this section.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ from .tables import difference_text, interval, p_text
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: paths in a checkout: the runs, the benchmark, and the plot of README
+#: paths in a checkout: the runs, the benchmark, and the plot in README
 RUNS = Path("results/multi30k_en-de/tiny")
 BENCHMARK, PICTURE = Path("results/bench/amd_epyc_2_cores/bench.csv"), Path("docs/results.png")
 PART, BASELINE, COST = "test_2016_flickr", "sinusoidal", "training 32x32"
@@ -49,7 +52,7 @@ def write(root: Path) -> None:
 
 
 def _report(root: Path) -> Report:
-    """Return the runs and the seed variance that the command of the committed report names."""
+    """Return the runs and the seed variance that the command of the committed report uses."""
     parser = argparse.ArgumentParser()
     configure(parser)
     file = root / RUNS / "command"

@@ -1,4 +1,4 @@
-"""The plots of a report: scores, learning curves, BLEU by source length."""
+"""The plots of a report: scores, learning curves, and BLEU by source length."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_PANEL = 3.2  # inches: the width of one of the panels of scores
-_ROW, _LINE = 0.3, 0.17  # inches: the height of a row, and of a further line of its name
-MOST_LINES = 20  # that an eye can follow
+_PANEL = 3.2  # inches: the width of a panel of scores
+_ROW, _LINE = 0.3, 0.17  # inches: the height of a row, and of each additional line of its name
+MOST_LINES = 20  # maximum number of lines in one plot
 
 
 def draw_plots(report: Report) -> dict[str, Plot]:
-    """Return the plots that have something to show, by name."""
+    """Return the plots for which there is data, by name."""
     plots = {"scores": _scores, "learning": _learning, "length": _length}
     found = {name: render(name, functools.partial(plot, report)) for name, plot in plots.items()}
     return {name: plot for name, plot in found.items() if plot is not None}
@@ -33,7 +33,7 @@ def _shown(report: Report) -> list[tuple[int, Row]]:
 
 
 def _lines(report: Report) -> list[tuple[int, Row]]:
-    """The rows of a plot with lines: all, or the baseline and the rows with the highest BLEU on the first test set."""
+    """Return the rows of a line plot: all rows, or the baseline and the rows with the highest BLEU on the first test set."""
 
     def rank(found: tuple[int, Row]) -> tuple[bool, float]:
         score = report.score(found[1].name, report.parts[0], "bleu")
@@ -44,7 +44,7 @@ def _lines(report: Report) -> list[tuple[int, Row]]:
 
 
 def _scores(report: Report) -> Figure:
-    """Dots, not bars: the axes do not begin at zero. Many rows have all their panels side by side."""
+    """Plot the scores as dots, because the axes do not begin at zero. If there are many methods, all panels are side by side."""
     rows = _shown(report)
     edges = _edges([row for _, row in rows])
     lines = [[(part, *metric) for metric in report.metrics(part).items()] for part in report.parts]
@@ -90,7 +90,7 @@ def _width_of_names(figure: Figure, axis: Axes) -> float:
 
 
 def _dot(axis: Axes, place: float, score: Score, colour: str) -> None:
-    """The mean, filled where it differs from the baseline, its interval, and every seed."""
+    """Plot one row: its mean, its interval, and every seed. The dot is filled if the row differs from the baseline."""
     values = score.values
     if score.low is not None and score.high is not None:
         axis.plot([score.low, score.high], [place, place], color=colour, linewidth=1.4, marker="|", markersize=6)
@@ -105,13 +105,14 @@ def _learning(report: Report) -> Figure | None:
     curves = [(index, row, curve) for index, row in _lines(report) if (curve := _curve(row))]
     if not any(len(curve) > 1 for _, _, curve in curves):
         return None
-    curves.sort(key=lambda found: list(found[2].values())[-1].mean, reverse=True)  # the legend in the order in which lines end
+    # the legend has the order of the ends of the lines
+    curves.sort(key=lambda found: list(found[2].values())[-1].mean, reverse=True)
     figure, ((axis,),) = new_figure(6.5, 4)
     for index, row, curve in curves:
         updates, losses = list(curve), list(curve.values())
         style = line_style(index)
         means = [values.mean for values in losses]
-        marked = 1 + len(updates) // 15  # markers on some of many points
+        marked = 1 + len(updates) // 15  # mark only some points if there are many
         axis.plot(updates, means, label=label_text(row.title), markersize=3.5, markevery=marked, **style)
         if any(values.sd is not None for values in losses):
             spread = [values.sd or 0 for values in losses]
@@ -125,7 +126,7 @@ def _learning(report: Report) -> Figure | None:
 
 
 def _curve(row: Row) -> dict[int, Values]:
-    """By updates, over the seeds that were validated there."""
+    """Return the learning curve: the mean by number of updates, over the seeds that were validated at this update."""
     points: dict[int, dict[int, float]] = {}
     for run in row.runs:
         for updates, loss in run.learning_curve or ():

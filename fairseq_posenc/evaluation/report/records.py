@@ -1,4 +1,4 @@
-"""The score.json files of runs: reading them, naming them, and which of them one table can compare. Files of known scores."""
+"""Read and name the score.json files of runs, and check which runs can be in one table. Read files of published scores."""
 
 from __future__ import annotations
 
@@ -17,23 +17,24 @@ from ...registry.architectures import COMPLEX_MODEL
 from ...registry.spec import parse
 from ..scoring.record import FILE, Record, Score, Text
 
-#: fields of a method or of one run; the rows of a table must agree in all other fields
+#: fields of a method or of one run. The rows of a table must agree in all other fields
 _MAY_DIFFER = frozenset({
     "arch", "method", "signature", "seed", "parameters", "bleu", "chrf", "statistics", "lengths",
     "tokens_per_second", "training_seconds", "peak_memory", "learning_curve", "device", "commit",
-    # the name of a row says so
+    # the name of a row contains them
     "tie_encoder_layers", "tie_decoder_layers", "encoder_halting", "decoder_halting", "random_structure",
     *(f"{site}_global_layers" for site in SITES),
-    "task", "relations", "order_source",  # of methods with side inputs
+    "task", "relations", "order_source",  # settings of methods with side inputs
 })  # fmt: skip
 
 
 def load(folders: Sequence[Path]) -> list[Record]:
-    """Read all records below the folders, in the order of their paths. A run that two folders contain counts once.
+    """Read all records below the folders, in the order of their paths. A run that is in two folders counts once.
 
-    Raises: PositionError for a folder without runs, and for two different runs of one method with the same seed.
+    Raises:
+        PositionError: A folder contains no runs, or two different runs of one method have the same seed.
     """
-    from ..scoring import archive  # imports numpy
+    from ..scoring import archive  # imports numpy, so it is imported here
 
     seen: dict[tuple[Any, int], tuple[Path, Record]] = {}
     taken: set[Path] = set()
@@ -57,27 +58,27 @@ def load(folders: Sequence[Path]) -> list[Record]:
 
 
 def _without_speed(record: Record) -> dict[str, Any]:
-    """Return the fields that are equal in a training run with the same seed."""
+    """Return the fields that are equal in every training run with the same seed."""
     return record.model_dump(exclude={"tokens_per_second", "training_seconds", "peak_memory", "device"})
 
 
 def label(record: Record) -> str:
-    """Return the name of a method in a table: its spec, or the specs of all sites, and its model."""
+    """Return the name of a method in a table: its spec or the specs of all sites, and its model."""
     name = describe(record.method) if record.method else record.arch
     return name + "".join(f" ({trait})" for trait in _traits(record))
 
 
 def describe(method: Mapping[str, str]) -> str:
-    """Return the specs of all sites in short."""
+    """Return a short text of the specs of all sites."""
     if method["encoder"] == method["decoder"] and method["cross"] == "none":
         return method["encoder"]
     return ", ".join(f"{site} {spec}" for site, spec in method.items() if spec != "none")
 
 
 def identity(record: Record) -> tuple[Any, ...]:
-    """Return the identity of the runs of one row: all options, however they were written.
+    """Return the key of the runs of one row: all options, independent of the notation of the specs.
 
-    A run of an earlier version has the default value of every option that was added after it.
+    In a run of an earlier version, later options have their default values.
     """
     named = {site: _signature(text) for site, text in record.signature.items()} or record.method or {"arch": record.arch}
     return tuple(sorted(named.items())), tuple(_traits(record)), _random(record)
@@ -85,7 +86,10 @@ def identity(record: Record) -> tuple[Any, ...]:
 
 @functools.cache
 def _signature(text: str) -> str:
-    """Return the signature of a spec with the options of this version; unchanged where this version does not know the spec."""
+    """Return the signature of a spec with the options of this version.
+
+    Return the signature unchanged if this version does not know the spec.
+    """
     try:
         return parse(text).signature
     except PositionError:
@@ -93,7 +97,7 @@ def _signature(text: str) -> str:
 
 
 def _traits(record: Record) -> Iterator[str]:
-    """Yield the properties of a model that are not methods."""
+    """Yield the properties of a model that do not belong to a method."""
     if record.arch.startswith(COMPLEX_MODEL):
         yield "complex Transformer"
     tied = [side for side in ("encoder", "decoder") if record.settings.get(f"tie_{side}_layers")]
@@ -113,17 +117,17 @@ def _traits(record: Record) -> Iterator[str]:
 
 
 def _halting(record: Record) -> list[str]:
-    """Return the sides on which words choose their number of layers."""
+    """Return the stacks in which the number of layers depends on the token."""
     return [side for side in ("encoder", "decoder") if record.settings.get(f"{side}_halting")]
 
 
 def _random(record: Record) -> Any:
-    """Return the seed of structure that is that of other words, or None."""
+    """Return the seed of random structure, or None."""
     return record.settings.get("random_structure")
 
 
 def require_comparable(records: list[Record]) -> None:
-    """Raise PositionError if a row differs from an earlier one; a part that one lacks is not a difference."""
+    """Raise PositionError if a row differs from an earlier row. A test part that one row lacks is not a difference."""
     known: dict[str, tuple[Record, dict[str, Any]]] = {}
     for record in records:
         for name, settings in conditions(record).items():
@@ -140,15 +144,16 @@ def require_comparable(records: list[Record]) -> None:
 
 
 def conditions(record: Record) -> dict[str, dict[str, Any]]:
-    """All conditions in which the rows of a table agree, flat: of the training under "", of every test part under its name.
+    """Return all conditions in which the rows of a table agree, as a flat dictionary.
 
-    Requested output lengths are separate conditions, because they exist only for models that read them. The number of layers is a
-    separate condition, because halting chooses it.
+    The name of a test part is the key of its conditions. The conditions of the training are under "". Requested output lengths
+    are separate conditions, because only some models read them. The number of layers is a separate condition, because it may
+    result from halting.
     """
     content = record.model_dump(mode="json")
     parts = content.pop("parts")
     if stops_early(record):
-        del content["updates"]  # which follow from the method and the seed
+        del content["updates"]  # these follow from the method and the seed
     layers = {side: content["settings"].pop(f"{side}_layers", None) for side in ("encoder", "decoder")}
     lengths = {part: asked for part, scores in parts.items() if (asked := scores.pop("asked")) is not None}
     for name in record.row:
@@ -165,7 +170,7 @@ def conditions(record: Record) -> dict[str, dict[str, Any]]:
 
 
 def stops_early(record: Record) -> bool:
-    """Return whether the training may end before its last update, where the validation loss does not fall."""
+    """Return whether the training may end before its last update, because the validation loss stops falling."""
     patience = record.settings.get("patience")
     return isinstance(patience, int) and patience > 0
 
@@ -175,7 +180,7 @@ def _shown(value: Any) -> str:
 
 
 def _settings(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-    """Yield all that must be equal, flat: 'settings.lr', 'parts.test.decoding.beam' ..."""
+    """Yield all settings that must be equal, with flat names: 'settings.lr', 'parts.test.decoding.beam', ..."""
     if not isinstance(value, dict):
         yield ".".join(path), value
         return
@@ -184,7 +189,7 @@ def _settings(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any
             yield from _settings(inner, (*path, name))
 
 
-# --- scores from elsewhere ---
+# --- scores that are not in the table ---
 
 
 class _File(BaseModel):
@@ -192,17 +197,20 @@ class _File(BaseModel):
 
 
 class Published(_File):
-    """One column of published figures, by the name of a row."""
+    """One column of published scores, by the name of a row."""
 
     source: Text
     metric: Literal["bleu", "chrf"]
     part: Text
-    same_task: bool = False  # data, model and training are meant to be the same
+    same_task: bool = False  # whether data, model and training are intended to be the same
     figures: dict[Text, Annotated[int | float, Field(ge=0, le=100)]]
 
 
 class SeedScores(_File):
-    """Scores of several seeds, of rows that are not in the table: by test part and metric, a list of scores for each row."""
+    """Scores of several seeds for rows that are not in the table.
+
+    For each test part and metric, each row has a list of scores.
+    """
 
     source: Text
     scores: dict[Text, dict[Text, list[list[Score]]]]
@@ -223,13 +231,13 @@ _SEEDS = 'Expected "source", and "scores": {PART: {METRIC: [[SCORE OF SEED 1, SC
 
 
 def read_published(path: Path) -> Published:
-    """Return the figures of a JSON file. Raise PositionError if it contains none."""
+    """Return the published scores of a JSON file. Raise PositionError if the file contains none."""
     return _read(Published, path, "published figures", _FORM)
 
 
 def read_seed_variance(path: Path) -> SeedVariance:
     """Return the runs below a folder, or the scores of a JSON file."""
-    from ..scoring import archive  # imports numpy
+    from ..scoring import archive  # imports numpy, so it is imported here
 
     if path.is_dir():
         return SeedVariance(str(path), list(archive.find(path).values()))
@@ -252,7 +260,10 @@ def _read(form: type[_File_], path: Path, what: str, expected: str) -> _File_:
 
 
 def same_task(record: Record, wanted: Mapping[str, Mapping[str, Any]], part: str) -> bool:
-    """Return whether a run has the conditions of a table (data, model, training, decoding, reference, metric), versions aside."""
+    """Return whether a run has the conditions of a table: data, model, training, decoding, reference and metric.
+
+    Versions may differ.
+    """
     own = conditions(record)
     names = [name for name in ("", part, f"{part} lengths", "encoder layers", "decoder layers") if name in wanted]
     return part in own and all(_without_versions(own[name]) == _without_versions(wanted[name]) for name in names if name in own)

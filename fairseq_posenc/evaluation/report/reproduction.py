@@ -1,4 +1,4 @@
-"""`posenc verify`: a committed run and a repetition of it, side by side."""
+"""`posenc verify`: compare a committed run with a repetition of this run."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ...core import PositionError
 from ..scoring.record import Record
 from ..scoring.sentences import METRICS
 
-RECIPE = "recipe"  # file in a folder of results: the command that trained the runs
-_LEVEL = 0.05  # of all numbers together
+RECIPE = "recipe"  # file in a folder of results that contains the command that trained the runs
+_LEVEL = 0.05  # level of all numbers together
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Number:
     name: str
     committed: float
     repeated: float
-    low: float | None = None  # range of another seed; None: the seed variance is not known
+    low: float | None = None  # range of a run with another seed. None: the seed variance is unknown
     high: float | None = None
 
     @property
@@ -64,9 +64,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def results_folder(run: Path) -> Path:
-    """Return the folder of results that contains a run: the nearest one with a file named recipe.
+    """Return the folder of results that contains a run: the nearest parent folder with a file named recipe.
 
-    Raises: PositionError where there is none.
+    Raises:
+        PositionError: There is no such folder.
     """
     for folder in run.parents:
         if (folder / RECIPE).is_file():
@@ -79,7 +80,7 @@ def results_folder(run: Path) -> Path:
 
 def recipe_arguments(folder: Path, run: Path, record: Record) -> list[str]:
     """Return the recipe that trained a run, with METHODS and SEEDS of this run."""
-    row = run.parent.name  # recipes name the folder after the row
+    row = run.parent.name  # recipes name the folder after the row of the table
     if not row.startswith("posenc_"):
         specs = record.method
         both = specs["encoder"] == specs["decoder"] and specs["cross"] == "none"
@@ -88,7 +89,7 @@ def recipe_arguments(folder: Path, run: Path, record: Record) -> list[str]:
 
 
 def _records(folder: Path) -> dict[Path, Record]:
-    from ..scoring import archive  # imports numpy
+    from ..scoring import archive  # imports numpy, so it is imported here
 
     return {path.parent: record for path, record in archive.find(folder).items()}
 
@@ -142,7 +143,7 @@ def _verify(args: argparse.Namespace, records: list[Record], committed: Record) 
 
 
 def _repetition(folder: Path, committed: Record) -> Record:
-    """Return the only run below the folder with the method and the seed of the committed run."""
+    """Return the only run below the folder that has the method and the seed of the committed run."""
     from .records import identity, label, load
 
     records = load([folder])
@@ -159,9 +160,9 @@ def _repetition(folder: Path, committed: Record) -> Record:
 def compare(records: list[Record], committed: Record, found: Record, variance) -> list[Number]:
     """Return every score and the last validation loss of both runs, each with the range of another seed.
 
-    Equation: range = committed +- t_nu(1 - 0.05 / (2 K)) s sqrt(2), with the pooled deviation s over seeds of the rows of the
-        table, its degrees of freedom nu, and K numbers. Scores of a table that spans more than 20 points are compared on the
-        logit scale.
+    Equation: range = committed +- t_nu(1 - 0.05 / (2 K)) s sqrt(2), where s is the standard deviation over seeds, pooled over the
+        rows of the table, nu its degrees of freedom, and K the number of numbers. If the scores of a table span more than 20
+        points, they are compared on the logit scale.
     """
     from .comparison import Row, make_report
     from .options import Options
@@ -212,14 +213,14 @@ def _loss_range(value: float, groups: Sequence[Sequence[float]], count: int) -> 
 
 
 def _margin(deviation: float, degrees: int, count: int) -> float:
-    """How far apart two seeds are, at most, with all numbers together in 95 % of repetitions."""
+    """Return the maximum difference between two seeds in 95 % of repetitions, for all numbers together."""
     from scipy.special import stdtrit
 
     return float(stdtrit(degrees, 1 - _LEVEL / (2 * count))) * deviation * 2**0.5
 
 
 def largest_difference(committed: Record, found: Record) -> str:
-    """Where the learning curves are furthest apart, in one sentence."""
+    """Return one sentence that describes where the learning curves differ most."""
     one, two = (dict(record.learning_curve or ()) for record in (committed, found))
     both = sorted(one.keys() & two.keys())
     if not both:

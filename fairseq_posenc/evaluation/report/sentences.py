@@ -1,4 +1,4 @@
-"""Sentences of a test part: tests of the difference between two systems, and BLEU by the number of source words."""
+"""The sentences of a test part: tests of the difference between two systems, and BLEU by the number of source words."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from . import statistics
 from .options import RANDOMIZATION, SAMPLES
 from .records import label
 
-#: BLEU of fewer sentences is not shown
+#: minimum number of sentences whose BLEU is shown
 MIN_SENTENCES = 50
 
-#: fewest and most words of a source, or None for no limit
+#: minimum and maximum number of words of a source. None: no limit
 Bucket = tuple[int, int | None]
 
 
 def sentence_counts(run: Record, part: str) -> dict[str, statistics.Array]:
-    """Return the counts of every sentence [N, K] by metric; only of metrics with which the run was scored."""
+    """Return the counts of every sentence [N, K] by metric. Only metrics with which the run was scored are included."""
     counted = sentence_statistics(run, part)
     found = {} if counted is None else {metric: np.array(getattr(counted, metric)) for metric in METRICS}
     for name, other in run.parts[part].others.items() if part in run.parts else ():
@@ -33,14 +33,14 @@ def sentence_counts(run: Record, part: str) -> dict[str, statistics.Array]:
             rows = np.array(others.unpack(other.statistics))
             if len(rows) != run.parts[part].sentences or rows.shape[1] != (2 if name == others.TER else 1):
                 raise ValueError("statistics of another number of sentences")
-        except Exception:  # a damaged text can fail in any of four steps
+        except Exception:  # decoding a damaged text can raise any of these errors
             raise PositionError(_damaged(run, part)) from None
         found[name] = rows if name == others.TER else np.concatenate([rows, np.ones_like(rows)], 1)
     return found
 
 
 def sentence_statistics(run: Record, part: str) -> SentenceStatistics | None:
-    """Of the sentences of a part; None where the run was scored without them or lacks the part."""
+    """Return the statistics of the sentences of a part. Return None if the run has no such statistics, or lacks the part."""
     scores = run.parts.get(part)
     if scores is None or scores.statistics is None:
         return None
@@ -49,7 +49,7 @@ def sentence_statistics(run: Record, part: str) -> SentenceStatistics | None:
         if len(found.bleu) != scores.sentences:
             raise ValueError("wrong number of sentences in the statistics")
         return found
-    except Exception:  # a damaged text can fail in any of four steps
+    except Exception:  # decoding a damaged text can raise any of these errors
         raise PositionError(_damaged(run, part)) from None
 
 
@@ -59,7 +59,7 @@ def _damaged(run: Record, part: str) -> str:
 
 
 def random_seed() -> int | None:
-    """Return the seed of the tests over sentences, from SACREBLEU_SEED; None for 'none'."""
+    """Return the seed of the tests over sentences from SACREBLEU_SEED. Return None for 'none'."""
     seed = os.environ.get("SACREBLEU_SEED", "12345")
     if seed.lower() == "none":
         return None
@@ -71,7 +71,7 @@ def random_seed() -> int | None:
 def paired_test(
     baseline: SentenceStatistics, systems: Mapping[str, SentenceStatistics], test: str = RANDOMIZATION, samples: int = 0
 ) -> dict[str, dict[str, float]]:
-    """Return the two-sided p-value of every other system, for BLEU and chrF, uncorrected."""
+    """Return the uncorrected two-sided p-value of every other system, for BLEU and chrF."""
     return {
         name: {
             metric: sentence_test(metric, np.array(getattr(baseline, metric)), np.array(getattr(system, metric)), test, samples)
@@ -84,7 +84,7 @@ def paired_test(
 def sentence_test(
     metric: str, baseline: statistics.Array, other: statistics.Array, test: str = RANDOMIZATION, samples: int = 0
 ) -> float:
-    """Return the two-sided p-value of the difference between two systems, uncorrected, from the counts of `sentence_counts`."""
+    """Return the uncorrected two-sided p-value of the difference between two systems, from the counts of `sentence_counts`."""
     if len(baseline) != len(other):
         raise PositionError("the runs have statistics of different numbers of sentences. Run posenc score again for all runs.")
     logging.getLogger("sacrebleu").setLevel(logging.WARNING)
@@ -93,18 +93,20 @@ def sentence_test(
 
 
 def bleu(sums: statistics.Array) -> statistics.Array:
-    """BLEU [samples] of summed counts [samples, 10], by sacreBLEU's definition with exponential smoothing."""
+    """Return BLEU [samples] of summed counts [samples, 10], by sacreBLEU's definition with exponential smoothing."""
     words, reference, correct, total = sums[:, 0], sums[:, 1], sums[:, 2:6], sums[:, 6:10]
     with np.errstate(divide="ignore", invalid="ignore"):
         penalty = np.where(words < reference, np.exp(1 - reference / words), 1.0)
-        halved = 0.5 ** np.cumsum(correct == 0, 1)  # of every order without a match
+        halved = 0.5 ** np.cumsum(correct == 0, 1)  # orders of n-grams without a match
         precision = 100 * np.where(correct > 0, correct, halved) / total
         score = penalty * np.exp(np.log(precision).mean(1))
     return np.where(correct.any(1) & (total > 0).all(1), score, 0.0)
 
 
 def chrf(sums: statistics.Array) -> statistics.Array:
-    """chrF2 [samples] of summed counts [samples, 18], by sacreBLEU's definition: means over the orders that occur in both."""
+    """Return chrF2 [samples] of summed counts [samples, 18], by sacreBLEU's definition: means over the orders that occur in both
+    texts.
+    """
     hypothesis, reference, both = sums[:, 0::3], sums[:, 1::3], sums[:, 2::3]
     there = (hypothesis > 0) & (reference > 0)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -115,23 +117,25 @@ def chrf(sums: statistics.Array) -> statistics.Array:
 
 
 def ter(sums: statistics.Array) -> statistics.Array:
-    """TER [samples] of summed counts [samples, 2], by sacreBLEU's definition: edits per word of the references, in percent."""
+    """Return TER [samples] of summed counts [samples, 2], by sacreBLEU's definition: edits per word of the references, in
+    percent.
+    """
     edits, words = sums[:, 0], sums[:, 1]
     with np.errstate(divide="ignore", invalid="ignore"):
         return 100 * np.where(words > 0, edits / words, edits > 0)
 
 
 def mean(sums: statistics.Array) -> statistics.Array:
-    """Mean [samples] of the scores of sentences, from their sum and their number [samples, 2]."""
+    """Return the mean [samples] of sentence scores, from their sum and their number [samples, 2]."""
     return sums[:, 0] / sums[:, 1]
 
 
-#: scores of many samples at once, which one call of sacreBLEU for each sample would take minutes for
+#: functions that score many samples at once. sacreBLEU needs one call per sample, which would take minutes
 SCORES = {"bleu": bleu, "chrf": chrf, others.TER: ter}
 
 
 def buckets_up_to(longest: int) -> list[Bucket]:
-    """Return buckets of ten words. Lengths from 60 are one bucket unless sentences are longer than this bucket."""
+    """Return buckets of ten words. Lengths of at least 60 words are one bucket, unless some sentences do not fit into it."""
     tens = range(60, longest + 1, 10) if longest >= 70 else ()
     return [(1, 9), *((first, first + 9) for first in (10, 20, 30, 40, 50, *tens)), *([] if tens else [(60, None)])]
 
@@ -142,7 +146,7 @@ def bucket_name(bucket: Bucket) -> str:
 
 
 def bleu_by_length(sentences: SentenceStatistics, buckets: list[Bucket]) -> list[tuple[int, float | None]]:
-    """For every bucket the number of sentences and their BLEU; nothing where the source lengths are unknown."""
+    """Return the number of sentences and their BLEU for every bucket. Return nothing if the source lengths are unknown."""
     found = []
     for first, last in buckets if sentences.source_words else ():
         inside = [

@@ -1,7 +1,7 @@
 """Statistics of a comparison over training seeds and over test sentences: functions of numpy arrays.
 
-Scores have the shape [..., M, S]: M rows of a table and S seeds, with NaN where a row has no training run of that seed. The
-leading axes are tables, so that a simulation of many tables calls the function that a report calls.
+Scores have the shape [..., M, S]: M rows of a table and S seeds, with NaN if a row has no training run of a seed. The leading
+axes are tables. A simulation of many tables therefore calls the same function as a report.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from .options import BOOTSTRAP, RANDOMIZATION
 
 Array = NDArray[Any]
 
-ALPHA = 0.05  # level of every test after Holm's correction; intervals have the level 1 - ALPHA
-WELCH_SEEDS = 3  # fewest seeds with which a row is compared by its own variance
-FEWEST_DEGREES = 2  # of freedom of a pooled variance
-FLOOR, CEILING = 5.0, 95.0  # a row with a mean outside has little variance and is not pooled
-WIDE = 20.0  # points between the means of a table above which the logit scale is used
+ALPHA = 0.05  # level of every test after Holm's correction. Intervals have the level 1 - ALPHA
+WELCH_SEEDS = 3  # minimum number of seeds of a row that is compared with its own variance
+FEWEST_DEGREES = 2  # minimum degrees of freedom of a pooled variance
+FLOOR, CEILING = 5.0, 95.0  # a row whose mean is outside these limits has little variance, and is not pooled
+WIDE = 20.0  # maximum range of the means of a table, in points, on the linear scale. Larger ranges use the logit scale
 
-POINTS, LOGIT = "points", "logit"  # scales on which a variance is pooled
+POINTS, LOGIT = "points", "logit"  # scales on which variances are pooled
 WELCH, POOLED, PAIRED = "Welch", "pooled", "paired"
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Every row of a table and its difference to one of them. All arrays have the shape [..., M]; NaN means not known."""
+    """The rows of a table, and their differences to one row. All arrays have the shape [..., M]. NaN means unknown."""
 
     n: Array  # seeds
     mean: Array
@@ -38,41 +38,41 @@ class Comparison:
     difference: Array  # mean of the row minus mean of the baseline
     difference_low: Array  # interval of the difference
     difference_high: Array
-    p: Array  # two-sided, of one row
-    holm: Array  # p after Holm's correction for all rows
-    test: Array  # WELCH, POOLED or PAIRED; "" where p is not known
+    p: Array  # two-sided p-value of one row
+    holm: Array  # p-value after Holm's correction for all rows
+    test: Array  # WELCH, POOLED or PAIRED. "" if p is unknown
 
 
 @dataclass(frozen=True)
 class Pool:
-    """A variance over seeds that all rows are assumed to have, on one scale; arrays of shape [...]."""
+    """A variance over seeds, assumed to be equal for all rows, on one scale. Arrays have the shape [...]."""
 
     variance: Array
-    degrees: Array  # of freedom
+    degrees: Array  # degrees of freedom
 
 
 def logit(scores: Array) -> Array:
-    """log(x / (1 - x)) of scores between 0 and 100, cut to 0.01 and 99.99."""
+    """Return log(x / (1 - x)) of scores between 0 and 100, clipped to 0.01 and 99.99."""
     from scipy import special
 
     return special.logit(np.clip(scores, 0.01, 99.99) / 100)
 
 
 def choose_scale(means: Array) -> str:
-    """Return LOGIT where the means of a table differ by more than WIDE points and lie between 0 and 100, else POINTS."""
+    """Return LOGIT if the means of a table differ by more than WIDE points and are between 0 and 100. Return POINTS otherwise."""
     known = means[np.isfinite(means)]
     return LOGIT if len(known) and known.min() >= 0 and known.max() <= 100 and np.ptp(known) > WIDE else POINTS
 
 
 def pool(scores: Array, scale: str = POINTS, percent: bool = True) -> Pool:
-    """Pool the variance over seeds of all rows that are neither at the floor nor at the ceiling.
+    """Pool the variance over seeds of all rows that are neither near 0 nor near 100.
 
     Equation: s_p^2 = sum_i (n_i - 1) s_i^2 / nu, nu = sum_i (n_i - 1)
 
     Args:
         scores: [..., M, S], in points.
         scale: POINTS, or LOGIT for the variance of logit(score / 100).
-        percent: whether the scores have a floor and a ceiling.
+        percent: whether the scores are between 0 and 100.
     """
     n, mean, _ = _moments(scores)
     _, _, variance = _moments(_on(scale, scores))
@@ -83,7 +83,7 @@ def pool(scores: Array, scale: str = POINTS, percent: bool = True) -> Pool:
 
 
 def poolable(n: Array, mean: Array, percent: bool = True) -> Array:
-    """Return whether a row has several seeds and is neither at the floor nor at the ceiling."""
+    """Return whether a row has several seeds and is neither near 0 nor near 100."""
     return (n > 1) & ((mean > FLOOR) & (mean < CEILING) | (not percent))
 
 
@@ -91,16 +91,17 @@ def compare(scores: Array, baseline: int, known: Pool | None = None, scale: str 
     """Compute the interval of every mean, and the difference of every row to the baseline with interval and p-value.
 
     Equation: D = mean_a - mean_b, p = 2 T_nu(-|D| / SE), interval D +- t_nu SE.
-        Welch, n_a and n_b at least three: SE^2 = s_a^2 / n_a + s_b^2 / n_b, nu = SE^4 / sum_i (s_i^2 / n_i)^2 / (n_i - 1).
-        Pooled, fewer seeds on a side: SE = s_p sqrt(1 / n_a + 1 / n_b). All rows are assumed to have the same variance.
-        Paired, M rows with the same S seeds: s_e^2 = sum (y - mean_m - mean_s + mean)^2 / ((M - 1)(S - 1)), SE = s_e sqrt(2 / S).
-        Interval of a mean: mean +- t_nu s / sqrt(n), with the pooled s where n < 3.
+        Welch, if n_a and n_b are at least three: SE^2 = s_a^2 / n_a + s_b^2 / n_b, nu = SE^4 / sum_i (s_i^2 / n_i)^2 / (n_i - 1).
+        Pooled, if one row has fewer seeds: SE = s_p sqrt(1 / n_a + 1 / n_b). All rows are assumed to have the same variance.
+        Paired, for M rows with the same S seeds: s_e^2 = sum (y - mean_m - mean_s + mean)^2 / ((M - 1)(S - 1)), SE = s_e sqrt(2 /
+            S).
+        Interval of a mean: mean +- t_nu s / sqrt(n), with the pooled s if n < 3.
 
     Args:
         scores: [..., M, S], in points.
         baseline: index of the row with which other rows are compared.
-        known: the pooled variance, on `scale`; intervals on the logit scale are transformed back to points.
-        paired: compare by the paired form, all rows that have all S seeds.
+        known: the pooled variance, on `scale`. Intervals on the logit scale are transformed back to points.
+        paired: use the paired form for all rows that have all S seeds.
 
     Source: Welch (1947); Holm (1979).
     """
@@ -141,7 +142,10 @@ def compare(scores: Array, baseline: int, known: Pool | None = None, scale: str 
 
 
 def holm(p: Array) -> Array:
-    """Holm's (1979) step-down correction over the last axis: p_(i) (M - i + 1), running maximum; NaN stays and does not count."""
+    """Return p-values after Holm's (1979) step-down correction over the last axis: p_(i) (M - i + 1), then the running maximum.
+
+    NaN stays NaN and does not count in M.
+    """
     order = np.argsort(p, -1)  # NaN last
     sorted_p = np.take_along_axis(p, order, -1)
     left = np.isfinite(p).sum(-1, keepdims=True) - np.arange(p.shape[-1])
@@ -152,7 +156,10 @@ def holm(p: Array) -> Array:
 
 
 def equal_variance(scores: Array, scale: str = POINTS, percent: bool = True) -> float | None:
-    """Return the p-value of Bartlett's test that the pooled rows of scores [M, S] have the same variance; None for one row."""
+    """Return the p-value of Bartlett's test that the pooled rows of scores [M, S] have the same variance.
+
+    Return None for one row.
+    """
     from scipy import stats
 
     n, mean, _ = _moments(scores)
@@ -161,7 +168,7 @@ def equal_variance(scores: Array, scale: str = POINTS, percent: bool = True) -> 
     return float(stats.bartlett(*several).pvalue) if len(several) > 1 else None
 
 
-_BLOCK = 1024  # samples at once; a multiple of 32, so that blocks draw the same bits as one call
+_BLOCK = 1024  # samples per block. It is a multiple of 32, so that blocks draw the same bits as one call
 
 
 def sentence_test(
@@ -169,7 +176,7 @@ def sentence_test(
 ) -> float:
     """Return the two-sided p-value of the difference between two systems, over the choice of the test sentences.
 
-    Equation: p = (1 + #{extreme}) / (samples + 1), with D the absolute difference of the scores of the two systems.
+    Equation: p = (1 + #{extreme}) / (samples + 1), where D is the absolute difference of the scores of the two systems.
         RANDOMIZATION: the systems exchange each sentence with probability 1/2; extreme: |d*| >= D.
         BOOTSTRAP: sentences are drawn with replacement; extreme: |d* - mean d*| >= D.
 
@@ -179,7 +186,7 @@ def sentence_test(
         seed: of the random numbers; None for a different seed in every call.
 
     Source: Riezler and Maxwell (2005); Koehn (2004). RANDOMIZATION uses the same random numbers as sacreBLEU. sacreBLEU's
-    bootstrap is not two-sided: it computes absolute differences before it subtracts their mean.
+        bootstrap is not two-sided: it computes absolute differences before it subtracts their mean.
     """
     rng = np.random.default_rng(seed)
     one, two = score(np.stack([baseline.sum(0), other.sum(0)]).astype(float))
@@ -215,7 +222,7 @@ def _on(scale: str, scores: Array) -> Array:
 
 
 def _moments(scores: Array) -> tuple[Array, Array, Array]:
-    """Number, mean and sample variance over the last axis, without NaN."""
+    """Return number, mean and sample variance over the last axis. NaN is left out."""
     there = np.isfinite(scores)
     n = there.sum(-1)
     with np.errstate(invalid="ignore", divide="ignore"):

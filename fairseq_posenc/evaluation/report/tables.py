@@ -1,4 +1,4 @@
-"""The tables of a report as text, with the sentences and notes that belong to them. Every format shows the same."""
+"""The tables of a report as text, with their sentences and notes. All output formats have the same content."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from .sentences import MIN_SENTENCES, random_seed
 NOT_RUN = "not run"
 NOT_MEASURED = "not measured"
 
-#: number of methods that a sentence lists by name; for more methods, it contains their number
+#: maximum number of methods that a sentence lists. With more methods, the sentence contains their number
 _NAMED = 8
 
 
 @dataclass(frozen=True)
 class Table:
-    """A title, and cells as text."""
+    """A table with a title. All cells are text."""
 
     title: str
     head: list[str]
     body: list[list[str]]
-    figure: str | None = None  # the plot of the same numbers
-    text: list[str] = field(default_factory=list)  # sentences that the table supports
+    figure: str | None = None  # the plot with the same numbers
+    text: list[str] = field(default_factory=list)  # sentences that describe the results in the table
     ranks: dict[tuple[int, int], str] = field(default_factory=dict)  # (row, column): BEST or TIED
 
 
@@ -40,13 +40,13 @@ def all_tables(report: Report, digits: int = 1) -> list[Table]:
 
 
 def compared_tables(report: Report, digits: int = 1) -> list[Table]:
-    """Scores, their differences to the baseline, and tests over sentences."""
+    """Return the tables of scores, of their differences to the baseline, and of tests over sentences."""
     found = [replace(score_table(report, digits), text=[]), _differences(report, digits)]
     return found + ([_sentence_tests(report)] if report.sentence_tests else [])
 
 
 def score_table(report: Report, digits: int = 1) -> Table:
-    """Return the scores: the one table that a report shows unless more is requested."""
+    """Return the table of scores. A report shows only this table, unless more tables are requested."""
     head, body = _first_columns(report)
     ranks = {}
     for part in report.parts:
@@ -73,12 +73,12 @@ def _score(score: Score | None, runs: int, digits: int) -> str:
 
 
 def interval(low: float | None, high: float | None, digits: int, sign: str = "") -> str:
-    """' [34.0, 35.6]', or nothing where it is not known."""
+    """Return ' [34.0, 35.6]', or "" if the interval is unknown."""
     return "" if low is None or high is None else f" [{low:{sign}.{digits}f}, {high:{sign}.{digits}f}]"
 
 
 def _first_columns(report: Report) -> tuple[list[str], list[list[str]]]:
-    """Return the method, and the number of seeds where there are several."""
+    """Return the name of the method, and the number of seeds if there are several."""
     if report.seeds == 1:
         return ["method"], [[row.title] for row in report.rows]
     return ["method", "seeds"], [[row.title, str(len(row.runs)) if row.runs else NOT_RUN] for row in report.rows]
@@ -107,7 +107,7 @@ def _difference_cell(report: Report, row: Row, part: str, metric: str, digits: i
 
 
 def difference_text(difference: Difference, digits: int = 1) -> str:
-    """'+1.6 [+0.4, +2.8], p = .030': mean, interval and Holm's p."""
+    """Return mean, interval and p-value after Holm's correction, as in '+1.6 [+0.4, +2.8], p = .030'."""
     known = f", {p_text(difference.holm)}" if difference.holm is not None else ""
     return f"{difference.mean:+.{digits}f}{interval(difference.low, difference.high, digits, '+')}{known}"
 
@@ -122,7 +122,7 @@ def p_text(p: float) -> str:
 
 
 def conclusions(report: Report, digits: int = 1) -> list[str]:
-    """Return one sentence per score: which rows differ from the baseline."""
+    """Return one sentence per score. It lists the rows that differ from the baseline."""
     found = [_conclusion(report, part, metric, report.digits(part, metric, digits)) for part, metric in report.columns]
     return [sentence for sentence in found if sentence]
 
@@ -225,7 +225,7 @@ def _loss(row: Row) -> str:
 
 
 def _values(values: Values | None, runs: int, digits: int) -> str:
-    """Mean ± standard deviation."""
+    """Return mean ± standard deviation."""
     if values is None:
         return NOT_RUN
     spread = "" if values.sd is None else f" ± {values.sd:.{digits}f}"
@@ -259,8 +259,10 @@ def _lengths(report: Report, digits: int) -> list[Table]:
 
 
 def notes(report: Report, full: bool = False) -> list[str]:
-    """One sentence or list per item: conditions that all rows share, and how the numbers were computed. `full` adds decoding,
-    devices, and the meaning of time and memory."""
+    """Return notes, each a sentence or a list: the conditions that all rows share, and how the numbers were computed.
+
+    `full` adds decoding, devices, and the definitions of time and memory.
+    """
     runs = report.runs
     versions = ", ".join(f"{name} {version}" for name, version in runs[0].versions.items())
     scored = {part: scores for run in runs for part, scores in run.parts.items()}
@@ -301,7 +303,7 @@ def _updates(runs: list[Record]) -> str:
 
 
 def _score_notes(report: Report) -> Iterator[str]:
-    """How intervals and p-values were computed, and under which assumption."""
+    """Return notes about the computation of intervals and p-values, and about its assumptions."""
     if smaller := dict.fromkeys(column.name for column in report.columns.values() if column.smaller_is_better):
         yield f"smaller is better: {', '.join(smaller)}"
     scores = [score for column in report.columns.values() for score in column.scores.values()]

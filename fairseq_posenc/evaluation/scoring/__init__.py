@@ -1,1 +1,4 @@
-"""Measure a trained model: scores of its translations, its training log, its peak memory, in one score.json a run."""
+"""Measure trained models.
+
+One score.json per run contains the scores of its translations, its training log and its peak memory.
+"""

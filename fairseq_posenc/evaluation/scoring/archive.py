@@ -1,12 +1,12 @@
-"""Many score.json files in two small ones: `posenc archive RUNS`.
+"""Store many score.json files in two small files: `posenc archive RUNS`.
 
-`runs.json` contains the records, one per line. Content that all records share is stored once. `sentences.xz` contains the
-numbers of every sentence, which significance tests and scores by length read. Nothing is lost: `find` returns the records of
-the original files.
+`runs.json` contains the records, one per line. Content that all records share is stored once. `sentences.xz` contains the numbers
+of every sentence, which significance tests and scores by length read. The archive is lossless: `find` returns the records of the
+original files.
 
 Equation:
-    n-gram counts of a sentence are predicted from each other; the file contains the errors e of the prediction:
-    x_k = e_k + floor((b_k + sum_j x_j w_jk) / 2^12 + 1/2), where j are the columns before k, and w and b are integers
+    n-gram counts of a sentence are predicted from each other. The file contains the errors e of the prediction: x_k = e_k +
+    floor((b_k + sum_j x_j w_jk) / 2^12 + 1/2), where j are the columns before k, and w and b are integers.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from .sentences import SentenceStatistics
 
 RUNS, SENTENCES = "runs.json", "sentences.xz"
 _FORMAT = 2
-_MOST_BYTES, _MOST_NUMBERS, _MEMORY = 2**28, 2**26, 2**29  # of a file, of unpacked numbers, of the decoder
-_LARGEST = 2**31 - 1  # of a number of a sentence
-_FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]  # for bytes
+_MOST_BYTES, _MOST_NUMBERS, _MEMORY = 2**28, 2**26, 2**29  # bytes of a file, unpacked numbers, and bytes of memory of the decoder
+_LARGEST = 2**31 - 1  # largest number of a sentence
+_FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]  # LZMA filter for bytes
 _NAMES = ("statistics", "lengths")
 
-#: columns of SentenceStatistics, each predicted from the columns before it: characters of the reference and of the hypothesis,
-#: then what both have in common
+#: columns of SentenceStatistics in the order of their prediction. Each is predicted from the columns before it. First are
+#: characters of the reference and of the hypothesis, then the characters that both have in common
 _ORDER = (1, *range(11, 28, 3), 0, *range(10, 28, 3), *range(6, 10), *range(12, 28, 3), *range(2, 6))
-_BITS = 12  # of the fraction of a weight
+_BITS = 12  # bits of the fraction of a weight
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -65,13 +65,15 @@ def run(args: argparse.Namespace) -> None:
 
 
 def find(folder: Path, replace: bool = False) -> dict[Path, Record]:
-    """Return all records below a folder by the path of their score.json, in order of path; archived runs have no such file.
+    """Return all records below a folder, by the path of their score.json and in the order of these paths.
+
+    An archived run has the path that its score.json had.
 
     Args:
-        replace: a score.json replaces the archived run of the same path
+        replace: a score.json replaces the archived run with the same path.
 
     Raises:
-        PositionError: if a score.json and an archive have different records of one run
+        PositionError: A score.json and an archive have different records of the same run.
     """
     found = {path: record.read(path) for path in folder.rglob(record.FILE)}
     for path in folder.rglob(RUNS):
@@ -104,7 +106,7 @@ def write(folder: Path, records: dict[str, Record]) -> None:
                                 "Store them in separate archives."
                             )
                         blocks[key].append(numbers)
-                    scores[kind] = ""  # in the other file, in this order
+                    scores[kind] = ""  # these numbers are in the other file, in this order
     stacked = {key: np.stack(rows) for key, rows in blocks.items()}  # [runs, columns, sentences]
     index = [[*key, *numbers.shape] for key, numbers in stacked.items()]
     shared = _shared(list(contents.values()))
@@ -149,7 +151,7 @@ def _text(value: Any, indent: int | None = None) -> str:
 
 
 def _columns(kind: str, packed: str) -> np.ndarray:
-    """[columns, sentences]"""
+    """Return the columns [columns, sentences] of a text."""
     if kind == "lengths":
         lengths = Lengths.unpack(packed)
         return np.array([lengths.asked, lengths.got])
@@ -159,7 +161,7 @@ def _columns(kind: str, packed: str) -> np.ndarray:
 
 
 def _packed(kind: str, numbers: np.ndarray) -> str:
-    """Return the text that score.json has for [columns, sentences]."""
+    """Return the text of score.json for columns [columns, sentences]."""
     if kind == "lengths":
         return Lengths(*numbers.tolist()).pack()
     words = numbers[28].tolist() if len(numbers) > 28 else None
@@ -167,7 +169,7 @@ def _packed(kind: str, numbers: np.ndarray) -> str:
 
 
 def _encode(blocks: dict[tuple[str, str | None, str], np.ndarray]) -> bytes:
-    """Return the weights, then for each block the errors of its numbers: small, sentence by sentence, low bytes first."""
+    """Return the weights, then the errors of each block. Small errors are stored sentence by sentence, low bytes first."""
     weights = _weights([numbers for (*_, kind), numbers in blocks.items() if kind == "statistics"])
     data = [weights.astype("<i4").tobytes()]
     for (*_, kind), numbers in blocks.items():
@@ -182,7 +184,7 @@ def _encode(blocks: dict[tuple[str, str | None, str], np.ndarray]) -> bytes:
 
 
 def _decode(path: Path, index: list[Any]) -> dict[tuple[str, str | None, str], Iterator[np.ndarray]]:
-    """[columns, sentences] of every run, in the order of the runs, by test set, reference and kind."""
+    """Return the columns [columns, sentences] of every run in the order of the runs, by test set, reference and kind."""
     sizes = [[int(size) for size in sizes] for *_, runs, columns, sentences in index for sizes in [(runs, columns, sentences)]]
     total = sum(runs * columns * sentences for runs, columns, sentences in sizes)
     if any(size < 1 for shape in sizes for size in shape) or total > _MOST_NUMBERS:
@@ -210,7 +212,9 @@ def _decode(path: Path, index: list[Any]) -> dict[tuple[str, str | None, str], I
 
 
 def _weights(blocks: list[np.ndarray]) -> np.ndarray:
-    """Least squares over all sentences: [column, columns before it and a constant] as integers of 2^-12."""
+    """Return the weights of a least-squares fit over all sentences, as integers of 2^-12: [column, earlier columns and a
+    constant].
+    """
     width = len(_ORDER)
     moments = np.zeros((width + 1, width + 1))
     for numbers in blocks:
@@ -225,14 +229,14 @@ def _weights(blocks: list[np.ndarray]) -> np.ndarray:
 
 
 def _predicted(numbers: np.ndarray, weights: np.ndarray, place: int) -> np.ndarray:
-    """[runs, sentences] of a column, from the columns before it, in exact integers."""
+    """Return the predictions [runs, sentences] of a column from the columns before it, computed with exact integers."""
     before = numbers[:, _ORDER[:place]]  # [runs, columns, sentences]
     total = np.einsum("rcs,c->rs", before, weights[place, :place]) + weights[place, -1]
     return (total + 2 ** (_BITS - 1)) >> _BITS
 
 
 def _shared(contents: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the fields of all records, in their order, with null where values differ. Return nothing where the order differs."""
+    """Return the fields of all records in their order, with null for values that differ. Return nothing if the order differs."""
     first, *others = contents
     names = [name for name in first if all(name in other for other in others)]
     if any([name for name in other if name in names] != names for other in others):
@@ -243,7 +247,8 @@ def _shared(contents: list[dict[str, Any]]) -> dict[str, Any]:
         if all(isinstance(value, dict) for value in values):
             found[name] = _shared(values)
         else:
-            found[name] = values[0] if len(set(map(_text, values))) == 1 else None  # as text: 1 is not 1.0 or true
+            # compare as text, because 1 is not 1.0 or true
+            found[name] = values[0] if len(set(map(_text, values))) == 1 else None
     return found
 
 
@@ -260,7 +265,7 @@ def _without(content: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with(own: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
-    """Return the record, in the order of `shared`."""
+    """Return the complete record, with its fields in the order of `shared`."""
     common = {
         name: _with(own.get(name, {}), value) if isinstance(value, dict) else own.get(name, value)
         for name, value in shared.items()

@@ -1,4 +1,4 @@
-"""Output of fairseq-generate for one test set: hypotheses and settings, and checks against a reference."""
+"""The output of fairseq-generate for one test set: hypotheses and settings, and checks against a reference."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _HYPOTHESIS = re.compile(r"^([DH])-([0-9]{1,9})\t[^\t]*\t?(.*)$", re.MULTILINE)
 _SOURCE = re.compile(r"^S-([0-9]{1,9})\t(.*)$", re.MULTILINE)
 _TARGET = re.compile(r"^T-([0-9]{1,9})\t(.*)$", re.MULTILINE)
 _SETTINGS = "{'_name': "
-_LONGEST_SETTINGS = 1_000_000  # characters
-_COMPARED = 5_000  # characters of a sentence; the time of the comparison grows with their square
+_LONGEST_SETTINGS = 1_000_000  # maximum number of characters
+_COMPARED = 5_000  # compared characters of a sentence. The time of the comparison grows with the square of this number
 
-#: marks of SentencePiece and subword-nmt in a text whose subwords were not joined
+#: markers of SentencePiece and subword-nmt in a text whose subwords were not joined
 _SUBWORDS = {"▁": "sentencepiece", "@@": "subword_nmt"}
-_UNKNOWN = "<<unk>>"  # as fairseq writes it in T- lines
-#: sentences whose letters agree less than this are different ones; tokenisation and unknown words leave far more
+_UNKNOWN = "<<unk>>"  # the unknown token in fairseq's T- lines
+#: minimum similarity of the letters of two sentences that count as the same. Tokenisation and unknown words change much less
 _SIMILAR = 0.5
 
 
@@ -33,9 +33,9 @@ class Generated:
     """The output of fairseq-generate for one test part, in the order of the references."""
 
     hypotheses: list[str]
-    sources: list[str]  # without subwords; empty where the output has no sources
-    targets: dict[int, str]  # the targets of the prepared data, by sentence
-    decoding: dict[str, Any]  # empty where the output was kept without its log
+    sources: list[str]  # sources without subwords. Empty if the output contains no sources
+    targets: dict[int, str]  # the targets of the prepared data, by number of the sentence
+    decoding: dict[str, Any]  # empty if the output does not contain the log
     checkpoint: str | None
 
 
@@ -43,7 +43,7 @@ _MARKS = (".", "!", "?")
 
 
 def parse(text: str, references: int, name: str) -> Generated:
-    """Read an output. Raise PositionError if it has not one hypothesis for every reference."""
+    """Read an output. Raise PositionError unless it has one hypothesis per reference."""
     best = hypotheses(text, references, name)
     sources = {int(index): line for index, line in _SOURCE.findall(text)}
     decoding, checkpoint = _settings(text)
@@ -57,10 +57,10 @@ def parse(text: str, references: int, name: str) -> Generated:
 
 
 def hypotheses(text: str, references: int, name: str) -> list[str]:
-    """Return the best hypothesis of every sentence, in the order of the references: D lines, or H lines where there is no D."""
+    """Return the best hypothesis of every sentence, in the order of the references: D lines, or H lines if there is no D line."""
     found: dict[str, dict[int, str]] = {"D": {}, "H": {}}
     for kind, index, hypothesis in _HYPOTHESIS.findall(text):
-        found[kind].setdefault(int(index), hypothesis)  # the first of several is the best
+        found[kind].setdefault(int(index), hypothesis)  # the first of several hypotheses is the best
     best = found["D"] or found["H"]
     if not best:
         raise PositionError(f"{name}: no hypotheses (D- or H- lines). Expected the output of fairseq-generate without --quiet.")
@@ -73,7 +73,7 @@ def hypotheses(text: str, references: int, name: str) -> list[str]:
 
 
 def _settings(text: str) -> tuple[dict[str, Any], str | None]:
-    """How it was decoded and from which checkpoint, as fairseq-generate logged it before its output."""
+    """Return the decoding settings and the checkpoint from the log of fairseq-generate, which precedes its output."""
     for line in text.split("\n"):
         start = line.find(_SETTINGS)
         if start < 0 or not line.endswith("}") or len(line) > _LONGEST_SETTINGS:
@@ -83,12 +83,12 @@ def _settings(text: str) -> tuple[dict[str, Any], str | None]:
             common = config["common_eval"]
             path = common["path"]
             if config["generation"].get("iter_decode_with_external_reranker"):
-                path = path.rpartition(os.pathsep)[0]  # the last one only rescores
+                path = path.rpartition(os.pathsep)[0]  # the last path only rescores
             forced = (config.get("task") or {}).get("segments_forced")
-            more = {"segments_forced": forced} if forced else {}  # earlier versions did not have it
+            more = {"segments_forced": forced} if forced else {}  # earlier versions have no such setting
             return {**config["generation"], "post_process": common["post_process"], **more}, path
         except (ValueError, SyntaxError, LookupError, TypeError, RecursionError, MemoryError):
-            continue  # another line of braces, or a setting that is not a literal
+            continue  # another line with braces, or a setting that is not a literal
     return {}, None
 
 
@@ -97,7 +97,7 @@ def require_translations(generated: Generated, references: list[str], name: str)
     if generated.decoding.get("score_reference"):
         raise PositionError(f"{name}: scores of the references. Expected translations. Decode without --score-reference.")
     for mark, kind in _SUBWORDS.items():
-        lines = [*generated.hypotheses, *generated.targets.values()]  # a poor hypothesis may be one subword without a mark
+        lines = [*generated.hypotheses, *generated.targets.values()]  # a poor hypothesis can be a single subword without a marker
         number = sum(mark in line for line in lines)
         if number and not any(mark in reference for reference in references):
             raise PositionError(
@@ -107,9 +107,10 @@ def require_translations(generated: Generated, references: list[str], name: str)
 
 
 def tokenised_lines(hypotheses: list[str], references: list[str]) -> tuple[int, int]:
-    """Return how many hypotheses end in a separate punctuation mark, and how many references end in an attached one.
+    """Return how many hypotheses end in a separate punctuation mark, and how many references end in an attached mark.
 
-    Only the lines count whose reference ends in an attached mark: there, a separate mark shows tokenised text, as of Moses.
+    Only lines whose reference ends in an attached mark are counted. In these lines, a separate mark shows that the hypothesis is
+    tokenised, for example by Moses.
     """
     ends = [(line, text.strip()) for line, text in zip(hypotheses, references)]
     attached = [line for line, text in ends if text[-1:] in _MARKS and text[-2:-1].strip()]
@@ -117,7 +118,7 @@ def tokenised_lines(hypotheses: list[str], references: list[str]) -> tuple[int, 
 
 
 def require_same_sentences(generated: Generated, references: list[str], name: str, reference_name: str) -> None:
-    """Raise PositionError if a reference is not the target that the prepared data has for the same sentence."""
+    """Raise PositionError if a reference differs from the target of the same sentence in the prepared data."""
     known = {index: _letters(text) for index, text in generated.targets.items() if _UNKNOWN not in text}
     everywhere = set(known.values())
     wrong = []
@@ -135,7 +136,7 @@ def require_same_sentences(generated: Generated, references: list[str], name: st
 
 
 def _letters(text: str) -> str:
-    """Return the letters that do not depend on tokenisation, casing and normalisation of characters."""
+    """Return the letters that are independent of tokenisation, casing and character normalisation."""
     return "".join(filter(str.isalnum, unicodedata.normalize("NFKC", html.unescape(text)).casefold()))
 
 

@@ -1,4 +1,4 @@
-"""Output lengths of one test set: requested lengths from the log, and lengths of the hypotheses."""
+"""The output lengths of one test set: requested lengths from the log, and lengths of the hypotheses."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _NAMED = re.compile(
     re.MULTILINE,
 )
 _ASKED = re.compile(r"\basked: ((?:[0-9]{1,9}:[0-9]{1,9} )*[0-9]{1,9}:[0-9]{1,9}) ?$", re.MULTILINE)
-_TOKENS = re.compile(r"^P-([0-9]{1,9})\t(.*)$", re.MULTILINE)  # one number for every token and for </s>
+_TOKENS = re.compile(r"^P-([0-9]{1,9})\t(.*)$", re.MULTILINE)  # one number per token, and one for </s>
 
 #: tolerances of the accuracy, in units of length
 WITHIN = (0, 1, 2, 5)
-_SHARE = 0.05  # and as a share of the asked length
+_SHARE = 0.05  # and as a fraction of the requested length
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """Asked and given lengths of sentences, in the same order and unit."""
+    """Requested and produced lengths of sentences, in the same order and unit."""
 
     asked: list[int]
     got: list[int]
@@ -37,7 +37,7 @@ class Lengths:
 
     @classmethod
     def unpack(cls, text: str) -> Lengths:
-        """Raise ValueError where the text is damaged."""
+        """Return the lengths of a packed text. Raise ValueError if the text is damaged."""
         try:
             asked, got = json.loads(zlib.decompressobj().decompress(base64.b64decode(text), 2**28))
         except (ValueError, TypeError, RecursionError, zlib.error) as error:
@@ -47,11 +47,13 @@ class Lengths:
         return cls(asked, got)
 
     def of(self, rows: list[int]) -> Lengths:
-        """Return the lengths of some sentences."""
+        """Return the lengths of the selected sentences."""
         return Lengths([self.asked[row] for row in rows], [self.got[row] for row in rows])
 
     def metrics(self) -> dict[str, float]:
-        """Means, variance, mean absolute difference, and the share of sentences within a tolerance of the asked length."""
+        """Return means, variance, mean absolute difference, and the fraction of sentences within a tolerance of the requested
+        length.
+        """
         differences = [got - asked for asked, got in zip(self.asked, self.got)]
         size = len(differences)
         near = [abs(difference) <= _SHARE * asked for difference, asked in zip(differences, self.asked)]
@@ -66,7 +68,7 @@ class Lengths:
 
 
 def parse(text: str, hypotheses: list[str], name: str) -> dict[str, Any]:
-    """Return the fields `asked` and `lengths` of a test part's scores; none where no length was asked for."""
+    """Return the fields `asked` and `lengths` for the scores of a test part. Return no fields if no length was requested."""
     found = _NAMED.search(text)
     if found is None:
         return {}
@@ -77,11 +79,11 @@ def parse(text: str, hypotheses: list[str], name: str) -> dict[str, Any]:
             f"{name}: requested lengths for {len(asked)} of {len(hypotheses)} sentences. Expected one per sentence. Decode again."
         )
     if found["unit"] == "char":
-        got = [len(hypothesis) + 1 if hypothesis else 0 for hypothesis in hypotheses]  # every word with one space
+        got = [len(hypothesis) + 1 if hypothesis else 0 for hypothesis in hypotheses]  # words are joined by single spaces
     else:
         counts: dict[int, int] = {}
         for number, scores in _TOKENS.findall(text):
-            counts.setdefault(int(number), len(scores.split()) - 1)  # the first of several is the best
+            counts.setdefault(int(number), len(scores.split()) - 1)  # the first of several hypotheses is the best
         got = [counts[number] for number in range(len(hypotheses))]
     source = {"source": found["source"], "ratio": float(found["ratio"]), "unit": found["unit"], "end": found["end"]}
     return {"asked": source, "lengths": Lengths([asked[number] for number in range(len(got))], got).pack()}
@@ -92,7 +94,9 @@ def _pairs(line: str) -> list[list[str]]:
 
 
 def brevity_penalty(rows: list[list[int]]) -> tuple[float, float]:
-    """Return the ratio of hypotheses to references in words, and BLEU's brevity penalty, by sacreBLEU's counts of sentences."""
+    """Return the ratio of hypothesis length to reference length in words, and BLEU's brevity penalty, from sacreBLEU's sentence
+    counts.
+    """
     hypotheses, references = sum(row[0] for row in rows), sum(row[1] for row in rows)
     if not hypotheses or not references:
         return 0.0, 0.0

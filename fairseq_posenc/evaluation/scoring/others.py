@@ -1,4 +1,4 @@
-"""Scores next to BLEU and chrF: sacreBLEU's TER, and scores of every sentence that another program has computed."""
+"""Other scores than BLEU and chrF: sacreBLEU's TER, and sentence scores that another program has computed."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ TER = "ter"
 
 _RESERVED = ("bleu", "chrf", TER)
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.+-]{0,40}")
-_LARGEST = 10**6  # absolute value of a score of a sentence
-_MOST_BYTES = 64  # of a line with a score
+_LARGEST = 10**6  # maximum absolute value of a sentence score
+_MOST_BYTES = 64  # maximum bytes of a line with a score
 _UNPACKED = 2**28  # bytes of unpacked statistics
 
 
 def ter(hypotheses: list[str], references: Sequence[list[str]]) -> dict[str, Any]:
-    """Return sacreBLEU's TER for `PartScores.others`. Statistics of a sentence: edits, mean length of its references."""
+    """Return sacreBLEU's TER for `PartScores.others`.
+
+    The statistics of a sentence are its edits and the mean length of its references.
+    """
     from sacrebleu.metrics import TER as Metric
 
     metric = Metric()
@@ -39,12 +42,15 @@ def ter(hypotheses: list[str], references: Sequence[list[str]]) -> dict[str, Any
 
 
 def title(name: str) -> str:
-    """Return the name of a metric in tables."""
+    """Return the title of a metric in tables."""
     return name.upper() if name == TER else name
 
 
 def given(name: str, path: Path, sentences: int, smaller_is_better: bool = False) -> dict[str, Any]:
-    """The scores of a file with one number per sentence, and their mean; raises PositionError where they are not such numbers."""
+    """Return the scores of a file with one number per sentence, and their mean.
+
+    Raise PositionError if the file has another content.
+    """
     if not _NAME.fullmatch(name) or name.lower() in _RESERVED:
         raise PositionError(
             f"{name!r}: not a name for segment scores. Expected letters, digits, . _ + and -, and not {', '.join(_RESERVED)}."
@@ -77,7 +83,7 @@ def pack(rows: list[list[float]]) -> str:
 
 
 def unpack(text: str) -> list[list[float]]:
-    """Return the rows of a packed text; a damaged one can fail in any of its steps."""
+    """Return the rows of a packed text. Decoding a damaged text can raise an error in each of its steps."""
     columns = json.loads(zlib.decompressobj().decompress(base64.b64decode(text), _UNPACKED))
     rows = [list(map(float, row)) for row in zip(*columns, strict=True)]
     if not rows or not all(abs(value) <= 2**31 for row in rows for value in row):

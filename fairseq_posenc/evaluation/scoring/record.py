@@ -1,4 +1,4 @@
-"""The schema of score.json, by which the file is written and read everywhere."""
+"""The schema of score.json. All readers and writers of score.json use this module."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from ...common.messages import join, shorten
 from ...core import SITES, PositionError
 
 FILE = "score.json"
-_LARGEST = 10**15  # of a count or a number of seconds; far above what a training reaches
+_LARGEST = 10**15  # largest count or number of seconds, far above the values of a training run
 
-Text = Annotated[str, StringConstraints(max_length=2000, pattern=r"^[^\p{Cc}]+$")]  # of one line, for tables
+Text = Annotated[str, StringConstraints(max_length=2000, pattern=r"^[^\p{Cc}]+$")]  # one line, because tables print it
 Count = Annotated[int, Field(ge=0, le=_LARGEST)]
 Quantity = Annotated[int | float, Field(ge=0, le=_LARGEST)]
 Score = Annotated[float, Field(ge=0, le=100)]
 
 
 def _require_finite(value: Any) -> Any:
-    """Settings may be any JSON, but no number that Python cannot show or compare."""
+    """Raise an error for numbers that Python cannot print or compare. Settings may be any other JSON."""
     if isinstance(value, (int, float)) and not (math.isfinite(value) and abs(value) < 2**64):
         raise ValueError("a number is too large or not finite")
     for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
@@ -45,64 +45,65 @@ class _Model(BaseModel):
 
 
 class AskedLengths(_Model):
-    """The output lengths that decoding asked for."""
+    """The output lengths that were requested in decoding."""
 
-    source: Text  # reference, source, predictor, file or a number
+    source: Text  # reference, source, predictor, file, or a number
     ratio: Annotated[float, Field(gt=0, le=1000)]
     unit: Literal["token", "char"]
     end: Literal["free", "min", "exact"]
 
 
 class OtherScore(_Model):
-    """A score next to BLEU and chrF."""
+    """A score other than BLEU and chrF."""
 
-    score: Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]  # of the test part
-    metric: Text  # signature
-    statistics: str  # of every sentence, packed
+    score: Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]  # score of the test part
+    metric: Text  # signature of the metric
+    statistics: str  # scores of every sentence, packed
     smaller_is_better: bool = False
 
 
 class PartScores(_Model):
-    """The scores of one test part, and how it was decoded."""
+    """The scores of one test part, and its decoding settings."""
 
     sentences: Annotated[Count, Field(ge=1)]
     bleu: Score
     bleu_signature: Text
     chrf: Score
     chrf_signature: Text
-    reference: Text | None = None  # hash of the text
-    source: Text | None = None  # the same
+    reference: Text | None = None  # hash of the reference text
+    source: Text | None = None  # hash of the source text
     decoding: Settings = Field(default_factory=dict)
-    statistics: str | None = None  # of every sentence, packed
+    statistics: str | None = None  # statistics of every sentence, packed
     asked: AskedLengths | None = None
-    lengths: str | None = None  # asked and given, of every sentence, packed
-    others: dict[Text, OtherScore] = Field(default_factory=dict)  # by the name of the metric
+    lengths: str | None = None  # requested and produced lengths of every sentence, packed
+    others: dict[Text, OtherScore] = Field(default_factory=dict)  # by name of the metric
 
 
 class PeakMemory(_Model):
-    """The most memory that the training has held."""
+    """The peak memory of the training run."""
 
     of: Literal["GPU", "process"]
     gib: Quantity
 
 
 class Record(_Model):
-    """One score.json: a training, and the scores of its test parts."""
+    """The content of one score.json: a training run, and the scores of its test parts."""
 
     arch: Text
-    method: Annotated[dict[str, Text], AfterValidator(_require_sites)]  # spec by site; empty for a model without our positions
-    signature: dict[str, Text] = Field(default_factory=dict)  # the same with all options
+    # spec by site. Empty for a model without this plugin's positions
+    method: Annotated[dict[str, Text], AfterValidator(_require_sites)]
+    signature: dict[str, Text] = Field(default_factory=dict)  # the same specs with all options
     seed: Annotated[int, Field(ge=-_LARGEST, le=_LARGEST)]
     updates: Count
     settings: Settings = Field(default_factory=dict)
-    row: list[Text] = Field(default_factory=list)  # settings that name the row of a table, next to the method
+    row: list[Text] = Field(default_factory=list)  # settings that are part of the name of a row, together with the method
     data: Text  # hash of the prepared data
     corpus: Text | None = None
     versions: Annotated[dict[Text, Text], Field(min_length=1)]
-    commit: Text | None = None  # of the checkout of posenc; None: another installation
+    commit: Text | None = None  # commit of the checkout of posenc. None: an installation without a checkout
     parameters: Count
-    tokens_per_second: Quantity | None = None  # None: the log does not say, likewise below
-    learning_curve: list[tuple[Count, Quantity]] | None = None  # updates, validation loss
+    tokens_per_second: Quantity | None = None  # None: not in the log. This also applies to the fields below
+    learning_curve: list[tuple[Count, Quantity]] | None = None  # numbers of updates, and validation losses
     training_seconds: Quantity | None = None
     peak_memory: PeakMemory | None = None
     device: Text | None = None
@@ -115,7 +116,7 @@ def parse(text: str, name: str) -> Record:
         return Record.model_validate_json(text)
     except ValidationError as error:
         problems = error.errors(include_url=False, include_input=False)
-    except ValueError as error:  # a lone surrogate in the text itself
+    except ValueError as error:  # a lone surrogate character in the text itself
         problems = [{"type": "json_invalid", "msg": str(error), "loc": ()}]
     if problems[0]["type"] == "json_invalid":
         raise PositionError(f"{name}: damaged ({shorten(problems[0]['msg'])}). Remove it and run posenc score again.")
@@ -127,12 +128,12 @@ def parse(text: str, name: str) -> Record:
 
 
 def _place(location: tuple[int | str, ...]) -> list[int | str]:
-    """Without pydantic's names of the alternatives of a union."""
+    """Return the path of a wrong field, without pydantic's names for the alternatives of a union."""
     return [step for step in location if step not in ("int", "float", "[key]")]
 
 
 def read(path: Path) -> Record:
-    """Return the record of a file. Raise PositionError if it cannot be read or is none."""
+    """Return the record of a file. Raise PositionError if the file cannot be read, or is not a score.json."""
     return parse(read_text(path), str(path))
 
 

@@ -1,8 +1,9 @@
-"""`posenc score`: BLEU and chrF of the output of fairseq-generate, with the settings needed to reproduce them, in RUN/score.json.
+"""`posenc score`: compute BLEU and chrF from the output of fairseq-generate, and write them to RUN/score.json.
 
-RUN is the folder of one trained model. It contains `train.log`, the output of fairseq-train; for every test set
-`PART.out`, all that fairseq-generate printed, log and T- lines included; and the decoded checkpoint. The prepared data
-must be where the training found it.
+score.json also contains the settings that are needed to reproduce the scores. RUN is the folder of one trained model. It contains
+the decoded checkpoint, `train.log`, which is the output of fairseq-train, and one file `PART.out` per test set. `PART.out` is the
+complete output of fairseq-generate, with the log and the T- lines. The prepared data must be at the path that was used in
+training.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from ...core import PositionError
 if TYPE_CHECKING:
     from .record import PartScores
 
-#: fields of a test part that are printed
+#: fields of a test part that the command prints
 _SHOWN = frozenset({"sentences", "bleu", "bleu_signature", "chrf", "chrf_signature"})
-#: fields of a record that can differ between scores of the same training run
+#: fields of a record that may differ between two scorings of the same training run
 _MEASURED = frozenset({"parts", "tokens_per_second", "learning_curve", "training_seconds", "peak_memory", "device", "commit"})
 
 #: tokenizers of sacreBLEU that need no download
@@ -158,7 +159,7 @@ def _segment_scores(args: argparse.Namespace, part: str, sentences: int, parts: 
 
 
 def _row(names: list[str], settings: dict[str, Any]) -> list[str]:
-    """Return the names of settings, if the training has them."""
+    """Return the settings that are part of the name of a row, if the training run has them."""
     unknown = [name for name in names if name not in settings]
     if unknown:
         raise PositionError(
@@ -168,7 +169,7 @@ def _row(names: list[str], settings: dict[str, Any]) -> list[str]:
 
 
 def _measured(log: Path) -> dict[str, Any]:
-    """Return the fields of a score.json that are read off the log."""
+    """Return the fields of a score.json that are read from the log."""
     from .training_log import parse_training_log
 
     fields = parse_training_log(read_text(log, errors="replace"))
@@ -199,7 +200,7 @@ def score_part(
     more_references: Sequence[Path] = (),
     ter: bool = False,
 ) -> tuple[dict[str, Any], str | None]:
-    """Return the scores of one output and how it was decoded, and the checkpoint that it names.
+    """Return the scores of one output, its decoding settings, and the checkpoint that its log names.
 
     `compare` checks the reference against the T- lines of the output. A shuffled or wrong reference raises an error.
     """
@@ -254,13 +255,13 @@ def measure(
     for name, metric in (("bleu", BLEU(tokenize=tokenize, force=tokenize == "none")), ("chrf", CHRF())):
         scores[name] = min(
             metric.corpus_score(hypotheses, [references, *more_references]).score, 100.0
-        )  # rounding may end just above
+        )  # rounding errors may lead to a score slightly above 100
         scores[f"{name}_signature"] = str(metric.get_signature())
     return scores
 
 
 def update(run_dir: Path, training: dict[str, Any], part: str, scores: dict[str, Any]) -> PartScores:
-    """Add one test part to the score.json of a run; parts of another training than this one do not stay."""
+    """Add one test part to the score.json of a run. Test parts of another training run are removed."""
     from . import record
 
     path = run_dir / record.FILE

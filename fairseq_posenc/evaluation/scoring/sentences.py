@@ -1,4 +1,7 @@
-"""Sentence statistics of sacreBLEU in score.json. They suffice for significance tests and for scores by length, without text."""
+"""Sentence statistics of sacreBLEU in score.json.
+
+Significance tests and scores by length need only these statistics, not the text.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +15,17 @@ from typing import Any
 
 METRICS = {"bleu": "BLEU", "chrf": "chrF"}
 
-_NUMBERS = {"bleu": 10, "chrf": 18}  # of a sentence
-_LARGEST = 2**28  # bytes of unpacked statistics; a million sentences have fewer
+_NUMBERS = {"bleu": 10, "chrf": 18}  # numbers per sentence
+_LARGEST = 2**28  # maximum bytes of unpacked statistics. One million sentences need less
 
 
 @dataclass(frozen=True)
 class SentenceStatistics:
-    """The counts of every sentence of one test part; raises ValueError where they are not counts of the same sentences."""
+    """The counts of every sentence of one test part. Raise ValueError unless all are counts of the same sentences."""
 
-    bleu: list[list[int]]  # a sentence: length of the hypothesis, of the reference, matching n-grams, n-grams
-    chrf: list[list[int]]  # a sentence: for every n, n-grams of the hypothesis, of the reference, in both
+    # per sentence: length of the hypothesis, length of the reference, matching n-grams, n-grams of the hypothesis
+    bleu: list[list[int]]
+    chrf: list[list[int]]  # per sentence and for every n: n-grams of the hypothesis, of the reference, and in both
     source_words: list[int] | None = None
 
     def __post_init__(self) -> None:
@@ -40,7 +44,7 @@ class SentenceStatistics:
 
     @classmethod
     def unpack(cls, text: str) -> SentenceStatistics:
-        """Return the statistics of a packed text; a damaged one can fail in any of four steps."""
+        """Return the statistics of a packed text. Decoding a damaged text can raise an error in each of its steps."""
         columns = json.loads(zlib.decompressobj().decompress(base64.b64decode(text), _LARGEST))
         rows = {name: [list(row) for row in zip(*columns[name])] for name in METRICS}
         return cls(**rows, source_words=columns["source_words"])
@@ -69,7 +73,8 @@ def count(
 def _metric(name: str, tokenize: str | None = None) -> Any:
     from sacrebleu.metrics import BLEU, CHRF
 
-    metric = BLEU(force=True, tokenize=tokenize) if name == "bleu" else CHRF()  # force: its warnings come with the score
+    # sacreBLEU already warns when it computes the score
+    metric = BLEU(force=True, tokenize=tokenize) if name == "bleu" else CHRF()
     metric.num_refs = 1
     return metric
 
@@ -89,5 +94,5 @@ def stored_metric(name: str) -> Any:
 
 
 def corpus_bleu(rows: list[list[int]]) -> float:
-    """BLEU of the sentences with these statistics."""
+    """Return BLEU of the sentences with these statistics."""
     return stored_metric("bleu")._aggregate_and_compute(rows).score

@@ -1,4 +1,4 @@
-"""Log of fairseq-train: parameters, speed, validation losses, seconds in updates, memory and device."""
+"""Read the log of fairseq-train: parameters, speed, validation losses, seconds in updates, memory and device."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 from .memory import PEAK_OF_PROCESS
 
 _NUMBER = r"([0-9]{1,18}(?:\.[0-9]{1,40})?(?:e[+-]?[0-9]{1,2})?)"  # fairseq writes 1234567 as 1.23457e+06
-_LONGEST_LINE = 20_000  # characters; fairseq logs numbers in lines of a few hundred
+_LONGEST_LINE = 20_000  # maximum characters of a line. fairseq logs numbers in lines of a few hundred characters
 _PARAMETERS = re.compile(r"num\. shared model params: ([0-9,]{1,24})(?![0-9,])")
 _INNER = re.compile(r"\btrain_inner\b")
 _EPOCH_END = re.compile(r"\btrain\W+epoch [0-9]+ \||\"train_wps\"")
-_TOKENS_PER_SECOND = re.compile(rf"\b(?:train_)?wps\b\W+{_NUMBER}")  # of a simple and of a json log
+_TOKENS_PER_SECOND = re.compile(rf"\b(?:train_)?wps\b\W+{_NUMBER}")  # in a simple log and in a json log
 _VALID = re.compile(r"\bepoch [0-9]+ \| valid on '([^']*)' subset \|")
 _LOSS = re.compile(rf"\bloss {_NUMBER} ")
 _UPDATES = re.compile(rf"\bnum_updates {_NUMBER}")
@@ -25,14 +25,14 @@ _WALL = re.compile(rf"\btrain_wall {_NUMBER}")
 _JSON = '{"epoch": '
 _JSON_LOSS = re.compile(r"(?!train_)(\w+)_num_updates")
 _GPU = re.compile(r"\bcapabilities = [^;]{1,40}; total memory = ([0-9]{1,9}(?:\.[0-9]{1,9})?) GB ; name = (.*)")
-_GPU_FREE = re.compile(rf"\bgb_free\b\W+{_NUMBER}")  # of a simple and of a json log
+_GPU_FREE = re.compile(rf"\bgb_free\b\W+{_NUMBER}")  # in a simple log and in a json log
 _PROCESS = re.compile(re.escape(PEAK_OF_PROCESS).replace(re.escape("{:.3f}"), _NUMBER))
 
 
 def parse_training_log(log: str) -> dict[str, Any]:
     """Return the fields of score.json from a log. None for missing values.
 
-    A resumed training logs an epoch or a validation again: the later one counts, as it is the one the model comes from.
+    A resumed training run logs an epoch or a validation again. The later value is used, because the model comes from it.
     """
     lines = [line for line in log.split("\n") if len(line) <= _LONGEST_LINE]
     gpu, parameters = _first(_GPU, lines), _first(_PARAMETERS, lines)
@@ -51,8 +51,11 @@ def _first(pattern: re.Pattern[str], lines: list[str]) -> re.Match[str] | None:
 
 
 def _speed(lines: list[str]) -> int | None:
-    """Return the median of the training tokens (of the target) a second; of whole epochs where nothing was logged within them."""
-    for kind in (_INNER, _EPOCH_END):  # few updates, or a progress bar: only the ends of epochs are logged
+    """Return the median number of target tokens per second.
+
+    If nothing was logged within epochs, use the values of whole epochs.
+    """
+    for kind in (_INNER, _EPOCH_END):  # few updates, or a progress bar: values are logged only at the ends of epochs
         speeds = [float(number) for line in lines if kind.search(line) for number in _TOKENS_PER_SECOND.findall(line)]
         if any(speeds):
             return round(median(speeds))
@@ -66,12 +69,12 @@ def _json_lines(lines: list[str]) -> Iterator[dict[str, Any]]:
             continue
         try:
             yield json.loads(line[start:])
-        except (ValueError, RecursionError):  # a training that was killed leaves half a line
+        except (ValueError, RecursionError):  # if a training run is killed, its last line may be incomplete
             continue
 
 
 def _learning_curve(lines: list[str]) -> list[list[float]]:
-    """[updates, validation loss] in the order of the updates, of the first of several validation sets."""
+    """Return [updates, validation loss] in the order of the updates, for the first of several validation sets."""
     found = []
     for line in lines:
         subset = _VALID.search(line)
@@ -90,7 +93,7 @@ def _learning_curve(lines: list[str]) -> list[list[float]]:
 
 
 def _number(value: Any) -> float | None:
-    """Return the finite number that a field of a json log has, as a number or as text, or None."""
+    """Return the finite number in a field of a json log, which may be a number or a text. Return None otherwise."""
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
@@ -99,7 +102,10 @@ def _number(value: Any) -> float | None:
 
 
 def _training_seconds(lines: list[str]) -> float | None:
-    """Spent in updates, without validation and saving; fairseq keeps the sum of an unfinished epoch in its checkpoints."""
+    """Return the seconds in updates, without validation and saving.
+
+    In an unfinished epoch, fairseq's checkpoint contains the sum.
+    """
     epochs: dict[int, float] = {}
     for line in lines:
         epoch = _EPOCH.search(line)
@@ -114,7 +120,7 @@ def _training_seconds(lines: list[str]) -> float | None:
 
 
 def _peak_memory(lines: list[str], total: float | None) -> dict[str, Any] | None:
-    """Of the GPU at the logged updates, else of the process where memory.py has run it."""
+    """Return the peak memory of the GPU at the logged updates, or else of the process if memory.py has run it."""
     free, process = ([number for line in lines for number in kind.findall(line)] for kind in (_GPU_FREE, _PROCESS))
     if total is not None and free:
         return {"of": "GPU", "gib": round(total - min(map(float, free)), 1)}
