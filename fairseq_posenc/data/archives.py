@@ -1,7 +1,7 @@
-"""Archives that are known by their checksums: from several addresses, a mirror or a folder, and read as streams.
+"""Get archives with known checksums from several addresses, a mirror or a folder, and read them as streams.
 
-A mirror or folder in place of the public addresses has the files at the paths of these, as in MIRROR/wmt13/NAME.tgz. The
-checksums of this version apply to these files, unless the caller gives other checksums.
+A mirror or a folder replaces the public addresses. The paths of its files are the paths of the public addresses, as in
+MIRROR/wmt13/NAME.tgz. The checksums of this version apply to these files, unless the caller passes other checksums.
 """
 
 from __future__ import annotations
@@ -22,20 +22,23 @@ from ..common.files import digest, unwritable
 from ..core import PositionError
 from .download import CHUNK, download, read_address, read_sums
 
-_ALGORITHMS = {32: "md5", 64: "sha256"}  # by the length of a checksum
+_ALGORITHMS = {32: "md5", 64: "sha256"}  # hash function by the length of a checksum
 
 
 @dataclass(frozen=True)
 class Archive:
-    """A file at one of several addresses, the first of which names it; `checksum` is a sha256, or an md5 where that is all."""
+    """A file with one or several addresses. The first address names the file.
+
+    checksum: sha256, or md5 if no sha256 was published.
+    """
 
     addresses: tuple[str, ...]
     checksum: str
-    size: int = 0  # in bytes, 0 if unknown
+    size: int = 0  # in bytes. 0 if unknown
 
     @property
     def place(self) -> str:
-        """Its path at its home, without the host: base names repeat over the years."""
+        """Return the path of the file on its public host. The path is needed because several years use the same file name."""
         return urllib.parse.urlsplit(self.addresses[0]).path.lstrip("/")
 
     @property
@@ -45,15 +48,19 @@ class Archive:
 
 @dataclass(frozen=True)
 class Store:
-    """Where archives come from, and the folder in which downloads are kept by their address."""
+    """The origin of archives, and the folder of the downloads, which are stored by address."""
 
     downloads: Path
-    origin: str = ""  # a mirror or a folder in place of the archives' addresses
-    checksums: Path | None = None  # in the format of sha256sum, by the path at the origin; replaces the checksums of this version
+    origin: str = ""  # a mirror or a folder that replaces the addresses of the archives
+    # in the format of sha256sum, by the path at the origin. It replaces the checksums of this version
+    checksums: Path | None = None
     pause: float = 1.0
 
     def get(self, archives: Iterable[Archive]) -> dict[Archive, Path]:
-        """The archives as files here, each with the checksum that it must have; raises PositionError before any lack of room."""
+        """Return the archives as local files, each with its checksum.
+
+        Raise PositionError for missing disk space before any download.
+        """
         archives = tuple(archives)
         folder = self._folder()
         if folder is None:
@@ -103,7 +110,7 @@ class Store:
     def _download(self, archive: Archive) -> Path:
         path = self._path(archive)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.with_name(path.name + ".lock").open("a") as lock:  # another recipe may want the same archive
+        with path.with_name(path.name + ".lock").open("a") as lock:  # kept, because another recipe may need the same archive
             fcntl.flock(lock, fcntl.LOCK_EX)
             if path.is_file() and not self._difference(archive, path):
                 return path
@@ -137,7 +144,7 @@ class Store:
 
 
 def require_room(folder: Path, need: int, what: str) -> None:
-    """Raise PositionError if the disk has less room than `need` bytes."""
+    """Raise PositionError if less than `need` bytes of the disk are free."""
     folder.mkdir(parents=True, exist_ok=True)
     room = shutil.disk_usage(folder).free
     if need > room:
@@ -148,9 +155,9 @@ def require_room(folder: Path, need: int, what: str) -> None:
 
 
 def extract(archive: Path, wanted: Mapping[str, Path]) -> None:
-    """Copy members of a tar archive, by name, to the given files; other members are skipped.
+    """Copy members of a tar archive, by name, to the given files. Other members are skipped.
 
-    Raise PositionError for a damaged archive, and for one that lacks a wanted member.
+    Raise PositionError if the archive is damaged, or if it lacks a member that is requested.
     """
     missing = dict(wanted)
     if not missing:
@@ -168,7 +175,7 @@ def extract(archive: Path, wanted: Mapping[str, Path]) -> None:
     except (tarfile.TarError, EOFError, zlib.error) as error:
         raise PositionError(f"{archive}: damaged ({error}). Remove it and run the command again.") from None
     except OSError as error:
-        if error.errno is None:  # gzip raises it for a file in another format
+        if error.errno is None:  # gzip raises this error for a file in another format
             raise PositionError(f"{archive}: damaged ({error}). Remove it and run the command again.") from None
         raise PositionError(unwritable(next(iter(missing.values())).parent, error)) from None
     raise PositionError(f"{archive}: these files are missing in the archive: {', '.join(missing)}. Download the archive again.")

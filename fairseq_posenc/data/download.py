@@ -1,9 +1,9 @@
-"""Get files from a folder or over the network: downloads resume, retry, and are checked against a sha256.
+"""Get files from a folder or from the network. Downloads are resumed, repeated after errors, and checked against a sha256.
 
-The SHA-256 checksum of a file is looked up in SHA256SUMS next to it, then among the downloads that were recorded before. A file
-that is
-in neither is trusted on first use: the caller reads it and then calls `record_downloads`, and every later download of the same
-address must have the same sha256. A page that a network sends in place of the data is not readable, so it is not recorded.
+The SHA-256 checksum of a file is read from SHA256SUMS next to the file, or from the recorded downloads. If neither contains the
+file, its first download is trusted. The caller reads the file and then calls `record_downloads`. All later downloads of this
+address must have the same sha256. If a network sends a web page instead of the data, reading fails, so that the page is not
+recorded.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from ..core import PositionError
 
 SUMS = "SHA256SUMS"
 TRIES = 5
-TIMEOUT = 60.0  # seconds without a byte
+TIMEOUT = 60.0  # seconds without received data
 CHUNK = 1 << 20
-_LARGEST_SUMS = 2**24  # bytes of a SHA256SUMS
+_LARGEST_SUMS = 2**24  # maximum bytes of SHA256SUMS
 _ABSENT = (404, 410)
-_FINAL = (400, 401, 403, 405, 451)  # a retry would have the same result
+_FINAL = (400, 401, 403, 405, 451)  # a retry would lead to the same error
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EISDIR)
 
 
@@ -45,7 +45,7 @@ def read_address(origin: str) -> tuple[str, str]:
         found = parts.scheme, parts.path
         if found[0] in ("http", "https") and not (parts.hostname and (parts.port is None or parts.port)):
             raise ValueError("the host is missing")
-    except ValueError as error:  # such as http://[::1
+    except ValueError as error:  # invalid, such as http://[::1
         raise PositionError(
             f"{origin!r}: not an address ({error}). Expected http://HOST/PATH, https://HOST/PATH or a folder. Check the spelling."
         ) from None
@@ -59,11 +59,11 @@ class Source:
     origin: str
     downloads: Path  # folder of the downloads
     record: Path  # file of their addresses and sha256, in the format of sha256sum
-    pause: float = 1.0  # seconds before the first retry; it doubles
+    pause: float = 1.0  # seconds before the first retry. Each retry doubles the time
 
     @functools.cached_property
     def folder(self) -> Path | None:
-        """Return the folder, or None where files are downloaded."""
+        """Return the folder. Return None if files are downloaded."""
         scheme, path = read_address(self.origin)
         if scheme in ("http", "https"):
             return None
@@ -73,7 +73,7 @@ class Source:
         return folder
 
     def get(self, name: str) -> Path | None:
-        """Return the path of a file, checked against its sha256; None where the source does not have it."""
+        """Return the path of a file with the right sha256. Return None if the source does not have the file."""
         path = (self.folder or self.downloads) / name
         if self.folder is None and not (path.is_file() and digest(path) == self._known(name)):
             if not self._download(name):
@@ -100,7 +100,7 @@ class Source:
 
     @functools.cached_property
     def _unrecorded(self) -> dict[str, str]:
-        """File name -> sha256 of the downloads that `record_downloads` will record."""
+        """Return file name -> sha256 of the downloads that `record_downloads` will record."""
         return {}
 
     def _known(self, name: str) -> str | None:
@@ -119,7 +119,10 @@ class Source:
             )
 
     def record_downloads(self) -> None:
-        """Record the sha256 of every new download that no SHA256SUMS lists; call this once their content has been read."""
+        """Record the sha256 of every new download that is not listed in a SHA256SUMS.
+
+        Call this after the files have been read.
+        """
         for name, found in self._unrecorded.items():
             try:
                 self.record.parent.mkdir(parents=True, exist_ok=True)
@@ -135,7 +138,7 @@ class Source:
 
 
 def download(address: str, path: Path, pause: float = 1.0) -> bool:
-    """Downloads a file with retries, going on where an earlier attempt ended; returns whether the address has it."""
+    """Download a file with retries. Continue a partial download. Return whether the address has the file."""
     for attempt in range(1, TRIES + 1):
         try:
             return _attempt(address, path)
@@ -155,7 +158,7 @@ def download(address: str, path: Path, pause: float = 1.0) -> bool:
 
 
 def _attempt(address: str, path: Path) -> bool:
-    """Request the missing bytes once; a partial file is continued only if the server still has the same file."""
+    """Request the missing bytes once. A partial file is continued only if the file on the server has not changed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part, tag = (path.with_name(path.name + ending) for ending in (".part", ".part.tag"))
     begun = part.stat().st_size if part.is_file() and tag.is_file() else 0
@@ -163,7 +166,7 @@ def _attempt(address: str, path: Path) -> bool:
     try:
         response = urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
-        if error.code == 416:  # the partial file is at least as long as the whole one
+        if error.code == 416:  # the partial file is at least as long as the complete file
             part.unlink()
             raise ConnectionError("the file changed during the download") from None
         raise
@@ -175,7 +178,7 @@ def _attempt(address: str, path: Path) -> bool:
         else:
             tag.unlink(missing_ok=True)
         with part.open("ab" if resumed else "wb") as file:
-            length = response.length  # None also where the header is not a number
+            length = response.length  # None also if the header is not a number
             expected = None if length is None else length + (begun if resumed else 0)
             while chunk := response.read(CHUNK):
                 file.write(chunk)
@@ -187,7 +190,7 @@ def _attempt(address: str, path: Path) -> bool:
 
 
 def read_sums(path: Path, name: str) -> dict[str, str]:
-    """File name -> sha256, of lines as sha256sum writes them: sum, two blanks or a blank and a star, name."""
+    """Return file name -> sha256 from lines of sha256sum: checksum, two blanks or a blank and an asterisk, name."""
     if not path.is_file():
         return {}
     try:

@@ -1,4 +1,7 @@
-"""Text files of any size, line by line, plain or gzip. The decompressed size is limited, and every error is one line."""
+"""Read text files of any size line by line, plain or gzipped.
+
+The decompressed size is limited. Every error message is one line.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +14,17 @@ from typing import IO, Any
 from ..common.files import require_regular, unreadable
 from ..core import PositionError
 
-LONGEST_LINE = 2**24  # bytes
-#: a gzip may expand to this many bytes, and to this many times its own size; text seldom exceeds ten times
+LONGEST_LINE = 2**24  # maximum bytes of a line
+#: a gzip file may expand to this many bytes, and to this many times its size. For text, the ratio is seldom above ten
 FREE_BYTES, MOST_TIMES = 2**24, 100
 
 
 class Lines:
-    """The lines of a UTF-8 file, with their ends; a line ends with a newline and nothing else.
+    """The lines of a UTF-8 file, with their line feeds. Only a line feed ends a line.
 
     Raises:
-        PositionError: at opening if the file is missing or is not a regular file; while reading if it is not UTF-8, a damaged
-            or truncated gzip, has a line of more than `LONGEST_LINE` bytes, or expands beyond the bound of a gzip.
+        PositionError: at opening if the file is missing or is not a regular file; while reading if it is not UTF-8, a damaged or
+            truncated gzip, has a line of more than `LONGEST_LINE` bytes, or expands beyond the bound of a gzip.
     """
 
     def __init__(self, path: Path):
@@ -70,7 +73,7 @@ class Lines:
 
 
 def read_gzip(path: Path, name: str, largest: int) -> bytes:
-    """Return the content of a gzip file. Raise PositionError beyond `largest` bytes, and for a damaged file."""
+    """Return the content of a gzip file. Raise PositionError for a damaged file, and for content of more than `largest` bytes."""
     try:
         with gzip.open(path, "rb") as file:
             data = file.read(largest + 1)

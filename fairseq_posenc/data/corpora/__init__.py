@@ -1,1 +1,1 @@
-"""Corpora: the artificial language of the quickstart, and Multi30K."""
+"""Corpora: the artificial language of the quickstart, Multi30K, WMT18, and users' own parallel text."""

@@ -1,8 +1,8 @@
-"""`posenc concat`: consecutive sentences of parallel text in one line, for tests of length and training on documents.
+"""`posenc concat`: join consecutive sentences of parallel text, for tests of length and training on documents.
 
-The test sets of all numbers of sentences have the same words and references, because each uses the same lines. Training text
-has groups of different numbers of sentences. Each number has an equal share of the lines, in expectation. The groups depend on
-the seed and the epoch only.
+Each number of sentences has its own test set. All test sets use the same lines, so that they have the same words and references.
+Training text has groups of different numbers of sentences. On average, each number has an equal share of the lines. The groups
+depend only on the seed and the epoch.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from ...common.option_types import integer
 from ...core import PositionError
 from .parallel import aligned, find
 
-#: sentences of a group, and numbers of an option such as 1-6
+#: maximum number of sentences of a group, and maximum count of numbers in an option such as 1-6
 _MOST = 1000
-#: first line and number of sentences of a group
+#: number of the first line, and number of sentences, of a group
 Group = tuple[int, int]
 
 
@@ -88,24 +88,24 @@ def _write_mix(args: argparse.Namespace, rows: list, numbers: list[int]) -> None
 
 
 def mixed(lines: int, numbers: list[int], seed: int, epoch: int) -> Iterator[Group]:
-    """Divide the lines, from a random one on, into groups of consecutive ones, each line once.
+    """Divide the lines into groups of consecutive lines. Each line is in one group. The first group begins at a random line.
 
-    A number k is drawn with a probability in proportion to 1/k, so that all numbers have equal shares of the lines. The last
-    group is shorter if the lines end.
+    The number of sentences k of a group is drawn with a probability proportional to 1/k. On average, all numbers then have equal
+    shares of the lines. The last group is shorter if the lines end.
     """
     draw = np.random.default_rng((seed, epoch))
     share = np.array([1 / number for number in numbers])
     begin, used = int(draw.integers(lines)), 0
     while used < lines:
         first = (begin + used) % lines
-        room = min(lines - used, lines - first)  # no group goes on from the last line to the first one
+        room = min(lines - used, lines - first)  # no group continues from the last line to the first line
         number = min(int(draw.choice(numbers, p=share / share.sum())), room)
         yield first, number
         used += number
 
 
 def _rows(files: list[Path], separator: str) -> Iterator[tuple[str, ...]]:
-    """The lines of both sides. Raise PositionError for an empty line, and for one that contains the separator."""
+    """Return the lines of both sides. Raise PositionError for an empty line, and for a line that contains the separator."""
     for number, row in enumerate(aligned(files), 1):
         for file, line in zip(files, row):
             if not line:
@@ -121,7 +121,7 @@ def _rows(files: list[Path], separator: str) -> Iterator[tuple[str, ...]]:
 
 
 def _lines(given: int | None, there: int, multiple: int, name: str) -> int:
-    """How many lines a test set uses."""
+    """Return the number of lines that a test set uses."""
     if there < multiple or (given is not None and given > there):
         wanted = multiple if given is None else given
         raise PositionError(f"concat: {name} has {there} lines. Expected at least {wanted}. Use fewer sentences or lines.")
@@ -153,7 +153,7 @@ def _write_text(path: Path, text: str) -> None:
 
 
 def _numbers(text: str, option: str, least: int) -> list[int]:
-    """Read 3, 1-6 or 1,2,4."""
+    """Parse 3, 1-6 or 1,2,4."""
     found: list[int] = []
     for piece in text.split(","):
         first, dash, last = piece.partition("-")

@@ -1,7 +1,7 @@
-"""A small artificial language pair, generated from a seed, in which meaning depends on word order.
+"""A small artificial language pair, generated from a seed. Its meaning depends on word order.
 
-The quickstart learns to translate it. Both sides express the same meaning tree, the source in verb-second and the target in
-verb-final order:
+The model of the quickstart learns to translate it. Both sides express the same meaning tree. The source has verb-second order.
+The target has verb-final order:
 
     source (svo)                                         target (sov)
     sentence    clause {CONJ clause}                     clause {CONJ clause}
@@ -13,17 +13,19 @@ verb-final order:
 
 Required abilities of a model:
 
-* Only word order distinguishes subject and object: neither side marks case, and any noun can fill any role.
-* `agr` is one of six endings, three genders (a property of the noun that its form does not show) by two numbers. A final verb
-  agrees with its subject across the particle, the adverbial, the object and every relative clause between them; SAY agrees
-  across a whole embedded clause.
-* The source particle ends its verb phrase, after an object of any length; the target particle precedes that object.
-* `A` has no counterpart, so the two sides differ in length.
+* Only word order distinguishes subject and object. Neither side marks case, and every noun can have every role.
+* `agr` is one of six endings: three genders times two numbers. The form of a noun does not show its gender. A final verb agrees
+  with its subject. Particle, adverbial, object and relative clauses may be between them. SAY agrees with its subject across a
+  whole embedded clause.
+* The source particle is at the end of its verb phrase, after an object of any length. The target particle is before the object.
+* `A` has no counterpart in the target. The two sides therefore differ in length.
 
-Relative clauses modify subjects and objects of a clause, are not nested, and contain neither particle nor adverbial; embedded
-clauses contain no further ones. So every source sentence has one reading, and its target is a function of it.
+Relative clauses modify subjects and objects of a clause. They are not nested, and contain no particle and no adverbial. Embedded
+clauses contain no other embedded clauses. Every source sentence therefore has exactly one meaning, and exactly one target
+sentence.
 
-All draws use only `random.Random(text).random()`, whose sequence Python guarantees: one seed gives the same bytes everywhere.
+All random numbers are from `random.Random(text).random()`. Python guarantees their sequence, so that a seed leads to the same
+files on every machine.
 """
 
 from __future__ import annotations
@@ -37,14 +39,16 @@ from typing import TypeVar
 from ...core import PositionError
 
 SOURCE, TARGET = "svo", "sov"
-NORMAL = (4, 40)  # words of a sentence, on both sides, in train, valid and test
-LONG = (41, 60)  # the same of test_long
-CLAUSES = {NORMAL: (1,) * 9 + (2, 2, 3, 4), LONG: (4, 5, 6)}  # numbers of clauses to draw from; then the length decides
-MOST_WORDS, MOST_TRIES = 1000, 50_000  # of a sentence; draws in vain, before a part counts as one that cannot be filled
+NORMAL = (4, 40)  # words of a sentence on both sides, in train, valid and test
+LONG = (41, 60)  # words of a sentence on both sides, in test_long
+# numbers of clauses to draw from. The length then decides whether a sentence is used
+CLAUSES = {NORMAL: (1,) * 9 + (2, 2, 3, 4), LONG: (4, 5, 6)}
+# words of a sentence, and number of rejected sentences after which the part cannot be filled
+MOST_WORDS, MOST_TRIES = 1000, 50_000
 SIZES = {"train": 20000, "valid": 200, "test": 300, "test_long": 150}
 
 T = TypeVar("T")
-#: part -> the least and the largest number of words of its sentences
+#: part -> minimum and maximum number of words of its sentences
 Lengths = dict[str, tuple[int, int]]
 
 
@@ -52,7 +56,7 @@ Lengths = dict[str, tuple[int, int]]
 class Word:
     source: str
     target: str
-    gender: int = 0  # of nouns
+    gender: int = 0  # genders of nouns
 
 
 @dataclass(frozen=True)
@@ -66,11 +70,11 @@ class Lexicon:
     conjunctions: Sequence[Word]
     definite: Word
     complementizer: Word
-    who: Word  # the source side of `who` and `whom` is one word: only order distinguishes them
+    who: Word  # in the source, `who` and `whom` are the same word. Only word order distinguishes them
     whom: Word
     indefinite: str
     plural: Word  # endings of nouns
-    endings: Sequence[str]  # agreement: endings[2 * gender + plural]
+    endings: Sequence[str]  # for agreement: endings[2 * gender + plural]
 
 
 @dataclass(frozen=True)
@@ -101,13 +105,13 @@ class Clause:
     particle: Word | None = None
     preposition: Word | None = None
     place: NounPhrase | None = None
-    said: Clause | None = None  # instead of the four above
+    said: Clause | None = None  # instead of the four words above
 
 
 @dataclass(frozen=True)
 class Sentence:
     clauses: Sequence[Clause]
-    conjunctions: Sequence[Word]  # one fewer
+    conjunctions: Sequence[Word]  # one word fewer
 
 
 # --- the two sides ----------------------------------------------------------------------------------------------------
@@ -171,7 +175,7 @@ def _pick(rng: Random, items: Sequence[T]) -> T:
 
 
 def make_lexicon(seed: int) -> Lexicon:
-    """Draw the words. Function words begin with a vowel and content words with a consonant, and no two words share a form."""
+    """Draw the words. Function words begin with a vowel, content words with a consonant. All words have different forms."""
     rng, taken = Random(f"lexicon {seed}"), set()
 
     def form(shape: str) -> str:
@@ -220,13 +224,13 @@ def draw_sentence(rng: Random, lexicon: Lexicon, clauses: int) -> Sentence:
 
 
 def clauses(lengths: tuple[int, int]) -> Sequence[int]:
-    """Return the numbers of clauses to draw from for sentences of these lengths: a clause has from 3 to some 20 words."""
+    """Return the numbers of clauses to draw from for sentences of these lengths. A clause has 3 to about 20 words."""
     low, high = lengths
     return CLAUSES.get(lengths) or range(max(1, low // 10), max(1, high // 8) + 1)
 
 
 def sentences(seed: int, part: str, lengths: tuple[int, int] | None = None) -> Iterator[tuple[Sentence, str, str] | None]:
-    """An endless stream of sentences with source and target, or None where a number of words is not within the part's range."""
+    """Yield sentences with source and target. Yield None if a number of words is not within the range of the part."""
     low, high = lengths = lengths or (LONG if part == "test_long" else NORMAL)
     rng, lexicon, numbers = Random(f"{part} {seed}"), make_lexicon(seed), clauses(lengths)
     while True:
@@ -237,14 +241,14 @@ def sentences(seed: int, part: str, lengths: tuple[int, int] | None = None) -> I
 
 
 def pairs(seed: int, part: str) -> Iterator[tuple[str, str]]:
-    """Return an endless stream of source and target whose numbers of words both lie within the part's usual range."""
+    """Yield source and target. Both numbers of words are within the usual range of the part."""
     return ((drawn[1], drawn[2]) for drawn in sentences(seed, part) if drawn)
 
 
 def drawn_splits(seed: int, sizes: dict[str, int], lengths: Lengths | None) -> dict[str, list[tuple[Sentence, str, str]]]:
     seen: set[str] = set()
     parts: dict[str, list[tuple[Sentence, str, str]]] = {}
-    for part in sorted(sizes, key="train".__eq__):  # train is drawn last, so its size changes no other part
+    for part in sorted(sizes, key="train".__eq__):  # train is drawn last, so that its size does not change other parts
         found, stream, tries = [], sentences(seed, part, (lengths or {}).get(part)), 0
         while len(found) < sizes[part]:
             drawn, tries = next(stream), tries + 1
@@ -262,5 +266,5 @@ def drawn_splits(seed: int, sizes: dict[str, int], lengths: Lengths | None) -> d
 
 
 def splits(seed: int, sizes: dict[str, int] = SIZES, lengths: Lengths | None = None) -> dict[str, list[tuple[str, str]]]:
-    """Return all parts, of the usual lengths or of those given; no source sentence occurs twice, in one or in two of them."""
+    """Return all parts, with the usual or the given numbers of sentences. Every source sentence occurs only once in all parts."""
     return {part: [(left, right) for _, left, right in drawn] for part, drawn in drawn_splits(seed, sizes, lengths).items()}

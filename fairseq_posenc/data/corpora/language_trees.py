@@ -1,9 +1,11 @@
-"""Trees of the artificial language, from its grammar, with relations of Universal Dependencies.
+"""Trees of the artificial language, computed from its grammar, with relations of Universal Dependencies.
 
-The verb is the root of its clause, the noun of its phrase. Further clauses hang off the first as conj, their conjunctions off
-their verbs as cc. `THAT` hangs off the verb of its relative clause; in the enhanced graph it hangs off the noun (ref), and this
-noun, in its place, off that verb as well. The order of the other side has every source word where the target has its counterpart,
-and `A`, which has none, where `THE` would be.
+The verb is the root of its clause. The noun is the root of its phrase. The verb of a further clause depends on the verb of the
+first clause (conj), and its conjunction depends on its own verb (cc). `THAT` depends on the verb of its relative clause. In the
+enhanced graph, `THAT` depends on the noun (ref), and the noun depends on the verb with the relation of `THAT`.
+
+In the order of the target side, every source word has the place of its counterpart. `A` has no counterpart. It has the place that
+`THE` would have.
 """
 
 from __future__ import annotations
@@ -13,19 +15,20 @@ from pathlib import Path
 
 from .language import Clause, Lexicon, NounPhrase, Sentence
 
-#: where orders of this module come from, as the files say it
+#: the name of the source of these orders, as files contain it
 ORDER_SOURCE = "the grammar of the language"
 
 
 @dataclass
 class Analysis:
-    """A source sentence with its tree; words count from 1, and 0 is the root's head."""
+    """A source sentence with its tree. Words count from 1. The root has head 0."""
 
     forms: list[str] = field(default_factory=list)
     tags: list[str] = field(default_factory=list)
     heads: list[int] = field(default_factory=list)
     relations: list[str] = field(default_factory=list)
-    further: dict[int, list[tuple[int, str]]] = field(default_factory=dict)  # word -> edges of the graph in place of the tree's
+    # word -> edges of the enhanced graph that replace its edge in the tree
+    further: dict[int, list[tuple[int, str]]] = field(default_factory=dict)
     order: list[int] = field(default_factory=list)  # [n], the original word index at each place of the target
 
     def add(self, form: str, tag: str) -> int:
@@ -39,7 +42,7 @@ class Analysis:
         self.heads[word - 1], self.relations[word - 1] = head, relation
 
     def edges(self, word: int) -> list[tuple[int, str]]:
-        """(head, relation) of every edge of the graph that enters a word."""
+        """Yield (head, relation) of every edge of the enhanced graph that leads to this word."""
         return sorted(self.further.get(word, [(self.heads[word - 1], self.relations[word - 1])]))
 
 
@@ -48,7 +51,7 @@ def analyse(sentence: Sentence, lexicon: Lexicon) -> Analysis:
     found = Analysis()
 
     def phrase(np: NounPhrase) -> tuple[int, list[int]]:
-        """Add the words of a phrase. Return its noun, and its words as the target has them."""
+        """Add the words of a phrase. Return its noun, and its words in the order of the target."""
         article = []
         if np.definite or not np.plural:
             article = [found.add(lexicon.definite.source if np.definite else lexicon.indefinite, "DET")]
@@ -73,11 +76,11 @@ def analyse(sentence: Sentence, lexicon: Lexicon) -> Analysis:
         found.attach(who, verb, roles[0])
         found.attach(other, verb, roles[1])
         found.further[who] = [(noun, "ref")]
-        found.further[noun] = [(verb, roles[0])]  # and what it is to its own head, which is attached later
+        found.further[noun] = [(verb, roles[0])]  # also return its relation to its head, which is attached later
         return [who, *rest, verb]
 
     def clause(c: Clause) -> tuple[int, list[int]]:
-        """Add the words of a clause. Return its verb, and its words as the target has them."""
+        """Add the words of a clause. Return its verb, and its words in the order of the target."""
         subject, order = phrase(c.subject)
         verb = found.add(c.verb.source, "VERB")
         found.attach(subject, verb, "nsubj")
@@ -117,7 +120,7 @@ def analyse(sentence: Sentence, lexicon: Lexicon) -> Analysis:
 
 
 def conllu(analysis: Analysis, number: int) -> str:
-    """Return the block of one sentence, with a blank line after it."""
+    """Return the CoNLL-U block of one sentence, with a blank line at its end."""
     lines = [f"# sent_id = {number}", f"# text = {' '.join(analysis.forms)}"]
     rows = zip(analysis.forms, analysis.tags, analysis.heads, analysis.relations)
     for word, (form, tag, head, relation) in enumerate(rows, 1):

@@ -1,8 +1,8 @@
-"""Multi30K as raw text, one sentence a line, from its public home, a mirror or a folder.
+"""Read Multi30K as raw text from its public host, a mirror or a folder, and write one sentence per line.
 
-Two formats are read: that of Multi30k-uk, train.json and test_2016_flickr.json with an object {"en": ..., "uk": ...} a line and
-no validation part, and that of Multi30K, {train,val,test_2016_flickr}.LANGUAGE, with or without .gz, which has further test parts
-in English and German.
+Two formats are supported. Multi30k-uk has the files train.json and test_2016_flickr.json, with one object {"en": ..., "uk": ...}
+per line and no validation part. Multi30K has the files {train,val,test_2016_flickr}.LANGUAGE, also with the suffix .gz. It has
+additional test parts in English and German.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from ...core import PositionError
 from ..download import Source, sha256
 from ..text import read_gzip
 
-#: part, as fairseq calls it -> as the files do
+#: name of a part in fairseq -> name in the files
 PARTS = {"train": "train", "valid": "val", "test": "test_2016_flickr"}
-MORE_TESTS = ("test_2017_flickr", "test_2017_mscoco")  # by the names of their files
-_LARGEST, _MOST_LINES = 2**26, 1_000_000  # bytes and lines of a file; the largest of the corpus has 5 MB and 29,000 lines
-VALID_SIZE = 1014  # as many as the other languages have
+MORE_TESTS = ("test_2017_flickr", "test_2017_mscoco")  # additional test parts, by the names of their files
+# maximum bytes and lines of a file. The largest file of the corpus has 5 MB and 29,000 lines
+_LARGEST, _MOST_LINES = 2**26, 1_000_000
+VALID_SIZE = 1014  # size of the validation part of the other languages
 HUB = "https://huggingface.co/datasets/turuta/Multi30k-uk/resolve/main"
 REPOSITORY = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
 
-#: file -> the sha256 of its text -> the corpus that has it
+#: file -> the sha256 of its text -> the name of the corpus
 KNOWN = {
     "train.en": {"460a15fbd157e34a7a9957ee388c1ca247fe47af3ef25fb50442af6c274e0fc6": "Multi30K"},
     "val.en": {"1f2a23d992769b5b3d209b0a10dd0b77c08cceb1f20dfb97ed0aafa49d107227": "Multi30K"},
@@ -51,7 +52,7 @@ Text = dict[str, list[str]]  # language -> lines
 
 
 def read(source: Source, languages: tuple[str, str], more_tests: Sequence[str] = ()) -> dict[str, Text]:
-    """Return every part as stored; Multi30k-uk has no validation part."""
+    """Return every part as it is stored. Multi30k-uk has no validation part."""
     if source.get("train.json"):
         parts = ("train", "test", *more_tests)
         return {part: _read_json(source, f"{_file(part)}.json", languages) for part in parts}
@@ -108,21 +109,22 @@ def _decoded(path: Path, name: str) -> str:
 
 
 def _lines(text: str, name: str) -> list[str]:
-    """Split at line feeds only; text may contain characters at which str.splitlines would also split."""
+    """Split only at line feeds. str.splitlines would also split at other characters."""
     if text.count("\n") > _MOST_LINES:
         raise PositionError(f"{name}: more than {_MOST_LINES:,} lines. Expected a part of Multi30K. Check the file.")
     return text.removesuffix("\n").split("\n") if text else []
 
 
 def hold_out(train: Text, seed: int) -> dict[str, Text]:
-    """Return the training part without the pairs that this seed draws, and those pairs."""
+    """Return two lists: the training part without the pairs that are drawn with this seed, and the drawn pairs."""
     size = min(map(len, train.values()))
     if size <= VALID_SIZE:
         raise PositionError(
             f"train: {size} sentence pairs. Expected more than {VALID_SIZE}, because {VALID_SIZE} are held out for validation."
         )
     draw = random.Random(seed)
-    held = set(sorted(range(size), key=[draw.random() for _ in range(size)].__getitem__)[:VALID_SIZE])  # the same on every Python
+    # the same in every version of Python
+    held = set(sorted(range(size), key=[draw.random() for _ in range(size)].__getitem__)[:VALID_SIZE])
     return {
         part: {language: [line for i, line in enumerate(lines) if (i in held) == inside] for language, lines in train.items()}
         for part, inside in (("train", False), ("valid", True))
@@ -130,7 +132,7 @@ def hold_out(train: Text, seed: int) -> dict[str, Text]:
 
 
 def clean(part: str, text: Text, drop_empty: bool = False) -> Text:
-    """Normalise white space. Raise PositionError for text that is not aligned, or has an empty line."""
+    """Normalise white space. Raise PositionError if the text is not aligned or has an empty line."""
     counts = {language: len(lines) for language, lines in text.items()}
     if len(set(counts.values())) > 1:
         listed = " and ".join(f"{count:,} lines in {language}" for language, count in counts.items())
@@ -149,7 +151,10 @@ def clean(part: str, text: Text, drop_empty: bool = False) -> Text:
 
 
 def title(parts: dict[str, Text], origin: str) -> str:
-    """Return the name of the corpus, by the sha256 of its content; Multi30k-uk only where it comes from its public home."""
+    """Return the name of the corpus, from the sha256 of its content.
+
+    Multi30k-uk is named only if it comes from its public host.
+    """
     corpora = set()
     for part, text in parts.items():
         for language, lines in text.items():

@@ -1,9 +1,10 @@
-"""Parallel text of the user's own: read from plain or gzipped files, checked, and written as the parts of a corpus.
+"""Read parallel text of the user from plain or gzipped files, check it, and write it as the parts of a corpus.
 
-A side of a part is the file PREFIX.LANGUAGE or PREFIX.LANGUAGE.gz, one sentence per line. A test set may have more references,
-PREFIX.TARGET.1, PREFIX.TARGET.2 and so on. A test set of sacreBLEU is read from sacreBLEU's own folder and never downloaded.
+Each side of a part is a file PREFIX.LANGUAGE or PREFIX.LANGUAGE.gz, with one sentence per line. A test set may have more
+references: PREFIX.TARGET.1, PREFIX.TARGET.2, and so on. A test set of sacreBLEU is read from sacreBLEU's folder and is never
+downloaded.
 
-fairseq separates the languages in a file name by a dash, so the codes in the names of the written files have none.
+In the names of written files, language codes contain no dash, because fairseq separates the languages by a dash.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from ...common.files import replace_file, unreadable, unwritable
 from ...common.messages import join, shorten
 from ...core import PositionError
 
-LONGEST_LINE = 1 << 16  # bytes
-LARGEST_RATIO = 200  # of a gzipped file's text to the file; of text it is below 20
-MANY = 1 << 26  # bytes of text that any file may have, whatever its ratio
+LONGEST_LINE = 1 << 16  # maximum bytes of a line
+LARGEST_RATIO = 200  # maximum ratio of text to gzipped file. For text, the ratio is usually below 20
+MANY = 1 << 26  # bytes of text that are allowed for every ratio
 MORE_REFERENCES = 99
 
 LANGUAGE = re.compile(r"[A-Za-z]{1,8}([-_][A-Za-z0-9]{1,8})*")
@@ -37,7 +38,7 @@ _RESERVED = ("train", "valid", "corpus", "pairs")
 
 @dataclass(frozen=True)
 class TestSet:
-    """A test set: the name that tables show, and the files of the source and of every reference."""
+    """A test set: its name in tables, the file of the source, and the file of every reference."""
 
     name: str
     source: Path
@@ -45,7 +46,7 @@ class TestSet:
 
 
 def find(path: Path) -> Path:
-    """Return the file, or the gzipped one of this name. Raise PositionError if there is neither."""
+    """Return the file, or the gzipped file with this name. Raise PositionError if neither exists."""
     for candidate in (path, path.with_name(f"{path.name}.gz")):
         with contextlib.suppress(OSError):
             if stat.S_ISREG(candidate.stat().st_mode):
@@ -55,9 +56,12 @@ def find(path: Path) -> Path:
 
 
 def lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a text file, with single blanks and without those at the ends; only a line feed ends a line.
+    """Yield the lines of a text file.
 
-    Raise PositionError for a line that is not UTF-8 or is too long, and for gzip that is damaged or unpacks to too much.
+    Only a line feed ends a line. White space becomes a single blank, and is removed at both ends.
+
+    Raise PositionError for a line that is not UTF-8 or is too long, and for a gzip file that is damaged or too large when
+    unpacked.
     """
     zipped = path.suffix == ".gz"
     most = max(MANY, LARGEST_RATIO * path.stat().st_size) if zipped else None
@@ -87,7 +91,7 @@ def lines(path: Path) -> Iterator[str]:
 
 
 def aligned(files: list[Path]) -> Iterator[tuple[str, ...]]:
-    """Yield the lines of files that translate each other; raises PositionError with all counts where these differ."""
+    """Yield the aligned lines of files. If the numbers of lines differ, raise PositionError with all numbers."""
     open_files = [lines(path) for path in files]
     for number in itertools.count():
         row = [next(side, None) for side in open_files]
@@ -104,9 +108,9 @@ def aligned(files: list[Path]) -> Iterator[tuple[str, ...]]:
 
 
 def write_part(files: list[Path], written: list[Path], drop_empty: bool | None) -> tuple[int, int]:
-    """Write a part, and return how many lines it has, and how many were left out as a side of them is empty.
+    """Write a part. Return its number of lines, and the number of lines that were left out because one side is empty.
 
-    `drop_empty` None: the part is a test set, of which nothing can be left out.
+    drop_empty: None for a test set, from which no line may be left out.
     """
     kept = dropped = first = 0
     with contextlib.ExitStack() as stack:
@@ -135,7 +139,7 @@ def write_part(files: list[Path], written: list[Path], drop_empty: bool | None) 
 
 
 def test_set(given: str, source: str, target: str) -> TestSet:
-    """Return the test set NAME=PREFIX, or that of sacreBLEU with this name."""
+    """Return the test set NAME=PREFIX, or sacreBLEU's test set with this name."""
     name, equals, prefix = given.partition("=")
     if not equals:
         return _of_sacrebleu(given, source, target)
@@ -152,7 +156,7 @@ def test_set(given: str, source: str, target: str) -> TestSet:
 
 
 def _of_sacrebleu(name: str, source: str, target: str) -> TestSet:
-    """Of the files in ~/.sacrebleu, or in the folder that the variable SACREBLEU names, with all references."""
+    """Return a test set with all its references from sacreBLEU's folder: ~/.sacrebleu, or the value of the variable SACREBLEU."""
     from sacrebleu.dataset import DATASETS
     from sacrebleu.utils import SACREBLEU_DIR
 
@@ -166,7 +170,7 @@ def _of_sacrebleu(name: str, source: str, target: str) -> TestSet:
             f"test set {name!r}: not in sacreBLEU for {pair}. Expected one of {join(sorted(DATASETS[name].langpairs), 8)}."
         )
     stem = name.replace("/", "_")
-    begin = Path(SACREBLEU_DIR) / name / f"{stem}.{pair}"  # sacreBLEU may download when asked for its files
+    begin = Path(SACREBLEU_DIR) / name / f"{stem}.{pair}"  # check the files here, because sacreBLEU would download missing files
     references = sorted(begin.parent.glob(f"{glob.escape(begin.name)}.ref*"))
     source_file = begin.with_name(f"{begin.name}.src")
     if not references or not source_file.is_file():
@@ -178,7 +182,7 @@ def _of_sacrebleu(name: str, source: str, target: str) -> TestSet:
 
 
 def in_training(test: Path, train: Path) -> int:
-    """How many lines of a written test set are also lines of the written training text."""
+    """Return the number of lines of a written test set that are also lines of the written training text."""
     sentences = set(lines(test))
     found = {line for line in lines(train) if line in sentences}
     return sum(line in found for line in lines(test))

@@ -1,7 +1,7 @@
-"""WMT18 between English and German or Czech as raw text: Europarl v7, CommonCrawl, News Commentary v13, and the news tests.
+"""WMT18 between English and German or Czech as raw text: Europarl v7, CommonCrawl, News Commentary v13, and the news test sets.
 
-Everything is read and written as streams. A sentence ends only at a line feed, and white space inside it becomes single blanks:
-fairseq-preprocess would end a sentence at a carriage return.
+All text is read and written as streams. A sentence ends only at a line feed. White space within a sentence becomes a single
+blank, because fairseq-preprocess would end a sentence at a carriage return.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ...common.files import replace_file
 from ...core import PositionError
 from ..archives import Archive, Store, extract, require_room
 
-#: sentences in the other language and in English; None is not UTF-8
+#: a sentence in the other language, and in English. None: the line is not UTF-8
 Pairs = Iterator[tuple[str | None, str | None]]
 
 _STATMT = "http://www.statmt.org/wmt13/"
@@ -34,7 +34,7 @@ _PARACRAWL = "https://s3.amazonaws.com/web-language-models/paracrawl/release1/pa
 
 @dataclass(frozen=True)
 class Corpus:
-    """Parallel training text: its archive for every other language, and its member for a language."""
+    """Parallel training text: its archive for each other language, and its member of the archive for each language."""
 
     name: str
     archives: dict[str, Archive]
@@ -85,7 +85,7 @@ CORPORA = (
         "training-parallel-nc-v13/news-commentary-v13.{other}-en.{language}",
     ),
 )
-#: more of WMT18's constrained data, by the name of its option
+#: additional data of WMT18's constrained condition, by the name of its option
 MORE = {
     "rapid": Corpus(
         "rapid",
@@ -116,11 +116,11 @@ DEV = Archive(
 )
 TEST = Archive((_STATMT18.replace("http:", "https:") + "test.tgz",), "f996c245ecffea23d0006fa4c34e9064")
 
-#: published counts for German: lines of each corpus, and pairs of all three corpora without an empty side
+#: published counts for German: lines of each corpus, and pairs of all three corpora without empty sides
 KNOWN_LINES = {"europarl": 1_920_209, "commoncrawl": 2_399_123}
 KNOWN_PAIRS = 4_592_289
 
-#: bytes of text, subwords and binary data for a byte of the archives
+#: bytes of text, subwords and binary data, per byte of the archives
 _GROWTH = 2.2
 
 VALID = "newstest2013"
@@ -131,7 +131,7 @@ TESTED = "newstest2018"
 
 
 def lines(path: Path) -> Iterator[str | None]:
-    """Yield the lines of a file, split only at line feeds, with single blanks. None for a line that is not UTF-8."""
+    """Yield the lines of a file with single blanks, split only at line feeds. Yield None for a line that is not UTF-8."""
     with path.open("rb") as file:
         for line in file:
             try:
@@ -158,7 +158,7 @@ def parallel(paths: dict[str, Path], other: str) -> Pairs:
 
 
 def sgm(path: Path) -> list[str]:
-    """Return the segments of a test in the news tasks' SGML, as sacreBLEU reads them: entities stay as they are."""
+    """Return the segments of a news test set in SGML. As in sacreBLEU, entities are not decoded."""
     with path.open(encoding="utf-8") as file:
         try:
             found = [line for line in file if line.startswith("<seg ")]
@@ -170,7 +170,10 @@ def sgm(path: Path) -> list[str]:
 
 
 def czeng(folder: Path) -> Pairs:
-    """CzEng from the user's own tar files of gzipped lines: id, score, Czech, English; without the blocks that 1.7 leaves out."""
+    """Yield the pairs of CzEng 1.7 from the user's tar files of gzipped lines (id, score, Czech, English).
+
+    The blocks that version 1.7 excludes are left out.
+    """
     archives = sorted(folder.glob("*.tar"))
     if not archives:
         raise PositionError(
@@ -206,18 +209,19 @@ def _czeng_pairs(member, bad: set[str]) -> Pairs:
 
 
 class Cleaning:
-    """Filter of sentence pairs. It counts the reasons for removed pairs.
+    """Filter sentence pairs, and count the reasons for removed pairs.
 
-    "none" removes pairs of which a side is empty or is not UTF-8, as Tensor2Tensor does; "basic" also those with control
-    characters, with more than 250 words, with more than 1.5 times the words of the other side, with equal sides, and repetitions.
+    "none": remove pairs with an empty side or a side that is not UTF-8, as in Tensor2Tensor.
+    "basic": also remove pairs with control characters, with more than 250 words, with more than 1.5 times the words of the other
+    side, with equal sides, and repeated pairs.
     """
 
     _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ufffd]")
 
     def __init__(self, how: str):
         self.basic = how == "basic"
-        self.seen: Counter[str] = Counter()  # pairs of each corpus
-        self.left_out: Counter[str] = Counter()  # by reason
+        self.seen: Counter[str] = Counter()  # number of pairs of each corpus
+        self.left_out: Counter[str] = Counter()  # number of removed pairs by reason
         self._hashes: set[bytes] = set()
 
     def __call__(self, corpus: str, one: str | None, two: str | None) -> bool:
@@ -325,7 +329,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _test_members(other: str) -> list[str]:
-    """Write source and reference of both directions."""
+    """Write source and reference of both translation directions."""
     directions = (("en", other), (other, "en"))
     return [
         f"{TESTED}-{one}{two}-{side}.{language}.sgm" for one, two in directions for side, language in (("src", one), ("ref", two))
@@ -333,7 +337,7 @@ def _test_members(other: str) -> list[str]:
 
 
 def write_train(folder: Path, other: str, corpora: Mapping[str, Pairs], keep: Cleaning) -> dict[str, int]:
-    """FOLDER/train.LANGUAGE, one corpus after another; returns how many pairs of each stay."""
+    """Write FOLDER/train.LANGUAGE, one corpus after another. Return the number of remaining pairs of each corpus."""
     kept: dict[str, int] = {}
 
     def write(first: Path, second: Path) -> None:
@@ -355,7 +359,7 @@ def write_train(folder: Path, other: str, corpora: Mapping[str, Pairs], keep: Cl
 
 
 def write_news(folder: Path, other: str, raw: Path) -> None:
-    """The validation part and both tests; every line stays."""
+    """Write the validation part and both test sets. No line is removed."""
     parts = {f"valid.{language}": list(lines(raw / f"dev/{VALID}.{language}")) for language in (other, "en")}
     for one, two in (("en", other), (other, "en")):
         for side, language in (("src", one), ("ref", two)):
@@ -379,7 +383,7 @@ def write_news(folder: Path, other: str, raw: Path) -> None:
 
 
 def _compare(folder: Path, cleaning: Cleaning, kept: Mapping[str, int]) -> None:
-    """Print differences from published counts of the public files."""
+    """Print the differences to published counts of the public files."""
     counts = [(f"{name} has", cleaning.seen[name], "lines", known) for name, known in KNOWN_LINES.items()]
     if not cleaning.basic:
         counts.append(("the three corpora have", sum(kept[corpus.name] for corpus in CORPORA), "pairs", KNOWN_PAIRS))

@@ -1,1 +1,1 @@
-"""Side inputs of methods: text files with trees, graphs and orders, and their checks."""
+"""Text files with trees, graphs and orders for the side inputs of methods, and their checks."""

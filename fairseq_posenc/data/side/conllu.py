@@ -1,8 +1,9 @@
-"""Side files from CoNLL-U: heads, relations and graphs of the words of a text.
+"""Convert CoNLL-U to side files: heads, relations and graphs of the words of a text.
 
-Words are the syntactic words of CoNLL-U: a multiword token (3-4) is skipped, its words follow it. Empty nodes (5.1) are
-no words either; a path through them becomes one edge whose label joins theirs with ">", as the tools of Universal Dependencies
-write it. A word with blanks in it, as 25 000, gets underscores. A block with the comment "# empty" is an empty sentence.
+Words are the syntactic words of CoNLL-U. A multiword token (3-4) is skipped, because its words follow it. Empty nodes (5.1) are
+not words. A path through empty nodes becomes one edge. Its label joins the labels of the path with ">", as in the tools of
+Universal Dependencies. Blanks within a word, as in 25 000, become underscores. A block with the comment "# empty" is an empty
+sentence.
 """
 
 from __future__ import annotations
@@ -26,13 +27,14 @@ def _as_written(parts: list[str], column: int) -> str:
     return parts[column]
 
 
-#: columns that are not read stay as they are, and graphs are parsed here: their labels may be more than the library allows
+#: columns that are not read stay unchanged. Graphs are parsed here, because their labels can be more general than the library
+#: allows
 _PARSERS = {name: _as_written for name in ("xpos", "feats", "misc", "deps")}
 
 
 @dataclass(frozen=True)
 class Block:
-    """The lines of one sentence in a file of CoNLL-U, the first of which is line `line` of the file, from 1."""
+    """The lines of one sentence in a CoNLL-U file. `line` is the number of its first line in the file, from 1."""
 
     line: int
     text: str
@@ -46,12 +48,12 @@ class Tree:
     edges: list[tuple[int, int, str]] | None  # from, to, label
 
 
-_MOST_BLANK = 10_000  # blank lines in succession; one is enough
-_LONGEST_BLOCK = 100_000  # lines of a sentence
+_MOST_BLANK = 10_000  # maximum number of successive blank lines. One is sufficient
+_LONGEST_BLOCK = 100_000  # maximum number of lines of a sentence
 
 
 def blocks(file: Lines) -> Iterator[Block]:
-    """Yield the sentences of a file; blank lines separate them."""
+    """Yield the sentences of a file. Sentences are separated by blank lines."""
     first, lines, blank = 1, [], 0
     for number, line in enumerate(file, 1):
         if line.strip():
@@ -76,12 +78,12 @@ def blocks(file: Lines) -> Iterator[Block]:
         yield Block(first, "".join(lines))
 
 
-#: where the edges of a graph come from: nowhere, the tree, or the enhanced dependencies
+#: origin of the edges of a graph: none, the tree, or the enhanced dependencies
 EDGES = ("none", "basic", "enhanced")
 
 
 def read_tree(block: Block, roots: str = "error", edges: str = "none") -> Tree:
-    """Return the tree of a sentence, and its graph; raises Fault."""
+    """Return the tree of a sentence, and its graph. Raise Fault if they are not valid."""
     tokens = _tokens(block)
     words = [token for token in tokens if isinstance(token["id"], int)]
     if [word["id"] for word in words] != list(range(1, len(words) + 1)):
@@ -104,7 +106,7 @@ def read_tree(block: Block, roots: str = "error", edges: str = "none") -> Tree:
 
 
 def multiword_at(block: Block, number: int) -> str | None:
-    """Return the multiword token that spans a word, as it is written, or None."""
+    """Return the form of the multiword token that contains a word, or None."""
     for token in _tokens(block):
         if isinstance(token["id"], tuple) and token["id"][1] == "-" and token["id"][0] <= number <= token["id"][2]:
             return token["form"]
@@ -125,13 +127,13 @@ def _tokens(block: Block) -> Sequence[Any]:
             )
     try:
         (sentence,) = conllu.parse("\n".join(lines), fields=FIELDS, field_parsers=_PARSERS)
-    except (conllu.exceptions.ParseException, ValueError) as error:  # ValueError: a number of thousands of digits
+    except (conllu.exceptions.ParseException, ValueError) as error:  # int raises ValueError for a number with thousands of digits
         raise Fault("SIDE-FORMAT", shorten(str(error), 100)) from None
     return sentence
 
 
 def _enhanced(tokens: Sequence[Any]) -> list[tuple[int, int, str]]:
-    """Return the edges between words; one that ends at an empty node goes on to where this leads."""
+    """Return the edges between words. An edge to an empty node is replaced by edges to the next words."""
     entering = {token["id"]: _dependencies(token) for token in tokens if not _spans(token)}
     edges = []
     for token in tokens:
@@ -147,7 +149,7 @@ def _spans(token: Any) -> bool:
 
 
 def _dependencies(token: Any) -> list[tuple[Any, str]]:
-    """(head, label) of every enhanced dependency of a token."""
+    """Yield (head, label) of every enhanced dependency of a token."""
     found = []
     for written in token["deps"].split("|"):
         head, colon, label = written.partition(":")
@@ -160,7 +162,7 @@ def _dependencies(token: Any) -> list[tuple[Any, str]]:
 
 
 def _through_empty(node: Any, entering: dict[Any, list[tuple[Any, str]]], passed: tuple) -> Iterator[tuple[int, str]]:
-    """(word or 0, label) from which a node is reached over empty nodes, each passed once."""
+    """Yield (word or 0, label) from which a node can be reached through empty nodes. A path uses each empty node once."""
     for head, label in entering[node]:
         if isinstance(head, int):
             if head and head not in entering:

@@ -1,4 +1,4 @@
-"""Random sentences and their side inputs, for benchmarks, plots and tests."""
+"""Generate random sentences and their side inputs, for benchmarks, plots and tests."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ RELATIONS = FIRST_RELATION + 3
 
 
 def random_sentence(tokens: Sequence[int], relations: int = RELATIONS) -> Sentence:
-    """A sentence of these tokens, always the same for the same tokens: some words of several, any tree, any order, any graph.
+    """Return a random sentence with a tree, an order and a graph. The result is equal in every call with the same tokens.
 
-    Its relations are below `relations`.
+    Some words have several tokens. The numbers of relations are below `relations`.
     """
     size, generator = len(tokens), np.random.default_rng([*map(int, tokens), len(tokens)])
     begins = generator.random(size) < 0.7
@@ -31,7 +31,7 @@ def random_sentence(tokens: Sequence[int], relations: int = RELATIONS) -> Senten
     if count:
         heads[count], names[count] = grown[0], END_RELATION
     order = np.append(generator.permutation(count), count)
-    edges = generator.integers(max(count, 1), size=(count, 2))  # some words are in no edge, others in a circle
+    edges = generator.integers(max(count, 1), size=(count, 2))  # some words have no edge, others are in a cycle
     edges = np.column_stack([edges, generator.integers(min(FIRST_RELATION, relations - 1), relations, count)])
     edges = edges[edges[:, 0] != edges[:, 1]]
     if count:
@@ -40,7 +40,7 @@ def random_sentence(tokens: Sequence[int], relations: int = RELATIONS) -> Senten
 
 
 def with_side_inputs(methods: Iterable[PositionMethod]) -> list[PositionMethod]:
-    """Return the methods that read more than words."""
+    """Return the methods that read side inputs."""
     return [method for method in methods if method.card.side_inputs]
 
 

@@ -24,7 +24,7 @@ from ...core import PositionError
 KINDS = ("heads", "relations", "edges", "order")
 #: kind of the file with the word number of every token
 WORDS = "words"
-#: symbols that a dictionary of fairseq has before the first label
+#: symbols that fairseq's dictionaries contain before the first label
 RESERVED = ("<s>", "<pad>", "</s>", "<unk>")
 #: sentences with several roots: raise an error, or attach all roots to the first
 ROOTS = ("error", "first")
@@ -34,10 +34,10 @@ _EDGE = re.compile(r"([0-9]{1,9})-([0-9]{1,9}):(\S+)", re.ASCII)
 
 
 class SideError(PositionError):
-    """A problem of a side file: code, place and message."""
+    """A problem of a side file: its code, place and message."""
 
     def __init__(self, code: str, where: str, detail: str):
-        super().__init__(code, where, detail)  # as arguments, so that it can come out of a worker
+        super().__init__(code, where, detail)  # passed as arguments, so that the error can be pickled in a worker process
         self.code = code
 
     def __str__(self) -> str:
@@ -46,14 +46,14 @@ class SideError(PositionError):
 
 
 class Fault(Exception):
-    """A problem of a line, before its file and number are known."""
+    """A problem of a line, raised where the file and the number of the line are not known."""
 
     def __init__(self, code: str, detail: str):
         super().__init__(code, detail)
         self.code, self.detail = code, detail
 
     def at(self, path: object, line: int) -> SideError:
-        """`line` counts from 1."""
+        """Return the SideError of this problem in a file. `line` counts from 1."""
         return SideError(self.code, f"{path}, line {line}", self.detail)
 
 
@@ -91,7 +91,7 @@ def check_tree(heads: Sequence[int], roots: str = "error") -> list[int]:
 
 
 def _refuse_cycles(heads: Sequence[int]) -> None:
-    seen = [0] * (len(heads) + 1)  # the word from which a walk to the root came here first
+    seen = [0] * (len(heads) + 1)  # the word from which this word was reached first on the way to the root
     for start in range(1, len(heads) + 1):
         word = start
         while word and not seen[word]:
@@ -114,7 +114,7 @@ def parse_relations(line: str, words: int) -> list[str]:
 
 
 def check_label(label: str) -> None:
-    """Raise Fault for a label that fairseq's dictionary has for itself, so that it would share its number."""
+    """Raise Fault for a label that fairseq's dictionary already contains. It would have the number of this symbol."""
     if label in RESERVED:
         raise Fault(
             "SIDE-FORMAT", f"the label {label!r} is reserved for fairseq's dictionary. Expected another label. Rename it."
@@ -122,7 +122,7 @@ def check_label(label: str) -> None:
 
 
 def parse_edges(line: str, words: int) -> list[tuple[int, int, str]]:
-    """(from, to, label) of every edge; words count from 1, and from is 0 at a root."""
+    """Return (from, to, label) of every edge. Words count from 1. `from` is 0 at a root."""
     edges = []
     for written in line.split():
         match = _EDGE.fullmatch(written)
@@ -142,7 +142,7 @@ def parse_edges(line: str, words: int) -> list[tuple[int, int, str]]:
 
 
 def parse_order(line: str, words: int) -> list[int]:
-    """Return the word, from 0, at every place."""
+    """Return the word, from 0, at every place of the order."""
     order = _numbers(line, words, "places", "ORDER-PERM")
     return check_order(order)
 
@@ -155,7 +155,7 @@ def check_order(order: Sequence[int]) -> list[int]:
 
 
 def parse_words(line: str, subwords: int, words: int) -> list[int]:
-    """Return the word, from 1, of every subword: it begins with 1, ends with the last word, and rises by 0 or 1."""
+    """Return the word, from 1, of every subword. The numbers begin with 1, increase by 0 or 1, and end with the last word."""
     numbers = _numbers(line, None, "", "SIDE-MAP")
     if len(numbers) != subwords:
         raise Fault("SIDE-MAP", f"{len(numbers)} word numbers for {subwords} subwords. Expected one per subword.")

@@ -1,4 +1,4 @@
-"""Orders of source words: from word alignments, and how far they are from another order.
+"""Orders of source words: computed from word alignments, and compared with another order.
 
 A reordering lists the original word index, from 0, at each place of the reordered sentence.
 """
@@ -15,9 +15,9 @@ _LINK = re.compile(r"([0-9]{1,9})-([0-9]{1,9})", re.ASCII)
 
 
 def parse_links(line: str, words: int) -> list[tuple[int, int]]:
-    """(source, target) of every link of an alignment, from 0, written as in 0-0 1-2; raises Fault.
+    """Return (source, target) of every link of an alignment, from 0. The text has the form 0-0 1-2. Raise Fault for another form.
 
-    The format of the preorderer topdown-btg, "6-7 ||| 0-0 1-2", is also supported: before the bars are word numbers.
+    The format of the preorderer topdown-btg, "6-7 ||| 0-0 1-2", is also supported. Its word numbers before the bars are ignored.
     """
     links = []
     for written in line.rpartition("|||")[2].split():
@@ -34,10 +34,10 @@ def parse_links(line: str, words: int) -> list[tuple[int, int]]:
 
 
 def order_of_links(links: Iterable[tuple[int, int]], words: int) -> list[int]:
-    """Source words by the mean place of the target words that they are linked to.
+    """Return the source words in the order of the mean position of their linked target words.
 
-    A word without a link goes with the nearest linked word to its left, those before all links with the first to their right;
-    where no word has one, the order is that of the source.
+    A word without a link follows the nearest linked word on its left. Words before all links precede the first linked word.
+    Without any link, the source order is returned.
     """
     linked: list[list[int]] = [[] for _ in range(words)]
     for source, target in links:
@@ -46,24 +46,30 @@ def order_of_links(links: Iterable[tuple[int, int]], words: int) -> list[int]:
     nearest = next((key for key in keys if key is not None), 0)
     for word, key in enumerate(keys):
         nearest = keys[word] = nearest if key is None else key
-    return sorted(range(words), key=keys.__getitem__)  # stable: equal keys keep the order of the source
+    return sorted(range(words), key=keys.__getitem__)  # the sort is stable, so that equal keys keep the source order
 
 
 def kendall_tau(order: Sequence[int]) -> float:
-    """1 - inversions / (n (n-1) / 2): 1 where no two words change their order, 0 where all do."""
+    """Return 1 - inversions / (n (n-1) / 2). 1: the order is the same. 0: the order is reversed."""
     count = len(order)
     inversions = sum(order[i] > order[j] for i in range(count) for j in range(i + 1, count))
     return 1 - inversions / (count * (count - 1) / 2) if count > 1 else 1.0
 
 
 def fuzzy_reordering_score(order: Sequence[int]) -> float:
-    """1 - discontinuities / (n + 1): the share of neighbours, with both ends of the sentence, that were neighbours before."""
+    """Return 1 - discontinuities / (n + 1), the fraction of neighbours that were neighbours before.
+
+    Both ends of the sentence count as neighbours of its first and last word.
+    """
     padded = [-1, *order, len(order)]
     return 1 - sum(b != a + 1 for a, b in itertools.pairwise(padded)) / (len(order) + 1)
 
 
 def relative_to(order: Sequence[int], reference: Sequence[int]) -> list[int]:
-    """Return the order as numbers of places in the reference, so that both measures compare it with the reference."""
+    """Return the order with words numbered by their place in the reference.
+
+    Both measures then compare the order with the reference.
+    """
     place = {word: index for index, word in enumerate(reference)}
     return [place[word] for word in order]
 

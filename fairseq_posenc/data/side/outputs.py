@@ -1,4 +1,4 @@
-"""Work in several processes, and files that appear together when all of it has succeeded."""
+"""Run work in several processes. Its output files appear together, after all work has succeeded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...core import PositionError
 S = TypeVar("S")
 T = TypeVar("T")
 
-#: sentences that a worker gets at a time
+#: number of sentences that a worker receives at a time
 CHUNK = 2000
 
 
@@ -42,13 +42,13 @@ def in_order(work: Callable[[S], T], items: Iterable[S], workers: int) -> Iterat
 
 
 class Outputs:
-    """Names of files to write, each under another name until all are complete: an error leaves nothing of them."""
+    """Write files under temporary names until all files are complete. After an error, no file remains."""
 
     def __init__(self) -> None:
         self._partial: dict[Path, Path] = {}
 
     def partial(self, path: Path) -> Path:
-        """Return the file to write in place of this one."""
+        """Return the temporary file for this file."""
         return self._partial.setdefault(path, path.with_name(path.name + ".tmp"))
 
     def __enter__(self) -> Outputs:

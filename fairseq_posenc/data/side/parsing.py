@@ -1,7 +1,8 @@
-"""A text parsed by the user's own parser, any command that reads sentences and writes CoNLL-U: in pieces, several at a time.
+"""Parse a text with the user's parser, in pieces, several of them at a time.
 
-The command gets words separated by blanks, a sentence a line, on its standard input, and must keep both. Pieces that are done
-stay in TEXT.parsed until all are, so that the same call goes on after an interruption.
+The parser is a command that reads sentences from standard input and writes CoNLL-U. Its input has one sentence per line, with
+words separated by blanks. Its output must have the same sentences and words. Parsed pieces stay in TEXT.parsed until all pieces
+are parsed. After an interruption, the same call continues.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from .outputs import Outputs
 
 
 def parse(text: Path, command: str, workers: int = 1, lines: int = 2000) -> Path:
-    """Write TEXT.conllu, a tree for every line. Raise PositionError if the command fails or leaves sentences out."""
+    """Write TEXT.conllu with one tree per line. Raise PositionError if the command fails or its output lacks sentences."""
     with Lines(text) as file:
         sentences = [line.rstrip("\n") for line in file]
     folder, result = text.with_name(f"{text.name}.parsed"), text.with_name(f"{text.name}.conllu")
@@ -59,7 +60,7 @@ def _parse(task: tuple[str, list[str], Path]) -> int:
     if path.is_file():
         return len(sentences)
     partial, errors = path.with_suffix(".part"), path.with_suffix(".errors")
-    for old in (partial, errors):  # the parser of a killed call may still write to them
+    for old in (partial, errors):  # the parser of a call that was killed may still write to these files
         old.unlink(missing_ok=True)
     with partial.open("wb") as out, errors.open("wb") as told:
         given = "".join(sentence + "\n" for sentence in sentences).encode()

@@ -1,4 +1,4 @@
-"""Files of orders: made of alignments or of a preorderer's output, and compared."""
+"""Write orders to files, from alignments or from the output of a preorderer, and compare orders."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from . import orders
 from .files import Fault, SideError, parse_order, side_file
 from .outputs import Outputs
 
-#: where orders come from that are made with the target's help
+#: names of sources of orders that were computed with the target sentence
 ORACLE = "word alignments with the target (oracle)"
 
 
 def write_orders(text: Path, given: Path, source: str | None = None) -> str:
-    """Write TEXT.order of a preorderer's orders, or where no source is named of word alignments; returns the measures."""
+    """Write TEXT.order. Return the similarity measures.
+
+    The orders come from a preorderer if a source is named. Otherwise, they come from word alignments.
+    """
     path = side_file(text, "order")
     found = []
     with Outputs() as outputs:
@@ -58,7 +61,7 @@ def measures(found: list[list[int]]) -> str:
 
 
 def _pairs(one: Path, other: Path) -> Iterator[tuple[int, str, str]]:
-    """(number from 1, line, line) of two files. Raise SideError if they have other numbers of lines."""
+    """Yield (number from 1, line, line) of two files. Raise SideError if their numbers of lines differ."""
     with contextlib.ExitStack() as stack:
         files = [iter(stack.enter_context(Lines(path))) for path in (one, other)]
         for number, (left, right) in enumerate(zip_longest(*files), 1):

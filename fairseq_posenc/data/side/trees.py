@@ -31,12 +31,12 @@ class Job:
         return ["heads", "relations", *["edges"] * (self.edges != "none")]
 
 
-#: the number of a sentence from 1, its block of CoNLL-U, its line of the text
+#: the number of a sentence from 1, its CoNLL-U block, its line of the text
 _Sentence = tuple[int, conllu.Block, str | None]
 
 
 def convert(job: Job, workers: int = 1) -> int:
-    """Write TEXT.heads, TEXT.relations and, where wanted, TEXT.edges and TEXT itself; returns the number of sentences."""
+    """Write TEXT.heads and TEXT.relations, and TEXT.edges and TEXT if requested. Return the number of sentences."""
     with Outputs() as outputs, contextlib.ExitStack() as stack:
         paths = {kind: side_file(job.text, kind) for kind in job.kinds}
         if job.write_text:

@@ -1,4 +1,4 @@
-"""To which word of a sentence each of its subwords belongs."""
+"""Find the word of a sentence to which each subword belongs."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Callable, Sequence
 
 from .files import Fault
 
-MARK = "\u2581"  # with which SentencePiece begins a word
-JOINT = "@@"  # suffix of subword-nmt for a word that continues
+MARK = "\u2581"  # the marker at the beginning of a word in SentencePiece
+JOINT = "@@"  # the suffix in subword-nmt of a word that continues
 
 
 def of_words(tokens: Sequence[str]) -> list[int]:
-    """Tokens are words."""
+    """Return the words of tokens that are words."""
     return list(range(1, len(tokens) + 1))
 
 
 def of_subword_nmt(tokens: Sequence[str]) -> list[int]:
-    """Return a subword that ends with @@ goes on in the next."""
+    """Return the word of every subword. A subword that ends with @@ continues in the next subword."""
     found, word, goes_on = [], 0, False
     for token in tokens:
         word += not goes_on
@@ -26,9 +26,9 @@ def of_subword_nmt(tokens: Sequence[str]) -> list[int]:
 
 
 def of_sentencepiece(tokens: Sequence[str]) -> list[int]:
-    """Return a piece that begins with the mark begins a word, and so does the first piece.
+    """Return the word of every piece. A piece with the marker begins a word. The first piece also begins a word.
 
-    Raises Fault for a piece of several words, which only a model with --split_by_whitespace=false has.
+    Raise Fault for a piece of several words. Only a model with --split_by_whitespace=false has such pieces.
     """
     found, word = [], 0
     for place, token in enumerate(tokens, 1):
@@ -42,7 +42,7 @@ def of_sentencepiece(tokens: Sequence[str]) -> list[int]:
     return found
 
 
-#: how fairseq-generate joins subwords (--remove-bpe) -> the word, from 1, of every subword of a sentence
+#: value of fairseq-generate's --remove-bpe -> function that returns the word, from 1, of every subword of a sentence
 SUBWORDS: dict[str, Callable[[Sequence[str]], list[int]]] = {
     "none": of_words,
     "subword_nmt": of_subword_nmt,
