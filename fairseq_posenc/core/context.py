@@ -49,8 +49,8 @@ class Positions:
 class AttentionContext:
     """Arguments of a hook. Hooks must use position ids, not sequence lengths or column numbers.
 
-    causal: a mask hides the keys after each query. Scores of these keys have no effect.
-    cross: keys belong to another sequence than queries.
+    causal: a mask hides the keys after each query. The scores of hidden keys have no effect.
+    cross: queries and keys belong to different sequences.
     scale: factor of the product of queries and keys in this layer.
     dropout: dropout probability of attention weights, 0 in evaluation. A method that overrides `attend` must apply it.
     inputs: hidden states of queries [B, T, C] and keys [B, S, C] inside an attention. None before the attention.

@@ -154,10 +154,10 @@ class PositionMethod(nn.Module):
     def scale(self, ctx: AttentionContext) -> float | Tensor:
         """Return the factor of the product of queries and keys: a float, or a tensor [B or 1, H or 1, T, 1] of query factors.
 
-        A float replaces 1/sqrt(d_h) and depends on options and sizes only. All methods of a spec must agree on it; they read it
-        as ctx.scale. A tensor is an additional factor per query. It is computed from the positions in every forward pass, and
-        multiplies the queries after `rotate`. Tensors of several methods are multiplied. When a model is built, the hook is
-        called once per layer for a single position without inputs.
+        A float replaces 1/sqrt(d_h) and depends on options and sizes only. All methods of a spec that replace it must return the
+        same float. Hooks read it as ctx.scale. A tensor is an additional factor per query. It is computed from the positions in
+        every forward pass, and multiplies the queries after `rotate`. Tensors of several methods are multiplied. When a model is
+        built, the hook is called once per layer for a single position without inputs.
         """
         return default_scale(self.dims.head_dim)
 

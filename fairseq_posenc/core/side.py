@@ -17,7 +17,7 @@ class SideInput:
     """Declaration of one input tensor that belongs to the source or the target sentence.
 
     axes: "B" (one value per sentence), "B S" (one per word) or "B S S" (one per pair of words). Axes of fixed size may follow.
-    files: kinds of side files from which it is computed. With the option graph=edges, a method reads edges instead.
+    files: kinds of side files from which the side input is computed. With the option graph=edges, a method reads edges instead.
 
     The host reorders a side input together with the tokens. It moves padding from the left to the right, and selects the rows of
     the current beams.

@@ -158,7 +158,7 @@ def _repetition(folder: Path, committed: Record) -> Record:
 
 
 def compare(records: list[Record], committed: Record, found: Record, variance) -> list[Number]:
-    """Return every score and the last validation loss of both runs, each with the range of another seed.
+    """Return every score and the last validation loss of both runs, each with the range in which another seed is expected.
 
     Equation: range = committed +- t_nu(1 - 0.05 / (2 K)) s sqrt(2), where s is the standard deviation over seeds, pooled over the
         rows of the table, nu its degrees of freedom, and K the number of numbers. If the scores of a table span more than 20

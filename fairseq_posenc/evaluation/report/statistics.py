@@ -182,8 +182,8 @@ def sentence_test(
 
     Args:
         baseline, other: [N, K], K counts of each sentence.
-        score: the scores [samples] of summed counts [samples, K].
-        seed: of the random numbers; None for a different seed in every call.
+        score: function that returns the scores [samples] of summed counts [samples, K].
+        seed: seed of the random numbers. None: a different seed in every call.
 
     Source: Riezler and Maxwell (2005); Koehn (2004). RANDOMIZATION uses the same random numbers as sacreBLEU. sacreBLEU's
         bootstrap is not two-sided: it computes absolute differences before it subtracts their mean.
