@@ -45,7 +45,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="counts instead of times: kernel launches, synchronisations, bytes and memory on a GPU; needs no GPU",
     )
     parser.add_argument(
-        "--sites", nargs="+", default=["model"], metavar="SITE", help="model, encoder, decoder or cross (default: model)"
+        "--sites",
+        nargs="+",
+        default=["model"],
+        metavar="SITE",
+        help="sites that use the method: model (the sites of posenc_NAME), encoder, decoder or cross (default: model)",
     )
     parser.add_argument("--shapes", nargs="+", metavar="BxT", help=_help("batch shapes: sentences x tokens", "shapes"))
     parser.add_argument("--lengths", nargs="+", metavar="T", help=_help("sequence lengths of one attention module", "lengths"))

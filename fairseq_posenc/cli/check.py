@@ -37,9 +37,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "methods",
         nargs="+",
         metavar="SPEC",
-        help=f"spec for encoder and decoder; encoder=SPEC;cross=SPEC for single sites; architecture {PREFIX}NAME or "
-        f"{PREFIX}NAME:OPTIONS; {ALL} for all architectures, without methods for documents; "
-        f"{PREFIX}NAME{RANDOM} for random structure; FILE.py or a folder with your own methods",
+        help="one of: a spec for encoder and decoder, such as rope, or encoder=SPEC;cross=SPEC for single sites, or an "
+        f"architecture, such as {PREFIX}NAME or {PREFIX}NAME:OPTIONS, or {PREFIX}NAME{RANDOM} for random trees or graphs, or "
+        f"{ALL} for the architectures of all methods except methods for documents, or FILE.py or a folder with your own methods",
     ).completer = specs_and_architectures
     parser.add_argument("--contract", action="store_true", help="full checks of the named methods")
     parser.add_argument(
@@ -47,10 +47,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--side-files", nargs="*", choices=KINDS, metavar="KIND",
-        help=f"available side files: {', '.join(KINDS)} (default: all kinds); {ALL} leaves out methods that need other files",
+        help=f"kinds of side files that you have: {', '.join(KINDS)} (default: all kinds). The SPEC {ALL} leaves out "
+        "methods that need other kinds",
     )  # fmt: skip
-    parser.add_argument("--cards-only", action="store_true", help="check of specs and cards only, without building the methods")
-    parser.add_argument("--only-readers", action="store_true", help=f"with {ALL}, only methods that read side files")
+    parser.add_argument(
+        "--cards-only",
+        action="store_true",
+        help="check the specs and the cards (the lists of facts about the methods), without building the methods",
+    )
+    parser.add_argument("--only-readers", action="store_true", help=f"for the SPEC {ALL}: only methods that read side files")
     parser.add_argument(
         "--length", type=positive, default=1024, metavar="N", help="maximum sentence length in tokens (default: %(default)s)"
     )

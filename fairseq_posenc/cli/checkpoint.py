@@ -38,7 +38,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
             f"--max-{side}-positions", type=positive, required=True, metavar="N", help=f"new maximum {side} length in tokens"
         )
     start.add_argument(
-        "--method", required=True, metavar="SPEC", help="spec for encoder and decoder, encoder=SPEC;cross=SPEC, or posenc_NAME"
+        "--method",
+        required=True,
+        metavar="SPEC",
+        help="spec for encoder and decoder, or encoder=SPEC;cross=SPEC for single sites, or an architecture posenc_NAME",
     ).completer = specs_and_architectures
 
 

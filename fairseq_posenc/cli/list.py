@@ -10,9 +10,9 @@ from ..registry import catalog
 from ..registry.architectures import beside_methods
 
 _FLAGS = {
-    "learnable": "learned parameters",
-    "recurring": "positions in every layer",
-    "unbound": "distinct positions at every sentence length",
+    "learnable": "methods with learned parameters, or without",
+    "recurring": "positions act in every layer, not only at the input",
+    "unbound": "a different encoding for every position, at every sentence length",
 }
 
 
@@ -21,12 +21,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--site", choices=SITES, help="site at which the method is defined")
     parser.add_argument("--reference", choices=("absolute", "relative", "both", "none"), help="kind of positions")
     parser.add_argument(
-        "--injection", choices=("APE", "MAM", "other", "none"), help="APE: added to the embeddings; MAM: in the attention matrix"
+        "--injection",
+        choices=("APE", "MAM", "other", "none"),
+        help="place of the positions: APE (added to the embeddings), MAM (in the attention matrix), other or none",
     )
     for flag, meaning in _FLAGS.items():
         parser.add_argument(f"--{flag}", choices=("yes", "no"), help=meaning)
     parser.add_argument(
-        "--evidence", choices=("peer", "paper", "reconstruction"), help="what the implementation was checked against"
+        "--evidence",
+        choices=("peer", "paper", "reconstruction"),
+        help="reference for the implementation: peer (public implementation), paper (equations or authors' code) "
+        "or reconstruction",
     )
     for option, default, meaning in (
         ("--embed-dim", 512, "embedding dimension"), ("--heads", 8, "attention heads"), ("--layers", 6, "layers"),

@@ -14,7 +14,7 @@ from ..registry.completion import methods
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = "Print the equation, options, deviations from the paper and citation of methods."
-    parser.add_argument("names", nargs="+", metavar="NAME", help="method of posenc list").completer = methods
+    parser.add_argument("names", nargs="+", metavar="NAME", help="name of a method, as in posenc list").completer = methods
     forms = parser.add_mutually_exclusive_group()
     forms.add_argument("--bibtex", action="store_true", help="citations only")
     forms.add_argument("--json", action="store_true", help="JSON output: an array with one object per method")

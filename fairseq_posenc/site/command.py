@@ -10,7 +10,8 @@ from ..core import PositionError
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Build the documentation as a web site without requests to other hosts. The start page is OUT/index.html."
+        "Build the documentation as a web site. The pages do not load anything from other hosts. The start "
+        "page is OUT/index.html."
     )
     parser.add_argument("output", type=Path, metavar="OUT", help="folder of the site, new or from an earlier call")
     parser.add_argument(

@@ -28,9 +28,10 @@ Group = tuple[int, int]
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Join consecutive lines of parallel text to documents. With --sentences, write one test set per number: OUT.k1.LANGUAGE "
-        "has 1 sentence per line, OUT.k2.LANGUAGE has 2, and so on. With --mix, write a training text OUT.LANGUAGE. The file "
-        "ending in .lines contains the first line and the number of lines of each document."
+        "Join consecutive lines of parallel text into documents. With --sentences, write one test set per "
+        "number: OUT.k1.LANGUAGE has 1 sentence per line, OUT.k2.LANGUAGE has 2, and so on. With --mix, write "
+        "a training text OUT.LANGUAGE. For each document, a file that ends in .lines contains the number of "
+        "its first line and its number of lines."
     )
     parser.add_argument("input", metavar="IN", help="text: IN.SOURCE and IN.TARGET, one sentence per line, plain or gzipped")
     parser.add_argument("output", metavar="OUT", help="prefix of the files to write")
@@ -38,9 +39,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-t", "--target", required=True, metavar="LANGUAGE", help="target language, the ending of its file")
     kinds = parser.add_mutually_exclusive_group(required=True)
     kinds.add_argument(
-        "--sentences", metavar="NUMBERS", help="numbers of sentences per line, such as 1-6; one test set per number"
+        "--sentences", metavar="NUMBERS", help="numbers of sentences per line, such as 1-6, with one test set for each number"
     )
-    kinds.add_argument("--mix", metavar="NUMBERS", help="numbers of sentences per line, such as 1-2; one text with all numbers")
+    kinds.add_argument(
+        "--mix",
+        metavar="NUMBERS",
+        help="numbers of sentences per line, such as 1-2, for one text in which these numbers are mixed",
+    )
     parser.add_argument(
         "--separator",
         default="<sep>",
@@ -49,10 +54,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--lines", type=integer, metavar="N",
-        help="number of lines to use, a multiple of all numbers (default: the largest multiple for --sentences, all for --mix)",
+        help="number of input lines to use. For --sentences, a multiple of all its numbers (default: the largest "
+        "multiple). For --mix, any number (default: all lines)",
     )  # fmt: skip
-    parser.add_argument("--seed", type=integer, metavar="N", help="seed of the documents of --mix, at least 0 (default: 1)")
-    parser.add_argument("--epoch", metavar="NUMBERS", help="epochs in the text of --mix, such as 3 or 1-4 (default: 1)")
+    parser.add_argument(
+        "--seed", type=integer, metavar="N", help="seed that divides the text into documents for --mix, at least 0 (default: 1)"
+    )
+    parser.add_argument(
+        "--epoch",
+        metavar="NUMBERS",
+        help="training epochs for which --mix writes the text, such as 3 or 1-4. Each epoch has other documents (default: 1)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:

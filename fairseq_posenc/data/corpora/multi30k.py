@@ -168,7 +168,8 @@ def title(parts: dict[str, Text], origin: str) -> str:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Write Multi30K or Multi30k-uk as raw text, FOLDER/{train,valid,test}.LANGUAGE, and the name of the data."
+        "Write Multi30K or Multi30k-uk as raw text to FOLDER/{train,valid,test}.LANGUAGE, and the name of the "
+        "data to FOLDER/corpus.txt."
     )
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="folder of the text files")
     parser.add_argument("--source", default="en", metavar="LANGUAGE", help="source language (default: %(default)s)")
@@ -190,7 +191,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--downloads", type=Path, metavar="FOLDER", help="folder of downloaded files (default: FOLDER/downloads)")
     parser.add_argument(
-        "--record", type=Path, metavar="FILE", help="SHA-256 checksums of earlier downloads (default: DOWNLOADS/trusted.sha256)"
+        "--record",
+        type=Path,
+        metavar="FILE",
+        help="file with the SHA-256 checksums of earlier downloads (default: DOWNLOADS/trusted.sha256)",
     )
     parser.add_argument(
         "--valid-seed",

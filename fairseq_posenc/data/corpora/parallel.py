@@ -190,15 +190,17 @@ def in_training(test: Path, train: Path) -> int:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Check parallel text and write it as FOLDER/{train,valid,NAME}.CODE, the name of the corpus in FOLDER/corpus.txt. "
-        "A side is PREFIX.LANGUAGE or PREFIX.LANGUAGE.gz, one sentence per line, UTF-8."
+        "Check parallel text and write it to FOLDER/{train,valid,NAME}.CODE. Write the name of the corpus to "
+        "FOLDER/corpus.txt. The input of each language is a file PREFIX.LANGUAGE or PREFIX.LANGUAGE.gz in "
+        "UTF-8, with one sentence per line."
     )
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="folder of the checked text")
     parser.add_argument("--train", required=True, metavar="PREFIX", help="prefix of the training text")
     parser.add_argument("--valid", required=True, metavar="PREFIX", help="prefix of the validation text")
     parser.add_argument(
         "--tests", required=True, nargs="+", metavar="NAME=PREFIX",
-        help="test sets, with references PREFIX.TARGET, PREFIX.TARGET.1, ...; or test sets of sacreBLEU by name",
+        help="test sets: NAME=PREFIX, with the reference PREFIX.TARGET and further references PREFIX.TARGET.1, "
+        "..., or the name of a test set of sacreBLEU",
     )  # fmt: skip
     parser.add_argument("--source", required=True, metavar="LANGUAGE", help="source language, such as en, pt-BR or zh_Hans")
     parser.add_argument("--target", required=True, metavar="LANGUAGE", help="target language")

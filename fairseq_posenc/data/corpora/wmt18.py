@@ -259,9 +259,8 @@ class Cleaning:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Write WMT18 as raw text for both directions: FOLDER/{train,valid}.LANGUAGE, "
-        "FOLDER/newstest2018.SOURCE-TARGET.LANGUAGE, "
-        "and the name of the data in FOLDER/corpus.txt."
+        "Write WMT18 as raw text for both directions to FOLDER/{train,valid}.LANGUAGE and "
+        "FOLDER/newstest2018.SOURCE-TARGET.LANGUAGE. Write the name of the data to FOLDER/corpus.txt."
     )
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="folder of the text files")
     parser.add_argument("--other", choices=("de", "cs"), default="de", help="language paired with English (default: %(default)s)")
@@ -279,10 +278,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--checksums",
         type=Path,
         metavar="FILE",
-        help="checksums of the files at PLACE (default: the checksums of the public files)",
+        help="file with the SHA-256 checksums of the archives at PLACE, in the format of sha256sum (default: the "
+        "checksums of the public archives)",
     )
     parser.add_argument(
-        "--clean", choices=("none", "basic"), default="none", help="filter of sentence pairs (default: %(default)s)"
+        "--clean",
+        choices=("none", "basic"),
+        default="none",
+        help="filter of sentence pairs: none (pairs with an empty side only), or basic (also pairs with control "
+        "characters, unequal lengths, more than 250 words, equal sides, and repeated pairs) (default: "
+        "%(default)s)",
     )
     for name in MORE:
         parser.add_argument(f"--{name}", action="store_true", help=f"additional training data: {name}")

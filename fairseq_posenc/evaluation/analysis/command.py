@@ -78,18 +78,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     command = found["reordering"]
     command.add_argument(
         "--mode", choices=("frozen", "scratch"), default="frozen",
-        help="frozen: train an output layer on the trained encoder; scratch: also train a new encoder (default: %(default)s)",
+        help="frozen (train an output layer on the trained encoder) or scratch (train an output layer and a new "
+        "encoder) (default: %(default)s)",
     )  # fmt: skip
     command.add_argument(
         "--lr", type=_rate, metavar="RATE", help="learning rate (default: 1e-3 for frozen; 1e-5 for scratch, as in the paper)"
     )
     for option, default, meaning in (
         ("--updates", 1000, "maximum number of updates"), ("--batch", 64, "sentences per update"),
-        ("--every", 100, "updates between validations; training stops after five without improvement"),
+        ("--every", 100, "updates between validations. Training stops after five validations without improvement"),
         ("--instances", 4, "moved words per test sentence"), ("--min-distance", 1, "minimum distance of a move, in words"),
     ):  # fmt: skip
         command.add_argument(option, type=positive, default=default, metavar="N", help=f"{meaning} (default: %(default)s)")
-    command.add_argument("--subset", default="test", metavar="NAME", help="data set of the report (default: %(default)s)")
+    command.add_argument(
+        "--subset", default="test", metavar="NAME", help="name of the test data, as in the prepared data (default: %(default)s)"
+    )
 
     command = found["moved"]
     command.add_argument(

@@ -27,7 +27,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--view", choices=VIEWS, default="scores", help="scores, or requested and produced output lengths (default: %(default)s)"
     )
     parser.add_argument(
-        "--methods", nargs="+", default=[], metavar="SPEC", help="additional rows, also for methods without runs"
+        "--methods",
+        nargs="+",
+        default=[],
+        metavar="SPEC",
+        help="rows for these methods in addition to the rows with runs. A method without runs gets an empty row",
     ).completer = specs
     parser.add_argument(
         "--order", choices=ORDERS, default="score",

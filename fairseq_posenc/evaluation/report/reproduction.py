@@ -35,9 +35,10 @@ class Number:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Compare a repetition of a training run with the committed run. Print both scores, the validation loss and the number "
-        "of parameters. Exit with status 1 if a difference is larger than the difference between seeds. "
-        "recipes/reproduce trains the repetition and then calls this command."
+        "Compare a repetition of a training run with the committed run. Print the scores, the validation loss "
+        "and the number of parameters of both runs. Exit with status 1 if a difference is larger than "
+        "expected between two seeds of one method. recipes/reproduce trains the repetition and then calls "
+        "this command."
     )
     parser.add_argument("committed", type=Path, metavar="COMMITTED", help="folder of the committed run: RESULTS/METHOD/seedN")
     parser.add_argument("repetition", type=Path, nargs="?", metavar="RUN", help="folder of the repetition, with a score.json")
@@ -48,7 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="other runs with several seeds (folder), or their scores (JSON file), in addition to RESULTS",
     )
     parser.add_argument(
-        "--arguments", action="store_true", help="print the recipe that repeats the run, and its arguments, one per line"
+        "--arguments", action="store_true", help="print only the recipe that repeats the run, and its arguments, one per line"
     )
 
 

@@ -42,14 +42,14 @@ _BITS = 12  # bits of the fraction of a weight
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Store the score.json files of many runs in two small files. posenc report computes the same tables from them. New "
-        "runs below the folder of an archive are added to it."
+        "Store the score.json files of many runs in two small files, the archive. posenc report computes the "
+        "same tables from the archive. If you call the command again, it adds new runs to the archive."
     )
     parser.add_argument("runs", type=Path, metavar="RUNS", help="folder of runs, searched for score.json files and archives")
     parser.add_argument(
         "--output", type=Path, metavar="FOLDER", help=f"folder for {RUNS} and {SENTENCES} (default: the folder of runs)"
     )
-    parser.add_argument("--replace", action="store_true", help="a score.json replaces the archived run of the same folder")
+    parser.add_argument("--replace", action="store_true", help="replace an archived run if its folder contains a score.json")
 
 
 def run(args: argparse.Namespace) -> None:

@@ -49,7 +49,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_dir", type=Path, metavar="RUN", help="folder of the model")
     parser.add_argument(
         "parts", nargs="+", metavar="PART=REFERENCE",
-        help="test set, and file of its raw reference, one sentence per line; repeat PART for several references",
+        help="test set, and file with its raw reference, one sentence per line. For several references, repeat "
+        "PART=REFERENCE",
     )  # fmt: skip
     parser.add_argument(
         "--generated", default="{part}.out", metavar="NAME", help="output of fairseq-generate in RUN (default: %(default)s)"
@@ -64,7 +65,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--tokenize", choices=TOKENS, help="tokenizer of sacreBLEU; none for tokenised text (default: the default of sacreBLEU)"
     )
     parser.add_argument(
-        "--other-reference", action="store_true", help="reference that differs from the target of the prepared data"
+        "--other-reference", action="store_true", help="accept a reference that differs from the target side of the prepared data"
     )
     parser.add_argument("--ter", action="store_true", help="TER, in addition to BLEU and chrF")
     parser.add_argument(
@@ -73,11 +74,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--segment-errors", action="append", default=[], metavar="NAME=FILE",
-        help="as --segment-scores, for metrics for which a smaller number is better, such as MetricX",
+        help="same as --segment-scores, for a metric whose smaller values are better, such as MetricX",
     )  # fmt: skip
     parser.add_argument(
         "--row", nargs="+", default=[], metavar="SETTING",
-        help="settings of fairseq that become part of the row name in tables, such as lr, if rows differ in them",
+        help="options of fairseq-train that become part of the name of the row in tables, such as lr. Use them if "
+        "rows of one method differ in this option",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="JSON output: an array with one object per test set")
 

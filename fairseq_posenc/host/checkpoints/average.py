@@ -110,9 +110,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = "Average the parameters of several checkpoints of one training run, and write OUT for fairseq-generate."
     parser.add_argument("out", type=Path, metavar="OUT", help="checkpoint to write")
     parser.add_argument(
-        "inputs", nargs="+", type=Path, metavar="CHECKPOINT", help="checkpoint to read; with --last, folder of checkpoints"
+        "inputs", nargs="+", type=Path, metavar="CHECKPOINT", help="checkpoints to average. With --last, a folder of checkpoints"
     )
-    parser.add_argument("--last", type=positive, metavar="N", help="number of last checkpoints of the folder")
+    parser.add_argument(
+        "--last", type=positive, metavar="N", help="number of checkpoints to average: the last ones of the folder"
+    )
     parser.add_argument(
         "--by", choices=_NAMES, default="epoch", help="checkpoints of epochs or of updates (default: %(default)s)"
     )

@@ -14,19 +14,26 @@ class OutputLengthConfig(FairseqDataclass):
     """Options of output lengths. Options of decoding apply to all models of this plugin."""
 
     length_noise: int = field(
-        default=0, metadata={"help": "training adds a random whole number from -W to W to every length", "metavar": "W"}
+        default=0,
+        metadata={
+            "help": "noise of target lengths in training: a random integer from -W to W is added to each length",
+            "metavar": "W",
+        },
     )
     length_from: str = field(
         default="",
         metadata={
-            "help": "lengths that generation asks for: reference, source, predictor, a number, or a file with a number a line "
-            "(default: reference, of models that read lengths)"
+            "help": "source of the requested output lengths: reference, source, predictor, a number, or a file with one "
+            "number per line (default: reference, for models that read lengths)"
         },
     )
-    length_ratio: float = field(default=1.0, metadata={"help": "factor of these lengths"})
+    length_ratio: float = field(default=1.0, metadata={"help": "factor of the requested lengths"})
     length_eos: ChoiceEnum(["free", "min", "exact"]) = field(
         default="free",
-        metadata={"help": "sentences end where the model ends them, not before the asked length, or exactly there"},
+        metadata={
+            "help": "end of sentences: free (chosen by the model), min (not before the requested length), or exact (at "
+            "the requested length)"
+        },
     )
     seed: int = II("common.seed")
 
@@ -38,8 +45,8 @@ class SegmentConfig(FairseqDataclass):
     segments_forced: str = field(
         default="",
         metadata={
-            "help": "separator of sentences: a translation gets as many sentences as its source, each of 1 to 1.2 n + 10 tokens "
-            "for n source tokens (default: not forced)",
+            "help": "separator token. A translation must have as many sentences as its source. A target sentence has 1 to "
+            "1.2 n + 10 tokens, where n is the number of tokens of the source sentence (default: not forced)",
             "metavar": "TOKEN",
         },
     )

@@ -36,7 +36,7 @@ def _roots(parser: argparse.ArgumentParser) -> None:
         "--roots",
         choices=ROOTS,
         default="error",
-        help="sentences with several roots: stop with an error, or attach all roots to the first (default: error)",
+        help="treatment of sentences with several roots: error, or first (attach all roots to the first root) (default: error)",
     )
 
 
@@ -47,9 +47,9 @@ def _configure_trees(parser: argparse.ArgumentParser) -> None:
     from ...data.side.conllu import EDGES
 
     parser.description = "Write TEXT.heads and TEXT.relations from a file in CoNLL-U format, plain or gzip."
-    parser.add_argument("trees", type=Path, metavar="CONLLU", help="CoNLL-U file, one sentence per line of the text")
+    parser.add_argument("trees", type=Path, metavar="CONLLU", help="CoNLL-U file with one tree for each line of the text")
     parser.add_argument("text", type=Path, metavar="TEXT", help="text file, words separated by spaces")
-    parser.add_argument("--write-text", action="store_true", help="TEXT from the words of the trees")
+    parser.add_argument("--write-text", action="store_true", help="write TEXT from the words of the trees, instead of reading it")
     parser.add_argument(
         "--edges",
         choices=EDGES,
@@ -94,7 +94,8 @@ def _parse(args: argparse.Namespace) -> None:
 
 def _configure_order(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Write TEXT.order, the original word index at each place of the reordered sentence, and TEXT.order.source."
+        "Write two files. TEXT.order contains the reordered sentences, as indices of the original words. "
+        "TEXT.order.source contains the name of the source of the reorderings."
     )
     parser.add_argument("text", type=Path, metavar="TEXT", help="source text, words separated by spaces")
     given = parser.add_mutually_exclusive_group(required=True)
@@ -102,10 +103,11 @@ def _configure_order(parser: argparse.ArgumentParser) -> None:
         "--links",
         type=Path,
         metavar="FILE",
-        help="word alignments with the target, such as 0-0 1-2; the reordering is then an oracle",
+        help="file of word alignments with the target, such as 0-0 1-2. The reordering is then an oracle, because "
+        "it depends on the target",
     )
-    given.add_argument("--order", type=Path, metavar="FILE", help="reorderings of a preorderer, such as 0 2 1")
-    parser.add_argument("--source", metavar="NAME", help="name of the preorderer of --order; the same for all splits")
+    given.add_argument("--order", type=Path, metavar="FILE", help="file of reorderings from a preorderer, such as 0 2 1")
+    parser.add_argument("--source", metavar="NAME", help="name of the preorderer of --order. Use the same name for all splits")
 
 
 def _order(args: argparse.Namespace) -> None:
@@ -144,7 +146,10 @@ def _configure_binarise(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-s", "--source-lang", required=True, metavar="LANG", help="source language")
     parser.add_argument("-t", "--target-lang", required=True, metavar="LANG", help="target language")
     for split in SPLITS:
-        help = f"prefix of the text in words, PREFIX.LANG; prefixes separated by commas for the data {split}, {split}1, ..."
+        help = (
+            f"prefix of the text in words, PREFIX.LANG. For the data {split}, {split}1, ..., give several prefixes, "
+            "separated by commas"
+        )
         parser.add_argument(f"--{split}pref", metavar="PREFIX", default="", help=help)
     parser.add_argument(
         "--subwords", choices=list(SUBWORDS), default="none", help="subword type of the prepared data (default: %(default)s)"
@@ -156,14 +161,15 @@ def _configure_binarise(parser: argparse.ArgumentParser) -> None:
         "--relations",
         type=Path,
         metavar="FILE",
-        help="relation numbers from this dict.relations.txt (default: from the training data)",
+        help="file dict.relations.txt with the numbers of the relation labels (default: numbers from the training data)",
     )
     parser.add_argument(
         "--min-count",
         type=positive,
         default=1,
         metavar="N",
-        help="minimum frequency of a relation in the training data; others are unknown (default: 1)",
+        help="minimum frequency of a relation label in the training data. Labels with a lower frequency become "
+        "unknown (default: 1)",
     )
     _roots(parser)
     _workers(parser)

@@ -12,5 +12,8 @@ class SideFileConfig(FairseqDataclass):
 
     random_structure: Optional[int] = field(  # noqa: UP045 (fairseq recognises only the older form)
         default=None,
-        metadata={"help": "seed of a control: trees, graphs and orders keep their shape, and belong to other words"},
+        metadata={
+            "help": "seed of a control experiment: the trees, graphs and orders keep their shape, but are assigned to "
+            "random words of the sentence"
+        },
     )

@@ -19,10 +19,12 @@ from ..generation.parallel import ParallelGenerator
 class ParallelTranslationConfig(TranslationLevenshteinConfig):
     """The options of fairseq's translation_lev, and one option of decoding. All tokens of the targets are masked here."""
 
-    noise: NOISE_CHOICES = field(default="full_mask", metadata={"help": "type of noise; models of one step read none of it"})
+    noise: NOISE_CHOICES = field(
+        default="full_mask", metadata={"help": "type of noise in the decoder input. PNAT does not use it"}
+    )
     decode_positions: ChoiceEnum(["predicted", "reference"]) = field(
         default="predicted",
-        metadata={"help": "reference: decode with the lengths and searched positions of the reference, as an upper bound"},
+        metadata={"help": "positions and lengths in decoding: predicted, or reference (from the reference, for analysis)"},
     )
 
 

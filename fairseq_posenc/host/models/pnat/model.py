@@ -49,30 +49,41 @@ class PNATModel(PositionTransformer):
         super().add_args(parser)
         add = parser.add_argument
         add("--bridge", choices=sorted(BRIDGES), default="copy",
-            help="how source vectors become decoder inputs (default: %(default)s)")  # fmt: skip
+            help="function that computes the decoder inputs from the source vectors (default: %(default)s)")  # fmt: skip
         add("--bridge-states", choices=("embedding", "encoder", "words"), default="encoder",
             help="source vectors of the bridge: embeddings with sinusoids, encoder outputs, or embeddings without positions "
             "(default: %(default)s)")  # fmt: skip
         add("--position-search", choices=(*sorted(MATCHINGS), NO_SEARCH), default="greedy",
-            help="how training finds positions; none: a plain non-autoregressive model (default: %(default)s)")  # fmt: skip
+            help="search that assigns target positions to decoder inputs in training. none: no search, for a plain "
+            "non-autoregressive model (default: %(default)s)")  # fmt: skip
         add("--search-score", choices=("cosine", "words"), default="cosine",
-            help="what the search compares: cosines of inputs and embedded words, or the log-probability that an input alone "
-            "gives to a word (default: %(default)s)")  # fmt: skip
+            help="score of the search. cosine: cosine of a decoder input and the embedding of a target token. words: "
+            "log-probability of the target token, computed from this decoder input only (default: %(default)s)")  # fmt: skip
         add("--position-predictor", choices=PREDICTORS, default="matching",
-            help="non-autoregressive matching, autoregressive pointer, or relative classes (default: %(default)s)")  # fmt: skip
+            help="predictor of positions: matching (non-autoregressive), pointer (autoregressive), or relative "
+            "(classes of distances) (default: %(default)s)")  # fmt: skip
         add("--position-matching", choices=sorted(MATCHINGS), default="greedy",
-            help="how the predictor `matching` makes a permutation (default: %(default)s)")  # fmt: skip
+            help="algorithm that computes a permutation from the scores of the predictor `matching` (default: "
+            "%(default)s)")  # fmt: skip
         add("--predicted-positions", type=number, default=0.0, metavar="SHARE",
-            help="share of training sentences whose inputs stand at predicted positions and not at searched ones "
+            help="share of the training sentences that use predicted positions instead of positions from the search "
             "(default: %(default)s)")  # fmt: skip
         add("--relative-classes", type=integer, default=4, metavar="K",
-            help="classes of the predictor `relative`, in each direction (default: %(default)s)")  # fmt: skip
-        add("--predictor-layers", type=integer, default=2, metavar="N", help="layers of the predictor (default: %(default)s)")
+            help="number of distance classes of the predictor `relative`, in each direction (default: %(default)s)")  # fmt: skip
+        add(
+            "--predictor-layers",
+            type=integer,
+            default=2,
+            metavar="N",
+            help="number of layers of the predictor (default: %(default)s)",
+        )
         add("--predictor-position", default="sinusoidal", metavar="SPEC",
-            help="positions of the predictor's inputs, in the order of the source (default: %(default)s)")  # fmt: skip
+            help="spec of the position encoding in the predictor, for the decoder inputs in the order of the source "
+            "(default: %(default)s)")  # fmt: skip
         for loss, weight, what in (
             ("word", 1.0, "of the words"), ("position", 1.0, "of the predicted positions"),
-            ("search", 0.0, "of the search: its cosines agree with its result; its words are those of the target"),
+            ("search", 0.0, "of the search: cross-entropy of its result for cosine scores, negative log-likelihood of the target "
+            "tokens for word scores"),
         ):  # fmt: skip
             add(f"--{loss}-loss-weight", type=number, default=weight, metavar="W",
                 help=f"weight of the loss {what} (default: %(default)s)")  # fmt: skip

@@ -69,59 +69,72 @@ class PositionTransformer(TransformerModel):
     def add_args(cls, parser: argparse.ArgumentParser) -> None:
         super().add_args(parser)
         where = {
-            "encoder": "the encoder's input and self-attention",
-            "decoder": "the decoder's input and self-attention",
-            "cross": "the decoder's attention to the source",
+            "encoder": "the encoder (embeddings and self-attention)",
+            "decoder": "the decoder (embeddings and self-attention)",
+            "cross": "cross-attention",
         }
         for site, option in SPEC_OPTIONS.items():
             parser.add_argument(
-                f"--{option.replace('_', '-')}", metavar="SPEC", help=f"positions of {where[site]}, e.g. shaw:max_distance=8"
+                f"--{option.replace('_', '-')}",
+                metavar="SPEC",
+                help=f"position encoding of {where[site]}, such as shaw:max_distance=8",
             )
         for side in ("encoder", "decoder"):
             parser.add_argument(
-                f"--tie-{side}-layers", action="store_true", help=f"all {side} layers are one, as in Universal Transformers"
+                f"--tie-{side}-layers",
+                action="store_true",
+                help=f"one layer with shared parameters for all {side} layers, as in Universal Transformers",
             )
             parser.add_argument(
                 f"--{side}-ffn-kernel", type=integer, metavar="K",
-                help=f"positions that the feed-forward networks of the {side} see (default: 1, a linear layer)",
+                help=f"kernel width of the convolutions in the feed-forward networks of the {side}, in tokens (default: 1, "
+                f"linear layers)",
             )  # fmt: skip
             parser.add_argument(
-                f"--{side}-freeze-position", action="store_true", help=f"train on without the parameters of --{side}-position"
+                f"--{side}-freeze-position",
+                action="store_true",
+                help=f"keep the parameters of --{side}-position fixed in training",
             )
             parser.add_argument(
                 f"--{side}-halting", choices=HALTING,
-                help=f"adaptive computation time: each word of the {side} runs its own number of steps, at most --{side}-layers; "
-                "the states of words that have halted continue, or are copied (default: all words run all steps)",
+                help=f"adaptive computation time in the {side}: the number of steps differs between tokens, up to "
+                f"--{side}-layers. When a token has halted, its state is still updated (continue) or stays constant "
+                f"(copy) (default: all tokens have all steps)",
             )  # fmt: skip
         for site, option in SPEC_OPTIONS.items():
             parser.add_argument(
                 f"--{site}-global-layers", type=integer, metavar="C",
-                help=f"number of last layers with a second attention next to that of --{option.replace('_', '-')}, without the "
-                "masks of sentences, and a gate that mixes both (default: 0)",
+                help=f"number of last layers with a second attention in addition to --{option.replace('_', '-')}. The "
+                f"second attention has no sentence masks, and a gate combines both outputs (default: 0)",
             )  # fmt: skip
         parser.add_argument(
             "--halting-epsilon", type=number, metavar="E",
-            help="words halt when their halting probabilities exceed 1 - E (default: 0.01)",
+            help="threshold of adaptive computation time: a token halts when the sum of its halting probabilities "
+            "exceeds 1 - E (default: 0.01)",
         )  # fmt: skip
         parser.add_argument(
             "--ponder-weight", type=number, metavar="W",
-            help="factor of the ponder cost, steps and remainder of every word, in the training loss (default: 0.01)",
+            help="weight of the ponder cost in the training loss. The ponder cost is the number of steps plus the "
+            "remainder of each token (default: 0.01)",
         )  # fmt: skip
         parser.add_argument(
             "--encoder-shuffle-words", type=number, metavar="P",
-            help="probability with which training shuffles the words of a source sentence (default: 0)",
+            help="probability that the tokens of a source sentence are shuffled in training (default: 0)",
         )  # fmt: skip
         parser.add_argument(
             "--encoder-drop-residual", type=integer, metavar="LAYER",
-            help="encoder layer, from 0, whose self-attention has no residual connection (default: none)",
+            help="encoder layer without residual connection around its self-attention, counted from 0 (default: none)",
         )  # fmt: skip
 
         parser.add_argument(
             "--length-loss-weight", type=number, metavar="W",
-            help="build a predictor of the output's length on the encoder, whose loss is added with this weight (default: none)",
+            help="weight of the loss of a length predictor on the encoder output. With this option, the model has such "
+            "a predictor (default: none)",
         )  # fmt: skip
         parser.add_argument(
-            "--length-stop-gradient", action="store_true", help="the loss of that predictor does not reach the encoder"
+            "--length-stop-gradient",
+            action="store_true",
+            help="no gradient from the length predictor (--length-loss-weight) to the encoder",
         )
 
     @classmethod
