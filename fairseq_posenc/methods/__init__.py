@@ -1,1 +1,1 @@
-"""One file per paper; the registry finds every subclass of PositionMethod that carries a card."""
+"""Contains one file per paper. The registry finds every subclass of PositionMethod that has a card."""

@@ -1,1 +1,1 @@
-"""Absolute positions that enter with the embeddings or with the inputs of attention."""
+"""Absolute positions, added to the embeddings or to the inputs of attention."""

@@ -1,4 +1,4 @@
-"""Positions that are real numbers, moved and stretched at random in training."""
+"""Real-valued positions, shifted and scaled at random in training."""
 
 import math
 from dataclasses import dataclass
@@ -89,7 +89,10 @@ class Cape(PositionMethod):
         return (ids + options.shift * moved + jitter) * (math.log(options.scale) * scaled).exp()
 
     def _of_the_pair(self, rows: int, ctx: AttentionContext) -> Tensor:
-        """[B, 2], from -1 to 1: the random numbers that the encoder has drawn for the sentence, or new ones."""
+        """Return random numbers [B, 2] from -1 to 1.
+
+        The decoder reuses the numbers that the encoder has drawn for the sentence pair.
+        """
         device = ctx.queries.ids.device
         return ctx.once_per_pair(self.card.name, lambda: torch.empty(rows, 2, device=device).uniform_(-1, 1))
 

@@ -1,4 +1,4 @@
-"""Words as waves: complex embeddings whose phase turns with the position."""
+"""Complex embeddings, whose phase rotates with the position."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class ComplexEmbedding(PositionMethod):
         start = torch.exp(-math.log(10000.0) * exponent).float()
         if options.learned:
             self.frequency = nn.Parameter(start)
-        else:  # stored as integers of the same bits, so that `.half()` cannot round it
+        else:  # stored as integers with the same bits, so that `.half()` does not round them
             self.register_buffer("bits", start.view(torch.int32), persistent=False)
 
     def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:

@@ -1,4 +1,4 @@
-"""Positions as the path of a learned dynamical system."""
+"""Positions as the solution of a learned differential equation."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ from ...ops.distances import require_integer
 from ...ops.precision import at_least_float32
 from ...ops.sinusoids import Frequencies, frequencies
 
-#: positions that are integrated at a time: the memory of a solver grows with their square, and decoding goes so far ahead
+#: number of positions that are integrated at a time. The memory of a solver grows with its square. Decoding integrates one block
+#: in advance
 _BLOCK = 32
 #: inputs with a separate path in every layer
 _STREAMS = ("query", "key", "value")
-#: number of calls of the networks in a step of each solver, and ticks of a step: a call follows each tick
+#: per solver: number of calls of the networks per step, and ticks per step. Each call is at a tick
 _CALLS = {"euler": (1, 1), "midpoint": (2, 2), "rk4": (4, 3)}
 
 
@@ -122,7 +123,7 @@ class Floater(PositionMethod):
             nn.init.xavier_normal_(weight)
         if options.start == "sinusoidal":
             half = width // 2
-            with torch.no_grad():  # sines, cosines, and nothing for the last channel of an odd width
+            with torch.no_grad():  # sines, cosines, and 0 for the last channel of an odd width
                 self.first.zero_()[..., half : 2 * half] = 1.0
             turns = frequencies(half, width, "paper")
             self.turns_of_positions, self.turns_of_ticks = Frequencies(turns), Frequencies(turns / self.ticks)
@@ -134,7 +135,7 @@ class Floater(PositionMethod):
 
     @property
     def ticks(self) -> int:
-        """Ticks from one position to the next."""
+        """Return the number of ticks from one position to the next."""
         return _CALLS[self.options.solver][1] * self.options.substeps
 
     @property
@@ -142,7 +143,10 @@ class Floater(PositionMethod):
         return frozenset({"prepare", "embed" if self.options.at == "input" else "project_input"})
 
     def prepare(self, ctx: AttentionContext) -> list[list[Tensor]]:
-        """For every stream and layer its path, [n, C] with n > the last position; at the input, one stream and one layer."""
+        """Return the path of every stream and layer, [n, C] with n > the last position.
+
+        With at=input, there is one stream and one layer.
+        """
         path = self.path(max(ctx.queries.last, ctx.keys.last) + 1, ctx)  # [n, networks, paths of each, C]
         if devices.on_cpu(path) and not bool(path.isfinite().all()):
             raise PositionError(
@@ -153,7 +157,10 @@ class Floater(PositionMethod):
         return [list(layers.unbind(0)) for layers in path.flatten(1, 2).transpose(0, 1).unflatten(0, (streams, -1)).unbind(0)]
 
     def path(self, count: int, ctx: AttentionContext) -> Tensor:
-        """[n, networks, paths of each, C] with n >= count; while decoding, kept and continued by whole blocks."""
+        """Return the paths [n, networks, paths per network, C], with n >= count.
+
+        Decoding stores the paths and extends them by whole blocks.
+        """
         known = None if ctx.state is None else ctx.state.get("path")
         blocks = [at_least_float32(self.first).unsqueeze(0) if known is None else known]
         reached, wanted = blocks[0].size(0), count if ctx.state is None else -(-count // _BLOCK) * _BLOCK
@@ -165,7 +172,7 @@ class Floater(PositionMethod):
         return path if ctx.state is None else ctx.state.store_shared("path", path)
 
     def continued(self, state: Tensor, here: int, last: int) -> Tensor:
-        """Return the states at positions here + 1 to last, from the one at `here`: [...] -> [last - here, ...]."""
+        """Return the states at positions here + 1 to last, from the state at `here`: [...] -> [last - here, ...]."""
         if not (self.options.adjoint and torch.is_grad_enabled()):
             return _Flow(self, here, last, state).states(state)
         velocity, library = _Velocity(self, state), _torchdiffeq()
@@ -174,7 +181,10 @@ class Floater(PositionMethod):
         solve = partial(library.odeint_adjoint, adjoint_params=tuple(velocity.weights))
 
         def steps(velocity: nn.Module, state: Tensor, times: Tensor) -> Tensor:
-            """Between two times, ascending or descending, as many steps as are requested; every time is the end of one."""
+            """Return the times of all steps between each two times.
+
+            The number of steps is an option. Every given time is the end of a step.
+            """
             return torch.cat([(times[:-1, None] + times.diff()[:, None] * parts).flatten(), times[-1:]])
 
         resting = velocity.turned(state, -times[0])
@@ -182,7 +192,7 @@ class Floater(PositionMethod):
         return velocity.turned(solved[1:], times[1:, None, None, None])
 
     def added(self, x: Tensor, path: Tensor, at: Positions) -> Tensor:
-        """[B, T, C] -> the same with the vectors of its positions added."""
+        """Add the vectors of the positions to x: [B, T, C] -> [B, T, C]."""
         vectors = path[require_integer(at.ids)] if at.start is None else path[at.start : at.start + at.ids.size(1)]
         return x + vectors.to(x.dtype)
 
@@ -194,17 +204,17 @@ class Floater(PositionMethod):
 
 
 class _Flow:
-    """The fixed-step solvers of torchdiffeq, with the same results, in steps that read no value from an accelerator.
+    """The fixed-step solvers of torchdiffeq, with the same results, without reading values from an accelerator.
 
-    What depends on the time only (sinusoids, and the time's share of the networks) is computed for all steps at once. Vectors
-    rest in a frame that turns with the sinusoids, as in `_Velocity`.
+    Terms that depend only on the time (sinusoids, and the input t of the networks) are computed for all steps at once. Vectors
+    are constant in a coordinate system that rotates with the sinusoids, as in `_Velocity`.
     """
 
     def __init__(self, method: Floater, here: int, last: int, state: Tensor):
         self.method, self.substeps, self.size = method, method.options.substeps, 1.0 / method.options.substeps
         self.here, self.last, (calls, ticks) = here, last, _CALLS[method.options.solver]
         steps = torch.arange(here * self.substeps, last * self.substeps, device=state.device)
-        times = (steps.unsqueeze(1) * ticks + torch.arange(calls, device=state.device)).flatten()  # of all calls, in ticks
+        times = (steps.unsqueeze(1) * ticks + torch.arange(calls, device=state.device)).flatten()  # times of all calls, in ticks
         w_in, b_in, w_out, b_out = (
             at_least_float32(weight) for weight in (method.flow_in, method.flow_in_bias, method.flow_out, method.flow_out_bias)
         )
@@ -215,14 +225,14 @@ class _Flow:
         self.b_out = ((b_out + now * w_out[:, -1:]) * delta).unbind(0)
         self.turns = method.options.start == "sinusoidal"
         waves = self._tables(method.turns_of_ticks(times), state) if self.turns else ()
-        self.waves = list(zip(*(table.unbind(0) for table in waves)))  # of every call
+        self.waves = list(zip(*(table.unbind(0) for table in waves)))  # per call
 
     def states(self, state: Tensor) -> Tensor:
-        """[networks, paths, C] at `here` -> [last - here, networks, paths, C]."""
+        """Return the states after `here` from the state at `here`: [networks, paths, C] -> [last - here, networks, paths, C]."""
         tables = None
         if self.turns:
             ends = torch.arange(self.here, self.last + 1, device=state.device)
-            tables = self._tables(self.method.turns_of_positions(ends), state)  # cosines, sines, opposite sines
+            tables = self._tables(self.method.turns_of_positions(ends), state)  # cosines, sines, negative sines
         z, found = state if tables is None else _turned(state, tables[0][0], tables[2][0]), []
         step = {"euler": self._euler, "midpoint": self._midpoint, "rk4": self._rk4}[self.method.options.solver]
         for number in range((self.last - self.here) * self.substeps):
@@ -240,7 +250,7 @@ class _Flow:
         return self._velocity(z.add(first, alpha=self.size / 2), 2 * number + 1)
 
     def _rk4(self, z: Tensor, number: int) -> Tensor:
-        """Return the 3/8 rule, as torchdiffeq's rk4."""
+        """Return the change by the 3/8 rule, as in torchdiffeq's rk4."""
         one = self._velocity(z, 4 * number)
         two = self._velocity(z.add(one, alpha=self.size / 3), 4 * number + 1)
         three = self._velocity(z.add(two.sub(one, alpha=1 / 3), alpha=self.size), 4 * number + 2)
@@ -248,7 +258,7 @@ class _Flow:
         return (one + four).add(two + three, alpha=3.0) / 8
 
     def _velocity(self, z: Tensor, call: int) -> Tensor:
-        waves = self.waves[call] if self.turns else None  # cosines, sines, opposite sines
+        waves = self.waves[call] if self.turns else None  # cosines, sines, negative sines
         p = z if waves is None else _turned(z, waves[0], waves[1])
         hidden = torch.relu(torch.baddbmm(self.b_in[call], p, self.w_in))
         change = torch.baddbmm(self.b_out[call], hidden, self.w_out)
@@ -256,7 +266,10 @@ class _Flow:
 
     @staticmethod
     def _tables(angle: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """[n, C // 2] -> cosines, sines with their signs, and these with the opposite signs, [n, 1, 1, C] each."""
+        """Return cosines, signed sines, and signed sines with the opposite signs, from angles [n, C // 2].
+
+        Shapes [n, 1, 1, C].
+        """
         angle = angle[:, None, None]
         sin, cos, odd = angle.sin().to(state.dtype), angle.cos().to(state.dtype), state.size(-1) % 2
         cosines, sines = torch.cat([cos, cos], -1), torch.cat([sin, -sin], -1)
@@ -266,16 +279,16 @@ class _Flow:
 
 
 def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """x as it is after the sinusoids have turned, sines before cosines: [..., C] -> [..., C]."""
+    """Rotate x by angles with these cosines and signed sines: [..., C] -> [..., C]. Sine channels precede cosine channels."""
     half = x.size(-1) // 2
     other = torch.cat([x[..., half : 2 * half], x[..., :half], x[..., 2 * half :]], -1)
     return torch.addcmul(x * cos, other, sin)
 
 
 class _Velocity(nn.Module):
-    """What the solver integrates: the change of the states from one position to the next, seen from a frame that turns.
+    """The derivative of the states by the position, in a coordinate system that rotates with the sinusoids.
 
-    With sinusoids as start, states z = R(-t) p with R(t) = exp(t Omega) rest where the network is zero.
+    With start=sinusoidal, the states z = R(-t) p with R(t) = exp(t Omega) are constant if the output of the network is zero.
     """
 
     def __init__(self, method: Floater, state: Tensor):
@@ -288,7 +301,7 @@ class _Velocity(nn.Module):
         self.speeds = frequencies(width // 2, width, "paper", device=state.device) if turning else None
 
     def forward(self, t: Tensor, state: Tensor) -> Tensor:
-        """[networks, paths, C] -> the same."""
+        """Return the derivative of the state: [networks, paths, C] -> [networks, paths, C]."""
         w_in, b_in, w_out, b_out = self.weights
         now = t * self.delta
         p = self.turned(state, t)
@@ -296,7 +309,7 @@ class _Velocity(nn.Module):
         return self.turned(torch.baddbmm(b_out + now * w_out[:, -1:], hidden, w_out[:, :-1]), -t) * self.delta
 
     def turned(self, x: Tensor, t: Tensor) -> Tensor:
-        """x as it is after the sinusoids have turned for t positions: [..., C] -> [..., C], sines before cosines."""
+        """Rotate x as the sinusoids rotate in t positions: [..., C] -> [..., C]. Sine channels precede cosine channels."""
         if self.speeds is None:
             return x
         angle = self.speeds * t
@@ -306,7 +319,7 @@ class _Velocity(nn.Module):
 
 
 def _torchdiffeq() -> Any:
-    """Return the library of solvers; raises PositionError with the command that installs it."""
+    """Return the library of solvers. Raise PositionError with the command that installs it."""
     try:
         return importlib.import_module("torchdiffeq")
     except ImportError:

@@ -1,4 +1,4 @@
-"""A small network on sines and cosines of learned frequencies, added to the embeddings."""
+"""A small network that reads sines and cosines with learned frequencies, added to the embeddings."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Learned positions of every language, added to the embeddings."""
+"""Learned positions for each language, added to the embeddings."""
 
 from dataclasses import dataclass
 
@@ -62,7 +62,7 @@ class Language(PositionMethod):
             )
         if len(set(self.tokens)) < len(self.tokens):
             raise PositionError(f"language: tokens={options.tokens} contains a token twice. Expected each token once.")
-        #: the dictionary's numbers of the language tokens
+        #: numbers of the language tokens in the dictionary
         self.numbers = [dims.words.get(token, -1) for token in self.tokens]
         self.origin = dims.padding_idx + 1
         languages = max(len(self.tokens), 1)
@@ -77,22 +77,23 @@ class Language(PositionMethod):
         return x + F.embedding(rows, self.weight.flatten(0, 1))
 
     def _languages(self, tokens: Tensor, ctx: AttentionContext) -> Tensor:
-        """[B, T] -> [B, 1 or T]: the language of every word, which a decoder reads only from the words up to it."""
-        named = torch.zeros_like(tokens)  # 0 where a word names no language, else the number of the language from 1
+        """Return the language of every token: [B, T] -> [B, 1 or T]. A decoder reads it only from the tokens up to each token."""
+        named = torch.zeros_like(tokens)  # number of the language from 1. 0 if the token is not a language token
         for index, number in enumerate(self.numbers, 1):
             named = named.masked_fill(tokens == number, index)
         known = None if ctx.state is None else ctx.state.get("language")
         if known is not None:
             named = torch.cat([known, named], 1)
-        language = named.gather(1, (named > 0).int().argmax(1, keepdim=True))  # [B, 1], of the first word that names one
+        language = named.gather(1, (named > 0).int().argmax(1, keepdim=True))  # [B, 1], language of the first language token
         if ctx.state is not None:
             ctx.state.store_per_row("language", language)
         told, needed = language > 0, torch.ones_like(language, dtype=torch.bool)
         if self.dims.causal:
             told = (named > 0).cumsum(1)[:, -tokens.size(1) :] > 0
-            needed = tokens.ne(self.dims.padding_idx) & (ctx.queries.ids > 0)  # a target begins with </s> or with its language
+            # a target begins with </s> or with its language token
+            needed = tokens.ne(self.dims.padding_idx) & (ctx.queries.ids > 0)
         lacking = needed & ~told
-        # where fairseq forces the first word, other beams than the first hold any words, at a score of minus infinity
+        # if fairseq forces the first token, all beams except the first contain arbitrary tokens, with score minus infinity
         if bool(lacking.any() if ctx.state is None else lacking.all()):
             side, flag = ("target", "--decoder-langtok") if self.dims.causal else ("source", "--encoder-langtok src")
             raise PositionError(

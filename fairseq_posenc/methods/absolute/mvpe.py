@@ -1,4 +1,4 @@
-"""Sinusoids of positions that are multiplied by a large number, added to the embeddings."""
+"""Sinusoids of positions multiplied by a large number, added to the embeddings."""
 
 from dataclasses import dataclass
 

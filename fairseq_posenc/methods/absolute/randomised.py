@@ -1,4 +1,4 @@
-"""Positions that are drawn from a longer range in training, in order."""
+"""Ascending positions that are drawn from a longer range in training."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -81,7 +81,7 @@ class Randomised(PositionMethod):
         return chosen.sort().values.gather(1, ids)
 
     def _in_steps(self, ids: Tensor) -> Tensor:
-        """[B or 1, T] -> the same: ascending numbers below N, which do not depend on the length of the sentence."""
+        """Return ascending numbers below N that do not depend on the length of the sentence: [B or 1, T] -> [B or 1, T]."""
         room, steps = self.range - self.dims.max_positions, (self.stride - 1) * ids
         return ids + room * steps // (room + steps).clamp(min=1)
 

@@ -1,1 +1,1 @@
-"""Terms of positions added to the scores, and masks."""
+"""Terms of positions that are added to the scores, and masks."""

@@ -1,4 +1,4 @@
-"""Linear biases on distances, in the form of the paper and in forms for encoders."""
+"""Linear biases of the distance, in the form of the paper and in forms for encoders."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,14 +14,17 @@ from ...ops.precision import at_least_float32
 
 
 def slopes(heads: int) -> list[float]:
-    """Return the slopes of the paper: 2^(-8i/h), and for other numbers of heads a mixture of two powers of two."""
+    """Return the slopes of the paper: 2^(-8i/h) if h is a power of two.
+
+    Otherwise, they combine the slopes of two powers of two.
+    """
     below = 2 ** (heads.bit_length() - 1)
     of_power = [2 ** (-8 * i / below) for i in range(1, below + 1)]
     return of_power + [2 ** (-8 * i / (2 * below)) for i in range(1, 2 * (heads - below), 2)]
 
 
 def on_heads(values: Sequence[float], options: HeadOptions, dims: Dims, other: float = 0.0) -> list[Any]:
-    """Return one value per head: the given values for heads that use the method, and `other` for the other heads."""
+    """Return one value per head: the given values for heads that use the method, `other` for the other heads."""
     found: list[Any] = [other] * dims.num_heads
     for head, value in zip(heads_of(options, dims), values):
         found[head] = value
@@ -29,7 +32,7 @@ def on_heads(values: Sequence[float], options: HeadOptions, dims: Dims, other: f
 
 
 def penalty(ctx: AttentionContext, per_head: Tensor) -> Tensor:
-    """- m_h |s - t|: [B or 1, H, T, S]."""
+    """Return - m_h |s - t|: [B or 1, H, T, S]."""
     return by_distance(ctx.queries, ctx.keys, lambda delta: -torch.tensordot(per_head, delta.abs().float(), 0))
 
 
@@ -162,7 +165,7 @@ class AlibiNonsymmetric(PositionMethod):
             )
         self.slopes = Constants(on_heads(2 * slopes(len(heads) // 2), options, dims))
         half = len(heads) // 2
-        #: the side that each head looks at: -1 left, 1 right, 0 both
+        #: side to which each head attends: -1 left, 1 right, 0 both
         self.sides = on_heads([-1] * half + [1] * half, options, dims, other=0)
 
     def bias(self, ctx: AttentionContext) -> Tensor:
@@ -232,7 +235,7 @@ class AlibiLearned(PositionMethod):
         return by_distance(ctx.queries, ctx.keys, values)
 
     def _slopes(self, parameter: Tensor) -> Tensor:
-        """Return a slope per head, 0 for heads that do not use the method: [heads in use] -> [H]."""
+        """Return one slope per head: [heads in use] -> [H]. Heads that do not use the method have slope 0."""
         parameter = at_least_float32(parameter)
         found = parameter.sigmoid() if self.options.slope == "sigmoid" else parameter.exp()
         if self.options.heads is None:

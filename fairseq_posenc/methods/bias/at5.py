@@ -80,7 +80,7 @@ class AdaptiveT5(PositionMethod):
         self.initial_range = options.max_distance - options.buckets / 2 - 1
 
     def borders(self, ctx: AttentionContext) -> tuple[Tensor, Tensor]:
-        """alpha and gamma: [H or 1, sides] each."""
+        """Return alpha and gamma, [H or 1, sides] each."""
         alpha = 1 + (self.options.buckets - 2) * at_least_float32(self.of_layer(self.exact, ctx)).sigmoid()
         growth = at_least_float32(self.of_layer(self.largest, ctx)).squeeze(-1).exp()
         return alpha, alpha + 1 + self.initial_range * growth
@@ -101,7 +101,7 @@ class AdaptiveT5(PositionMethod):
         return by_distance(ctx.queries, ctx.keys, values)
 
     def _side(self, distance: Tensor, weight: Tensor, alpha: Tensor, gamma: Tensor) -> Tensor:
-        """[...] distances, [H or 1, B], [H or 1, ...] borders -> [H, ...]."""
+        """Return the bias of one direction from distances [...], weights [H or 1, B] and borders [H or 1, ...]: [H, ...]."""
         buckets = self.options.buckets
         distance = distance.to(alpha.dtype).unsqueeze(0)
         ratio = torch.log(torch.maximum(distance, alpha) / alpha) / torch.log(gamma / alpha)
@@ -117,7 +117,10 @@ class AdaptiveT5(PositionMethod):
         return torch.lerp(below, above, (beta - low).expand_as(below))
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
-        """Read earlier checkpoints too: their `largest` is [L, H, sides], and gamma alpha + 1 + softplus(largest)."""
+        """Load a state dict, also of earlier versions.
+
+        There, `largest` is [L, H, sides], and gamma is alpha + 1 + softplus(largest).
+        """
         name = f"{prefix}largest"
         given = state_dict.get(name)
         if given is not None and given.dim() == 3:
@@ -127,6 +130,6 @@ class AdaptiveT5(PositionMethod):
 
 
 def _border_share(options) -> str:
-    """Who has alpha and gamma in common."""
+    """Return what shares alpha and gamma: heads, all, or the value of `share`."""
     shared = {"none": "heads", "heads": "heads", "layers": "all", "all": "all"}
     return options.share if options.borders == "heads" else shared[options.share]

@@ -1,4 +1,4 @@
-"""Penalties that are sums over the words between query and key."""
+"""Penalties that are sums over the tokens between query and key."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -14,7 +14,7 @@ from ...ops.running import at_queries
 
 @dataclass(frozen=True)
 class RunningSumOptions(MethodOptions):
-    """The options of both methods."""
+    """Options of cable and forgetting."""
 
     share: Literal["none", "heads", "layers", "all"] = option(
         "none", "sharing of the table: across heads, across layers, both (all), or none"
@@ -22,11 +22,13 @@ class RunningSumOptions(MethodOptions):
 
 
 class RunningSum(PositionMethod):
-    """Base class of cable and forgetting: an increment per word, and its running sum, which decoding continues."""
+    """Base class of cable and forgetting: an increment per token, and running sums of the increments. Decoding continues the
+    sums.
+    """
 
     Options = RunningSumOptions
     per_layer = content_dependent = True
-    #: of the sum at the key in the bias of a causal attention
+    #: sign of the sum at the key in the bias of a causal attention
     sign = 1.0
 
     def __init__(self, options: RunningSumOptions, dims: Dims):
@@ -35,24 +37,24 @@ class RunningSum(PositionMethod):
         self.offset = self.parameter_table(share=options.share)
 
     def sums(self, ctx: AttentionContext) -> Tensor:
-        """The sums of the increments of all words up to each key, for keys to the left of queries: [B, H or 1, S]."""
+        """Return the sums of the increments of all tokens up to each key, for keys on the left of the query: [B, H or 1, S]."""
         raise NotImplementedError
 
     def bias_factors(self, ctx: AttentionContext) -> tuple[Tensor, Tensor] | None:
-        """The sign, and the sum up to the key."""
+        """Return the sign, and the sums up to each key."""
         if not self.dims.causal:
             return None
         sums = self.sums(ctx).unsqueeze(-1)  # [B, H or 1, S, 1]
         return ctx.once((self, "sign", sums.dtype), lambda: sums.new_full((1, 1, 1, 1), self.sign)), sums
 
     def increments(self, x: Tensor, weight: Tensor, bias: Tensor, ctx: AttentionContext) -> Tensor:
-        """x_t W + b: [B, T, C] -> [B, H or 1, T]."""
+        """Return x_t W + b: [B, T, C] -> [B, H or 1, T]."""
         return (
             at_least_float32(x) @ at_least_float32(self.of_layer(weight, ctx)).mT + at_least_float32(self.of_layer(bias, ctx))
         ).transpose(-1, -2)
 
     def running(self, steps: Tensor, ctx: AttentionContext) -> Tensor:
-        """Sums up to each key: [B, H or 1, new keys] -> [B, H or 1, S]; padding adds nothing."""
+        """Return the running sums of all keys: [B, H or 1, new keys] -> [B, H or 1, S]. Padding adds 0."""
         if ctx.key_padding is not None:
             steps = steps.masked_fill(ctx.key_padding.unsqueeze(1)[..., -steps.size(-1) :], 0.0)
         if ctx.state is None:
@@ -65,7 +67,7 @@ class RunningSum(PositionMethod):
 
     @staticmethod
     def differences(sums: Tensor, ctx: AttentionContext) -> Tensor:
-        """Sum at the key minus sum at the query: [B, H or 1, S] -> [B, H or 1, T, S]."""
+        """Return the sum at the key minus the sum at the query: [B, H or 1, S] -> [B, H or 1, T, S]."""
         own = at_queries(sums, ctx)
         return sums.unsqueeze(-2) - own.unsqueeze(-1)
 

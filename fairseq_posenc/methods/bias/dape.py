@@ -1,4 +1,4 @@
-"""A bias that a network computes from the scores and another bias of each pair of words."""
+"""A bias computed by a network from the scores and from another bias, for each pair of tokens."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -15,7 +15,7 @@ from .alibi import penalty, slopes
 from .fire import Fire
 from .kerple import KerpleLog
 
-#: slope of the network's activation below 0
+#: slope of the network's activation for negative inputs
 _SLOPE = 0.01
 
 
@@ -101,20 +101,23 @@ class Dape(PositionMethod):
         return scores + added if bias is None else scores + bias + added
 
     def _base(self, ctx: AttentionContext) -> Tensor | None:
-        """[B or 1, H, T, S]."""
+        """Return the bias of the base method [B or 1, H, T, S], or None."""
         if self.slopes is not None:
             return penalty(ctx, self.slopes.values)
         return None if self.base is None else self.base.bias(ctx)
 
     def _convolved(self, weight: Tensor, bias: Tensor, x: Tensor, ctx: AttentionContext) -> Tensor:
-        """[B, N, T, S] -> [B, M, T, S]; with zeros before the first and after the last key."""
+        """Apply one map of the network: [B, N, T, S] -> [B, M, T, S].
+
+        A kernel reads zeros before the first and after the last key.
+        """
         weight, bias = (at_least_float32(self.of_layer(parameter, ctx)) for parameter in (weight, bias))
         if weight.size(-1) == 1:
             return torch.einsum("bnts,mn->bmts", x, weight[..., 0]) + bias[:, None, None]
         return F.conv2d(x, weight.unsqueeze(-2), bias, padding=(0, weight.size(-1) // 2))
 
     def _seen(self, x: Tensor, ctx: AttentionContext) -> Tensor:
-        """Zeros at padding and after the query of a causal attention, where a kernel would reach them."""
+        """Set values at padding and, in causal attention, after the query to zero, because a kernel would read them."""
         if self.options.kernel == 1:
             return x
         if self.dims.causal:
@@ -123,7 +126,7 @@ class Dape(PositionMethod):
 
 
 def _convolution(layers: int, inputs: int, outputs: int, kernel: int) -> tuple[nn.Parameter, nn.Parameter]:
-    """[L, outputs, inputs, kernel] and [L, outputs], with the initial values of nn.Linear and nn.Conv2d."""
+    """Return weights [L, outputs, inputs, kernel] and biases [L, outputs], with the initial values of nn.Linear and nn.Conv2d."""
     bound = (inputs * kernel) ** -0.5
     weight = torch.empty(layers, outputs, inputs, kernel).uniform_(-bound, bound)
     return nn.Parameter(weight), nn.Parameter(torch.empty(layers, outputs).uniform_(-bound, bound))

@@ -1,4 +1,4 @@
-"""Learned scores of positions, independent of words: by distance, as a product of positions, and with compressed keys."""
+"""Learned scores of positions that do not depend on tokens: by distance, as a product of positions, and with compressed keys."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -313,10 +313,11 @@ class Segments(PositionMethod):
         return x + self._vectors(ctx, tokens).to(x.dtype)
 
     def before_layer(self, x: Tensor, ctx: AttentionContext) -> Tensor:
-        return x if ctx.layer == 0 else x + self._vectors(ctx, x[..., 0]).to(x.dtype)  # the embeddings have them
+        # in layer 0, the embeddings already contain the vectors
+        return x if ctx.layer == 0 else x + self._vectors(ctx, x[..., 0]).to(x.dtype)
 
     def _vectors(self, ctx: AttentionContext, like: Tensor) -> Tensor:
-        """[B, T, C]; `like` [B, T] are any numbers of the queries."""
+        """Return the vectors of the queries' sentences, [B, T, C]. `like` [B, T] is any tensor of the queries."""
 
         def label() -> Tensor:
             found = labels(self.separator, ctx, self.options.count)

@@ -54,7 +54,7 @@ class DufterAbsolute(PositionMethod):
         super().__init__(options, dims)
         self.per_layer = not shared_by_layers(options.share)
         self.table = self.parameter_table(dims.max_positions, dims.max_key_positions, share=options.share)
-        nn.init.normal_(self.table, std=(2 / (dims.max_positions + dims.max_key_positions)) ** 0.5)  # Glorot
+        nn.init.normal_(self.table, std=(2 / (dims.max_positions + dims.max_key_positions)) ** 0.5)  # Glorot and Bengio (2010)
 
     def bias(self, ctx: AttentionContext) -> Tensor:
         return at_least_float32(pairs(self.of_layer(self.table, ctx), ctx.queries, ctx.keys))

@@ -1,4 +1,4 @@
-"""A small network over the signed distance."""
+"""A bias computed by a small network from the signed distance."""
 
 import itertools
 from dataclasses import dataclass
@@ -68,7 +68,7 @@ class DynamicPositionBias(PositionMethod):
         return by_distance(ctx.queries, ctx.keys, self._network)
 
     def _network(self, delta: Tensor) -> Tensor:
-        """[...] -> [H, ...]."""
+        """Apply the network to each element: [...] -> [H, ...]."""
         x = delta.to(at_least_float32(next(self.layers.parameters())).dtype)
         x = (x.sign() * x.abs().log1p() if self.options.log else x).unsqueeze(-1)
         for number, layer in enumerate(self.layers[:-1]):

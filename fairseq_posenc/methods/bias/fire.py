@@ -1,4 +1,4 @@
-"""A small network over the distance in proportion to the position of the query."""
+"""A bias computed by a small network from the distance divided by the position of the query."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -13,9 +13,9 @@ from ...ops.distances import by_distance
 from ...ops.precision import at_least_float32
 
 _EPSILON = 1e-6
-#: pairs of queries and keys that pass through the network at a time; their hidden units fit a core's cache
+#: pairs of queries and keys that pass through the network at a time. Their hidden units fit into the cache of a CPU core
 _PAIRS_ON_CPU, _PAIRS = 2**14, 2**22
-#: pairs up to which an accelerator computes the network for each of them, and not for each distance
+#: maximum number of pairs for which an accelerator computes the network per pair instead of per distance
 _FEW_PAIRS = 2**19
 
 
@@ -71,7 +71,7 @@ class Fire(PositionMethod):
 
     def bias(self, ctx: AttentionContext) -> Tensor:
         threshold = (self._own(self.multiplier, ctx.layer) * self.options.threshold).abs()
-        # an accelerator does not wait for the threshold where there are few pairs
+        # with few pairs, an accelerator does not wait for the value of the threshold
         few = not devices.on_cpu(threshold) and ctx.queries.ids.numel() * ctx.keys.ids.numel() <= _FEW_PAIRS
         if few:
             return self._of_queries(ctx.queries.ids, threshold, ctx.keys.ids, ctx.layer).transpose(0, 1)
@@ -86,12 +86,12 @@ class Fire(PositionMethod):
         return torch.cat(found, 2).transpose(0, 1)  # [H, B, T, S] -> [B, H, T, S]
 
     def _of_queries(self, ids: Tensor, threshold: Tensor, keys: Tensor, layer: int) -> Tensor:
-        """Return the bias of a block of queries, [B or 1, T] -> [H, B or 1, T, S]: the network stores w numbers per pair."""
+        """Return the bias of a block of queries: [B or 1, T] -> [H, B or 1, T, S]. The network stores w numbers per pair."""
         limits = torch.maximum(ids.to(threshold.dtype), threshold).unsqueeze(-1)  # [B or 1, T, 1]
         return self._network(keys.unsqueeze(-2) - ids.unsqueeze(-1), limits, layer)
 
     def _network(self, delta: Tensor, limits: Tensor, layer: int) -> Tensor:
-        """[...] -> [H, ...]."""
+        """Apply the network to each pair: [...] -> [H, ...]."""
         slope = self._own(self.slope, layer)
         ratio = _psi(slope * delta.to(limits.dtype)) / (_psi(slope * limits) + _EPSILON)
         first, last = ([self._own(parameter, layer) for parameter in self.mlp[i].parameters()] for i in (0, 2))
@@ -104,7 +104,7 @@ class Fire(PositionMethod):
 
 
 class _Linear(nn.Module):
-    """The parameters of a linear map, or of one for each layer, with the initial values of nn.Linear."""
+    """Parameters of one linear map, or of one linear map per layer, with the initial values of nn.Linear."""
 
     def __init__(self, layers: tuple[int, ...], inputs: int, outputs: int):
         super().__init__()

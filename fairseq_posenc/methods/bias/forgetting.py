@@ -1,4 +1,4 @@
-"""Forget gates of words, as a bias on the scores."""
+"""Forget gates of tokens, as a bias on the scores."""
 
 from dataclasses import dataclass
 
@@ -67,5 +67,5 @@ class Forgetting(RunningSum):
         return self._log_gates(self.weight, self.offset, ctx)
 
     def _log_gates(self, weight: Tensor, offset: Tensor, ctx: AttentionContext) -> Tensor:
-        """The sum of the logarithms of the gates up to each key: [B, H or 1, S]."""
+        """Return the sums of the logarithms of the gates up to each key: [B, H or 1, S]."""
         return self.running(F.logsigmoid(self.increments(ctx.inputs[1], weight, offset, ctx)), ctx)

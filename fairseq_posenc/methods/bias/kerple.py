@@ -26,7 +26,7 @@ class _Options(MethodOptions):
 
 
 class _Kerple(PositionMethod):
-    """Compute penalties from two positive learned scalars per head and direction."""
+    """Base class of both forms: penalties from two positive learned scalars per head and direction."""
 
     Options = _Options
 
@@ -38,16 +38,16 @@ class _Kerple(PositionMethod):
         self.per_layer = not shared_by_layers(options.share)
         self.power = self.parameter_table(sides, share=options.share)
         self.rate = self.parameter_table(sides, share=options.share)
-        with torch.no_grad():  # so that p is uniform in (0, 2) and a in (0, 1), as the authors' are
+        with torch.no_grad():  # p is then uniform in (0, 2) and a is uniform in (0, 1), as in the authors' code
             self.power.copy_(self.raw_power(_LEAST + 1.98 * torch.rand_like(self.power)))
             self.rate.copy_(_softplus_inverse(0.99 * torch.rand_like(self.rate)))
 
     def raw_power(self, power: Tensor) -> Tensor:
-        """Return the parameter of a power p."""
+        """Return the parameter that belongs to a power p."""
         return _softplus_inverse(power - _LEAST)
 
     def penalty(self, distance: Tensor, power: Tensor, rate: Tensor) -> Tensor:
-        """The penalty at distances of at least 0."""
+        """Return the penalty at distances of at least 0."""
         raise NotImplementedError
 
     def bias(self, ctx: AttentionContext) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, option
 from ...ops.precision import at_least_float32
 
-#: the smallest window, in numbers of keys of a sentence: a window of 0 would divide by zero
+#: minimum window, as a fraction of the number of keys. A window of 0 would lead to a division by zero
 _SMALLEST = 0.01
 
 
@@ -82,7 +82,7 @@ class Localness(PositionMethod):
         self.window = self.parameter_table(dims.head_dim, share=options.share) if options.window != "fixed" else None
 
     def _matrix(self) -> nn.Parameter:
-        """[L or 1, H or 1, d_h, d_h], each of Xavier's uniform distribution."""
+        """Return a parameter [L or 1, H or 1, d_h, d_h]. Each matrix has Xavier's uniform distribution."""
         weight = self.parameter_table(self.dims.head_dim, self.dims.head_dim, share=self.options.share)
         bound = (3 / self.dims.head_dim) ** 0.5
         return nn.Parameter(nn.init.uniform_(weight.data, -bound, bound))
@@ -101,17 +101,17 @@ class Localness(PositionMethod):
         return -2 * ((keys.transpose(2, 3) - centre) / window).square()
 
     def _hidden(self, weight: Tensor, x: Tensor, ctx: AttentionContext) -> Tensor:
-        """tanh(W x) of each head: [B, H, T, D] -> same, in float32 or wider."""
+        """Return tanh(W x) of each head: [B, H, T, D] -> [B, H, T, D], in float32 or wider."""
         return (at_least_float32(x) @ at_least_float32(self.of_layer(weight, ctx)).mT).tanh()
 
     def _gate(self, vector: Tensor, hidden: Tensor | None, ctx: AttentionContext) -> Tensor:
-        """sigmoid(u . hidden): [B, H, T, D] -> [B, H, T, 1]."""
+        """Return sigmoid(u . hidden): [B, H, T, D] -> [B, H, T, 1]."""
         if hidden is None:
             raise ValueError("no hidden units")
         return (hidden @ at_least_float32(self.of_layer(vector, ctx)).unsqueeze(-1)).sigmoid()
 
     def _sizes(self, ctx: AttentionContext) -> Tensor:
-        """The number of keys of the sentence, up to the query in a causal attention: [B or 1, 1, T or 1, 1]."""
+        """Return the number of keys of the sentence, in causal attention up to the query: [B or 1, 1, T or 1, 1]."""
         if ctx.causal or self.dims.causal:
             last = ctx.queries.ids[:, None, :, None]
         else:
@@ -120,7 +120,7 @@ class Localness(PositionMethod):
         return last.to(torch.float32) + 1
 
     def _mean_key(self, k: Tensor, ctx: AttentionContext) -> Tensor:
-        """The mean of the keys that a query may attend to: [B, H, S, D] -> [B, H, T or 1, D] in float32 or wider."""
+        """Return the mean of the keys to which a query may attend: [B, H, S, D] -> [B, H, T or 1, D], in float32 or wider."""
         k = at_least_float32(k)
         seen = k.new_ones(1, 1, 1, k.size(2))
         if ctx.causal or self.dims.causal:

@@ -1,4 +1,4 @@
-"""A bias of the distance whose curve each query mixes from learned curves."""
+"""A bias that is a weighted sum of learned curves of the distance. The weights depend on the query."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -73,7 +73,8 @@ class RelativeProjection(PositionMethod):
         if self.offset is not None:
             read = read + at_least_float32(self.of_layer(self.offset, ctx)).unsqueeze(-2)
         bank, reach = at_least_float32(self.of_layer(self.bank, ctx))[0], self.options.reach  # [vectors, R or 2R - 1]
-        curves = nn.functional.pad(bank, (1, 2 * reach - bank.size(1)))  # 0 at distance -R, and from there on to R
+        # one column per distance from -R to R. Columns without a learned value are 0
+        curves = nn.functional.pad(bank, (1, 2 * reach - bank.size(1)))
 
         def vectors(distance: Tensor) -> Tensor:
             return curves[:, require_integer(distance).clamp(-reach, reach) + reach].mT.unsqueeze(0)  # [W] -> [1, W, vectors]

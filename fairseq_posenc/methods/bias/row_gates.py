@@ -1,4 +1,4 @@
-"""Forget gates that every query computes anew for all words before it."""
+"""Forget gates of tokens that are computed separately for each query."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -19,7 +19,7 @@ _DEVIATION = 0.02
 
 @dataclass(frozen=True)
 class RowGateOptions(MethodOptions):
-    """The options of both methods."""
+    """Options of row_gates and grape_ap."""
 
     sum: Literal["after_key", "from_key"] = option(
         "after_key",
@@ -28,17 +28,17 @@ class RowGateOptions(MethodOptions):
 
 
 class RowGateBias(PositionMethod):
-    """Compute a gate for each pair of query and token, and the sums of log-gates from key to query."""
+    """Base class of both methods: a gate for each pair of query and token, and the sums of log-gates from key to query."""
 
     Options: type[RowGateOptions] = RowGateOptions
     per_layer = content_dependent = True
 
     def edges(self, ctx: AttentionContext) -> Tensor:
-        """The arguments of the gates of words for every query: [B, H, T, S] in float32 or wider."""
+        """Return the arguments of the gates of tokens for every query: [B, H, T, S], in float32 or wider."""
         raise NotImplementedError
 
     def summed(self, edges: Tensor, ctx: AttentionContext) -> Tensor:
-        """Sums of ln sigmoid of the edges from each key to the query: [B, H, T, S] -> same."""
+        """Return the sums of ln sigmoid(edges) from each key to the query: [B, H, T, S] -> [B, H, T, S]."""
         queries, keys = ctx.queries.ids.unsqueeze(-1), ctx.keys.ids.unsqueeze(-2)
         from_key = self.options.sum == "from_key"
         counted = (keys < queries if from_key else keys <= queries).unsqueeze(1)  # [B or 1, 1, T, S]
@@ -50,7 +50,7 @@ class RowGateBias(PositionMethod):
 
     @staticmethod
     def all_keys(name: str, new: Tensor, ctx: AttentionContext) -> Tensor:
-        """What was computed from the keys so far, and from the new ones: [B, H, N, D] -> [B, H, S, D]."""
+        """Return the values of all keys, from the stored values and from those of the new keys: [B, H, N, D] -> [B, H, S, D]."""
         if ctx.state is None:
             return new
         known = ctx.state.get(name)
@@ -106,7 +106,7 @@ class RowGates(RowGateBias):
         return at_least_float32(of_query @ of_word.mT)
 
     def _projected(self, weight: Tensor, x: Tensor, ctx: AttentionContext) -> Tensor:
-        """[B, N, C] -> [B, H, N, width]."""
+        """Project and split into heads: [B, N, C] -> [B, H, N, width]."""
         return at_least_float32(x).unsqueeze(1) @ at_least_float32(self.of_layer(weight, ctx))
 
 
@@ -163,12 +163,12 @@ class GrapeAP(RowGateBias):
     def edges(self, ctx: AttentionContext) -> Tensor:
         assert ctx.inputs is not None
         of_query, new = (self._projected(x, ctx) for x in ctx.inputs)
-        at = ctx.keys.ids[:, ctx.keys.ids.size(1) - new.size(2) :]  # of the new words
+        at = ctx.keys.ids[:, ctx.keys.ids.size(1) - new.size(2) :]  # positions of the new tokens
         sign = 1 if self.options.direction == "rope" else -1
         angles = sign * at_least_float32(at.to(new.dtype))[:, None, :, None].expand(-1, 1, -1, self.options.width // 2)
         of_word = self.all_keys("words", rotate_by(F.rms_norm(new, new.shape[-1:]), angles, "halves"), ctx)
         return at_least_float32(of_query @ of_word.mT) / self.options.width
 
     def _projected(self, x: Tensor, ctx: AttentionContext) -> Tensor:
-        """[B, N, C] -> [B, H, N, width]."""
+        """Project and split into heads: [B, N, C] -> [B, H, N, width]."""
         return at_least_float32(at_least_float32(x).unsqueeze(1) @ at_least_float32(self.of_layer(self.weight, ctx)))

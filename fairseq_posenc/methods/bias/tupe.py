@@ -1,4 +1,4 @@
-"""Untied products of positions, shared by all layers."""
+"""Products of positions with separate projections, shared by all layers."""
 
 from dataclasses import dataclass
 
@@ -81,7 +81,10 @@ class TupeAbsolute(PositionMethod):
         return at_least_float32(scores)
 
     def _keys(self, ctx: AttentionContext) -> Tensor:
-        """[B or 1, H, S, D]; where all sentences have the same source positions, they are made once for all steps."""
+        """Return the projected positions of the keys, [B or 1, H, S, D].
+
+        In cross-attention, if all sentences have the same source positions, decoding computes them only once.
+        """
         once = ctx.state is not None and self.dims.cross and ctx.keys.start is not None
         known = ctx.state.get("tupe") if once else None
         if known is not None:
@@ -99,7 +102,8 @@ class TupeAbsolute(PositionMethod):
         from_first, to_first = (ctx.scale * (q * k).sum(-1)).unbind(-1)  # [1, H] each
         first_row, first_column = _first(ctx)
         scores = torch.where(first_column, to_first[..., None, None], scores)
-        return torch.where(first_row, from_first[..., None, None], scores)  # row 0 after column 0, as in the authors' code
+        # the column is set before the row, as in the authors' code
+        return torch.where(first_row, from_first[..., None, None], scores)
 
 
 class TupeRelative(TupeAbsolute):
@@ -156,7 +160,7 @@ class TupeRelative(TupeAbsolute):
 
 
 class _PositionTable(nn.Module):
-    """Learned vectors of positions, normalised; row 0 belongs to the untied first position."""
+    """Learned vectors of positions with a layer norm. Row 0 is for the untied first position."""
 
     def __init__(self, positions: int, width: int):
         super().__init__()
@@ -169,7 +173,7 @@ class _PositionTable(nn.Module):
 
 
 def _first(ctx: AttentionContext):
-    """Where the query, and where the key, is the first position: [B or 1, 1, T, S] each."""
+    """Return whether the query, and whether the key, is at the first position: [B or 1, 1, T, 1] and [B or 1, 1, 1, S]."""
     first_row = (ctx.queries.ids == 0)[:, None, :, None]
     first_column = (ctx.keys.ids == 0)[:, None, None, :]
     return first_row, first_column

@@ -1,1 +1,1 @@
-"""Positions in documents: sentences are told apart by a separator token."""
+"""Positions in documents. A separator token divides a document into sentences."""

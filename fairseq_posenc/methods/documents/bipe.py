@@ -1,4 +1,4 @@
-"""Positions on two levels: of a token in its sentence, and of its sentence in the document."""
+"""Positions on two levels: position of a token in its sentence, and number of its sentence in the document."""
 
 from dataclasses import dataclass
 
@@ -26,14 +26,14 @@ from ..bias.alibi import slopes
 
 @dataclass(frozen=True)
 class BilevelOptions(MethodOptions):
-    """The options of both forms."""
+    """Options of bipe_rope and bipe_alibi."""
 
     separator: str = option("<sep>", "token that ends a sentence, as in the dictionary")
     longest: int = option(256, "number N of positions in a sentence; later tokens have the last one", minimum=1, maximum=65536)
 
 
 class _Bilevel(PositionMethod):
-    """Learned positions in the sentence, and the sentence of each query and key."""
+    """Base class of both forms: learned positions in the sentence, and the sentence numbers of queries and keys."""
 
     counts_tokens = content_dependent = True
 
@@ -56,7 +56,7 @@ class _Bilevel(PositionMethod):
 
     def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
         column = self.separator.of_queries(ctx, inside)  # [B, T]
-        if column is None:  # one sentence
+        if column is None:  # the text is one sentence
             column = require_integer(ctx.queries.ids)
         return x + nn.functional.embedding(column.clamp(max=self.options.longest - 1), self.get_parameter("weight"))
 
@@ -125,7 +125,7 @@ class BipeRope(_Bilevel):
         return rotate(x, waves, self.pairs, "halves")
 
     def _waves(self, number: Tensor, width: int) -> Waves:
-        """[B, 1, T, D] each."""
+        """Return sines and cosines, [B, 1, T, D] each."""
         sin, cos = self.waves(number).unsqueeze(1).chunk(2, -1)
         return every_channel(sin, cos, "halves", width)
 

@@ -1,4 +1,4 @@
-"""One vector for the position of a token and its sentence."""
+"""One vector that contains the position of a token and the number of its sentence."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -1,4 +1,4 @@
-"""Positions that jump at every sentence of a document."""
+"""Positions that increase by a shift at every sentence boundary of a document."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -85,7 +85,7 @@ class SegmentShift(PositionMethod):
         if sentences is None or ctx.source is None:
             return ids
         words = ctx.source.ne(self.dims.padding_idx).sum(1, keepdim=True)  # [B, 1]
-        mean = (words + sentences - 1) // sentences  # rounded up
+        mean = (words + sentences - 1) // sentences  # the division rounds up
         return ids + mean * sentence.minimum(sentences - 1)
 
     def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:

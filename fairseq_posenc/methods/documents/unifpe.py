@@ -1,4 +1,4 @@
-"""Positions of a sentence in a random one of the blocks that tile all positions, in training."""
+"""Positions of a training sentence, shifted to a random block of the position range."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -75,7 +75,7 @@ class UnifPE(PositionMethod):
         return ids + drawn * (torch.rand((), device=ids.device) >= self.options.plain)
 
     def _lengths(self, ids: Tensor, ctx: AttentionContext) -> Tensor:
-        """The number of tokens of each sentence, [B, 1]."""
+        """Return the number of tokens of each sentence, [B, 1]."""
         if ctx.tokens is not None:
             return ctx.tokens.ne(self.dims.padding_idx).sum(1, keepdim=True)
         if ctx.key_padding is not None:

@@ -1,1 +1,1 @@
-"""Attention that replaces the scaled product of queries and keys, or the softmax."""
+"""Methods that replace the scaled product of queries and keys, or the softmax."""

@@ -1,4 +1,4 @@
-"""Attention with fixed Gaussian weights around a neighbouring word."""
+"""Fixed Gaussian attention weights around a neighbouring token."""
 
 import math
 from dataclasses import dataclass
@@ -68,11 +68,11 @@ class Gaussian(PositionMethod):
         if self.options.normalise:
             weights = weights / weights.sum(-1, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)
         if ctx.dropout:
-            weights = F.dropout(weights.expand(v.size(0), -1, -1, -1), ctx.dropout)  # every sentence drops other weights
+            weights = F.dropout(weights.expand(v.size(0), -1, -1, -1), ctx.dropout)  # each sentence has its own dropout mask
         return weights.to(v.dtype) @ v
 
     def weights(self, ctx: AttentionContext, dtype: torch.dtype) -> Tensor:
-        """Densities before any mask: [B or 1, H, T, S]."""
+        """Return the densities before any mask: [B or 1, H, T, S]."""
         offsets = self.offsets.values.to(dtype).unsqueeze(-1)
         means = self.options.ratio * ctx.queries.ids.to(dtype).unsqueeze(1) + offsets  # [B or 1, H, T]
         distances = (ctx.keys.ids[:, None, None, :] - means.unsqueeze(-1)) / self.options.deviation

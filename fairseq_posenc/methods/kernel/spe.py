@@ -1,4 +1,4 @@
-"""Stochastic positional encoding, with sines and with filtered noise: relative positions for linear attention too."""
+"""Stochastic positional encoding, with sinusoids and with filtered noise. It also gives linear attention relative positions."""
 
 import math
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from ...ops.kernels.derivatives import first_derivative_only
 from ...ops.precision import at_least_float32
 
 _EVALUATION_SEED = 1_000_003
-#: how many positions are computed at a time: of linear attention, of noise drawn, and of waves of the same rotated noise
+#: numbers of positions per block: of linear attention, of drawn noise, and of waves that use the same rotated noise
 _CHUNK, _NOISE_BLOCK, _WAVE_BLOCK = 64, 128, 256
 
 #: angular frequencies, offsets and gains, [H, K, D] each, and the factor of the plain product, [H, D]
@@ -33,7 +33,7 @@ Sines = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 class _Spe(PositionMethod):
-    """Base class of both forms: gates of channels, noise from fixed seeds in evaluation, and linear attention."""
+    """Base class of both forms: gates of channels, noise with fixed seeds in evaluation, and linear attention."""
 
     def __init__(self, options: Any, dims: Dims):
         super().__init__(options, dims)
@@ -41,7 +41,7 @@ class _Spe(PositionMethod):
         self.gates = nn.Parameter(gate) if options.gated else None
 
     def generator(self, number: int, device: torch.device) -> torch.Generator | None:
-        """The generator of the noise of this number: in evaluation of a fixed seed, so that results repeat; None in training."""
+        """Return the generator of the noise block `number`. Its seed is fixed in evaluation. Return None in training."""
         return None if self.training else torch.Generator(device).manual_seed(_EVALUATION_SEED + number)
 
     def gate(self, ctx: AttentionContext) -> Tensor:
@@ -54,18 +54,22 @@ class _Spe(PositionMethod):
             raise PositionError(
                 f"{self.card.name}: attention=linear does not support attention dropout. Expected --attention-dropout 0."
             )
-        # the authors' queries and keys are smaller by this fourth root; phi of theirs is ours times a factor that cancels
+        # the authors' queries and keys are smaller by this fourth root. Their phi is then proportional to this phi, and the
+        # factor cancels
         least = 1e-3 * self.dims.head_dim**0.25
         q, k, values = F.relu(at_least_float32(q)) + least, F.relu(at_least_float32(k)) + least, at_least_float32(v)
         if ctx.key_padding is not None:
-            k = k.masked_fill(ctx.key_padding[:, None, -k.size(2) :, None], 0.0)  # in step-by-step decoding, of the new keys
-        values = torch.cat([values, torch.ones_like(values[..., :1])], -1)  # the last column adds up the weights
+            # in step-by-step decoding, only the new keys are given
+            k = k.masked_fill(ctx.key_padding[:, None, -k.size(2) :, None], 0.0)
+        values = torch.cat([values, torch.ones_like(values[..., :1])], -1)  # the last column sums the weights
         summed = self._causal(q, k, values, ctx) if ctx.causal else q @ (k.transpose(-1, -2) @ values)
         out, weight = summed.split([v.size(-1), 1], -1)
-        return (out * weight.clamp(min=1e-30).reciprocal()).to(v.dtype)  # zero where all keys are masked
+        return (out * weight.clamp(min=1e-30).reciprocal()).to(v.dtype)  # zero if all keys are masked
 
     def _causal(self, q: Tensor, k: Tensor, values: Tensor, ctx: AttentionContext) -> Tensor:
-        """Sums over the keys up to each query: of all earlier chunks, and inside a chunk a masked product."""
+        """Return the sums over the keys up to each query: the sum over all earlier chunks, plus a masked product within the
+        chunk.
+        """
         past = None if ctx.state is None else ctx.state.get("spe")
         if past is None:
             past = q.new_zeros(q.size(0), q.size(1), k.size(-1), values.size(-1))
@@ -154,17 +158,20 @@ class SineSpe(_Spe):
         return ("attend", self.options.attention == "softmax"), ("prepare", self.options.exact)
 
     def prepare(self, ctx: AttentionContext) -> Tensor:
-        """Standard normal noise [H, D, 2K + 1, R]: of K cosines, of K sines and of the plain product."""
+        """Return standard normal noise [H, D, 2K + 1, R] for K cosines, K sines and the plain product."""
         device = self.gains.device
         shape = (self.dims.num_heads, self.dims.head_dim, 2 * self.options.sines + 1, self.options.realizations)
         return torch.randn(shape, generator=self.generator(0, device), device=device)
 
     def rotate(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        offsets = at_least_float32(self.offsets)  # theta, of queries only
+        offsets = at_least_float32(self.offsets)  # theta, for queries only
         return self._encode(x, at, offsets if which == "query" else torch.zeros_like(offsets), ctx)
 
     def _encode(self, x: Tensor, at: Positions, offsets: Tensor, ctx: AttentionContext) -> Tensor:
-        """Queries or keys [B, H, T, D] -> [B, H, T, D'], whose products are sum_i q_i k_i P'_i, on average with random codes."""
+        """Encode queries or keys: [B, H, T, D] -> [B, H, T, D'].
+
+        Their products are sum_i q_i k_i P'_i. With random codes, their mean is.
+        """
         frequencies = math.pi * at_least_float32(self.frequencies).sigmoid()  # [H, D, K]
         gains = F.softplus(at_least_float32(self.gains)) / (2 * self.options.sines) ** 0.5
         plain = gains.new_zeros(gains.shape[:2]) if self.gates is None else self.gate(ctx)[:, 0, :, 0]  # [H, D]
@@ -174,14 +181,14 @@ class SineSpe(_Spe):
         return encode(at_least_float32(x), at, sines, ctx).to(x.dtype)
 
     def _features(self, x: Tensor, at: Positions, sines: Sines, ctx: AttentionContext) -> Tensor:
-        """Multiplies every channel by the waves of its sum: [B, H, T, D] -> [B, H, T, (2K + 1) D]."""
+        """Multiply every channel by the waves of its sum: [B, H, T, D] -> [B, H, T, (2K + 1) D]."""
         frequencies, offsets, gains, plain = sines
         angles = _angles(at.ids, frequencies) + offsets[:, None, None]
         waves = _waves(angles.cos(), angles.sin(), gains, plain)  # [H, B or 1, T, M, D]
         return (x.unsqueeze(-2) * waves.transpose(0, 1)).flatten(-2)
 
     def _codes(self, x: Tensor, at: Positions, sines: Sines, ctx: AttentionContext) -> Tensor:
-        """Return the same, projected onto random noise: [B, H, T, R]; blocks of counted positions use the same waves."""
+        """Project the result of `_features` onto random noise: [B, H, T, R]. Blocks of counted positions use the same waves."""
         noise = ctx.prepared[self].to(x.dtype).movedim(1, 2) * self.options.realizations**-0.5  # [H, M, D, R]
         counted = at.start is not None
         ids = at.ids[:, :_WAVE_BLOCK] - at.start if counted else at.ids
@@ -190,11 +197,12 @@ class SineSpe(_Spe):
 
 
 class _Codes(torch.autograd.Function):
-    """sum_md x_d wave_md noise_md at every position, M = 2K + 1: [B, H, T, D] -> [B, H, T, R].
+    """Compute sum_md x_d wave_md noise_md at every position, with M = 2K + 1: [B, H, T, D] -> [B, H, T, R].
 
-    Positions are computed in blocks as long as `ids` [B or 1, t], which count from the start of a block. All blocks have the
-    same waves; instead the noise [H, M, D, R] is rotated by the angles of the position that a block begins at, one of `starts`.
-    The products of x and waves, M times as large as x, are computed again for the gradient. The noise has no gradient.
+    Positions are computed in blocks with the length of `ids` [B or 1, t]. `ids` count from the start of a block. All blocks use
+    the same waves. The noise [H, M, D, R] is rotated by the angles of the position at which a block begins, one of `starts`. The
+    products of x and the waves are M times as large as x. They are computed again in the backward pass. The noise has no
+    gradient.
     """
 
     @staticmethod
@@ -227,7 +235,8 @@ class _Codes(torch.autograd.Function):
     def backward(ctx, grad: Tensor):
         x, angles, gains, waves, ids, *rotated = ctx.saved_tensors
         cosine, sine = angles.cos(), angles.sin()
-        # the gradient of a frequency weighs that of the waves by the position, which is the start of the block plus `ids`
+        # the gradient of a frequency is the gradient of the waves times the position. The position is the start of the block plus
+        # `ids`
         grad_x, grad_waves, by_start = torch.empty_like(x), torch.zeros_like(waves), torch.zeros_like(waves)
         memory, other = _memory(x, waves), _memory(x, waves)
         for start, block_noise, rows in zip(ctx.starts, rotated, _blocks(x, waves)):
@@ -244,7 +253,7 @@ class _Codes(torch.autograd.Function):
         wave, slope = torch.cat([cosine, sine], -2), torch.cat([-sine, cosine], -2)
 
         def along(direction: Tensor, gradient: Tensor) -> Tensor:
-            """[H, B or 1, t, 2K, D] twice -> [H, K, D]."""
+            """Sum over batch and positions: [H, B or 1, t, 2K, D] twice -> [H, K, D]."""
             return (direction * gradient).sum((1, 2)).unflatten(1, (2, -1)).sum(1)
 
         grad_frequencies, grad_offsets = gains * along(slope, by_position), gains * along(slope, grad_waves)
@@ -253,18 +262,24 @@ class _Codes(torch.autograd.Function):
 
 
 def _angles(ids: Tensor, frequencies: Tensor) -> Tensor:
-    """Positions [B or 1, T], [H, K, D] -> [H, B or 1, T, K, D]."""
+    """Return angles from positions [B or 1, T] and frequencies [H, K, D]: [H, B or 1, T, K, D]."""
     return frequencies[:, None, None] * ids[..., None, None].to(frequencies.dtype)
 
 
 def _waves(cosine: Tensor, sine: Tensor, gains: Tensor, plain: Tensor) -> Tensor:
-    """[H, B or 1, T, K, D] twice, [H, K, D], [H, D] -> [H, B or 1, T, M, D], the last of M for the plain product."""
+    """Return waves [H, B or 1, T, M, D], whose last entry along M is the plain product.
+
+    Arguments: cosines and sines [H, B or 1, T, K, D], gains [H, K, D], and the factor of the plain product [H, D].
+    """
     gains, plain = gains[:, None, None], plain[:, None, None, None].expand_as(cosine[..., :1, :])
     return torch.cat([gains * cosine, gains * sine, plain], -2)
 
 
 def _rotated(noise: Tensor, angles: Tensor) -> Tensor:
-    """Noise of cosines and sines, [H, M, D, R], rotated by [H, K, D], and that of the plain product as it is: [H, M D, R]."""
+    """Rotate the noise of cosines and sines [H, M, D, R] by angles [H, K, D]: [H, M D, R].
+
+    The noise of the plain product is unchanged.
+    """
     cosine, sine = angles.cos().unsqueeze(-1), angles.sin().unsqueeze(-1)
     rotated = noise.clone()
     (of_cosines, of_sines), (first, second) = (x[:, :-1].chunk(2, 1) for x in (noise, rotated))
@@ -284,12 +299,15 @@ def _within(x: Tensor, waves: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
 
 
 def _memory(x: Tensor, waves: Tensor) -> Tensor:
-    """Memory that the products of all blocks use in turn: on a CPU, allocating it for each costs more than the products."""
+    """Return memory that the products of all blocks use in turn.
+
+    On a CPU, allocating memory per block takes longer than the products.
+    """
     return x.new_empty(waves[:, 0].numel() * x.size(0))
 
 
 def _shaped(memory: Tensor, *factors: Tensor) -> Tensor:
-    """Return the part of the memory that the product of these factors needs, in its shape."""
+    """Return the part of the memory that the product of these factors needs, in the shape of the product."""
     shape = torch.broadcast_shapes(*(factor.shape for factor in factors))
     return memory[: math.prod(shape)].view(shape)
 
@@ -355,7 +373,9 @@ class ConvolutionalSpe(_Spe):
         return super().hooks - ({"attend"} if self.options.attention == "softmax" else set())
 
     def prepare(self, ctx: AttentionContext) -> Tensor:
-        """Standard normal noise [R, d, 1 + P - 1 + n]: a column for the plain product, and one for P - 1 + n positions."""
+        """Return standard normal noise [R, d, 1 + P - 1 + n]: one column for the plain product, and P - 1 + n columns for
+        positions.
+        """
         columns = max(ctx.queries.last, ctx.keys.last) + 1 + self.options.length
         known = None if ctx.state is None else ctx.state.get("spe_noise")
         drawn = [] if known is None else [known]
@@ -369,7 +389,7 @@ class ConvolutionalSpe(_Spe):
         return self._encode(x, self.query_filter if which == "query" else self.key_filter, at, ctx)
 
     def _encode(self, x: Tensor, taps: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        """Queries or keys [B, H, T, D] -> [B, H, T, R], whose products are sum_i q_i k_i P'_i on average."""
+        """Encode queries or keys: [B, H, T, D] -> [B, H, T, R]. The mean of their products is sum_i q_i k_i P'_i."""
         taps, ids = at_least_float32(taps), require_integer(at.ids)
         noise = ctx.prepared[self].to(taps.dtype)
         first = int(ids.min()) if at.start is None else at.start
@@ -381,12 +401,12 @@ class ConvolutionalSpe(_Spe):
             plain = noise[..., 0].unflatten(1, (self.dims.num_heads, -1)).permute(1, 2, 0).unsqueeze(1)  # [H, 1, D, R]
             codes = codes * (1 - gate).sqrt() + plain * gate.sqrt()
         codes = codes * self.options.realizations**-0.5
-        rows = "htdr" if codes.size(0) == 1 else "bhtdr"  # one product for all sentences of the same positions
+        rows = "htdr" if codes.size(0) == 1 else "bhtdr"  # one product for all sentences with the same positions
         return torch.einsum(f"bhtd,{rows}->bhtr", at_least_float32(x), codes.reshape(codes.shape[-len(rows) :])).to(x.dtype)
 
 
 def filtered(x: Tensor, taps: Tensor) -> Tensor:
-    """Convolves along the last axis, sum_p taps_p x_(t-p), without padding: [R, d, N + P - 1], [d, P] -> [R, d, N].
+    """Convolve along the last axis, sum_p taps_p x_(t-p), without padding: [R, d, N + P - 1], [d, P] -> [R, d, N].
 
     Blocks are multiplied by one Toeplitz matrix, because the gradient of torch's depthwise convolution is slow on a CPU.
     """

@@ -1,4 +1,4 @@
-"""Attention scores that are learned for positions, or computed only from the query, instead of products with keys."""
+"""Scores that are learned per position, or computed only from the query, instead of products with keys."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -29,7 +29,7 @@ class _Synthesizer(PositionMethod):
         if options.mix == "none":
             self.projections = self.alone
 
-    #: projections that are used without a mixture
+    #: projections that are needed if there is no mixture
     alone = frozenset({"value"})
 
     @property

@@ -1,1 +1,1 @@
-"""Positions that give the decoder the requested output length."""
+"""Positions that contain the requested output length, and scores that depend on the number of keys."""

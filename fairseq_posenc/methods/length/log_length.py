@@ -94,7 +94,7 @@ class LogLength(PositionMethod):
             return torch.full((1, 1), keys.ids.size(1), device=ids.device)
         if not self.dims.causal:
             return (~ctx.key_padding).sum(-1, keepdim=True)
-        if keys.start is not None and ctx.queries.start is not None:  # padding, if any, comes last
+        if keys.start is not None and ctx.queries.start is not None:  # padding, if there is any, is at the end
             return ids - keys.start + 1
         up_to = keys.ids.unsqueeze(1) <= ids.unsqueeze(2)  # [B or 1, T, S]
         return (up_to if ctx.key_padding is None else up_to & ~ctx.key_padding.unsqueeze(1)).sum(-1)

@@ -1,4 +1,4 @@
-"""Sinusoids of the length that the output is to have (Takase and Okazaki 2019)."""
+"""Sinusoids of the requested output length (Takase and Okazaki 2019)."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -12,7 +12,7 @@ from ...ops.sinusoids import Sinusoids, sinusoid
 
 
 class OutputLength(PositionMethod):
-    """Provide the length of each sentence and the length of the prefix before each token."""
+    """Base class: the requested length of each sentence, and the length of the prefix before each token."""
 
     def __init__(self, options: Any, dims: Dims):
         super().__init__(options, dims)
@@ -20,7 +20,7 @@ class OutputLength(PositionMethod):
             self.register_buffer("characters", printed_characters(dims.words, dims.vocab_size), persistent=False)
 
     def lengths(self, ctx: AttentionContext) -> Tensor:
-        """[B, 1]; on a CPU, checked where sentences begin."""
+        """Return the requested lengths [B, 1]. On a CPU, check them at the beginning of sentences."""
         lengths = ctx.side["target_length"].unsqueeze(1)
         if devices.on_cpu(lengths) and not ctx.queries.start and (lengths < 0).any():
             raise PositionError(
@@ -30,10 +30,10 @@ class OutputLength(PositionMethod):
         return lengths
 
     def before(self, tokens: Tensor, ctx: AttentionContext) -> Tensor:
-        """[B, T] -> [B or 1, T], the length before the word that each column predicts."""
+        """Return the length before the token that each column predicts: [B, T] -> [B or 1, T]."""
         if self.options.unit == "token":
             return ctx.queries.ids
-        prefix = tokens if ctx.tokens is None else ctx.tokens  # while decoding, `tokens` are only the new ones
+        prefix = tokens if ctx.tokens is None else ctx.tokens  # in decoding, `tokens` are only the new tokens
         return self.characters[prefix].cumsum(1)[:, -tokens.size(1) :]
 
 

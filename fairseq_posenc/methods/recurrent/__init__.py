@@ -1,1 +1,1 @@
-"""Recurrent networks in place of positions."""
+"""Recurrent networks instead of position encodings."""

@@ -1,4 +1,4 @@
-"""A recurrent network in place of a position encoding."""
+"""A recurrent network instead of a position encoding."""
 
 from dataclasses import dataclass
 
@@ -61,7 +61,7 @@ class RecurrentFrontEnd(PositionMethod):
         return out
 
     def _both_ways(self, x: Tensor, ctx: AttentionContext) -> Tensor:
-        """Return the backward GRU must start at each sentence's own end, not in its padding."""
+        """Apply GRUs in both directions. The backward GRU starts at the end of each sentence, not in its padding."""
         if ctx.key_padding is None:
             return self.gru(x)[0]
         lengths = (~ctx.key_padding).sum(1).cpu()

@@ -1,4 +1,4 @@
-"""A recurrent network at the input and relative vectors in attention."""
+"""A recurrent network at the input, and relative vectors in attention."""
 
 from dataclasses import dataclass
 from typing import Literal

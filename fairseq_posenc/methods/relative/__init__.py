@@ -1,1 +1,1 @@
-"""Scores or values that combine positions with queries, keys or values."""
+"""Methods that combine positions with queries, keys or values."""

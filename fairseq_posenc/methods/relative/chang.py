@@ -1,4 +1,4 @@
-"""Convolutions written as attention: lightweight, dynamic and depthwise."""
+"""Lightweight, dynamic and depthwise convolutions in the form of attention."""
 
 import functools
 from dataclasses import dataclass
@@ -99,14 +99,14 @@ class CompositeAttention(PositionMethod):
         bias = self.of_layer(self.kernel_bias, ctx).to(v.dtype).unsqueeze(1)  # [H, 1, D]
         if ctx.queries.start is None or ctx.keys.start is None:
             return self._scattered(v, kernel, ctx) + bias
-        # columns around every query, zeros beyond both ends: [B, H, S + 2k, D] -> [B, H, T, D, 2k + 1]
+        # neighbours of every query, with zeros beyond both ends: [B, H, S + 2k, D] -> [B, H, T, D, 2k + 1]
         first = ctx.queries.start - ctx.keys.start
         after = 0 if ctx.causal else reach
         around = F.pad(v, (0, 0, reach, reach))[:, :, first : first + ctx.queries.ids.size(1) + reach + after]
         return (around.unfold(2, reach + 1 + after, 1) * kernel[:, : reach + 1 + after].mT.unsqueeze(1)).sum(-1) + bias
 
     def _scattered(self, v: Tensor, kernel: Tensor, ctx: AttentionContext) -> Tensor:
-        """Return the same at any positions: one product for every distance within reach."""
+        """Compute the depthwise convolution for arbitrary positions, with one product per distance."""
         delta = distances(ctx.queries, ctx.keys).unsqueeze(1)  # [B or 1, 1, T, S]
         if ctx.causal:
             hidden = torch.ones(delta.shape[-2:], dtype=torch.bool, device=delta.device).triu(1 + delta.size(-1) - delta.size(-2))

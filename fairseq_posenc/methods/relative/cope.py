@@ -1,4 +1,4 @@
-"""Positions that depend on the content of words."""
+"""Positions that depend on the content of tokens."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -60,7 +60,8 @@ class ContextualPositions(PositionMethod):
 
     def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
-        self.table = self.parameter_table(options.largest, dims.head_dim, share=options.share)  # starts at 0, as the authors'
+        # starts at 0, as in the authors' code
+        self.table = self.parameter_table(options.largest, dims.head_dim, share=options.share)
         twice = not (dims.causal or dims.cross)
         self.right_table = self.parameter_table(options.largest, dims.head_dim, share=options.share) if twice else None
 
@@ -83,7 +84,7 @@ class ContextualPositions(PositionMethod):
         return [none.masked_fill(side, float("-inf")) for side in (delta > 0, delta < 0)]
 
     def _logits(self, table: Tensor, q: Tensor, ctx: AttentionContext) -> Tensor:
-        """Products of queries with all positions of a table, [B, H, T, largest]."""
+        """Return the products of queries with all positions of a table, [B, H, T, largest]."""
         q = q * ctx.scale if self.options.scale == "code" else q
-        vectors = self.of_layer(table, ctx).squeeze(0)  # [largest, d_h] of all heads, or [H, largest, d_h]
+        vectors = self.of_layer(table, ctx).squeeze(0)  # [largest, d_h] for all heads, or [H, largest, d_h]
         return at_least_float32(q @ vectors.to(q.dtype).mT)

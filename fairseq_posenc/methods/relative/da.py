@@ -58,7 +58,7 @@ class DistanceAware(PositionMethod):
         self.weight = self.parameter_table(share=options.share)
         self.offset = self.parameter_table(share=options.share)
         for scalar in (self.weight, self.offset):
-            nn.init.normal_(scalar, std=0.02)  # so that heads differ
+            nn.init.normal_(scalar, std=0.02)  # different initial values, so that heads differ
 
     def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
         w, v = (at_least_float32(self.of_layer(scalar, ctx)) for scalar in (self.weight, self.offset))  # [H or 1] each

@@ -127,7 +127,7 @@ class Deberta(PositionMethod):
         return functools.reduce(torch.add, terms)  # [B, H, T, S]
 
     def _vectors(self, which: str, distance: Tensor, ctx: AttentionContext) -> Tensor:
-        """Projected vectors of distances t - s: [W] -> [H, W, D]."""
+        """Return the projected vectors of distances t - s: [W] -> [H, W, D]."""
         p = self.table[self.row(distance)]
         p = p if self.norm is None else self.norm(p)
         if self.options.share_key:
@@ -143,7 +143,7 @@ class Deberta(PositionMethod):
         return (distance + self.reach).clamp(0, 2 * self.reach - 1)
 
     def _bucket(self, distance: Tensor) -> Tensor:
-        """Exact up to half of the buckets, then logarithmic; an odd function."""
+        """Return the bucket of a distance: exact up to half of the buckets, then logarithmic. The function is odd."""
         middle = self.options.buckets // 2
         far = torch.log(distance.abs().clamp(min=middle).double() / middle) / math.log((self.farthest - 1) / middle)
         far = (torch.ceil(far * (middle - 1)) + middle).long()

@@ -97,7 +97,7 @@ class Disan(PositionMethod):
         return torch.cat([before.expand(-1, self.forward_heads, -1, -1), after.expand(-1, backward_heads, -1, -1)], 1)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, ctx: AttentionContext) -> Tensor:
-        """`q` and `k` are not projected in this form; the newest rows of `v` are the queries."""
+        """Compute the multi-dimensional form. `q` and `k` are not projected. The last rows of `v` belong to the queries."""
         hidden = F.elu(v)  # [B, H, S, D]
         own = hidden[:, :, -q.size(2) :]
         layer = ctx.layer
@@ -111,7 +111,7 @@ class Disan(PositionMethod):
         return torch.lerp(summed, own, gate.sigmoid())
 
     def _in_blocks(self, queries: Tensor, keys: Tensor, hidden: Tensor, allowed: Tensor, dropout: float) -> Tensor:
-        """Blocks of queries, recomputed in the backward pass, so that no [B, H, T, S, D] is stored."""
+        """Compute attention in blocks of queries, recomputed in the backward pass. A tensor [B, H, T, S, D] is never stored."""
         rows = max(1, hidden.size(2) // hidden.size(3))
         blocks = zip(queries.split(rows, 2), allowed.split(rows, 2))
         done = [checkpoint(self._block, query, keys, hidden, seen, dropout, use_reentrant=False) for query, seen in blocks]

@@ -1,4 +1,4 @@
-"""ALiBi whose slopes are gates of queries or keys."""
+"""ALiBi with slopes that are gates of queries or keys."""
 
 import math
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from ...ops.distances import distances
 from ...ops.precision import at_least_float32
 from ..bias.alibi import slopes
 
-#: the argument at which softplus is 1
+#: argument at which softplus is 1
 _ONE = math.log(math.e - 1)
 
 
@@ -81,6 +81,6 @@ class GatedAlibi(PositionMethod):
         return delta * total if self.dims.causal else -delta.abs() * total
 
     def _gates(self, vectors: Tensor, x: Tensor, ctx: AttentionContext) -> Tensor:
-        """softplus(u . x / sqrt(d_h)) for each side: [B, H, N, D] -> [B, H, sides, N] in float32 or wider."""
+        """Return softplus(u . x / sqrt(d_h)) for each side: [B, H, N, D] -> [B, H, sides, N], in float32 or wider."""
         unit = F.normalize(at_least_float32(self.of_layer(vectors, ctx)), dim=-1)  # [H, sides, D]
         return F.softplus(at_least_float32(unit @ at_least_float32(x).mT) * self.dims.head_dim**-0.5)

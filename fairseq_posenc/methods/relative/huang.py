@@ -1,4 +1,4 @@
-"""Learned scalars and vectors of distances, multiplied with the scores or added to them: the four methods of Huang et al."""
+"""The four methods of Huang et al.: scores are multiplied by, or increased by, learned scalars and vectors of the distance."""
 
 import math
 from collections.abc import Iterator
@@ -173,10 +173,12 @@ class Huang3(PositionMethod):
 
 
 class GatedProduct(torch.autograd.Function):
-    """sum_i q_ti k_si gate[rows_ts]_i: q [B, H, T, D], k [B, H, S, D], gate [H or 1, W, D], rows [B or 1, T, S] -> [B, H, T, S].
+    """Compute sum_i q_ti k_si gate[rows_ts]_i in blocks of queries.
 
-    Forwards and backwards in blocks of queries, whose products are not kept and share one memory. With `causal`, keys after a
-    block are left out.
+    Shapes: q [B, H, T, D], k [B, H, S, D], gate [H or 1, W, D], rows [B or 1, T, S] -> [B, H, T, S].
+
+    Forward and backward pass do not store the products of a block. All blocks share one memory. With `causal`, keys after a block
+    are left out.
     """
 
     @staticmethod
@@ -212,7 +214,10 @@ class GatedProduct(torch.autograd.Function):
 
 
 def _blocks(q: Tensor, k: Tensor, causal: bool) -> Iterator[tuple[slice, slice, Tensor]]:
-    """Queries, their allowed keys, and a buffer for their products of all channels, which on a CPU fits a core's cache."""
+    """Yield queries, their allowed keys, and a buffer for the products of all channels.
+
+    On a CPU, the buffer fits into a core's cache.
+    """
     held = 2**18 if devices.on_cpu(k) else 2**28
     size = min(max(1, held // k.numel()), q.size(2))
     buffer = q.new_empty(q.size(0) * q.size(1) * size * k.size(2) * k.size(3))

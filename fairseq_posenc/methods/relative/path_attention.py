@@ -1,4 +1,4 @@
-"""Scores through products of reflections, one for every word between query and key."""
+"""Scores of products of matrices, one matrix per token between query and key."""
 
 from dataclasses import dataclass
 
@@ -64,7 +64,7 @@ class PathAttention(PositionMethod):
 
     def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
-        width, sides = dims.embed_dim, 1 if dims.causal else 2  # the way to the left, and that to the right
+        width, sides = dims.embed_dim, 1 if dims.causal else 2  # one direction to the left, and one to the right
 
         def table(*shape: int) -> nn.Parameter:
             return nn.Parameter(torch.empty(dims.num_layers, sides, *shape).normal_(std=_DEVIATION))
@@ -80,7 +80,7 @@ class PathAttention(PositionMethod):
         query_ids, key_ids = ctx.queries.ids, ctx.keys.ids
         with torch.autocast(q.device.type, enabled=False):
             left = self._reflections(0, ctx)
-            words = key_ids[:, key_ids.size(1) - left[0].size(2) :]  # of the new keys
+            words = key_ids[:, key_ids.size(1) - left[0].size(2) :]  # positions of the new keys
             if ctx.state is not None:
                 known = ctx.state.get("moved")
                 k = k if known is None else torch.cat([known, k[:, :, known.size(2) :]], 2)
@@ -93,7 +93,7 @@ class PathAttention(PositionMethod):
         return found
 
     def _reflections(self, side: int, ctx: AttentionContext) -> tuple[Tensor, Tensor]:
-        """w and beta of the new keys: [B, H, N, D] and [B, H, N, 1]."""
+        """Return w and beta of the new keys: [B, H, N, D] and [B, H, N, 1]."""
         assert ctx.inputs is not None
 
         def of_side(parameter: Tensor) -> Tensor:
@@ -116,14 +116,14 @@ class PathAttention(PositionMethod):
 def scores_along(
     late: Tensor, late_ids: Tensor, early: Tensor, early_ids: Tensor, w: Tensor, beta: Tensor, word_ids: Tensor
 ) -> Tensor:
-    """early_s . H_(s+1) ... H_t late_t, for all words after s up to t: [B, H, T, D], [B, H, S, D] -> [B, H, T, S].
+    """Return early_s . H_(s+1) ... H_t late_t over all tokens after s up to t: [B, H, T, D], [B, H, S, D] -> [B, H, T, S].
 
-    w [B, H, N, D] and beta [B, H, N, 1] are those of all words in their order. For s > t, the product is early_s . late_t.
+    w [B, H, N, D] and beta [B, H, N, 1] belong to all tokens in their order. For s > t, the product is early_s . late_t.
     """
     passed = (word_ids.unsqueeze(-2) <= late_ids.unsqueeze(-1)).unsqueeze(1)  # [B or 1, 1, T, N]
     of_late, of_early = (late @ w.mT) * passed, _of_early(early, early_ids, w, beta, word_ids)
     system = _system(w, beta)
-    if of_late.size(2) <= of_early.size(3):  # solve fewer systems: one for each query, or one for each key
+    if of_late.size(2) <= of_early.size(3):  # solve as few systems as possible: one per query, or one per key
         of_late = torch.linalg.solve_triangular(system, of_late, upper=False, left=False, unitriangular=True)
     else:
         of_early = torch.linalg.solve_triangular(system, of_early, upper=False, unitriangular=True)
@@ -131,16 +131,16 @@ def scores_along(
 
 
 def moved_along(early: Tensor, early_ids: Tensor, w: Tensor, beta: Tensor, word_ids: Tensor) -> Tensor:
-    """H_n ... H_(s+1) early_s, for all words after s up to the last word n: [B, H, S, D] -> same."""
+    """Return H_n ... H_(s+1) early_s over all tokens after s up to the last token n: [B, H, S, D] -> [B, H, S, D]."""
     of_early = _of_early(early, early_ids, w, beta, word_ids)
     return early - torch.linalg.solve_triangular(_system(w, beta), of_early, upper=False, unitriangular=True).mT @ w
 
 
 def _system(w: Tensor, beta: Tensor) -> Tensor:
-    """What later words take of the vectors of earlier words, below a diagonal of 1 that is implied: [B, H, N, N]."""
+    """Return beta_j w_j . w_i of later tokens j and earlier tokens i, below an implied diagonal of 1: [B, H, N, N]."""
     return (beta * (w @ w.mT)).tril(-1)
 
 
 def _of_early(early: Tensor, early_ids: Tensor, w: Tensor, beta: Tensor, word_ids: Tensor) -> Tensor:
-    """beta_j w_j . early_s for words j after s: [B, H, N, S]."""
+    """Return beta_j w_j . early_s for tokens j after s: [B, H, N, S]."""
     return beta * (w @ early.mT) * (early_ids.unsqueeze(-2) < word_ids.unsqueeze(-1)).unsqueeze(1)

@@ -1,4 +1,4 @@
-"""Attention weights that keys break off a stick one after the other, from the nearest on."""
+"""Attention weights by stick-breaking: each key takes a share of the remaining weight, beginning with the nearest key."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -70,11 +70,11 @@ class StickBreaking(PositionMethod):
     def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
         scores, delta = at_least_float32(scores), distances(ctx.queries, ctx.keys).unsqueeze(1)  # [B or 1, 1, T, S]
         takes, breaking = F.logsigmoid(scores), self._by_side(delta < 0, delta > 0)
-        if ctx.allowed is not None:  # a key that is hidden must not use up the stick
+        if ctx.allowed is not None:  # a hidden key takes no share of the weight
             breaking = breaking & ctx.allowed
         passes = F.logsigmoid(-scores).masked_fill(~breaking, 0.0)  # [B, H, T, S]
         left, right = passes.tensor_split([self.left_heads], 1)
-        before = torch.cat([_to_the_end(left), right.cumsum(-1)], 1) - passes  # of all keys nearer to the query
+        before = torch.cat([_to_the_end(left), right.cumsum(-1)], 1) - passes  # sum over all keys nearer to the query
         return torch.where(delta == 0, passes.sum(-1, keepdim=True), takes + before)
 
     def mask(self, ctx: AttentionContext) -> Tensor:
@@ -82,7 +82,7 @@ class StickBreaking(PositionMethod):
         return self._by_side(delta <= 0, delta >= 0)
 
     def content_values(self, probs: Tensor, v: Tensor, ctx: AttentionContext) -> Tensor:
-        """Move the remainder from the word itself to the learned vector."""
+        """Move the remainder from the token itself to the learned vector."""
         own = distances(ctx.queries, ctx.keys).unsqueeze(1) == 0
         if ctx.key_padding is not None:
             own = own & ~ctx.key_padding[:, None, None]
@@ -93,11 +93,14 @@ class StickBreaking(PositionMethod):
         return taken + rest.sum(-1, keepdim=True) * self.of_layer(self.value, ctx).unsqueeze(-2).to(v.dtype)
 
     def _by_side(self, left: Tensor, right: Tensor) -> Tensor:
-        """[B or 1, 1, T, S] -> [B or 1, H, T, S]: the first heads break to the left, the other heads to the right."""
+        """Select one mask per head: [B or 1, 1, T, S] twice -> [B or 1, H, T, S].
+
+        The first heads run to the left, the other heads to the right.
+        """
         heads = self.left_heads, self.dims.num_heads - self.left_heads
         return torch.cat([side.expand(-1, count, -1, -1) for side, count in zip((left, right), heads)], 1)
 
 
 def _to_the_end(x: Tensor) -> Tensor:
-    """Sums from every column to the last one."""
+    """Return the sums from every column to the last column."""
     return x.flip(-1).cumsum(-1).flip(-1)

@@ -1,4 +1,4 @@
-"""Products of queries with unprojected sinusoids of signed distances."""
+"""Products of queries with sinusoids of signed distances, without projection."""
 
 from dataclasses import dataclass
 from typing import Literal

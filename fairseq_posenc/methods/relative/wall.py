@@ -1,4 +1,4 @@
-"""Scores whose channels decay by forget gates of each channel."""
+"""Scores whose channels decay between key and query by forget gates."""
 
 import torch
 import torch.nn.functional as F
@@ -61,10 +61,10 @@ class Wall(PositionMethod):
             return DecayedProducts.apply(at_least_float32(q) * ctx.scale, at_least_float32(k), own, sums, causal)
 
     def _sums(self, ctx: AttentionContext) -> Tensor:
-        """P of all keys: [B, H, S, D]."""
+        """Return P of all keys: [B, H, S, D]."""
         assert ctx.inputs is not None
         weight, offset = (at_least_float32(self.of_layer(parameter, ctx)) for parameter in (self.weight, self.offset))
-        steps = F.logsigmoid(at_least_float32(ctx.inputs[1]) @ weight + offset)  # [B, N, C], also where words are padding
+        steps = F.logsigmoid(at_least_float32(ctx.inputs[1]) @ weight + offset)  # [B, N, C], also at padding
         if ctx.key_padding is not None:
             steps = steps.masked_fill(ctx.key_padding[:, -steps.size(1) :, None], 0.0)
         steps = steps.unflatten(-1, (self.dims.num_heads, -1)).transpose(1, 2)

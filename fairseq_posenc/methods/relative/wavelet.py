@@ -1,4 +1,4 @@
-"""Relative vectors that are wavelets of the distance."""
+"""Relative vectors whose channels are wavelets of the distance."""
 
 from dataclasses import dataclass
 
@@ -59,7 +59,7 @@ class Wavelet(PositionMethod):
         return query_products(q, ctx, lambda distance: wavelets(distance) * ctx.scale)
 
     def _vectors(self, x: Tensor) -> Tensor:
-        """Return the wavelets of distances t - s: [W] -> [W, D] in float32, on a CPU computed in float64."""
+        """Return the wavelets of distances t - s: [W] -> [W, D] in float32, computed in float64 on a CPU."""
         channels = torch.arange(self.dims.head_dim, device=x.device)
         exact = torch.float64 if devices.on_cpu(x) else torch.float32
         scale, shift = 2.0 ** (channels % self.scales).to(exact), channels // self.scales

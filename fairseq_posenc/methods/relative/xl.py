@@ -69,10 +69,13 @@ class TransformerXL(PositionMethod):
         return content + query_products(queries, ctx, lambda delta: self._vectors(delta, ctx).to(dtype) * scale)
 
     def _vectors(self, delta: Tensor, ctx: AttentionContext) -> Tensor:
-        """W_R R[-delta]: [W] -> [H, W, D]; in counted steps of decoding, those of earlier steps come from the state."""
+        """Return W_R R[-delta]: [W] -> [H, W, D].
+
+        Decoding with counted positions reads the vectors of earlier steps from the state.
+        """
         counted = ctx.state is not None and ctx.causal and ctx.keys.start == 0 and ctx.queries.ids.size(1) == 1
         known = ctx.state.get("xl") if counted else None
-        new = delta if known is None else delta[: len(delta) - known.size(1)]  # the largest distances are the new ones
+        new = delta if known is None else delta[: len(delta) - known.size(1)]  # the new vectors belong to the largest distances
         vectors = self._project(new, ctx)
         if counted:
             vectors = ctx.state.store_shared("xl", vectors if known is None else torch.cat([vectors, known], 1))

@@ -1,1 +1,1 @@
-"""Queries and keys rotated by their position."""
+"""Methods that rotate queries and keys by their position."""

@@ -1,4 +1,4 @@
-"""Rotations whose frequencies depend on the words."""
+"""Rotations whose angles depend on the tokens."""
 
 import math
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ _DEVIATION = 0.02
 
 
 class ContentRotation(PositionMethod):
-    """What carope and selective_rope have in common: an increment of each word, whose running sum rotates queries and keys."""
+    """Base class of carope and selective_rope: queries and keys are rotated by the running sum of an increment per token."""
 
     def __init__(self, options: MethodOptions, dims: Dims):
         super().__init__(options, dims)
@@ -39,11 +39,11 @@ class ContentRotation(PositionMethod):
             )
 
     def steps(self, ctx: AttentionContext) -> Tensor:
-        """The angles that the new keys add, also at padding: [B, H, N, pairs]. It is called once per step of decoding."""
+        """Return the angles that the new keys add, also at padding: [B, H, N, pairs]. It is called once per decoding step."""
         raise NotImplementedError
 
     def rotate(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        if which == "query":  # queries come first
+        if which == "query":  # `rotate` is called for queries before keys
             given = self._with_waves(self.angles(ctx))
             for part, tensor in enumerate(given):
                 ctx.hand_over((self, part), tensor)
@@ -60,7 +60,7 @@ class ContentRotation(PositionMethod):
         return [angles, *sine_cosine(angles)]
 
     def angles(self, ctx: AttentionContext) -> Tensor:
-        """Of the keys, while decoding only of the new ones: [B, H, N, pairs]."""
+        """Return the angles of the keys, in decoding only of the new keys: [B, H, N, pairs]."""
         steps = self.steps(ctx)
         if ctx.key_padding is not None:
             steps = steps.masked_fill(ctx.key_padding[:, None, -steps.size(2) :, None], 0.0)

@@ -1,4 +1,4 @@
-"""Rotary positions whose sines and cosines are mixed over frequencies."""
+"""Rotary positions whose sines and cosines are mixtures over frequencies."""
 
 import math
 from dataclasses import dataclass
@@ -81,11 +81,11 @@ class FourierRope(PositionMethod):
                 f"fope: heads of {dims.head_dim} channels are too narrow. Expected 4 channels or more. Use fewer heads."
             )
         self.table = SinusoidTable(dims.max_distance + 1, dims.head_dim, "halves", "paper", options.base)
-        for name in ("sines", "cosines"):  # in the state dict, because they cannot be computed again
+        for name in ("sines", "cosines"):  # in the state dict, because the random matrices cannot be computed again
             self.register_parameter(name, nn.Parameter(self._start(kept), requires_grad=False))
 
     def _start(self, kept: int) -> Tensor:
-        """Return every (D/D')-th frequency, plus noise: [H, D, D']."""
+        """Return a matrix that selects every (D/D')-th frequency, plus noise: [H, D, D']."""
         heads = self.dims.num_heads
         matrices = torch.randn(heads, kept, self.pairs) * self.options.gain * (2 / (self.pairs * (kept + heads))) ** 0.5
         step = -(-kept // self.pairs)
@@ -99,13 +99,13 @@ class FourierRope(PositionMethod):
         return rotate(x, waves, x.size(-1) // 2, "halves")
 
     def _waves(self, at: Positions, width: int) -> Waves:
-        """[B or 1, H, T, D] each."""
+        """Return mixed sines and cosines, [B or 1, H, T, D] each."""
         sin, cos = (self._mixed(name, table) for name, table in zip(("sines", "cosines"), self.table(at).chunk(2, -1)))
         rest = (0, width // 2 - self.pairs)
         sin = F.pad(sin, rest, value=1.0 if self.options.zero == "code" else 0.0)
         return every_channel(sin, F.pad(cos, rest, value=1.0), "halves", width)
 
     def _mixed(self, name: str, waves: Tensor) -> Tensor:
-        """Mixtures of the waves of all pairs: [B or 1, T, D/2] -> [B or 1, H, T, D']."""
+        """Mix the waves of all pairs: [B or 1, T, D/2] -> [B or 1, H, T, D']."""
         matrices = at_least_float32(self.get_parameter(name))  # [H, kept, D']
         return waves[..., : matrices.size(1)].unsqueeze(1).to(matrices.dtype) @ matrices

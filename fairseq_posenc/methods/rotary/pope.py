@@ -1,4 +1,4 @@
-"""Queries and keys in polar coordinates: magnitudes from words, angles from positions."""
+"""Queries and keys in polar coordinates. Tokens determine the magnitudes, positions the angles."""
 
 import math
 from dataclasses import dataclass
@@ -97,12 +97,12 @@ class Pope(PositionMethod):
         return [angles, fixed.cos(), fixed.sin()]
 
     def _angles(self, at: Positions) -> Tensor:
-        """Return the angles of positions, [B or 1, 1, T, width]: those of counted positions from the table."""
+        """Return the angles of positions, [B or 1, 1, T, width]. A table contains the angles of counted positions."""
         end = None if at.start is None else at.start + at.ids.size(1)
         rows = self.table.values.view(-1, self.width)
         found = self._turned(at.ids) if end is None or end > len(rows) else rows[at.start : end].unsqueeze(0)
         return found.unsqueeze(1)
 
     def _turned(self, ids: Tensor) -> Tensor:
-        """Return angles without whole turns: in float32, an angle of thousands of positions would be inexact."""
+        """Return angles without whole turns, because in float32 the angles of large positions would be inexact."""
         return self.theta(ids).remainder(2 * math.pi).float()

@@ -1,4 +1,4 @@
-"""Queries and keys rotated by their position."""
+"""Rotation of queries and keys by their position."""
 
 import math
 from dataclasses import dataclass
@@ -26,13 +26,13 @@ from ...ops.precision import at_least_float32
 from ...ops.rotation import Waves, every_channel, rotate
 from ...ops.sinusoids import SinusoidTable, frequencies
 
-#: a learned frequency is exp(p / 16), so that a step of the optimizer changes it by a sixteenth of the step
+#: a learned frequency is exp(p / 16), so that an optimizer step changes its logarithm by a sixteenth of the step
 _STEPS = 16
 
 
 @dataclass(frozen=True)
 class RotaryOptions(MethodOptions):
-    """The options of rope and rope_scaled."""
+    """Options of rope and rope_scaled."""
 
     layout: Literal["halves", "interleaved"] = option(
         "halves", "channels of a pair: (i, i + d_r/2) as in GPT-NeoX, or (2i, 2i + 1) as in RoFormer"
@@ -127,13 +127,13 @@ class Rope(PositionMethod):
         return rotate(x, ctx.once((self, at), lambda: self._waves(table, x, at)), self.width // 2, self.options.layout)
 
     def _angles(self, at: Positions, ctx: AttentionContext) -> Tensor:
-        """[B or 1, H or 1, T, pairs] in float32 or wider."""
+        """Return the angles [B or 1, H or 1, T, pairs], in float32 or wider."""
         frequency = (at_least_float32(self.of_layer(self.get_parameter("log_frequency"), ctx)) / _STEPS).exp()  # [H or 1, pairs]
         ids = at.ids.to(frequency.dtype)[:, None, :, None]  # [B or 1, T] -> [B or 1, 1, T, 1]
         return ids * frequency.unsqueeze(-2)
 
     def _waves(self, table: SinusoidTable, x: Tensor, at: Positions) -> Waves:
-        """[B or 1, 1, T, D] each; pairs that do not turn have sine 0 and cosine 1."""
+        """Return sines and cosines, [B or 1, 1, T, D] each. Pairs that do not rotate have sine 0 and cosine 1."""
         sin, cos = table(at).unsqueeze(1).chunk(2, -1)  # [B or 1, 1, T, pairs] each
         if self.turning < self.width // 2:
             still = (0, self.width // 2 - self.turning)
@@ -142,7 +142,7 @@ class Rope(PositionMethod):
 
 
 def rotated_width(options, dims: Dims) -> int:
-    """Return the number of channels that are rotated, an even one. Raise PositionError if there are none."""
+    """Return the number of channels that are rotated, which is even. Raise PositionError if it is 0."""
     width = int(options.fraction * dims.head_dim) // 2 * 2
     if width == 0:
         raise PositionError(
@@ -153,7 +153,10 @@ def rotated_width(options, dims: Dims) -> int:
 
 
 def turning_pairs(options, width: int) -> int:
-    """Return the number of pairs with a frequency, which are the fastest. Raise PositionError if there are none."""
+    """Return the number of pairs that rotate.
+
+    These are the pairs with the highest frequencies. Raise PositionError if it is 0.
+    """
     longest = math.inf if options.cutoff is None else options.cutoff
     within = int((frequencies(width // 2, width, "paper", options.base) * longest >= 2 * math.pi).sum())
     turning = min(within, math.floor(options.keep * (width // 2)))

@@ -1,4 +1,4 @@
-"""Rotations scaled for sentences longer than in training."""
+"""Rotations with frequencies that are scaled for sentences longer than in training."""
 
 import math
 from dataclasses import dataclass
@@ -100,7 +100,9 @@ class RopeScaled(PositionMethod):
         return rotate(x, waves, self.width // 2, self.options.layout)
 
     def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
-        """Rotates all keys anew for each query beyond the trained length, as its frequencies depend on its position."""
+        """Rotate all keys again for each query beyond the trained length, because the frequencies depend on the position of the
+        query.
+        """
         trained = torch.full((1, 1), self.options.trained, device=q.device)
         q = q * ctx.scale
         plain = self._rotate_for(q, ctx.queries.ids, trained) @ self._rotate_for(k, ctx.keys.ids, trained).mT
@@ -121,11 +123,14 @@ class RopeScaled(PositionMethod):
         return ids.amax(-1, keepdim=True) + 1
 
     def _rotate_for(self, x: Tensor, ids: Tensor, lengths: Tensor) -> Tensor:
-        """[B, H, T, D] at positions [B or 1, T] of sentences of these lengths."""
+        """Rotate x [B, H, T, D] at positions [B or 1, T], for sentences of these lengths."""
         return rotate(x, self._waves(x, ids, lengths), self.width // 2, self.options.layout)
 
     def _waves(self, x: Tensor, ids: Tensor, lengths: Tensor | None) -> Waves:
-        """[B or 1, 1, T, D] each. Frequencies that depend on lengths are in float64 on accelerators as well."""
+        """Return sines and cosines, [B or 1, 1, T, D] each.
+
+        Frequencies that depend on lengths are in float64, also on accelerators.
+        """
         fixed = self.frequencies
         angles = ids.double().unsqueeze(-1) * self._frequencies(lengths) if fixed is None else fixed(ids)  # [B or 1, T, pairs]
         if self.turning < self.width // 2:
@@ -135,7 +140,7 @@ class RopeScaled(PositionMethod):
         return every_channel(sin, cos, self.options.layout, x.size(-1))
 
     def _frequencies(self, lengths: Tensor | None) -> Tensor:
-        """[pairs], or [B or 1, 1, pairs] for sentences of these lengths, in float64."""
+        """Return the frequencies [pairs], or [B or 1, 1, pairs] for sentences of these lengths, in float64."""
         width, base, factor = self.width, self.options.base, self.options.factor
         device = None if lengths is None else lengths.device
         plain = frequencies(width // 2, width, "paper", base, device)
@@ -155,7 +160,9 @@ class RopeScaled(PositionMethod):
         return plain * grown ** (-2 / (width - 2) * torch.arange(width // 2, dtype=torch.float64, device=device))
 
     def _ramp(self) -> Tensor:
-        """0 for pairs that turn 32 times within the trained length, 1 for those that do not turn once: [pairs]."""
+        """Return 0 for pairs with at least 32 turns within the trained length, 1 for pairs with less than one turn, and a ramp
+        between: [pairs].
+        """
 
         def pair(turns: float) -> float:
             return self.width * math.log(self.options.trained / (turns * 2 * math.pi)) / (2 * math.log(self.options.base))

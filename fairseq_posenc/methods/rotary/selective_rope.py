@@ -1,4 +1,4 @@
-"""Rotations by angles that a projection of the words and a short convolution make."""
+"""Rotations by angles that are computed from tokens with a projection and a short convolution."""
 
 from dataclasses import dataclass
 
@@ -102,5 +102,5 @@ class SelectiveRope(ContentRotation):
         return ctx.once((self, angles.dtype), lambda: self._frequencies(angles.device).to(angles.dtype))
 
     def _frequencies(self, device: torch.device | None = None) -> Tensor:
-        """[pairs] in float64."""
+        """Return the frequencies [pairs] in float64."""
         return frequencies(self.dims.head_dim // 2, self.dims.head_dim, "paper", self.options.base, device)

@@ -1,4 +1,4 @@
-"""Rotations with sizes that decrease with the distance to earlier keys."""
+"""Rotations with magnitudes that decrease with the distance to earlier keys."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -70,7 +70,7 @@ class XPos(PositionMethod):
                 f"xpos: heads have {dims.head_dim} channels. Expected an even number. Change the number of heads."
             )
         self.rates = Constants(self._zeta().log() / options.scale_base)
-        #: where all sizes are 1; small powers on both sides of it keep float16 from overflowing
+        #: position at which all magnitudes are 1. Exponents on both sides are small, so that float16 does not overflow
         self.middle = min(dims.max_positions // 2, int(4 * options.scale_base))
         self.table = SinusoidTable(dims.max_distance + 1, dims.head_dim, "halves", "paper", options.base)
 
@@ -80,15 +80,15 @@ class XPos(PositionMethod):
         return rotate(x, waves, self.dims.head_dim // 2, self.options.layout)
 
     def _waves(self, x: Tensor, at: Positions, sign: int) -> Waves:
-        """[B or 1, 1, T, D] each."""
+        """Return sines and cosines with their magnitudes, [B or 1, 1, T, D] each."""
         if devices.on_cpu(x):
             size = self._zeta() ** (sign / self.options.scale_base * (at.ids.double().unsqueeze(-1) - self.middle))
-        else:  # in float32: the exponents are small
+        else:  # computed in float32, which is exact enough because the exponents are small
             size = ((at.ids - self.middle).float().unsqueeze(-1) * (sign * self.rates.values)).exp()
         sin, cos = ((wave * size).unsqueeze(1).to(at_least_float32(x).dtype) for wave in self.table(at).chunk(2, -1))
         return every_channel(sin, cos, self.options.layout, self.dims.head_dim)
 
     def _zeta(self) -> Tensor:
-        """[D/2] in float64."""
+        """Return zeta [D/2] in float64."""
         width = self.dims.head_dim
         return (torch.arange(0, width, 2, dtype=torch.float64) + 0.4 * width) / (1.4 * width)

@@ -1,1 +1,1 @@
-"""Positions in trees and graphs of the source sentence, and in the order of another language."""
+"""Positions in trees and graphs of the source sentence, and in the word order of another language."""

@@ -16,7 +16,7 @@ from ...ops.paths import paths_by_length
 from ...ops.precision import at_least_float32
 from ...ops.trees import ITSELF, NOTHING, TOO_LONG, by_token
 
-#: width of labels, layers of the GRU, labels of the longest path, and rows of the table of depths
+#: width of labels, number of GRU layers, maximum number of labels per path, and rows of the table of depths
 _LABEL, _LAYERS, _LONGEST, _DEPTHS = 100, 2, 8, 32
 
 
@@ -88,11 +88,11 @@ class GraphTransformer(PositionMethod):
     @classmethod
     def side_values(cls, sentence, options):
         labels, lengths = paths_by(options.graph, sentence, _LONGEST)
-        far = (lengths > _LONGEST) & (lengths < FAR)  # the same in both directions
+        far = (lengths > _LONGEST) & (lengths < FAR)  # equal in both directions
         labels[far], labels[far, 0] = NOTHING, TOO_LONG
         labels[lengths == 0, 0] = ITSELF
         leads = joined_by(options.graph, sentence)
-        root = np.argmax(leads[:, -1])  # </s> hangs off it
+        root = np.argmax(leads[:, -1])  # </s> depends on the root
         depths = np.minimum(distances(leads | leads.T)[root], _DEPTHS - 1)
         return {
             "cai_lam_path": by_token(labels.astype(np.int32), sentence.words, 2),
@@ -117,7 +117,7 @@ class GraphTransformer(PositionMethod):
         self.depths = nn.Parameter(torch.zeros(_DEPTHS, width))
 
     def prepare(self, ctx: AttentionContext) -> tuple[Tensor, Tensor]:
-        """r of the different paths of the batch, [P, C], and which of them leads from query to key, [B, S, S]."""
+        """Return r of the distinct paths of the batch, [P, C], and the path number of every query and key, [B, S, S]."""
         paths, index, steps = paths_by_length(ctx.side["cai_lam_path"], len(self.labels))
         read = torch.cat([paths[:number, step] for step, number in enumerate(steps)])
         _, last = self.gru(PackedSequence(self.labels[read], torch.tensor(steps)))  # [layers and directions, P, hidden]
@@ -128,7 +128,7 @@ class GraphTransformer(PositionMethod):
         return x + self.depths[ctx.side["cai_lam_depth"]].to(x.dtype)
 
     def content_scores(self, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
-        """Return the three products other than q . k, so that vectors are computed per path and not per pair of words."""
+        """Return the three products other than q . k. Vectors are computed per path, not per pair of words."""
         r, index = ctx.prepared[self]
         with torch.autocast(q.device.type, enabled=False):
             both = F.linear(at_least_float32(r), at_least_float32(self.relation_of_layer[ctx.layer]))

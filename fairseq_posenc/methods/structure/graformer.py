@@ -12,7 +12,7 @@ from ...ops.graphs import FAR, distances, joined_by
 from ...ops.precision import at_least_float32
 from ...ops.trees import by_token
 
-#: what a card says of `FAR`, as it holds literals, and the first of the numbers of offsets within a word
+#: value of `FAR`, written as a literal because cards consist of literals, and number of the first offset within a word
 _NO_WAY, _IN_WORD = 10000, 20000
 
 
@@ -83,7 +83,10 @@ class Graformer(PositionMethod):
         return table[:, buckets].transpose(0, 1)  # [H or 1, B, S, S] -> [B, H or 1, S, S]
 
     def _buckets(self, distance: Tensor) -> Tensor:
-        """0 a word itself, 1 no way, then distances 1, -1, 2, -2 and so on, then offsets within a word in the same order."""
+        """Return the bucket of each distance: 0 for the word itself, 1 for no path, then distances 1, -1, 2, -2, ...
+
+        Offsets within a word follow in the same order.
+        """
         far, near = self.options.max_distance, self.options.max_offset
         between = self._number(distance, far, 0)
         between = torch.where(distance == 0, 0, torch.where(distance == FAR, 1, between))

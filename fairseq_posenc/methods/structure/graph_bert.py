@@ -1,4 +1,4 @@
-"""Graph-Bert: a word's role, its closeness to the root and its distance from it."""
+"""Graph-Bert: three numbers per word, for its role, its closeness to the root and its distance from the root."""
 
 import zlib
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ from ...ops.graphs import distances, joined_by
 from ...ops.sinusoids import SinusoidTable
 from ...ops.trees import by_token
 
-#: rows of the authors' tables, and the distance of words that the root does not reach
+#: number of rows of the authors' tables, and distance of words that cannot be reached from the root
 _ROWS, _UNREACHED = 100, 99
-#: restart probability of the walk
+#: restart probability of the random walk
 _RESTART = 0.15
-#: smaller differences of closeness are rounding errors of equal values
+#: number of decimals. Smaller differences of closeness are rounding errors
 _DECIMALS = 9
 
 
@@ -74,13 +74,13 @@ class GraphBert(PositionMethod):
 
     @classmethod
     def side_values(cls, sentence, options):
-        """-1 for </s>, else colour, rank and hops: [S, 3]."""
+        """Return colour, rank and hops of every token, or -1 for </s>: [S, 3]."""
         found = np.full((len(sentence), 3), -1, np.int32)
         if len(sentence) > 1:
             leads = joined_by(options.graph, sentence)
-            joined, root = (leads | leads.T)[:-1, :-1], int(np.argmax(leads[:, -1]))  # </s> hangs off the root
+            joined, root = (leads | leads.T)[:-1, :-1], int(np.argmax(leads[:, -1]))  # </s> depends on the root
             close = closeness(joined, options.normalise)[root].round(_DECIMALS)
-            close[root] = np.inf  # the target is the first of its own context
+            close[root] = np.inf  # the root is the first word in its own ranking
             found[np.argsort(-close, kind="stable"), 1] = np.arange(len(close))
             found[:-1, 0], found[:-1, 2] = colours(joined, options.rounds), np.minimum(distances(joined)[root], _UNREACHED)
         return {"graph_bert": by_token(found, sentence.words)}
@@ -104,14 +104,14 @@ class GraphBert(PositionMethod):
 
 
 def closeness(adjacency: np.ndarray, normalise: str = "columns") -> np.ndarray:
-    """S = a (I - (1 - a) A')^(-1), where A' is A with its columns, or rows and columns, normalised: [n, n]."""
+    """Return S = a (I - (1 - a) A')^(-1): [n, n]. A' is A with normalised columns, or with normalised rows and columns."""
     degree = adjacency.sum(0).clip(min=1)
     scaled = adjacency / degree if normalise == "columns" else adjacency / np.sqrt(degree[:, None] * degree)
     return _RESTART * np.linalg.inv(np.eye(len(scaled)) - (1 - _RESTART) * scaled)
 
 
 def colours(adjacency: np.ndarray, rounds: int) -> np.ndarray:
-    """Weisfeiler-Lehman colours that mean the same in every graph: [n], the degrees after one round."""
+    """Return Weisfeiler-Lehman colours that have the same meaning in all graphs: [n]. After one round, they are the degrees."""
     found = adjacency.sum(0).astype(int)
     for _ in range(rounds - 1):
         signs = [(int(own), sorted(found[row > 0].tolist())) for own, row in zip(found, adjacency)]

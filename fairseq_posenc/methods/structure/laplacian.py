@@ -1,4 +1,4 @@
-"""Eigenvectors of the Laplacian of a tree or graph as coordinates of its words."""
+"""Eigenvectors of the Laplacian of a tree or graph, as coordinates of words."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -73,7 +73,7 @@ class Laplacian(PositionMethod):
         self.projection = nn.Linear(options.eigenvectors, dims.embed_dim)
 
     def prepare(self, ctx: AttentionContext) -> Tensor | None:
-        """Return a sign for every sentence and eigenvector, [B, 1, k]."""
+        """Return one sign per sentence and eigenvector, [B, 1, k]."""
         given = ctx.side["laplacian"]
         if not self.training:
             return None
@@ -85,6 +85,8 @@ class Laplacian(PositionMethod):
 
 
 def eigenvectors(adjacency: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Eigenvalues, ascending, and eigenvectors [n, n], one a column, of the normalised Laplacian of an undirected graph."""
+    """Return the ascending eigenvalues, and the eigenvectors as columns [n, n], of the normalised Laplacian of an undirected
+    graph.
+    """
     root = 1 / np.sqrt(adjacency.sum(1).clip(min=1))
     return np.linalg.eigh(np.eye(len(adjacency)) - root[:, None] * adjacency * root)

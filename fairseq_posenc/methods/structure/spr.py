@@ -1,4 +1,4 @@
-"""Structural position representations: depths in the dependency tree, and how far two words are apart in it."""
+"""Structural position representations: depths in the dependency tree, and distances between words in the tree."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -1,4 +1,4 @@
-"""Tree positional encodings: the branches between a word and the root, the nearest first."""
+"""Tree positional encodings: the branches on the path from a word to the root. The nearest branch is first."""
 
 from dataclasses import dataclass
 
@@ -63,7 +63,7 @@ class TreePositions(PositionMethod):
             above, branch = np.where(before >= 0, before, sentence.heads), (before >= 0).astype(int)
         else:
             above, branch = sentence.heads, np.minimum(number, options.branches - 1)
-        up = Tree(above).up[:, : options.depth + 1]  # the last step arrives at the root and has no branch
+        up = Tree(above).up[:, : options.depth + 1]  # the last step leads to the root, which has no branch
         found = np.full((len(above), options.depth), -1, np.int16)
         found[:, : up.shape[1] - 1] = np.where(up[:, 1:] >= 0, branch[up[:, :-1]], -1)
         return {"tpe_branches": by_token(found, sentence.words)}
@@ -86,7 +86,8 @@ class TreePositions(PositionMethod):
         return x + nn.functional.pad(added.flatten(2), (0, x.size(-1) - added[0, 0].numel()))
 
     def _weights(self) -> Tensor:
-        """p^level sqrt((1 - p^2) d / 2): [depth, 1, copies]."""
+        """Return p^level sqrt((1 - p^2) d / 2): [depth, 1, copies]."""
         p = torch.tanh(at_least_float32(self.factor))
-        powers = torch.cat([torch.ones_like(p)[None], p.expand(self.depth - 1, -1)]).cumprod(0)  # no 0^0 in its gradient
+        # avoid 0^0, whose gradient is not finite
+        powers = torch.cat([torch.ones_like(p)[None], p.expand(self.depth - 1, -1)]).cumprod(0)
         return (powers * ((1 - p.square()) * self.dims.embed_dim / 2).sqrt()).unsqueeze(1)

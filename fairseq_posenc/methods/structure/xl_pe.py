@@ -70,7 +70,7 @@ class CrossLingualPositions(PositionMethod):
     @classmethod
     def side_values(cls, sentence, options):
         slot = np.empty_like(sentence.order)
-        slot[sentence.order] = np.arange(len(slot))  # of every word
+        slot[sentence.order] = np.arange(len(slot))  # positions of every word
         place = np.empty_like(sentence.words)
         place[np.argsort(slot[sentence.words], kind="stable")] = np.arange(len(place))  # tokens of a word stay together
         return {"xl_place": place}
@@ -97,7 +97,7 @@ class CrossLingualPositions(PositionMethod):
         return super().hooks if self.options.fuse == "heads" else super().hooks - {"rotate"}
 
     def _vectors(self, at: Positions, ctx: AttentionContext) -> tuple[Tensor, Tensor]:
-        """P and P': [B or 1, S, C] and [B, S, C] in float32."""
+        """Return P and P': [B or 1, S, C] and [B, S, C], in float32."""
         return self.table(at), self.table.of_words(ctx.side["xl_place"])
 
     def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
@@ -109,7 +109,7 @@ class CrossLingualPositions(PositionMethod):
         return x + here + other
 
     def rotate(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        """Return the first heads with P' instead of P added to the words."""
+        """Replace P by P' in the first heads, by adding (P' - P) W."""
         if ctx.layer > 0:
             return x
         here, other = self._vectors(at, ctx)

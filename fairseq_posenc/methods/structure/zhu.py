@@ -1,4 +1,4 @@
-"""Structural Transformer: the labels of the path between two words, in keys and values."""
+"""Structural Transformer: vectors of the labels of the path between two words, added to keys and values."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -17,9 +17,9 @@ from ...ops.trees import ITSELF, NOTHING, by_token
 
 #: width of the hidden layer of attentive pooling
 _POOLING = 128
-#: vectors of whole paths
+#: number of vectors of whole paths
 _FEATURES = 20000
-#: factors of the hash of a path, in wrapping 64-bit arithmetic
+#: factors of the hash of a path, computed with 64-bit integers that overflow
 _HASH = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -84,7 +84,7 @@ class StructuralTransformer(PositionMethod):
 
     @classmethod
     def side_values(cls, sentence, options):
-        """Return the first labels of every path, [S, S, slots], or a number of the whole one, [S, S, 1]."""
+        """Return the first labels of every path, [S, S, slots], or one number per path, [S, S, 1]."""
         slots = {"convolution": 4, "attention": 4, "average": 5, "sum": 5}.get(options.paths) or max(2, len(sentence))
         labels = by_token(paths_by(options.graph, sentence, slots)[0], sentence.words, 2)
         size = np.arange(len(sentence.words))
@@ -135,7 +135,7 @@ class StructuralTransformer(PositionMethod):
         return BankSums.apply(probs, vectors.to(probs.dtype), index)
 
     def _relations(self, which: str, ctx: AttentionContext) -> tuple[Tensor, Tensor]:
-        """W r of the different paths, [P, 1, d_h], and which of them joins two words, [B, S, S]."""
+        """Return W r of the distinct paths, [P, 1, d_h], and the number of the path between every two words, [B, S, S]."""
         paths, index = ctx.once((self, "paths"), lambda: unique_paths(ctx.side["zhu_path"], len(self.labels)))
         layer = ctx.layer
         r = F.layer_norm(self._encode(paths, layer), (self.options.width,), self.norm[layer], self.norm_bias[layer])
@@ -143,12 +143,13 @@ class StructuralTransformer(PositionMethod):
         return found.unsqueeze(1), index
 
     def _encode(self, paths: Tensor, layer: int) -> Tensor:
-        """[P, slots] -> [P, w]."""
+        """Return the vectors of paths: [P, slots] -> [P, w]."""
         known = (paths != NOTHING).unsqueeze(-1)  # [P, slots, 1]
         x = self.labels[paths] * known * self.options.width**0.5
         if self.options.paths == "feature":
             return x[:, 0]
-        if self.options.paths == "convolution":  # as wide as a path: one linear map of its four labels
+        # the kernel is as wide as a path, so the convolution is one linear map of its four labels
+        if self.options.paths == "convolution":
             return F.linear(x.flatten(1), self.convolution[layer], self.convolution_bias[layer]).relu()
         if self.options.paths == "attention":
             return self._attend(x, known, layer)
@@ -156,7 +157,7 @@ class StructuralTransformer(PositionMethod):
         return total / known.sum(1).clamp(min=1) if self.options.paths == "average" else total
 
     def _attend(self, x: Tensor, known: Tensor, layer: int) -> Tensor:
-        """Self-attention over the labels of a path, and the weighted mean of the result."""
+        """Apply self-attention to the labels of a path. Return the weighted mean of the result."""
         width, least = self.options.width, torch.finfo(x.dtype).min
         x = x + self.waves(torch.arange(x.size(1), device=x.device)).to(x.dtype)
         q, k, v = F.linear(x, self.attention[layer]).chunk(3, -1)
