@@ -70,7 +70,7 @@ def _escape(text: str) -> str:
 
 def _cell(text: str, in_table: bool = True) -> str:
     """Escape all Markdown."""
-    for character in "*_<[":
+    for character in "*_<[$":
         text = text.replace(character, f"\\{character}")
     return _escape(text) if in_table else text
 

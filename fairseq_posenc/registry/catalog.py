@@ -16,6 +16,7 @@ from ..core import Dims, MethodCard, PositionError
 from ..core.formula import pretty
 from . import lookup
 from .citations import bibtex
+from .plain_text import plain
 from .spec import option_rows, parse
 
 COLUMNS = (
@@ -45,7 +46,10 @@ EVIDENCE = {
 
 @dataclass(frozen=True)
 class Description:
-    """The docstring of a method: its first sentence, and the text of each section. Each bullet of a section is one line."""
+    """The docstring of a method: its first sentence, and the text of each section. Each bullet of a section is one line.
+
+    Formulas are TeX between dollar signs.
+    """
 
     summary: str
     sections: Mapping[str, str]
@@ -149,7 +153,7 @@ def page(name: str, level: str = "#") -> str:
     options = [(f"`{option}`", allowed, default, help) for option, allowed, default, help in option_rows(name)]
     survey = f" (survey: {card.survey_parameters})" if card.survey_parameters else ""
     facts = {
-        **description.sections,
+        **{label: plain(text) for label, text in description.sections.items()},
         "Sites": sites(card),
         "Beyond the trained length": EXTRAPOLATION[card.extrapolation],
         "Parameters": f"`{pretty(card.parameters)}`{survey}",
@@ -158,7 +162,7 @@ def page(name: str, level: str = "#") -> str:
     listed = "\n".join(_item(label, text.rstrip(".") + ".") for label, text in facts.items())
     choices = tabulate(options, headers=("option", "allowed", "default", "meaning"), tablefmt="github")
     return (
-        f"{level} {card.name}: {card.title}\n\n{description.summary}\n\n{listed}\n\n{choices}\n\n"
+        f"{level} {card.name}: {card.title}\n\n{plain(description.summary)}\n\n{listed}\n\n{choices}\n\n"
         f"```bibtex\n{bibtex(card.citations)}\n```\n"
     )
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
+
 from fairseq_posenc.version import __version__
 
 project = html_title = "fairseq_posenc"
@@ -14,6 +17,8 @@ language = "en"
 root_doc = "index"
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 myst_heading_anchors = 4
+myst_enable_extensions = ["dollarmath"]
+html_math_renderer = "mathml"
 suppress_warnings = ["misc.highlighting_failure"]
 html_theme = "furo"
 html_static_path = ["static"]
@@ -42,6 +47,14 @@ def in_no_contents(app: Any, doctree: Any) -> None:
     app.env.metadata[app.env.docname]["orphan"] = True
 
 
+def typeset(translator: Any, node: Any) -> None:
+    """Convert TeX to MathML, which browsers display without a script. An unknown TeX command raises an error."""
+    block = isinstance(node, nodes.math_block)
+    translator.body.append(tex2mathml(node.astext(), as_block=block))
+    raise nodes.SkipNode
+
+
 def setup(app: Any) -> None:
+    app.add_html_math_renderer("mathml", (typeset, None), (typeset, None))
     app.connect("doctree-read", in_no_contents)
     app.connect("autodoc-process-docstring", as_plain_text)

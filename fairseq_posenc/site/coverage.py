@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import unicodedata
 from pathlib import Path
 from typing import Any
 
+from pylatexenc.latex2text import LatexNodes2Text
 from tabulate import tabulate
 
 from .. import registry
@@ -90,17 +90,11 @@ def _paper(row: dict[str, Any]) -> str:
     """Return authors, year and venue, with a link if the entry has an address."""
     if "citation" in row:
         fields = dict(re.findall(r"(\w+) = \{(.*?)\}(?=,\s|\}$)", entries()[row["citation"]], re.DOTALL))
-        names = [_plain(author.partition(",")[0]) for author in re.split(r"\s+and\s+", fields["author"])]
+        plain = LatexNodes2Text().latex_to_text
+        names = [plain(author.partition(",")[0]) for author in re.split(r"\s+and\s+", fields["author"])]
         authors = " and ".join(names) if len(names) < 3 else f"{names[0]} et al."
         year, venue, url = fields["year"], fields.get("booktitle", fields.get("journal", "")), fields.get("url", "")
     else:
         authors, year, venue, url = row["authors"], row["year"], row["venue"], row["url"]
     text = ", ".join(filter(None, (authors, f"{venue} {year}".strip())))
     return f"[{text}]({url})" if url else text
-
-
-def _plain(latex: str) -> str:
-    """Return a name without the commands of LaTeX: Sch{\\"u}tze becomes Schütze."""
-    accents = {'"': "\u0308", "'": "\u0301", "`": "\u0300", "v": "\u030c", "~": "\u0303", "^": "\u0302", "c": "\u0327"}
-    marked = re.sub(r"\{?\\([\"'`~^]|[vc] ?)\{?(\w)\}?\}?", lambda m: m[2] + accents[m[1].strip()], latex)
-    return unicodedata.normalize("NFC", re.sub(r"[{}]", "", marked))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -13,7 +14,6 @@ from ..core.formula import pretty
 from ..registry import catalog
 from ..registry.citations import bibtex
 from ..registry.spec import option_rows
-from .equations import to_html
 
 _DIMS = Dims(512, 8, 6, vocab_size=catalog.VOCABULARY)
 #: measures of a benchmark in the page of a method -> description
@@ -177,7 +177,7 @@ def method(name: str, costs: Costs, picture: str) -> str:
     )
     return (
         f"# {name}: {card.title}\n\n{_text(description.summary)}\n\n"
-        f'<div class="equation">{to_html(equation)}</div>\n\n'
+        f'<div class="equation">\n\n{_text(equation)}\n\n</div>\n\n'
         f"![Effect of {name} on attention]({picture})\n\n"
         "All tokens have the same content, so the picture shows only the effect of positions. Parameters have their initial "
         f"values, or random values where the initial values have no effect. `posenc plot {name}` draws the picture.\n\n"
@@ -194,11 +194,11 @@ def _side_inputs(card: MethodCard) -> dict[str, str]:
 
 
 def _text(text: str) -> str:
-    """Escape Markdown. Only code in backquotes stays markup."""
-    pieces = text.split("`")
+    """Escape Markdown. Only code in backquotes and formulas between dollar signs stay markup."""
+    pieces = re.split(r"(`[^`]*`|\$[^$]+\$)", text)
     for number in range(0, len(pieces), 2):
         pieces[number] = "".join(f"\\{c}" if c in "*_[]<>$\\" else "&#124;" if c == "|" else c for c in pieces[number])
-    return "`".join(pieces)
+    return "".join(pieces)
 
 
 def api() -> str:

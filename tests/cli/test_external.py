@@ -89,7 +89,7 @@ def test_found_by_path_it_is_a_method_like_ours(monkeypatch, capsys, slope, give
     assert main(["check", "slope:start=2+t5", "posenc_slope"]) == 0
     assert capsys.readouterr().out.splitlines()[1:] == ["posenc_slope\tencoder slope\tdecoder slope\tcross none"]
     assert main(["show", "slope"]) == 0
-    assert "- Equation: A_ts = q_t . k_s / sqrt(d_h) - w_h |s-t|" in capsys.readouterr().out
+    assert "- Equation: A_ts = q_t · k_s / √(d_h) - w_h |s-t|" in capsys.readouterr().out
     assert main(["list", "--format", "tsv"]) == 0
     assert "slope\texternal\trelative\t8\tpaper" in capsys.readouterr().out
 

@@ -55,4 +55,4 @@ def test_the_choice_holds_every_method_with_its_facts():
 
 
 def test_text_of_docstrings_is_no_markup():
-    assert pages._text("a*b |s-t| `code *x*` [B]") == "a\\*b &#124;s-t&#124; `code *x*` \\[B\\]"
+    assert pages._text("a*b |s-t| `code *x*` [B] $x_{ts}$") == "a\\*b &#124;s-t&#124; `code *x*` \\[B\\] $x_{ts}$"

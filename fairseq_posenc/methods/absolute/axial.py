@@ -12,10 +12,11 @@ from ...ops.distances import require_integer
 
 
 class Axial(PositionMethod):
-    """Add a learned row vector and a learned column vector to each embedding, with positions arranged in a grid.
+    r"""Add a learned row vector and a learned column vector to each embedding, with positions arranged in a grid.
 
-    Equation: P[t] = (A[floor(t / n_2)], B[t mod n_2]) with A in R^(n_1 x d_1), B in R^(n_2 x d_2) and d_1 + d_2 = d, for
-        positions below n_1 n_2. With combine=sum, P[t] = A[floor(t / n_2)] + B[t mod n_2] and d_1 = d_2 = d.
+    Equation: $P[t] = (A[\lfloor t / n_2 \rfloor], B[t \operatorname{mod} n_2])$ with $A \in \mathbb{R}^{n_1 \times d_1}$, $B \in
+        \mathbb{R}^{n_2 \times d_2}$ and $d_1 + d_2 = d$, for positions below $n_1 n_2$. With `combine=sum`, $P[t] = A[\lfloor t /
+        n_2 \rfloor] + B[t \operatorname{mod} n_2]$ and $d_1 = d_2 = d$.
     Shapes: embed [B, T, C] -> [B, T, C].
     Source: Kitaev, Kaiser and Levskaya (2020). The exact form is in the code: trax, and Reformer in Hugging Face's
         transformers.

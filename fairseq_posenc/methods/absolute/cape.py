@@ -12,11 +12,12 @@ from ...ops.sinusoids import SinusoidTable
 
 
 class Cape(PositionMethod):
-    """Shift and scale the positions of each training sentence by random real numbers, and shift each position separately.
+    r"""Shift and scale the positions of each training sentence by random real numbers, and shift each position separately.
 
-    Equation: P[(a t + D + e_t) l] in training and P[a t] in evaluation, with P the sinusoids of Vaswani et al. (2017) and a the
-        option ratio. The shift D ~ U(-D_max, D_max) and the scale log l ~ U(-log l_max, log l_max) are drawn for each sentence.
-        The jitter e_t ~ U(-e_max, e_max) is drawn for each token. Likhomanenko et al. (2021).
+    Equation: $P[(a t + D + e_t) l]$ in training and $P[a t]$ in evaluation, with $P$ the sinusoids of Vaswani et al. (2017) and
+        $a$ the option `ratio`. The shift $D \sim U(-D_{\max}, D_{\max})$ and the scale $\log l \sim U(-\log l_{\max}, \log
+        l_{\max})$ are drawn for each sentence. The jitter $e_t \sim U(-e_{\max}, e_{\max})$ is drawn for each token. Likhomanenko
+        et al. (2021).
     Shapes: positions [B, T] -> [B, T] in float32. embed [B, T, C] -> [B, T, C].
     Source: Likhomanenko et al. (2021). Code: branch cape of flashlight, and gcambara/cape.
     Deviations:

@@ -15,10 +15,10 @@ from ...ops.precision import at_least_float32
 
 
 class ComplexEmbedding(PositionMethod):
-    """Interpret each embedding as complex numbers and rotate them by the position times a token-specific frequency.
+    r"""Interpret each embedding as complex numbers and rotate them by the position times a token-specific frequency.
 
-    Equation: g(u, t)_k = r_k(u) exp(i (w_k(u) t + th_k(u))) for k = 1 to d/2, with real parts before imaginary parts. For token
-        u, r_k is the amplitude, w_k the frequency and th_k the initial phase. Wang et al. (2020).
+    Equation: $g(u, t)_k = r_k(u) \exp(i (w_k(u) t + \theta_k(u)))$ for $k = 1$ to $d/2$, with real parts before imaginary parts.
+        For token $u$, $r_k$ is the amplitude, $w_k$ the frequency and $\theta_k$ the initial phase. Wang et al. (2020).
     Shapes: embed [B, T, C] -> [B, T, C].
     Source: Wang, Zhao, Lioma, Li, Zhang and Simonsen (2020), adapted to a real-valued model. Code:
         iclr-complex-order/complex-order.

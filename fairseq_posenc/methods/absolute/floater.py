@@ -37,11 +37,12 @@ _CALLS = {"euler": (1, 1), "midpoint": (2, 2), "rk4": (4, 3)}
 
 
 class Floater(PositionMethod):
-    """Compute the vectors of positions as the solution of a learned differential equation.
+    r"""Compute the vectors of positions as the solution of a learned differential equation.
 
-    Equation: p(s) = p(0) + integral from 0 to s of h(x, p(x)) dx and p_t = p(t Delta). Liu et al. (2020). In the authors' code,
-        the network is h(x, p) = W_2 [ReLU(W_1 [p; x] + c_1); x] + c_2. In layer l, q_t = W_q (x_t + p_t^(q,l)), k_s = W_k (x_s
-        + p_s^(k,l)) and v_s = W_v (x_s + p_s^(v,l)). With at=input, one path p is added to the embeddings instead.
+    Equation: $p(s) = p(0) + \int_0^s h(x, p(x)) dx$ and $p_t = p(t \Delta)$. Liu et al. (2020). In the authors' code, the network
+        is $h(x, p) = W_2 [\operatorname{ReLU}(W_1 [p; x] + c_1); x] + c_2$. In layer $l$, $q_t = W_q (x_t + p_t^{(q,l)})$, $k_s =
+        W_k (x_s + p_s^{(k,l)})$ and $v_s = W_v (x_s + p_s^{(v,l)})$. With `at=input`, one path $p$ is added to the embeddings
+        instead.
     Shapes: project_input [B, T, C] -> [B, T, C]. embed [B, T, C] -> [B, T, C].
     Source: Liu, Yu, Dhillon and Hsieh (2020), section 3. Code: xuanqing94/FLOATER.
     Deviations:

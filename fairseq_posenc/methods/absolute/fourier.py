@@ -11,10 +11,11 @@ from ...ops.precision import at_least_float32
 
 
 class Fourier(PositionMethod):
-    """Map sines and cosines at learned frequencies to position vectors with a small network, and add them to the embeddings.
+    r"""Map sines and cosines at learned frequencies to position vectors with a small network, and add them to the embeddings.
 
-    Equation: P[t] = W_2 GELU(W_1 f_t + b_1) + b_2 with f_t = F^-0.5 (cos(t w_1), ..., cos(t w_(F/2)), sin(t w_1), ..., sin(t
-        w_(F/2))), for one coordinate and one group. The frequencies w_1 to w_(F/2) are learned. Li et al. (2021).
+    Equation: $P[t] = W_2 \operatorname{GELU}(W_1 f_t + b_1) + b_2$ with $f_t = F^{-0.5} (\cos(t w_1), \ldots, \cos(t w_{F/2}),
+        \sin(t w_1), \ldots, \sin(t w_{F/2}))$, for one coordinate and one group. The frequencies $w_1$ to $w_{F/2}$ are learned.
+        Li et al. (2021).
     Shapes: embed [B, T, C] -> [B, T, C].
     Source: Li et al. (2021). Code: willGuimont/learnable_fourier_positional_encoding.
     Deviations:

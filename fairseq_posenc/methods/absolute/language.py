@@ -11,10 +11,10 @@ from ...ops.distances import require_integer
 
 
 class Language(PositionMethod):
-    """Add a learned position vector of the sentence's language to each embedding, where a token marks the language.
+    r"""Add a learned position vector of the sentence's language to each embedding, where a token marks the language.
 
-    Equation: x_t = sqrt(d) E[u_t] + P_g[t] with E the token embeddings, g the language of the sentence and P_g in R^(n x d)
-        learned.
+    Equation: $x_t = \sqrt{d} E[u_t] + P_g[t]$ with $E$ the token embeddings, $g$ the language of the sentence and $P_g \in
+        \mathbb{R}^{n \times d}$ learned.
     Shapes: embed [B, T, C] -> [B, T, C].
     Source: Artetxe, Ruder and Yogatama (2020). Survey, section 4.5.
     Deviations:

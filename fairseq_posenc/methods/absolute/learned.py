@@ -9,9 +9,9 @@ from ...ops.distances import require_integer
 
 
 class Learned(PositionMethod):
-    """Add a learned vector for each position to the embeddings.
+    r"""Add a learned vector for each position to the embeddings.
 
-    Equation: x_t = sqrt(d) E[u_t] + P[t] with E the token embeddings and P in R^(n x d) learned.
+    Equation: $x_t = \sqrt{d} E[u_t] + P[t]$ with $E$ the token embeddings and $P \in \mathbb{R}^{n \times d}$ learned.
     Shapes: embed [B, T, C] -> [B, T, C].
     Source: Gehring et al. (2017). Survey, section 4.1. Code: fairseq's LearnedPositionalEmbedding.
     Deviations:

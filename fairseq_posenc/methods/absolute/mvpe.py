@@ -9,9 +9,9 @@ from ...ops.sinusoids import SinusoidTable
 
 
 class MaximumVariance(PositionMethod):
-    """Add sinusoids of positions times a large factor, so that neighbouring positions differ as much as distant positions.
+    r"""Add sinusoids of positions times a large factor, so that neighbouring positions differ as much as distant positions.
 
-    Equation: P[t, 2m] = sin(w_m k t), P[t, 2m+1] = cos(w_m k t), w_m = 10000^(-2m/d). Li et al. (2019).
+    Equation: $P[t, 2m] = \sin(w_m k t)$, $P[t, 2m+1] = \cos(w_m k t)$, $w_m = 10000^{-2m/d}$. Li et al. (2019).
     Shapes: embed [B, T, C] -> [B, T, C].
     Source: Li et al. (2019). Survey, section 4.2.
     Deviations:

@@ -4,9 +4,9 @@ from ...core import MethodCard, PositionMethod
 
 
 class NoPosition(PositionMethod):
-    """Add no position information: the encoder is a bag of tokens, and the decoder infers order only from its causal mask.
+    r"""Add no position information: the encoder is a bag of tokens, and the decoder infers order only from its causal mask.
 
-    Equation: x_t = sqrt(d) E[u_t] with E the token embeddings.
+    Equation: $x_t = \sqrt{d} E[u_t]$ with $E$ the token embeddings.
     Shapes: none.
     Source: Haviv et al. (2022). Survey, section 2.3. Code: fairseq's --no-token-positional-embeddings.
     Deviations: none.

@@ -12,11 +12,11 @@ from ...ops.sinusoids import SinusoidTable
 
 
 class Randomised(PositionMethod):
-    """Number the tokens of a training sentence by random ascending positions from a range that also covers longer sentences.
+    r"""Number the tokens of a training sentence by random ascending positions from a range that also covers longer sentences.
 
-    Equation: P[i_t] with P the sinusoids of Vaswani et al. (2017). In training, i_1 < ... < i_T are drawn without replacement
-        from {0, ..., N - 1} for each sentence. In evaluation, i_t = t + floor(r u / (r + u)) with u = (stride - 1) t and r = N
-        - n, for sentences of at most n tokens. Ruoss et al. (2023).
+    Equation: $P[i_t]$ with $P$ the sinusoids of Vaswani et al. (2017). In training, $i_1 < \ldots < i_T$ are drawn without
+        replacement from $\{0, \ldots, N - 1\}$ for each sentence. In evaluation, $i_t = t + \lfloor r u / (r + u) \rfloor$ with
+        $u = (\mathrm{stride} - 1) t$ and $r = N - n$, for sentences of at most $n$ tokens. Ruoss et al. (2023).
     Shapes: positions [B, T] -> [B, T]. embed [B, T, C] -> [B, T, C].
     Source: Ruoss et al. (2023). Code: google-deepmind/randomized_positional_encodings.
     Deviations:

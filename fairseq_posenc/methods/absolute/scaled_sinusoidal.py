@@ -11,10 +11,10 @@ from ...ops.sinusoids import SinusoidTable
 
 
 class ScaledSinusoidal(PositionMethod):
-    """Add sines and cosines of the position, multiplied by one learned scalar, to the embeddings.
+    r"""Add sines and cosines of the position, multiplied by one learned scalar, to the embeddings.
 
-    Equation: P[t] = s (sin(t w_0), ..., sin(t w_(d/2-1)), cos(t w_0), ..., cos(t w_(d/2-1))) with w_k = 10000^(-2k/d) and s
-        learned.
+    Equation: $P[t] = s (\sin(t w_0), \ldots, \sin(t w_{d/2-1}), \cos(t w_0), \ldots, \cos(t w_{d/2-1}))$ with $w_k =
+        10000^{-2k/d}$ and $s$ learned.
     Shapes: embed [B, T, C] -> [B, T, C].
     Source: Hua et al. (2022), whose code has the name ScaledSin. Code: ScaledSinusoidalEmbedding of x-transformers.
     Deviations:

@@ -11,10 +11,10 @@ from ...ops.sinusoids import SinusoidTable
 
 
 class Shape(PositionMethod):
-    """Shift all positions of a training sentence by one random number, so that the model does not learn absolute positions.
+    r"""Shift all positions of a training sentence by one random number, so that the model does not learn absolute positions.
 
-    Equation: P[t + k] with P the sinusoids of Vaswani et al. (2017). For each sentence, k ~ U{0, ..., K} in training and k = 0
-        in evaluation. Kiyono et al. (2021).
+    Equation: $P[t + k]$ with $P$ the sinusoids of Vaswani et al. (2017). For each sentence, $k \sim U\{0, \ldots, K\}$ in
+        training and $k = 0$ in evaluation. Kiyono et al. (2021).
     Shapes: positions [B, T] -> [B, T]. embed [B, T, C] -> [B, T, C].
     Source: Kiyono et al. (2021). Code: butsugiri/shape.
     Deviations:

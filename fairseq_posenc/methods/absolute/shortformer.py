@@ -9,7 +9,7 @@ from ...ops.sinusoids import SinusoidTable
 class Shortformer(PositionMethod):
     """Add sinusoids to the inputs of queries and keys in every layer, but not to the inputs of values.
 
-    Equation: q_t = W_q (x_t + P[t]), k_s = W_k (x_s + P[s]), v_s = W_v x_s with P the sinusoids of fairseq. Press et al.
+    Equation: $q_t = W_q (x_t + P[t])$, $k_s = W_k (x_s + P[s])$, $v_s = W_v x_s$ with $P$ the sinusoids of fairseq. Press et al.
         (2021), section 5.
     Shapes: project_input of queries and keys [B, T, C] -> [B, T, C].
     Source: Press, Smith and Lewis (2021). Code: ofirpress/shortformer.

@@ -10,9 +10,9 @@ from ...ops.sinusoids import SinusoidTable
 
 
 class Sinusoidal(PositionMethod):
-    """Add sines and cosines of the position to the embeddings.
+    r"""Add sines and cosines of the position to the embeddings.
 
-    Equation: P[t, 2k] = sin(t w_k), P[t, 2k+1] = cos(t w_k), w_k = 10000^(-2k/d). Vaswani et al. (2017), section 3.5.
+    Equation: $P[t, 2k] = \sin(t w_k)$, $P[t, 2k+1] = \cos(t w_k)$, $w_k = 10000^{-2k/d}$. Vaswani et al. (2017), section 3.5.
     Shapes: embed [B, T, C] -> [B, T, C].
     Source: Vaswani et al. (2017). Code: fairseq's SinusoidalPositionalEmbedding.
     Deviations:

@@ -12,10 +12,11 @@ from ...ops.sinusoids import SinusoidTable
 
 
 class Universal(PositionMethod):
-    """Add sinusoids of the position and of the layer number before every layer, and not to the embeddings.
+    r"""Add sinusoids of the position and of the layer number before every layer, and not to the embeddings.
 
-    Equation: H^l = F(H^(l-1) + C[l]), C[l][t, 2k] = sin(t w_k) + sin(l w_k), C[l][t, 2k+1] = cos(t w_k) + cos(l w_k), with w_k
-        = 10000^(-2k/d). F is the layer, and H^l the output of step l = 1 to L. Dehghani et al. (2019), equations 6 and 7.
+    Equation: $H^l = F(H^{l-1} + C[l])$, $C[l][t, 2k] = \sin(t w_k) + \sin(l w_k)$, $C[l][t, 2k+1] = \cos(t w_k) + \cos(l w_k)$,
+        with $w_k = 10000^{-2k/d}$. $F$ is the layer, and $H^l$ the output of step $l = 1$ to $L$. Dehghani et al. (2019),
+        equations 6 and 7.
     Shapes: before_layer [B, T, C] -> [B, T, C].
     Source: Dehghani et al. (2019). Code: tensor2tensor's universal_transformer_util.
     Deviations:

@@ -37,10 +37,10 @@ def penalty(ctx: AttentionContext, per_head: Tensor) -> Tensor:
 
 
 class Alibi(PositionMethod):
-    """Subtract a penalty from the scores that grows linearly with the distance to earlier keys, with a fixed slope per head.
+    r"""Subtract a penalty from the scores that grows linearly with the distance to earlier keys, with a fixed slope per head.
 
-    Equation: A_ts = q_t . k_s / sqrt(d_h) - m_h (t - s), with slope m_h = 2^(-8h/H) of head h = 1 to H. Press et al. (2022),
-        section 3.
+    Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} - m_h (t - s)$, with slope $m_h = 2^{-8h/H}$ of head $h = 1$ to $H$. Press et
+        al. (2022), section 3.
     Shapes: bias -> [1, H, T, S].
     Source: Press, Smith and Lewis (2022). Code: ofirpress/attention_with_linear_biases.
     Deviations:
@@ -85,10 +85,10 @@ class Alibi(PositionMethod):
 
 
 class AlibiSymmetric(PositionMethod):
-    """Apply ALiBi's penalty in both directions, so that scores depend on the distance but not on the direction.
+    r"""Apply ALiBi's penalty in both directions, so that scores depend on the distance but not on the direction.
 
-    Equation: A_ts = q_t . k_s / sqrt(d_h) - m_h |s - t| with the slopes m_h of alibi. This is the first form for encoders in
-        issue 5 of the authors' code.
+    Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} - m_h |s - t|$ with the slopes $m_h$ of `alibi`. This is the first form for
+        encoders in issue 5 of the authors' code.
     Shapes: bias -> [1, H, T, S].
     Source: ofirpress/attention_with_linear_biases, issue 5. Code: fairseq, examples/data2vec.
     Deviations:
@@ -126,10 +126,11 @@ class AlibiSymmetric(PositionMethod):
 
 
 class AlibiNonsymmetric(PositionMethod):
-    """Restrict half of the heads to keys on the left and half to keys on the right, with ALiBi's penalty.
+    r"""Restrict half of the heads to keys on the left and half to keys on the right, with ALiBi's penalty.
 
-    Equation: A_ts = q_t . k_s / sqrt(d_h) - m_h |s - t|, with heads h < H/2 only for s <= t and the other heads only for s >=
-        t. Each half has the slopes of H/2 heads. This is the second form for encoders in issue 5 of the authors' code.
+    Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} - m_h |s - t|$, with heads $h < H/2$ only for $s \le t$ and the other heads
+        only for $s \ge t$. Each half has the slopes of $H/2$ heads. This is the second form for encoders in issue 5 of the
+        authors' code.
     Shapes: bias -> [1, H, T, S]. mask -> bool [1, H, T, S].
     Source: ofirpress/attention_with_linear_biases, issue 5.
     Deviations:
@@ -178,10 +179,10 @@ class AlibiNonsymmetric(PositionMethod):
 
 
 class AlibiLearned(PositionMethod):
-    """Subtract a linear penalty of the distance from the scores, with one learned slope per head and direction.
+    r"""Subtract a linear penalty of the distance from the scores, with one learned slope per head and direction.
 
-    Equation: A_ts = q_t . k_s / sqrt(d_h) - f(l_h) max(t - s, 0) - f(r_h) max(s - t, 0), with l_h and r_h learned. f is the
-        exponential, or the sigmoid as in the third form for encoders in issue 5 of the authors' code.
+    Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} - f(l_h) \max(t - s, 0) - f(r_h) \max(s - t, 0)$, with $l_h$ and $r_h$ learned.
+        $f$ is the exponential, or the sigmoid as in the third form for encoders in issue 5 of the authors' code.
     Shapes: bias -> [1, H, T, S].
     Source: ofirpress/attention_with_linear_biases, issue 5.
     Deviations:

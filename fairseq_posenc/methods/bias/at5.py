@@ -13,12 +13,13 @@ from ...ops.precision import at_least_float32
 
 
 class AdaptiveT5(PositionMethod):
-    """Add a T5 bias with learned bucket borders per direction (a reconstruction from the abstract of the paper).
+    r"""Add a T5 bias with learned bucket borders per direction (a reconstruction from the abstract of the paper).
 
-    Equation: A_ts = q_t . k_s / sqrt(d_h) + (1-f) w[floor beta] + f w[floor beta + 1], f = beta - floor beta, for the distance
-        a = |s-t|. beta(a) = a below alpha, else alpha + (B - alpha) ln(a/alpha) / ln(gamma/alpha), at most B - 1. alpha = 1 +
-        (B-2) sigmoid(x), gamma = alpha + 1 + (max_distance - B/2 - 1) exp(y). x, y and the table w are learned for the
-        direction of the key. x and y start at 0. Reconstructed after Wu et al. (2021).
+    Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} + (1 - f) w[\lfloor \beta \rfloor] + f w[\lfloor \beta \rfloor + 1]$, $f =
+        \beta - \lfloor \beta \rfloor$, for the distance $a = |s-t|$. $\beta(a) = a$ below $\alpha$, else $\alpha + (B - \alpha)
+        \ln(a/\alpha) / \ln(\gamma/\alpha)$, at most $B - 1$. $\alpha = 1 + (B - 2) \operatorname{sigmoid}(x)$, $\gamma = \alpha +
+        1 + (D - B/2 - 1) \exp(y)$, with $D$ the option `max_distance`. $x$, $y$ and the table $w$ are learned for the direction
+        of the key. $x$ and $y$ start at 0. Reconstructed after Wu et al. (2021).
     Shapes: bias -> [1, H, T, S].
     Source: Wu, Zhang, Mao and Chen (2021), abstract. The equations of the paper could not be read.
     Deviations:

@@ -73,10 +73,10 @@ class RunningSum(PositionMethod):
 
 
 class Cable(RunningSum):
-    """Penalise each key by the sum of learned increments of the tokens after the key, up to the query.
+    r"""Penalise each key by the sum of learned increments of the tokens after the key, up to the query.
 
-    Equation: A_ts = q_t . k_s / sqrt(d_h) - sum_(j=s+1..t) softplus(w . x_j + b), with w and b learned and x_j the hidden state
-        of token j. Veisi et al. (2025).
+    Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} - \sum_{j=s+1}^{t} \operatorname{softplus}(w \cdot x_j + b)$, with $w$ and $b$
+        learned and $x_j$ the hidden state of token $j$. Veisi et al. (2025).
     Shapes: bias -> [B, H, T, S].
     Source: Veisi, Amirzadeh and Mansourian (2025). Code: axiomlab/Cable.
     Deviations:

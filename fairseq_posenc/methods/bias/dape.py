@@ -20,11 +20,12 @@ _SLOPE = 0.01
 
 
 class Dape(PositionMethod):
-    """Add to the scores a distance bias and the output of a small network that reads the scores and biases of all heads.
+    r"""Add to the scores a distance bias and the output of a small network that reads the scores and biases of all heads.
 
-    Equation: A = S + B + W_2 g(W_1 [S; B] + b_1) + b_2 for each pair (t, s), over heads. S = q_t . k_s / sqrt(d_h), B is the
-        bias of the base method, and g a leaky ReLU of slope 0.01. Zheng et al. (2024a). base=none: A = S + W_2 g(W_1 S + b_1) +
-        b_2. kernel=k: W_1 and W_2 are convolutions over k neighbouring keys, DAPE V2. Zheng et al. (2024b).
+    Equation: $A = S + B + W_2 g(W_1 [S; B] + b_1) + b_2$ for each pair $(t, s)$, over heads. $S = q_t \cdot k_s / \sqrt{d_h}$,
+        $B$ is the bias of the base method, and $g$ a leaky ReLU of slope 0.01. Zheng et al. (2024a). `base=none`: $A = S + W_2
+        g(W_1 S + b_1) + b_2$. `kernel=k`: $W_1$ and $W_2$ are convolutions over $k$ neighbouring keys, DAPE V2. Zheng et al.
+        (2024b).
     Shapes: rescale [B, H, T, S] -> [B, H, T, S].
     Source: Zheng et al. (2024a, 2024b). Code: chuanyang-Zheng/DAPE.
     Deviations:

@@ -36,9 +36,9 @@ class _Diet(PositionMethod):
 
 
 class DietRelative(_Diet):
-    """Add a learned scalar per layer, head and distance to the scores.
+    r"""Add a learned scalar per layer, head and distance to the scores.
 
-    Equation: A_ts = q_t . k_s / sqrt(d_h) + R[t-s], with R learned. Chen et al. (2021), equation 3.
+    Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} + R[t-s]$, with $R$ learned. Chen et al. (2021), equation 3.
     Shapes: bias -> [1, H, T, S].
     Source: Chen et al. (2021).
     Deviations:
@@ -85,9 +85,10 @@ class DietRelative(_Diet):
 
 
 class DietAbsolute(_Diet):
-    """Add the dot product of learned vectors of the query position and the key position to the scores.
+    r"""Add the dot product of learned vectors of the query position and the key position to the scores.
 
-    Equation: A_ts = q_t . k_s / sqrt(d_h) + P_Q[t] . P_K[s], with P_Q and P_K learned. Chen et al. (2021), equation 1.
+    Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} + P_Q[t] \cdot P_K[s]$, with $P_Q$ and $P_K$ learned. Chen et al. (2021),
+        equation 1.
     Shapes: bias -> [1, H, T, S].
     Source: Chen et al. (2021).
     Deviations:
@@ -141,10 +142,10 @@ class DietAbsolute(_Diet):
 
 
 class DietLinformer(_Diet):
-    """Compress keys and values as Linformer, and add products of learned vectors of query positions and compressed keys.
+    r"""Compress keys and values as Linformer, and add products of learned vectors of query positions and compressed keys.
 
-    Equation: A_tj = q_t . k_j / sqrt(d_h) + P_Q[t] . P_K[j], k_j = ((E X) W_K)_j, v_j = ((F X) W_V)_j, with compressed key j
-        and learned E and F in R^(rank x n). Chen et al. (2021), equation 4.
+    Equation: $A_{tj} = q_t \cdot k_j / \sqrt{d_h} + P_Q[t] \cdot P_K[j]$, $k_j = ((E X) W_K)_j$, $v_j = ((F X) W_V)_j$, with
+        compressed key $j$ and learned $E$ and $F$ in $\mathbb{R}^{\mathrm{rank} \times n}$. Chen et al. (2021), equation 4.
     Shapes: project_input of keys and values [B, S, C] -> [B, rank, C]. attend -> [B, H, T, D].
     Source: Chen et al. (2021). Wang et al. (2020) for Linformer.
     Deviations:
@@ -221,12 +222,13 @@ class DietLinformer(_Diet):
 
 
 class Segments(PositionMethod):
-    """Add a learned score of the sentences of query and key to the scores, or a sentence vector to the embeddings.
+    r"""Add a learned score of the sentences of query and key to the scores, or a sentence vector to the embeddings.
 
-    Equation: A_ts + E[seg(t), seg(s)], with E learned and seg(t) = number of separators before t. Chen et al. (2021), equations
-        1 and 3, and section 3.2. place=input: x_t + E_s[lab(t)], lab(t) = seg(t) + 1 (count=start), or the number of source
-        sentences minus seg(t), so that the last sentence has 1 (count=end). Lupo, Dinarelli and Besacier (2023).
-        every_layer=true adds the vector before every layer.
+    Equation: $A_{ts} + E[\operatorname{seg}(t), \operatorname{seg}(s)]$, with $E$ learned and $\operatorname{seg}(t)$ the number
+        of separators before $t$. Chen et al. (2021), equations 1 and 3, and section 3.2. `place=input`: $x_t +
+        E_s[\operatorname{lab}(t)]$, $\operatorname{lab}(t) = \operatorname{seg}(t) + 1$ (`count=start`), or the number of source
+        sentences minus $\operatorname{seg}(t)$, so that the last sentence has 1 (`count=end`). Lupo, Dinarelli and Besacier
+        (2023). `every_layer=true` adds the vector before every layer.
     Shapes: bias -> [B, H, T, S]. embed and before_layer [B, T, C] -> [B, T, C].
     Source: Chen et al. (2021). place=input: Lupo, Dinarelli and Besacier (2023), whose text was not read. Code of place=input:
         lorelupo/focused-concat.

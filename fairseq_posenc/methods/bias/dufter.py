@@ -19,9 +19,9 @@ class _Options(MethodOptions):
 
 
 class DufterAbsolute(PositionMethod):
-    """Add a learned scalar per head and pair of positions to the scores.
+    r"""Add a learned scalar per head and pair of positions to the scores.
 
-    Equation: A_ts = q_t . k_s / sqrt(d_h) + P[t,s], with P learned. Dufter et al. (2020).
+    Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} + P[t,s]$, with $P$ learned. Dufter et al. (2020).
     Shapes: bias -> [1, H, T, S].
     Source: Dufter, Schmitt and Schuetze (2020). Code: pdufter/convatt.
     Deviations:
@@ -61,9 +61,9 @@ class DufterAbsolute(PositionMethod):
 
 
 class DufterRelative(PositionMethod):
-    """Add a learned scalar per head and distance to the scores.
+    r"""Add a learned scalar per head and distance to the scores.
 
-    Equation: A_ts = q_t . k_s / sqrt(d_h) + r[s-t], with r learned. Dufter et al. (2020).
+    Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} + r[s-t]$, with $r$ learned. Dufter et al. (2020).
     Shapes: bias -> [1, H, T, S].
     Source: Dufter, Schmitt and Schuetze (2020). Code: pdufter/convatt.
     Deviations:

@@ -20,10 +20,10 @@ _FEW_PAIRS = 2**19
 
 
 class Fire(PositionMethod):
-    """Map the log-distance, divided by the log-position of the query, to a bias per head with a small network.
+    r"""Map the log-distance, divided by the log-position of the query, to a bias per head with a small network.
 
-    Equation: b_ts = MLP(psi(|s-t|) / psi(max(t, T))), psi(x) = ln(|c x| + 1), T = |m L_0|, with c and m learned and L_0 the
-        option threshold. b_ts is added to the scores. Li et al. (2024).
+    Equation: $b_{ts} = \operatorname{MLP}(\psi(|s-t|) / \psi(\max(t, T)))$, $\psi(x) = \ln(|c x| + 1)$, $T = |m L_0|$, with $c$
+        and $m$ learned and $L_0$ the option `threshold`. $b_{ts}$ is added to the scores. Li et al. (2024).
     Shapes: bias -> [B or 1, H, T, S].
     Source: Li et al. (2024). Code: public copies of the code in the paper's appendix.
     Deviations:

@@ -12,10 +12,10 @@ from .cable import RunningSum, RunningSumOptions
 
 
 class Forgetting(RunningSum):
-    """Weight each key by the product of the forget gates of the tokens after the key, up to the query.
+    r"""Weight each key by the product of the forget gates of the tokens after the key, up to the query.
 
-    Equation: A_ts = q_t . k_s / sqrt(d_h) + sum_(j=s+1..t) ln sigmoid(w . x_j + b), with w and b learned and x_j the hidden
-        state of token j. Lin et al. (2025).
+    Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} + \sum_{j=s+1}^{t} \ln \operatorname{sigmoid}(w \cdot x_j + b)$, with $w$ and
+        $b$ learned and $x_j$ the hidden state of token $j$. Lin et al. (2025).
     Shapes: bias -> [B, H, T, S].
     Source: Lin et al. (2025). Code: x-transformers (data-dependent ALiBi).
     Deviations:

@@ -63,9 +63,10 @@ class _Kerple(PositionMethod):
 
 
 class KerpleLog(_Kerple):
-    """Subtract a penalty that grows with the logarithm of the distance, with learned size and learned scale per head.
+    r"""Subtract a penalty that grows with the logarithm of the distance, with learned size and learned scale per head.
 
-    Equation: A_ts = q_t . k_s / sqrt(d_h) - p ln(1 + a |s-t|), with p and a learned. Chi et al. (2022), the logarithmic kernel.
+    Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} - p \ln(1 + a |s-t|)$, with $p$ and $a$ learned. Chi et al. (2022), the
+        logarithmic kernel.
     Shapes: bias -> [1, H, T, S].
     Source: Chi, Fan, Ramadge and Rudnicky (2022). Code: chijames/KERPLE.
     Deviations:
@@ -98,9 +99,10 @@ class KerpleLog(_Kerple):
 
 
 class KerplePower(_Kerple):
-    """Subtract a penalty that grows with a power of the distance, with learned exponent and learned size per head.
+    r"""Subtract a penalty that grows with a power of the distance, with learned exponent and learned size per head.
 
-    Equation: A_ts = q_t . k_s / sqrt(d_h) - a |s-t|^p, 0 < p <= 2, with p and a learned. Chi et al. (2022), the power kernel.
+    Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} - a |s-t|^p$, $0 < p \le 2$, with $p$ and $a$ learned. Chi et al. (2022), the
+        power kernel.
     Shapes: bias -> [1, H, T, S].
     Source: Chi, Fan, Ramadge and Rudnicky (2022). Code: chijames/KERPLE.
     Deviations:

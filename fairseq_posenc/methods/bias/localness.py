@@ -14,12 +14,13 @@ _SMALLEST = 0.01
 
 
 class Localness(PositionMethod):
-    """Add a Gaussian bias around a centre to the scores, with centre and width predicted from the query.
+    r"""Add a Gaussian bias around a centre to the scores, with centre and width predicted from the query.
 
-    Equation: A_ts = q_t . k_s / sqrt(d_h) - 2 ((s - P_t) / D_t)^2, P_t = I sigmoid(U_p . tanh(W_p q_t)), D_t = I sigmoid(U_d .
-        tanh(W_p q_t)). I is the number of keys of the sentence, and U_p, U_d and W_p are learned. Yang et al. (2018).
-        centre=query: P_t = t. window=layer: D_t = I sigmoid(U_d . tanh(W_d k)), with k the mean of the keys. window=fixed: D_t
-        = width.
+    Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} - 2 ((s - P_t) / D_t)^2$, $P_t = I \operatorname{sigmoid}(U_p \cdot \tanh(W_p
+        q_t))$, $D_t = I \operatorname{sigmoid}(U_d \cdot \tanh(W_p q_t))$. $I$ is the number of keys of the sentence, and $U_p$,
+        $U_d$ and $W_p$ are learned. Yang et al. (2018). `centre=query`: $P_t = t$. `window=layer`: $D_t = I
+        \operatorname{sigmoid}(U_d \cdot \tanh(W_d k))$, with $k$ the mean of the keys. `window=fixed`: $D_t$ is the option
+        `width`.
     Shapes: content_scores -> [B, H, T, S].
     Source: Yang et al. (2018), of which the abstract was read. Code: tungngthanh/dynamic-attention for the form of the bias. No
         code of the authors was found.

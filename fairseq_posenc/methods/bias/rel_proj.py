@@ -15,10 +15,11 @@ _DEVIATION = 0.02
 
 
 class RelativeProjection(PositionMethod):
-    """Add a weighted sum of learned distance curves to the scores, with weights projected from the hidden state of the query.
+    r"""Add a weighted sum of learned distance curves to the scores, with weights projected from the hidden state of the query.
 
-    Equation: b_ts = r_t . c[s-t] for |s-t| < R, else 0, r_t = W x_t, with W per head and curves c in R^(16 x R) shared by all
-        heads. x_t is the hidden state of the query, and b_ts is added to the scores.
+    Equation: $b_{ts} = r_t \cdot c[s-t]$ for $|s-t| < R$, else 0, $r_t = W x_t$, with $W$ per head and curves $c \in
+        \mathbb{R}^{16 \times R}$ shared by all heads. $x_t$ is the hidden state of the query, and $b_{ts}$ is added to the
+        scores.
     Shapes: bias -> [B, H, T, S].
     Source: Inkling in Hugging Face's transformers 5. RelativeProjPositionalBias of x-transformers. There is no paper.
     Deviations:

@@ -58,10 +58,10 @@ class RowGateBias(PositionMethod):
 
 
 class RowGates(RowGateBias):
-    """Weight each key by the product of forget gates from the key to the query, with separate gates for each query.
+    r"""Weight each key by the product of forget gates from the key to the query, with separate gates for each query.
 
-    Equation: A_ts = q_t . k_s / sqrt(d_h) + sum_(l=s+1..t) ln sigmoid(p_t . r_l / sqrt(d')), p = W_p x and r = W_r x, with d'
-        channels per head and hidden states x. sum=from_key: l = s..t-1.
+    Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} + \sum_{l=s+1}^{t} \ln \operatorname{sigmoid}(p_t \cdot r_l / \sqrt{d'})$, $p =
+        W_p x$ and $r = W_r x$, with $d'$ channels per head and hidden states $x$. `sum=from_key`: $l = s$ to $t - 1$.
     Shapes: bias -> [B, H, T, S].
     Source: PerRowDataDependentAlibi of x-transformers, which has sum=from_key. There is no paper.
     Deviations:
@@ -111,11 +111,11 @@ class RowGates(RowGateBias):
 
 
 class GrapeAP(RowGateBias):
-    """Weight each key by the product of forget gates from the key to the query, where each gate reads its own position.
+    r"""Weight each key by the product of forget gates from the key to the query, where each gate reads its own position.
 
-    Equation: A_ts = q_t . k_s / sqrt(d_h) + m_h sum_(l=s+1..t) ln sigmoid(p_t . R(l) p'_l / d'), with m_h the slopes of ALiBi.
-        p = W x with d' channels per head, p' = p / rms(p), and R(l) rotates every pair of channels by l radians. Zhang et al.
-        (2026).
+    Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} + m_h \sum_{l=s+1}^{t} \ln \operatorname{sigmoid}(p_t \cdot R(l) p'_l / d')$,
+        with $m_h$ the slopes of `alibi`. $p = W x$ with $d'$ channels per head, $p' = p / \operatorname{rms}(p)$, and $R(l)$
+        rotates every pair of channels by $l$ radians. Zhang et al. (2026).
     Shapes: bias -> [B, H, T, S].
     Source: Zhang et al. (2026), whose paper was not read. Code: model-architectures/GRAPE, model llama-mha-grape-ap-v1, whose
         configurations have d' = 8 (p_head_dim).

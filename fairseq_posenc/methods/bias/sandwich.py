@@ -13,10 +13,10 @@ from ...ops.sinusoids import Frequencies
 
 
 class Sandwich(PositionMethod):
-    """Add the product of the sinusoids of two positions, which decreases with the distance, with a slope per head.
+    r"""Add the product of the sinusoids of two positions, which decreases with the distance, with a slope per head.
 
-    Equation: A_ts = q_t . k_s / sqrt(d_h) + (sum_j cos((s-t) / 10000^(2j/D)) - D/2) / (8 i/h), j = 1 .. D/2, or 0 .. D/2 - 1
-        with first=0, for head i = 1 .. h. Chi et al. (2023).
+    Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} + (\sum_j \cos((s-t) / 10000^{2j/D}) - D/2) / (8 i/h)$, $j = 1$ to $D/2$, or
+        $0$ to $D/2 - 1$ with `first=0`, for head $i = 1$ to $h$. Chi et al. (2023).
     Shapes: bias -> [1, H, T, S].
     Source: Chi, Fan, Rudnicky and Ramadge (2023), whose text and code were not read. Code: NVIDIA/NeMo.
     Deviations:

@@ -12,9 +12,10 @@ from ...ops.precision import at_least_float32
 
 
 class T5(PositionMethod):
-    """Add a learned scalar per head and bucket of distances to the scores.
+    r"""Add a learned scalar per head and bucket of distances to the scores.
 
-    Equation: A_ts = q_t . k_s / sqrt(d_h) + w[bucket(s-t)], with w learned. Raffel et al. (2020), section 2.1.
+    Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} + w[\operatorname{bucket}(s-t)]$, with $w$ learned. Raffel et al. (2020),
+        section 2.1.
     Shapes: bias -> [1, H, T, S].
     Source: Raffel et al. (2020). Code: mesh-tensorflow, and T5 in Hugging Face's transformers.
     Deviations:

@@ -14,11 +14,11 @@ _BUCKETS, _MAX_DISTANCE = 32, 128
 
 
 class TupeAbsolute(PositionMethod):
-    """Add products of position vectors, which have separate projections, to the scores of all layers.
+    r"""Add products of position vectors, which have separate projections, to the scores of all layers.
 
-    Equation: A_ts = q_t . k_s / sqrt(2 d_h) + (LN(p_t) U_Q) . (LN(p_s) U_K) / sqrt(2 d_h), with learned position vectors p_t,
-        projections U_Q and U_K, and layer norm LN. Ke et al. (2021), equation 7. With untie_first, row 0 becomes theta_1 = u_0
-        . u_0 and column 0 theta_2 = u_1 . u_1 of the projected table, equation 11.
+    Equation: $A_{ts} = q_t \cdot k_s / \sqrt{2 d_h} + (LN(p_t) U_Q) \cdot (LN(p_s) U_K) / \sqrt{2 d_h}$, with learned position
+        vectors $p_t$, projections $U_Q$ and $U_K$, and layer norm $LN$. Ke et al. (2021), equation 7. With `untie_first`, row 0
+        becomes $\theta_1 = u_0 \cdot u_0$ and column 0 $\theta_2 = u_1 \cdot u_1$ of the projected table, equation 11.
     Shapes: bias -> [1, H, T, S].
     Source: Ke, He and Liu (2021). Code: guolinke/TUPE.
     Deviations:
@@ -107,10 +107,10 @@ class TupeAbsolute(PositionMethod):
 
 
 class TupeRelative(TupeAbsolute):
-    """Add TUPE's absolute term and a T5 bias to the scores of all layers.
+    r"""Add TUPE's absolute term and a T5 bias to the scores of all layers.
 
-    Equation: tupe_abs + b[bucket(s-t)], with b learned. Ke et al. (2021), equation 9. With untie_first, column 0 has bucket 32,
-        row 0 bucket 16.
+    Equation: `tupe_abs` $+ b[\operatorname{bucket}(s-t)]$, with $b$ learned. Ke et al. (2021), equation 9. With `untie_first`,
+        column 0 has bucket 32, row 0 bucket 16.
     Shapes: bias -> [1, H, T, S].
     Source: Ke, He and Liu (2021). Code: guolinke/TUPE.
     Deviations:

@@ -10,10 +10,10 @@ from ...ops.distances import distances
 
 
 class Window(PositionMethod):
-    """Restrict each query to the keys within a window around the query.
+    r"""Restrict each query to the keys within a window around the query.
 
-    Equation: M_ts = 0 if |s-t| <= g w/2 and g divides s - t, else -inf. The mask M is added to the scores. Beltagy et al.
-        (2020).
+    Equation: $M_{ts} = 0$ if $|s-t| \le g w/2$ and $g$ divides $s - t$, else $-\infty$. The mask $M$ is added to the scores.
+        Beltagy et al. (2020).
     Shapes: mask -> bool [B or 1, 1, T, S].
     Source: Beltagy, Peters and Cohan (2020). Code: Longformer in Hugging Face's transformers.
     Deviations:

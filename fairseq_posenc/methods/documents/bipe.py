@@ -69,10 +69,11 @@ class _Bilevel(PositionMethod):
 
 
 class BipeRope(_Bilevel):
-    """Add a learned vector of the position in the sentence, and rotate queries and keys by the number of the sentence.
+    r"""Add a learned vector of the position in the sentence, and rotate queries and keys by the number of the sentence.
 
-    Equation: x_t = sqrt(d) E[u_t] + Z[min(intra(t), N - 1)], A_ts = (R_seg(t) q_t) . (R_seg(s) k_s) / sqrt(d_h), R as rope,
-        seg(t) = number of separators before t, intra(t) = number of tokens before t in its sentence; He et al. (2024).
+    Equation: $x_t = \sqrt{d} E[u_t] + Z[\min(\operatorname{intra}(t), N - 1)]$, $A_{ts} = (R_{\operatorname{seg}(t)} q_t) \cdot
+        (R_{\operatorname{seg}(s)} k_s) / \sqrt{d_h}$, with the rotations $R$ of `rope`. $\operatorname{seg}(t)$ is the number of
+        separators before $t$, and $\operatorname{intra}(t)$ the number of tokens before $t$ in its sentence. He et al. (2024).
     Shapes: embed [B, T, C] -> [B, T, C]; rotate [B, H, T, D] -> same.
     Source: He et al. (2024); zhenyuhe00/BiPE. The paper's text was not read, only the code.
     Deviations:
@@ -131,11 +132,12 @@ class BipeRope(_Bilevel):
 
 
 class BipeAlibi(_Bilevel):
-    """Add a learned vector of the position in the sentence, and a penalty of the number of sentences between two tokens.
+    r"""Add a learned vector of the position in the sentence, and a penalty of the number of sentences between two tokens.
 
-    Equation: x_t = sqrt(d) E[u_t] + Z[min(intra(t), N - 1)], A_ts = q_t . k_s / sqrt(d_h) - f m_h |seg(t) - seg(s)|, f = 96,
-        m_h the slopes of ALiBi, seg(t) = number of separators before t, intra(t) = number of tokens before t in its sentence;
-        He et al. (2024).
+    Equation: $x_t = \sqrt{d} E[u_t] + Z[\min(\operatorname{intra}(t), N - 1)]$, $A_{ts} = q_t \cdot k_s / \sqrt{d_h} - f m_h
+        |\operatorname{seg}(t) - \operatorname{seg}(s)|$, $f = 96$. $m_h$ are the slopes of `alibi`. $\operatorname{seg}(t)$ is
+        the number of separators before $t$, and $\operatorname{intra}(t)$ the number of tokens before $t$ in its sentence. He et
+        al. (2024).
     Shapes: embed [B, T, C] -> [B, T, C]; bias -> [B, H, T, S].
     Source: He et al. (2024); zhenyuhe00/BiPE. The paper's text was not read, only the code.
     Deviations:

@@ -10,11 +10,12 @@ from ...ops.segments import Separator, before, opened
 
 
 class Group(PositionMethod):
-    """Restrict each query to the keys of its sentence; in cross-attention, to the source sentence that it translates.
+    r"""Restrict each query to the keys of its sentence; in cross-attention, to the source sentence that it translates.
 
-    Equation: M_ts = 0 if tag(t) = tag(s), else -inf; Bao et al. (2021). In the encoder, tag(t) is the number of separators before
-        token t. In the decoder, it is the number of separators up to token t. Cross-attention compares the number of separators
-        up to the query, at most that of the last source sentence, with the number of separators before the key.
+    Equation: $M_{ts} = 0$ if $\operatorname{tag}(t) = \operatorname{tag}(s)$, else $-\infty$; Bao et al. (2021). In the encoder,
+        $\operatorname{tag}(t)$ is the number of separators before token $t$. In the decoder, it is the number of separators up to
+        token $t$. Cross-attention compares the number of separators up to the query, at most that of the last source sentence,
+        with the number of separators before the key.
     Shapes: mask -> bool [B, 1, T, S].
     Source: Bao et al. (2021); baoguangsheng/g-transformer. The paper's text was not read, only the code.
     Deviations:

@@ -12,11 +12,12 @@ from ...ops.sinusoids import Sinusoids, SinusoidTable
 
 
 class PositionSegment(PositionMethod):
-    """Add sinusoids of the position in some channels, and a vector of the sentence in the other channels.
+    r"""Add sinusoids of the position in some channels, and a vector of the sentence in the other channels.
 
-    Equation: x_t = sqrt(d) E[u_t] + [P_(d-w)[t]; E_(s,w)[lab(t)]], P_(d-w) fairseq's sinusoids of d - w channels, E_(s,w) a
-        vector of w channels; lab(t) = number of separators before t, plus 1 (count=start), or the number of source sentences
-        minus the number of separators before t (count=end); Lupo, Dinarelli and Besacier (2023).
+    Equation: $x_t = \sqrt{d} E[u_t] + [P_{d-w}[t]; E_{s,w}[\operatorname{lab}(t)]]$. $P_{d-w}$ are fairseq's sinusoids of $d - w$
+        channels, and $E_{s,w}$ is a table of vectors of $w$ channels. $\operatorname{lab}(t)$ is the number of separators before
+        $t$, plus 1 (`count=start`), or the number of source sentences minus the number of separators before $t$ (`count=end`).
+        Lupo, Dinarelli and Besacier (2023).
     Shapes: embed [B, T, C] -> [B, T, C].
     Source: Lupo, Dinarelli and Besacier (2023); lorelupo/focused-concat. The paper's text was not read, only the code.
     Deviations:

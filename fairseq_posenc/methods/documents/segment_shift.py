@@ -11,11 +11,11 @@ from ...ops.sinusoids import SinusoidTable
 
 
 class SegmentShift(PositionMethod):
-    """Shift the positions of each sentence of a document, so that the model can distinguish the sentences.
+    r"""Shift the positions of each sentence of a document, so that the model can distinguish the sentences.
 
-    Equation: p(t) = t + s seg(t), seg(t) = number of separators before token t; Lupo, Dinarelli and Besacier (2022).
-        mean=true: s = ceil(source tokens / source sentences) of each document, </s> and separators counted.
-        fairseq's sinusoids at p(t) are added to the embeddings.
+    Equation: $p(t) = t + s \operatorname{seg}(t)$, with $\operatorname{seg}(t)$ the number of separators before token $t$; Lupo,
+        Dinarelli and Besacier (2022). `mean=true`: $s$ is the number of source tokens divided by the number of source sentences
+        of each document, rounded up, `</s>` and separators counted. fairseq's sinusoids at $p(t)$ are added to the embeddings.
     Shapes: positions [B, T] -> same; embed [B, T, C] -> [B, T, C].
     Source: Lupo, Dinarelli and Besacier (2022); lorelupo/focused-concat. The papers' text was not read, only the code.
     Deviations:

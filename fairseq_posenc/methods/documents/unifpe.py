@@ -11,11 +11,11 @@ from ...ops.sinusoids import SinusoidTable
 
 
 class UnifPE(PositionMethod):
-    """Shift the positions of each training sentence to a random block of the position range.
+    r"""Shift the positions of each training sentence to a random block of the position range.
 
-    Equation: P[t + o], o = j l + (g if j >= k else 0), j and k uniform in {0, ..., m - 1}, l the tokens of the sentence with
-        </s>, m = floor(M / l), g = M mod l; o = 0 where 2 l >= M, and in evaluation; P the sinusoids of fairseq;
-        Peng, Bawden and Yvon (2024).
+    Equation: $P[t + o]$ with $P$ the sinusoids of fairseq. $o = j l + g$ if $j \ge k$, else $o = j l$, with $j$ and $k$ uniform
+        in $\{0, \ldots, m - 1\}$, $l$ the number of tokens of the sentence with `</s>`, $m = \lfloor M / l \rfloor$ and $g = M
+        \operatorname{mod} l$. $o = 0$ where $2 l \ge M$, and in evaluation. Peng, Bawden and Yvon (2024).
     Shapes: positions [B, T] -> same; embed [B, T, C] -> [B, T, C].
     Source: Peng, Bawden and Yvon (2024); ziqianPeng/fairseq. The paper's text was not read, only the code.
     Deviations:

@@ -84,12 +84,13 @@ class _Spe(PositionMethod):
 
 
 class SineSpe(_Spe):
-    """Weight every channel of the product of query and key by a learned sum of cosines of the distance.
+    r"""Weight every channel of the product of query and key by a learned sum of cosines of the distance.
 
-    Equation: A_ts = sum_i q_ti k_si P'_i(t-s) / sqrt(d_h), P_i(x) = 1/(2K) sum_k g_ik^2 cos(2 pi f_ik x + theta_ik),
-        P' = (1 - gate) P + gate; Liutkus et al. (2021), equations 17 to 19. With exact=false, P is the expectation of the product
-        of R random codes of queries and keys. With attention=linear, o_t = phi(q_t) M_t / (phi(q_t) . Z_t), where M_t and Z_t are
-        the sums of phi(k_s) v_s and phi(k_s) over the keys and phi = ReLU + 0.001.
+    Equation: $A_{ts} = \sum_i q_{ti} k_{si} P'_i(t-s) / \sqrt{d_h}$, $P_i(x) = 1/(2K) \sum_k g_{ik}^2 \cos(2 \pi f_{ik} x +
+        \theta_{ik})$, $P' = (1 - \mathrm{gate}) P + \mathrm{gate}$; Liutkus et al. (2021), equations 17 to 19. With
+        `exact=false`, $P$ is the expectation of the product of $R$ random codes of queries and keys. With `attention=linear`,
+        $o_t = \phi(q_t) M_t / (\phi(q_t) \cdot Z_t)$, where $M_t$ and $Z_t$ are the sums of $\phi(k_s) v_s$ and $\phi(k_s)$ over
+        the keys and $\phi = \operatorname{ReLU} + 0.001$.
     Shapes: rotate [B, H, T, D] -> [B, H, T, (2K + 1) D] exact, [B, H, T, R] with codes; attend ->
         [B, H, T, D].
     Source: Liutkus et al. (2021); aliutkus/spe (PyTorch).
@@ -313,11 +314,12 @@ def _shaped(memory: Tensor, *factors: Tensor) -> Tensor:
 
 
 class ConvolutionalSpe(_Spe):
-    """Weight every channel of the product of query and key by the overlap of two learned filters.
+    r"""Weight every channel of the product of query and key by the overlap of two learned filters.
 
-    Equation: E[A_ts] = sum_i q_ti k_si P'_i(t-s) / sqrt(d_h), P_i(x) = sum_p wk_ip wq_i(p+x), P' = (1 - gate) P + gate;
-        Liutkus et al. (2021), convolutional SPE. P is the expectation of the product of R random codes: the same white noise,
-        filtered by wq for queries and by wk for keys. attention=linear is that of spe_sine.
+    Equation: $\operatorname{E}[A_{ts}] = \sum_i q_{ti} k_{si} P'_i(t-s) / \sqrt{d_h}$, $P_i(x) = \sum_p w_{ip}^k w_i^q(p+x)$, $P'
+        = (1 - \mathrm{gate}) P + \mathrm{gate}$; Liutkus et al. (2021), convolutional SPE. $P$ is the expectation of the product
+        of $R$ random codes: the same white noise, filtered by $w^q$ for queries and by $w^k$ for keys. `attention=linear` is that
+        of `spe_sine`.
     Shapes: rotate [B, H, T, D] -> [B, H, T, R]; attend -> [B, H, T, D].
     Source: Liutkus et al. (2021); aliutkus/spe (PyTorch).
     Deviations:

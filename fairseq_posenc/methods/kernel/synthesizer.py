@@ -47,10 +47,11 @@ class _Synthesizer(PositionMethod):
 
 
 class SynthesizerRandom(_Synthesizer):
-    """Use a learned score for every head, query position and key position, independent of the words.
+    r"""Use a learned score for every head, query position and key position, independent of the words.
 
-    Equation: A_ts = R[t,s], random in Tay et al. (2021); with mix=plus, A_ts = q_t . k_s / sqrt(d_h) + R[t,s], and with
-        mix=plus_alpha, A_ts = (1 - sigmoid(a)) q_t . k_s / sqrt(d_h) + sigmoid(a) R[t,s].
+    Equation: $A_{ts} = R[t,s]$, random in Tay et al. (2021); with `mix=plus`, $A_{ts} = q_t \cdot k_s / \sqrt{d_h} + R[t,s]$, and
+        with `mix=plus_alpha`, $A_{ts} = (1 - \operatorname{sigmoid}(a)) q_t \cdot k_s / \sqrt{d_h} + \operatorname{sigmoid}(a)
+        R[t,s]$.
     Shapes: bias -> [1, H, T, S]; rescale [B, H, T, S] -> same.
     Source: Tay et al. (2021); mesh-tensorflow.
     Deviations:
@@ -95,9 +96,9 @@ class SynthesizerRandom(_Synthesizer):
 
 
 class SynthesizerFactorised(_Synthesizer):
-    """Use a learned score for every head, query position and key position, as a product of two factors of low rank.
+    r"""Use a learned score for every head, query position and key position, as a product of two factors of low rank.
 
-    Equation: A_ts = R_1[t] . R_2[s], factorised random in Tay et al. (2021); mixtures as in synthesizer_random.
+    Equation: $A_{ts} = R_1[t] \cdot R_2[s]$, factorised random in Tay et al. (2021); mixtures as in `synthesizer_random`.
     Shapes: bias -> [1, H, T, S]; rescale [B, H, T, S] -> same.
     Source: Tay et al. (2021); mesh-tensorflow.
     Deviations:
@@ -147,10 +148,11 @@ class SynthesizerFactorised(_Synthesizer):
 
 
 class SynthesizerDense(_Synthesizer):
-    """Compute the scores of all key positions from the query only, with a small network.
+    r"""Compute the scores of all key positions from the query only, with a small network.
 
-    Equation: A_t = W_2 ReLU(W_1 x_t + b_1) + b_2 in R^n, dense in Tay et al. (2021); with form=minus, A_t = W^T ReLU(q_t)
-        with one W in R^(d_h x n) for all heads; mixtures as in synthesizer_random.
+    Equation: $A_t = W_2 \operatorname{ReLU}(W_1 x_t + b_1) + b_2 \in \mathbb{R}^n$, dense in Tay et al. (2021); with
+        `form=minus`, $A_t = W^T \operatorname{ReLU}(q_t)$ with one $W \in \mathbb{R}^{d_h \times n}$ for all heads; mixtures as
+        in `synthesizer_random`.
     Shapes: content_scores -> [B, H, T, S]; rescale [B, H, T, S] -> same.
     Source: Tay et al. (2021); mesh-tensorflow (dense_minus).
     Deviations:

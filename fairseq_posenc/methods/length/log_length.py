@@ -12,11 +12,11 @@ from ...ops.precision import at_least_float32
 
 
 class LogLength(PositionMethod):
-    """Multiply the product of queries and keys by a factor that grows with the logarithm of the number of keys.
+    r"""Multiply the product of queries and keys by a factor that grows with the logarithm of the number of keys.
 
-    Equation: A_ts = f(n_t) q_t . k_s / sqrt(d_h) with n_t keys for query t. form=mt: f(n) = max(ln n, 0.1) / ln n_0. Zhang et
-        al. (2023). form=ssmax: f(n) = a ln n, or a ln n + b, with a and b learned. Nakanishi (2025). form=floor: f(n) = 1 + 0.1
-        ln max(1, n / n_0). Inkling.
+    Equation: $A_{ts} = f(n_t) q_t \cdot k_s / \sqrt{d_h}$ with $n_t$ keys for query $t$. `form=mt`: $f(n) = \max(\ln n, 0.1) /
+        \ln n_0$. Zhang et al. (2023). `form=ssmax`: $f(n) = a \ln n$, or $a \ln n + b$, with $a$ and $b$ learned. Nakanishi
+        (2025). `form=floor`: $f(n) = 1 + 0.1 \ln \max(1, n / n_0)$. Inkling.
     Shapes: scale -> [B or 1, H or 1, T, 1].
     Source: Zhang et al. (2023) and their code ZhuochengZhang98/D2DToolkits. Nakanishi (2025). Inkling in Hugging Face's
         transformers 5.

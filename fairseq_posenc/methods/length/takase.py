@@ -38,11 +38,11 @@ class OutputLength(PositionMethod):
 
 
 class LengthDifference(OutputLength):
-    """Add sinusoids of the remaining output length to the decoder's embeddings.
+    r"""Add sinusoids of the remaining output length to the decoder's embeddings.
 
-    Equation: x_k = sqrt(d) E[y_k] + PE(r_k), r_k = max(L - c_k, r_min), with E the token embeddings and PE the sinusoids. L is
-        the length of the output without </s>, and c_k the length of the k tokens before the predicted token. r is therefore 0
-        at </s>. Takase and Okazaki (2019), LDPE. Survey, equation 32.
+    Equation: $x_k = \sqrt{d} E[y_k] + PE(r_k)$, $r_k = \max(L - c_k, r_{\min})$, with $E$ the token embeddings and $PE$ the
+        sinusoids. $L$ is the length of the output without `</s>`, and $c_k$ the length of the $k$ tokens before the predicted
+        token. $r$ is therefore 0 at `</s>`. Takase and Okazaki (2019), LDPE. Survey, equation 32.
     Shapes: embed [B, T, C] -> [B, T, C], with side input target_length [B].
     Source: Takase and Okazaki (2019). Code: takase/control-length. Oka, Chousa, Sudoh and Nakamura (2020) for noise and for
         predicted lengths, of which only the abstract was read.
@@ -100,11 +100,11 @@ class LengthDifference(OutputLength):
 
 
 class LengthRatio(OutputLength):
-    """Add sinusoids, whose wavelengths depend on the output length, to the decoder's embeddings.
+    r"""Add sinusoids, whose wavelengths depend on the output length, to the decoder's embeddings.
 
-    Equation: x_k = sqrt(d) E[y_k] + P_k, P_k[2i] = sin(t l^(-2i/d)), P_k[2i+1] = cos(t l^(-2i/d)), t = c_k + 1, l = L + 1, with
-        E the token embeddings. L is the length of the output without </s>, and c_k the length of the k tokens before the
-        predicted token. Takase and Okazaki (2019), LRPE. Survey, equation 33.
+    Equation: $x_k = \sqrt{d} E[y_k] + P_k$, $P_k[2i] = \sin(t l^{-2i/d})$, $P_k[2i+1] = \cos(t l^{-2i/d})$, $t = c_k + 1$, $l = L
+        + 1$, with $E$ the token embeddings. $L$ is the length of the output without `</s>`, and $c_k$ the length of the $k$
+        tokens before the predicted token. Takase and Okazaki (2019), LRPE. Survey, equation 33.
     Shapes: embed [B, T, C] -> [B, T, C], with side input target_length [B].
     Source: Takase and Okazaki (2019). Code: takase/control-length. Oka, Chousa, Sudoh and Nakamura (2020) for noise and for
         predicted lengths, of which only the abstract was read.

@@ -8,10 +8,11 @@ from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionE
 
 
 class RecurrentFrontEnd(PositionMethod):
-    """Replace the embeddings by the hidden states of one GRU layer.
+    r"""Replace the embeddings by the hidden states of one GRU layer.
 
-    Equation: x_t = GRU(sqrt(d) E[u_t], x_(t-1)) with E the token embeddings. With bidirectional=true, x_t is a linear layer,
-        from 2d to d, over the states of two GRUs, one per direction. Neishi and Yoshinaga (2019), section 3.
+    Equation: $x_t = \operatorname{GRU}(\sqrt{d} E[u_t], x_{t-1})$ with $E$ the token embeddings. With `bidirectional=true`, $x_t$
+        is a linear layer, from $2d$ to $d$, over the states of two GRUs, one per direction. Neishi and Yoshinaga (2019), section
+        3.
     Shapes: embed [B, T, C] -> [B, T, C].
     Source: Neishi and Yoshinaga (2019). Code: nem6ishi/conll19_relative_transformer, and torch's GRU cell.
     Deviations:

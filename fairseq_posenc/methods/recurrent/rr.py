@@ -11,11 +11,11 @@ from .rnn import RecurrentFrontEnd
 
 
 class RRTransformer(PositionMethod):
-    """Replace the embeddings by GRU states and add the relative vectors of Shaw et al. to attention (equal to rnn+shaw).
+    r"""Replace the embeddings by GRU states and add the relative vectors of Shaw et al. to attention (equal to rnn+shaw).
 
-    Equation: x_t = GRU(sqrt(d) E[u_t], x_(t-1)) with E the token embeddings. In self-attention, A_ts = q_t . (k_s + a_c) /
-        sqrt(d_h) and o_t = sum_s alpha_ts (v_s + b_c), c = clip(s-t, k), with learned vectors a_c and b_c and attention weights
-        alpha_ts. Neishi and Yoshinaga (2019), section 3.
+    Equation: $x_t = \operatorname{GRU}(\sqrt{d} E[u_t], x_{t-1})$ with $E$ the token embeddings. In self-attention, $A_{ts} = q_t
+        \cdot (k_s + a_c) / \sqrt{d_h}$ and $o_t = \sum_s \alpha_{ts} (v_s + b_c)$, $c = \operatorname{clip}(s-t, k)$, with
+        learned vectors $a_c$ and $b_c$ and attention weights $\alpha_{ts}$. Neishi and Yoshinaga (2019), section 3.
     Shapes: embed [B, T, C] -> [B, T, C]. content_scores -> [B, H, T, S]. content_values -> [B, H, T, D].
     Source: Neishi and Yoshinaga (2019). Code: nem6ishi/conll19_relative_transformer.
     Deviations:

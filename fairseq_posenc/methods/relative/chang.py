@@ -14,11 +14,12 @@ from ...ops.relative import key_products, query_products
 
 
 class CompositeAttention(PositionMethod):
-    """Add a learned scalar of the clipped distance, and the product of the query with a learned vector of this distance.
+    r"""Add a learned scalar of the clipped distance, and the product of the query with a learned vector of this distance.
     The first is a fixed convolution, the second a dynamic convolution.
 
-    Equation: A_ts = (q_t . k_s + q_t . w[clip(s-t)]) / sqrt(d_h) + beta[clip(s-t)]; Chang et al. (2021).
-        key_term adds k_s . c[clip(t-s)] / sqrt(d_h); depthwise adds sum_|s-t|<=k K[s-t] * v_s + b to each head's output.
+    Equation: $A_{ts} = (q_t \cdot k_s + q_t \cdot w[\operatorname{clip}(s-t)]) / \sqrt{d_h} + \beta[\operatorname{clip}(s-t)]$;
+        Chang et al. (2021). `key_term` adds $k_s \cdot c[\operatorname{clip}(t-s)] / \sqrt{d_h}$; `depthwise` adds $\sum_{|s-t|
+        \le k} K[s-t] \odot v_s + b$ to each head's output.
     Shapes: content_scores -> [B, H, T, S], bias -> [1, H, T, S], content_values -> [B, H, T, D].
     Source: Chang, Xu, Xu and Tu (2021); mlpc-ucsd/BERT_Convolutions.
     Deviations:

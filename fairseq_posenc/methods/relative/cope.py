@@ -13,12 +13,12 @@ from ...ops.precision import at_least_float32
 
 
 class ContextualPositions(PositionMethod):
-    """Add products of queries with learned vectors of contextual positions. A contextual position is a sum of gates
+    r"""Add products of queries with learned vectors of contextual positions. A contextual position is a sum of gates
     between key and query.
 
-    Equation: A_ts = a_ts + q_t . e[p_ts], p_ts = sum_(j=s..t) sigmoid(a_tj), a_ts = q_t . k_s / sqrt(d_h) (Golovneva et al.
-        2024). Between two whole positions, e is interpolated linearly. With scale=code, q_t . e[p_ts] is also divided by
-        sqrt(d_h).
+    Equation: $A_{ts} = a_{ts} + q_t \cdot e[p_{ts}]$, $p_{ts} = \sum_{j=s}^{t} \operatorname{sigmoid}(a_{tj})$, $a_{ts} = q_t
+        \cdot k_s / \sqrt{d_h}$ (Golovneva et al. 2024). Between two whole positions, $e$ is interpolated linearly. With
+        `scale=code`, $q_t \cdot e[p_{ts}]$ is also divided by $\sqrt{d_h}$.
     Shapes: rescale [B, H, T, S] -> same.
     Source: Golovneva, Wang, Weston and Sukhbaatar (2024), appendix; x-transformers; facebookresearch/RAM (scale=code).
     Deviations:

@@ -25,11 +25,11 @@ from ...ops.relative import key_products, query_products
 
 
 class Deberta(PositionMethod):
-    """Add products of queries with projected vectors of the distance, and of keys with other projections of these
+    r"""Add products of queries with projected vectors of the distance, and of keys with other projections of these
     vectors.
 
-    Equation: A_ts = (q_t . k_s + q_t . K_r[D(t,s)] + k_s . Q_r[D(t,s)]) / sqrt(3 d_h), K_r = P W_K, Q_r = P W_Q,
-        D(t,s) = min(max(t - s + K, 0), 2K - 1); He et al. (2021), equation 4.
+    Equation: $A_{ts} = (q_t \cdot k_s + q_t \cdot K_r[D(t,s)] + k_s \cdot Q_r[D(t,s)]) / \sqrt{3 d_h}$, $K_r = P W_K$, $Q_r = P
+        W_Q$, $D(t,s) = \min(\max(t - s + K, 0), 2K - 1)$; He et al. (2021), equation 4.
     Shapes: content_scores -> [B, H, T, S].
     Source: He, Liu, Gao and Chen (2021); microsoft/DeBERTa; Hugging Face's DeBERTa; survey, equation 15.
     Deviations:
@@ -153,7 +153,7 @@ class Deberta(PositionMethod):
 class DebertaDecoding(Deberta):
     """Compute disentangled attention, and add absolute positions to the inputs of the queries in the last layer.
 
-    Equation: deberta, and q_t = W_Q (x_t + P_abs[t]) in the last layer; He et al. (2021), section 3.2.
+    Equation: `deberta` with $q_t = W_Q (x_t + P_{abs}[t])$ in the last layer; He et al. (2021), section 3.2.
     Shapes: project_input of queries [B, T, C] -> same; content_scores -> [B, H, T, S].
     Source: He, Liu, Gao and Chen (2021), the enhanced mask decoder; microsoft/DeBERTa.
     Deviations:

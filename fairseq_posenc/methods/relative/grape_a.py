@@ -19,11 +19,12 @@ _ONE = math.log(math.e - 1)
 
 
 class GatedAlibi(PositionMethod):
-    """Add an ALiBi penalty whose slope depends on the key, the query or both.
+    r"""Add an ALiBi penalty whose slope depends on the key, the query or both.
 
-    Equation: A_ts = q_t . k_s / sqrt(d_h) - (t - s) m_h w_h g_ts, m_h the slopes of ALiBi, w_h = softplus of a learned number,
-        g_ts = softplus(u . k_s / sqrt(d_h)) (gate=key), softplus(v . q_t / sqrt(d_h)) (gate=query) or their sum (gate=both),
-        u and v of length 1 in each head; additive GRAPE, Zhang et al. (2026).
+    Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} - (t - s) m_h w_h g_{ts}$. $m_h$ are the slopes of `alibi`, and $w_h$ is the
+        softplus of a learned number. $g_{ts} = \operatorname{softplus}(u \cdot k_s / \sqrt{d_h})$ (`gate=key`),
+        $\operatorname{softplus}(v \cdot q_t / \sqrt{d_h})$ (`gate=query`) or their sum (`gate=both`), $u$ and $v$ of length 1 in
+        each head; additive GRAPE, Zhang et al. (2026).
     Shapes: content_scores -> [B, H, T, S].
     Source: Zhang et al. (2026); model-architectures/GRAPE, README and model. The paper was not read.
     Deviations:

@@ -29,9 +29,9 @@ class _Options(MethodOptions):
 
 
 class Huang1(PositionMethod):
-    """Multiply the scores by a learned scalar of the absolute distance.
+    r"""Multiply the scores by a learned scalar of the absolute distance.
 
-    Equation: A_ts = (q_t . k_s) r[|s-t|] / sqrt(d_h); Huang et al. (2020), method 1.
+    Equation: $A_{ts} = (q_t \cdot k_s) r[|s-t|] / \sqrt{d_h}$; Huang et al. (2020), method 1.
     Shapes: rescale [B, H, T, S] -> same.
     Source: Huang, Liang, Xu and Xiang (2020); survey, equation 18.
     Deviations:
@@ -80,9 +80,9 @@ class Huang1(PositionMethod):
 
 
 class Huang2(PositionMethod):
-    """Multiply the scores by a learned scalar of the signed distance.
+    r"""Multiply the scores by a learned scalar of the signed distance.
 
-    Equation: A_ts = (q_t . k_s) r[s-t] / sqrt(d_h); Huang et al. (2020), method 2.
+    Equation: $A_{ts} = (q_t \cdot k_s) r[s-t] / \sqrt{d_h}$; Huang et al. (2020), method 2.
     Shapes: rescale [B, H, T, S] -> same.
     Source: Huang, Liang, Xu and Xiang (2020); survey, section 4.1.2.
     Deviations:
@@ -124,9 +124,9 @@ class Huang2(PositionMethod):
 
 
 class Huang3(PositionMethod):
-    """Multiply every channel of the product of query and key by a learned number of the signed distance.
+    r"""Multiply every channel of the product of query and key by a learned number of the signed distance.
 
-    Equation: A_ts = sum_i q_ti k_si r[s-t]_i / sqrt(d_h); Huang et al. (2020), method 3.
+    Equation: $A_{ts} = \sum_i q_{ti} k_{si} r[s-t]_i / \sqrt{d_h}$; Huang et al. (2020), method 3.
     Shapes: rescale [B, H, T, S] -> same.
     Source: Huang, Liang, Xu and Xiang (2020); survey, equation 19.
     Deviations:
@@ -233,9 +233,10 @@ def _gates(gate: Tensor, rows: Tensor) -> Tensor:
 
 
 class Huang4(PositionMethod):
-    """Add the products of a learned vector of the signed distance with queries and with keys.
+    r"""Add the products of a learned vector of the signed distance with queries and with keys.
 
-    Equation: A_ts = (q_t . k_s + q_t . r[s-t] + k_s . r[s-t]) / sqrt(d_h); Huang et al. (2020), method 4, equations 16 and 17.
+    Equation: $A_{ts} = (q_t \cdot k_s + q_t \cdot r[s-t] + k_s \cdot r[s-t]) / \sqrt{d_h}$; Huang et al. (2020), method 4,
+        equations 16 and 17.
     Shapes: content_scores -> [B, H, T, S].
     Source: Huang, Liang, Xu and Xiang (2020); survey, equation 20; Hugging Face's relative_key_query, which indexes t - s.
     Deviations:

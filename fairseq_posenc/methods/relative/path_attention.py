@@ -15,10 +15,11 @@ _DEVIATION = 0.02
 
 
 class PathAttention(PositionMethod):
-    """Multiply the query of every pair by a matrix of each word on the way to the key, which is near a reflection.
+    r"""Multiply the query of every pair by a matrix of each word on the way to the key, which is near a reflection.
 
-    Equation: A_ts = k_s . (H_(s+1) H_(s+2) ... H_t) q_t / sqrt(d_h) for s <= t, H_j = I - beta_j w_j w_j^T,
-        beta_j = 2 sigmoid(u . x_j + b), w_j = SiLU(conv(W_2 W_1 x_j)) of length 1 in each head; Yang et al. (2025).
+    Equation: $A_{ts} = k_s \cdot (H_{s+1} H_{s+2} \cdots H_t) q_t / \sqrt{d_h}$ for $s \le t$, $H_j = I - \beta_j w_j w_j^T$,
+        $\beta_j = 2 \operatorname{sigmoid}(u \cdot x_j + b)$, $w_j = \operatorname{SiLU}(\operatorname{conv}(W_2 W_1 x_j))$ of
+        length 1 in each head; Yang et al. (2025).
     Shapes: rescale [B, H, T, S] -> same.
     Source: Yang et al. (2025), of which a summary was read; fla-org/flash-linear-attention, layers/path_attn.py and
         ops/path_attn/naive.py. PaTH-FoX is path_attention+forgetting.

@@ -13,10 +13,10 @@ from ...ops.relative import query_products, value_products
 
 
 class Shaw(PositionMethod):
-    """Add a learned vector of the clipped distance to keys, to values or to both.
+    r"""Add a learned vector of the clipped distance to keys, to values or to both.
 
-    Equation: A_ts = q_t . (k_s + aK[clip(s-t)]) / sqrt(d_h), o_t = sum_s alpha_ts (v_s + aV[clip(s-t)]);
-        Shaw et al. (2018), equations 3 and 4.
+    Equation: $A_{ts} = q_t \cdot (k_s + a^K[\operatorname{clip}(s-t)]) / \sqrt{d_h}$, $o_t = \sum_s \alpha_{ts} (v_s +
+        a^V[\operatorname{clip}(s-t)])$; Shaw et al. (2018), equations 3 and 4.
     Shapes: content_scores -> [B, H, T, S], content_values -> [B, H, T, D].
     Source: Shaw et al. (2018); tensor2tensor; survey, equations 11 and 12.
     Deviations:
@@ -88,9 +88,10 @@ class Shaw(PositionMethod):
 
 
 class ShawAbsolute(PositionMethod):
-    """Add a learned vector of every pair of positions to keys, to values or to both.
+    r"""Add a learned vector of every pair of positions to keys, to values or to both.
 
-    Equation: A_ts = q_t . (k_s + aK[t,s]) / sqrt(d_h), o_t = sum_s alpha_ts (v_s + aV[t,s]); survey, equations 9 and 10.
+    Equation: $A_{ts} = q_t \cdot (k_s + a^K[t,s]) / \sqrt{d_h}$, $o_t = \sum_s \alpha_{ts} (v_s + a^V[t,s])$; survey, equations 9
+        and 10.
     Shapes: content_scores -> [B, H, T, S], content_values -> [B, H, T, D].
     Source: Shaw et al. (2018), equations 3 and 4, with vectors that are not tied by distance; survey.
     Deviations:

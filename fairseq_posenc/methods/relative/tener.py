@@ -12,9 +12,9 @@ from ...ops.sinusoids import Sinusoids
 
 
 class Tener(PositionMethod):
-    """Add Transformer-XL's terms with sinusoids that are not projected, so that scores distinguish left from right.
+    r"""Add Transformer-XL's terms with sinusoids that are not projected, so that scores distinguish left from right.
 
-    Equation: A_ts = (q_t + u) . k_s + (q_t + v) . R[t-s]; Yan et al. (2019); survey, equation 22.
+    Equation: $A_{ts} = (q_t + u) \cdot k_s + (q_t + v) \cdot R[t-s]$; Yan et al. (2019); survey, equation 22.
     Shapes: content_scores -> [B, H, T, S].
     Source: Yan, Deng, Li and Qiu (2019); fastnlp/TENER.
     Deviations:

@@ -14,10 +14,10 @@ _OPEN, _DEVIATION = 8.0, 0.02
 
 
 class Wall(PositionMethod):
-    """Multiply every channel of the product of query and key by the forget gates of this channel between them.
+    r"""Multiply every channel of the product of query and key by the forget gates of this channel between them.
 
-    Equation: A_ts = sum_i q_t,i k_s,i exp(P_t,i - P_s,i) / sqrt(d_h), P_t = sum_(j<=t) ln sigmoid(W x_j + b), with a gate
-        for each channel of each head; Averbuch and Pai (2026).
+    Equation: $A_{ts} = \sum_i q_{t,i} k_{s,i} \exp(P_{t,i} - P_{s,i}) / \sqrt{d_h}$, $P_t = \sum_{j \le t} \ln
+        \operatorname{sigmoid}(W x_j + b)$, with a gate for each channel of each head; Averbuch and Pai (2026).
     Shapes: rescale [B, H, T, S] -> same.
     Source: fla-org/flash-linear-attention, layers/wall_attn.py and ops/wall_attn/naive.py, contributed by Averbuch and Pai
         (Tilde Research). No paper was read.

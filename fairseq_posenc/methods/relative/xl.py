@@ -12,11 +12,11 @@ from ...ops.sinusoids import Sinusoids
 
 
 class TransformerXL(PositionMethod):
-    """Add products of queries with projected sinusoids of the distance. Two learned vectors are added to the queries:
+    r"""Add products of queries with projected sinusoids of the distance. Two learned vectors are added to the queries:
     one for the product with keys, one for the product with sinusoids.
 
-    Equation: A_ts = ((q_t + u) . k_s + (q_t + v) . W_R R[t-s]) / sqrt(d_h), R[x] = [sin(x w) | cos(x w)], w_i = 10000^(-2i/d);
-        Dai et al. (2019), section 3.3.
+    Equation: $A_{ts} = ((q_t + u) \cdot k_s + (q_t + v) \cdot W_R R[t-s]) / \sqrt{d_h}$, $R[x] = [\sin(x w) \mid \cos(x w)]$,
+        $w_i = 10000^{-2i/d}$; Dai et al. (2019), section 3.3.
     Shapes: content_scores -> [B, H, T, S].
     Source: Dai et al. (2019); kimiyoung/transformer-xl; survey, equation 14.
     Deviations:

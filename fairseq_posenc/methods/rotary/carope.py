@@ -73,10 +73,11 @@ class ContentRotation(PositionMethod):
 
 
 class ContextRope(ContentRotation):
-    """Rotate queries and keys by sums of angles that every word chooses for itself.
+    r"""Rotate queries and keys by sums of angles that every word chooses for itself.
 
-    Equation: A_ts = (R(Phi_t) q_t) . (R(Phi_s) k_s) / sqrt(d_h), Phi_t,i = sum_(j<=t) f_j^i for pair i, i = 0, ..., d_h/2 - 1,
-        f_j = 1 / (softplus(x_j W + b) + 1) of each head; Veisi, Fartoot and Amirzadeh (2025).
+    Equation: $A_{ts} = (R(\Phi_t) q_t) \cdot (R(\Phi_s) k_s) / \sqrt{d_h}$, $\Phi_{t,i} = \sum_{j \le t} f_j^i$ for pair $i$, $i
+        = 0, \ldots, d_h/2 - 1$, $f_j = 1 / (\operatorname{softplus}(x_j W + b) + 1)$ of each head; Veisi, Fartoot and Amirzadeh
+        (2025).
     Shapes: rotate [B, H, T, D] -> same.
     Source: Veisi, Fartoot and Amirzadeh (2025). No code was found.
     Deviations:

@@ -25,11 +25,12 @@ from ...ops.sinusoids import SinusoidTable, frequencies
 
 
 class FourierRope(PositionMethod):
-    """Multiply pairs of channels of queries and keys by mixtures of the sines and cosines of several frequencies.
+    r"""Multiply pairs of channels of queries and keys by mixtures of the sines and cosines of several frequencies.
 
-    Equation: pair j = (a, b) of a query or key at position t becomes (a C_t,j - b S_t,j, b C_t,j + a S_t,j), with
-        S_t = sin(t theta) C^s, C_t = cos(t theta) C^c, theta the D frequencies of rope that are at least 2 pi / cutoff, and
-        matrices C^s, C^c in R^(D x D') of each head, D' = min(D, d_h/4); Hua et al. (2024). Other pairs have no position.
+    Equation: Pair $j = (a, b)$ of a query or key at position $t$ becomes $(a C_{t,j} - b S_{t,j}, b C_{t,j} + a S_{t,j})$, with
+        $S_t = \sin(t \theta) C^s$, $C_t = \cos(t \theta) C^c$, $\theta$ the $D$ frequencies of `rope` that are at least $2 \pi /
+        \mathrm{cutoff}$, and matrices $C^s$, $C^c$ in $\mathbb{R}^{D \times D'}$ of each head, $D' = \min(D, d_h/4)$; Hua et al.
+        (2024). Other pairs have no position.
     Shapes: rotate [B, H, T, D] -> same.
     Source: Hua et al. (2024); TsinghuaC3I/Fourier-Position-Embedding, olmo/model.py.
     Deviations:

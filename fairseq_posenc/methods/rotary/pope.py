@@ -25,10 +25,10 @@ from ...ops.sinusoids import Frequencies, frequencies
 
 
 class Pope(PositionMethod):
-    """Represent each channel of queries and keys by magnitude and angle: the word sets the magnitude, the position the angle.
+    r"""Represent each channel of queries and keys by magnitude and angle: the word sets the magnitude, the position the angle.
 
-    Equation: A_ts = sum_i softplus(q_t,i) softplus(k_s,i) cos((t-s) theta_i - delta_i) / sqrt(d_h), theta_i = base^(-i/d_h),
-        delta_i a learned phase; Gopalakrishnan et al. (2025).
+    Equation: $A_{ts} = \sum_i \operatorname{softplus}(q_{t,i}) \operatorname{softplus}(k_{s,i}) \cos((t-s) \theta_i - \delta_i) /
+        \sqrt{d_h}$, $\theta_i = \mathrm{base}^{-i/d_h}$, $\delta_i$ a learned phase; Gopalakrishnan et al. (2025).
     Shapes: rotate [B, H, T, D] -> [B, H, T, 2 D], all cosines before all sines; with fraction, D channels and the rotated ones.
     Source: summaries of Gopalakrishnan et al. (2025), whose text was not read; x-transformers; lucidrains/PoPE-pytorch.
     Deviations:

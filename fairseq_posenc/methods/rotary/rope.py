@@ -51,11 +51,12 @@ class RotaryOptions(MethodOptions):
 
 
 class Rope(PositionMethod):
-    """Rotate pairs of channels of queries and keys by angles that grow with the position.
+    r"""Rotate pairs of channels of queries and keys by angles that grow with the position.
 
-    Equation: A_ts = (R_t q_t) . (R_s k_s) / sqrt(d_h), R_t rotates pair i by t base^(-2i/d_r); Su et al. (2021), equation 15.
-        keep=p: the frequency is 0 for i >= floor(p d_r/2). cutoff=L: it is 0 where its wavelength exceeds L.
-        frequencies=learned: it is exp(p_i/16), p_i a parameter that starts at rope's frequency.
+    Equation: $A_{ts} = (R_t q_t) \cdot (R_s k_s) / \sqrt{d_h}$, $R_t$ rotates pair $i$ by $t \cdot \mathrm{base}^{-2i/d_r}$; Su
+        et al. (2021), equation 15. `keep=p`: the frequency is 0 for $i \ge \lfloor p d_r/2 \rfloor$. `cutoff=L`: it is 0 where
+        its wavelength exceeds $L$. `frequencies=learned`: it is $\exp(p_i/16)$, $p_i$ a parameter that starts at the frequency of
+        `rope`.
     Shapes: rotate [B, H, T, D] -> same.
     Source: Su et al. (2021). keep: Barbero et al. (2025), p-RoPE, unverified: only a summary was read.
         cutoff: the lower bound of Hua et al. (2024). frequencies=learned: Zhang et al. (2026) and

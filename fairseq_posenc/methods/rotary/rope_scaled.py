@@ -16,13 +16,15 @@ from .rope import RotaryOptions, rotated_width, turning_pairs
 
 
 class RopeScaled(PositionMethod):
-    """Rotate queries and keys with lower frequencies, for sentences longer than the training sentences.
+    r"""Rotate queries and keys with lower frequencies, for sentences longer than the training sentences.
 
-    Equation: rope with theta'_i in place of theta_i = base^(-2i/d_r). linear: theta_i / f. ntk: base' = base f^(d_r/(d_r-2)).
-        dynamic: base' = base (f n / L_0 - f + 1)^(d_r/(d_r-2)) for lengths n > L_0. yarn: theta_i ((1 - r_i) + r_i / f), r_i a
-        ramp from wavelengths of L_0/32 to L_0, and sines and cosines times 0.1 ln f + 1. llama3: with n_i = L_0 theta_i / 2 pi
-        turns within L_0, theta_i for n_i > high, theta_i / f for n_i < low, else theta_i ((1 - a_i) / f + a_i),
-        a_i = (n_i - low) / (high - low). keep and cutoff read theta_i, not theta'_i.
+    Equation: `rope` with $\theta'_i$ in place of $\theta_i = \mathrm{base}^{-2i/d_r}$. `linear`: $\theta_i / f$. `ntk`:
+        $\mathrm{base}' = \mathrm{base} \cdot f^{d_r/(d_r-2)}$. `dynamic`: $\mathrm{base}' = \mathrm{base} \cdot (f n / L_0 - f +
+        1)^{d_r/(d_r-2)}$ for lengths $n > L_0$. `yarn`: $\theta_i ((1 - r_i) + r_i / f)$, $r_i$ a ramp from wavelengths of
+        $L_0/32$ to $L_0$, and sines and cosines times $0.1 \ln f + 1$. `llama3`: with $n_i = L_0 \theta_i / (2 \pi)$ turns within
+        $L_0$, $\theta_i$ for $n_i > \mathrm{high}$, $\theta_i / f$ for $n_i < \mathrm{low}$, else $\theta_i ((1 - a_i) / f +
+        a_i)$, $a_i = (n_i - \mathrm{low}) / (\mathrm{high} - \mathrm{low})$. `keep` and `cutoff` read $\theta_i$, not
+        $\theta'_i$.
     Shapes: rotate [B, H, T, D] -> same; dynamic in the decoder: rescale -> [B, H, T, S].
     Source: Chen et al. (2023), linear; bloc97 (2023), ntk and dynamic; Peng et al. (2024), yarn; Hugging Face's rope utilities,
         also for llama3.

@@ -15,11 +15,11 @@ from .carope import ContentRotation
 
 
 class SelectiveRope(ContentRotation):
-    """Rotate queries and keys by sums of angles, which are projections of each word and of the words before it.
+    r"""Rotate queries and keys by sums of angles, which are projections of each word and of the words before it.
 
-    Equation: A_ts = (R(Phi_t) q_t) . (R(Phi_s) k_s) / sqrt(d_h), Phi_t,j = base^(-2j/d_h) sum_(m<=t) g_m (u_m,j + exp(b_j)),
-        u = conv(W_2 W_1 x'), g_m = sigmoid(v . x'_m + c) with gate=true, else 1; x' is x with the channels of each head
-        divided by their length; Movahedi et al. (2026).
+    Equation: $A_{ts} = (R(\Phi_t) q_t) \cdot (R(\Phi_s) k_s) / \sqrt{d_h}$, $\Phi_{t,j} = \mathrm{base}^{-2j/d_h} \sum_{m \le t}
+        g_m (u_{m,j} + \exp(b_j))$, $u = \operatorname{conv}(W_2 W_1 x')$, $g_m = \operatorname{sigmoid}(v \cdot x'_m + c)$ with
+        `gate=true`, else 1; $x'$ is $x$ with the channels of each head divided by their length; Movahedi et al. (2026).
     Shapes: rotate [B, H, T, D] -> same.
     Source: Movahedi et al. (2026), of which a summary was read; timurcarstensen/selective-rope, modules/rotary.py.
     Deviations:

@@ -25,11 +25,11 @@ from ...ops.sinusoids import SinusoidTable
 
 
 class XPos(PositionMethod):
-    """Rotate pairs of channels as rope does, and let their products decrease with the distance, fast pairs more than
+    r"""Rotate pairs of channels as rope does, and let their products decrease with the distance, fast pairs more than
     slow pairs.
 
-    Equation: A_ts = sum_i zeta_i^((t-s)/512) (R_t q_t)_i . (R_s k_s)_i / sqrt(d_h), zeta_i = (2i + 0.4 d_h) / (1.4 d_h);
-        Sun et al. (2023).
+    Equation: $A_{ts} = \sum_i \zeta_i^{(t-s)/512} (R_t q_t)_i \cdot (R_s k_s)_i / \sqrt{d_h}$, $\zeta_i = (2i + 0.4 d_h) / (1.4
+        d_h)$; Sun et al. (2023).
     Shapes: rotate [B, H, T, D] -> same.
     Source: Sun et al. (2023); torchscale; x-transformers.
     Deviations:

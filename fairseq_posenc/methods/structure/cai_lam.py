@@ -21,12 +21,12 @@ _LABEL, _LAYERS, _LONGEST, _DEPTHS = 100, 2, 8, 32
 
 
 class GraphTransformer(PositionMethod):
-    """Encode the path between two words of the tree with a GRU, add the result to query and key, and add a vector of the
+    r"""Encode the path between two words of the tree with a GRU, add the result to query and key, and add a vector of the
     depth to the embeddings.
 
-    Equation: X_t = U_t + d[min(depth(t), 31)], A_ts = (q_t + a_ts) . (k_s + b_ts) / sqrt(d_h), [a_ts; b_ts] = W_l r_ts,
-        r_ts = W [h; h'] + c of the last states h and h' of a bidirectional GRU over the labels of the path from t to s;
-        Cai and Lam (2020), equations 3 to 7.
+    Equation: $X_t = U_t + d[\min(\operatorname{depth}(t), 31)]$, $A_{ts} = (q_t + a_{ts}) \cdot (k_s + b_{ts}) / \sqrt{d_h}$,
+        $[a_{ts}; b_{ts}] = W_l r_{ts}$, $r_{ts} = W [h; h'] + c$ of the last states $h$ and $h'$ of a bidirectional GRU over the
+        labels of the path from $t$ to $s$; Cai and Lam (2020), equations 3 to 7.
     Shapes: embed [B, S, C] -> [B, S, C]; content_scores -> [B, H, S, S].
     Source: Cai and Lam (2020); jcyk/gtos; survey, equation 30.
     Deviations:

@@ -22,11 +22,11 @@ _DECIMALS = 9
 
 
 class GraphBert(PositionMethod):
-    """Describe each word by three numbers of the graph, and add their sinusoids or learned vectors to the embeddings.
+    r"""Describe each word by three numbers of the graph, and add their sinusoids or learned vectors to the embeddings.
 
-    Equation: X_t = U_t + PE(WL(t)) + PE(rank(t)) + PE(hops(t)): the word's Weisfeiler-Lehman colour, its place by falling
-        closeness S(root, t), S = a (I - (1 - a) A D^(-1))^(-1), a = 0.15, and its distance from the root;
-        Zhang et al. (2020), equations 1 to 5.
+    Equation: $X_t = U_t + PE(WL(t)) + PE(\operatorname{rank}(t)) + PE(\operatorname{hops}(t))$: the word's Weisfeiler-Lehman
+        colour, its place by falling closeness $S(\mathrm{root}, t)$, $S = a (I - (1 - a) A D^{-1})^{-1}$, $a = 0.15$, and its
+        distance from the root; Zhang et al. (2020), equations 1 to 5.
     Shapes: embed [B, S, C] -> [B, S, C].
     Source: Zhang et al. (2020); jwzhanggy/Graph-Bert.
     Deviations:

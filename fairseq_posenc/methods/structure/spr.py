@@ -14,10 +14,11 @@ from ...ops.trees import Tree, by_token
 
 
 class AbsoluteStructure(PositionMethod):
-    """Add sinusoids of the depth of every word in the dependency tree to the embeddings.
+    r"""Add sinusoids of the depth of every word in the dependency tree to the embeddings.
 
-    Equation: X_t = U_t + PE(depth(t)), depth(root) = 0; with fuse=tanh X_t = U_t + tanh(PE(t) + PE(depth(t))), with
-        fuse=linear_tanh X_t = U_t + tanh(W1 PE(t) + W2 PE(depth(t)) + b); Wang et al. (2019), survey, section 4.6.
+    Equation: $X_t = U_t + PE(\operatorname{depth}(t))$, $\operatorname{depth}(\mathrm{root}) = 0$; with `fuse=tanh` $X_t = U_t +
+        \tanh(PE(t) + PE(\operatorname{depth}(t)))$, with `fuse=linear_tanh` $X_t = U_t + \tanh(W_1 PE(t) + W_2
+        PE(\operatorname{depth}(t)) + b)$; Wang et al. (2019), survey, section 4.6.
     Shapes: embed [B, S, C] -> [B, S, C].
     Source: Wang et al. (2019); survey.
     Deviations:
@@ -82,11 +83,12 @@ class AbsoluteStructure(PositionMethod):
 
 
 class RelativeStructure(PositionMethod):
-    """Add a learned vector of the relation of two words in the dependency tree to keys and values.
+    r"""Add a learned vector of the relation of two words in the dependency tree to keys and values.
 
-    Equation: A_ts = q_t . (k_s + aK[clip(r)]) / sqrt(d_h), o_t = sum_s alpha_ts (v_s + aV[clip(r)]), where
-        r(t, s) = depth(t) - depth(s) if one of the words is an ancestor of the other, else sgn(t - s) (depth(t) + depth(s));
-        Wang et al. (2019), survey, section 4.6.
+    Equation: $A_{ts} = q_t \cdot (k_s + a^K[\operatorname{clip}(r)]) / \sqrt{d_h}$, $o_t = \sum_s \alpha_{ts} (v_s +
+        a^V[\operatorname{clip}(r)])$, where $r(t, s) = \operatorname{depth}(t) - \operatorname{depth}(s)$ if one of the words is
+        an ancestor of the other, else $\operatorname{sgn}(t - s) (\operatorname{depth}(t) + \operatorname{depth}(s))$; Wang et
+        al. (2019), survey, section 4.6.
     Shapes: content_scores -> [B, H, T, S], content_values -> [B, H, T, D].
     Source: Wang et al. (2019); survey; the vectors as in Shaw et al. (2018).
     Deviations:

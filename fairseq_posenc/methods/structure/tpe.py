@@ -12,11 +12,12 @@ from ...ops.trees import Tree, by_token
 
 
 class TreePositions(PositionMethod):
-    """Encode the branches from a word up to the root as one-hot vectors, weight them by powers of learned factors, and
+    r"""Encode the branches from a word up to the root as one-hot vectors, weight them by powers of learned factors, and
     add them to the embeddings.
 
-    Equation: X_t = U_t + E(x_t), x(root) = 0, x(child b of p) = [onehot(b); x(p) without its last branch], where E holds, for
-        level i, branch b and copy j, x_(ib) p_j^i sqrt((1 - p_j^2) d / 2), p_j = tanh(w_j); Shiv and Quirk (2019), section 3.
+    Equation: $X_t = U_t + E(x_t)$, $x(\mathrm{root}) = 0$. For the child $c$ of $p$ at branch $b$, $x(c) =
+        [\operatorname{onehot}(b); x'(p)]$, where $x'(p)$ is $x(p)$ without its last branch. For level $i$, branch $b$ and copy
+        $j$, $E$ contains $x_{ib} p_j^i \sqrt{(1 - p_j^2) d / 2}$, $p_j = \tanh(w_j)$; Shiv and Quirk (2019), section 3.
     Shapes: embed [B, S, C] -> [B, S, C].
     Source: Shiv and Quirk (2019); microsoft/icecaps; survey, section 4.6.
     Deviations:
