@@ -32,7 +32,7 @@ SAYS = {
     ],
     "bipe_rope": [
         "The use in a translation model is an extension of this project",
-        "The paper's text was not read",
+        "Only the code was read, not the paper's text",
     ],
     "cable": [
         "keeps 1/sqrt(d_h), which the authors' code omits",
@@ -46,7 +46,7 @@ SAYS = {
         "The authors' graphs are connected",
     ],
     "cape": ["multiplies the jitter by the factor a"],
-    "carope": ["Without b this is impossible", "is unverified", "The encoder is this project's extension"],
+    "carope": ["Without b this is impossible", "is unverified", "The encoder is an extension of this project"],
     "cope": ["scale=code", "authors' repository divides q_t . e by sqrt(d_h) by default"],
     "dape": ["The authors mask only the input", "It is not the method `cape` of this project"],
     "deberta_emd": ["In the authors' code the residual connection also contains P_abs"],
@@ -72,7 +72,7 @@ SAYS = {
     "graph_bert": [
         "2l/d for sines and (2l+1)/d for cosines",
     ],
-    "group": ["One separator divides two sentences", "which gives NaN"],
+    "group": ["One separator divides two sentences", "their result is NaN"],
     "kerple_power": ["a sigmoid keeps p between 0.01 and 2", "The authors' code clamps a and p"],
     "laplacian": [
         "word without edges has the eigenvalue 1",
@@ -85,7 +85,7 @@ SAYS = {
     "path_attention": [
         "of which a summary was read",
         "are not scaled, as in the Forgetting Transformer",
-        "The encoder is this project's extension and experimental",
+        "The encoder is an experimental extension of this project",
     ],
     "pope": ["whose text was not read", "Phases are not limited to [-2 pi, 0]", "The paper leaves open whether layers share"],
     "position_segment": ["of the paper is unverified", "reads a copy that training does not change"],
@@ -99,19 +99,19 @@ SAYS = {
     "rr": ["Dropout follows the GRU", "Embeddings keep the factor sqrt(d)", "5 decoder layers", "two bias vectors"],
     "row_gates": ["There is no paper", "By default, the sum contains the gates of the tokens after the key"],
     "sandwich": ["Public implementations differ in the first j", "with first=0"],
-    "selective_rope": ["on by default, as an option of the code", "The authors' initial weights are unverified"],
-    "segment_shift": ["The papers' text was not read, only the code", "Decoding uses the same positions as training"],
+    "selective_rope": ["is an option of the code. Here it is on by default", "The authors' initial weights are unverified"],
+    "segment_shift": ["Only the code was read, not the text of the papers", "Decoding uses the same positions as training"],
     "segments": ["A source of single sentences has no separators, and the term has no effect", "The authors' stacks share one"],
     "spe_conv": ["Codes have the factor 1/sqrt(R)", "The defaults of their code are 200 and 256", "the ReLU features"],
     "spe_sine": ["the exact expectation is the default", "JAX code exchanges gate and 1 - gate", "their code are 1 and 256"],
     "stickbreaking": [
-        "The encoder is this project's extension and experimental",
+        "The encoder is an experimental extension of this project",
         "The remainder goes to the word itself (rest=self)",
     ],
     "synthesizer_dense": ["Every head has its own network"],
     "t5": ["the last bucket begins at a smaller distance, 91"],
     "tupe_abs": [
-        "figure of 2 d^2 + n (d+2) is the figure of tupe_rel. In it, 2 n is the relative bias",
+        "number 2 d^2 + n (d+2) belongs to tupe_rel. Its part 2 n is the relative bias",
         "never receives a gradient",
     ],
     "unifpe": ["The authors' dataset draws them when it is built", "the gap of g positions is never after the last block"],
@@ -123,7 +123,7 @@ SAYS = {
     "wall": ["No paper was read", "unverified"],
     "wavelet": ["of which a summary was read", "Both sets are reconstructed, and unverified", "No code was found"],
     "zhu": [
-        "average and sum, so both are one model",
+        "average and sum, so that both lead to the same model",
         "eight heads with biases",
     ],
 }

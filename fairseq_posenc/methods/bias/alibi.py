@@ -94,7 +94,7 @@ class AlibiSymmetric(PositionMethod):
     Deviations:
         * The paper describes only the causal form.
         * Cross-attention is an extension of this project. It compares the source position with the target position.
-    Cost: equal to the cost of alibi.
+    Cost: as for alibi.
     Errors: PositionError for a head in heads= that does not exist.
     """
 
@@ -135,7 +135,7 @@ class AlibiNonsymmetric(PositionMethod):
     Source: ofirpress/attention_with_linear_biases, issue 5.
     Deviations:
         * The paper describes only the causal form.
-    Cost: equal to the cost of alibi.
+    Cost: as for alibi.
     Errors: PositionError for an odd number of heads, or an odd number of heads in heads=.
     """
 

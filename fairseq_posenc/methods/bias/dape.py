@@ -39,7 +39,7 @@ class Dape(PositionMethod):
     Cost: 3 h w k + w + h parameters per layer for w hidden units, and the parameters of the base method. 2 h w k + w + h
         parameters per layer with base=none. Hidden units [B, w, T, S]. For each pair of tokens, W_2 needs h w k
         multiplications, and W_1 twice as many.
-        Floor: scores, hidden units and biases are tensors of all pairs of tokens, in float32 and in both passes.
+        Minimum cost: scores, hidden units and biases are tensors of all pairs of tokens, in float32 and in both passes.
     Errors: PositionError for an even kernel.
     """
 

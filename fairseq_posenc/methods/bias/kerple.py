@@ -108,7 +108,7 @@ class KerplePower(_Kerple):
     Deviations:
         * A softplus keeps a above 0.01, and a sigmoid keeps p between 0.01 and 2. The authors' code clamps a and p.
         * Encoder and cross-attention are extensions of this project. They distinguish left from right only with sides=apart.
-    Cost: equal to the cost of kerple_log.
+    Cost: as for kerple_log.
     Errors: PositionError for sides=apart in a causal decoder.
     """
 

@@ -29,7 +29,9 @@ class BilevelOptions(MethodOptions):
     """Options of bipe_rope and bipe_alibi."""
 
     separator: str = option("<sep>", "token that ends a sentence, as in the dictionary")
-    longest: int = option(256, "number N of positions in a sentence; later tokens have the last one", minimum=1, maximum=65536)
+    longest: int = option(
+        256, "number N of position vectors in a sentence (later tokens share the last vector)", minimum=1, maximum=65536
+    )
 
 
 class _Bilevel(PositionMethod):
@@ -74,15 +76,15 @@ class BipeRope(_Bilevel):
     Equation: $x_t = \sqrt{d} E[u_t] + Z[\min(\operatorname{intra}(t), N - 1)]$, $A_{ts} = (R_{\operatorname{seg}(t)} q_t) \cdot
         (R_{\operatorname{seg}(s)} k_s) / \sqrt{d_h}$, with the rotations $R$ of `rope`. $\operatorname{seg}(t)$ is the number of
         separators before $t$, and $\operatorname{intra}(t)$ the number of tokens before $t$ in its sentence. He et al. (2024).
-    Shapes: embed [B, T, C] -> [B, T, C]; rotate [B, H, T, D] -> same.
-    Source: He et al. (2024); zhenyuhe00/BiPE. The paper's text was not read, only the code.
+    Shapes: embed [B, T, C] -> [B, T, C]. rotate [B, H, T, D] -> same.
+    Source: He et al. (2024). Code: zhenyuhe00/BiPE. Only the code was read, not the paper's text.
     Deviations:
         * The authors train language models only. The use in a translation model is an extension of this project.
         * In cross-attention, the sentence number of a query is at most the number of the last source sentence.
         * The authors' sentences end with a full stop or a line break.
         * Z has 256 rows and starts normal with deviation 1/sqrt(d). The authors have 1024 and 0.02.
         * Tokens beyond N share the last vector. In the authors' code this vector is always zero.
-    Cost: N d parameters per stack, and no parameters in cross-attention; keys are rotated once, also while decoding.
+    Cost: N d parameters per stack, and no parameters in cross-attention. Keys are rotated once, also while decoding.
     Errors: PositionError for a dictionary without the separator, and for heads of width 1.
     """
 
@@ -138,8 +140,8 @@ class BipeAlibi(_Bilevel):
         |\operatorname{seg}(t) - \operatorname{seg}(s)|$, $f = 96$. $m_h$ are the slopes of `alibi`. $\operatorname{seg}(t)$ is
         the number of separators before $t$, and $\operatorname{intra}(t)$ the number of tokens before $t$ in its sentence. He et
         al. (2024).
-    Shapes: embed [B, T, C] -> [B, T, C]; bias -> [B, H, T, S].
-    Source: He et al. (2024); zhenyuhe00/BiPE. The paper's text was not read, only the code.
+    Shapes: embed [B, T, C] -> [B, T, C]. bias -> [B, H, T, S].
+    Source: He et al. (2024). Code: zhenyuhe00/BiPE. Only the code was read, not the paper's text.
     Deviations:
         * The authors train language models only. The use in a translation model is an extension of this project.
         * The absolute value of seg(t) - seg(s) is an extension for encoders. It has no effect in causal attention.
@@ -147,7 +149,7 @@ class BipeAlibi(_Bilevel):
         * The authors' sentences end with a full stop or a line break.
         * Z has 256 rows and starts normal with deviation 1/sqrt(d). The authors have 1024 and 0.02.
         * Tokens beyond N share the last vector. In the authors' code this vector is always zero.
-    Cost: N d parameters per stack, and no parameters in cross-attention; one bias [B, H, T, S] per forward pass.
+    Cost: N d parameters per stack, and no parameters in cross-attention. One bias [B, H, T, S] per forward pass.
     Errors: PositionError for a dictionary without the separator.
     """
 

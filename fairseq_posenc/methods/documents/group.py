@@ -10,22 +10,23 @@ from ...ops.segments import Separator, before, opened
 
 
 class Group(PositionMethod):
-    r"""Restrict each query to the keys of its sentence; in cross-attention, to the source sentence that it translates.
+    r"""Restrict each query to the keys of its sentence, or, in cross-attention, of the source sentence that it translates.
 
     Equation: $M_{ts} = 0$ if $\operatorname{tag}(t) = \operatorname{tag}(s)$, else $-\infty$; Bao et al. (2021). In the encoder,
         $\operatorname{tag}(t)$ is the number of separators before token $t$. In the decoder, it is the number of separators up to
         token $t$. Cross-attention compares the number of separators up to the query, at most that of the last source sentence,
         with the number of separators before the key.
     Shapes: mask -> bool [B, 1, T, S].
-    Source: Bao et al. (2021); baoguangsheng/g-transformer. The paper's text was not read, only the code.
+    Source: Bao et al. (2021). Code: baoguangsheng/g-transformer. Only the code was read, not the paper's text.
     Deviations:
         * One separator divides two sentences, as in D2DToolkits. The authors write <s> and </s> around each sentence.
-        * The separator predicts the first word of the next sentence, so the decoder counts it as the beginning of this sentence.
-        * Target sentences beyond the number of source sentences attend to the last source sentence. In the authors' code they
-          have no key, which gives NaN.
+        * The decoder counts a separator as the beginning of the next sentence, because it predicts the first word of this
+          sentence.
+        * Target sentences beyond the number of source sentences attend to the last source sentence. In the authors' code, such
+          sentences have no key, and their result is NaN.
         * The authors' global attention in the last two layers is --encoder-global-layers, --decoder-global-layers and
           --cross-global-layers. The architecture posenc_g_transformer sets them.
-    Cost: no parameters; time and memory of full attention, for the whole product is computed.
+    Cost: no parameters. Time and memory of full attention, because the whole product is computed.
     Errors: PositionError for a dictionary without the separator.
     """
 

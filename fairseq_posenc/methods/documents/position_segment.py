@@ -19,26 +19,29 @@ class PositionSegment(PositionMethod):
         $t$, plus 1 (`count=start`), or the number of source sentences minus the number of separators before $t$ (`count=end`).
         Lupo, Dinarelli and Besacier (2023).
     Shapes: embed [B, T, C] -> [B, T, C].
-    Source: Lupo, Dinarelli and Besacier (2023); lorelupo/focused-concat. The paper's text was not read, only the code.
+    Source: Lupo, Dinarelli and Besacier (2023). Code: lorelupo/focused-concat. Only the code was read, not the paper's text.
     Deviations:
-        * The number w of channels of the paper is unverified: the published scripts do not set it. The default is d/2.
+        * The number w of channels of the paper is unverified, because the published scripts do not set this number. The default
+          is d/2.
         * The authors count from the last sentence (count=end). Their first decoder token has label 1.
         * Learned vectors are trained. The authors' code reads a copy that training does not change.
         * Sentences beyond the table, or beyond w with vectors=onehot, use the last vector. Labels below 1 are 1.
     Cost: no parameters, or segments w per stack with vectors=learned.
-    Errors: PositionError for a dictionary without the separator, for sinusoids of an odd width or less than 4 channels, and where
-        no channel is left for positions.
+    Errors: PositionError for a dictionary without the separator, for sinusoids of an odd width or of less than 4 channels, and if
+        no channel remains for positions.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
-        width: int | None = option(None, "channels w of the sentence (none: half of them)", minimum=1, maximum=65536)
-        vectors: Literal["sinusoidal", "learned", "onehot"] = option("sinusoidal", "vectors of sentences")
+        width: int | None = option(
+            None, "number w of channels of the sentence vector (none: half of the model width)", minimum=1, maximum=65536
+        )
+        vectors: Literal["sinusoidal", "learned", "onehot"] = option("sinusoidal", "type of the sentence vectors")
         count: Literal["start", "end"] = option(
-            "end", "sentences are counted from the first one, or from the last one of the source"
+            "end", "start of the sentence count: first sentence, or last sentence of the source"
         )
         separator: str = option("<sep>", "token that ends a sentence, as in the dictionary")
-        segments: int = option(8, "number of learned vectors, with vectors=learned", minimum=2, maximum=1024)
+        segments: int = option(8, "number of learned vectors, for vectors=learned", minimum=2, maximum=1024)
 
         def __post_init__(self):
             if self.vectors != "learned" and self.segments != type(self).segments:

@@ -16,28 +16,29 @@ class SegmentShift(PositionMethod):
     Equation: $p(t) = t + s \operatorname{seg}(t)$, with $\operatorname{seg}(t)$ the number of separators before token $t$; Lupo,
         Dinarelli and Besacier (2022). `mean=true`: $s$ is the number of source tokens divided by the number of source sentences
         of each document, rounded up, `</s>` and separators counted. fairseq's sinusoids at $p(t)$ are added to the embeddings.
-    Shapes: positions [B, T] -> same; embed [B, T, C] -> [B, T, C].
-    Source: Lupo, Dinarelli and Besacier (2022); lorelupo/focused-concat. The papers' text was not read, only the code.
+    Shapes: positions [B, T] -> same. embed [B, T, C] -> [B, T, C].
+    Source: Lupo, Dinarelli and Besacier (2022). Code: lorelupo/focused-concat. Only the code was read, not the text of the
+        papers.
     Deviations:
         * A separator token marks the end of a sentence. The authors' task keeps the ends of sentences next to the tokens.
         * The shift changes the positions of all methods of the spec.
         * Decoding uses the same positions as training. In the authors' code, decoding of a single token uses other positions.
-        * mean=true: target sentences after the last source sentence have the shift of the last one.
+        * With mean=true, target sentences after the last source sentence have the shift of the last source sentence.
         * The discount of the loss of context sentences is not included.
-    Cost: no parameters; one cumulative sum, and the sinusoids of each sentence's own positions.
+    Cost: no parameters. One cumulative sum, and sinusoids of the positions of each document.
     Errors: PositionError for a dictionary without the separator, and for shift together with mean=true.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
         shift: int = option(8, "number s of positions between two sentences", minimum=0, maximum=1000000)
-        mean: bool = option(False, "s is the mean length of the source sentences of a document")
+        mean: bool = option(False, "shift by the mean length of the source sentences of a document")
         separator: str = option("<sep>", "token that ends a sentence, as in the dictionary")
         segments: int = option(
-            8, "number of sentences that are told apart; further ones have the last shift", minimum=2, maximum=1024
+            8, "number of sentences with different shifts (later sentences have the last shift)", minimum=2, maximum=1024
         )
         vectors: Literal["sinusoidal", "none"] = option(
-            "sinusoidal", "sinusoids added to the embeddings, or nothing: other methods of the spec then read the positions"
+            "sinusoidal", "sinusoids added to the embeddings, or none (only the other methods of the spec read the positions)"
         )
 
         def __post_init__(self):

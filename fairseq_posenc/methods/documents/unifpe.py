@@ -16,25 +16,29 @@ class UnifPE(PositionMethod):
     Equation: $P[t + o]$ with $P$ the sinusoids of fairseq. $o = j l + g$ if $j \ge k$, else $o = j l$, with $j$ and $k$ uniform
         in $\{0, \ldots, m - 1\}$, $l$ the number of tokens of the sentence with `</s>`, $m = \lfloor M / l \rfloor$ and $g = M
         \operatorname{mod} l$. $o = 0$ where $2 l \ge M$, and in evaluation. Peng, Bawden and Yvon (2024).
-    Shapes: positions [B, T] -> same; embed [B, T, C] -> [B, T, C].
-    Source: Peng, Bawden and Yvon (2024); ziqianPeng/fairseq. The paper's text was not read, only the code.
+    Shapes: positions [B, T] -> same. embed [B, T, C] -> [B, T, C].
+    Source: Peng, Bawden and Yvon (2024). Code: ziqianPeng/fairseq. Only the code was read, not the paper's text.
     Deviations:
         * Offsets are drawn in every forward pass. The authors' dataset draws them when it is built.
         * The authors have the learned positions of mBART, like unifpe:vectors=none+learned. The default is sinusoids.
-        * tie=true: the decoder uses min(o, M - l) of its own length. The authors also lower the offset of the source.
-        * As in the code, the gap of g positions is never after the last block. Positions are thus not used equally often.
-    Cost: no parameters; sinusoids of each sentence's own positions in training.
+        * With tie=true, the decoder uses min(o, M - l), where l is the length of the target. The authors also lower the offset of
+          the source.
+        * As in the code, the gap of g positions is never after the last block. Positions are therefore not used equally often.
+    Cost: no parameters. Sinusoids of the positions of each sentence in training.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
         range: int | None = option(None, "number M of positions (none: the maximum length)", minimum=1, maximum=1048576)
         plain: float = option(
-            0.3, "probability that a training step has no offsets, drawn for each stack", minimum=0.0, maximum=1.0
+            0.3,
+            "probability that a training step has no offsets, drawn separately for encoder and decoder",
+            minimum=0.0,
+            maximum=1.0,
         )
-        tie: bool = option(False, "source and target of a sentence pair have one offset")
+        tie: bool = option(False, "same offset for source and target of a sentence pair")
         vectors: Literal["sinusoidal", "none"] = option(
-            "sinusoidal", "sinusoids added to the embeddings, or nothing: other methods of the spec then read the positions"
+            "sinusoidal", "sinusoids added to the embeddings, or none (only the other methods of the spec read the positions)"
         )
 
     card = MethodCard(

@@ -19,21 +19,21 @@ class Gaussian(PositionMethod):
     Equation: $\alpha_{ts} = N(s; \gamma t + o_h, \sigma)$, without softmax; $o_h$ is $-1$ in even heads, and in odd ones $1$, or
         $0$ where attention is causal; $\gamma$ is $1$ in self-attention; You et al. (2020).
     Shapes: attend -> [B, H, T, D].
-    Source: You, Sun and Iyyer (2020); fallcat/stupidNMT.
+    Source: You, Sun and Iyyer (2020). Code: fallcat/stupidNMT.
     Deviations:
         * Projections keep fairseq's biases.
         * --attention-dropout drops weights. The authors' code never drops them.
         * The authors' code sets weights below a threshold to zero. This threshold is left out.
         * As in the authors' best recipe, posenc_gaussian has learned cross-attention and sinusoids.
-    Cost: no parameters. No projections of queries and keys: 2 d^2 + 2 d fewer parameters per layer. One product of weights
-        and values.
+    Cost: no parameters. Queries and keys have no projections, which saves 2 d^2 + 2 d parameters per layer. One product of
+        weights and values.
     Errors: PositionError for ratio outside cross-attention.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
         deviation: float = option(1.0, "standard deviation sigma of the weights, in words", minimum=1e-3)
-        ratio: float = option(1.0, "cross-attention only: gamma, the number of source tokens for one target token", minimum=0.0)
+        ratio: float = option(1.0, "number gamma of source tokens per target token (only in cross-attention)", minimum=0.0)
         normalise: bool = option(False, "division of the weights by their sum, which is less than 1 near the ends of a sentence")
 
     card = MethodCard(

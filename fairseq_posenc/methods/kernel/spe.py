@@ -91,22 +91,21 @@ class SineSpe(_Spe):
         `exact=false`, $P$ is the expectation of the product of $R$ random codes of queries and keys. With `attention=linear`,
         $o_t = \phi(q_t) M_t / (\phi(q_t) \cdot Z_t)$, where $M_t$ and $Z_t$ are the sums of $\phi(k_s) v_s$ and $\phi(k_s)$ over
         the keys and $\phi = \operatorname{ReLU} + 0.001$.
-    Shapes: rotate [B, H, T, D] -> [B, H, T, (2K + 1) D] exact, [B, H, T, R] with codes; attend ->
-        [B, H, T, D].
-    Source: Liutkus et al. (2021); aliutkus/spe (PyTorch).
+    Shapes: rotate [B, H, T, D] -> [B, H, T, (2K + 1) D] exact, [B, H, T, R] with codes. attend -> [B, H, T, D].
+    Source: Liutkus et al. (2021). Code: aliutkus/spe (PyTorch).
     Deviations:
         * Softmax attention with the exact expectation is the default. The authors draw random codes (exact=false).
         * Codes have the factor 1/sqrt(R), so that attention keeps 1/sqrt(d_h). The authors' codes need 1/sqrt(R) there.
         * In evaluation, the noise has a fixed seed, so that results are repeatable.
-        * The gate is that of the authors' PyTorch code. Their JAX code exchanges gate and 1 - gate.
+        * The gate is the gate of the authors' PyTorch code. Their JAX code exchanges gate and 1 - gate.
         * K is 5 and R is 64, as in the authors' music experiments. The defaults of their code are 1 and 256.
         * attention=linear has the ReLU features of the authors' experiments on long sequences. Their music experiments have
           random features.
         * The survey counts 3 K d for every head. The authors' code has 3 K d for all heads together.
         * The survey calls the method bounded, although sines reach any length.
-        * Cross-attention is this project's extension.
-    Cost: 3 K d parameters per stack, and gates of d per layer. Exact: products of width (2K + 1) d_h. With codes: O(T (2K +
-        1) d_h R) time and O(T (2K + 1) d_h) memory. With attention=linear: no tensor of T S entries.
+        * Cross-attention is an extension of this project.
+    Cost: 3 K d parameters per stack, and gates of d per layer. Exact: products of width (2K + 1) d_h. With codes: O(T (2K + 1)
+        d_h R) time and O(T (2K + 1) d_h) memory. With attention=linear, no tensor has T S entries.
     Errors: PositionError for attention=linear with exact=true or with attention dropout, because it has no weights, and for
         realizations with exact=true.
     """
@@ -115,8 +114,8 @@ class SineSpe(_Spe):
     class Options(MethodOptions):
         sines: int = option(5, "number K of cosines in the sum of each channel", minimum=1, maximum=65536)
         attention: Literal["softmax", "linear"] = option("softmax", "attention of the encoded queries and keys")
-        exact: bool = option(True, "exact expectation instead of random codes; only with attention=softmax")
-        realizations: int = option(64, "number R of random codes; with exact=false only", minimum=1, maximum=65536)
+        exact: bool = option(True, "exact expectation instead of random codes (only with attention=softmax)")
+        realizations: int = option(64, "number R of random codes (only with exact=false)", minimum=1, maximum=65536)
         gated: bool = option(True, "learned mixture with the plain product, per channel and layer")
 
         def __post_init__(self):
@@ -320,18 +319,18 @@ class ConvolutionalSpe(_Spe):
         = (1 - \mathrm{gate}) P + \mathrm{gate}$; Liutkus et al. (2021), convolutional SPE. $P$ is the expectation of the product
         of $R$ random codes: the same white noise, filtered by $w^q$ for queries and by $w^k$ for keys. `attention=linear` is that
         of `spe_sine`.
-    Shapes: rotate [B, H, T, D] -> [B, H, T, R]; attend -> [B, H, T, D].
-    Source: Liutkus et al. (2021); aliutkus/spe (PyTorch).
+    Shapes: rotate [B, H, T, D] -> [B, H, T, R]. attend -> [B, H, T, D].
+    Source: Liutkus et al. (2021). Code: aliutkus/spe (PyTorch).
     Deviations:
         * Softmax attention is the default.
         * Codes have the factor 1/sqrt(R), so that attention keeps 1/sqrt(d_h). The authors' codes need 1/sqrt(R) there.
         * In evaluation, the noise has fixed seeds, so that results are repeatable.
-        * The gate is that of the authors' PyTorch code. Their JAX code exchanges gate and 1 - gate.
+        * The gate is the gate of the authors' PyTorch code. Their JAX code exchanges gate and 1 - gate.
         * P is 128 and R is 64, as in the authors' music experiments. The defaults of their code are 200 and 256.
         * attention=linear has the ReLU features of the authors' experiments on long sequences. Their music experiments have
           random features.
-        * The survey's formula is that of the sines.
-        * Cross-attention is this project's extension.
+        * The formula in the survey belongs to spe_sine.
+        * Cross-attention is an extension of this project.
     Cost: 2 P d parameters per stack, and gates of d per layer. One convolution of O(T P d R) for queries and one for keys
         per layer.
     Errors: PositionError for attention=linear with attention dropout, because it has no weights, and for positions that are
@@ -340,7 +339,9 @@ class ConvolutionalSpe(_Spe):
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
-        length: int = option(128, "length P of the filters; the weight is zero from this distance on", minimum=1, maximum=65536)
+        length: int = option(
+            128, "length P of the filters (the weight is zero at distances of P and more)", minimum=1, maximum=65536
+        )
         attention: Literal["softmax", "linear"] = option("softmax", "attention of the encoded queries and keys")
         realizations: int = option(64, "number R of random codes", minimum=1, maximum=65536)
         gated: bool = option(True, "learned mixture with the plain product, per channel and layer")

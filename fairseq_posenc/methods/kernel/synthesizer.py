@@ -16,7 +16,7 @@ _MIX = (
     "synthetic scores only (none), plus the product of queries and keys (plus), or weighted against it by sigmoid(alpha) "
     "(plus_alpha)"
 )
-_SHARE = "share one table across heads, layers or both"
+_SHARE = "sharing of the table: across heads, across layers, both (all), or none"
 
 
 class _Synthesizer(PositionMethod):
@@ -52,14 +52,14 @@ class SynthesizerRandom(_Synthesizer):
     Equation: $A_{ts} = R[t,s]$, random in Tay et al. (2021); with `mix=plus`, $A_{ts} = q_t \cdot k_s / \sqrt{d_h} + R[t,s]$, and
         with `mix=plus_alpha`, $A_{ts} = (1 - \operatorname{sigmoid}(a)) q_t \cdot k_s / \sqrt{d_h} + \operatorname{sigmoid}(a)
         R[t,s]$.
-    Shapes: bias -> [1, H, T, S]; rescale [B, H, T, S] -> same.
-    Source: Tay et al. (2021); mesh-tensorflow.
+    Shapes: bias -> [1, H, T, S]. rescale [B, H, T, S] -> same.
+    Source: Tay et al. (2021). Code: mesh-tensorflow.
     Deviations:
         * In a mixture, the product is divided by sqrt(d_h). mesh-tensorflow scales the initial values of the query
           projection instead.
         * The table has n rows and columns. The mixtures of mesh-tensorflow have 512.
         * Cross-attention keeps its products, because mesh-tensorflow defines the method for self-attention only.
-    Cost: L h n^2 parameters per stack. mix=none has no projections of queries and keys: 2 d^2 + 2 d fewer parameters per
+    Cost: L h n^2 parameters per stack. mix=none has no projections of queries and keys, which saves 2 d^2 + 2 d parameters per
         layer.
     Errors: PositionError for a sentence of more than n positions, and for positions that are not integers.
     """
@@ -99,14 +99,14 @@ class SynthesizerFactorised(_Synthesizer):
     r"""Use a learned score for every head, query position and key position, as a product of two factors of low rank.
 
     Equation: $A_{ts} = R_1[t] \cdot R_2[s]$, factorised random in Tay et al. (2021); mixtures as in `synthesizer_random`.
-    Shapes: bias -> [1, H, T, S]; rescale [B, H, T, S] -> same.
-    Source: Tay et al. (2021); mesh-tensorflow.
+    Shapes: bias -> [1, H, T, S]. rescale [B, H, T, S] -> same.
+    Source: Tay et al. (2021). Code: mesh-tensorflow.
     Deviations:
-        * Rank 8 is the paper's according to other sources, which could not be verified. mesh-tensorflow has rank 16.
+        * According to other sources, the paper has rank 8. This could not be verified. mesh-tensorflow has rank 16.
         * In a mixture, the product is divided by sqrt(d_h).
         * mesh-tensorflow mixes products with full tables only.
         * Cross-attention keeps its products, because mesh-tensorflow defines the method for self-attention only.
-    Cost: 2 L h n rank parameters per stack. mix=none has no projections of queries and keys: 2 d^2 + 2 d fewer parameters
+    Cost: 2 L h n rank parameters per stack. mix=none has no projections of queries and keys, which saves 2 d^2 + 2 d parameters
         per layer.
     Errors: PositionError for a sentence of more than n positions, and for positions that are not integers.
     """
@@ -153,16 +153,16 @@ class SynthesizerDense(_Synthesizer):
     Equation: $A_t = W_2 \operatorname{ReLU}(W_1 x_t + b_1) + b_2 \in \mathbb{R}^n$, dense in Tay et al. (2021); with
         `form=minus`, $A_t = W^T \operatorname{ReLU}(q_t)$ with one $W \in \mathbb{R}^{d_h \times n}$ for all heads; mixtures as
         in `synthesizer_random`.
-    Shapes: content_scores -> [B, H, T, S]; rescale [B, H, T, S] -> same.
-    Source: Tay et al. (2021); mesh-tensorflow (dense_minus).
+    Shapes: content_scores -> [B, H, T, S]. rescale [B, H, T, S] -> same.
+    Source: Tay et al. (2021). Code: mesh-tensorflow (dense_minus).
     Deviations:
         * Every head has its own network, whose hidden width is d_h by default.
         * In a mixture, the product is divided by sqrt(d_h). mesh-tensorflow scales the initial values of the query
           projection instead.
         * Cross-attention keeps its products, because mesh-tensorflow defines the method for self-attention only.
-    Cost: L h (hidden (d + 1) + (hidden + 1) n) parameters per stack, L d_h n with form=minus. Scores of all n positions for
-        every query. mix=none has no projection of keys, and form=paper none of queries: d^2 + d fewer parameters per layer
-        for each.
+    Cost: L h (hidden (d + 1) + (hidden + 1) n) parameters per stack, L d_h n with form=minus. Scores of all n positions for every
+        query. mix=none has no key projection, and form=paper has no query projection. Each of the two saves d^2 + d parameters
+        per layer.
     Errors: PositionError for hidden with form=minus, for a sentence of more than n positions, and for positions that are
         not integers.
     """
@@ -172,7 +172,7 @@ class SynthesizerDense(_Synthesizer):
         form: Literal["paper", "minus"] = option(
             "paper", "two layers over the input of the attention, or mesh-tensorflow's one layer over the query"
         )
-        hidden: int | None = option(None, "with form=paper, width of the hidden layer (none: d_h)", minimum=1, maximum=65536)
+        hidden: int | None = option(None, "width of the hidden layer, for form=paper (none: d_h)", minimum=1, maximum=65536)
         mix: Literal["none", "plus", "plus_alpha"] = option("none", _MIX)
 
         def __post_init__(self):

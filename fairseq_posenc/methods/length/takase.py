@@ -48,9 +48,9 @@ class LengthDifference(OutputLength):
         predicted lengths, of which only the abstract was read.
     Deviations:
         * The first token has r = L, as in the equation with </s> counted. The authors' code adds 2 (offset=2).
-        * Sinusoids are computed and not looked up. r stops at min_remaining.
+        * Sinusoids are computed, not read from a table. r stops at min_remaining.
         * The authors' code fails 3 tokens beyond the length.
-        * Sines come before cosines, as in fairseq. layout=interleaved,grid=paper is the equation.
+        * Sines come before cosines, as in fairseq. The options layout=interleaved,grid=paper implement the equation.
         * unit=char counts printed characters of subwords. The authors count tokens, which are characters in their data.
     Cost: no parameters. One sinusoid per token.
     Errors: PositionError for a negative length (on a CPU), and for a batch without lengths.
@@ -112,7 +112,7 @@ class LengthRatio(OutputLength):
         * The authors' code counts t from 2 (offset=1).
         * In training, the authors' code gives all sentences of a batch the positions of the first sentence, which is a defect.
         * Sines come before cosines, and the last wavelength is 2 pi l, as in fairseq.
-        * layout=interleaved,grid=paper is the equation.
+        * The options layout=interleaved,grid=paper implement the equation.
         * unit=char counts printed characters of subwords.
     Cost: no parameters. One sinusoid per token.
     Errors: PositionError for a negative length (on a CPU), and for a batch without lengths.

@@ -14,18 +14,18 @@ from ...ops.relative import key_products, query_products
 
 
 class CompositeAttention(PositionMethod):
-    r"""Add a learned scalar of the clipped distance, and the product of the query with a learned vector of this distance.
-    The first is a fixed convolution, the second a dynamic convolution.
+    r"""Add a learned scalar of the clipped distance (a fixed convolution), and the product of the query with a learned vector of
+    this distance (a dynamic convolution).
 
     Equation: $A_{ts} = (q_t \cdot k_s + q_t \cdot w[\operatorname{clip}(s-t)]) / \sqrt{d_h} + \beta[\operatorname{clip}(s-t)]$;
         Chang et al. (2021). `key_term` adds $k_s \cdot c[\operatorname{clip}(t-s)] / \sqrt{d_h}$; `depthwise` adds $\sum_{|s-t|
         \le k} K[s-t] \odot v_s + b$ to each head's output.
     Shapes: content_scores -> [B, H, T, S], bias -> [1, H, T, S], content_values -> [B, H, T, D].
-    Source: Chang, Xu, Xu and Tu (2021); mlpc-ucsd/BERT_Convolutions.
+    Source: Chang, Xu, Xu and Tu (2021). Code: mlpc-ucsd/BERT_Convolutions.
     Deviations:
         * The width of 17 (max_distance=8) is unverified. In the authors' code the width is an argument.
         * The depthwise convolution has no learned factor.
-        * Decoder and cross-attention are this project's extension. Cross-attention has no depthwise convolution.
+        * Decoder and cross-attention are extensions of this project. Cross-attention has no depthwise convolution.
     Cost: (2k + 1) (h + d_h) parameters per layer, and (2k + 1) d + d more with depthwise=true. Memory O(B H T (T + S)).
     Errors: PositionError for depthwise=true in cross-attention.
     """
@@ -33,11 +33,11 @@ class CompositeAttention(PositionMethod):
     @dataclass(frozen=True)
     class Options(MethodOptions):
         max_distance: int = option(
-            8, "distance k at which tables are clipped; the kernel is 2k + 1 wide", minimum=0, maximum=65536
+            8, "largest distance k with a separate entry, in tokens (the kernel has width 2k + 1)", minimum=0, maximum=65536
         )
         key_term: bool = option(False, "products of keys with learned vectors of the distance")
         depthwise: bool = option(
-            False, "depthwise convolution of the values, added to the output of every head; not in cross-attention"
+            False, "depthwise convolution of the values, added to the output of every head (not in cross-attention)"
         )
 
     card = MethodCard(

@@ -20,25 +20,28 @@ class ContextualPositions(PositionMethod):
         \cdot k_s / \sqrt{d_h}$ (Golovneva et al. 2024). Between two whole positions, $e$ is interpolated linearly. With
         `scale=code`, $q_t \cdot e[p_{ts}]$ is also divided by $\sqrt{d_h}$.
     Shapes: rescale [B, H, T, S] -> same.
-    Source: Golovneva, Wang, Weston and Sukhbaatar (2024), appendix; x-transformers; facebookresearch/RAM (scale=code).
+    Source: Golovneva, Wang, Weston and Sukhbaatar (2024), appendix. Code: x-transformers. Code: facebookresearch/RAM
+        (scale=code).
     Deviations:
         * q_t . e is added unscaled, as in the paper's appendix and x-transformers.
         * The authors' repository divides q_t . e by sqrt(d_h) by default (scale=code). Its option --cope-nodiv is
           scale=paper.
         * 64 positions, and separate tables for the layers, are unverified.
-        * The encoder is this project's extension and experimental. It has one table per direction.
-        * Cross-attention is this project's extension and experimental. Its gates run from the key to the last source word.
-    Cost: L largest d_h parameters per stack if heads share tables. Per direction: products of every query with all
-        positions, one gather, and one sum of the size of the scores.
+        * The encoder is an experimental extension of this project. It has one table per direction.
+        * Cross-attention is an experimental extension of this project. Its sums run from the key to the last source token.
+    Cost: L largest d_h parameters per stack if heads share tables. Each direction needs products of all queries with all
+        positions, one gather, and one cumulative sum over the scores.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
-        largest: int = option(64, "number of positions; further ones use the last", minimum=2, maximum=65536)
+        largest: int = option(64, "number of positions (larger positions use the last vector)", minimum=2, maximum=65536)
         scale: Literal["paper", "code"] = option(
-            "paper", "q . e unscaled, as in the paper's appendix, or scaled as q . k, as in the authors' repository"
+            "paper", "factor of q . e: 1 as in the paper's appendix, or 1/sqrt(d_h) as in the authors' repository"
         )
-        share: Literal["heads", "none", "layers", "all"] = option("heads", "share one table across heads, layers or both")
+        share: Literal["heads", "none", "layers", "all"] = option(
+            "heads", "sharing of the table: across heads, across layers, both (all), or none"
+        )
 
     card = MethodCard(
         name="cope",

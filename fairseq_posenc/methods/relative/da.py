@@ -18,20 +18,22 @@ class DistanceAware(PositionMethod):
     Equation: $A_{ts} = \operatorname{ReLU}(q_t \cdot k_s) c(|s-t|) / \sqrt{d_h}$, $c(x) = (1 + \exp(v)) / (1 + \exp(v - w x))$;
         Wu et al. (2021); survey, equations 16 and 17.
     Shapes: rescale [B, H, T, S] -> same.
-    Source: Wu, Wu and Huang (2021), abstract; survey.
+    Source: Wu, Wu and Huang (2021), abstract. Survey.
     Deviations:
         * The method is reconstructed from the survey, because the paper could not be read.
-        * Unverified: the place of the scaling, the initial values, and what layers share.
+        * The place of the scaling, the initial values, and the sharing between layers are unverified.
         * Every layer has its own w and v. Both start near 0, where c = 1.
         * Scores do not depend on the direction.
         * The survey counts the parameters of one layer.
-        * Decoder and cross-attention are this project's extension.
-    Cost: 2 h parameters and one product of the size of the scores per layer.
+        * Decoder and cross-attention are extensions of this project.
+    Cost: 2 h parameters per layer, and one elementwise product with the scores.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
-        share: Literal["none", "heads", "layers", "all"] = option("none", "share one table across heads, layers or both")
+        share: Literal["none", "heads", "layers", "all"] = option(
+            "none", "sharing of the table: across heads, across layers, both (all), or none"
+        )
 
     card = MethodCard(
         name="da",

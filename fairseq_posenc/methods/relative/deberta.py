@@ -31,13 +31,13 @@ class Deberta(PositionMethod):
     Equation: $A_{ts} = (q_t \cdot k_s + q_t \cdot K_r[D(t,s)] + k_s \cdot Q_r[D(t,s)]) / \sqrt{3 d_h}$, $K_r = P W_K$, $Q_r = P
         W_Q$, $D(t,s) = \min(\max(t - s + K, 0), 2K - 1)$; He et al. (2021), equation 4.
     Shapes: content_scores -> [B, H, T, S].
-    Source: He, Liu, Gao and Chen (2021); microsoft/DeBERTa; Hugging Face's DeBERTa; survey, equation 15.
+    Source: He, Liu, Gao and Chen (2021). Code: microsoft/DeBERTa. Code: Hugging Face's DeBERTa. Survey, equation 15.
     Deviations:
         * The term of the keys has the index D(t,s), as in the authors' code. The paper and the survey print D(s,t)
           (index=paper).
         * The position vectors have no dropout.
         * The survey does not count the projections, and counts the absolute positions of deberta_emd.
-        * Decoder and cross-attention are this project's extension.
+        * Decoder and cross-attention are extensions of this project.
     Cost: 2 K d + L (2 d^2 + d) parameters per stack, 2 K d with share_key=true. Memory O(B H T (T + S)).
     Errors: PositionError if half of the buckets reaches max_distance, for share_key=true with keys and queries of different
         widths, and for positions that are not integers.
@@ -50,7 +50,7 @@ class Deberta(PositionMethod):
         )
         buckets: int | None = option(
             None,
-            "logarithmic buckets on each side, as in versions 2 and 3, which have 256 (none: every distance)",
+            "number of logarithmic buckets per direction (256 in versions 2 and 3; none: every distance)",
             minimum=4,
             maximum=65536,
         )
@@ -60,8 +60,8 @@ class Deberta(PositionMethod):
         terms: Literal["both", "c2p", "p2c"] = option(
             "both", "products with positions of queries (c2p), of keys (p2c), or of both"
         )
-        share_key: bool = option(False, "projection of positions by the projections of words, as in versions 2 and 3")
-        norm: bool = option(False, "a layer norm on the vectors of positions, as in versions 2 and 3")
+        share_key: bool = option(False, "same projections for positions and tokens, as in versions 2 and 3")
+        norm: bool = option(False, "layer norm on the vectors of positions, as in versions 2 and 3")
 
         def farthest(self, dims: Dims) -> int:
             return self.max_distance or dims.max_distance + 1
@@ -154,8 +154,8 @@ class DebertaDecoding(Deberta):
     """Compute disentangled attention, and add absolute positions to the inputs of the queries in the last layer.
 
     Equation: `deberta` with $q_t = W_Q (x_t + P_{abs}[t])$ in the last layer; He et al. (2021), section 3.2.
-    Shapes: project_input of queries [B, T, C] -> same; content_scores -> [B, H, T, S].
-    Source: He, Liu, Gao and Chen (2021), the enhanced mask decoder; microsoft/DeBERTa.
+    Shapes: project_input of queries [B, T, C] -> same. content_scores -> [B, H, T, S].
+    Source: He, Liu, Gao and Chen (2021), the enhanced mask decoder. Code: microsoft/DeBERTa.
     Deviations:
         * The method is reconstructed for translation: the enhanced mask decoder becomes the last layer of encoder and
           decoder.
@@ -166,7 +166,7 @@ class DebertaDecoding(Deberta):
           (index=paper).
         * The position vectors have no dropout.
         * The survey does not count the projections.
-        * The decoder is this project's extension.
+        * The decoder is an extension of this project.
     Cost: n d parameters more than deberta.
     Errors: PositionError as for deberta, and for sentences longer than the table.
     """

@@ -19,17 +19,17 @@ class Disan(PositionMethod):
         equation 13. `multi_dimensional`: $f_{ts} = c \tanh((W_1 h_s + W_2 h_t + b) / c) + M_{ts}$, a score for every channel, $h
         = \operatorname{ELU}(v)$; $s_t = \sum_s \operatorname{softmax}_s(f_{ts}) \odot h_s$; $F = \operatorname{sigmoid}(W_{f1}
         h_t + W_{f2} s_t + b_f)$; $o_t = F \odot h_t + (1 - F) \odot s_t$; equations 9-16.
-    Shapes: mask -> bool [1, H, T, S]; attend -> [B, H, T, D].
-    Source: Shen et al. (2018); taoshen58/DiSAN.
+    Shapes: mask -> bool [1, H, T, S]. attend -> [B, H, T, D].
+    Source: Shen et al. (2018). Code: taoshen58/DiSAN.
     Deviations:
         * Scores are products of queries and keys by default. The authors use multi_dimensional=true.
         * Some heads of one attention have the forward mask, and some have the backward mask. The authors have two blocks.
         * The multi-dimensional form works on the channels of each head. W_h is the value projection.
         * The output projection combines the directions.
         * Attention dropout drops the weights of the multi-dimensional form. The authors drop inputs of the linear layers.
-        * The decoder is this project's extension. All its heads attend to earlier keys.
-    Cost: no parameters. multi_dimensional: L h (4 d_h^2 + 2 d_h) parameters per stack, and no query and key projections. c
-        tanh of B H T S D numbers is computed in blocks of queries with at most B H S^2 numbers.
+        * The decoder is an extension of this project. All its heads attend to earlier keys.
+    Cost: no parameters. multi_dimensional: L h (4 d_h^2 + 2 d_h) parameters per stack, and no query and key projections. c tanh
+        of B H T S D numbers is computed in blocks of queries of at most B H S^2 numbers.
     Errors: PositionError for directions=backward or only a causal mask in the decoder, and for directions=both with an odd
         number of heads.
     """
@@ -41,8 +41,8 @@ class Disan(PositionMethod):
             "keys of the heads: earlier for half and later for half, or earlier (forward) or later (backward) for all",
         )
         diagonal: bool = option(False, "attention of a token to itself")
-        multi_dimensional: bool = option(False, "a score for every channel instead of the product of queries and keys")
-        temperature: float = option(5.0, "c of the multi-dimensional scores", minimum=0.1)
+        multi_dimensional: bool = option(False, "one score per channel instead of the product of queries and keys")
+        temperature: float = option(5.0, "scale c of the multi-dimensional scores", minimum=0.1)
 
     card = MethodCard(
         name="disan",

@@ -26,10 +26,10 @@ class GatedAlibi(PositionMethod):
         $\operatorname{softplus}(v \cdot q_t / \sqrt{d_h})$ (`gate=query`) or their sum (`gate=both`), $u$ and $v$ of length 1 in
         each head; additive GRAPE, Zhang et al. (2026).
     Shapes: content_scores -> [B, H, T, S].
-    Source: Zhang et al. (2026); model-architectures/GRAPE, README and model. The paper was not read.
+    Source: Zhang et al. (2026). Code: model-architectures/GRAPE, README and model. The paper was not read.
     Deviations:
         * Queries and keys have no normalisation. The authors pass them through a learned RMSNorm first.
-        * The encoder is this project's extension: the distance is |s - t|, and u and v differ between the two directions.
+        * The encoder is an extension of this project: the distance is |s - t|, and u and v differ between the two directions.
     Cost: L (h + d) parameters per stack, L (h + 2 d) with gate=both. The encoder has u and v once per
         direction. Gates are [B, H, S] or [B, H, T].
     """

@@ -22,7 +22,9 @@ class _Options(MethodOptions):
     max_distance: int | None = option(
         None, "distance at which the table ends (none: max_positions - 1)", minimum=1, maximum=65536
     )
-    share: Literal["none", "heads", "layers", "all"] = option("none", "share one table across heads, layers or both")
+    share: Literal["none", "heads", "layers", "all"] = option(
+        "none", "sharing of the table: across heads, across layers, both (all), or none"
+    )
 
     def reach(self, dims: Dims) -> int:
         return self.max_distance or dims.max_distance
@@ -33,14 +35,14 @@ class Huang1(PositionMethod):
 
     Equation: $A_{ts} = (q_t \cdot k_s) r[|s-t|] / \sqrt{d_h}$; Huang et al. (2020), method 1.
     Shapes: rescale [B, H, T, S] -> same.
-    Source: Huang, Liang, Xu and Xiang (2020); survey, equation 18.
+    Source: Huang, Liang, Xu and Xiang (2020). Survey, equation 18.
     Deviations:
         * Factors start at 1, because a start near 0 makes attention uniform. The paper does not state the initial values.
         * Distances beyond the table use its last factor.
         * Scores do not depend on the direction.
-        * The survey's formula is that of methods 3 and 4. This method has one scalar per distance.
-        * Decoder and cross-attention are this project's extension.
-    Cost: L h n parameters per stack, and one product of the size of the scores per layer.
+        * The survey's formula for parameters belongs to methods 3 and 4. This method has one scalar per distance.
+        * Decoder and cross-attention are extensions of this project.
+    Cost: L h n parameters per stack, and one elementwise product with the scores per layer.
     Errors: PositionError for positions that are not integers.
     """
 
@@ -84,13 +86,13 @@ class Huang2(PositionMethod):
 
     Equation: $A_{ts} = (q_t \cdot k_s) r[s-t] / \sqrt{d_h}$; Huang et al. (2020), method 2.
     Shapes: rescale [B, H, T, S] -> same.
-    Source: Huang, Liang, Xu and Xiang (2020); survey, section 4.1.2.
+    Source: Huang, Liang, Xu and Xiang (2020). Survey, section 4.1.2.
     Deviations:
         * Factors start at 1, because a start near 0 makes attention uniform. The paper does not state the initial values.
         * Distances beyond the table use its first or last factor.
-        * The survey's formula is that of methods 3 and 4. This method has one scalar per distance.
-        * Decoder and cross-attention are this project's extension.
-    Cost: L h (2n - 1) parameters per stack, and one product of the size of the scores per layer.
+        * The survey's formula for parameters belongs to methods 3 and 4. This method has one scalar per distance.
+        * Decoder and cross-attention are extensions of this project.
+    Cost: L h (2n - 1) parameters per stack, and one elementwise product with the scores per layer.
     Errors: PositionError for positions that are not integers.
     """
 
@@ -128,12 +130,12 @@ class Huang3(PositionMethod):
 
     Equation: $A_{ts} = \sum_i q_{ti} k_{si} r[s-t]_i / \sqrt{d_h}$; Huang et al. (2020), method 3.
     Shapes: rescale [B, H, T, S] -> same.
-    Source: Huang, Liang, Xu and Xiang (2020); survey, equation 19.
+    Source: Huang, Liang, Xu and Xiang (2020). Survey, equation 19.
     Deviations:
         * Vectors start at 1, so that training starts as without positions. The paper does not state the initial values.
         * Distances beyond the table use its first or last vector.
         * The survey's count is h times too large.
-        * Decoder and cross-attention are this project's extension.
+        * Decoder and cross-attention are extensions of this project.
     Cost: L (2n - 1) d parameters per stack. B H T S D products per layer in memory O(B H T S): the forward pass computes
         blocks of queries, and the backward pass computes the products again.
     Errors: PositionError for positions that are not integers.
@@ -238,12 +240,12 @@ class Huang4(PositionMethod):
     Equation: $A_{ts} = (q_t \cdot k_s + q_t \cdot r[s-t] + k_s \cdot r[s-t]) / \sqrt{d_h}$; Huang et al. (2020), method 4,
         equations 16 and 17.
     Shapes: content_scores -> [B, H, T, S].
-    Source: Huang, Liang, Xu and Xiang (2020); survey, equation 20; Hugging Face's relative_key_query, which indexes t - s.
+    Source: Huang, Liang, Xu and Xiang (2020). Survey, equation 20. Code: Hugging Face's relative_key_query, which indexes t - s.
     Deviations:
         * Every head has its own table, as in the paper's counts. Hugging Face shares one table (share=heads).
         * Distances beyond the table use its first or last vector.
         * The survey's count is h times too large.
-        * Decoder and cross-attention are this project's extension.
+        * Decoder and cross-attention are extensions of this project.
     Cost: L (2n - 1) d parameters per stack. Memory O(B H T (T + S)).
     Errors: PositionError for positions that are not integers.
     """

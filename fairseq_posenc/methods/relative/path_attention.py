@@ -15,34 +15,38 @@ _DEVIATION = 0.02
 
 
 class PathAttention(PositionMethod):
-    r"""Multiply the query of every pair by a matrix of each word on the way to the key, which is near a reflection.
+    r"""Multiply the query of every pair by one matrix per token between key and query. Each matrix is close to a reflection.
 
     Equation: $A_{ts} = k_s \cdot (H_{s+1} H_{s+2} \cdots H_t) q_t / \sqrt{d_h}$ for $s \le t$, $H_j = I - \beta_j w_j w_j^T$,
         $\beta_j = 2 \operatorname{sigmoid}(u \cdot x_j + b)$, $w_j = \operatorname{SiLU}(\operatorname{conv}(W_2 W_1 x_j))$ of
         length 1 in each head; Yang et al. (2025).
     Shapes: rescale [B, H, T, S] -> same.
-    Source: Yang et al. (2025), of which a summary was read; fla-org/flash-linear-attention, layers/path_attn.py and
+    Source: Yang et al. (2025), of which a summary was read. Code: fla-org/flash-linear-attention, layers/path_attn.py and
         ops/path_attn/naive.py. PaTH-FoX is path_attention+forgetting.
     Deviations:
         * Forget gates of path_attention+forgetting are not scaled, as in the Forgetting Transformer. The authors' code scales
           them by 1/sqrt(d_h).
         * w and the products are in float32. The authors' kernels round w to float16.
-        * w has length 1, or is smaller where it is below 1e-12. The authors' code adds 1e-6 to its square.
-        * The encoder is this project's extension and experimental. For s > t, A_ts = q_t . (H_(t+1) ... H_s) k_s / sqrt(d_h),
+        * w has length 1, unless its length before normalisation is below 1e-12. The authors' code adds 1e-6 to its square.
+        * The encoder is an experimental extension of this project. For s > t, A_ts = q_t . (H_(t+1) ... H_s) k_s / sqrt(d_h),
           with w and beta of this direction.
         * Both convolutions of the encoder read the words before each word.
         * Padding has beta = 0, and its vectors are 0 before the convolution.
     Cost: L (2 rank d + conv d + (d + 1) h) parameters per stack, twice as many in the encoder. Products [B, H, T, T] of w with w,
         with queries and with keys, and one triangular system of T unknowns for each query: O(T^2 d_h + T^3) per head, in
         the encoder twice. Decoding caches a second set of keys, which every step multiplies by H_t.
-        Floor: four products and one triangular solution, of [B, H, T, T] numbers in float32 in both passes.
+        Minimum cost: four products and one triangular solution of [B, H, T, T] numbers, in float32 and in both passes.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
-        rank: int = option(32, "rank of the projection of w; 0 for one matrix [d, d]", minimum=0, maximum=65536)
-        conv: int = option(3, "words that the convolution of w reads; 0 for neither convolution nor SiLU", minimum=0, maximum=64)
-        beta: float = option(2.0, "upper bound of beta: 2 as the authors; 1 for contractions only", minimum=0.0, maximum=2.0)
+        rank: int = option(32, "rank of the projection of w (0: one matrix [d, d])", minimum=0, maximum=65536)
+        conv: int = option(
+            3, "number of tokens that the convolution of w reads (0: neither convolution nor SiLU)", minimum=0, maximum=64
+        )
+        beta: float = option(
+            2.0, "upper bound of beta: 2 as in the authors' code, or 1 for contractions only", minimum=0.0, maximum=2.0
+        )
 
     card = MethodCard(
         name="path_attention",

@@ -18,12 +18,12 @@ class Shaw(PositionMethod):
     Equation: $A_{ts} = q_t \cdot (k_s + a^K[\operatorname{clip}(s-t)]) / \sqrt{d_h}$, $o_t = \sum_s \alpha_{ts} (v_s +
         a^V[\operatorname{clip}(s-t)])$; Shaw et al. (2018), equations 3 and 4.
     Shapes: content_scores -> [B, H, T, S], content_values -> [B, H, T, D].
-    Source: Shaw et al. (2018); tensor2tensor; survey, equations 11 and 12.
+    Source: Shaw et al. (2018). Code: tensor2tensor. Survey, equations 11 and 12.
     Deviations:
         * Heads share tables by default, as in the paper's big model and tensor2tensor. The paper's base model has one table
           per head (share=none).
         * The survey counts tables without clipping, one per head.
-        * Cross-attention is this project's extension. The authors use self-attention only.
+        * Cross-attention is an extension of this project. The authors use self-attention only.
     Cost: 2 (2k + 1) d_h parameters per layer if heads share tables. Memory O(B H T S), not O(T S D).
     Errors: PositionError for keys=false with values=false, for tie=true with only one of them, and for positions that are
         not integers.
@@ -31,11 +31,16 @@ class Shaw(PositionMethod):
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
-        max_distance: int = option(16, "distance k at which tables are clipped", minimum=0, maximum=65536)
+        max_distance: int = option(
+            16,
+            "largest distance k with separate vectors, in tokens (larger distances share the vectors of k)",
+            minimum=0,
+            maximum=65536,
+        )
         keys: bool = option(True, "vectors added to keys")
         values: bool = option(True, "vectors added to values")
         tie: bool = option(False, "one table for keys and values, as in OpenNMT-py")
-        share: Literal["heads", "none", "layers"] = option("heads", "share one table across heads or across layers")
+        share: Literal["heads", "none", "layers"] = option("heads", "sharing of the tables: across heads, across layers, or none")
 
     card = MethodCard(
         name="shaw",
@@ -93,10 +98,10 @@ class ShawAbsolute(PositionMethod):
     Equation: $A_{ts} = q_t \cdot (k_s + a^K[t,s]) / \sqrt{d_h}$, $o_t = \sum_s \alpha_{ts} (v_s + a^V[t,s])$; survey, equations 9
         and 10.
     Shapes: content_scores -> [B, H, T, S], content_values -> [B, H, T, D].
-    Source: Shaw et al. (2018), equations 3 and 4, with vectors that are not tied by distance; survey.
+    Source: Shaw et al. (2018), equations 3 and 4, with vectors that are not tied by distance. Survey.
     Deviations:
         * Heads share tables by default. The survey counts one table per head (share=none).
-        * Decoder and cross-attention are this project's extension.
+        * Decoder and cross-attention are extensions of this project.
     Cost: 2 n^2 d_h parameters per layer if heads share tables. Products with a table [T, S, D], of which no copy is made.
     Errors: PositionError for keys=false with values=false, for sentences longer than the tables, and for positions that are
         not integers.
@@ -106,7 +111,9 @@ class ShawAbsolute(PositionMethod):
     class Options(MethodOptions):
         keys: bool = option(True, "vectors added to keys")
         values: bool = option(True, "vectors added to values")
-        share: Literal["heads", "none", "layers", "all"] = option("heads", "share one table across heads, layers or both")
+        share: Literal["heads", "none", "layers", "all"] = option(
+            "heads", "sharing of the table: across heads, across layers, both (all), or none"
+        )
 
     card = MethodCard(
         name="shaw_abs",

@@ -18,16 +18,18 @@ class StickBreaking(PositionMethod):
     Equation: $a_{ts} = \operatorname{sigmoid}(z_{ts}) \prod_{s<j<t} (1 - \operatorname{sigmoid}(z_{tj}))$ for $s < t$, $z_{ts} =
         q_t \cdot k_s / \sqrt{d_h}$; the rest $r_t = \prod_{j<t} (1 - \operatorname{sigmoid}(z_{tj}))$ is not given to a key; Tan
         et al. (2025).
-    Shapes: rescale [B, H, T, S] -> logarithms of the weights; mask -> bool [1, H, T, S]; content_values -> [B, H, T, D].
-    Source: Tan et al. (2025); shawntan/stickbreaking-attention; IBM/dolomite-engine (rest=bias).
+    Shapes: rescale [B, H, T, S] -> logarithms of the weights. mask -> bool [1, H, T, S]. content_values -> [B, H, T, D].
+    Source: Tan et al. (2025). Code: shawntan/stickbreaking-attention. Code: IBM/dolomite-engine (rest=bias).
     Deviations:
         * The remainder goes to the word itself (rest=self), to a learned vector of each head (rest=bias), or to nothing
           (rest=drop).
         * The weights of a query and its remainder sum to 1, so the softmax of their logarithms is exact.
-        * The encoder is this project's extension and experimental. Half of the heads run to the left, half to the right.
+        * The encoder is an experimental extension of this project. Half of the heads run to the left, the other half to the
+          right.
         * The normalisation of heads in dolomite-engine is left out.
     Cost: no parameters, or L d with rest=bias. Scores are stored, with one cumulative sum in float32.
-        Floor: two log-sigmoids and the sum, of [B, H, T, S] numbers in both passes, because a weight depends on all nearer keys.
+        Minimum cost: two log-sigmoids and the sum, each of [B, H, T, S] numbers, in both passes. A weight depends on all nearer
+            keys.
     Errors: PositionError for an odd number of heads in an encoder, and for a method in the same layer that adds to the scores.
     """
 

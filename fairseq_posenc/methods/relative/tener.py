@@ -16,26 +16,28 @@ class Tener(PositionMethod):
 
     Equation: $A_{ts} = (q_t + u) \cdot k_s + (q_t + v) \cdot R[t-s]$; Yan et al. (2019); survey, equation 22.
     Shapes: content_scores -> [B, H, T, S].
-    Source: Yan, Deng, Li and Qiu (2019); fastnlp/TENER.
+    Source: Yan, Deng, Li and Qiu (2019). Code: fastnlp/TENER.
     Deviations:
         * Keys are projected, as in the authors' code. The paper does not project keys (key=identity).
         * The output projection stays. The authors' code leaves it out.
         * The options key_term, sign and grid select other differences of the authors' code.
         * The survey's count is h times too large.
-        * Decoder and cross-attention are this project's extension.
+        * Decoder and cross-attention are extensions of this project.
     Cost: 2 d L parameters per stack. Memory O(B H T (T + S)).
     Errors: PositionError for key=identity if keys and queries have different widths.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
-        key: Literal["linear", "identity"] = option("linear", "projected keys as in the code, or none as in the paper")
+        key: Literal["linear", "identity"] = option(
+            "linear", "projected keys as in the authors' code, or unprojected keys as in the paper"
+        )
         key_term: bool = option(False, "products of keys with R[t-s], as in the authors' code")
         sign: Literal["paper", "code"] = option(
-            "paper", "products of queries with R[t-s] as in the paper, or with R[s-t] as in the code"
+            "paper", "products of queries with R[t-s] as in the paper, or with R[s-t] as in the authors' code"
         )
         grid: Literal["paper", "code"] = option("paper", "wavelengths of Vaswani et al. (2017), or those of tensor2tensor")
-        scaled: bool = option(False, "divide all terms by sqrt(d_h)")
+        scaled: bool = option(False, "division of all terms by sqrt(d_h)")
 
     card = MethodCard(
         name="tener",

@@ -22,8 +22,9 @@ class Wall(PositionMethod):
     Source: fla-org/flash-linear-attention, layers/wall_attn.py and ops/wall_attn/naive.py, contributed by Averbuch and Pai
         (Tilde Research). No paper was read.
     Deviations:
-        * The additional scalar gate of each head, which is added unscaled, is wall+forgetting.
-        * W starts normal with deviation 0.02, which is unverified. b starts at 8 as in the code: almost plain attention.
+        * The authors' additional scalar gate of each head, which is added unscaled, is wall+forgetting.
+        * W starts normal with deviation 0.02, which is unverified. b starts at 8, as in the code, so that training starts almost
+          as plain attention.
         * The exponent is never positive, so nothing overflows. The kernels of the code subtract sums at every 64th key.
     Cost: L (d^2 + d) parameters per stack. B H T S D exponentials per layer in the forward pass, and again in the backward
         pass, in blocks of queries. Decoding caches the sums, which are as large as the keys.

@@ -12,25 +12,25 @@ from ...ops.sinusoids import Sinusoids
 
 
 class TransformerXL(PositionMethod):
-    r"""Add products of queries with projected sinusoids of the distance. Two learned vectors are added to the queries:
-    one for the product with keys, one for the product with sinusoids.
+    r"""Add products of queries with projected sinusoids of the distance. One learned vector is added to the queries for the
+    product with keys, and another one for the product with sinusoids.
 
     Equation: $A_{ts} = ((q_t + u) \cdot k_s + (q_t + v) \cdot W_R R[t-s]) / \sqrt{d_h}$, $R[x] = [\sin(x w) \mid \cos(x w)]$,
         $w_i = 10000^{-2i/d}$; Dai et al. (2019), section 3.3.
     Shapes: content_scores -> [B, H, T, S].
-    Source: Dai et al. (2019); kimiyoung/transformer-xl; survey, equation 14.
+    Source: Dai et al. (2019). Code: kimiyoung/transformer-xl. Survey, equation 14.
     Deviations:
         * The sinusoids have no dropout.
         * There is no memory of earlier segments.
         * The survey counts the projection once per head. The heads split one projection.
-        * Encoder and cross-attention are this project's extension. XLNet has the same form in both directions.
+        * Encoder and cross-attention are extensions of this project. XLNet has the same form in both directions.
     Cost: 2 d + L d^2 parameters per stack, L (2 d + d^2) with share=none. Memory O(B H T (T + S)). W_R R is computed once
         per layer and forward pass, and one row per decoding step.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
-        share: Literal["layers", "none"] = option("layers", "share u and v across layers, as the authors do, or not")
+        share: Literal["layers", "none"] = option("layers", "sharing of u and v: across layers as in the authors' code, or none")
         clamp: int | None = option(None, "distance beyond which all distances have the same sinusoid (none: no limit)", minimum=1)
 
     card = MethodCard(

@@ -73,7 +73,7 @@ class ContentRotation(PositionMethod):
 
 
 class ContextRope(ContentRotation):
-    r"""Rotate queries and keys by sums of angles that every word chooses for itself.
+    r"""Rotate queries and keys by the running sum of angles that are computed from each token.
 
     Equation: $A_{ts} = (R(\Phi_t) q_t) \cdot (R(\Phi_s) k_s) / \sqrt{d_h}$, $\Phi_{t,i} = \sum_{j \le t} f_j^i$ for pair $i$, $i
         = 0, \ldots, d_h/2 - 1$, $f_j = 1 / (\operatorname{softplus}(x_j W + b) + 1)$ of each head; Veisi, Fartoot and Amirzadeh
@@ -85,14 +85,16 @@ class ContextRope(ContentRotation):
         * In the paper, training starts as rope. Without b this is impossible, because W = 0 gives f = 0.59.
         * start=paper has no b. Its initial W, normal with deviation 0.02, is unverified.
         * Padding adds no angle.
-        * The encoder is this project's extension: sums run from the left, and the angle between two words is a signed sum.
-    Cost: L (d h + h) parameters per stack; angles [B, H, T, D/2], which queries and keys share.
+        * The encoder is an extension of this project: sums run from the left, and the angle between two words is a signed sum.
+    Cost: L (d h + h) parameters per stack. Angles [B, H, T, D/2], which queries and keys share.
     Errors: PositionError for heads of odd width.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
-        start: Literal["rope", "paper"] = option("rope", "start at rope with a bias b, or at a random W without a bias")
+        start: Literal["rope", "paper"] = option(
+            "rope", "initial angles: those of rope, with a bias b, or from a random W without a bias"
+        )
 
     card = MethodCard(
         name="carope",

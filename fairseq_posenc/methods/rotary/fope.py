@@ -32,24 +32,26 @@ class FourierRope(PositionMethod):
         \mathrm{cutoff}$, and matrices $C^s$, $C^c$ in $\mathbb{R}^{D \times D'}$ of each head, $D' = \min(D, d_h/4)$; Hua et al.
         (2024). Other pairs have no position.
     Shapes: rotate [B, H, T, D] -> same.
-    Source: Hua et al. (2024); TsinghuaC3I/Fourier-Position-Embedding, olmo/model.py.
+    Source: Hua et al. (2024). Code: TsinghuaC3I/Fourier-Position-Embedding, olmo/model.py.
     Deviations:
         * The map is not a rotation, so scores depend on absolute positions. Moving all positions changes them.
         * Pairs without a position have sine 0. The code has sine 1, which doubles their part of the score (zero=code).
         * All layers share the matrices. They are random and not trained, as in all configurations of the code.
-        * Encoder and cross-attention are this project's extension.
-    Cost: no trained parameters, but 2 h D D' numbers in the state dict; two products [T, D] x [D, D'] per head and forward pass.
-    Errors: PositionError for heads of odd width, and where no frequency is left.
+        * Encoder and cross-attention are extensions of this project.
+    Cost: no trained parameters, but 2 h D D' numbers in the state dict. Two products [T, D] x [D, D'] per head and forward pass.
+    Errors: PositionError for heads of odd width, and if no frequency remains.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
         cutoff: float = option(
             512.0,
-            "longest wavelength in positions, such as the maximum length of the training; slower pairs do not turn",
+            "longest wavelength in positions, such as the maximum training length (slower pairs do not rotate)",
             minimum=6.3,
         )
-        gain: float = option(0.3, "deviation of the random part of the matrices: 0.3, 0.4 or 0.6 in the paper", minimum=0.0)
+        gain: float = option(
+            0.3, "standard deviation of the random part of the matrices: 0.3, 0.4 or 0.6 in the paper", minimum=0.0
+        )
         zero: Literal["paper", "code"] = option("paper", "sine of pairs without a position: 0, or 1 as in the authors' code")
         base: float = option(10000.0, "base of the wavelengths", minimum=1.0)
 

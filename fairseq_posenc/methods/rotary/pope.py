@@ -29,15 +29,18 @@ class Pope(PositionMethod):
 
     Equation: $A_{ts} = \sum_i \operatorname{softplus}(q_{t,i}) \operatorname{softplus}(k_{s,i}) \cos((t-s) \theta_i - \delta_i) /
         \sqrt{d_h}$, $\theta_i = \mathrm{base}^{-i/d_h}$, $\delta_i$ a learned phase; Gopalakrishnan et al. (2025).
-    Shapes: rotate [B, H, T, D] -> [B, H, T, 2 D], all cosines before all sines; with fraction, D channels and the rotated ones.
-    Source: summaries of Gopalakrishnan et al. (2025), whose text was not read; x-transformers; lucidrains/PoPE-pytorch.
+    Shapes: rotate [B, H, T, D] -> [B, H, T, 2 D], all cosines before all sines. With fraction, the width is D
+        plus the number of channels with an angle.
+    Source: Summaries of Gopalakrishnan et al. (2025), whose text was not read. Code: x-transformers. Code:
+        lucidrains/PoPE-pytorch.
     Deviations:
-        * Phases are not limited to [-2 pi, 0], as in public code: the cosine is periodic, and at 0 a limit ends the gradient.
-        * Encoder and cross-attention are this project's extension. With all phases at 0, scores do not distinguish left from
+        * Phases are not limited to [-2 pi, 0]. Public code limits the phases. The cosine is periodic, and the limit has no
+          gradient for phases above 0.
+        * Encoder and cross-attention are extensions of this project. With all phases at 0, scores do not distinguish left from
           right.
         * posenc_pope therefore starts the phases of the encoder at random (start=uniform).
-        * The paper leaves open whether layers share the phases; x-transformers shares them.
-    Cost: h d_h parameters per stack where layers share; queries, keys and their cache are twice as wide.
+        * The paper leaves open whether layers share the phases. In x-transformers, layers share the phases.
+    Cost: h d_h parameters per stack if layers share the phases. Queries, keys and their cache are twice as wide.
     Errors: PositionError if the fraction leaves no channel.
     """
 
@@ -45,9 +48,11 @@ class Pope(PositionMethod):
     class Options(MethodOptions):
         base: float = option(10000.0, "base of the wavelengths", minimum=1.0)
         fraction: float = option(
-            1.0, "part of each head's channels that get an angle; the other channels stay as they are", minimum=0.0, maximum=1.0
+            1.0, "fraction of the channels of a head that have an angle (other channels are unchanged)", minimum=0.0, maximum=1.0
         )
-        share: Literal["layers", "none", "heads", "all"] = option("layers", "share phases across heads, layers or both")
+        share: Literal["layers", "none", "heads", "all"] = option(
+            "layers", "sharing of the phases: across heads, across layers, both (all), or none"
+        )
         start: Literal["zero", "uniform"] = option("zero", "initial phases: 0, or uniform between -2 pi and 0")
 
     card = MethodCard(

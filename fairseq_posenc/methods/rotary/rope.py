@@ -37,16 +37,16 @@ class RotaryOptions(MethodOptions):
     layout: Literal["halves", "interleaved"] = option(
         "halves", "channels of a pair: (i, i + d_r/2) as in GPT-NeoX, or (2i, 2i + 1) as in RoFormer"
     )
-    fraction: float = option(1.0, "part of each head's channels that is rotated", minimum=0.0, maximum=1.0)
+    fraction: float = option(1.0, "fraction of the channels of a head that is rotated", minimum=0.0, maximum=1.0)
     base: float = option(10000.0, "base of the wavelengths", minimum=1.0)
     keep: float = option(
         1.0,
-        "part of the pairs that turn, the fastest ones (p-RoPE); the other pairs have no position",
+        "fraction of the pairs that rotate, beginning with the fastest pair (p-RoPE; other pairs have no position)",
         minimum=0.0,
         maximum=1.0,
     )
     cutoff: int | None = option(
-        None, "longest wavelength in positions, such as the maximum length of the training; slower pairs do not turn", minimum=7
+        None, "longest wavelength in positions, such as the maximum training length (slower pairs do not rotate)", minimum=7
     )
 
 
@@ -63,7 +63,7 @@ class Rope(PositionMethod):
         their code, which they call multiplicative GRAPE.
     Deviations:
         * The default layout is that of GPT-NeoX. It differs from the authors' layout by a fixed permutation of channels.
-        * Cross-attention is this project's extension: target positions rotate queries, source positions rotate keys.
+        * Cross-attention is an extension of this project: target positions rotate queries, source positions rotate keys.
         * Heads and layers share learned frequencies by default.
     Cost: no parameters, or d_r/2 per table of learned frequencies. Keys are rotated once, also in incremental decoding.
     Errors: PositionError if no pair of channels is rotated, and for learned frequencies with keep or cutoff.
@@ -71,8 +71,12 @@ class Rope(PositionMethod):
 
     @dataclass(frozen=True)
     class Options(RotaryOptions, HeadOptions):
-        frequencies: Literal["fixed", "learned"] = option("fixed", "fixed frequencies, or learned ones that start there")
-        share: Literal["all", "none", "heads", "layers"] = option("all", "share learned frequencies across heads, layers or both")
+        frequencies: Literal["fixed", "learned"] = option(
+            "fixed", "fixed frequencies, or learned frequencies with these initial values"
+        )
+        share: Literal["all", "none", "heads", "layers"] = option(
+            "all", "sharing of learned frequencies: across heads, across layers, both (all), or none"
+        )
 
         def __post_init__(self):
             if self.frequencies == "fixed" and self.share != type(self).share:

@@ -25,17 +25,17 @@ class RopeScaled(PositionMethod):
         $L_0$, $\theta_i$ for $n_i > \mathrm{high}$, $\theta_i / f$ for $n_i < \mathrm{low}$, else $\theta_i ((1 - a_i) / f +
         a_i)$, $a_i = (n_i - \mathrm{low}) / (\mathrm{high} - \mathrm{low})$. `keep` and `cutoff` read $\theta_i$, not
         $\theta'_i$.
-    Shapes: rotate [B, H, T, D] -> same; dynamic in the decoder: rescale -> [B, H, T, S].
-    Source: Chen et al. (2023), linear; bloc97 (2023), ntk and dynamic; Peng et al. (2024), yarn; Hugging Face's rope utilities,
-        also for llama3.
+    Shapes: rotate [B, H, T, D] -> same. With scaling=dynamic in the decoder, rescale -> [B, H, T, S].
+    Source: Chen et al. (2023), linear. bloc97 (2023), ntk and dynamic. Peng et al. (2024), yarn. Code: Hugging Face's rope
+        utilities, also for llama3.
     Deviations:
         * yarn's ramp is linear in the index i of the pair, as in the authors' code and Hugging Face's. The paper's ramp is
           linear in the number of turns within L_0.
-        * The ramp lies between the pairs of the two wavelengths, rounded down and up.
+        * The ramp is between the pairs of the two wavelengths, rounded down and up.
         * In the encoder, dynamic uses the length of each source sentence.
         * In the decoder, dynamic uses the number of words up to the query, so that incremental decoding equals teacher
           forcing. The authors do not rotate cached keys again.
-        * Cross-attention is this project's extension.
+        * Cross-attention is an extension of this project.
     Cost: as rope. In the decoder, dynamic rotates all keys again for every query beyond L_0.
     Errors: PositionError if no pair of channels is rotated, or only one for ntk and dynamic, for trained= with linear or
         ntk, and for low= or high= without llama3.
@@ -45,12 +45,12 @@ class RopeScaled(PositionMethod):
     class Options(RotaryOptions):
         scaling: Literal["linear", "ntk", "dynamic", "yarn", "llama3"] = option(
             "linear",
-            "linear lowers all frequencies alike, ntk slow ones more, dynamic as ntk by the length, yarn and llama3 slow ones",
+            "lowered frequencies: all (linear), low ones more (ntk; dynamic: by the length), only low ones (yarn, llama3)",
         )
-        factor: float = option(2.0, "factor f by which sentences may be longer than those of the training", minimum=1.0)
-        trained: int = option(512, "length L_0 of the training, for dynamic, yarn and llama3", minimum=1)
-        low: float = option(1.0, "turns within L_0 below which llama3 divides a frequency by f", minimum=0.0)
-        high: float = option(4.0, "turns within L_0 above which llama3 keeps a frequency", minimum=0.0)
+        factor: float = option(2.0, "factor f between the supported length and the training length", minimum=1.0)
+        trained: int = option(512, "training length L_0 in positions, for dynamic, yarn and llama3", minimum=1)
+        low: float = option(1.0, "number of turns within L_0 below which llama3 divides a frequency by f", minimum=0.0)
+        high: float = option(4.0, "number of turns within L_0 above which llama3 keeps a frequency", minimum=0.0)
 
         def __post_init__(self):
             if self.scaling in ("linear", "ntk") and self.trained != type(self).trained:

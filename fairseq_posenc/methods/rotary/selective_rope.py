@@ -21,28 +21,29 @@ class SelectiveRope(ContentRotation):
         g_m (u_{m,j} + \exp(b_j))$, $u = \operatorname{conv}(W_2 W_1 x')$, $g_m = \operatorname{sigmoid}(v \cdot x'_m + c)$ with
         `gate=true`, else 1; $x'$ is $x$ with the channels of each head divided by their length; Movahedi et al. (2026).
     Shapes: rotate [B, H, T, D] -> same.
-    Source: Movahedi et al. (2026), of which a summary was read; timurcarstensen/selective-rope, modules/rotary.py.
+    Source: Movahedi et al. (2026), of which a summary was read. Code: timurcarstensen/selective-rope, modules/rotary.py.
     Deviations:
-        * The bias exp(b) is on by default, as an option of the code, and starts at 1: rope's angles with this base.
-        * Without the bias (bias=false, the code's default), no angle is constant per word.
+        * The bias exp(b) is an option of the code. Here it is on by default. It starts at 1, which leads to rope's angles with
+          this base.
+        * Without the bias (bias=false, the code's default), the angles of tokens have no constant part.
         * The projection reads the input of the attention, as in the code. The paper's listing projects normalised queries.
         * The rank is 32, as in all configurations of the code. Its class has 16.
         * The code's form with a full matrix for each head is left out.
         * Initial weights are those of nn.Linear and nn.Conv1d. The authors' initial weights are unverified.
         * The code adds 1e-6 to the square of the length of x'.
         * Padding adds no angle, and the convolution reads 0 there.
-        * The encoder is this project's extension: sums and convolutions run from the left.
-    Cost: L (rank d + rank d/2 + conv d/2 + d/2) parameters per stack, L (d + 1) h more with gates; angles [B, H, T, D/2],
-        which queries and keys share. Decoding caches the last angle and conv - 1 vectors of d/2 numbers.
+        * The encoder is an extension of this project: sums and convolutions run from the left.
+    Cost: L (rank d + rank d/2 + conv d/2 + d/2) parameters per stack, L (d + 1) h more with gates. Angles [B, H, T, D/2], which
+        queries and keys share. Decoding caches the last angle and conv - 1 vectors of d/2 numbers.
     Errors: PositionError for heads of odd width.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
         rank: int = option(32, "rank of the projection", minimum=1, maximum=65536)
-        conv: int = option(4, "words that the convolution reads", minimum=1, maximum=64)
-        bias: bool = option(True, "add a learned angle to that of every word")
-        gate: bool = option(False, "multiply the angles of every word by a gate of each head")
+        conv: int = option(4, "number of tokens that the convolution reads", minimum=1, maximum=64)
+        bias: bool = option(True, "learned angle added to the angle of every token")
+        gate: bool = option(False, "angles multiplied by a gate per token and head")
         base: float = option(500000.0, "base of the wavelengths", minimum=1.0)
 
     card = MethodCard(

@@ -25,13 +25,13 @@ from ...ops.sinusoids import SinusoidTable
 
 
 class XPos(PositionMethod):
-    r"""Rotate pairs of channels as rope does, and let their products decrease with the distance, fast pairs more than
-    slow pairs.
+    r"""Rotate pairs of channels as rope does. The products of pairs decrease with the distance. Products of pairs
+    with higher frequencies decrease faster.
 
     Equation: $A_{ts} = \sum_i \zeta_i^{(t-s)/512} (R_t q_t)_i \cdot (R_s k_s)_i / \sqrt{d_h}$, $\zeta_i = (2i + 0.4 d_h) / (1.4
         d_h)$; Sun et al. (2023).
     Shapes: rotate [B, H, T, D] -> same.
-    Source: Sun et al. (2023); torchscale; x-transformers.
+    Source: Sun et al. (2023). Code: torchscale. Code: x-transformers.
     Deviations:
         * Powers count from the middle of max_positions, or from 4 scale_base if that is smaller. The authors count from the
           middle of the current sentence.
@@ -46,7 +46,7 @@ class XPos(PositionMethod):
     class Options(MethodOptions):
         layout: Literal["interleaved", "halves"] = option("interleaved", "channels of a pair: (2i, 2i + 1) or (i, i + d_h/2)")
         base: float = option(10000.0, "base of the wavelengths", minimum=1.0)
-        scale_base: float = option(512.0, "distance at which the product of a pair has shrunk to zeta_i", minimum=1.0)
+        scale_base: float = option(512.0, "distance at which the product of pair i has the factor zeta_i", minimum=1.0)
 
     card = MethodCard(
         name="xpos",

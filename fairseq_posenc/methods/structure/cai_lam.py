@@ -27,8 +27,8 @@ class GraphTransformer(PositionMethod):
     Equation: $X_t = U_t + d[\min(\operatorname{depth}(t), 31)]$, $A_{ts} = (q_t + a_{ts}) \cdot (k_s + b_{ts}) / \sqrt{d_h}$,
         $[a_{ts}; b_{ts}] = W_l r_{ts}$, $r_{ts} = W [h; h'] + c$ of the last states $h$ and $h'$ of a bidirectional GRU over the
         labels of the path from $t$ to $s$; Cai and Lam (2020), equations 3 to 7.
-    Shapes: embed [B, S, C] -> [B, S, C]; content_scores -> [B, H, S, S].
-    Source: Cai and Lam (2020); jcyk/gtos; survey, equation 30.
+    Shapes: embed [B, S, C] -> [B, S, C]. content_scores -> [B, H, S, S].
+    Source: Cai and Lam (2020). Code: jcyk/gtos. Survey, equation 30.
     Deviations:
         * Relations are not projected by the matrices of queries and keys, as in the authors' code. The survey's equation
           projects them.
@@ -38,25 +38,25 @@ class GraphTransformer(PositionMethod):
         * The global node is left out.
         * Nodes are tokens. Tokens of one word have the label of the path from a word to itself.
         * A tree has one path between two words. With graph=edges, paths are the shortest paths along or against edges.
-        * Of several shortest paths, the one with the smallest label numbers is read. The authors draw one in training, and
-          average all in evaluation.
+        * Of several shortest paths, the path with the smallest label numbers is read. The authors draw one of these paths in
+          training, and average all of them in evaluation.
         * With graph=edges, pairs of words without a path have their own label. The authors' graphs are connected.
         * With graph=edges, depths are distances from the root, and words without a path to the root have depth 31.
         * Labels and GRU layers have no dropout. The authors' code drops both with 0.2.
         * Labels start with a standard deviation of 0.1. W_l starts uniformly (Glorot and Bengio). The authors' code uses a
           deviation of 0.02 for both.
-        * Sequential positions, as in posenc_cai_lam, are this project's extension to translation.
-    Cost: GRU, W and labels once per stack, 2 d^2 parameters per layer, and 32 d for depths. The GRU reads each distinct
-        path of a batch once per forward pass. Vectors of pairs are gathered in blocks, never as [B, S, S, d]. O(S^3) in the
-        data loading workers. On a CPU, training a small model reaches 0.21 of the tokens per second without the method, and
-        less if nearly all paths of a batch differ.
+        * For translation, this project adds sequential positions, as in posenc_cai_lam.
+    Cost: GRU, W and labels once per stack, 2 d^2 parameters per layer, and 32 d for depths. The GRU reads each distinct path of a
+        batch once per forward pass. Vectors of pairs are gathered in blocks, never as [B, S, S, d]. O(S^3) in the data loading
+        workers. On a CPU, a small model trains with 0.21 times the tokens per second of the model without the method. The speed
+        is lower if nearly all paths of a batch differ.
     Errors: PositionError if the data has no relations.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
         hidden: int | None = option(
-            None, "width of the GRU in each direction; none: half the width of the model", minimum=1, maximum=65536
+            None, "width of the GRU in each direction (none: half of the model width)", minimum=1, maximum=65536
         )
         graph: Literal["tree", "edges"] = option("tree", "graph of the words: tree of the sentence, or graph of its edges")
 

@@ -24,7 +24,7 @@ class Graformer(PositionMethod):
         s) \le d(s, t)$, else $-d(s, t)$, with $d$ the length of the shortest directed way. Schmitt et al. (2021), survey,
         equation 31.
     Shapes: bias -> [B, H, S, S].
-    Source: Schmitt et al. (2021); mnschmit/graformer; survey.
+    Source: Schmitt et al. (2021). Code: mnschmit/graformer. Survey.
     Deviations:
         * Distances are clipped by their sign. The authors' code clips the bucket number, so that large positive distances
           share the bucket of the largest negative distance.
@@ -32,18 +32,27 @@ class Graformer(PositionMethod):
         * The graph is the tree of the sentence, from heads to dependents. With graph=edges it is the graph of the edges.
         * undirected=true measures distances in both directions.
         * Tables start at zero, so that training starts as plain attention. The authors draw from (-1, 1).
-        * Sequential positions, as in posenc_graformer, are this project's extension to translation.
+        * For translation, this project adds sequential positions, as in posenc_graformer.
         * </s> depends on the root.
     Cost: (2 max_distance + 2 + 2 max_offset) h parameters per stack. O(S^3) in the data loading workers.
     """
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
-        max_distance: int = option(10, "distance at which tables are clipped", minimum=1, maximum=65536)
-        max_offset: int = option(10, "offset between tokens of one word at which tables are clipped", minimum=1, maximum=65536)
+        max_distance: int = option(
+            10, "largest distance with a separate scalar (larger distances share its scalar)", minimum=1, maximum=65536
+        )
+        max_offset: int = option(
+            10,
+            "largest offset between tokens of one word with a separate scalar (larger offsets share its scalar)",
+            minimum=1,
+            maximum=65536,
+        )
         graph: Literal["tree", "edges"] = option("tree", "graph of the words: tree of the sentence, or graph of its edges")
         undirected: bool = option(False, "paths along edges in both directions")
-        share: Literal["layers", "none", "heads", "all"] = option("layers", "share one table across heads, layers or both")
+        share: Literal["layers", "none", "heads", "all"] = option(
+            "layers", "sharing of the table: across heads, across layers, both (all), or none"
+        )
 
     card = MethodCard(
         name="graformer",

@@ -22,13 +22,13 @@ _DECIMALS = 9
 
 
 class GraphBert(PositionMethod):
-    r"""Describe each word by three numbers of the graph, and add their sinusoids or learned vectors to the embeddings.
+    r"""Add sinusoids or learned vectors of three numbers to the embeddings. The numbers describe the place of a word in a graph.
 
     Equation: $X_t = U_t + PE(WL(t)) + PE(\operatorname{rank}(t)) + PE(\operatorname{hops}(t))$: the word's Weisfeiler-Lehman
         colour, its place by falling closeness $S(\mathrm{root}, t)$, $S = a (I - (1 - a) A D^{-1})^{-1}$, $a = 0.15$, and its
         distance from the root; Zhang et al. (2020), equations 1 to 5.
     Shapes: embed [B, S, C] -> [B, S, C].
-    Source: Zhang et al. (2020); jwzhanggy/Graph-Bert.
+    Source: Zhang et al. (2020). Code: jwzhanggy/Graph-Bert.
     Deviations:
         * The use for sentences is a reconstruction. The authors represent nodes of one large graph.
         * A sine and its cosine have the same frequency. The paper prints 2l/d for sines and (2l+1)/d for cosines.
@@ -38,7 +38,7 @@ class GraphBert(PositionMethod):
         * </s> is not in the graph and has no vectors.
         * The authors' code has learned tables (embedding=learned).
         * The authors' code normalises by D^(-1/2) A D^(-1/2) (normalise=both).
-        * In the authors' code, colours are numbers within one graph. Here a colour means the same in all sentences.
+        * In the authors' code, colours are numbered within one graph. Here a colour has the same meaning in all sentences.
         * After one round a colour is the degree. After more rounds it is a hash of 100 values, so that two colours may
           collide.
         * Words of equal closeness are ranked from left to right.
@@ -51,7 +51,7 @@ class GraphBert(PositionMethod):
         normalise: Literal["columns", "both"] = option(
             "columns", "normalisation of the adjacency matrix: D^(-1) on columns, or D^(-1/2) on both sides"
         )
-        rounds: int = option(1, "rounds that refine colours by the colours of neighbours", minimum=1, maximum=100)
+        rounds: int = option(1, "number of rounds that refine colours with the colours of neighbours", minimum=1, maximum=100)
         graph: Literal["tree", "edges"] = option("tree", "graph of the words: tree of the sentence, or graph of its edges")
 
     card = MethodCard(

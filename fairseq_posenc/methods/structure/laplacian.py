@@ -18,14 +18,14 @@ class Laplacian(PositionMethod):
     Equation: $X_t = U_t + W l_t + b$, where $l_t \in \mathbb{R}^k$ contains the entries of word $t$ in the eigenvectors of $I -
         D^{-1/2} A D^{-1/2}$ with the $k$ smallest eigenvalues except the smallest; Dwivedi and Bresson (2021), section 2.3.
     Shapes: embed [B, S, C] -> [B, S, C].
-    Source: Dwivedi and Bresson (2021); graphdeeplearning/graphtransformer.
+    Source: Dwivedi and Bresson (2021). Code: graphdeeplearning/graphtransformer.
     Deviations:
         * Attention reads all words. The authors' attention reads only neighbours.
         * In training, signs are drawn per sentence and eigenvector. The authors' code draws them per batch and eigenvector.
         * The solver is eigh instead of eig.
         * Sentences with fewer eigenvectors are padded with zeros. The authors' code fails.
         * Tokens have the coordinates of their word. </s> is not in the graph and has zeros.
-        * Sequential positions, as in posenc_laplacian, are this project's extension to translation.
+        * For translation, this project adds sequential positions, as in posenc_laplacian.
         * The graph is the tree of the sentence in both directions, or with graph=edges the graph of its edges.
         * Each component of more than one word has the eigenvalue 0. A word without edges has the eigenvalue 1. Only the
           first eigenvector is left out.

@@ -20,9 +20,9 @@ class AbsoluteStructure(PositionMethod):
         \tanh(PE(t) + PE(\operatorname{depth}(t)))$, with `fuse=linear_tanh` $X_t = U_t + \tanh(W_1 PE(t) + W_2
         PE(\operatorname{depth}(t)) + b)$; Wang et al. (2019), survey, section 4.6.
     Shapes: embed [B, S, C] -> [B, S, C].
-    Source: Wang et al. (2019); survey.
+    Source: Wang et al. (2019). Survey.
     Deviations:
-        * UNVERIFIED: how the paper combines both positions. It only says that the function is not linear.
+        * UNVERIFIED: how the paper combines both positions. The paper only states that the function is not linear.
         * fuse=sum does not contain PE(t). posenc_spr_abs therefore adds sinusoidal. The other two values of fuse contain
           PE(t).
         * Tokens have the depth of their word. </s> depends on the root.
@@ -32,7 +32,8 @@ class AbsoluteStructure(PositionMethod):
     @dataclass(frozen=True)
     class Options(MethodOptions):
         fuse: Literal["sum", "tanh", "linear_tanh"] = option(
-            "sum", "sum of the depth's sinusoids; or tanh of the sum with the position's sinusoids, without or with a linear map"
+            "sum",
+            "sinusoids of the depth (sum), or tanh of their sum with the sinusoids of the position, without or with a linear map",
         )
         sinusoids: Literal["fairseq", "paper"] = option(
             "fairseq", "all sines before all cosines at fairseq's frequencies, or interleaved at those of Vaswani et al."
@@ -83,14 +84,14 @@ class AbsoluteStructure(PositionMethod):
 
 
 class RelativeStructure(PositionMethod):
-    r"""Add a learned vector of the relation of two words in the dependency tree to keys and values.
+    r"""Add learned vectors to keys and values, selected by the relation of the two words in the dependency tree.
 
     Equation: $A_{ts} = q_t \cdot (k_s + a^K[\operatorname{clip}(r)]) / \sqrt{d_h}$, $o_t = \sum_s \alpha_{ts} (v_s +
         a^V[\operatorname{clip}(r)])$, where $r(t, s) = \operatorname{depth}(t) - \operatorname{depth}(s)$ if one of the words is
         an ancestor of the other, else $\operatorname{sgn}(t - s) (\operatorname{depth}(t) + \operatorname{depth}(s))$; Wang et
         al. (2019), survey, section 4.6.
     Shapes: content_scores -> [B, H, T, S], content_values -> [B, H, T, D].
-    Source: Wang et al. (2019); survey; the vectors as in Shaw et al. (2018).
+    Source: Wang et al. (2019). Survey. The vectors are those of Shaw et al. (2018).
     Deviations:
         * UNVERIFIED: the clipping distance.
         * UNVERIFIED: how the paper combines these vectors with those of sequential distances. shaw+spr_rel adds both;
@@ -104,10 +105,14 @@ class RelativeStructure(PositionMethod):
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
-        max_distance: int = option(16, "distance k at which tables are clipped", minimum=0, maximum=65536)
+        max_distance: int = option(
+            16, "largest distance k with separate vectors (larger distances share the vectors of k)", minimum=0, maximum=65536
+        )
         keys: bool = option(True, "vectors added to keys")
         values: bool = option(True, "vectors added to values")
-        share: Literal["heads", "none", "layers", "all"] = option("heads", "share one table across heads, layers or both")
+        share: Literal["heads", "none", "layers", "all"] = option(
+            "heads", "sharing of the table: across heads, across layers, both (all), or none"
+        )
 
     card = MethodCard(
         name="spr_rel",

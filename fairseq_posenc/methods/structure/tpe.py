@@ -19,7 +19,7 @@ class TreePositions(PositionMethod):
         [\operatorname{onehot}(b); x'(p)]$, where $x'(p)$ is $x(p)$ without its last branch. For level $i$, branch $b$ and copy
         $j$, $E$ contains $x_{ib} p_j^i \sqrt{(1 - p_j^2) d / 2}$, $p_j = \tanh(w_j)$; Shiv and Quirk (2019), section 3.
     Shapes: embed [B, S, C] -> [B, S, C].
-    Source: Shiv and Quirk (2019); microsoft/icecaps; survey, section 4.6.
+    Source: Shiv and Quirk (2019). Code: microsoft/icecaps. Survey, section 4.6.
     Deviations:
         * UNVERIFIED: the initial factors. Here they are spread between 0.7 and 0.999.
         * Dependency trees become binary by left child and right sibling. With branches=K, children from the K-th on use the
@@ -36,7 +36,10 @@ class TreePositions(PositionMethod):
     class Options(MethodOptions):
         depth: int = option(32, "number of levels, counted from the word", minimum=1, maximum=4096)
         branches: int | None = option(
-            None, "branches to children by their number; none: to the first child and the next sibling", minimum=1, maximum=1024
+            None,
+            "number K of branches, one per child (none: binary tree of first child and next sibling)",
+            minimum=1,
+            maximum=1024,
         )
 
     card = MethodCard(

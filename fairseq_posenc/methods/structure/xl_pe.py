@@ -28,8 +28,8 @@ class CrossLingualPositions(PositionMethod):
     Equation: With $P$ of the places and $P'$ of the places in the other order, $X = U + P + P'$; `fuse=tanh` (InXL) $X = U +
         \tanh(P W_1 + P' W_2 + b)$; `fuse=heads` (HeadXL) $X = U + P$, and the first heads of the first layer take queries and
         keys of $U + P'$; Ding et al. (2020), section 3.
-    Shapes: embed [B, S, C] -> [B, S, C]; rotate [B, H, S, D] -> [B, H, S, D].
-    Source: Ding et al. (2020), abstract; survey, section 4.4.
+    Shapes: embed [B, S, C] -> [B, S, C]. rotate [B, H, S, D] -> [B, H, S, D].
+    Source: Ding et al. (2020), abstract. Survey, section 4.4.
     Deviations:
         * UNVERIFIED: the form of both fusions, and the number of heads.
         * fuse=heads adds (P' - P) W to projected queries and keys. This equals projecting U + P' if no layer norm precedes
@@ -45,7 +45,7 @@ class CrossLingualPositions(PositionMethod):
         fuse: Literal["sum", "tanh", "heads"] = option(
             "sum", "combination of both positions: sum, tanh of a linear map, or different heads"
         )
-        heads: int = option(0, "number of heads with the other order, for fuse=heads; 0: half of the heads", minimum=0)
+        heads: int = option(0, "number of heads with the other order, for fuse=heads (0: half of the heads)", minimum=0)
         sinusoids: Literal["fairseq", "paper"] = option(
             "fairseq", "all sines before all cosines at fairseq's frequencies, or interleaved at those of Vaswani et al."
         )

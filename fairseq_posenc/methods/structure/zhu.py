@@ -31,23 +31,23 @@ class StructuralTransformer(PositionMethod):
         al. (2019), equations 4 to 9, survey, equations 28 and 29. $f$ is a convolution over four labels with ReLU, self-attention
         with attentive pooling over four labels, the average or the sum of five, or a vector of the whole path (`paths=feature`).
     Shapes: content_scores -> [B, H, S, S], content_values -> [B, H, S, D].
-    Source: Zhu et al. (2019); Amazing-J/structural-transformer; survey.
+    Source: Zhu et al. (2019). Code: Amazing-J/structural-transformer. Survey.
     Deviations:
-        * Paths are those of a dependency tree. The authors' paths are those of AMR graphs.
-        * With graph=edges, paths are the shortest paths along or against edges. Of several, the one with the smallest label
-          numbers is read.
+        * Paths come from a dependency tree. The authors' paths come from AMR graphs.
+        * With graph=edges, paths are the shortest paths along or against edges. Of several shortest paths, the path with the
+          smallest label numbers is read.
         * Two words without a path have a path without labels.
         * Two tokens of one word are siblings, as in the authors' code.
         * Pooling follows self-attention, as in the paper. The authors' code has a convolution there.
         * Missing labels are zero vectors, and f has no dropout.
         * paths=feature numbers paths by a hash, so that two paths may share a vector.
-        * The layer norm removes the factor between average and sum, so both are one model.
+        * The layer norm removes the factor between average and sum, so that both lead to the same model.
         * Attention has one head without biases. The authors' code has eight heads with biases.
         * All layers share one table of labels, and all heads share one relation, as in the authors' code.
-    Cost: per layer 2 (w d_h + d_h) + 2 w parameters, the parameters of f (4 w^2 + w, or 3 w^2 + 128 (w + 1)), and one table
-        of labels per stack. f is computed for the distinct paths of a batch. Vectors of pairs are gathered in blocks, never
-        as [B, S, S, d_h]. O(S^2 depth) in the data loading workers. On a CPU, training a small model reaches 0.86 of the
-        tokens per second without the method, and 0.75 if nearly all paths of a batch differ.
+    Cost: per layer 2 (w d_h + d_h) + 2 w parameters, the parameters of f (4 w^2 + w, or 3 w^2 + 128 (w + 1)), and one table of
+        labels per stack. f is computed for the distinct paths of a batch. Vectors of pairs are gathered in blocks, never as [B,
+        S, S, d_h]. O(S^2 depth) in the data loading workers. On a CPU, a small model trains with 0.86 times the tokens per second
+        of the model without the method. The factor is 0.75 if nearly all paths of a batch differ.
     Errors: PositionError if the data has no relations.
     """
 
