@@ -12,10 +12,8 @@ def log_buckets(delta: Tensor, buckets: int, max_distance: int, bidirectional: b
     """Map key positions minus query positions, integers [...], to buckets [...].
 
     The first half of the buckets contains one distance each. The second half divides the distances up to `max_distance` evenly on
-    a
-    logarithmic scale. The last bucket contains all longer distances. With `bidirectional`, each direction has half of the
-    buckets, and
-    keys on the right use the upper half. Otherwise all keys on the right are in bucket 0.
+    a logarithmic scale. The last bucket contains all longer distances. With `bidirectional`, each direction has half of the
+    buckets, and keys on the right use the upper half. Otherwise all keys on the right are in bucket 0.
     """
     if bidirectional:
         buckets //= 2

@@ -14,8 +14,7 @@ def printed_characters(words: Mapping[str, int], size: int) -> Tensor:
     """Return the number of printed characters of every token, [V].
 
     Each word includes one space. Special symbols such as </s> and padding have 0 characters. "▁ab" of SentencePiece has 3
-    characters, and so
-    has "ab" of subword-nmt. "ab" within a word has 2 characters; subword-nmt writes it as "ab@@".
+    characters, and so has "ab" of subword-nmt. "ab" within a word has 2 characters. subword-nmt writes it as "ab@@".
     """
     sentencepiece = any(word.startswith("▁") for word in words)
     counts = torch.zeros(size, dtype=torch.long)

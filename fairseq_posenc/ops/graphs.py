@@ -65,8 +65,7 @@ def path_labels(edges: np.ndarray, count: int, slots: int) -> tuple[np.ndarray, 
     """Return labels as `trees.path_labels`, for shortest paths that follow edges in both directions.
 
     The label of a missing path is NOTHING, and its length is FAR. Of several shortest paths, the path with the smallest labels is
-    used, so
-    that the result does not depend on the order of words.
+    used, so that the result does not depend on the order of words.
     """
     start, end, relation = edges.T
     label = np.append(2 * relation + 1, 2 * relation)

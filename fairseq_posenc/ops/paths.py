@@ -22,15 +22,16 @@ def unique_paths(labels: Tensor, count: int) -> tuple[Tensor, Tensor]:
     first, *others = labels.unbind(-1)
     found, index = _keys(first.long(), count, others, count).unique(return_inverse=True)
     example = torch.empty_like(found)
-    example[index.flatten()] = torch.arange(index.numel(), device=index.device)  # any of equal paths
+    example[index.flatten()] = torch.arange(index.numel(), device=index.device)  # the number of any of the equal paths
     return labels.flatten(0, -2)[example].long(), index
 
 
 def paths_by_length(labels: Tensor, count: int) -> tuple[Tensor, Tensor, list[int]]:
     """Return the different paths from long to short, the path number of every pair of words, and the paths of each step.
 
-    Step t reads label t of all paths with more than t labels: the first ones. A path without labels is read as one label.
-    The host reads one tensor. Labels below `count` [B, S, S, slots] -> [P, slots], [B, S, S] and a list of numbers of paths.
+    Step t reads label t of all paths with more than t labels. These are the first paths. A path without labels is read as one
+    label. The host reads one tensor. Labels below `count` [B, S, S, slots] -> [P, slots], [B, S, S] and a list of numbers of
+    paths.
     """
     slots = labels.size(-1)
     lengths = (labels != NOTHING).sum(-1).clamp(min=1)
@@ -40,7 +41,7 @@ def paths_by_length(labels: Tensor, count: int) -> tuple[Tensor, Tensor, list[in
     index = torch.empty_like(order).scatter_(0, order, number).view(lengths.shape)
     steps = torch.arange(slots, device=labels.device)
     longer = ((lengths.flatten()[order].unsqueeze(1) > steps) & first.unsqueeze(1)).sum(0).tolist()
-    example = order.new_empty(longer[0]).scatter_(0, number, order)  # any of equal paths
+    example = order.new_empty(longer[0]).scatter_(0, number, order)  # the number of any of the equal paths
     return labels.flatten(0, -2)[example].long(), index, [paths for paths in longer if paths]
 
 

@@ -25,7 +25,7 @@ _SHORT = 64
 
 
 def same_in_all_layers(key: Hashable, vectors: Vectors, ctx: AttentionContext) -> Vectors:
-    """Return `vectors`, whose results have no gradient, such that layers with the same counted positions share the results."""
+    """Wrap `vectors` so that layers with the same counted positions share its results. The results must have no gradient."""
     queries, keys = ctx.queries, ctx.keys
     if queries.start is None or keys.start is None:
         return vectors

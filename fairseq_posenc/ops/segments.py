@@ -50,8 +50,7 @@ class Separator:
     """Separator of sentences at one site, with its numbers in the source and target dictionaries.
 
     Without a dictionary, a document is one sentence. Raise PositionError if a dictionary lacks the separator. Also raise it if
-    the
-    separator is the end of sentence, which a decoder never writes inside a sentence.
+    the separator is the end of sentence, which a decoder never writes inside a sentence.
     """
 
     def __init__(self, method: str, token: str, dims: Dims):
@@ -95,8 +94,7 @@ def labels(separator: Separator, ctx: AttentionContext, count: str) -> Tensor | 
     """Return the sentence number of each query, from 1: [B, T], or None without tokens.
 
     count: "start" numbers the sentences from the first sentence. "end" numbers them from the last source sentence, which has 1.
-    Later
-    sentences also have 1.
+    Later sentences also have 1.
     """
     number, sentences_of_source = separator.of_queries(ctx), separator.sentences(ctx)
     if number is None or count == "start":
@@ -107,8 +105,8 @@ def labels(separator: Separator, ctx: AttentionContext, count: str) -> Tensor | 
 def sentence_vectors(vectors: Tensor | Sinusoids | None, label: Tensor, width: int) -> Tensor:
     """Return the vectors of sentences, [B, T] -> [B, T, width] in float32.
 
-    vectors: a table [rows, width], whose last row is used for all later sentences. Or sinusoids of the label. Or None, for
-    vectors that are 1 in the channel of the label, or in the last channel.
+    vectors: a table [rows, width], whose last row is used for all later sentences, or sinusoids of the label, or None. With None,
+    a vector is 1 in the channel of the label, or in the last channel if the label is larger.
     """
     if isinstance(vectors, Sinusoids):
         return vectors(label)

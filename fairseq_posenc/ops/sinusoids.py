@@ -48,7 +48,7 @@ class Frequencies(nn.Module):
 
     @property
     def values(self) -> Tensor:
-        """[n] in float64."""
+        """Return the frequencies [n] in float64."""
         return self.bits.view(torch.float64)
 
     def forward(self, positions: Tensor) -> Tensor:
@@ -119,5 +119,5 @@ class SinusoidTable(nn.Module):
 
     @property
     def rows(self) -> Tensor:
-        """[rows, width] in float32."""
+        """Return the first rows of the table, [rows, width] in float32."""
         return self.bits.view(torch.float32)

@@ -72,9 +72,9 @@ class Tree:
         return np.array(number), np.array(before)
 
     def path_words(self, slots: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the first edges of the path from every word i to every word j. The lower word of an edge names the edge.
+        """Return the first edges of the path from every word i to every word j. Each edge is represented by its lower word.
 
-        -> [n, n, slots] words, with -1 after the end, and the number of edges that lead up, [n, n]. The following edges lead
+        -> words [n, n, slots], with -1 after the end, and the number of edges that lead up, [n, n]. The following edges lead
         down.
         """
         rising = self.depths[:, None] - self.common  # [n, n]

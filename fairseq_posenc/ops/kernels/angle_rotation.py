@@ -25,7 +25,7 @@ def rotate_by(x: Tensor, angles: Tensor, layout: str, waves: SineCosine | None =
         x: [..., T, D], with at least twice as many channels as there are angles.
         angles: [..., T, pairs], broadcast to x, in radians.
         layout: "halves" pairs channel i with i + pairs, "interleaved" pairs channel 2i with 2i + 1.
-        waves: sines and cosines of the angles, where they serve several tensors.
+        waves: sines and cosines of the angles, if several tensors use them.
     """
     return AngleRotation.apply(x, angles, *(sine_cosine(angles) if waves is None else waves), layout)
 
@@ -56,7 +56,10 @@ class AngleRotation(torch.autograd.Function):
 
 
 def _turned(pair: tuple[Tensor, Tensor], sin: Tensor, cos: Tensor, sign: int) -> tuple[Tensor, Tensor]:
-    """Rotate the two channels of every pair forwards (sign=1) or backwards (sign=-1), in the precision of the waves or wider."""
+    """Rotate the two channels of every pair forwards (sign=1) or backwards (sign=-1).
+
+    Compute in the precision of the waves or wider.
+    """
     x_1, x_2 = pair
     return (x_1 * cos).addcmul_(x_2, sin, value=-sign), (x_2 * cos).addcmul_(x_1, sin, value=sign)
 

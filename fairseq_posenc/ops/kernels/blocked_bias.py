@@ -1,8 +1,7 @@
 """Attention with a bias, computed in blocks, for long sentences on a CPU.
 
 On a CPU, the fused kernel of PyTorch has no gradient for a bias. The fallback of PyTorch stores several tensors with the size of
-the
-scores.
+the scores.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _FEWEST_CAUSAL_BLOCKS = 4
 
 
 def merged(bias: Tensor, allowed: Tensor | None) -> Tensor:
-    """Return the bias, with -inf where `allowed` is false."""
+    """Return the bias, with -inf where `allowed` is False."""
     return bias if allowed is None else bias.where(allowed, float("-inf"))
 
 
@@ -111,12 +110,12 @@ class BiasedAttention(torch.autograd.Function):
 
 
 def _block_of(x: Tensor, sentence: int, rows: slice, keys: slice) -> Tensor:
-    """[B or 1, H or 1, T or 1, S] -> one block of one sentence, [H or 1, rows or 1, keys]; a view."""
+    """Return one block of one sentence as a view: [B or 1, H or 1, T or 1, S] -> [H or 1, rows or 1, keys]."""
     return x[sentence if x.size(0) > 1 else 0, :, rows if x.size(2) > 1 else slice(None), keys]
 
 
 def _blocks(queries: int, size: int, keys: int, causal: bool) -> Iterator[tuple[slice, slice]]:
-    """Blocks of `size` queries, each with the keys that its queries may attend to."""
+    """Yield blocks of `size` queries, each with the keys to which its queries may attend."""
     size = min(size, -(-queries // _FEWEST_CAUSAL_BLOCKS)) if causal else size
     for row in range(0, queries, size):
         yield slice(row, row + size), slice(0, min(row + size, keys) if causal else keys)

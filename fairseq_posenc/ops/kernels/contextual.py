@@ -26,7 +26,8 @@ class ContextualProducts(torch.autograd.Function):
         gates = (scores + hidden).sigmoid_()
         positions = gates.cumsum(-1) if from_first else gates.flip(-1).cumsum_(-1).flip(-1)
         last = positions.new_full((), products.size(-1) - 1)
-        torch.fmin(positions, last, out=positions)  # nan, of a sentence of padding only, becomes the last position
+        # in a sentence of padding only, the position is nan, and becomes the last position
+        torch.fmin(positions, last, out=positions)
         index = positions.long()
         weight = positions.sub_(index)
         following = torch.cat([products[..., 1:], products[..., -1:]], -1)

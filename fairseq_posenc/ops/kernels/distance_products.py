@@ -23,8 +23,7 @@ class Layout(NamedTuple):
     """Numbering of distances: the distance s - t of row t and column s has vector s - t + offset.
 
     `needed` restricts the columns: "before" computes columns up to the row, and "after" computes columns from the row on. Other
-    columns are
-    undefined.
+    columns are undefined.
     """
 
     offset: int

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .derivatives import first_derivative_only
 
-#: the least length that a vector is divided by
+#: minimum length by which a vector is divided
 _SHORTEST = 1e-12
 
 
