@@ -42,7 +42,7 @@ def counted(action: Callable[[], Any], device: torch.device) -> Counts:
 
 
 def operators(action: Callable[[], Any], device: torch.device) -> dict[str, float]:
-    """Milliseconds of every operator in one run, without the operators that it calls."""
+    """Return the milliseconds of every operator in one run, without the operators that it calls."""
     on_device = device.type == "cuda"
     with profile(activities=[ProfilerActivity.CUDA if on_device else ProfilerActivity.CPU]) as found:
         for _ in range(_PROFILED):
@@ -58,7 +58,7 @@ def differences(own: dict[str, float], stock: dict[str, float]) -> dict[str, lis
 
 
 class _Counter(TorchDispatchMode):
-    """Tracks the storages that operators return until they are freed, and sums operations and bytes."""
+    """Count the memory of the storages that operators return until they are freed, and sum operations and bytes."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -79,9 +79,8 @@ class Count(Cost):
     """Cost of one run.
 
     `peak` is the maximum memory of its tensors in bytes. `float64` is the number of operators on the device with float64 results.
-    `host` is the
-    number of tensors created on the CPU. `places` contains the cost by operator and function, and `lines` the source lines of
-    each place.
+    `host` is the number of tensors created on the CPU. `places` contains the cost by operator and function, and `lines` the
+    source lines of each place.
     """
 
     peak: int = 0

@@ -1,10 +1,8 @@
 """Use the meta device of PyTorch instead of an accelerator. It computes no numbers, and every operator can be counted.
 
 A model on this device takes the branches of an accelerator, because this package tests only for `device.type == "cpu"`. PyTorch
-itself also
-chooses by device; `accelerator_branches` selects the choice for CUDA. `Values` stores the integers of a batch (tokens, lengths,
-indices), so
-that a model reads the same values in every run.
+itself also chooses by device. `accelerator_branches` selects the choice for CUDA. `Values` stores the integers of a batch
+(tokens, lengths, indices), so that a model reads the same values in every run.
 """
 
 from __future__ import annotations
@@ -47,8 +45,7 @@ class Values:
     """Store values of tensors on the meta device, if they can be computed from given integers.
 
     Values belong to storages, so views and writes into views need no special code. Tensors that depend on parameters or random
-    numbers have no
-    values.
+    numbers have no values.
     """
 
     def __init__(self) -> None:

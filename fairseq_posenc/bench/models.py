@@ -34,8 +34,9 @@ class Variant:
 
     @classmethod
     def of(cls, spec: str, site: str) -> Variant:
-        """Return the variant of an architecture, of a method as in its architecture, or of a method at one site, with sinusoids
-        elsewhere.
+        """Return the variant of an architecture, of a method as in its architecture, or of a method at one site.
+
+        In the last case, the other site has sinusoids.
         """
         if spec.startswith(PREFIX):
             return cls(spec, architecture(spec).specs)

@@ -26,7 +26,7 @@ class Sizes:
 
     @property
     def positions(self) -> int:
-        return max(self.length, 512)  # the usual size, longer than most sentences
+        return max(self.length, 512)  # the usual maximum, which is longer than most sentences
 
 
 class PeerAttention(nn.Module):

@@ -66,15 +66,14 @@ def matrices(positions: SitePositions, length: int, layer: int = 0, content: Con
     """Return the matrices of one layer: similarity of position vectors, and scores, or weights of methods with their own kernel.
 
     For methods with noise, return the mean over many draws, with fixed seeds. Raise PositionError if a method does not support
-    this number of
-    positions.
+    this number of positions.
     """
     content = plain_content(positions.dims) if content is None else content
     was_training = positions.training
     positions.eval()
     random = [method for method in positions.methods if method.draws]
     for method in random:
-        method.train()  # in evaluation, the noise would be equal in every draw
+        method.train()  # in evaluation, every draw would have the same noise
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(_SEED)

@@ -35,7 +35,7 @@ class Panel:
     values: Tensor
     quantity: str
     site: str
-    heads: str  # which heads, or empty if all heads are equal
+    heads: str  # the heads of the panel. Empty if all heads are equal
     origin: str  # origin of learned parameters and noise
     scale: Scale
     family: str = ""

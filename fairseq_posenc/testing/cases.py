@@ -67,8 +67,7 @@ def specs(name: str, site: str) -> list[str]:
     """Return the default spec, and specs with one option changed, or two if one changed option is not allowed.
 
     The default is always included: if it cannot be built, its tests fail. A method that only changes the positions of other
-    methods has
-    no effect without them. test_positions.py tests such methods together with others.
+    methods has no effect without them. test_positions.py tests such methods together with others.
     """
     flips = [flip for flip in _flips(name) if not _only_positions(f"{name}:{flip}", site)]
     alone = {flip: builds(f"{name}:{flip}", site) for flip in flips}

@@ -110,7 +110,7 @@ def check_weights(case: Case) -> None:
 
 
 def _share_of_heads_that_see(case: Case, hidden: Tensor, queries: int) -> Tensor:
-    """Return the share of heads that can attend to at least one key, from masks, padding and causality only: [B, T]."""
+    """Return the share of heads that can attend to at least one key, [B, T], computed from masks, padding and the causal mask."""
     keys = hidden.size(1)
     seen = ~hidden[:, None, None].expand(-1, SMALL.num_heads, queries, -1)
     if case.site == "decoder":

@@ -86,7 +86,7 @@ def _read_backwards(words: Tensor) -> Sentence:
     last = len(words) - 1
     given = describe(torch.cat([words[:last].flip(0), words[last:]]))
     count = int(given.words[-1])
-    turned = np.append(np.arange(count)[::-1], count)  # old number -> new number; the map is its own inverse
+    turned = np.append(np.arange(count)[::-1], count)  # old number -> new number. The map is its own inverse
     heads = np.where(given.heads >= 0, turned[given.heads], -1)[turned]
     order = turned[np.append(given.order[:count][::-1], count)]
     edges = np.column_stack([turned[given.edges[:, :2]], given.edges[:, 2]])

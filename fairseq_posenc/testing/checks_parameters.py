@@ -49,7 +49,7 @@ def check_count(case: Case) -> None:
             try:
                 method = parsing.build(spec, dims.at(case.site), case.site)[0]
             except PositionError:
-                assert "layers" in spec  # check_layers decides where this is right
+                assert "layers" in spec  # check_layers verifies the cases in which this is correct
                 continue
             found = sum(p.numel() for p in method.parameters() if p.requires_grad)
             expected = case.card.count(method.options, method.dims)
@@ -109,7 +109,7 @@ def check_gradients(case: Case) -> None:
     model = build_for(case).double().train()
     loss = _loss(model)
     loss.backward()
-    without = []  # parameters that change nothing
+    without = []  # parameters without an effect on the output
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             assert parameter.grad is not None, f"{name} is not used"
@@ -117,9 +117,9 @@ def check_gradients(case: Case) -> None:
             if parameter.grad.abs().max() < 1e-10:
                 assert _cancels(case, name), f"{name} has no gradient"
                 without.append((parameter, torch.randn_like(parameter)))
-    if without:  # all of them at once
+    if without:  # one check for all parameters
         close(_slope(model, without), torch.zeros_like(loss), 1e-7)
-    # along a random direction, so that a missing part of the gradient is found
+    # a random direction, so that a missing part of the gradient is detected
     torch.manual_seed(22)
     ways = [(p, torch.randn_like(p)) for p in position_parameters(model).values()]
     if ways:
@@ -131,7 +131,7 @@ def check_gradients(case: Case) -> None:
 def _cancels(case: Case, name: str) -> bool:
     """Return whether a parameter adds the same number to all scores of a query. Softmax then cancels the number.
 
-    The bias of the key projection cancels. For a parameter of a method, the scores decide.
+    The bias of the key projection cancels. For a parameter of a method, this is computed from the scores.
     """
     if name.endswith("k_proj.bias"):
         return True
@@ -179,7 +179,7 @@ def check_state_dict(case: Case) -> None:
 
 
 def check_effect(case: Case) -> None:
-    """Check that the output changes without the method, and after a change of any of its parameters."""
+    """Check that the output changes if the method is removed, and if any of its parameters changes."""
     model, without = build_for(case), build()
     model.load_state_dict(model.state_dict())
     model.eval()

@@ -24,7 +24,7 @@ PAD = SMALL.padding_idx
 FIRST, LAST = 4, SMALL.vocab_size  # range of the words in the dictionary
 END = 2
 SEPARATOR = END  # separator of the sentences of a document
-TARGET_ROOM = 40  # maximum number of target words with side inputs
+TARGET_ROOM = 40  # maximum number of target words in models with side inputs
 
 #: content of the side files for the words [S] of a source sentence
 Describe = Callable[[Tensor], Sentence]
@@ -41,8 +41,7 @@ def build(
     """Return a model of two layers and width 16 without dropout. Position parameters differ from their initial values.
 
     With an initial value such as a factor of one, a test would not notice that a method is not called. With a zero vector for
-    padding,
-    a test would not notice that a method reads padding.
+    padding, a test would not notice that a method reads padding.
     """
     args = Namespace(encoder_position=encoder, decoder_position=decoder, cross_position=cross)
     ARCH_CONFIG_REGISTRY[arch](args)
@@ -131,7 +130,10 @@ def logits(model: PositionTransformer, source: Tensor, target: Tensor, describe:
 
 
 def side_inputs(model: PositionTransformer, source: Tensor, describe: Describe = describe) -> dict[str, Tensor]:
-    """Return side inputs of the sentences, and a probe of their words, padded like the tokens."""
+    """Return the side inputs of the sentences, and a side input that contains their words.
+
+    The padding is the same as for tokens.
+    """
     rows, left_pad = [row[row.ne(PAD)] for row in source], bool(source[:, 0].eq(PAD).any())
     made = [] if getattr(model, "side", None) is None else [model.side(row) for row in rows]
     methods = [] if made else [method for at in positions_by_site(model).values() for method in at.methods]

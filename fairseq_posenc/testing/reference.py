@@ -1,8 +1,7 @@
 """Compute attention with plain loops over float64 numbers, as a reference for every method.
 
 An oracle is written from the equation of the paper only. This file and the files oracle_*.py import nothing from fairseq_posenc
-or
-torch, and receive only numbers. An error in the package can therefore not repeat itself here.
+or torch, and receive only numbers. An error of the package therefore cannot be repeated here.
 """
 
 from __future__ import annotations
