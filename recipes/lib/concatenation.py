@@ -27,9 +27,9 @@ LENGTHS = range(1, 7)
 
 
 def split(line: str, separator: str) -> list[str]:
-    """The sentences of a line, each with single blanks."""
+    """Return the sentences of a line, with single blanks."""
     found: list[list[str]] = [[]]
-    for word in line.replace(separator, f" {separator} ").split():  # SentencePiece may join it to a word
+    for word in line.replace(separator, f" {separator} ").split():  # SentencePiece may join the separator to a word
         if word == separator:
             found.append([])
         else:
@@ -38,7 +38,7 @@ def split(line: str, separator: str) -> list[str]:
 
 
 def measured(outputs: list[str], references: list[str], separator: str) -> dict:
-    """The scores of one test set, whose lines have as many sentences as their references."""
+    """Return the scores of one test set, whose lines have as many sentences as their references."""
     ours, theirs = ([split(line, separator) for line in lines] for lines in (outputs, references))
     joined = [[" ".join(" ".join(line).split()) for line in lines] for lines in (ours, theirs)]
     words = [sum(len(line.split()) for line in lines) for lines in joined]
@@ -72,7 +72,7 @@ def score(folder: str, text: str, target: str, separator: str) -> None:
 
 
 def read(out: Path, conditions: list[str]) -> dict[tuple[str, str], list[dict]]:
-    """(condition, row) -> the scores of its seeds."""
+    """Return (condition, row) -> the scores of its seeds."""
     found: dict = {}
     for condition in conditions:
         for path in sorted((out / condition).glob("*/seed*/concatenation.json")):
@@ -83,7 +83,7 @@ def read(out: Path, conditions: list[str]) -> dict[tuple[str, str], list[dict]]:
 
 
 def mean(runs: list[dict], kind: str, length: int, *keys: str | int) -> float | None:
-    """The mean of one number over the seeds that have it."""
+    """Return the mean of one number over the seeds that have this number."""
     values = []
     for run in runs:
         value = run.get(kind, {}).get(str(length))
@@ -94,7 +94,7 @@ def mean(runs: list[dict], kind: str, length: int, *keys: str | int) -> float | 
 
 
 def table(out: str, *conditions: str) -> None:
-    """Write and print the tables, and draw BLEU by the number of sentences."""
+    """Write and print the tables, and plot BLEU by the number of sentences."""
     runs = read(Path(out), list(conditions))
     parts, cells = [], []
     kinds = [("plain", ""), ("forced", ", number of sentences forced")]
@@ -134,7 +134,7 @@ def _markdown(title: str, rows: list, columns: list[str], digits: int) -> str:
 
 
 def _draw(runs: dict, path: Path) -> None:
-    """BLEU by the number of sentences per line: one panel for each training text."""
+    """Plot BLEU by the number of sentences per line, with one panel for each training text."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,4 +1,4 @@
-"""Whether our distances between words of trees and graphs are those of an independent library, networkx, in all lines of files.
+"""Compare the distances between words of trees and graphs with those of an independent library, networkx, for all lines of files.
 
 distances.py FILE...     files of heads and of edges, as posenc side trees writes them
 """
@@ -14,7 +14,7 @@ from fairseq_posenc.ops.trees import Tree
 
 
 def independent(graph: networkx.Graph) -> np.ndarray:
-    """The number of edges from every word to every word, by breadth-first search."""
+    """Return the number of edges from every word to every word, computed by breadth-first search."""
     found = np.full((len(graph), len(graph)), graphs.FAR)
     for word, lengths in networkx.all_pairs_shortest_path_length(graph):
         for other, length in lengths.items():
@@ -23,7 +23,7 @@ def independent(graph: networkx.Graph) -> np.ndarray:
 
 
 def of_heads(line: str) -> tuple[np.ndarray, np.ndarray]:
-    """Our distances in a tree, along edges in both directions, and those of networkx."""
+    """Return this project's distances in a tree, along edges in both directions, and the distances of networkx."""
     heads = np.array(line.split(), int) - 1
     graph = networkx.Graph((word, head) for word, head in enumerate(heads.tolist()) if head >= 0)
     graph.add_nodes_from(range(len(heads)))
@@ -31,7 +31,7 @@ def of_heads(line: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def of_edges(line: str) -> tuple[np.ndarray, np.ndarray]:
-    """The same in a graph, along the direction of edges."""
+    """Return this project's distances in a graph, along the direction of edges, and the distances of networkx."""
     edges = [(start - 1, end - 1) for start, end, _ in parse_edges(line, sys.maxsize) if start]
     words = 1 + max((word for edge in edges for word in edge), default=-1)
     graph = networkx.DiGraph(edges)

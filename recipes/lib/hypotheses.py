@@ -1,9 +1,9 @@
-"""The training text of a student: what a teacher made of every source sentence, in subwords.
+"""Write the training text of a student model: the teacher's translation of every source sentence, in subwords.
 
 hypotheses.py GENERATED SOURCES SOURCES_OUT TARGETS_OUT
 
-GENERATED is what fairseq-generate printed without --remove-bpe. A source without a translation, or with an empty one, is left
-out on both sides; how many there are is printed.
+GENERATED is the output of fairseq-generate without --remove-bpe. A source without a translation, or with an empty translation, is
+left out on both sides. The number of these sources is printed.
 """
 
 import re
@@ -16,7 +16,7 @@ HYPOTHESIS = re.compile(r"^H-(\d+)\t[^\t]*\t(.*)$", re.MULTILINE)
 def main(generated: str, sources: str, sources_out: str, targets_out: str) -> None:
     found: dict = {}
     for number, words in HYPOTHESIS.findall(Path(generated).read_text(encoding="utf-8")):
-        found.setdefault(int(number), words.strip())  # the first of several is the best
+        found.setdefault(int(number), words.strip())  # the first of several translations is the best
     lines = Path(sources).read_text(encoding="utf-8").splitlines()
     if not found or max(found) >= len(lines):
         sys.exit(f"hypotheses.py: {generated}: translations are missing. Expected {len(lines)}, one per line of {sources}.")

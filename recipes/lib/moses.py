@@ -1,4 +1,4 @@
-"""Text as Moses' scripts prepare it for translation, by sacremoses.
+"""Prepare text as Moses' scripts prepare it for translation, with sacremoses.
 
 moses.py tokenise LANGUAGE INPUT OUTPUT [LANGUAGE INPUT OUTPUT ...]     tokenised
 moses.py multi30k LANGUAGE INPUT OUTPUT [LANGUAGE INPUT OUTPUT ...]     lowercased, with plain punctuation, tokenised, escaped
@@ -10,16 +10,17 @@ from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
 
 def prepare(language: str, source: str, target: str) -> None:
-    """One sentence a line, in the order of Multi30K's own script: lowercase, normalise punctuation, tokenise."""
+    """Prepare one sentence per line in the order of Multi30K's own script: lowercase, normalise punctuation, tokenise."""
     normaliser = MosesPunctNormalizer(language, perl_parity=True)
     tokeniser = MosesTokenizer(language)
     with open(source, encoding="utf-8", newline="\n") as lines, open(target, "w", encoding="utf-8", newline="\n") as out:
-        for line in lines:  # with its end, as in Perl: a pattern of the normaliser looks at what follows the last quotation mark
+        # with its line feed, as in Perl: a pattern of the normaliser tests the character after the last quotation mark
+        for line in lines:
             out.write(" ".join(tokeniser.tokenize(normaliser.normalize(line.lower()))) + "\n")
 
 
 def tokenise(language: str, source: str, target: str) -> None:
-    """One sentence a line; detokenising gives the text back, up to blanks around punctuation."""
+    """Tokenise one sentence per line. Detokenising restores the text, except for blanks around punctuation."""
     tokeniser = MosesTokenizer(language)
     with open(source, encoding="utf-8", newline="\n") as lines, open(target, "w", encoding="utf-8", newline="\n") as out:
         out.writelines(" ".join(tokeniser.tokenize(line, escape=False)) + "\n" for line in lines)

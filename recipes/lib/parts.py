@@ -1,10 +1,11 @@
-"""The subwords of a large training part: counts them into a dictionary, and divides the lines into parts for fairseq-preprocess.
+"""Count the subwords of a large training part into a dictionary, and divide its lines into parts for fairseq-preprocess.
 
 parts.py TOKENS DICTIONARY LIST PREFIX SOURCE TARGET
 
-A part has at most TOKENS tokens a side, because the index of a binary file that several processes write overflows at 2 GiB.
-DICTIONARY is the one that `fairseq-preprocess --joined-dictionary` makes of the whole; LIST gets the prefixes of the parts, one a
-line. Of several parts the lines are in PREFIX.0.LANGUAGE, PREFIX.1.LANGUAGE, ...; a single one stays where it is.
+Each side of a part has at most TOKENS tokens, because several processes write a binary file whose index overflows at 2 GiB.
+DICTIONARY is equal to the result of `fairseq-preprocess --joined-dictionary` for the whole text. LIST receives the prefixes of
+the parts, one per line. If there are several parts, their lines are in PREFIX.0.LANGUAGE, PREFIX.1.LANGUAGE, ... A single part
+stays in its file.
 """
 
 import itertools
@@ -15,7 +16,7 @@ from collections.abc import Iterator
 
 from fairseq.data import Dictionary
 
-MOST = 1 << 29  # of two bytes each in a vocabulary of up to 65,500 types
+MOST = 1 << 29  # tokens of two bytes each, for a vocabulary of up to 65,500 types
 
 
 def pairs(prefix: str, source: str, target: str) -> Iterator[tuple[str, str]]:
@@ -30,7 +31,7 @@ def pairs(prefix: str, source: str, target: str) -> Iterator[tuple[str, str]]:
 
 
 def divide(prefix: str, source: str, target: str, tokens: int) -> tuple[Counter, list[int]]:
-    """The count of every subword, and the lines at which a part ends."""
+    """Return the count of every subword, and the line numbers at which parts end."""
     counts, ends, sizes = Counter(), [], (0, 0)
     number = 0
     for number, sides in enumerate(pairs(prefix, source, target)):
@@ -46,7 +47,7 @@ def divide(prefix: str, source: str, target: str, tokens: int) -> tuple[Counter,
 
 
 def write(prefix: str, source: str, target: str, ends: list[int]) -> list[str]:
-    """The lines of each part, in files of their own where there are several; returns the prefixes."""
+    """Write the lines of each part to separate files if there are several parts. Return the prefixes."""
     if len(ends) == 1:
         return [prefix]
     found, prefixes = pairs(prefix, source, target), []

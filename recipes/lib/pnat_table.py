@@ -1,9 +1,9 @@
-"""The table of recipes/studies/pnat, from what its stages have left in OUT.
+"""Write the table of recipes/studies/pnat, from the files of its stages in OUT.
 
 pnat_table.py OUT ROW...
 
-Writes OUT/table.md and OUT/table.csv and prints the first. A row is the mean over its seeds, which are folders of OUT/ROW.
-Speeds are those of decoding sentence by sentence.
+Writes OUT/table.md and OUT/table.csv, and prints the Markdown table. A row is the mean over its seeds, which are folders of
+OUT/ROW. Speeds are speeds of decoding one sentence at a time.
 """
 
 import csv
@@ -18,7 +18,7 @@ from fairseq_posenc.evaluation.scoring import archive, record
 
 #: score of a part -> its column
 PARTS = {"test": "BLEU", "lengths": "length beam", "rescored": "rescored", "reference": "reference positions"}
-#: what fairseq-validate logs -> its column
+#: number in the log of fairseq-validate -> its column
 ACCURACIES = {
     "position_accuracy": "position %",
     "order_accuracy": "order of pairs %",
@@ -54,18 +54,18 @@ def main(out: str, *rows: str) -> None:
 
 
 def runs_of(folder: Path) -> list[Path]:
-    """The trainings of a row: one for each seed, or the folder itself."""
+    """Return the training runs of a row: one for each seed, or the folder itself."""
     return sorted(folder.glob("seed*"), key=lambda run: int(run.name.removeprefix("seed"))) or [folder]
 
 
 def mean(rows: list[dict]) -> dict:
-    """The mean of every column that all rows have."""
+    """Return the mean of every column that all rows have."""
     columns = [column for column in rows[0] if all(column in row for row in rows)]
     return {column: round(sum(row[column] for row in rows) / len(rows), 2) for column in columns}
 
 
 def read(folder: Path, scores: record.Record) -> dict:
-    """One row: scores, accuracies and speed, as far as they are there."""
+    """Return one row: scores, accuracies and speed, if their files exist."""
     parts = scores.parts
     found = {column: round(parts[part].bleu, 2) for part, column in PARTS.items() if part in parts}
     for name, column in ACCURACIES.items():

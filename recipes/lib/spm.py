@@ -1,7 +1,7 @@
-"""SentencePiece for the recipes: learns one model for both languages, and splits text with it.
+"""SentencePiece for the recipes: learn one model for both languages, and split text with it.
 
 spm.py train [--symbol=TOKEN] bpe|unigram NORMALISATION VOCABULARY MODEL_PREFIX SENTENCES FILE...
-    TOKEN: one piece of its own, such as the separator of sentences
+    TOKEN: a separate piece, such as the separator of sentences
     NORMALISATION: SentencePiece's rule: nmt_nfkc, its default, or identity, which changes no character
     SENTENCES: learn from at most this number of lines of a file
 spm.py encode MODEL THREADS INPUT OUTPUT [INPUT OUTPUT ...]
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import sentencepiece
 
-#: what SentencePiece says of a vocabulary that does not fit the text -> what it means
+#: SentencePiece's message about a vocabulary that does not fit the text -> its meaning
 REFUSALS = {
     r"smaller than required_chars\. \d+ vs (\d+)": "vocabulary size {2}: too small for this text. "
     "Expected at least {0} pieces ({1})",
@@ -23,16 +23,19 @@ REFUSALS = {
 
 
 BATCH = 20_000  # lines that are split at once
-UNKNOWN = "<unk>"  # fairseq's symbol, and SentencePiece's
+UNKNOWN = "<unk>"  # the symbols of fairseq and of SentencePiece
 
 
 def spaced(line: str) -> str:
-    """Replace white space of any kind by single blanks: fairseq would split a piece that contains white space."""
+    """Replace white space of any kind by single blanks, because fairseq would split a piece that contains white space."""
     return " ".join(line.split())
 
 
 def sample(name: str, sentences: int) -> Iterator[str]:
-    """Every n-th line of a file, with the smallest n that gives at most so many; SentencePiece holds all that it learns from."""
+    """Yield every n-th line of a file, with the smallest n that results in at most this number of lines.
+
+    SentencePiece keeps all lines from which it learns in memory.
+    """
     with open(name, "rb") as lines:
         count = sum(1 for _ in lines)
     step = -(-count // sentences) or 1
@@ -42,7 +45,7 @@ def sample(name: str, sentences: int) -> Iterator[str]:
 
 
 def train(*arguments: str) -> None:
-    """Write PREFIX.model and PREFIX.vocab, with the symbol of the first argument, if there is one."""
+    """Write PREFIX.model and PREFIX.vocab. A symbol in the first argument becomes a separate piece."""
     symbols = [argument.removeprefix("--symbol=") for argument in arguments[:1] if argument.startswith("--symbol=")]
     _train(symbols, *arguments[len(symbols) :])
 
@@ -50,7 +53,10 @@ def train(*arguments: str) -> None:
 def _train(
     symbols: list[str], model_type: str, normalisation: str, vocabulary: str, prefix: str, sentences: str, *files: str
 ) -> None:
-    """Write PREFIX.model and PREFIX.vocab; a vocabulary that the text cannot fill is one line on standard error."""
+    """Write PREFIX.model and PREFIX.vocab.
+
+    If the text is too small for the vocabulary, print one line on standard error and exit.
+    """
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=itertools.chain.from_iterable(sample(name, int(sentences)) for name in files),
@@ -71,10 +77,10 @@ def _train(
 
 
 def encode(model: str, threads: str, *files: str) -> None:
-    """Split every INPUT into pieces, one sentence per line, into the OUTPUT that follows it.
+    """Split every INPUT into pieces, one sentence per line, and write them to the OUTPUT that follows it.
 
-    SentencePiece returns a run of characters that the model does not contain as if it were a piece. The dictionary would then
-    contain a type for each run. `UNKNOWN` replaces the run.
+    SentencePiece returns a run of characters that the model does not contain as if this run were a piece. The dictionary would
+    then contain a type for each run. `UNKNOWN` replaces the run.
     """
     pieces = sentencepiece.SentencePieceProcessor(model_file=model)
     known = {pieces.id_to_piece(number) for number in range(pieces.get_piece_size())}
