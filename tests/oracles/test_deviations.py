@@ -98,7 +98,7 @@ SAYS = {
     "rope_scaled": ["yarn's ramp is linear in the index i of the pair", "rounded down and up", "number of turns within L_0"],
     "rr": ["Dropout follows the GRU", "Embeddings keep the factor sqrt(d)", "5 decoder layers", "two bias vectors"],
     "row_gates": ["There is no paper", "By default, the sum contains the gates of the tokens after the key"],
-    "sandwich": ["Public implementations differ in the first j", "with first=0"],
+    "sandwich": ["Public implementations differ in the first j", "with `first=0`"],
     "selective_rope": ["is an option of the code. Here it is on by default", "The authors' initial weights are unverified"],
     "segment_shift": ["Only the code was read, not the text of the papers", "Decoding uses the same positions as training"],
     "segments": ["A source of single sentences has no separators, and the term has no effect", "The authors' stacks share one"],
