@@ -9,7 +9,7 @@
 # whole:MIN      a whole number, at least MIN
 # decimal        a decimal number that is not negative, such as 0.6 or 3e-4
 # fraction       a decimal number from 0 to 1
-# flag           1, or nothing
+# flag           1, or empty
 # choice:A,B     one of these words
 # language       a language code, such as en, pt-BR or zh_Hans
 # text           anything
@@ -42,7 +42,7 @@ read_arguments() { # ARGUMENT...: NAME=VALUE, --help or the name of a stage; set
 
 common_options() { # of every recipe
   option DRY_RUN flag "" "print all commands without running them"
-  option POSENC_BIN text "" "bin folder of another installation; default: .venv/bin, which recipes/setup fills"
+  option POSENC_BIN text "" "bin folder of another installation. Default: .venv/bin, which recipes/setup creates"
 }
 
 preset() { # NAME=VALUE...: the default of an option that is declared later; the first preset of an option counts
@@ -161,7 +161,7 @@ kind_in_words() { # KIND
   case $kind in
     choice:*) echo " (${kind#*:})" | sed 's/,/, /g' ;;
     choices:*) echo " (a list of: ${kind#*:})" | sed 's/,/, /g' ;;
-    flag) echo " (1, or nothing)" ;;
+    flag) echo " (1, or empty)" ;;
     wholes:* | decimals | fractions) echo " (a list)" ;;
   esac
 }

@@ -5,8 +5,8 @@ phase=all
 : "${PARALLEL:=1}" "${SHARE:=}" # of a recipe that does not declare them; it fails where the environment has them
 
 row_options() { # declares them
-  option PARALLEL whole:1 1 "decodings, and then scorings, that run at the same time, each of one row (quickstart: of one test set)"
-  option SHARE text "" "K/N: train, decode and score only every N-th row from the K-th, so that N machines divide the rows"
+  option PARALLEL whole:1 1 "number of rows (quickstart: of test sets) that are decoded at the same time, and then scored at the same time"
+  option SHARE text "" "K/N: train, decode and score every N-th row, starting with row K. N machines divide the rows of a table in this way"
   [[ -z $SHARE ]] || { [[ $SHARE =~ ^[1-9][0-9]{0,3}/[1-9][0-9]{0,3}$ ]] && ((${SHARE%/*} <= ${SHARE#*/})); } ||
     fail "SHARE=${SHARE//$'\n'/ }: not allowed. Expected K/N with K from 1 to N, such as 1/2 on one machine and 2/2 on another."
 }

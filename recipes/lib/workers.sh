@@ -2,16 +2,16 @@
 # shellcheck shell=bash
 
 worker_options() { # GPUS, the default: declares the options of a recipe that trains with several workers
-  option GPUS whole:0 "$1" "GPUs of each machine; 0 trains on the CPU"
-  option PROCS whole:1 1 "number of training processes of each machine, on the CPU"
-  option NNODES whole:1 1 "machines"
+  option GPUS whole:0 "$1" "number of GPUs of each machine. 0: train on the CPU"
+  option PROCS whole:1 1 "number of training processes of each machine without GPUs"
+  option NNODES whole:1 1 "number of machines"
   option NODE_RANK whole:0 0 "number of this machine, from 0"
   option MASTER_ADDR text "" "address of machine 0"
-  option MASTER_PORT whole:1 "" "port of machine 0; default: 29500, on one machine a random one"
-  option RDZV text "" "ADDRESS:PORT of machine 0, in place of MASTER_ADDR: torchrun's rendezvous c10d, which MAX_RESTARTS needs"
-  option LOCAL_ADDR text "" "address of this machine for RDZV; default: that of its interface to machine 0"
-  option MAX_RESTARTS whole:0 0 "how often torchrun starts a failed training again, from its last checkpoint"
-  option WORKER_TIMEOUT whole:1 600 "seconds that machines wait for each other before they end"
+  option MASTER_PORT whole:1 "" "port of machine 0. Default: 29500. With one machine, the default is a random port"
+  option RDZV text "" "ADDRESS:PORT of machine 0, instead of MASTER_ADDR. torchrun then uses its rendezvous c10d. MAX_RESTARTS requires it"
+  option LOCAL_ADDR text "" "address of this machine, for RDZV. Default: the address of the network interface that leads to machine 0"
+  option MAX_RESTARTS whole:0 0 "maximum number of restarts of a failed training run, from its last checkpoint. It requires RDZV"
+  option WORKER_TIMEOUT whole:1 600 "number of seconds that machines wait for each other before training fails"
   option SLURM flag "" "train with srun, within an allocation"
   ((NODE_RANK < NNODES)) || fail "NODE_RANK=$NODE_RANK: too large. Expected less than NNODES=$NNODES."
   ((NNODES == 1)) || [[ -n $MASTER_ADDR$RDZV$SLURM ]] ||
@@ -31,7 +31,7 @@ one_worker() { # for a recipe that trains with one process on the CPU
 }
 
 prepare_processes() {
-  option OMP_NUM_THREADS whole:1 $((PROCS > 1 ? 1 : 2)) "threads of each training process on the CPU"
+  option OMP_NUM_THREADS whole:1 $((PROCS > 1 ? 1 : 2)) "number of CPU threads of each training process"
   # Small models gain nothing from more threads, and threads that spin while they wait are 10 times slower on busy cores.
   export OMP_NUM_THREADS OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-PASSIVE}
   # Every update frees large arrays and needs them again; glibc would return them to the system, which clears their pages anew.

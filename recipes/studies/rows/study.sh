@@ -6,7 +6,7 @@
 study=${0##*/}
 rows=recipes/studies/rows/$study.txt
 read_arguments "$@"
-option DATA choice:language,multi30k language "the artificial language of recipes/quickstart, or captions as in recipes/multi30k_uk/run"
+option DATA choice:language,multi30k language "data: the artificial language of recipes/quickstart, or the captions of recipes/multi30k_uk/run"
 if [[ $DATA == language ]]; then
   preset METHODS="$rows"
   source recipes/quickstart
