@@ -55,7 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     if args.atlas == bool(args.sources):
-        raise PositionError("posenc plot: wrong arguments. Expected specs, runs, or --atlas. Example: posenc plot rope t5.")
+        raise PositionError("plot: wrong arguments. Expected specs, runs, or --atlas. Example: posenc plot rope t5.")
     if not 2 <= args.length <= _LONGEST:
         raise PositionError(f"--length {args.length}: out of range. Expected a number from 2 to {_LONGEST}.")
     if args.query is not None and not (args.curves and args.query < args.length):

@@ -77,7 +77,7 @@ def test_recipes_of_a_wheel_run_from_a_copied_folder(installed, tmp_path):
     assert set(re.findall(r"--user-dir (\S+)", shown)) == {f"{installed}/fairseq_posenc"}
     assert f"{installed}/fairseq_posenc/evaluation/scoring/memory.py" in shown
     again = subprocess.run(copy, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert again.returncode == 2 and again.stderr.startswith(f"posenc: {tmp_path}/mine/recipes: it exists already.")
+    assert again.returncode == 2 and again.stderr.startswith(f"posenc: {tmp_path}/mine/recipes: this folder exists.")
 
 
 def test_a_checkout_copies_its_own_recipes(tmp_path):

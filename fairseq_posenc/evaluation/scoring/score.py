@@ -34,10 +34,10 @@ TOKENS = ("13a", "none", "intl", "char", "zh")
 _DESCRIPTION = """\
 Compute BLEU and chrF of the outputs of one trained model, and write them to RUN/score.json.
 
-RUN is the folder of the model, usually its --save-dir. It must contain three kinds of files.
-The file train.log is the complete output of fairseq-train. Write it with: fairseq-train ... 2>&1 | tee -a RUN/train.log
-The file PART.out is the complete output of fairseq-generate for the test set PART. Write it with:
-fairseq-generate ... --remove-bpe > RUN/PART.out 2>&1
+RUN is the folder of the model, usually its --save-dir. The folder must contain three kinds of files.
+The file train.log is the complete output of fairseq-train, such as `fairseq-train ... 2>&1 | tee -a RUN/train.log`.
+The file PART.out is the complete output of fairseq-generate for the test set PART, such as
+`fairseq-generate ... --remove-bpe > RUN/PART.out 2>&1`.
 The decoded checkpoint (*.pt) is the checkpoint that PART.out names.
 The prepared data must still be in the folder that the training run used.
 """

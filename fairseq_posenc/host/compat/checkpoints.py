@@ -156,7 +156,7 @@ def _unreadable(path, reason: str) -> str:
     others = ", ".join(map(str, newest)) or "checkpoint_best.pt or checkpoint1.pt"
     return (
         f"fairseq_posenc: {path}: damaged, truncated or not a checkpoint ({reason}). Expected a checkpoint of fairseq. "
-        f"Use an older one ({others}), with --restore-file for training or --path for decoding."
+        f"Use an older checkpoint ({others}), with --restore-file for training or --path for decoding."
     )
 
 
