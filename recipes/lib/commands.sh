@@ -1,5 +1,5 @@
-# Commands are run, or shown under DRY_RUN=1. They run in the background while the shell waits, so that a signal to the recipe
-# reaches the shell at once and ends the command too.
+# Run commands. With DRY_RUN=1, only print them. A command runs in the background while the shell waits. A signal to the recipe
+# therefore reaches the shell at once, and the shell ends the command.
 # shellcheck shell=bash
 
 DRY_RUN=${DRY_RUN:-} # until the recipe declares it

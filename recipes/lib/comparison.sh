@@ -1,4 +1,4 @@
-# Rows of a table on parallel text: what recipes/compare, multi30k_uk/run and wmt18/run have in common.
+# Rows of a table on parallel text: the common part of recipes/compare, multi30k_uk/run and wmt18/run.
 # shellcheck shell=bash
 
 require_units() { # the workers share the UNITS of an update of BATCH tokens or sentences
@@ -16,9 +16,10 @@ first_machine_only() { # the other machines train, and prepare the data if they 
   done
 }
 
-# For every row and seed, train, decode and score; the recipe defines
-#   train_run FOLDER METHOD SEED, decode_run FOLDER METHOD and score_run FOLDER, and the settings of the two kinds of stages.
-# `row`, which may be empty, tells rows of one method apart in the name of the folder.
+# For every row and seed, train, decode and score. The recipe defines the functions
+#   train_run FOLDER METHOD SEED, decode_run FOLDER METHOD and score_run FOLDER
+# and the settings of the two kinds of stages. `row` is a part of the folder name that distinguishes rows of the same method. It
+# may be empty.
 row_stages() { # METHOD SEED
   local folder
   folder=$(run_folder "$1${row:-}" "$2")

@@ -1,11 +1,13 @@
-# From raw text, TEXT/PART.LANGUAGE, to the binary data that fairseq-train reads.
-# Options of a recipe, if it has them: SUBWORD_LINES, the most lines of a file that subwords are learnt from; JOBS, processes and
-# threads; MERGES, the number of merges of SUBWORDS=bpe, in place of VOCABULARY, which counts characters as well. `normalisation` is
-# the rule with which SentencePiece changes characters.
+# Convert raw text, TEXT/PART.LANGUAGE, to the binary data that fairseq-train reads.
+# Options that a recipe may have:
+#   SUBWORD_LINES  maximum number of lines of a file from which subwords are learnt
+#   JOBS           number of processes and threads
+#   MERGES         number of merges of SUBWORDS=bpe. It replaces VOCABULARY, which also counts characters
+# `normalisation` is the rule with which SentencePiece changes characters.
 # shellcheck shell=bash
 
 preprocess_options=() # others of fairseq-preprocess
-subword_symbol=''     # a token that is one piece of SentencePiece, such as the separator of sentences
+subword_symbol=''     # a token that SentencePiece never splits, such as the separator of sentences
 normalisation=nmt_nfkc
 
 make_subwords() { # PART...: writes TEXT/PART.sub.LANGUAGE; one model for both languages, learnt from the part `train`
@@ -95,8 +97,8 @@ binarise_tests() { # FOLDER TEST_PART...: more test sets, with the dictionaries 
     --srcdict "$folder/dict.$SOURCE.txt" --tgtdict "$folder/dict.$TARGET.txt" --destdir "$data" --testpref "$tests"
 }
 
-# Training text of any size: `divide_train`, `binarise_part` for every part, then `binarise_rest`; together what `binarise` makes of
-# the whole. fairseq-train combines train, train1, ... with --upsample-primary 1.
+# Training text of any size: call `divide_train`, then `binarise_part` for every part, then `binarise_rest`. The result is equal to
+# the result of `binarise` for the whole text. fairseq-train combines train, train1, ... with --upsample-primary 1.
 
 divide_train() { # TOKENS: TEXT/parts lists the parts, of at most so many tokens a side; TEXT/dict.txt is the dictionary of all
   run "$bin/python" recipes/lib/parts.py "$1" "$text/dict.txt" "$text/parts" "$text/train.sub" "$SOURCE" "$TARGET"

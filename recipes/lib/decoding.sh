@@ -1,7 +1,7 @@
-# Decoding of one test part. Option of a recipe, if it has it: DECODE_TOKENS, the most source subwords in a batch.
+# Decode one test part. A recipe may have the option DECODE_TOKENS, the maximum number of source subwords in a batch.
 # shellcheck shell=bash
 
-# CHECKPOINT may go on with :FILE, a model that rescores.
+# CHECKPOINT may have the suffix :FILE, a model that rescores.
 decode() { # FOLDER CHECKPOINT PART SUBSET OPTION...: writes FOLDER/PART.out, of a test part that fairseq knows as SUBSET
   local folder=$1 checkpoint=$2 part=$3 subset=$4 device=(--cpu) join
   shift 4
@@ -9,7 +9,7 @@ decode() { # FOLDER CHECKPOINT PART SUBSET OPTION...: writes FOLDER/PART.out, of
   [[ -n $DRY_RUN || -e $folder/${checkpoint%%:*} ]] || fail "$folder/${checkpoint%%:*}: no such file. Expected a checkpoint of this run."
   join=$(joining)
   ((GPUS == 0)) || device=(--distributed-world-size 1) # or fairseq distributes the sentences over all GPUs that it sees
-  # With the default multiple of 8, fairseq drops the sentences that do not fill a batch.
+  # With the default multiple of 8, fairseq drops the sentences of an incomplete batch.
   run_to "$folder/$part.out" "$bin/fairseq-generate" "$data" --path "$folder/$checkpoint" --gen-subset "$subset" \
     --task posenc_translation "$@" \
     --max-tokens "${DECODE_TOKENS:-8000}" --required-batch-size-multiple 1 ${join:+--remove-bpe "$join"} --user-dir "$user_dir" "${device[@]}"

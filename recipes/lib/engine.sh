@@ -1,10 +1,11 @@
-# The engine of the recipes: one file a job. A recipe changes into the checkout, sources this file and then says
-#   1. its options: kind, default and help of each             options.sh, workers.sh
-#   2. which stages it has, and which of them are wanted       choose_stages in stages.sh
-#   3. what each stage does                                    data.sh, training.sh, decoding.sh, scoring.sh, comparison.sh
-#   4. run_recipe FUNCTION, which lists the stages             below
+# The common functions of the recipes, with one file per task. A recipe changes into the checkout, sources this file, and then
+#   1. declares its options: kind, default and help            options.sh, workers.sh
+#   2. declares its stages, and selects the requested stages   choose_stages in stages.sh
+#   3. defines a function for each stage                       data.sh, training.sh, decoding.sh, scoring.sh, comparison.sh
+#   4. calls run_recipe FUNCTION, which lists the stages       below
 # Variables that a recipe sets for the engine: OUT, METHODS, SIZE, LENGTH, TRAIN_OPTIONS, GPUS, SOURCE, TARGET, SUBWORDS,
-# VOCABULARY, `text` and `data`, the folders of the raw and of the binary text, and `runs`, that of the runs where it is not OUT.
+# VOCABULARY, `text` and `data` (the folders of the raw and of the binary text), and `runs` (the folder of the runs, if it is not
+# OUT).
 # shellcheck shell=bash
 set -euo pipefail
 ! declare -F run_recipe >/dev/null || return 0 # a study has sourced it before the recipe that trains its rows

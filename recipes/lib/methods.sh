@@ -1,5 +1,5 @@
-# The rows of a table: methods, which differ in their spec alone. A row is a spec, for encoder and decoder; encoder=SPEC;cross=SPEC,
-# for these sites; or posenc_NAME, an architecture, with options of its method where it needs any.
+# The rows of a table are methods that differ only in their spec. A row is a spec for encoder and decoder, or encoder=SPEC;cross=SPEC
+# for these sites, or an architecture posenc_NAME, optionally with options of its method.
 # shellcheck shell=bash
 
 read_methods() { # sets `methods` to what METHODS lists, or the file that it names: one spec a line, # begins a comment
@@ -16,7 +16,7 @@ read_methods() { # sets `methods` to what METHODS lists, or the file that it nam
   ((${#methods[@]})) || fail "METHODS=$METHODS: no method. Expected one or more specs. For all methods, run posenc list."
 }
 
-# Side files that the recipe can make, of heads, relations, edges and order; a method that reads others is refused.
+# Kinds of side files that the recipe can create: heads, relations, edges, order. A method that reads other kinds causes an error.
 side_files=()
 check_options=() # others of posenc check
 declare -A side_of=() # method -> the side files that it reads, or `none`

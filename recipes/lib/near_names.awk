@@ -1,5 +1,5 @@
-# Reads names, one per line. Prints "NAME NEAREST" for a name that is nearly one of the words in `own`, and "NAME -" for a name that
-# is one of the words in `other`. Words in `own` and in `ordinary` are left out.
+# Read names, one per line. Print "NAME NEAREST" if a name is similar to a word in `own`, and "NAME -" if a name is a word in `other`.
+# Names that are words in `own` or in `ordinary` are left out.
 
 BEGIN {
   count = split(own, options, " ")
@@ -25,7 +25,7 @@ $0 in foreign { print $0, "-"; next }
   if (best != "") print $0, best
 }
 
-# The number of characters that are inserted, deleted, replaced or exchanged with the next one; `limit` + 1 where it is larger.
+# Return the number of characters that are inserted, deleted, replaced or exchanged with the next character, at most `limit` + 1.
 function distance(one, two, limit,    i, j, m, n, table, cost, least) {
   m = length(one); n = length(two)
   if (m - n > limit || n - m > limit) return limit + 1

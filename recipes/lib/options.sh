@@ -2,15 +2,15 @@
 #
 #   option NAME KIND DEFAULT HELP
 #
-# From the declaration on, $NAME has the value of the argument NAME=VALUE, else of the environment variable, else the default. An
-# empty value means the default. The declarations give --help, the check of every value, and the refusal of misspelt names.
+# After the declaration, $NAME has the value of the argument NAME=VALUE, or of the environment variable, or else the default. An empty
+# value means the default. --help, the checks of values, and the errors for misspelt names are derived from the declarations.
 #
 # KIND           value
 # whole:MIN      a whole number, at least MIN
 # decimal        a decimal number that is not negative, such as 0.6 or 3e-4
 # fraction       a decimal number from 0 to 1
 # flag           1, or empty
-# choice:A,B     one of these words
+# choice:A,B     one of the given words
 # language       a language code, such as en, pt-BR or zh_Hans
 # text           anything
 # wholes:MIN, decimals, fractions, choices:A,B: a list of such values, separated by blanks. A `?` at the end of a kind allows an
@@ -22,7 +22,7 @@
 declare -A given=() preset_of=() default_of=() kind_of=() help_of=()
 option_names=() stages_given=() help_wanted=
 
-# Environment variables that other programs set. They are never taken for an option of another recipe or for a misspelt option.
+# Environment variables of other programs. They are never interpreted as an option of another recipe or as a misspelt option.
 ordinary_names="MASTER_ADDR MASTER_PORT NAME PORT HOST" # WSL sets NAME
 
 read_arguments() { # ARGUMENT...: NAME=VALUE, --help or the name of a stage; sets `given`, `help_wanted` and `stages_given`

@@ -1,4 +1,4 @@
-# Rows of a table that do not depend on each other: decoded and scored at the same time, and divided among machines.
+# Rows of a table are independent. They are decoded and scored at the same time, and divided among machines.
 # shellcheck shell=bash
 
 phase=all

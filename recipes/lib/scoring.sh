@@ -1,9 +1,9 @@
-# Scoring of decoded test parts, and the table of all rows.
+# Score decoded test parts, and create the table of all rows.
 # shellcheck shell=bash
 
-bleu_tokens=''   # of sacreBLEU, where a recipe does not use the default
+bleu_tokens=''   # sacreBLEU's tokenizer, if a recipe does not use the default
 score_options=() # others of posenc score
-row_settings=()  # settings of fairseq that differ between rows and name them
+row_settings=()  # settings of fairseq that differ between rows and are part of their names
 
 score() { # FOLDER PART...: against TEXT/PART.TARGET; PART=REFERENCE names another reference, or one more
   local folder=$1 part parts=(${bleu_tokens:+--tokenize "$bleu_tokens"} "${score_options[@]}")

@@ -1,8 +1,8 @@
-# Stages are done once, in an output folder that one recipe uses at a time.
+# Run every stage once. Only one recipe at a time can use an output folder.
 #
-# A stage that has succeeded leaves FOLDER/.NAME.done, which lists the settings that it was made with: the values of options.
-# With other settings a recipe is refused, before it runs anything. A stage that failed or was killed binds nobody: it begins
-# again, with any settings. Only a training that has checkpoints continues, and only with its own settings (training.sh).
+# A stage that has succeeded writes the stamp FOLDER/.NAME.done. The stamp lists the settings of the stage: the values of options.
+# With other settings, a recipe ends with an error before it runs a command. A stage that failed or was killed starts again, with any
+# settings. Only a training run with checkpoints continues, and only with the same settings (training.sh).
 # shellcheck shell=bash
 
 check_output() { # OUT
@@ -81,8 +81,8 @@ record_settings() { # FILE: gets the settings of the current stage
   mv "$part" "$1"
 }
 
-# A stage of decoding or scoring writes its files anew when its stamp is gone, so the message names stamps and never the training.
-# These stages come after the training in the list, and are compared to the end: one command removes all of their stamps.
+# A stage of decoding or scoring writes its files again if its stamp is removed. The message therefore names stamps, and never the
+# training run. These stages follow the training in the list, and all of them are compared. One command removes all their stamps.
 stale_stamps='' stale_differences=''
 
 compare_settings() { # STAGE FILE FOLDER: FOLDER has the settings of the current stage, says FILE

@@ -1,4 +1,4 @@
-# Training, which continues by itself from the last checkpoint that is whole.
+# Train, or continue from the last complete checkpoint.
 # shellcheck shell=bash
 
 train() { # FOLDER --max-update|--max-epoch NUMBER OPTION...; those of TRAIN_OPTIONS follow
@@ -16,7 +16,7 @@ train() { # FOLDER --max-update|--max-epoch NUMBER OPTION...; those of TRAIN_OPT
       record_settings "$folder/.train.begun"
     fi
   fi
-  # At its last update a training is finished; fairseq-train would add one more.
+  # A training run ends at its last update. fairseq-train would run one more update.
   if [[ $limit == --max-update ]] && ((reached >= number)); then return 0; fi
   launch "$folder/train.log" "$@" "$limit" "$number" "${more[@]}" --save-dir "$folder" --tensorboard-logdir "$folder/tensorboard" \
     --user-dir "$user_dir" --no-progress-bar --log-format simple

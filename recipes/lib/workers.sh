@@ -1,4 +1,4 @@
-# Workers: the processes of one training, on a CPU or on the GPUs of one or several machines.
+# Workers are the processes of one training run, on a CPU or on the GPUs of one or several machines.
 # shellcheck shell=bash
 
 worker_options() { # GPUS, the default: declares the options of a recipe that trains with several workers
@@ -32,9 +32,9 @@ one_worker() { # for a recipe that trains with one process on the CPU
 
 prepare_processes() {
   option OMP_NUM_THREADS whole:1 $((PROCS > 1 ? 1 : 2)) "number of CPU threads of each training process"
-  # Small models gain nothing from more threads, and threads that spin while they wait are 10 times slower on busy cores.
+  # Small models are not faster with more threads. On busy cores, threads that spin while they wait are 10 times slower.
   export OMP_NUM_THREADS OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-PASSIVE}
-  # Every update frees large arrays and needs them again; glibc would return them to the system, which clears their pages anew.
+  # Every update frees large arrays and allocates them again. glibc would return them to the system, which would clear their pages.
   export MALLOC_MMAP_MAX_=${MALLOC_MMAP_MAX_:-0} MALLOC_TRIM_THRESHOLD_=${MALLOC_TRIM_THRESHOLD_:-$((2 ** 40))}
 }
 
