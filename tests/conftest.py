@@ -1,4 +1,4 @@
-"""Two tiers of tests, the order of the tests, and the list of what is skipped."""
+"""Two tiers of tests (quick and full), the order of the tests, and the list of skipped tests."""
 
 from pathlib import Path
 
@@ -6,14 +6,14 @@ import pytest
 import torch
 
 _LINES = Path(__file__).with_name("skipped.txt").read_text(encoding="utf-8").splitlines()
-#: every test that is skipped; one that is not listed fails, and so does one that is listed and runs
+#: all tests that are skipped. A skipped test that is not listed fails. A listed test that runs fails too
 SKIPPED = frozenset(line for line in _LINES if " # " not in line)
-#: tests that only run on some machines: their lines end with the reason
+#: tests that only run on some machines. Their lines end with the reason
 SKIPPED_SOMEWHERE = frozenset(line.split(" # ")[0] for line in _LINES if " # " in line)
 
 #: folders of tests that run fairseq's commands and recipes
 WHOLE_COMMANDS = {"fairseq", "recipes", "bench", "device"}
-#: marks of other tests that belong to the full tier alone
+#: markers of other tests that belong only to the full tier
 FULL = ("slow", "variant")
 
 
@@ -22,13 +22,16 @@ def pytest_addoption(parser):
 
 
 def pytest_ignore_collect(collection_path, config):
-    """The quick tier does not even read the tests of whole commands."""
+    """Do not import the tests of whole commands in the quick tier."""
     quick = config.getoption("--tier") == "quick"
     return True if quick and collection_path.name in WHOLE_COMMANDS and collection_path.is_dir() else None
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leaves out what the tier does not have, and puts files with slow tests first: at the end no core waits for the other."""
+    """Remove tests that are not in the tier.
+
+    Put files with slow tests first, so that no core waits for another one at the end.
+    """
     if config.getoption("--tier") == "quick":
         left_out = {item for item in items if any(map(item.get_closest_marker, FULL))}
         config.hook.pytest_deselected(items=list(left_out))
@@ -39,7 +42,7 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.fixture(autouse=True, scope="session")
 def no_seeds_of_missing_devices():
-    """torch.manual_seed stores a seed, with the stack, for accelerators that are not there. That takes longer than the seed."""
+    """Skip seeding accelerators that do not exist. torch.manual_seed would store each seed with a stack trace, which is slow."""
     with pytest.MonkeyPatch.context() as patch:
         for device in (getattr(torch, name, None) for name in ("cuda", "xpu", "mtia")):
             if hasattr(device, "manual_seed_all") and not device.is_available():

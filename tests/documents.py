@@ -1,6 +1,6 @@
 """Read and run the commands of a document as they are printed.
 
-A block marked ``bash`` is run by a test. A block marked ``text`` shows a form or an output and is not run.
+A test runs every block that is marked ``bash``. A block marked ``text`` shows a form or an output and is not run.
 """
 
 import os
@@ -18,7 +18,7 @@ LETTERS = "abcdefgh"
 
 
 def documents() -> list[str]:
-    """Return the documents written by hand, relative to the checkout."""
+    """Return the hand-written documents, relative to the checkout."""
     pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
     return sorted(str(page.relative_to(ROOT)) for page in pages)
 
@@ -49,7 +49,7 @@ def write_text(folder: Path, source: str = "en", target: str = "de", seed: int =
 
 
 class Reader:
-    """Somebody who pastes commands into a shell, in a folder with a virtual environment `.venv`."""
+    """Paste commands into a shell like a reader, in a folder with a virtual environment `.venv`."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -58,7 +58,7 @@ class Reader:
         (folder / ".venv" / "bin" / "activate").write_text(f"PATH={forked.folder()}:$PATH\n")
 
     def link_recipes(self) -> None:
-        """Make the folder look like a checkout whose recipes use the environment of the tests."""
+        """Create links so that the folder looks like a checkout whose recipes use the environment of the tests."""
         for name in ("recipes", "fairseq_posenc"):
             (self.folder / name).symlink_to(ROOT / name)
         self.environment["POSENC_BIN"] = forked.folder()
@@ -78,7 +78,7 @@ class Reader:
         return done.stdout
 
     def state(self, path: str) -> dict:
-        """Return a checkpoint."""
+        """Return the content of a checkpoint."""
         import fairseq_posenc.host.plugin  # noqa: F401  prepares the safe loader
 
         return torch.load(self.folder / path, weights_only=True)

@@ -1,4 +1,4 @@
-"""Small models with their data, as a training leaves them, and runs of the command."""
+"""Small models with their data, in the form in which a training run leaves them, and a function that runs the command."""
 
 import random
 from pathlib import Path
@@ -16,13 +16,13 @@ PARTS = {"train": range(6, 30), "valid": range(8, 14), "test": [2, *[7, 8, 9, 10
 
 @pytest.fixture
 def posenc(capsys):
-    """Runs a command in this process: its exit code, what it printed, and its errors."""
+    """Return a function that runs a command in this process. It returns the exit code, the output and the errors."""
     from fairseq_posenc.cli import main
 
     def run(*arguments):
         try:
             status = main([str(argument) for argument in arguments])
-        except SystemExit as end:  # argparse
+        except SystemExit as end:  # argparse exits
             status = end.code
         return status, *capsys.readouterr()
 
@@ -31,11 +31,11 @@ def posenc(capsys):
 
 @pytest.fixture
 def refusal(posenc):
-    """The one line with which a command stops."""
+    """Return the one line of error with which a command stops."""
 
     def run(*arguments):
         status, out, error = posenc(*arguments)
-        lines = [line for line in error.splitlines() if not line.startswith("[")]  # progress
+        lines = [line for line in error.splitlines() if not line.startswith("[")]  # without the progress line
         assert status == 2 and out == "" and len(lines) == 1, (status, out, error)
         return lines[0]
 
@@ -44,7 +44,7 @@ def refusal(posenc):
 
 @pytest.fixture(scope="session")
 def data(tmp_path_factory) -> Path:
-    """A language of letters, and the same backwards, as fairseq-preprocess writes it."""
+    """Write a language of letters, whose target is the source backwards, as fairseq-preprocess writes it."""
     import torch
     from fairseq.data import Dictionary, indexed_dataset
 
@@ -66,7 +66,7 @@ def data(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def runs(data, tmp_path_factory):
-    """Folders of untrained models, by their spec in the encoder."""
+    """Write folders of untrained models. Return the folder of each spec of the encoder."""
     import torch
     from fairseq import options, tasks
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf

@@ -1,4 +1,4 @@
-"""posenc analyse on small models: its tables and files, and what it says to wrong input."""
+"""posenc analyse on small models: its tables and files, and its messages about wrong input."""
 
 import csv
 import shutil
@@ -40,7 +40,7 @@ def test_identical(posenc, runs, tmp_path):
     assert posenc("analyse", "identical", runs["none"], runs["t5"], runs["gaussian"], *options)[0] == 0
     rows = {(row["method"], row["head"]): row for row in table(tmp_path / "identical.csv")}
     assert set(rows) == {(spec, head) for spec in ("none", "t5") for head in "01"}
-    for head in "01":  # without positions all scores are equal; with relative ones they are the same everywhere
+    for head in "01":  # without positions, all scores are equal. With relative positions, scores of the same distance are equal
         assert [float(value) for value in list(rows["none", head].values())[2:]] == pytest.approx([1, 1, 0, 1], abs=1e-3)
         assert float(rows["t5", head]["translation invariance"]) == pytest.approx(1, abs=1e-3)
         assert float(rows["t5", head]["symmetry"]) < 0.999
@@ -94,14 +94,17 @@ def test_a_frozen_encoder_stays_and_a_new_one_learns(runs):
 
 @pytest.mark.slow
 def test_a_moved_word_is_learned_where_states_show_it(runs):
-    """States that hold words and places in so many words are enough for the output layer."""
+    """States that contain words and places are sufficient for the output layer."""
     import argparse
     from random import Random
 
     import torch
 
     class Plain(torch.nn.Module):
-        """Every word follows the one before it in the alphabet, so what is out of place shows in a word and its neighbours."""
+        """Encode sentences in which each word follows the word before it in the alphabet.
+
+        A moved word is then visible in its neighbours.
+        """
 
         def __init__(self):
             super().__init__()
@@ -192,7 +195,7 @@ def test_methods_with_side_inputs_are_refused(refusal, runs, tmp_path, monkeypat
 
 @pytest.fixture
 def scored(tmp_path):
-    """Two runs with a score.json: of the second, long translations are wrong."""
+    """Two runs with a score.json. In the second run, translations of long sentences are wrong."""
     from fairseq_posenc.evaluation.scoring import record
     from fairseq_posenc.evaluation.scoring.score import measure
     from fairseq_posenc.evaluation.scoring.sentences import count

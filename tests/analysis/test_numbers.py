@@ -1,4 +1,4 @@
-"""The numbers of the analyses against their formulas, and the golden values of the specification."""
+"""The numbers of the analyses, compared with their formulas and with the values in the specification."""
 
 import itertools
 import math
@@ -27,7 +27,7 @@ def test_the_figure_of_tener():
     alone, *projected = sinusoids.products(512, 50, "fairseq", 1).values()
     for k, product in GOLDEN.items():
         assert [alone[50 + k], alone[50 - k]] == pytest.approx([product, product], abs=1e-4)
-    for values in projected:  # a projection tells the sides apart
+    for values in projected:  # a projection distinguishes the sides
         assert len(values) == 101 and max(abs(a - b) for a, b in zip(values, values[::-1])) > 5
 
 
@@ -72,7 +72,7 @@ def test_direction_and_asymmetry_are_told():
     assert indicators(lambda t, s: t * s**2 - s * t**2).symmetry == pytest.approx(0.0)
     found = indicators(lambda t, s: s - t)
     assert found.symmetry == pytest.approx(1.0) and found.invariance == pytest.approx(1.0) and found.balance > 2
-    assert found.monotonicity == pytest.approx(0.5)  # it falls on one side
+    assert found.monotonicity == pytest.approx(0.5)  # all weight is on one side
 
 
 def test_a_shift_of_a_row_that_softmax_ignores_changes_no_symmetry():
@@ -118,7 +118,7 @@ def test_a_move_is_undone(origin, target):
 @pytest.mark.parametrize("least", [1, 4])
 def test_drawn_moves(least):
     drawn = {moves.draw(7, Random(seed), least) for seed in range(300)}
-    assert drawn == {(o, i) for o in range(6) for i in range(6) if abs(o - i) >= least}  # the last word stays
+    assert drawn == {(o, i) for o in range(6) for i in range(6) if abs(o - i) >= least}  # the last word is not moved
     assert moves.draw(least + 1, Random(1), least) is None and moves.draw(least + 2, Random(1), least) is not None
 
 

@@ -1,4 +1,4 @@
-"""Names in the files of an analysis: no spreadsheet computes it, and no browser runs it."""
+"""Names in the files of an analysis. No spreadsheet evaluates them, and no browser executes them."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""posenc bench: how it takes turns, what it counts, what it writes and what it refuses. No test here asserts a time."""
+"""posenc bench: the order of measurements, the counts, the files, and the errors. No test measures time."""
 
 import argparse
 import csv
@@ -33,7 +33,7 @@ def test_every_action_takes_every_place():
 
 
 def test_ratios_are_those_of_the_same_round():
-    """A round in which the whole machine is slow changes no ratio."""
+    """A slow round of the whole machine does not change any ratio."""
     found = timing.ratios({"stock": [1.0, 10.0, 1.0, 1.0], "ours": [1.5, 15.0, 1.5, 3.0]}, "stock")
     assert found["ours"].median == 1.5 and found["ours"].low == 1.5 and found["ours"].high > 1.5
     assert vars(found["stock"]) == {"median": 1.0, "low": 1.0, "high": 1.0}
@@ -46,7 +46,7 @@ def test_memory_of_what_is_there_at_the_same_time():
 
     def together():
         kept = [torch.ones(2**18) for _ in range(5)]
-        views = [x.view(2, -1)[0] for x in kept]  # share it
+        views = [x.view(2, -1)[0] for x in kept]  # both share it
         return len(views)
 
     assert 1 <= counting.counted(one_after_the_other, CPU).mib < 2.1
@@ -58,7 +58,8 @@ def test_operations_and_bytes():
     found = counting.counted(lambda: (a @ b).view(-1).mul_(2), CPU)
     assert found.gflop == 2 * 2 * 8 * 16 * 4 / 1e9
     product, factors = 2 * 8 * 4, a.numel() + b.numel()
-    assert found.gib * 2**30 == 4 * (factors + product + 2 * product)  # the view moves nothing, the second reads and writes
+    # a view moves no data, the second operator reads and writes
+    assert found.gib * 2**30 == 4 * (factors + product + 2 * product)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +82,7 @@ def test_operations_of_fused_attention():
     attend = torch.nn.functional.scaled_dot_product_attention
     one = 2 * 2 * 3 * 8 * 6 * 4 / 1e9
     assert counting.counted(lambda: attend(q, k, k), CPU).gflop == 2 * one
-    assert counting.counted(lambda: attend(q, k, k).sum().backward(), CPU).gflop == 7 * one  # scores are made again
+    assert counting.counted(lambda: attend(q, k, k).sum().backward(), CPU).gflop == 7 * one  # scores are computed again
 
 
 def test_a_profile_shows_what_differs():
@@ -94,7 +95,7 @@ def test_a_profile_shows_what_differs():
 
 
 def test_memory_knows_when_a_storage_ends():
-    """What the measurement rests on: the Python object of a storage lives as long as the storage."""
+    """Check an assumption of the measurement: the Python object of a storage lives as long as the storage."""
     x = torch.ones(8)
     ended = []
     weakref.finalize(x.untyped_storage(), ended.append, 1)
@@ -111,7 +112,7 @@ def test_counts_of_a_training_step_are_the_same_in_every_run():
     for _ in range(2):
         model = models.build(models.Variant.of("t5", "model"), "_tiny", 32, CPU, torch.float32)
         step = actions.training(model, source, target)
-        step()  # makes the optimiser's state
+        step()  # creates the state of the optimizer
         found.append(counting.counted(step, CPU))
     assert found[0] == found[1] and found[0].mib > 1
 
@@ -281,7 +282,7 @@ def test_a_comparison_with_peers(tmp_path, capsys):
 
 @pytest.mark.parametrize("pair", peers.PAIRS, ids=lambda pair: pair.method)
 def test_a_peer_reaches_all_its_parameters(pair):
-    """What is timed is the whole attention: every parameter gets a gradient, and the output is as wide as the input."""
+    """The whole attention is timed: every parameter has a gradient, and the output has the width of the input."""
     sizes = peers.Sizes(32, 4, 9)
     peer, x = pair.build(sizes), torch.randn(2, 9, 32)
     out = peer(x)
@@ -312,7 +313,7 @@ def test_a_missing_peer_is_one_line(monkeypatch, capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize("spec", ["cope", "fire", "shaw", "huang2"])
 def test_memory_of_a_long_sentence_stays_near_that_of_stock(spec):
-    """One attention over 2,048 words made a hundred numbers for every pair of words; stock's fused one makes none."""
+    """An earlier attention over 2,048 tokens stored a hundred numbers per pair of tokens. Stock's fused attention stores none."""
     variants = (models.Variant("stock", None), models.Variant(spec, {"encoder": spec}))
     stock, own = (counting.counted(actions.attention(it, 256, 4, 2048, CPU, torch.float32), CPU).mib for it in variants)
     assert own < 9 * stock, (own, stock)

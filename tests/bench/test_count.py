@@ -1,4 +1,4 @@
-"""posenc bench --count: what it counts on the meta device, and the pinned counts of every method."""
+"""posenc bench --count: counts on the meta device, and the stored counts of every method."""
 
 import argparse
 import json
@@ -20,7 +20,7 @@ RENEW = (
 )
 
 
-#: methods that compute in float64 on an accelerator, and why
+#: methods that compute in float64 on an accelerator, and the reasons
 IN_FLOAT64 = {"lrpe": "the frequencies depend on the length of each sentence, so that no table has them"}
 
 
@@ -41,7 +41,7 @@ def test_views_and_allocations_cost_nothing():
 def test_bytes_of_broadcast_overlapping_and_overwritten_tensors():
     row, x = given(1, 4), given(8, 4)
     assert vars(launches.Cost(1, 0, 16, 128)).items() <= vars(counted(lambda: row.expand(8, 4).clone())).items()
-    toeplitz = given(11).unfold(0, 4, 1)  # 8 rows of 4 that overlap
+    toeplitz = given(11).unfold(0, 4, 1)  # 8 rows of 4 elements that overlap
     assert counted(lambda: toeplitz.clone()).read == 11 * 4
     assert counted(lambda: x.copy_(row)).read == 16 and counted(lambda: x.add_(row)).read == 128 + 16
     table = given(1000, 4)
@@ -106,7 +106,10 @@ def test_what_an_answer_needs_is_an_error_where_it_is_not_known():
 
 @pytest.mark.parametrize("kind", ["none", "bool", "numbers", "unaligned"])
 def test_attention_is_one_operator_that_reads_an_aligned_mask(kind):
-    """The kernels that torch takes on CUDA, for which a boolean mask becomes numbers and rows of 20 columns are padded."""
+    """PyTorch selects these kernels on CUDA.
+
+    For them, a boolean mask is converted to numbers, and rows of 20 columns are padded.
+    """
     keys = 20 if kind == "unaligned" else 16
     q, k = given(2, 4, 16, 8, dtype=torch.bfloat16), given(2, 4, keys, 8, dtype=torch.bfloat16)
     dtype = torch.bool if kind == "bool" else torch.bfloat16
@@ -139,7 +142,7 @@ def small(*specs):
 
 
 def test_stock_has_no_place_in_this_package():
-    """What stock fairseq costs does not change with this package."""
+    """The cost of stock fairseq does not depend on this package."""
     for _, found in counts.measured(models.Variant(models.STOCK, None), small()):
         places = [
             place for place in found.places if "fairseq/" not in place and "bench/" not in place and "gradients" not in place
@@ -149,7 +152,7 @@ def test_stock_has_no_place_in_this_package():
 
 @pytest.mark.parametrize("name", [models.STOCK, *registry.names()])
 def test_pinned(name):
-    """No method launches, waits, reads, writes or remembers more than its pinned counts: exact, and the same on any machine."""
+    """No method has more launches, waits, reads, writes or memory than its stored counts. Counts are equal on all machines."""
     pinned = counts.read(PINNED)
     chosen = small(*([] if name == models.STOCK else [name]))
     assert pinned["settings"] == counts.record(chosen), RENEW
@@ -162,7 +165,7 @@ def test_pinned(name):
 
 @pytest.mark.parametrize("name", registry.names())
 def test_no_float64_and_no_tensor_of_the_cpu(name):
-    """In a training step, a forward pass and a step of beam search, as pinned."""
+    """This applies to a training step, a forward pass and a step of beam search, as in the stored counts."""
     row = next(row for row in counts.read(PINNED)["rows"] if row["method"] == name)
     found = {(measure, what): row[measure][what] for measure in tables.measures([row]) for what in ("float64", "host")}
     if name in IN_FLOAT64:
@@ -193,7 +196,7 @@ def test_the_command_and_its_files(tmp_path, capsys):
     assert "growth of bytes" in (tmp_path / "count.md").read_text()
     places = results["rows"][2]["training 2x8"]["places"]
     assert sum(cost[0] for cost in places.values()) == results["rows"][2]["training 2x8"]["launches"]
-    assert cli.main(["bench", "rope", *options]) == 0  # continues
+    assert cli.main(["bench", "rope", *options]) == 0  # decoding continues
     assert [row["method"] for row in json.loads((tmp_path / "count.json").read_text())["rows"]] == ["stock", "none", "rope", "t5"]
 
 

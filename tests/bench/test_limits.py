@@ -1,6 +1,6 @@
-"""Limits of what a training step of each method costs on an accelerator, next to stock fairseq's Transformer.
+"""Limits of the cost of a training step of each method on an accelerator, relative to stock fairseq's Transformer.
 
-The counts are those of `posenc bench --count --shapes 64x64,8x512 --output results/bench/counted/base`.
+The counts are computed by `posenc bench --count --shapes 64x64,8x512 --output results/bench/counted/base`.
 """
 
 import argparse
@@ -20,7 +20,7 @@ RENEW = "if this is meant: posenc bench --count --shapes 64x64,8x512 --output re
 
 @dataclass(frozen=True)
 class Limits:
-    """Largest costs of a training step: launches and bytes as ratios to stock at 64x64 and 8x512, and waits."""
+    """Maximum cost of a training step: launches and bytes as ratios to stock at 64x64 and 8x512, and waits."""
 
     launches: tuple[float, float]
     moved: tuple[float, float]
@@ -28,23 +28,23 @@ class Limits:
     why: str = ""
 
 
-#: limits by the kind of a method
+#: limits for each kind of method
 LIMITS = {
     "absolute": Limits((1.3, 1.3), (1.0, 1.0)),
     "bias": Limits((1.3, 1.3), (0.9, 0.8)),
     "rotary": Limits((1.3, 1.3), (1.1, 0.85)),
     "content": Limits((1.7, 1.7), (1.5, 2.0)),
 }
-#: hooks that compute scores or values from words
+#: hooks that compute scores or values from hidden states
 _CONTENT_HOOKS = {"rescale", "content_scores", "content_values", "attend"}
-#: biases and angles that depend on words
+#: biases and angles that depend on hidden states
 _CONTENT = {"cable", "carope", "dynamic_bias", "forgetting", "grape_ap", "rel_proj", "row_gates", "selective_rope"}
 
 _ROTATED = "the rotation reads and writes queries and keys in float32, which short sentences do not hide"
 _BIASED = "the kernel reads a bias of all pairs of tokens and writes its gradient"
 _STEPS = "every operator of every time step counts"
 _PAIRS = "scores of all pairs of tokens are tensors in float32 in both passes"
-#: methods over the limits of their kind, with the measured costs and the reason
+#: methods that exceed the limits of their kind, with the measured costs and the reason
 EXCEPTIONS = {
     "bipe_rope": Limits((1.3, 1.3), (1.2, 0.85), why=_ROTATED),
     "fope": Limits((1.3, 1.3), (1.2, 0.85), why=_ROTATED),
@@ -77,7 +77,7 @@ EXCEPTIONS = {
 
 
 def kind(name: str) -> str:
-    """Return the kind of a method: by its hooks, else by the folder of its file."""
+    """Return the kind of a method, from its hooks or from the folder of its file."""
     method = registry.method_class(name)
     family = method.__module__.split(".")[-2]
     if name in _CONTENT or set(method._overridden) & _CONTENT_HOOKS or family in ("relative", "kernel"):
@@ -90,12 +90,12 @@ def measured() -> dict[str, dict]:
 
 
 def excess(name: str, limits: Limits) -> list[str]:
-    """Lines that name the limits that a method exceeds."""
+    """Return one line for each limit that a method exceeds."""
     rows, found = measured(), []
     for number, shape in enumerate(SHAPES):
         measure = f"training {shape}"
         own, stock = rows[name].get(measure), rows["stock"][measure]
-        if own is None:  # the options have fewer positions
+        if own is None:  # the options allow fewer positions
             continue
         launches = own["launches"] / stock["launches"]
         moved = (own["read"] + own["written"]) / (stock["read"] + stock["written"])
@@ -123,7 +123,7 @@ def test_an_exception_is_over_the_limits_of_its_kind_and_says_why(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [models.STOCK, "sinusoidal", "t5", "rope", "shaw", "cope"])
 def test_the_stored_counts_are_current(name):
-    """One method of each kind. The pinned counts of tiny models cover the other methods."""
+    """Check one method of each kind. The stored counts of tiny models include the other methods."""
     parser = argparse.ArgumentParser()
     command.configure(parser)
     chosen = settings.Settings.of(command.with_defaults(parser.parse_args(["--count", "--shapes", ",".join(SHAPES)])))

@@ -6,7 +6,7 @@ import torch
 
 
 def write_checkpoint(path, data, seed=3, updates=150, arch="posenc_t5_tiny", dropout=0.1, weight=None, **positions):
-    """With the parts of a fairseq checkpoint that are read."""
+    """Write a file with the parts of a fairseq checkpoint that are read."""
     specs = {"encoder": "t5", "decoder": "t5", "cross": "none", **positions}
     text = "\n".join(f"{site}: {spec}:layers=none" for site, spec in specs.items())
     history = {"criterion_name": "c", "optimizer_name": "o", "lr_scheduler_state": {}, "num_updates": updates}

@@ -1,4 +1,4 @@
-"""posenc average: means that fairseq loads, of checkpoints that have one."""
+"""posenc average: averages that fairseq loads, and errors for checkpoints that have no average."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ TINY = "--encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 8 --decoder-em
 
 @pytest.fixture(scope="module")
 def build(tmp_path_factory):
-    """A configuration and a new model of a spec, as fairseq-train has them."""
+    """Return a configuration and a new model of a spec, as in fairseq-train."""
     data = tmp_path_factory.mktemp("data")
     for language in ("xx", "yy"):
         (data / f"dict.{language}.txt").write_text("a 1\nb 1\n")
@@ -33,7 +33,10 @@ def build(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(build, tmp_path_factory):
-    """Three epochs of one training, the last with two checkpoints by update; their folder."""
+    """Write the checkpoints of three epochs of one training run, the last epoch with two checkpoints by update.
+
+    Return their folder.
+    """
     folder = tmp_path_factory.mktemp("run")
     config, model = build("t5")
     for number in (1, 2, 3):
@@ -47,7 +50,7 @@ def trained(build, tmp_path_factory):
 
 
 def save(path, config, model, updates):
-    """As fairseq's trainer does."""
+    """Save a checkpoint as fairseq's trainer does."""
     history = {"criterion_name": "c", "optimizer_name": "o", "lr_scheduler_state": {}, "num_updates": updates}
     state = {
         "args": None,
@@ -116,7 +119,7 @@ def test_an_interrupted_training_does_not_go_on_from_an_average(posenc, trained,
 
 @pytest.fixture(scope="module")
 def others(trained, tmp_path_factory):
-    """Checkpoints that have no mean with those of the training."""
+    """Return checkpoints that cannot be averaged with those of the training run."""
     tmp_path = tmp_path_factory.mktemp("others")
     state = torch.load(trained / "checkpoint1.pt", weights_only=True)
     weight = state["model"]["decoder.embed_tokens.weight"].clone()

@@ -1,4 +1,4 @@
-"""Small files that would fill the memory or take hours: each is one line, within bounds of memory and time of its own."""
+"""Small files that would fill the memory or take hours. Each leads to a one-line error within limits of memory and time."""
 
 import resource
 import subprocess
@@ -23,7 +23,7 @@ def _nested(depth: int) -> list:
 
 
 def _shared(depth: int) -> list:
-    """10 ** depth values, of which each list is stored once."""
+    """Return 10 ** depth values. Each list is stored only once."""
     inner: list = [1]
     for _ in range(depth):
         inner = [inner] * 10
@@ -85,7 +85,7 @@ def test_a_checkpoint_larger_than_its_file_is_one_line(tmp_path, change, words):
     state = torch.load(path, weights_only=False)
     change(state)
     recursion = sys.getrecursionlimit()
-    sys.setrecursionlimit(1_000_000)  # pickle writes nested lists by recursion
+    sys.setrecursionlimit(1_000_000)  # pickle writes nested lists recursively
     try:
         _in_large_stack(lambda: torch.save(state, path))
     finally:
@@ -124,7 +124,7 @@ def test_shared_weights_are_no_bomb(tmp_path):
 
 
 def _rewrite(path, change) -> None:
-    """The records of a file of torch.save as `change(archive, name, content)` writes them."""
+    """Rewrite the records of a torch.save file with `change(archive, name, content)`."""
     with zipfile.ZipFile(path) as old:
         records = [(item.filename, old.read(item)) for item in old.infolist()]
     with zipfile.ZipFile(path, "w") as new:
@@ -138,7 +138,7 @@ def _deflated(archive, name, content) -> None:
 
 
 def _announced(path) -> None:
-    """A directory of the archive that names records of more bytes than the file has."""
+    """Write a directory of the archive that lists records with more bytes than the file has."""
     data = bytearray(path.read_bytes())
     place = data.index(b"PK\x01\x02")
     data[place + 20 : place + 28] = (2**30).to_bytes(4, "little") * 2
@@ -165,11 +165,11 @@ def test_an_archive_that_grows_is_refused_before_it_is_read(tmp_path, damage, wo
 
 
 def test_a_tensor_of_more_bytes_than_its_record_is_one_line(tmp_path):
-    """The number of elements stands in the pickle, which the archive does not check."""
+    """The number of elements is in the pickle. The archive does not check this number."""
     path = tmp_path / "checkpoint_last.pt"
     write_checkpoint(path, tmp_path, weight=torch.zeros(77))
     content = path.read_bytes()
-    place = content.index(b"K\x4d")  # the pickled 77
+    place = content.index(b"K\x4d")  # the number 77 in the pickle
     path.write_bytes(content[:place] + b"K\xff" + content[place + 2 :])
     done = subprocess.run(
         [sys.executable, "-m", "fairseq_posenc.cli", "average", str(tmp_path / "out.pt"), str(path)],

@@ -27,7 +27,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture
 def trained(data, tmp_path):
-    """Writes a checkpoint of an architecture with random parameters, as fairseq's trainer does."""
+    """Write a checkpoint of an architecture with random parameters, as fairseq's trainer does."""
 
     def write(arch, *more, name="trained.pt"):
         limits = ["--max-source-positions", str(SHORT[0]), "--max-target-positions", str(SHORT[1])]
@@ -64,18 +64,18 @@ def parameters(path):
 
 
 def loaded(path):
-    """As fairseq-generate loads it."""
+    """Load the model as fairseq-generate does."""
     (model,), _, _ = checkpoint_utils.load_model_ensemble_and_task([str(path)])
     return model.eval()
 
 
-#: for the architectures of all methods, whatever they read and add to the loss
+#: for the architectures of all methods, with all side inputs and losses
 EVERY = ["--task", "posenc_translation", "--criterion", "posenc_label_smoothed_cross_entropy"]
 
 
 @pytest.mark.parametrize("name", registry.names())
 def test_every_method_accepts_longer_sentences(name, trained, tmp_path, capsys):
-    """The command itself compares both models on short sentences before it writes the longer one."""
+    """The command compares both models on short sentences before it writes the longer model."""
     path, out = trained(f"posenc_{name}_tiny", *EVERY), tmp_path / "longer.pt"
     status, printed, error = resize(capsys, path, out)
     assert (status, error) == (0, "")

@@ -1,4 +1,4 @@
-"""What a checkpoint says of its training, and the repair of an interrupted one."""
+"""The description of a training run in a checkpoint, and the repair of an interrupted training run."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ def test_the_newest_complete_checkpoint_replaces_an_incomplete_copy(tmp_path):
         write_checkpoint(tmp_path / name, tmp_path, updates=updates)
     whole = (tmp_path / "checkpoint_1_400.pt").read_bytes()
     assert repair.repair(tmp_path) == 400
-    assert (tmp_path / "checkpoint_best.pt").read_bytes() != whole  # complete as well, and stays
+    assert (tmp_path / "checkpoint_best.pt").read_bytes() != whole  # also complete, and not changed
     (tmp_path / "checkpoint_last.pt").write_bytes(whole[: len(whole) // 2])
     assert repair.repair(tmp_path) == 400
     assert (tmp_path / "checkpoint_last.pt").read_bytes() == whole
@@ -36,7 +36,7 @@ def test_a_checkpoint_with_zeros_in_its_middle_is_incomplete(tmp_path):
     for name, updates in {"checkpoint_1_400.pt": 400, "checkpoint_last.pt": 500}.items():
         write_checkpoint(tmp_path / name, tmp_path, updates=updates, weight=torch.ones(20000))
     damaged = bytearray((tmp_path / "checkpoint_last.pt").read_bytes())
-    middle = damaged.index(b"\x00\x00\x80\x3f" * 1000)  # within the ones
+    middle = damaged.index(b"\x00\x00\x80\x3f" * 1000)  # within the data of a tensor of ones
     damaged[middle : middle + 20000] = bytes(20000)
     (tmp_path / "checkpoint_last.pt").write_bytes(damaged)
     assert repair.repair(tmp_path) == 400
@@ -44,7 +44,7 @@ def test_a_checkpoint_with_zeros_in_its_middle_is_incomplete(tmp_path):
 
 
 def test_an_undamaged_file_that_does_not_load_is_kept(tmp_path):
-    """A loader that fails on everything must not cost every checkpoint of a training."""
+    """A loader that fails for all files must not delete all checkpoints of a training run."""
     torch.save({"model": {}, "cfg": {}, "code": Sentinel}, tmp_path / "checkpoint_last.pt")
     before = (tmp_path / "checkpoint_last.pt").read_bytes()
     with pytest.raises(PositionError, match=r"checkpoint_last.pt: the file is complete, but cannot be loaded") as error:
@@ -53,7 +53,7 @@ def test_an_undamaged_file_that_does_not_load_is_kept(tmp_path):
 
 
 class Sentinel:
-    """A type that the safe loader does not take."""
+    """A type that the safe loader does not accept."""
 
 
 def test_recipes_run_it_as_a_module(tmp_path):

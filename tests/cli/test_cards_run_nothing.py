@@ -1,4 +1,4 @@
-"""Cards outside this package are read, never run: whatever a file tries, `posenc list` ends with one line."""
+"""Cards outside this package are read and never executed. For every content of a file, `posenc list` ends with one line."""
 
 import pytest
 
@@ -51,7 +51,7 @@ def fresh(monkeypatch):
 
 @pytest.fixture
 def read(tmp_path, monkeypatch, capsys):
-    """Writes a file with changes, lists all methods, and returns the exit code and what was printed."""
+    """Write a changed file and list all methods. Return the exit code and the output."""
 
     def listed(**changes):
         parts = {"before": "", "docstring": '"""Do nothing."""', "options": OPTIONS, "card": CARD, "after": "", **changes}

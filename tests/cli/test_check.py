@@ -1,4 +1,4 @@
-"""posenc check: what it prints for each method, and what it refuses."""
+"""posenc check: its output for each method, and its errors."""
 
 import pytest
 
@@ -71,17 +71,18 @@ def test_an_architecture_may_be_more_than_its_specs(capsys):
 
 
 def test_all_is_every_architecture_once(capsys):
-    """alibi_symmetric is at the decoder what alibi is, so its architecture is that of alibi."""
+    """In the decoder, alibi_symmetric is equal to alibi. Its architecture therefore equals the architecture of alibi."""
     found = [name for name, *_ in lines(capsys, "all", "--size", "tiny", "--length", "64")]
     plain = [name for name in found if not name.endswith("@random")]
-    alone = [name for name in registry.names() if not registry.card(name).documents]  # documents need a separator
+    # documents need a separator, so methods for documents are left out
+    alone = [name for name in registry.names() if not registry.card(name).documents]
     assert plain == [f"posenc_{name}" for name in alone if name != "alibi_symmetric"]
     controls = [name.removesuffix("@random") for name in found if name not in plain]
-    assert controls == [name for name in plain if read(name)]  # beside every method that reads the structure of sentences
+    assert controls == [name for name in plain if read(name)]  # next to every method that reads the structure of sentences
 
 
 def read(architecture):
-    """The side files of an architecture, by the cards of its methods."""
+    """Return the side files of an architecture, from the cards of its methods."""
     methods = "+".join(registry.card(architecture.removeprefix("posenc_")).specs.values()).split("+")
     return {kind for name in methods for side in registry.card(name.partition(":")[0]).side_inputs for kind in side.files}
 

@@ -16,7 +16,7 @@ def rows(title, text):
 
 
 def test_the_page_is_that_of_the_code(tmp_path):
-    """Renew with: posenc docs ."""
+    """Regenerate the page with: posenc docs ."""
     (tmp_path / "docs").mkdir()
     shutil.copytree(ROOT / claims.BENCHMARK.parent, tmp_path / claims.BENCHMARK.parent)
     assert main(["docs", str(tmp_path)]) == 0
@@ -40,7 +40,7 @@ def test_without_a_benchmark_costs_are_not_measured():
 
 
 def test_parameters_are_those_of_the_papers_formulas():
-    """Of L layers, h heads and n positions: h L n, h L (2n - 1), and d_h times that."""
+    """For L layers, h heads and n positions: h L n, h L (2n - 1), and d_h times these numbers."""
     table = {row[0]: int(row[2].replace(",", "")) for row in rows("(2020), Table 1", claims.page(""))[1:]}
     layers, heads, positions, width = 12, 12, 512, 64
     scalars = layers * heads * (2 * positions - 1)

@@ -1,4 +1,4 @@
-"""The posenc command, in this process: what it prints, and what it says to wrong input."""
+"""The posenc command in this process: its output, and its messages about wrong input."""
 
 import argparse
 import importlib
@@ -38,7 +38,7 @@ def test_list_has_every_method_with_its_number_of_parameters(capsys):
     numbers = {row["method"]: row["number"] for row in table(capsys.readouterr().out)}
     assert list(numbers) == posenc.names()
     assert numbers["learned"] == str(102 * 256) and numbers["shaw"] == str(2 * 33 * 64 * 2) and numbers["rope"] == "0"
-    # what posenc_<method> has at the first site of the authors: the first layer alone, a causal decoder, learned positions too
+    # posenc_<method> at the first site of the authors may have only the first layer, a causal decoder, or learned positions too
     assert (
         numbers["dufter_abs"] == str(4 * 100 * 100)
         and numbers["cope"] == str(2 * 64 * 64)
@@ -60,7 +60,7 @@ def test_list_shows_the_columns_that_are_asked_for(capsys):
 
 
 def as_json(capsys, *arguments):
-    """The one JSON text that a command prints, and nothing beside it."""
+    """Return the JSON text of a command. Nothing else may be printed."""
     assert main([*arguments, "--json"]) == 0
     out, error = capsys.readouterr()
     assert error == ""
@@ -166,13 +166,13 @@ def test_counts_are_positive_whole_numbers(capsys, given):
 
 
 def parsers(parser) -> list:
-    """A parser and all of its subcommands'."""
+    """Yield a parser and the parsers of all subcommands."""
     chosen = [action.choices.values() for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     return [parser, *(found for choices in chosen for command in choices for found in parsers(command))]
 
 
 def takes_words(action) -> bool:
-    """Whether the type of an option accepts a word, which no number is."""
+    """Return whether the type of an option accepts a word. No number type accepts words."""
     try:
         return action.type("word") == "word"
     except (argparse.ArgumentTypeError, ValueError):
@@ -180,7 +180,7 @@ def takes_words(action) -> bool:
 
 
 def options_that_take_numbers() -> list:
-    """Of all commands: (name, option). What is text by its type has no number for a default."""
+    """Yield (name, option) of all commands. Options whose type is text have no number as default."""
     found = []
     for name, (module, _) in COMMANDS.items():
         command = argparse.ArgumentParser(prog=f"posenc {name}")
@@ -194,7 +194,7 @@ def options_that_take_numbers() -> list:
 
 
 def options_of_fairseq_train() -> list:
-    """Those that our models and our task add to stock fairseq's and that take numbers."""
+    """Return the options with numbers that this plugin's models and task add to fairseq-train."""
     pairs = [(PositionTransformer, TransformerModel), (PNATModel, TransformerModel), (PositionTranslation, TranslationTask)]
     found = {}
     for ours, stock in pairs:
@@ -210,7 +210,7 @@ def options_of_fairseq_train() -> list:
 
 @pytest.mark.parametrize("action", [*options_that_take_numbers(), *options_of_fairseq_train()])
 def test_numbers_are_written_in_decimal_digits(action):
-    """Python itself also reads 1_6 and digits of other scripts; so no option has its int or float for a type."""
+    """Python also accepts 1_6 and digits of other scripts. No option therefore uses int or float as its type."""
     for text in ("1_6", "\uff11\uff16", "٣", "0_1.5", " 7", "7 ", "+7", ""):
         with pytest.raises((argparse.ArgumentTypeError, ValueError)):
             action.type(text)
@@ -228,6 +228,6 @@ def test_architectures_that_are_more_than_a_method_are_named(capsys):
 
 
 def test_docs_are_those_of_the_code(tmp_path):
-    """Renew with: posenc docs ."""
+    """Regenerate the pages with: posenc docs ."""
     catalog.write_docs(tmp_path / "methods.md")
     assert (tmp_path / "methods.md").read_text(encoding="utf-8") == (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")

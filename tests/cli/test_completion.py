@@ -1,4 +1,4 @@
-"""Completion of the posenc command: in a bash at a terminal, in the answers that zsh reads, and light."""
+"""Completion of the posenc command: in bash at a terminal, in the answers for zsh, and without slow imports."""
 
 import os
 import pty
@@ -17,13 +17,13 @@ from fairseq_posenc.registry import spec
 from fairseq_posenc.registry.declarations import declarations
 
 ROOT = Path(__file__).parents[2]
-#: posenc, as pip would install it
+#: the posenc script, as installed by pip
 PROGRAM = f"#!{sys.executable}\nimport sys\nfrom fairseq_posenc.cli import main\nsys.exit(main())\n"
 
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory):
-    """The folder of posenc and of the files that the shells read when they start."""
+    """Write the folder of posenc, and the files that the shells read when they start."""
     folder = tmp_path_factory.mktemp("bin")
     (folder / "posenc").write_text(PROGRAM)
     (folder / "posenc").chmod(0o755)
@@ -41,7 +41,7 @@ def environment(folder, **more):
 
 @pytest.fixture(scope="module")
 def bash(programs):
-    """What bash makes of a line when Tab is pressed at its end."""
+    """Return the line that bash completes when Tab is pressed at its end."""
     (programs / "rc").write_text((programs / "bash").read_text() + "PS1='ready '\n")
     worker, terminal = pty.fork()
     if not worker:
@@ -56,7 +56,7 @@ def bash(programs):
         return text.replace("\r", "")
 
     def complete(line):
-        """Presses Tab, then puts printf before the line that bash has completed."""
+        """Press Tab, then insert printf before the line that bash has completed."""
         os.write(terminal, f"{line}\t\x01printf '<%s>' \x05 end\n".encode())
         return re.findall("<(.*?)>", read("<end>").rpartition("printf '<%s>'")[2].partition("\n")[2])[:-1]
 
@@ -87,7 +87,7 @@ def test_bash_completes(bash, line, words):
 
 
 def answers(programs, line, **more):
-    """What posenc tells a shell that asks as zsh does, without the help beside each."""
+    """Return the candidates that posenc returns to zsh, without their help texts."""
     asked = {
         "_ARGCOMPLETE": "1",
         "_ARGCOMPLETE_SHELL": "zsh",
@@ -121,7 +121,7 @@ def test_methods_outside_this_package_are_completed(programs, tmp_path):
     "line", ["posenc bench t5+ro", "posenc report runs --methods t", "posenc average --", "posenc analyse vec"]
 )
 def test_completing_brings_no_torch(programs, line):
-    """It takes less than a second of a processor then."""
+    """Completion then takes less than a second of CPU time."""
     told = programs / "told"
     asked = {"_ARGCOMPLETE": "1", "COMP_LINE": line, "COMP_POINT": str(len(line)), "_ARGCOMPLETE_STDOUT_FILENAME": str(told)}
     command = [sys.executable, "-X", "importtime", programs / "posenc"]
@@ -138,7 +138,7 @@ def test_completing_brings_no_torch(programs, line):
         ("shaw:keys=false,values=", ["shaw:keys=false,values=true", "shaw:keys=false,values=false"]),
         ("shaw:max_distance=", []),  # any number
         ("rope_scaled:scaling=li", ["rope_scaled:scaling=linear"]),
-        ("t5:share=heads,sha", []),  # given once
+        ("t5:share=heads,sha", []),  # an option that was already given
         ("shw:", []),
         ("shaw:kes=", []),
     ],

@@ -1,4 +1,4 @@
-"""docs/coverage.md: every method of the project is on it, no name is wrong, and a missing method has a reason."""
+"""docs/coverage.md lists every method of the project. All names are correct, and each missing method has a reason."""
 
 import re
 
@@ -19,7 +19,7 @@ def methods(row) -> set:
 
 
 def test_the_page_is_that_of_the_data():
-    """Renew with: posenc docs ."""
+    """Regenerate the page with: posenc docs ."""
     assert read("docs/coverage.md") == coverage.page(ROWS)
 
 
@@ -59,7 +59,7 @@ def test_names_and_lines_are_unique():
 
 
 def test_what_was_left_out_on_purpose():
-    """Each of these has no method of its own, and says why."""
+    """None of these has a separate method. Each has a reason."""
     by_name = {row["method"]: row for row in ROWS}
     for name in ("TAPE", "HoPE, high-frequency", "HoPE, hyperbolic", "Toeplitz neural network (TNN)", "LongRoPE"):
         assert by_name[name]["reason"]

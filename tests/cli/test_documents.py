@@ -1,4 +1,4 @@
-"""What the documents show runs as it is printed."""
+"""The examples in the documents run as printed."""
 
 import json
 import re
@@ -16,13 +16,13 @@ ROOT = Path(__file__).parents[2]
 
 
 def python_of(document: str) -> list[str]:
-    """Its blocks of Python, in their order."""
+    """Return the Python blocks of a document, in their order."""
     return re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / document).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_positions_in_a_transformer_of_ones_own(capsys):
-    """In one process, as a reader pastes one block behind the other."""
+    """Run in one process, because a reader pastes one block after another."""
     blocks, names = python_of("howto/use_in_your_own_transformer.md"), {"__name__": "document"}
     assert len(blocks) == 5
     for block in blocks:
@@ -60,7 +60,7 @@ def test_the_sizes_of_architectures_are_documented():
 
 
 def test_the_example_of_a_method_is_valid(tmp_path):
-    """The file and the oracle of the tutorial pass the checks of every method."""
+    """The file and the oracle of the tutorial pass the checks that every method must pass."""
     method, oracle = python_of("tutorials/your_own_method.md")
     for name, code in (("linear_penalty.py", method), ("oracle_linear_penalty.py", oracle)):
         (tmp_path / name).write_text(code.replace("from ...", "from fairseq_posenc."))
@@ -69,7 +69,7 @@ def test_the_example_of_a_method_is_valid(tmp_path):
 
 
 def test_pages_of_pnat_begin_with_what_is_known():
-    """The committed comparison is confounded; a reader learns it before the equations, the commands and the figures."""
+    """The committed comparison is confounded. The pages must say so before the equations, the commands and the figures."""
     page = (ROOT / "docs" / "reference" / "pnat.md").read_text()
     assert "confounded" in page.partition("## Equations")[0]
     assert "confounded" in (ROOT / "docs" / "howto" / "non_autoregressive_models.md").read_text().partition("## Train")[0]

@@ -1,4 +1,7 @@
-"""Methods outside this package: found by path and by entry point, known everywhere, and wrong ones refused in one line."""
+"""Methods outside this package: found by path and by entry point, available in all commands.
+
+Wrong files lead to one-line errors.
+"""
 
 import os
 import subprocess
@@ -19,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch):
-    """No method of another test, and none that this process was started with."""
+    """Remove methods of other tests, and methods with which this process was started."""
     monkeypatch.delenv(external.VARIABLE, raising=False)
     for cache in (declarations, bibliography.entries):
         cache.cache_clear()
@@ -31,7 +34,7 @@ def fresh(monkeypatch):
 
 @pytest.fixture
 def slope(tmp_path):
-    """The file that posenc new writes."""
+    """Write the file of posenc new."""
     assert main(["new", "slope", "--folder", str(tmp_path)]) == 0
     return tmp_path / "slope.py"
 
@@ -42,7 +45,7 @@ def known(monkeypatch, *paths):
 
 
 def python(code, **environment):
-    """A fresh process that knows these variables."""
+    """Run Python in a new process with these environment variables."""
     return subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True
     )
@@ -111,7 +114,7 @@ def test_several_paths_and_a_bibliography_beside_them(monkeypatch, capsys, slope
 
 @pytest.mark.parametrize("module", ["single", "package.inner"])
 def test_found_by_entry_point_without_importing_it(slope, module):
-    """As an installed package declares it; listing imports neither the package nor torch."""
+    """The entry point has the form of an installed package. Listing imports neither the package nor torch."""
     folder, text = slope.parent, slope.read_text(encoding="utf-8")
     file = folder.joinpath(*module.split(".")).with_suffix(".py")
     file.parent.mkdir(exist_ok=True)

@@ -14,7 +14,7 @@ from fairseq_posenc.cli import COMMANDS, main, make_parser, reference
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "tests" / "messages.txt"
 
-#: wrong input, and the files that it needs in the current folder
+#: wrong input, and the files in the current folder that the input needs
 WRONG = """
 posenc lst
 posenc list --site middle
@@ -86,7 +86,7 @@ posenc docs nowhere
 
 
 def messages(folder: Path) -> list[str]:
-    """What each command prints about wrong input, on standard error."""
+    """Return the output of each command for wrong input, from standard error."""
     (folder / "empty.pt").touch()
     (folder / "text").write_text("a b\n")
     (folder / "recipes").mkdir()
@@ -120,7 +120,7 @@ def test_the_file_is_up_to_date():
 
 
 def test_the_page_of_all_commands_is_up_to_date(tmp_path):
-    """Renew with: posenc docs ."""
+    """Regenerate the page with: posenc docs ."""
     reference.write(tmp_path / "commands.md", reference.commands(make_parser(*COMMANDS)))
     assert (tmp_path / "commands.md").read_text() == (ROOT / "docs/reference/commands.md").read_text()
 

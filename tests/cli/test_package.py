@@ -1,4 +1,4 @@
-"""The wheel has every file of the package, and the recipes."""
+"""The wheel contains every file of the package, and the recipes."""
 
 import os
 import re
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def files(folder: Path) -> dict[Path, tuple[bytes, bool]]:
-    """Content of every file, and whether it is executable."""
+    """Return the content of every file, and whether it is executable."""
     found = [path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     return {path.relative_to(folder): (path.read_bytes(), os.access(path, os.X_OK)) for path in found}
 
@@ -48,7 +48,9 @@ def test_an_installation_has_every_file_of_the_package_and_the_recipes(installed
 
 
 def test_pytorch_imports_the_changes_for_python_314(installed, tmp_path):
-    """Before fairseq, and without the package: fairseq registers nothing of a `--user-dir` that is already imported."""
+    """PyTorch imports them before fairseq, without the package. fairseq does not register a `--user-dir` that is already
+    imported.
+    """
     code = "import sys, torch; print(*(name in sys.modules for name in ('fairseq_python314', 'fairseq_posenc')))"
     environment = {**os.environ, "PYTHONPATH": str(installed)}
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
@@ -94,7 +96,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, capsys):
 
 
 def test_supported_versions_are_the_same_everywhere():
-    """In the metadata, in recipes/setup and in the settings of ruff."""
+    """The places are the metadata, recipes/setup, and the settings of ruff."""
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     classified = re.findall(r'"Programming Language :: Python :: (3\.\d+)"', project)
     versions = [tuple(map(int, version.split("."))) for version in classified]

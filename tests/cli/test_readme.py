@@ -15,7 +15,7 @@ README = read("README.md")
 
 
 def table(title):
-    """The rows of the table of a section, without its head."""
+    """Return the rows of the table of a section, without its head."""
     lines = [line for line in section("README.md", title).splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
@@ -79,7 +79,7 @@ def test_recipes_exist():
 
 @pytest.mark.slow
 def test_the_commands_run_as_printed(tmp_path):
-    """In one shell, on a tiny language pair. The recipes have their own tests."""
+    """The commands run in one shell, on a tiny language pair. The recipes have their own tests."""
     write_text(tmp_path / "data")
     commands = [block for block in blocks(README) if not block.startswith("recipes/")]
     printed = Reader(tmp_path).paste(*commands, "posenc report runs/en-de", ARCH="posenc_t5_tiny", MERGES=20, UPDATES=3)

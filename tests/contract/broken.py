@@ -1,4 +1,4 @@
-"""Methods that are each wrong in one way, to prove that the checks see it. `Sound` is right; the others change one thing."""
+"""Methods with one error each, which prove that the checks detect it. `Sound` is correct. All others change one thing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairseq_posenc.methods.rotary.rope import Rope
 
 
 def card(name: str, **changes) -> MethodCard:
-    """A card that is true of `Sound`, with what a broken method claims instead."""
+    """Return a card that is true for `Sound`, with the wrong claims of a broken method."""
     true = MethodCard(
         name=name, title=name, citations=(), survey="", reference="relative", injection="MAM", learnable=True,
         recurring=True, extrapolation="runs", evidence="reconstruction", sites=("encoder", "decoder", "cross"),
@@ -23,7 +23,7 @@ def card(name: str, **changes) -> MethodCard:
 
 
 class Sound(PositionMethod):
-    """A learned slope for each head and side."""
+    """A correct method: one learned slope per head and side."""
 
     card = card("sound")
 
@@ -62,7 +62,7 @@ class LeaksFuture(Sound):
 
 
 class OwnKernel(PositionMethod):
-    """A sound kernel of its own, from which the next three differ."""
+    """A correct method with its own kernel. The next three methods change it."""
 
     card = card("own_kernel", learnable=False, parameters="0")
 

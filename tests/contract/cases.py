@@ -15,7 +15,10 @@ __all__ = ["SMALL", "Case", "all_cases", "builds", "defaults", "marked", "regist
 
 
 def marked(cases: list[Case]) -> list:
-    """The cases as parameters of a test: the quick tier has every method with its defaults, at the first site that is here."""
+    """Return the cases as parameters of a test.
+
+    The quick tier has every method with its defaults, at its first site in the list.
+    """
     first = {}
     for case in sorted(cases, key=lambda case: case.spec != case.name):
         first.setdefault(case.name, case)
@@ -24,7 +27,7 @@ def marked(cases: list[Case]) -> list:
 
 @dataclasses.dataclass(frozen=True)
 class _Registered(Declaration):
-    """The declaration of a class of these tests."""
+    """The declaration of a class in these tests."""
 
     cls: type = None
 
@@ -34,7 +37,7 @@ class _Registered(Declaration):
 
 @contextlib.contextmanager
 def registered(*classes: type) -> Iterator[None]:
-    """Puts classes of these tests into the registry for a while, as if they stood in methods/."""
+    """Put classes of these tests into the registry within a context, as if their files were in methods/."""
     table = declarations()
     names = [cls.card.name for cls in classes]
     assert not set(names) & set(table), names

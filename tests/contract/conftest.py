@@ -1,4 +1,4 @@
-"""Asserts in the modules that hold the checks explain themselves as those in tests do; what decoding makes ahead is short."""
+"""Enable detailed assertion messages in the modules of the checks, and shorten the steps that decoding computes in advance."""
 
 import pytest
 
@@ -11,7 +11,7 @@ pytest.register_assert_rewrite(
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
-    """A check that has nothing to say about a case skips its test."""
+    """Skip a test if its check does not apply to a case."""
     from fairseq_posenc.testing.cases import NotApplicable
 
     try:
@@ -22,7 +22,7 @@ def pytest_runtest_call(item):
 
 @pytest.fixture(autouse=True, scope="module")
 def short_blocks():
-    """The few words that the checks decode cross a border between the words for which a bias is made at a time."""
+    """Shorten the blocks for which a bias is computed in advance, so that the short sentences of the checks need two blocks."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(site_positions, "_WORDS_AHEAD", 4)
         yield

@@ -1,4 +1,4 @@
-"""Methods of tests only, each of which needs a corner of the contract that no method in methods/ uses yet."""
+"""Methods for tests only. Each uses a part of the contract that no method in methods/ uses yet."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .broken import card
 
 
 class Shifted(PositionMethod):
-    """As SHAPE: all positions of a batch moved by one random number in training."""
+    """Shift all positions of a batch by one random number in training, as SHAPE does."""
 
     card = card(
         "shifted", learnable=False, parameters="0", reference="absolute", injection="APE",
@@ -29,7 +29,7 @@ class Shifted(PositionMethod):
 
 
 class JustShifted(PositionMethod):
-    """The shift alone, to be composed."""
+    """Only the shift of SHAPE, for combinations."""
 
     card = card("just_shifted", learnable=False, parameters="0", sites=("encoder", "decoder"))
 
@@ -37,7 +37,7 @@ class JustShifted(PositionMethod):
 
 
 class Graph(PositionMethod):
-    """[B, S, S] of the source, as Graformer: a bias for every kind of edge between two words."""
+    """Add a bias for every kind of edge between two words, as Graformer does. Side input: [B, S, S] of the source."""
 
     card = card("graph", sites=("encoder",), parameters="5 * h", side_inputs=(SideInput("edges", "B S S"),))
 
@@ -50,13 +50,13 @@ class Graph(PositionMethod):
 
 
 def edges(tokens: Tensor) -> dict:
-    """A kind of edge for every two words, from the words and their distance."""
+    """Return a kind of edge for every pair of words, from the words and their distance."""
     at = torch.arange(len(tokens))
     return {"edges": (tokens.unsqueeze(0) + 2 * tokens.unsqueeze(1) + at - at.unsqueeze(1)) % 5}
 
 
 class TargetGraph(Graph):
-    """[B, S, S] of the target: the same for words of the decoder, as far as they are there."""
+    """Add the bias for words of the decoder, up to the current prefix. Side input: [B, S, S] of the target."""
 
     card = card("target_graph", sites=("decoder",), parameters="5 * h", side_inputs=(SideInput("pairs", "B S S", "target"),))
     content_dependent = True
@@ -71,7 +71,7 @@ def pairs(tokens: Tensor) -> dict:
 
 
 class Depth(PositionMethod):
-    """[B, S] of the source: a vector for the depth of every word in a tree."""
+    """Add a vector for the depth of every word in a tree. Side input: [B, S] of the source."""
 
     card = card(
         "depth", sites=("encoder",), parameters="5 * d", injection="APE", recurring=False,
@@ -91,7 +91,7 @@ def depth(tokens: Tensor) -> dict:
 
 
 class DepthOfKeys(PositionMethod):
-    """[B, S] of the source in the attention to the source, whose keys beams share."""
+    """Use the depth of keys in cross-attention, whose keys beams share. Side input: [B, S] of the source."""
 
     card = card("depth_of_keys", sites=("cross",), parameters="5 * h", side_inputs=(SideInput("depth", "B S", padding=4),))
 
@@ -104,7 +104,7 @@ class DepthOfKeys(PositionMethod):
 
 
 class DepthOfTarget(Depth):
-    """[B, S] of the target: the decoder reads it as far as words are there."""
+    """Use the depth in the decoder, up to the current prefix. Side input: [B, S] of the target."""
 
     card = card(
         "depth_of_target", sites=("decoder",), parameters="5 * d", injection="APE", recurring=False,
@@ -120,7 +120,7 @@ def plan(tokens: Tensor) -> dict:
 
 
 class Countdown(PositionMethod):
-    """[B] of the target, as length-difference encodings: sinusoids of the words that are left of a length."""
+    """Add sinusoids of the remaining length, as length-difference encodings do. Side input: [B] of the target."""
 
     card = card(
         "countdown", learnable=False, parameters="0", reference="absolute", injection="APE",
@@ -137,7 +137,7 @@ def length(tokens: Tensor) -> dict:
 
 
 class CountdownCross(Countdown):
-    """[B] of the target in queries of the attention to the source: beside keys that beams share."""
+    """Use the remaining length in queries of cross-attention, next to keys that beams share. Side input: [B] of the target."""
 
     card = card(
         "countdown_cross", learnable=False, parameters="0", reference="absolute", injection="APE",
@@ -153,7 +153,7 @@ class CountdownCross(Countdown):
 
 
 class QueryTemperature(PositionMethod):
-    """Logarithmic scaling: queries multiplied by a learned power of the logarithm of their position."""
+    """Multiply queries by a learned power of the logarithm of their position (logarithmic scaling)."""
 
     card = card("query_temperature", reference="absolute", parameters="h", directional=True)
 
@@ -168,7 +168,7 @@ class QueryTemperature(PositionMethod):
 
 
 class Halting(PositionMethod):
-    """A loss beside the cross-entropy, as the ponder cost of adaptive halting: the squared length of the words' vectors."""
+    """Add a loss to the cross-entropy, as the ponder cost of adaptive halting: the squared length of the words' vectors."""
 
     card = card(
         "halting", sites=("encoder", "decoder"), parameters="d", injection="APE", reference="none", recurring=False,

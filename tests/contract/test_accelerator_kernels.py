@@ -1,4 +1,4 @@
-"""The kernels that an accelerator takes in place of loops over blocks: on a CPU they give what the loops give."""
+"""The kernels that an accelerator uses instead of loops over blocks. On a CPU, they have the same results as the loops."""
 
 import itertools
 import math
@@ -19,7 +19,7 @@ SHAPES = list(itertools.product((2, 3, 9), (1, 4, 9, 12), (0, 2, 30), (0, 5)))
 
 @pytest.mark.parametrize("limit", [0, 1, 2, 4, 20])
 def test_clipped_distances(limit):
-    """Rows, columns and first positions in every order, so that keys lie before, within and after the limit."""
+    """Rows, columns and first positions are in every order, so that keys are before, within and after the limit."""
     for rows, columns, first_query, first_key in SHAPES:
         queries, keys = Positions.counted(first_query, rows), Positions.counted(first_key, columns)
         weights = torch.randn(2, 3, rows, columns, dtype=torch.float64)
@@ -37,7 +37,7 @@ def test_diagonal_sums(rows, columns):
 
 
 def _results(name):
-    """Logits of a training batch with padding, and the gradients of all parameters, in float64 and without dropout."""
+    """Return logits of a training batch with padding, and the gradients of all parameters, in float64 and without dropout."""
     model = models.build(models.Variant.of(name, "model"), "_tiny", 80, CPU, torch.float64).eval()
     source, target = actions.sentences(2, 70, CPU)
     torch.manual_seed(1)
@@ -49,7 +49,10 @@ def _results(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", registry.names())
 def test_the_path_of_an_accelerator_gives_the_numbers_of_the_cpu(name, monkeypatch):
-    """Sentences of 70 tokens: more than one block of every loop over queries. An accelerator computes tables in float32."""
+    """Sentences have 70 tokens, which is more than one block of every loop over queries.
+
+    An accelerator computes tables in float32.
+    """
     expected = _results(name)
     monkeypatch.setattr(devices, "on_cpu", lambda x: False)
     found = _results(name)
@@ -61,7 +64,7 @@ def test_the_path_of_an_accelerator_gives_the_numbers_of_the_cpu(name, monkeypat
 @pytest.mark.parametrize("positions", [torch.arange(-5000, 5000), torch.tensor([2**30, 10**6]), 3000 * torch.rand(500) - 100])
 @pytest.mark.parametrize("grid, base", [("paper", 10000.0), ("fairseq", 10000.0), ("paper", 1.5)])
 def test_angles_without_float64(positions, grid, base):
-    """Sines and cosines of turns in integers are those of float64, up to the rounding of an angle below pi to float32."""
+    """Sines and cosines of turns in integers equal those of float64, up to rounding an angle below pi to float32."""
     exact = sinusoids.frequencies(32, 64, grid, base)
     made = sinusoids.Frequencies(exact)
     assert torch.equal(made(positions), positions.double().unsqueeze(-1) * exact)

@@ -1,4 +1,4 @@
-"""What build_attention promises beside the contract of methods."""
+"""Guarantees of build_attention that are not in the contract of methods."""
 
 from argparse import Namespace
 
@@ -15,7 +15,7 @@ from tests.contract.cases import all_cases
 
 @pytest.mark.parametrize("spec", ["shaw", "rope", "tupe_rel", "spe_sine:attention=linear,exact=false"])
 def test_two_attentions_in_one_state(spec):
-    """fairseq's decoder asks every module for its reordering, with one incremental state for all of them."""
+    """fairseq's decoder reorders every module with the same incremental state."""
     layers = [posenc.build_attention(spec, 16, 4, site="decoder").double().eval() for _ in range(2)]
     torch.manual_seed(70)
     x = torch.randn(5, 3, 16, dtype=torch.float64)
@@ -55,7 +55,7 @@ def test_a_mask_for_a_kernel_of_its_own_is_refused(case):
 
 @pytest.mark.parametrize("spec", ["none", "t5", "disan", "shaw"])
 def test_masks_of_both_kinds_agree(spec):
-    """A mask of truth values and one of minus infinities hide the same keys."""
+    """A boolean mask and a mask of minus infinities hide the same keys."""
     built = attention_of(spec)
     torch.manual_seed(71)
     x, hidden = torch.randn(6, 2, 16, dtype=torch.float64), torch.rand(6, 6) > 0.6
@@ -74,7 +74,7 @@ def attention_of(spec: str):
 
 @pytest.mark.parametrize("name", posenc.names())
 def test_given_sizes_survive_the_architecture(name):
-    """What is given on the command line is kept, also where it is zero."""
+    """A size on the command line is kept, also if it is zero."""
     given = {"dropout": 0.0, "encoder_layers": 5, "decoder_ffn_embed_dim": 7, "decoder_position": "none"}
     args = Namespace(**given)
     ARCH_CONFIG_REGISTRY[f"posenc_{name}_small"](args)
@@ -84,7 +84,7 @@ def test_given_sizes_survive_the_architecture(name):
 
 @pytest.mark.parametrize("need_weights", [True, False])
 def test_retained_dropout_acts_in_evaluation(need_weights):
-    """fairseq's --retain-dropout, which asks every module."""
+    """fairseq applies --retain-dropout to every module."""
     attention = posenc.build_attention("t5", 16, 4, dropout=0.5).eval()
     x = torch.randn(5, 2, 16)
     out = [attention(x, x, x, need_weights=need_weights)[0] for _ in range(2)]
@@ -103,14 +103,14 @@ def test_sizes_that_no_attention_has(sizes):
 
 @pytest.mark.parametrize("spec", ["sinusoidal", "learned", "universal", "rnn", "rr", "sinusoidal+shaw", "segments:place=input"])
 def test_what_acts_outside_of_attention_is_refused(spec):
-    """An attention alone cannot add to the embeddings, and leaving that out without a word would be another model."""
+    """An attention module cannot add to the embeddings. Ignoring this part would lead to another model without a message."""
     with pytest.raises(PositionError, match=r"acts (on the embeddings|before every layer)") as error:
         posenc.build_attention(spec, 16, 4)
     assert spec.split("+")[0].split(":")[0] in str(error.value) and "\n" not in str(error.value)
 
 
 def test_modules_saved_by_earlier_versions_load():
-    """They called the positions of a module `placement` and its methods `parts`."""
+    """In earlier versions, a module named its positions `placement` and its methods `parts`."""
     built = posenc.build_attention("shaw+alibi_learned", 16, 4)
     saved = {
         name.replace("positions.methods.", "placement.parts."): torch.randn_like(x) for name, x in built.state_dict().items()
@@ -123,7 +123,10 @@ def test_modules_saved_by_earlier_versions_load():
 
 @pytest.mark.parametrize("case", [case for case in all_cases() if "attend" in case.method().hooks], ids=str)
 def test_dropout_of_attention_reaches_a_kernel_of_its_own(case):
-    """It drops weights in training, or is refused where there are none to drop; in evaluation it does nothing."""
+    """A method's own kernel drops weights in training, or raises an error if it has no weights.
+
+    In evaluation, dropout has no effect.
+    """
     built = posenc.build_attention(case.spec, 16, 4, site=case.site, max_positions=32, dropout=0.5).double()
     (x, source), asked = inputs(case), {"need_weights": False}
     torch.manual_seed(81)

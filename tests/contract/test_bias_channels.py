@@ -1,4 +1,4 @@
-"""Biases of low rank as further channels of queries and keys: the numbers of the bias matrix."""
+"""Biases of low rank as additional channels of queries and keys. The results equal those of the bias matrix."""
 
 import math
 
@@ -41,7 +41,7 @@ def test_methods_with_factors():
 
 @pytest.mark.parametrize("spec", [f"{name}{share}" for name in WITH_FACTORS for share in ("", ":share=heads", ":share=layers")])
 def test_the_factors_are_those_of_the_bias(spec):
-    """Up to a number of each query, which the softmax cancels."""
+    """They are equal up to one number per query, which the softmax cancels."""
     method = method_of(spec)
     for layer in range(SMALL.num_layers):
         ctx = context(method.dims, layer)
@@ -91,7 +91,7 @@ def test_decoding_and_weights_take_the_bias_matrix(monkeypatch):
     "dtype, errors", [(torch.bfloat16, (0.5, 1e-3, 2e-6)), (torch.float16, (7e-2, 3e-5, 6e-8))], ids=["bfloat16", "float16"]
 )
 def test_pieces_of_a_sum(dtype, errors):
-    """A sum of -212 over 512 words; a matrix in bfloat16 would have an error of 0.5."""
+    """The test has a sum of -212 over 512 tokens. A matrix in bfloat16 would have an error of 0.5."""
     torch.manual_seed(75)
     sums = -torch.rand(512).cumsum(0)
     sums = sums * 212 / sums[-1].abs()
@@ -102,7 +102,7 @@ def test_pieces_of_a_sum(dtype, errors):
 
 
 def attended(of_query, of_key, causal: bool) -> torch.Tensor:
-    """Weights [T, S] of the fixture of the published values, with these factors [T or 1, R] and [S, R]."""
+    """Return weights [T, S] of the fixture of the published values, with these factors [T or 1, R] and [S, R]."""
     q = torch.tensor([[math.sin(0.3 * t + 0.7 * i + 0.1) for i in range(4)] for t in range(4)], dtype=torch.double)
     k = torch.tensor([[math.cos(0.5 * s - 0.4 * i) for i in range(4)] for s in range(4)], dtype=torch.double)
     factors = (torch.tensor(x, dtype=torch.double)[None, None] for x in (of_query, of_key))
@@ -112,7 +112,7 @@ def attended(of_query, of_key, causal: bool) -> torch.Tensor:
 
 
 def test_alibi_with_a_slope_of_a_half():
-    """The factor of a key is its position: near keys win."""
+    """The factor of a key is its position, so that near keys have more weight."""
     found = attended([[0.5]], [[s] for s in range(4)], causal=True)
     close(found[3], torch.tensor([0.1305535494, 0.2333773738, 0.3108935442, 0.3251755327], dtype=torch.double), 1e-9)
 

@@ -1,4 +1,4 @@
-"""The attention of long sentences with a learned bias on a CPU: the numbers of torch's own, in less memory."""
+"""Attention of long sentences with a learned bias on a CPU. The results equal those of torch's attention, with less memory."""
 
 import pytest
 import torch
@@ -30,7 +30,7 @@ def test_gradients_of_every_block_size(monkeypatch, held, shape):
 @pytest.mark.parametrize("held", [15, 60, 2**19], ids=["some queries", "some sentences", "all"])
 @pytest.mark.parametrize("shape", [(1, 1, 1), (3, 1, 1), (1, 1, 5), (3, 4, 5)], ids=str)
 def test_masks_beside_the_bias(monkeypatch, held, shape):
-    """The same as a bias of -inf there."""
+    """Masked keys have the same effect as a bias of -inf."""
     monkeypatch.setattr(blocked_bias, "_BLOCK_SCORES", held)
     torch.manual_seed(84)
     q, k, v = (torch.randn(3, 4, n, 6, dtype=torch.float64, requires_grad=True) for n in (5, 7, 7))
@@ -47,7 +47,7 @@ def test_masks_beside_the_bias(monkeypatch, held, shape):
 @pytest.mark.parametrize("held", [15, 60, 2**19], ids=["some queries", "some sentences", "all"])
 @pytest.mark.parametrize("shape", [(1, 1), (3, 4)], ids=str)
 def test_keys_after_a_block_are_left_out(monkeypatch, held, shape):
-    """They add nothing: the same numbers and gradients where causality is not told; keys that nobody may see are not read."""
+    """Without the argument `causal`, results and gradients are the same. Keys that no query attends to are not read."""
     monkeypatch.setattr(blocked_bias, "_BLOCK_SCORES", held)
     torch.manual_seed(82)
     q, k, v = (torch.randn(3, 4, 9, 6, dtype=torch.float64, requires_grad=True) for _ in range(3))
@@ -66,7 +66,7 @@ def test_keys_after_a_block_are_left_out(monkeypatch, held, shape):
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-5), (torch.bfloat16, 0.05)])
 @pytest.mark.parametrize("spec, site", [("t5", "encoder"), ("diet_abs", "decoder"), ("huang4", "encoder")])
 def test_long_sentences_take_it_to_the_same_numbers(monkeypatch, spec, site, dtype, tolerance):
-    """Padded on the left, against the same attention without it."""
+    """Sentences are padded on the left. The result is compared with attention without this kernel."""
     torch.manual_seed(81)
     attention = posenc.build_attention(spec, 16, 2, site=site, max_positions=520).to(dtype)
     x = torch.randn(520, 2, 16, dtype=dtype)
@@ -87,7 +87,7 @@ def test_long_sentences_take_it_to_the_same_numbers(monkeypatch, spec, site, dty
 
 
 def taken(case) -> bool:
-    """Whether a method adds to the scores and changes nothing else that the fused kernel cannot do."""
+    """Return whether a method adds to the scores, and changes nothing else that the fused kernel does not support."""
     hooks = case.method().hooks
     return (
         bool(hooks & {"bias", "content_scores"})
@@ -99,7 +99,7 @@ def taken(case) -> bool:
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
 @pytest.mark.parametrize("case", [case for case in defaults() if taken(case)], ids=str)
 def test_every_method_takes_it_to_the_same_numbers(monkeypatch, case, padded):
-    """As if its short sentences were long, with padding and without, in training and in evaluation."""
+    """Short sentences are treated as if they were long, with and without padding, in training and in evaluation."""
     found, used = [], []
     take = blocked_bias.BiasedAttention.apply
     monkeypatch.setattr(blocked_bias.BiasedAttention, "apply", lambda *args: used.append(1) or take(*args))
@@ -114,7 +114,7 @@ def test_every_method_takes_it_to_the_same_numbers(monkeypatch, case, padded):
         before.square().sum().backward()
         found.append([before, *(p.grad for p in model.parameters() if p.grad is not None)])
     method = case.method()
-    learned = case.card.count(method.options, method.dims) > 0 and "embed" not in method.hooks  # not vectors at the input
-    has_gradient = learned or "content_scores" in method.hooks  # of what is added to the scores
+    learned = case.card.count(method.options, method.dims) > 0 and "embed" not in method.hooks  # without vectors at the input
+    has_gradient = learned or "content_scores" in method.hooks  # gradients of the terms that are added to the scores
     assert bool(used) == (has_gradient or case.site == "decoder")
     close(*found, 1e-9)

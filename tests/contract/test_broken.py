@@ -1,4 +1,4 @@
-"""Tests of the tests: every broken method fails the check that is aimed at it, and the sound ones pass all."""
+"""Tests of the checks: every broken method fails the check for its error, and the correct methods pass all checks."""
 
 import pytest
 
@@ -107,7 +107,7 @@ def named(value) -> str:
 
 @pytest.fixture(autouse=True)
 def fresh():
-    """No model of an earlier class of the same name."""
+    """Remove models of an earlier class with the same name."""
     yield
     fixed.cache_clear()
 
@@ -121,7 +121,7 @@ def test_broken_method_fails(check, method, site):
 
 @pytest.mark.parametrize("method, site", [(broken.LimitedTooEarly, "encoder"), (broken.WidensEverything, "encoder")], ids=named)
 def test_broken_method_stops(method, site):
-    """What is wrong in these shows as an error of another kind inside the check."""
+    """In these methods, the error raises another exception inside the check."""
     check = {broken.LimitedTooEarly: geometry.check_length, broken.WidensEverything: numerics.check_half}[method]
     with registered(method), pytest.raises((ValueError, RuntimeError)) as found:
         check(Case(method.card.name, site))
@@ -147,7 +147,8 @@ def test_ignored_option_fails():
 
 
 SOUND = [(check, broken.Sound, site) for site in ("encoder", "decoder", "cross") for check in CHECKS]
-SOUND += [(check, broken.OwnKernel, "encoder") for check in CHECKS if check is not geometry.check_far]  # it has no scores
+# a kernel of its own has no scores
+SOUND += [(check, broken.OwnKernel, "encoder") for check in CHECKS if check is not geometry.check_far]
 
 
 @pytest.mark.parametrize("check, method, site", SOUND, ids=named)

@@ -1,4 +1,4 @@
-"""torch.compile: what is compiled gives what it gave before, for every method; and every kind of hook trains."""
+"""torch.compile: compiled methods have the same results, and every kind of hook can be trained."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from fairseq_posenc.core.hooks import HOOKS, OUTSIDE_ATTENTION
 from fairseq_posenc.testing import models
 from fairseq_posenc.testing.cases import Case
 
-#: methods that compile for evaluation alone, and why they do not train
+#: methods that compile only for evaluation, and the reasons
 EVALUATED_ALONE = {
     "huang3": "torch cannot reorder the memory that the blocks of its own backward pass share",
     "cable": "torch takes the gradient of its sums for one of other strides",
@@ -18,14 +18,14 @@ EVALUATED_ALONE = {
 
 @pytest.fixture(autouse=True)
 def fresh():
-    """Nothing that another test compiled."""
+    """Remove everything that other tests have compiled."""
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()
 
 
 def attention(spec, site="encoder"):
-    """One whose learned positions are not at their start values."""
+    """Return an attention module whose learned positions differ from their initial values."""
     torch.manual_seed(1)
     found = posenc.build_attention(spec, 16, 4, site=site, max_positions=32)
     with torch.no_grad():
@@ -41,7 +41,7 @@ def test_an_attention_is_one_graph():
     models.close(compiled(x, x, x, need_weights=False)[0], module(x, x, x, need_weights=False)[0])
 
 
-#: methods whose attention is not one graph, and why
+#: methods whose attention is not one graph, and the reasons
 SEVERAL_GRAPHS = {
     "fire": "the largest position decides about a threshold",
     "floater": "the solver runs to the largest position",
@@ -49,7 +49,7 @@ SEVERAL_GRAPHS = {
 
 
 def _alone() -> list[str]:
-    """The methods that an attention alone can serve."""
+    """Return the methods that an attention module can use alone."""
     found = [(name, registry.card(name), registry.method_class(name)._overridden) for name in registry.names()]
     return [name for name, card, hooks in found if not card.side_inputs and not hooks & OUTSIDE_ATTENTION]
 
@@ -57,9 +57,9 @@ def _alone() -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", _alone())
 def test_the_attention_of_a_method_is_one_graph(name):
-    """And gives the same, also beside padding, at which torch may break the graph.
+    """The results are also equal with padding, where torch may break the graph.
 
-    torch.compile(fullgraph=True) raises for a graph break, in the forward or in the backward pass.
+    torch.compile(fullgraph=True) raises an error for a graph break, in the forward or in the backward pass.
     """
     module = attention(name, registry.card(name).all_sites[0])
     x, padding = torch.randn(9, 2, 16), torch.zeros(2, 9, dtype=torch.bool)
@@ -72,7 +72,7 @@ def test_the_attention_of_a_method_is_one_graph(name):
     for compiled, mask in ((whole, None), (torch.compile(module, backend="eager"), padding)):
         found = []
         for call in (compiled, module):
-            torch.manual_seed(3)  # of methods that draw positions
+            torch.manual_seed(3)  # for methods that draw positions
             found.append(call(x, x, x, key_padding_mask=mask, need_weights=False)[0])
         models.close(*found)
         if compiled is whole:
@@ -80,7 +80,7 @@ def test_the_attention_of_a_method_is_one_graph(name):
 
 
 def _in_a_model() -> list[str]:
-    """The first method that an attention alone can serve, as one for all that are one graph, and every other method."""
+    """Return one method that an attention module can use alone, which represents all of these methods, and all other methods."""
     one_graph = [name for name in _alone() if name not in SEVERAL_GRAPHS]
     return [name for name in registry.names() if name not in one_graph[1:]]
 
@@ -88,18 +88,18 @@ def _in_a_model() -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", _in_a_model())
 def test_a_compiled_model_gives_the_same(name):
-    """Everything of a model around the method too; a step that torch cannot compile runs in Python."""
+    """The test includes the parts of the model around the method. A step that torch cannot compile runs in Python."""
     model = models.build_for(Case(name, registry.card(name).all_sites[0]), encoder_layers=1, decoder_layers=1)
     source, target = models.batch(models.sentences(1, 7, 5), "left"), models.batch(models.sentences(2, 6, 6))
     given = (source, None, target), {"side_inputs": models.side_inputs(model, source)}
-    torch.manual_seed(3)  # of methods that draw positions
+    torch.manual_seed(3)  # for methods that draw positions
     expected = model(*given[0], **given[1])[0]
     torch.manual_seed(3)
     models.close(torch.compile(model, backend="eager")(*given[0], **given[1])[0], expected)
 
 
 def _trained() -> dict[str, str]:
-    """For every hook that an attention calls, the first method that an attention alone can serve."""
+    """Return, for every hook of an attention, the first method that an attention module can use alone."""
     found: dict[str, str] = {}
     for name in registry.names():
         cls, card = registry.method_class(name), registry.card(name)
@@ -128,14 +128,14 @@ def test_a_compiled_attention_trains_the_same(name):
 
 
 def test_every_hook_of_an_attention_is_trained():
-    """But those that change positions, whose methods enter outside of an attention too."""
+    """Hooks that change positions are excluded, because their methods also act outside of attention."""
     assert set(HOOKS) - OUTSIDE_ATTENTION - set(_trained()) == {"positions"}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EVALUATED_ALONE)
 def test_what_does_not_train_is_listed(name):
-    """Take it off the list when torch, or the method, has learned it."""
+    """Remove a method from the list when torch or the method supports it."""
     module, x = attention(name), torch.randn(9, 2, 16)
     padding = torch.zeros(2, 9, dtype=torch.bool)
     padding[1, 7:] = True

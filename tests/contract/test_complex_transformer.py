@@ -1,4 +1,4 @@
-"""The Transformer of complex hidden states: a layer written with complex numbers, exact values, and what every host must do."""
+"""The Transformer with complex hidden states: a layer in complex numbers, exact values, and the checks of every model."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Every pair of methods at every site: it works, or it is refused with the reason."""
+"""Every pair of methods at every site works, or raises an error with the reason."""
 
 import itertools
 import random
@@ -26,7 +26,7 @@ def pairs(text_of=lambda name, site: [name]) -> list:
 
 
 def refusal(case: Case):
-    """None where the pair builds, else the message."""
+    """Return None if the pair can be built, or else the error message."""
     try:
         dims = SMALL.at(case.site)
         SitePositions(parsing.build(case.spec, dims, case.site), dims, case.site)
@@ -36,7 +36,9 @@ def refusal(case: Case):
 
 
 def sample(cases: list, count: int, wanted=lambda case: True) -> list:
-    """Some of the wanted pairs, always the same: the number of all pairs grows with the square of the number of methods."""
+    """Return some of the pairs, always the same ones, because the number of all pairs grows with the square of the number of
+    methods.
+    """
     return list(itertools.islice(filter(wanted, random.Random(41).sample(cases, len(cases))), count))
 
 
@@ -56,7 +58,7 @@ def test_every_pair_builds_or_says_why():
 @pytest.mark.variant
 @pytest.mark.parametrize("case", sample(pairs(), 250, lambda case: allowed(case) and standalone(case)), ids=str)
 def test_pair_in_an_attention(case):
-    """Right under padding and step by step, and the same in the other order of the spec."""
+    """The result is correct with padding and step by step, and does not depend on the order of the spec."""
     checks_attention.check_attention_padding(case)
     if case.site != "encoder":
         checks_attention.check_attention_steps(case)
@@ -79,7 +81,7 @@ def test_pair_in_a_model(case):
 @pytest.mark.variant
 @pytest.mark.parametrize("name", [name for name in registry.names() if "decoder" in registry.card(name).all_sites])
 def test_a_method_beside_itself_keeps_its_own_state(name):
-    """Two of one class in a stack, at the same layers, or with other options at others, share nothing that decoding remembers."""
+    """Two instances of one class, at the same layers or with other options at other layers, share no decoding state."""
     both = Case(f"{name}+{name}", "decoder")
     others = [f"{text}{',' if ':' in text else ':'}layers=1" for text in specs(name, "decoder")]
     apart = [Case(f"{name}:layers=0+{other}", "decoder") for other in others]
@@ -92,7 +94,7 @@ def test_a_method_beside_itself_keeps_its_own_state(name):
 @pytest.mark.variant
 @pytest.mark.parametrize("case", sample(pairs(), 40, allowed), ids=str)
 def test_every_part_has_an_effect(case):
-    """A method that another one overrides must be refused, not left without effect."""
+    """A method that another method overrides must lead to an error. It must not be without effect."""
     whole = build(**{case.site: case.spec})
     source, target = torch.stack(sentences(42, 40, 40)), torch.stack(sentences(43, 39, 39))
     parts = case.spec.split("+")
@@ -106,7 +108,10 @@ def test_every_part_has_an_effect(case):
 @pytest.mark.variant
 @pytest.mark.parametrize("case", [case for case in all_cases() if "attend" in case.method().hooks], ids=str)
 def test_nothing_is_lost_beside_a_kernel(case):
-    """A kernel of its own may leave projections out; what acts on them is then refused, and no parameter is idle."""
+    """A method's own kernel may not use all projections.
+
+    Methods that act on these projections then raise an error. No parameter is idle.
+    """
     serving = [name for name in registry.names() if case.site in registry.card(name).all_sites]
     beside = [Case(f"{case.spec}+{name}", case.site) for name in serving if name != "none"]
     built = [pair for pair in beside if refusal(pair) is None]
@@ -123,7 +128,7 @@ def test_nothing_is_lost_beside_a_kernel(case):
 
 
 def test_factors_of_queries_multiply_beside_a_constant_scale():
-    """Scales that are tensors change neither ctx.scale nor the order of the spec."""
+    """Scales that are tensors do not change ctx.scale, and do not depend on the order of the spec."""
     positions, q = [], torch.randn(2, 4, 5, 4, dtype=torch.float64)
     with registered(probes.QueryTemperature):
         for spec in ("tupe_abs+query_temperature", "query_temperature+query_temperature", "query_temperature"):
@@ -136,7 +141,7 @@ def test_factors_of_queries_multiply_beside_a_constant_scale():
 
 
 def _like(whole, site: str, spec: str, part: int):
-    """A model of one part of `whole`, with its weights."""
+    """Return a model of one part of `whole`, with the same weights."""
     alone = build(**{site: spec})
     given = {name.replace(f".methods.{part}.", ".methods.0."): x for name, x in whole.state_dict().items() if ".methods." in name}
     own = alone.state_dict()

@@ -1,4 +1,4 @@
-"""What is read from a method file without running it is what the file says when it runs."""
+"""The facts that are read from a method file without running it equal the facts of the imported file."""
 
 import dataclasses
 
@@ -33,7 +33,7 @@ def test_every_family_has_methods_and_every_method_a_family():
 
 
 def test_every_method_with_a_card_is_declared():
-    """A card that the reader of files overlooks would be a method that nobody can name."""
+    """If the reader of files missed a card, nobody could use this method."""
     from fairseq_posenc.core import PositionMethod
 
     for found in declarations().values():

@@ -1,4 +1,4 @@
-"""Every method runs where torch's default dtype is float64, and gives a float64 model's numbers."""
+"""Every method works if torch's default dtype is float64, with the results of a float64 model."""
 
 import pytest
 import torch

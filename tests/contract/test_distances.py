@@ -1,4 +1,4 @@
-"""Matrices of distances made from a vector, and the gradient that sums their diagonals in blocks."""
+"""Matrices of distances that are created from a vector, and the gradient that sums their diagonals in blocks."""
 
 import pytest
 import torch

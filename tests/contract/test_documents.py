@@ -1,4 +1,4 @@
-"""Global layers next to attention within a sentence, and translations with as many sentences as the source."""
+"""Global layers combined with attention within a sentence, and translations with as many sentences as the source."""
 
 import math
 from types import SimpleNamespace
@@ -20,7 +20,7 @@ GLOBAL = {f"{site}_global_layers": 1 for site in SPECS}
 
 
 def document(*sizes, seed=1):
-    """Sentences of these sizes, each but the last with its separator: [1, T]."""
+    """Return sentences of these sizes. Each sentence except the last has its separator: [1, T]."""
     found = []
     for number, words in enumerate(sentences(seed, *sizes)):
         words[words == SEPARATOR] = 7
@@ -52,7 +52,7 @@ def test_a_new_gate_halves_on_average():
 
 
 def test_parameters_of_global_layers():
-    """6 d^2 + 5 d for each attention: four projections and a gate."""
+    """Each attention has 6 d^2 + 5 d parameters: four projections and a gate."""
     d = 16
     plain, gated = build(**SPECS), build(**SPECS, **GLOBAL)
     count = [sum(p.numel() for p in model.parameters()) for model in (plain, gated)]
@@ -65,7 +65,9 @@ def test_parameters_of_global_layers():
 
 
 def reached(model, source, target):
-    """Whether the first source word changes the encoder's last state, and the last source word the first target word."""
+    """Return whether the first source word changes the last encoder state, and whether the last source word changes the first
+    target word.
+    """
     first, last = source.clone(), source.clone()
     first[0, 0], last[0, -1] = 11, 11
     states = [model.encoder(x)["encoder_out"][0][-1, 0] for x in (source, first)]
@@ -89,7 +91,7 @@ def test_sentences_are_apart_without_global_layers():
 )
 @pytest.mark.parametrize("beam", [1, 2])
 def test_decoding_with_global_layers(specs, beam, monkeypatch):
-    """Step by step and with teacher forcing, while beams are reordered."""
+    """Decode step by step and with teacher forcing. Beams are reordered."""
     monkeypatch.setattr(checks_decoding, "build_for", lambda case, **changes: build(**specs, **GLOBAL))
     checks_decoding.check_incremental(Case("group", "decoder"), beam, any_change=True)
 
@@ -130,7 +132,7 @@ def test_global_layers_that_are_refused(changes, says):
 
 
 def test_a_target_with_more_sentences_than_its_source():
-    """The last source sentence serves what is too much, and nothing is NaN."""
+    """Additional target sentences attend to the last source sentence, and no result is NaN."""
     model = build(**SPECS)
     assert logits(model, document(3, 2), document(2, 2, 2, 2, seed=2)).isfinite().all()
 
@@ -156,7 +158,7 @@ def numbers(words, text):
 
 
 def allowed(words, source, prefix, limits=None, free=True):
-    """The words that may come next."""
+    """Return the tokens that are allowed next."""
     forced = ensemble(words)
     tokens = torch.tensor([numbers(words, prefix)])
     limits = forced.segments.limits(torch.tensor([numbers(words, source)])) if limits is None else torch.tensor([limits])
@@ -167,7 +169,7 @@ def allowed(words, source, prefix, limits=None, free=True):
 def test_limits_of_sentences(words):
     tokens = torch.tensor([numbers(words, text) for text in ("<pad> <pad> a b <sep> <sep> a </s>", "a b a b a b a </s>")])
     found = ForcedSegments("<sep>", words, words).limits(tokens)
-    assert found.tolist() == [[12, 10, 11], [18, 0, 0]]  # int(1.2 n + 10) of 2, 0, 1 and 7 words
+    assert found.tolist() == [[12, 10, 11], [18, 0, 0]]  # int(1.2 n + 10) for 2, 0, 1 and 7 words
     right = torch.tensor([numbers(words, "a b <sep> <sep> a </s> <pad> <pad>")])
     assert ForcedSegments("<sep>", words, words).limits(right).tolist() == [[12, 10, 11]]
 
@@ -188,7 +190,7 @@ def test_sentences_end_at_their_limit(words):
 
 
 def test_more_sentences_than_the_source(words):
-    """As a prefix may have."""
+    """The prefix may have more sentences than the source."""
     assert allowed(words, "a </s>", "</s> a <sep> b") == {"a", "b", "</s>"}
 
 

@@ -1,4 +1,4 @@
-"""TorchScript and ONNX are refused in one line, whatever of ours is given and whoever hosts it."""
+"""TorchScript and ONNX raise a one-line error for every module of this project, in every model."""
 
 import importlib.util
 
@@ -14,7 +14,7 @@ from fairseq_posenc.testing.cases import SMALL
 
 
 class Host(nn.Module):
-    """A layer of somebody else."""
+    """A layer of another model."""
 
     def __init__(self):
         super().__init__()
@@ -60,7 +60,7 @@ def test_a_method_alone_is_refused():
 
 @pytest.mark.filterwarnings("ignore")
 def test_the_exporter_of_today_writes_nothing(tmp_path):
-    """Without the libraries that torch needs for it, torch says so in a line of its own before it looks at the module."""
+    """If libraries for the exporter are missing, torch raises its own error before it reads the module."""
     file = tmp_path / "module.onnx"
     there = all(map(importlib.util.find_spec, ("onnx", "onnxscript")))
     with pytest.raises(Refusal if there else ImportError) as refused:

@@ -1,4 +1,4 @@
-"""Adaptive computation time: exact values, a loop, the same words halting however they are decoded, cost and refusals."""
+"""Adaptive computation time: exact values, comparison with a loop, equal halting in all ways of decoding, cost, and errors."""
 
 from types import SimpleNamespace
 
@@ -24,7 +24,7 @@ def halting(how="continue", **changes):
     given = {f"{side}_halting": how for side in sides} | {f"tie_{side}_layers": True for side in sides}
     given |= {f"{side}_layers": STEPS for side in sides}
     model = build(**{"encoder": "universal", "decoder": "universal", **given, **changes})
-    with torch.no_grad():  # words that halt after steps of many numbers
+    with torch.no_grad():  # words that halt after different numbers of steps
         for side in (model.encoder, model.decoder):
             side.halting.weight.normal_(std=0.5)
             side.halting.bias.fill_(-0.7)
@@ -39,7 +39,8 @@ def halting(how="continue", **changes):
     [
         (0.3, 4, 0.1, [0.1323, 0.189, 0.27, 0.1]),
         (0.7310586, 2, 0.2689414, [0.5344466, 0.2689414]),
-        (0.1, 6, 0.0, [0.1 * 0.9**n for n in range(5, -1, -1)]),  # it never halts: no remainder, weights of less than one
+        # it never halts, so there is no remainder, and weights sum to less than one
+        (0.1, 6, 0.0, [0.1 * 0.9**n for n in range(5, -1, -1)]),
     ],
 )
 def test_a_constant_probability(p, steps, remainder, weights):
@@ -64,7 +65,7 @@ def test_a_constant_probability(p, steps, remainder, weights):
 
 
 def loop(model, source):
-    """The encoder's output, and N + R of every word, written word by word around the model's own layer."""
+    """Return the encoder output, and N + R of every word, computed word by word with the layer of the model."""
     stack = model.encoder
     with torch.no_grad():
         at = checks_decoding.Positions.counted(0, source.size(1))
@@ -160,7 +161,7 @@ def test_ponder_cost_and_steps_reach_the_criterion():
     loss, size, logged = criterion(model, sample)
     plain, _ = criterion.compute_loss(model, model(**net_input), sample)
     close(loss, plain + logged["loss_of_ponder"])
-    assert logged["count_of_encoder_steps"] == 13 and logged["count_of_decoder_steps"] == 12  # padding has none
+    assert logged["count_of_encoder_steps"] == 13 and logged["count_of_decoder_steps"] == 12  # padding has no cost
     assert 13 < logged["sum_of_encoder_steps"] < 13 * STEPS
     steps = logged["sum_of_encoder_steps"] + logged["sum_of_decoder_steps"]
     assert 0.5 * steps < logged["loss_of_ponder"] < 0.5 * (steps + 25)

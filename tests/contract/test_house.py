@@ -1,4 +1,4 @@
-"""What the core holds beside position encodings in an encoder-decoder: other decoders, losses, options of layers, side inputs."""
+"""Other parts of an encoder-decoder with positions: decoders without causal mask, losses, options of layers, side inputs."""
 
 import copy
 from types import SimpleNamespace
@@ -23,7 +23,10 @@ SIDED = ["t5", "at5", "alibi_learned", "tupe_rel", "cope", "forgetting", "gaussi
 
 
 def bidirectional(spec: str):
-    """A model whose decoder sees all target words, as a non-autoregressive one does, built with a causal one's other parts."""
+    """Return a model whose decoder attends to all target words, as in a non-autoregressive model.
+
+    Other parts are those of a causal model.
+    """
     model = build(decoder="none")
     dims = SMALL
     model.decoder.position = SitePositions(parsing.build(spec, dims, "decoder"), dims, "decoder").eval()
@@ -41,7 +44,8 @@ def test_a_bidirectional_decoder_has_the_parameters_of_an_encoder(spec):
     assert counts == [method.card.count(method.options, method.dims) for method in (decoder, causal)]
 
 
-@pytest.mark.parametrize("spec", [spec for spec in SIDED if spec not in ("gaussian", "disan")])  # these build other projections
+# these methods build other projections
+@pytest.mark.parametrize("spec", [spec for spec in SIDED if spec not in ("gaussian", "disan")])
 def test_a_bidirectional_decoder_sees_later_words_and_no_padding(spec):
     model = bidirectional(spec)
     source, targets = torch.stack(sentences(90, 6, 6)), sentences(91, 7, 4)
@@ -93,7 +97,7 @@ def test_a_criterion_that_would_drop_losses_is_refused():
 def test_a_convolution_with_one_tap_is_the_linear_network(side):
     plain, wide = build(), build(**{f"{side}_ffn_kernel": 3})
     given = copy.deepcopy(plain.state_dict())
-    tap = 1 if side == "encoder" else 2  # the position itself: in the middle, or last where the network is causal
+    tap = 1 if side == "encoder" else 2  # the position itself, which is in the middle, or last if the network is causal
     for name, own in wide.state_dict().items():
         if own.shape != given[name].shape:
             given[name] = torch.zeros_like(own).index_copy_(2, torch.tensor([tap]), given[name].unsqueeze(-1))
@@ -102,7 +106,7 @@ def test_a_convolution_with_one_tap_is_the_linear_network(side):
     close(logits(wide, source, target), logits(plain, source, target))
 
 
-#: a causal network looks back whatever the attention sees, so there is no full context
+#: a causal feed-forward network reads only earlier words, so there is no full context
 CONVOLVED = [*checks_decoding.RUNNING, checks_decoding.check_beams]
 CONVOLVED.remove(checks_decoding.check_full_context)
 
@@ -116,7 +120,7 @@ def test_convolutions_are_padded_cached_and_causal(check, kernel, monkeypatch):
 
 
 def test_without_residual_and_with_uniform_attention_all_words_are_one():
-    """Liu et al. (2021a): queries of zero attend uniformly, so only the residual connection tells positions apart."""
+    """Liu et al. (2021a): queries of zero attend uniformly, so that only the residual connection distinguishes positions."""
     found = {}
     for dropped in (None, 0):
         model = build(encoder="sinusoidal", encoder_drop_residual=dropped)

@@ -1,4 +1,4 @@
-"""Positions of every language: which table a sentence reads, by its language token."""
+"""Positions of every language: the language token selects the table that a sentence reads."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from fairseq_posenc.core import AttentionContext, Dims, PositionError, Positions
 from fairseq_posenc.registry import spec as parsing
 from fairseq_posenc.testing.models import END, PAD, batch, build, close, differ, encode, logits
 
-#: the words that name languages in the dictionary of these models, and words that name none
+#: the words that are language tokens in the dictionary of these models, and words that are not
 ONE, OTHER, WORD = 4, 5, 9
 SPEC = "language:tokens=w0/w1"
 
@@ -19,7 +19,7 @@ def method(tokens: str = "one/other", site: str = "encoder"):
 
 
 def vectors(method, rows, start: int = 0, state=None):
-    """What is added to zeros."""
+    """Return the vectors that are added to zeros."""
     at, tokens = Positions.counted(start, len(rows[0])), torch.tensor(rows)
     return method.embed(torch.zeros(*tokens.shape, 8), tokens, AttentionContext(at, at, state=state))
 
@@ -33,7 +33,7 @@ def test_one_language_is_learned():
 
 @pytest.mark.parametrize("rows", [[[ONE, WORD, WORD], [OTHER, WORD, WORD]], [[WORD, WORD, ONE], [WORD, OTHER, ONE]]])
 def test_sentences_of_one_batch_read_their_own_table(rows):
-    """The language token stands anywhere in a source; the first one counts."""
+    """The language token can be at any place of a source. The first language token counts."""
     language = method()
     found = vectors(language, rows)
     assert torch.equal(found[0], language.weight[0, 2:5]) and torch.equal(found[1], language.weight[1, 2:5])
@@ -47,13 +47,13 @@ def test_a_target_begins_with_its_language_or_has_it_second():
     found = vectors(language, [[OTHER, WORD, ONE], [END, OTHER, ONE], [END, PAD, PAD]])
     table = language.weight
     assert torch.equal(found[0], table[1, 2:5])
-    assert torch.equal(found[1], torch.cat([table[0, 2:3], table[1, 3:5]]))  # </s> stands before it is known
+    assert torch.equal(found[1], torch.cat([table[0, 2:3], table[1, 3:5]]))  # </s> precedes the language token
     assert torch.equal(found[2, 0], table[0, 2])
 
 
 @pytest.mark.parametrize("first", [[ONE, OTHER, OTHER, ONE], [END, END, END, END]])
 def test_decoding_step_by_step(first):
-    """While beams are reordered across sentences; the language comes with the first word, or with the second."""
+    """Beams are reordered across sentences. The language token is the first or the second word."""
     model = build(encoder=SPEC, decoder=SPEC)
     source = batch([torch.tensor([ONE, 7, 8, 9]), torch.tensor([OTHER, 9])] * 2, "left")
     prefix, state = torch.tensor(first)[:, None], {}
@@ -71,7 +71,8 @@ def test_decoding_step_by_step(first):
 def test_the_language_changes_the_output():
     model = build(encoder=SPEC)
     with torch.no_grad():
-        model.encoder.embed_tokens.weight[OTHER] = model.encoder.embed_tokens.weight[ONE]  # the words alone say nothing
+        # without their position, the words do not contain the language
+        model.encoder.embed_tokens.weight[OTHER] = model.encoder.embed_tokens.weight[ONE]
     target = torch.tensor([[END, 7, 8]])
     differ(*(logits(model, torch.tensor([[token, 8, 9]]), target) for token in (ONE, OTHER)), "both languages are one")
 

@@ -1,4 +1,4 @@
-"""layers=: a method that serves some of the layers."""
+"""The option layers=: a method that is used by some of the layers."""
 
 import pytest
 import torch
@@ -51,7 +51,7 @@ def test_all_layers_listed_is_the_method(case):
 @pytest.mark.parametrize("layer", (0, 1))
 @pytest.mark.parametrize("case", marked(DISTINCT))
 def test_other_layers_are_plain(case, layer):
-    """The layer that is left out computes what it computes without any method, from parameters of the same names."""
+    """A layer without the method has the results of a layer without any method. Its parameters have the same names."""
     model, plain = build_for(limited(case, str(layer))), build()
     stack = "encoder" if case.site == "encoder" else "decoder"
     other = 1 - layer
@@ -102,7 +102,7 @@ def test_missing_layer(case):
 
 
 def test_two_methods_in_turns():
-    """Methods that contradict each other may take different layers."""
+    """Methods that contradict each other may use different layers."""
     spec = "rope:layers=0+spe_sine:layers=1"
     positions = SitePositions(parsing.build(spec, SMALL, "encoder"), SMALL, "encoder")
     assert positions.uses("rotate", 0) and positions.uses("rotate", 1)
@@ -113,7 +113,7 @@ def test_two_methods_in_turns():
 
 
 def test_refused_for_what_only_draws_and_embeds():
-    """Noise that a method draws for its embeddings is not used by any layer, so a choice of layers would mean nothing."""
+    """No layer uses the noise that a method draws for its embeddings. A choice of layers would have no effect."""
 
     class DrawsAndEmbeds(PositionMethod):
         card = card("draws_and_embeds", learnable=False, parameters="0", recurring=False, injection="APE", stochastic=True)

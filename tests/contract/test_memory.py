@@ -1,4 +1,4 @@
-"""Peak memory of one attention, forwards and backwards, each in a process of its own."""
+"""Peak memory of one attention, in forward and backward pass. Each is measured in a separate process."""
 
 import subprocess
 import sys
@@ -24,15 +24,15 @@ print(peak() - before)
 
 
 def peak(spec: str) -> float:
-    """MiB above what a process holds anyway, at 4 sentences of 512 words."""
+    """Return the MiB above the memory of an idle process, for 4 sentences of 512 words."""
     done = subprocess.run([sys.executable, "-c", PROBE, spec], cwd=ROOT, capture_output=True, text=True, check=True)
     return float(done.stdout)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_huang3_holds_no_products_of_all_channels():
-    """The paper's own held one number for every query, key and channel, and needed ten times the memory of huang4."""
+    """The paper's form stores one number for every query, key and channel, which needs ten times the memory of huang4."""
     scores = 4 * 4 * 512 * 512 * 4 / 2**20  # MiB of one tensor of all scores
     measured = {spec: peak(spec) for spec in ("huang4", "huang3")}
-    assert measured["huang4"] > 2 * scores, measured  # it is measured at all
+    assert measured["huang4"] > 2 * scores, measured  # the measurement works at all
     assert measured["huang3"] < 1.5 * measured["huang4"], measured

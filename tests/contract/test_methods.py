@@ -1,17 +1,17 @@
-"""What every method must do, at every site of its card and with every option flipped."""
+"""Run the checks that every method must pass, at every site of its card and with every option changed."""
 
 import pytest
 
 from fairseq_posenc.testing.contract import CONTRACT
 from tests.contract.cases import all_cases, defaults, marked
 
-#: why a check cannot pass for a case, as a skip
+#: the reason why a check cannot pass for a case, as a skip
 STRAIGHT = {"fire:hidden=10"}
-#: the decoder always looks to the left, and saying so is no error
+#: the decoder always attends to the left. Setting this option is no error
 SAID_TWICE = {"disan:directions=forward@decoder"}
-#: with so few trained positions all pairs are as slow as in scaling=linear, and a window of 32 hides nothing of 12 words
+#: with few trained positions, all pairs are slow as in scaling=linear. A window of 32 hides nothing in 12 words
 EQUAL_NUMBERS = {"rope_scaled:trained=3,scaling=llama3", "rope_scaled:scaling=llama3,trained=3", "window:heads=0-1"}
-#: how exact numbers are, and at what cost
+#: tolerances of results, and costs
 EXACTNESS = {"floater:adjoint=true", "floater:substeps=3"}
 
 

@@ -1,4 +1,4 @@
-"""What Liu et al. (2021b) change beside layers: shuffled source words, and positions that are frozen in fine-tuning."""
+"""Other changes of Liu et al. (2021b): shuffled source words, and positions that are frozen in fine-tuning."""
 
 import pytest
 import torch
@@ -12,14 +12,14 @@ from tests.contract.cases import registered
 
 
 def shuffled(text: list, probability: float = 1.0, seed: int = 0, padding: int = 2):
-    """The sentences after one shuffle in training, as words; the rest of each row as numbers."""
+    """Return the sentences as words after one shuffle in training. Return the remaining tokens of each row as numbers."""
     words = Dictionary()
     rows = [[words.add_symbol(word) for word in sentence.split()] + [words.eos()] for sentence in text]
     width = max(map(len, rows)) + padding
     tokens = torch.tensor([row + [words.pad()] * (width - len(row)) for row in rows])
     torch.manual_seed(seed)
     found = WordShuffle(words, probability)(tokens)
-    for given, row in zip(rows, found.tolist()):  # the end and the padding stay
+    for given, row in zip(rows, found.tolist()):  # the end and the padding do not move
         assert row[len(given) - 1 :] == [words.eos()] + [words.pad()] * (width - len(given))
     return [" ".join(words[token] for token in row[: len(given) - 1]) for given, row in zip(rows, found.tolist())]
 
@@ -40,7 +40,7 @@ def test_words_move_as_wholes(sentence, words):
 
 
 def test_a_first_symbol_stays_at_the_beginning():
-    """As non-autoregressive models read it."""
+    """Non-autoregressive models read such a symbol."""
     words = Dictionary()
     row = [words.bos()] + [words.add_symbol(word) for word in "a b c d e f g h".split()] + [words.eos()]
     torch.manual_seed(1)

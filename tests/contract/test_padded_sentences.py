@@ -1,4 +1,4 @@
-"""A sentence of padding only, as distributed training may append, disturbs no other sentence."""
+"""A sentence of padding only, which distributed training may append, does not change other sentences."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Methods that change positions in training: in models, beside other methods, and where tables have no room for them."""
+"""Methods that change positions in training: in models, together with other methods, and with tables that have too few rows."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ def texts() -> tuple:
 
 
 def seen(model, site: str, source, target) -> torch.Tensor:
-    """The position ids that the embeddings of a site meet in one forward."""
+    """Return the position ids that the embeddings of a site receive in one forward pass."""
     found = []
     positions = {"encoder": model.encoder.position, "decoder": model.decoder.position}[site]
     (method,) = positions.methods
@@ -40,7 +40,8 @@ def test_a_draw_for_each_sentence_and_each_step(spec, site):
     assert first.shape == (3, 7 if site == "encoder" else 6)
     assert len({tuple(row.tolist()) for ids in (first, second) for row in ids}) == 6
     torch.manual_seed(112)
-    assert torch.equal(seen(model, site, *texts()), first)  # fairseq seeds every update, so that a resumed run draws the same
+    # fairseq sets the seed at every update, so that a resumed run draws the same numbers
+    assert torch.equal(seen(model, site, *texts()), first)
     assert seen(model.eval(), site, *texts()).tolist() == [list(range(first.size(1)))]
 
 
@@ -67,7 +68,7 @@ def test_shape_draws_for_each_side():
 @pytest.mark.parametrize("moving", ["shape:", "randomised:stride=1,", "cape:"])
 @pytest.mark.parametrize("other", ["rope", "alibi_learned", "t5", "kerple_log"])
 def test_beside_methods_that_read_positions(moving, other, site):
-    """In evaluation the other method is as it is alone; in training it meets the positions that were drawn."""
+    """In evaluation, the other method is unchanged. In training, it receives the drawn positions."""
     plain, moved = build_for(Case(other, site)), build_for(Case(f"{moving}vectors=none+{other}", site))
     first, second = (f"{site}.position.methods.{number}." for number in (0, 1))
     own = {name.replace(first, second): value for name, value in plain.state_dict().items()}
@@ -77,7 +78,7 @@ def test_beside_methods_that_read_positions(moving, other, site):
     close(logits(moved, source, target), before, 0)
     torch.manual_seed(115)
     after = logits(moved.train(), source, target)
-    if moving == "shape:":  # a relative method does not see the shift, neither in queries nor in keys
+    if moving == "shape:":  # a relative method is not changed by the shift, neither in queries nor in keys
         close(after, before, 1e-4)
     else:
         differ(after, before, f"{other} does not meet the positions that {moving} draws")
@@ -129,7 +130,7 @@ def beside_fractions(site: str) -> list:
 
 @pytest.mark.parametrize("case", [*beside_fractions("encoder"), *beside_fractions("decoder")])
 def test_a_method_beside_fractions_is_refused_at_building_or_trains(case, monkeypatch):
-    """What methods say of themselves holds: those that are refused need integers indeed."""
+    """The declared position types are correct: methods that raise the error need integers."""
     cape, method = parsing.build(case.spec, SMALL.at(case.site), case.site)
     if method.counts_tokens:
         assert f"{method.card.name} counts positions from the tokens" in refusal(case.spec, case.site)
@@ -150,7 +151,10 @@ def test_a_method_beside_fractions_is_refused_at_building_or_trains(case, monkey
 
 @pytest.mark.parametrize("spec", MOVING)
 def test_generation_beyond_the_training_length(spec):
-    """Trained on short sentences, a model decodes long ones: their positions are those of its range, or sinusoids."""
+    """A model that is trained on short sentences decodes long sentences.
+
+    Their positions are within its range, or are sinusoids.
+    """
     model = build(encoder=spec, decoder=spec)
     source, target = batch(sentences(116, 60, 8), "left"), batch(sentences(117, 60, 8))
     assert logits(model, source, target).isfinite().all()

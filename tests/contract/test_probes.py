@@ -1,4 +1,4 @@
-"""The contract fits methods that are hard to fit: each probe goes through the checks that every method goes through."""
+"""The contract supports methods with unusual requirements. Each probe passes the checks that every method must pass."""
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ MODEL = [
     numerics.check_checkpointing,
 ]
 PLACES = [geometry.check_shift, geometry.check_uncounted, geometry.check_length]
-#: what the transport of side inputs could break
+#: errors that could occur when side inputs are moved with the tokens
 SIDE = [*decoding.RUNNING, decoding.check_beams, parameters.check_count, parameters.check_effect, geometry.check_length]
 ALONE = [attention.check_attention_padding, attention.check_kernels, attention.check_weights]
 PROBES = [
@@ -42,7 +42,7 @@ PROBES = [
     (probes.CountdownCross, "cross", probes.length, SIDE),
     (probes.QueryTemperature, "encoder", None, MODEL + ALONE),
     *((probes.Halting, site, None, [parameters.check_flags]) for site in ("encoder", "decoder")),
-    # a factor of a query leaves the order of its keys unknown
+    # a factor of a query does not change the order of its keys
     *(
         (probes.QueryTemperature, site, None, [c for c in MODEL if c is not geometry.check_order])
         for site in ("decoder", "cross")
@@ -76,7 +76,7 @@ def test_probe(method, site, side, check):
 @pytest.mark.parametrize("site", ["encoder", "decoder"])
 @pytest.mark.parametrize("other", ["alibi_learned", "rope", "t5:share=none", "shaw", "spe_sine"])
 def test_one_draw_for_queries_and_keys(other, site):
-    """Moved positions change nothing for a relative method: in training, queries and keys must be moved alike."""
+    """Shifted positions have no effect on a relative method. In training, queries and keys must be shifted equally."""
     source, target = torch.stack(sentences(60, 7, 7)), torch.stack(sentences(61, 6, 6))
     with registered(probes.JustShifted):
         model = build_for(Case(f"{other}+just_shifted", site)).train()
@@ -98,7 +98,7 @@ def test_drawn_anew_in_training_only(site):
 
 @pytest.mark.parametrize("site", ["encoder", "decoder"])
 def test_a_draw_for_each_sentence(site):
-    """SHAPE and CAPE move every sentence by an amount of its own, so `positions` must know how many there are."""
+    """SHAPE and CAPE shift every sentence by a separate amount. `positions` must therefore know the number of sentences."""
     seen = []
 
     class PerSentence(probes.Shifted):
@@ -115,7 +115,7 @@ def test_a_draw_for_each_sentence(site):
 
 
 def test_every_hook_is_used_somewhere():
-    """Probes and methods together override every hook of the contract, so none is proven only on paper."""
+    """Probes and methods together override every hook of the contract, so that every hook is tested."""
     from fairseq_posenc import registry
 
     classes = [registry.method_class(name) for name in registry.names()] + [row[0] for row in PROBES]

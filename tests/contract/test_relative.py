@@ -1,4 +1,7 @@
-"""Columns of clipped distances spread over keys, and keys collected into them: counted positions go by blocks, others at once."""
+"""Expand columns of clipped distances to keys, and sum keys into columns.
+
+Counted positions are computed in blocks, others at once.
+"""
 
 import pytest
 import torch
@@ -47,8 +50,8 @@ def test_sums_of_half_precision_are_not_rounded_on_the_way():
 @pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 @pytest.mark.parametrize("at", COUNTED, ids=str)
 def test_products_with_vectors_of_distances(monkeypatch, at, causal, blocks, tables, limit):
-    """Values and gradients beside those of a tensor [T, S, D]; a causal context compares what its mask leaves."""
-    if blocks is None:  # a tensor [T, S, D] after all, as for many short sentences
+    """Compare values and gradients with those of a tensor [T, S, D]. In a causal context, compare only what the mask leaves."""
+    if blocks is None:  # computed with a tensor [T, S, D], as for many short sentences
         monkeypatch.setattr(relative, "_is_short", lambda shape, table: True)
     else:
         monkeypatch.setattr(relative, "_SHORT", 0)
@@ -85,7 +88,7 @@ def test_products_with_vectors_of_distances(monkeypatch, at, causal, blocks, tab
 
 
 def test_no_vector_is_asked_for_that_does_not_occur(monkeypatch):
-    """A table wider than the sentence is read where the sentence needs it; pairs in a block of a causal context have one more."""
+    """A table that is wider than the sentence is read only where needed. Blocks of a causal context need one more distance."""
     monkeypatch.setattr(relative, "_SHORT", 0)
     monkeypatch.setattr(distance_products, "_FEWEST_ROWS", 2)
     at, asked = Positions.counted(0, 9), []

@@ -1,4 +1,4 @@
-"""Pairs of channels turned by angles: in place of complex numbers, with the gradient that turns back."""
+"""Rotation of pairs of channels by angles, compared with complex numbers. The gradient is the opposite rotation."""
 
 import pytest
 import torch
@@ -49,7 +49,7 @@ def test_half_precision_is_rounded_once(layout):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("shape", [(2, 3, 5, 2), (1, 3, 5, 2), (2, 1, 5, 2), (5, 2)])
 def test_angles_have_a_gradient(layout, shape):
-    """Also where sentences or heads share the angles, and where some channels are not turned."""
+    """This includes angles that sentences or heads share, and channels that are not rotated."""
     x = torch.randn(2, 3, 5, 6, dtype=torch.float64, requires_grad=True)
     angles = torch.randn(shape, dtype=torch.float64, requires_grad=True)
     close(rotate_by(x, angles, layout), rotate(x, every_channel(angles.sin(), angles.cos(), layout, 6), 2, layout), 1e-14)
@@ -77,7 +77,7 @@ def test_what_layers_share_is_made_once_a_forward():
 
 @pytest.mark.parametrize("name", ["carope", "selective_rope"])
 def test_angles_of_words_are_computed_once_for_queries_and_keys(name, monkeypatch):
-    """A key takes what its query has handed over, and only once, so that no angle of another layer is left."""
+    """A key receives the angles of its query only once, so that no angle remains for another layer."""
     method = parsing.build(name, SMALL.at("decoder"), "decoder")[0]
     calls, compute = [], type(method).angles
     monkeypatch.setattr(type(method), "angles", lambda self, ctx: calls.append(1) or compute(self, ctx))

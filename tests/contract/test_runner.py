@@ -1,4 +1,4 @@
-"""posenc check on the contract: every broken method is found, in words for users, and a sound one is not."""
+"""posenc check on the contract: every broken method is found and described for users. A correct method has no findings."""
 
 import pytest
 
@@ -18,7 +18,7 @@ METHODS = {cls.card.name: cls for cls in vars(broken).values() if isinstance(cls
 
 @pytest.fixture(autouse=True)
 def fresh():
-    """No model of an earlier class of the same name."""
+    """Remove models of an earlier class with the same name."""
     yield
     fixed.cache_clear()
 
@@ -42,13 +42,13 @@ def test_nothing_is_found_in_a_sound_one(name):
         assert [found for found in findings(name) if (name, found.goes_wrong) not in ALLOWED] == []
 
 
-#: a kernel of its own has no scores whose far positions could tie
+#: a method with its own kernel has no scores of far positions
 ALLOWED = set()
 
 
 @pytest.fixture
 def file(tmp_path, monkeypatch, capsys):
-    """What posenc new writes, in a process that forgets it."""
+    """Write the file of posenc new. The process forgets the method after the test."""
     monkeypatch.setenv("POSENC_METHODS", "")
     assert main(["new", "slope", "--folder", str(tmp_path)]) == 0
     capsys.readouterr()

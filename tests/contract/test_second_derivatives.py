@@ -49,7 +49,7 @@ def codes(vectors, frequencies, offsets, gains, plain):
 
 
 LAYOUT = distance_products.Layout(T - 1)
-RIGHT = {  # name -> the function of its differentiable inputs, and these
+RIGHT = {  # name -> a function of the differentiable inputs, and the inputs
     "BankScores": (lambda q, bank: banks.BankScores.apply(q, bank, INDEX), (x(B, H, T, D), x(5, H, D))),
     "BankSums": (lambda w, bank: banks.BankSums.apply(w, bank, INDEX), (x(B, H, T, S), x(5, H, D))),
     "Toeplitz": (lambda values: toeplitz.Toeplitz.apply(values, S), (x(H, T + S - 1),)),
@@ -85,7 +85,7 @@ REFUSED = {
 
 
 def functions() -> set[str]:
-    """The names of all autograd functions of the package."""
+    """Return the names of all autograd functions of the package."""
     found = set()
     for path in Path(fairseq_posenc.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -105,7 +105,10 @@ def test_second_derivative(name):
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_second_derivative_that_is_not_implemented_raises(name):
-    """Not only when it is taken: its terms of other inputs would be missing without a word."""
+    """The error is raised even if the derivative is not used.
+
+    Otherwise, terms of other inputs would be missing without a message.
+    """
     function, inputs = REFUSED[name]
     out = function(*inputs)
     torch.autograd.grad(out.square().sum(), inputs, retain_graph=True)

@@ -1,4 +1,4 @@
-"""The text of a spec: reading it, writing it back, telling specs apart, and what is said about a wrong one."""
+"""The text of a spec: parsing, writing, comparing specs, and messages about wrong specs."""
 
 import dataclasses
 import typing
@@ -42,7 +42,7 @@ def test_signature_tells_every_option(name):
 
 
 def values(hint, metadata) -> st.SearchStrategy:
-    """Any value that an option allows."""
+    """Return any value that an option allows."""
     low, high = metadata["minimum"], metadata["maximum"]
     if type(None) in typing.get_args(hint):
         return st.none() | values(next(a for a in typing.get_args(hint) if a is not type(None)), metadata)
@@ -140,7 +140,7 @@ def test_site_that_the_card_does_not_allow(name):
         ("t5:layers=0-99999999", "layers='0-99999999'"),
         ("shaw:max_distance=1000000000000", "max_distance='1000000000000'"),
         ("shaw:max_distance=1_6", "max_distance='1_6'"),
-        ("shaw:max_distance=\u0661\u0666", "max_distance="),  # Arabic digits, which Python reads as 16
+        ("shaw:max_distance=\u0661\u0666", "max_distance="),  # Arabic digits, which Python would read as 16
         ("rope:base=1_0.5", "base='1_0.5'"),
         ("+".join(["sinusoidal"] * 500), "500 methods"),
         ("+".join(["shww"] * 12), "6 more problems."),

@@ -1,4 +1,4 @@
-"""A server on this machine that can break off, fail, change its files and lie about them."""
+"""A server on this machine that interrupts downloads, fails, changes its files, and sends wrong headers."""
 
 import contextlib
 import hashlib
@@ -10,7 +10,7 @@ import pytest
 
 
 class Server(ThreadingHTTPServer):
-    """`files` by name; `failures`, `cuts` and `lengths` (of the header) are used up, one a request."""
+    """`files` contains files by name. `failures`, `cuts` and `lengths` (of the header) are used up, one per request."""
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
@@ -56,7 +56,7 @@ def server():
 
 @pytest.fixture
 def full_disk():
-    """A context in which no file can grow beyond a size in bytes."""
+    """Return a context in which no file can grow beyond a size in bytes."""
 
     @contextlib.contextmanager
     def no_file_over(size):

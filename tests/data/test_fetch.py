@@ -1,4 +1,4 @@
-"""Downloads that break off, fail, or bring something else than before."""
+"""Downloads that are interrupted, fail, or return other content than before."""
 
 import hashlib
 
@@ -7,7 +7,7 @@ import pytest
 from fairseq_posenc.core import PositionError
 from fairseq_posenc.data.download import TRIES, Source
 
-BODY = bytes(range(256)) * 4000  # of many reads
+BODY = bytes(range(256)) * 4000  # size of a file that needs many reads
 
 
 @pytest.fixture

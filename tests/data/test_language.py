@@ -1,4 +1,4 @@
-"""The artificial language: reproducible, within its lengths, and a function of the source's order."""
+"""The artificial language: reproducible, within its lengths, and with a target that is determined by the order of the source."""
 
 from collections import Counter
 from dataclasses import replace
@@ -32,7 +32,7 @@ def sentences(lexicon):
 
 
 class Translator:
-    """Reads a source sentence word by word and says it in the target language: written from the grammar alone."""
+    """Translate a source sentence word by word. This translator is written from the grammar only."""
 
     def __init__(self, lexicon):
         self.lexicon = lexicon
@@ -49,7 +49,7 @@ class Translator:
         return word.target
 
     def noun_phrase(self, may_have_relative=True):
-        """Its words in the target, and its agreement ending."""
+        """Return the words of a noun phrase in the target, and its agreement ending."""
         definite = self.words[0] == self.lexicon.definite.source
         if definite or self.words[0] == self.lexicon.indefinite:
             self.words.pop(0)
@@ -108,7 +108,7 @@ def test_one_seed_gives_the_same_files_and_another_seed_a_different_language(tmp
 
 @pytest.mark.parametrize(("part", "digest"), [("test", "f80c7286edcbcfaa"), ("test_long", "6cd8a01fc4892159")])
 def test_the_sentences_of_seed_1_never_change(part, digest):
-    """Numbers in the README and in reports belong to this text."""
+    """Numbers in the README and in reports were computed on this text."""
     text = "".join(f"{source}\t{target}\n" for source, target in islice(language.pairs(1, part), 100))
     assert sha256(text.encode()).hexdigest()[:16] == digest
 
@@ -133,7 +133,7 @@ def test_more_training_sentences_change_nothing_else(parts):
 
 
 def test_a_reader_of_the_grammar_translates_every_source(parts, lexicon):
-    """So the target is a function of the source: no sentence has two readings."""
+    """The target is therefore a function of the source, and no sentence has two meanings."""
     translate = Translator(lexicon)
     for source, target in (pair for part in parts.values() for pair in part):
         assert translate(source) == target
@@ -155,7 +155,7 @@ def test_exchanged_subject_and_object_keep_the_words_and_change_the_meaning(sent
 
 
 def test_the_verb_agrees_with_its_subject_at_a_distance(sentences, lexicon):
-    """Another number of the subject changes the last word of the target, however much stands between."""
+    """Another number of the subject changes the last word of the target, independent of the words between."""
     farthest = 0
     for sentence in sentences:
         clause = sentence.clauses[-1]
@@ -238,7 +238,7 @@ def test_lengths_that_are_asked_for():
             "--words 5 2: not allowed. Expected the minimum and the maximum number of words, from 1 to 1000.",
         ),
         (["--long-words", "0", "9"], "--long-words: '0' is not a positive whole number"),
-        (["--words", "1", "2"], "Expected about 0, all sentences of these lengths"),  # no sentence is that short
+        (["--words", "1", "2"], "Expected about 0, all sentences of these lengths"),  # no sentence is as short
     ],
 )
 def test_lengths_that_cannot_be_are_one_line(options, says, tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""The trees and orders of the artificial language: right trees of the same words, and the target's own order."""
+"""The trees and orders of the artificial language: correct trees of the same words, and the order of the target."""
 
 from random import Random
 
@@ -23,7 +23,7 @@ def sentences(lexicon):
 
 
 def words_of(lexicon):
-    """Source word -> how its counterpart in the target begins."""
+    """Return source word -> the beginning of its counterpart in the target."""
     kinds = ("nouns", "verbs", "sayings", "adjectives", "prepositions", "particles", "conjunctions")
     found = {word.source: word.target for kind in kinds for word in getattr(lexicon, kind)}
     found |= {word.source + lexicon.plural.source: word.target + lexicon.plural.target for word in lexicon.nouns}
@@ -43,7 +43,7 @@ def test_every_sentence_has_a_tree_of_its_words(sentences, lexicon):
 
 
 def test_the_order_is_that_of_the_target(sentences, lexicon):
-    """Read in that order, every source word is where its counterpart stands."""
+    """In this order, every source word is at the place of its counterpart."""
     counterpart = words_of(lexicon)
     for sentence in sentences:
         found = language_trees.analyse(sentence, lexicon)
@@ -58,7 +58,7 @@ def test_the_order_is_that_of_the_target(sentences, lexicon):
 
 
 def test_a_sentence_by_hand():
-    """THE noun THAT verb A noun SAY COMP nouns verb ADJ ... as a linguist draws it."""
+    """THE noun THAT verb A noun SAY COMP nouns verb ADJ ..., analysed by hand."""
     lexicon = language.make_lexicon(3)
 
     def noun(number, **options):
@@ -94,7 +94,7 @@ def test_the_files_are_conllu_and_side_files(tmp_path, lexicon):
         assert convert(Job(text.with_name(f"{part}.svo.conllu"), text, edges="enhanced")) == size
         order = [list(map(int, line.split())) for line in text.with_name(f"{part}.svo.order").read_text().splitlines()]
         assert len(order) == size and all(sorted(places) == list(range(len(places))) for places in order)
-        assert sum(map(orders.fuzzy_reordering_score, order)) / size < 0.7  # the sides differ
+        assert sum(map(orders.fuzzy_reordering_score, order)) / size < 0.7  # the two sides differ
         assert text.with_name(f"{part}.svo.order.source").read_text() == "the grammar of the language\n"
     assert "acl:relcl" in (tmp_path / "structure" / "train.svo.relations").read_text()
     assert ":ref " in (tmp_path / "structure" / "train.svo.edges").read_text()

@@ -1,4 +1,4 @@
-"""Multi30K as raw text: formats, what is refused, and what the data is called."""
+"""Multi30K as raw text: formats, errors, and the name of the data."""
 
 import gzip
 import hashlib
@@ -19,7 +19,7 @@ def lines(part, language, count=None):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A corpus in the format of Multi30K."""
+    """Write a corpus in the format of Multi30K."""
     found = tmp_path / "corpus"
     found.mkdir()
     for part in SIZES:
@@ -39,7 +39,7 @@ def pairs(folder, name, found):
 
 @pytest.fixture
 def json_folder(tmp_path):
-    """One in the format of Multi30k-uk, with 26 more training pairs than are held out."""
+    """Write a corpus in the format of Multi30k-uk. It has 26 training pairs more than are held out."""
     found = tmp_path / "json"
     found.mkdir()
     train = zip(lines("train", "en", 1040), lines("train", "uk", 1040))
@@ -50,7 +50,7 @@ def json_folder(tmp_path):
 
 @pytest.fixture
 def take(tmp_path, capsys):
-    """Runs `posenc multi30k`; returns its one line of error or the text by file name."""
+    """Run `posenc multi30k`. Return its one line of error, or the text by file name."""
 
     def run(origin, *options):
         out = tmp_path / "out"
@@ -100,7 +100,8 @@ def test_a_validation_part_is_held_out_where_there_is_none(json_folder, take):
 def test_by_a_seed(json_folder, take):
     first = take(json_folder)
     assert take(json_folder) == first
-    assert hashlib.sha256("\n".join(first["train.en"]).encode()).hexdigest().startswith("92950eae9738a2ee")  # on every Python
+    # equal on every version of Python
+    assert hashlib.sha256("\n".join(first["train.en"]).encode()).hexdigest().startswith("92950eae9738a2ee")
     assert take(json_folder, "--valid-seed", "2") != first
 
 
@@ -109,7 +110,7 @@ def test_white_space_and_line_ends_come_in_one_form(folder, take):
     odd[3] = "\ttwo  blanks, a line\u2028separator and a\u00a0hard blank \r"
     write(folder, "train.en", odd)
     assert take(folder)["train.en"][3] == "two blanks, a line separator and a hard blank"
-    write(folder, "train.en", "\n".join(lines("train", "en")).encode())  # the last line without an end
+    write(folder, "train.en", "\n".join(lines("train", "en")).encode())  # the last line has no line feed
     assert take(folder)["train.en"] == lines("train", "en")
 
 
@@ -192,7 +193,7 @@ def test_a_wrong_checksum(folder, take):
 
 @pytest.mark.parametrize("form", ["folder", "json_folder"])
 def test_a_page_in_place_of_the_data_is_not_trusted(request, server, take, tmp_path, form):
-    """As a network answers before one has signed in; when the data comes, it is not refused."""
+    """A network may return a login page. Later, the real data must be accepted."""
     folder = request.getfixturevalue(form)
     names = [path.name for path in folder.iterdir()] + ["train.json"]
     page = "<html>\n<p>Bitte anmelden: für das Netz\n</html>\n".encode("latin-1")
@@ -208,7 +209,7 @@ def test_a_page_in_place_of_the_data_is_not_trusted(request, server, take, tmp_p
 
 
 def test_parts_that_do_not_agree_are_not_trusted(folder, server, take, tmp_path):
-    """One file of the page, the others of the data: each can be read, and only together they are wrong."""
+    """One file is from the page, and the others are the data. Each file can be read, but together they are wrong."""
     record = ["--downloads", str(tmp_path / "kept"), "--record", str(tmp_path / "sums")]
     server.files = {path.stem: gzip.decompress(path.read_bytes()) for path in folder.iterdir()}
     good, server.files["train.uk"] = server.files["train.uk"], b"<html>\n</html>\n"
@@ -248,7 +249,7 @@ def test_what_is_refused_leaves_earlier_text_as_it_is(folder, take, tmp_path):
 
 @pytest.fixture
 def known(monkeypatch):
-    """Stands in for the public corpora: this text is Multi30K, and its Ukrainian is MultiScript30k."""
+    """Replace the public corpora: this text is Multi30K, and its Ukrainian side is MultiScript30k."""
     sums = {}
     for part in SIZES:
         for language, corpus in (("en", "Multi30K"), ("de", "Multi30K"), ("uk", "MultiScript30k")):

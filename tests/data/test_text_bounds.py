@@ -1,4 +1,4 @@
-"""Files that expand or repeat without end: one line within bounds of time and memory, in a process of its own."""
+"""Files that expand or repeat without end. Each leads to one line within limits of time and memory, in a separate process."""
 
 import gzip
 import os
@@ -18,7 +18,7 @@ def _bound() -> None:
 
 
 def line(*arguments: object) -> str:
-    """The one line with which a command fails, exit code 2, within the bounds."""
+    """Return the one line with which a command fails, with exit code 2, within the limits."""
     done = subprocess.run(
         [sys.executable, "-m", "fairseq_posenc.cli", *map(str, arguments)], cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True, text=True, preexec_fn=_bound,
@@ -29,7 +29,7 @@ def line(*arguments: object) -> str:
 
 
 def expanding(path: Path, content: bytes, times: int = 300) -> Path:
-    """A small gzip of a large content."""
+    """Write a small gzip file with a large content."""
     with gzip.open(path, "wb") as file:
         for _ in range(times):
             file.write(content)

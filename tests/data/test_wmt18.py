@@ -1,4 +1,4 @@
-"""WMT18: archives by checksum, members as streams, lines, cleaning, and the tests as sacreBLEU reads them."""
+"""WMT18: archives by checksum, members as streams, lines, cleaning, and test sets as in sacreBLEU."""
 
 import hashlib
 import shutil
@@ -69,7 +69,7 @@ def test_an_archive_comes_once_and_whole(server, archive, tmp_path):
         (path,) = store(tmp_path).get([archive]).values()
         assert path.read_bytes() == server.files["a.tgz"]
     assert len(server.requests) == 1
-    assert path.relative_to(tmp_path / "downloads").parts[1:] == ("some", "where", "a.tgz")  # names repeat over the years
+    assert path.relative_to(tmp_path / "downloads").parts[1:] == ("some", "where", "a.tgz")  # file names repeat over the years
 
 
 @pytest.mark.parametrize("wrong", ["absent", "changed", "broken", "refused", "longer"])
@@ -187,7 +187,7 @@ def test_all_corpora_one_after_another(mirror, tmp_path, capsys):
 
 
 def test_the_counts_of_the_public_files_are_compared(mirror, tmp_path, capsys, monkeypatch):
-    """As a first real run does: a line where a number differs, and none where all agree or the data is another."""
+    """A line is printed if a number differs. No line is printed if all numbers agree, or for other data."""
     monkeypatch.setattr(wmt18, "Store", lambda downloads, origin, _: Store(downloads, origin, mirror / "sums"))
     public = ["data", "wmt18", str(tmp_path), "--from", str(mirror)]
     assert main(public) == 0
@@ -271,7 +271,7 @@ def test_wrong_options_are_one_line(mirror, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_archive(tmp_path):
-    """Hashing and unpacking 200 MB of text takes less than half of that beyond what Python needs."""
+    """Hashing and unpacking 200 MB of text takes less memory than half of this size, in addition to Python's memory."""
     body = b"a line of text that does not compress to nothing, number %d\n" * 1000
     with tarfile.open(tmp_path / "a.tgz", "w:gz", compresslevel=1) as archive:
         info = tarfile.TarInfo("text")
@@ -297,7 +297,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 
 class Repeated:
-    """A file of one block again and again."""
+    """A file that repeats one block."""
 
     def __init__(self, block, size):
         self.block, self.left = block, size

@@ -1,9 +1,9 @@
-"""Check all methods on a GPU, or what can be checked without one, and write one JSON file.
+"""Check all methods on a GPU and write one JSON file. Without a GPU, run the checks that need none.
 
     recipes/test gpu [FILE] [SPEC ...]
 
 FILE is runs/device.json by default. Methods without a finding in this file are not checked again, if the GPU, the versions and
-the commit are the same. Each finding is printed as one line. The exit status is 1 if there is one.
+the commit are the same. Each finding is printed as one line. The exit status is 1 if there is a finding.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.device import checks
 
 FILE = Path("runs/device.json")
 NO_GPU = "No GPU was found. Numbers are computed on the CPU. The branches for a GPU run on the meta device, without numbers."
-#: of `posenc bench`, after the checks on a GPU
+#: arguments of `posenc bench`, which runs after the checks on a GPU
 BENCHMARK = ("--dtype", "bfloat16", "--size", "base", "--shapes", "64x64", "8x512")
 
 
@@ -40,7 +40,7 @@ def write(path: Path, results: dict[str, Any]) -> None:
 
 
 def check(variant: Variant, chosen: dict[str, Callable[..., dict[str, Any]]], device: torch.device) -> dict[str, Any]:
-    """Return what every check measured, or its finding."""
+    """Return the measured values of every check, or its finding."""
     found: dict[str, Any] = {}
     for name, run in chosen.items():
         try:
@@ -76,7 +76,8 @@ def main(arguments: list[str]) -> int:
     path = Path(arguments[0]) if arguments else FILE
     specs = arguments[1:] or registry.names()
     device = place()
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False  # or float32 would be less than that
+    # otherwise, float32 would have a lower precision
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     if device.type == "cuda":
         chosen, name = checks.ON_DEVICE, torch.cuda.get_device_name()
     else:

@@ -1,7 +1,7 @@
-"""What is checked of a method on a device: numbers against the CPU, half precision, decoding, and compilation.
+"""Checks of a method on a device: results compared with the CPU, half precision, decoding, and compilation.
 
-A check returns what it measured, and raises `Finding` with one line about what is wrong. Without a GPU, numbers are computed on
-the CPU, and the branches for a GPU run on torch's meta device, which computes no numbers.
+A check returns its measured values. It raises `Finding` with one line if something is wrong. Without a GPU, results are computed
+on the CPU, and the code for a GPU runs on torch's meta device, which computes no numbers.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from fairseq_posenc.bench.settings import Settings
 
 CPU = torch.device("cpu")
 SIZE, BATCH, LENGTH = "_tiny", 4, 24
-#: largest difference to the CPU, relative to the largest number
+#: maximum difference to the CPU, relative to the largest number
 TOLERANCE = 1e-3
-#: values that the host may read from the device in one training step
+#: maximum number of values that the host may read from the device in one training step
 WAITS = 1
 
 
 class Finding(Exception):
-    """One line about what is wrong."""
+    """One line about a problem."""
 
 
 @dataclass(frozen=True)
 class Given:
-    """A model in evaluation, so that dropout draws nothing, and one batch."""
+    """A model in evaluation, so that dropout draws no random numbers, and one batch."""
 
     model: nn.Module
     source: Tensor
@@ -47,14 +47,14 @@ class Given:
 
 
 def given(variant: Variant, device: torch.device, dtype: torch.dtype = torch.float32) -> Given:
-    """Return the same parameters and the same batch on every device."""
+    """Return a model and a batch on a device. Parameters and batch are equal on every device."""
     model = models.build(variant, SIZE, LENGTH + 2, CPU, dtype).to(device).eval()
     source, target = actions.sentences(BATCH, LENGTH, device)
     return Given(model, source, target, actions.extras(actions.methods(model), source))
 
 
 def numbers(variant: Variant, device: torch.device) -> dict[str, Any]:
-    """Logits and gradients in float32 are those of the CPU."""
+    """Check that logits and gradients in float32 equal those of the CPU."""
     found = []
     for place in (CPU, device):
         run = given(variant, place)
@@ -73,7 +73,7 @@ def numbers(variant: Variant, device: torch.device) -> dict[str, Any]:
 
 
 def half(dtype: torch.dtype) -> Callable[[Variant, torch.device], dict[str, Any]]:
-    """Return the check of logits and gradients in half precision, at the initial values."""
+    """Check logits and gradients in half precision, at the initial values."""
 
     def check(variant: Variant, device: torch.device) -> dict[str, Any]:
         run = given(variant, device, dtype)
@@ -103,7 +103,7 @@ def step(variant: Variant, device: torch.device) -> dict[str, Any]:
 
 
 def search(variant: Variant, device: torch.device) -> dict[str, Any]:
-    """Beam search finds translations with the scores that the CPU gives to its own."""
+    """Check that the CPU computes the same scores for the translations that beam search finds."""
     scores = []
     for place in dict.fromkeys([CPU, device]):
         model = models.build(variant, SIZE, LENGTH + 2, CPU, torch.float32).to(place)
@@ -118,7 +118,7 @@ def search(variant: Variant, device: torch.device) -> dict[str, Any]:
 
 
 def compiled(variant: Variant, device: torch.device) -> dict[str, Any]:
-    """A compiled model has the logits of the eager one."""
+    """Check that a compiled model has the logits of the uncompiled model."""
     torch._dynamo.reset()
     run = given(variant, device)
     with torch.no_grad():
@@ -131,7 +131,10 @@ def compiled(variant: Variant, device: torch.device) -> dict[str, Any]:
 
 
 def branches(variant: Variant, device: torch.device) -> dict[str, Any]:
-    """A training step, a forward pass and a step of beam search take the branches of a GPU; the host waits once at most."""
+    """Check that a training step, a forward pass and a step of beam search run the code for a GPU.
+
+    The host may wait only once.
+    """
     found = {}
     settings = Settings(
         specs=[],
@@ -166,5 +169,5 @@ ON_DEVICE = {
     "search": search,
     "compile": compiled,
 }
-#: without a GPU: no comparison of the CPU with itself, no compilation, and the branches for a GPU on the meta device
+#: without a GPU, the CPU is not compared with itself, nothing is compiled, and the code for a GPU runs on the meta device
 WITHOUT_GPU = {"step": step, "fp16": half(torch.float16), "bf16": half(torch.bfloat16), "search": search, "branches": branches}

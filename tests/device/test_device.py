@@ -1,4 +1,4 @@
-"""The checks for a GPU, run without one, and what they find in a broken method."""
+"""Run the checks for a GPU without a GPU, and test that they detect a broken method."""
 
 import json
 from unittest.mock import patch
@@ -53,7 +53,7 @@ def test_an_exception_is_a_finding(name):
 
 
 def broken(change):
-    """Models whose second build is another one, as if a device computed something else."""
+    """Return models whose second build differs, as if a device computed other numbers."""
     build, number = checks.models.build, iter(range(9))
 
     def built(*arguments):

@@ -1,4 +1,4 @@
-"""The reference tree of these tests, its side files, and its binary text, made without fairseq's commands."""
+"""The reference tree of these tests, its side files, and its binary text, written without fairseq's commands."""
 
 import dataclasses
 from pathlib import Path
@@ -19,13 +19,13 @@ ORDER = "0 1 3 4 5 2"
 
 @dataclasses.dataclass
 class Corpus:
-    """A text with its side files, and the data of it."""
+    """A text with its side files and its binary data."""
 
     folder: Path
     data: Path
 
     def write(self, name: str, sentences, **kinds) -> Part:
-        """Sentences are pairs of words and subwords; kinds are lists of lines."""
+        """Write a corpus. Sentences are pairs of words and subwords. Kinds are lists of lines."""
         from fairseq.data import Dictionary, indexed_dataset
 
         text, subwords = self.folder / f"{name}.fw", self.folder / f"{name}.sub.fw"
@@ -57,7 +57,7 @@ def corpus(tmp_path):
 
 @pytest.fixture
 def reference(corpus):
-    """The reference tree, then a sentence of one word, then an empty one."""
+    """The reference tree, followed by a sentence of one word and an empty sentence."""
     return corpus.write(
         "train",
         [(WORDS, SUBWORDS), ("Yes", "Y@@ e@@ s"), ("", "")],

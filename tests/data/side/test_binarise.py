@@ -1,4 +1,4 @@
-"""Side files beside the binary text: what is written, what is read back, and every code of what does not fit."""
+"""Side files next to the binary text: the written files, the loaded values, and the code of every problem."""
 
 import dataclasses
 
@@ -30,9 +30,9 @@ def test_a_sentence_comes_back(corpus, reference):
     made(corpus, reference)
     sentence = SideFiles(reference.data, ALL)[0]
     number = relations(corpus)
-    assert set(number) == {*RELATIONS.split(), "friend"} and number["det"] == 4  # the most frequent
+    assert set(number) == {*RELATIONS.split(), "friend"} and number["det"] == 4  # the most frequent relation
     assert sentence.words.tolist() == [0, 1, 2, 3, 4, 4, 5, 6]
-    assert sentence.heads.tolist() == [1, 2, -1, 5, 5, 2, 2]  # </s> hangs off "chased"
+    assert sentence.heads.tolist() == [1, 2, -1, 5, 5, 2, 2]  # </s> depends on "chased"
     assert sentence.relations.tolist() == [*(number[label] for label in RELATIONS.split()), 2]
     edges = [(1, 0, "det"), (2, 1, "nsubj"), (5, 3, "det"), (5, 4, "amod"), (2, 5, "obj"), (1, 5, "friend")]
     assert sentence.edges.tolist() == [[start, end, number[label]] for start, end, label in edges] + [[2, 6, 2]]
@@ -111,14 +111,15 @@ def test_relations_of_other_parts_have_the_numbers_of_train(corpus, reference, c
     assert SideFiles(valid.data, ["relations"])[0].relations.tolist() == [number["root"], 3, 2]
     assert "valid: 1 relations are not in dict.relations.txt and count as unknown: 'new'" in capsys.readouterr().out
     before = (corpus.data / "dict.relations.txt").read_bytes()
-    made(corpus, valid)  # later, by itself
+    made(corpus, valid)  # later, in a separate command
     assert (corpus.data / "dict.relations.txt").read_bytes() == before
     assert SideFiles(valid.data, ["relations"])[0].relations.tolist() == [number["root"], 3, 2]
 
 
 def test_rare_relations_are_unknown(corpus, reference):
     made(corpus, reference, min_count=2)
-    assert set(relations(corpus)) == {"det", "root", "nsubj", "amod", "obj"}  # both files have them; "friend" is in one edge
+    # the label is in both files, "friend" is in one edge
+    assert set(relations(corpus)) == {"det", "root", "nsubj", "amod", "obj"}
 
 
 def test_another_dictionary_would_leave_other_parts_behind(corpus, reference):
@@ -145,7 +146,7 @@ def test_without_train_the_relations_must_be_there(corpus):
 
 
 def broken(corpus, **kinds):
-    """The reference with other files."""
+    """Return the reference corpus with other files."""
     lines = {"heads": [HEADS], "relations": [RELATIONS], "edges": [EDGES], "order": [ORDER], "order_source": ["made up"], **kinds}
     return corpus.write("train", [(TEXT, SUBWORDS)], **lines)
 
@@ -220,7 +221,7 @@ def test_orders_come_from_one_source(corpus, reference):
         made(corpus, reference, valid)
     made(corpus, reference)
     with pytest.raises(PositionError, match=r"different sources: .*'made up' in .*order\.source\.txt"):
-        made(corpus, valid)  # later, by itself
+        made(corpus, valid)  # later, in a separate command
     assert (corpus.data / "order.source.txt").read_text() == "made up\n"
 
 
@@ -234,7 +235,7 @@ def test_files_that_do_not_fit_the_text_are_refused(corpus, reference):
     corpus.write("train", [(TEXT, SUBWORDS)])  # the text is binarised again
     with pytest.raises(SideError, match=r"SIDE-LINES: .*heads\.idx: 3 sentences, but the text has 1\. .* again"):
         SideFiles(reference.data, ["heads"])
-    corpus.write("train", [(TEXT, TEXT), ("Yes", "Y@@ e@@ s"), ("", "")])  # ... into other subwords
+    corpus.write("train", [(TEXT, TEXT), ("Yes", "Y@@ e@@ s"), ("", "")])  # and with other subwords
     with pytest.raises(SideError, match=r"SIDE-MAP: .*words\.idx, sentence 1: 8 tokens, but the text has 7"):
         SideFiles(reference.data, ["heads"])
 
@@ -266,7 +267,7 @@ def test_random_structure_keeps_the_shape(corpus, reference):
             yield (word := heads[word])
 
     assert depths(one.heads) == depths(real[0].heads) and (one.heads >= 0).sum() == 6
-    assert one.heads[-1] == np.flatnonzero(one.heads < 0)[0]  # </s> is still last and off the root
+    assert one.heads[-1] == np.flatnonzero(one.heads < 0)[0]  # </s> is still last, and depends on the root
     moved = {(real[0].relations[w], tuple(sorted(real[0].relations[real[0].heads == w]))) for w in range(7)}
     assert moved == {(one.relations[w], tuple(sorted(one.relations[one.heads == w]))) for w in range(7)}
     assert sorted(one.order.tolist()) == list(range(7)) and one.order[-1] == 6
@@ -309,7 +310,7 @@ def test_orders_of_alignments_and_of_a_preorderer(tmp_path, capsys):
     (tmp_path / "given").write_text("0 1 2 2 4\n0\n")
     assert main(["side", "order", f"{tmp_path}/text", "--order", f"{tmp_path}/given", "--source", "btg"]) == 2
     assert f"ORDER-PERM: {tmp_path}/given, line 1: word 3 is missing" in capsys.readouterr().err
-    assert (tmp_path / "text.order").read_text() == "0 1 2 3 4\n0\n"  # what was there stays
+    assert (tmp_path / "text.order").read_text() == "0 1 2 3 4\n0\n"  # existing files are not changed
     (tmp_path / "given").write_text("0 1 2 3 4\n")
     assert main(["side", "order", f"{tmp_path}/text", "--order", f"{tmp_path}/given", "--source", "btg"]) == 2
     assert f"SIDE-LINES: {tmp_path}/given: 1 lines. Expected 2, as in {tmp_path}/text." in capsys.readouterr().err

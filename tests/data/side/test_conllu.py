@@ -1,4 +1,4 @@
-"""From CoNLL-U to side files: multiword tokens, empty nodes, graphs, roots, and texts that do not match."""
+"""Convert CoNLL-U to side files: multiword tokens, empty nodes, graphs, roots, and texts that do not match."""
 
 import gzip
 
@@ -17,7 +17,7 @@ ZUM = [
     ("4", "dem", "5", "det", "5:det"),
     ("5", "Arzt", "2", "obl", "2:obl:zu:dat"),
 ]
-#: "tea" is an object of a verb that is not there
+#: "tea" is the object of a verb that is left out
 GAP = [
     ("1", "She", "2", "nsubj", "2:nsubj"),
     ("2", "drinks", "0", "root", "0:root"),
@@ -38,7 +38,7 @@ def conllu(*sentences, comments="# sent_id = 1\n"):
 
 @pytest.fixture
 def run(tmp_path):
-    """Converts sentences and returns the lines of every file."""
+    """Convert sentences. Return the lines of every file."""
 
     def convert_all(*sentences, text=None, source=None, workers=1, **options):
         path = tmp_path / "trees.conllu"
@@ -148,7 +148,7 @@ def test_further_roots_can_hang_off_the_first(run):
 def test_the_command(tmp_path, capsys):
     (tmp_path / "trees.conllu").write_text(conllu(ZUM, GAP))
     words = ["side", "trees", str(tmp_path / "trees.conllu"), str(tmp_path / "text.de")]
-    assert main(words) == 2  # there is no text
+    assert main(words) == 2  # without a text
     assert capsys.readouterr().err == (
         f"posenc: {tmp_path}/text.de: cannot be read (No such file or directory). Expected a readable file. Check the path.\n"
     )

@@ -1,4 +1,7 @@
-"""Side files that were changed, damaged, or belong to another text: each is one line, at binarising or at loading."""
+"""Side files that were changed or damaged, or that belong to another text.
+
+Each leads to a one-line error, at binarising or at loading.
+"""
 
 import gzip
 import logging
@@ -20,7 +23,7 @@ ALL = ("heads", "relations", "edges", "order")
 
 @pytest.fixture
 def data(corpus, reference):
-    """The prefix of binary data with all kinds of side files."""
+    """Return the prefix of binary data with all kinds of side files."""
     binarise([reference], corpus.data, subwords="subword_nmt")
     return reference.data
 
@@ -37,7 +40,7 @@ def rewrite(path, change) -> None:
 
 
 def write_rows(prefix, kind, rows) -> None:
-    """Rows of a kind as an earlier version of this package would have written them."""
+    """Write rows of a kind in the format of an earlier version of this package."""
     builder = indexed_dataset.MMapIndexedDatasetBuilder(f"{prefix}.{kind}.bin", dtype=np.uint16)
     for row in rows:
         builder.add_item(torch.tensor(row))
@@ -101,7 +104,7 @@ def test_a_damaged_index(data, change, capfd):
 
 @pytest.mark.parametrize("kind", [*ALL, "words"])
 def test_a_changed_number(data, kind):
-    """Such as a file of zeros of the right size."""
+    """One example is a file of zeros with the right size."""
     rewrite(data.with_name(f"{data.name}.{kind}.bin"), lambda content: bytes(len(content)))
     assert "SIDE-" in refused(data)
 
@@ -109,7 +112,7 @@ def test_a_changed_number(data, kind):
 def test_a_changed_tree_that_is_a_tree(data):
     content = data.with_name(f"{data.name}.heads.bin").read_bytes()
     heads = np.frombuffer(content, np.uint16).copy()
-    heads[0] = 3  # "The" hangs off the verb
+    heads[0] = 3  # "The" depends on the verb
     data.with_name(f"{data.name}.heads.bin").write_bytes(heads.tobytes())
     assert f"SIDE-CHANGED: {data}.heads.bin: the file was changed or belongs to another text" in refused(data)
 
@@ -133,7 +136,7 @@ def test_rows_of_an_earlier_version_that_do_not_fit(data, kind, rows, words):
 
 
 def test_side_files_of_another_language(corpus, data):
-    """They have as many sentences, and even as many words."""
+    """They have the same number of sentences, and even the same numbers of words."""
     other = corpus.write(
         "other", [("a b c d e f", "a b c d e@@ e f"), ("a", "a@@ a@@ a"), ("", "")], heads=["0 1 1 1 1 1", "0", ""]
     )
@@ -157,7 +160,7 @@ def test_a_reordered_dictionary_of_relations(data):
     relations = data.with_name("dict.relations.txt")
     reordered(relations)
     assert f"SIDE-CHANGED: {relations}: the numbers of the labels differ from {data.name}" in refused(data)
-    SideFiles(data, ["heads"])  # which has no labels
+    SideFiles(data, ["heads"])  # this kind has no labels
 
 
 @pytest.mark.parametrize(
@@ -194,7 +197,7 @@ def test_damaged_checksums(data, content):
 
 
 def command(corpus, capsys, *options) -> str:
-    """posenc side binarise of the part train; the one line of its error."""
+    """Run posenc side binarise on the part train. Return its one line of error."""
     arguments = ["side", "binarise", corpus.data, "-s", "fw", "-t", "bw", "--trainpref", corpus.folder / "train", *options]
     assert main([*map(str, arguments), "--subwords-in", ".sub", "--subwords", "subword_nmt"]) == 2
     error = capsys.readouterr().err

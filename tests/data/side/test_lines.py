@@ -1,4 +1,4 @@
-"""Every code of what can be wrong with a line of a side file has a line that has it."""
+"""For every code of a problem in a side file, there is a line with this problem."""
 
 import pytest
 from hypothesis import given
@@ -89,7 +89,7 @@ def test_further_roots_hang_off_the_first():
 
 @given(st.lists(st.integers(0, 8), max_size=8))
 def test_a_tree_is_what_leads_to_one_root(heads):
-    """Against the definition: one root, and from every word a walk of at most n steps to it."""
+    """Compare with the definition: there is one root, and every word reaches it in at most n steps."""
 
     def reaches_root(word):
         for _ in range(len(heads) + 1):
@@ -140,17 +140,17 @@ def test_the_order_of_an_alignment():
     order = orders.order_of_links(links, 5)
     assert order == [0, 3, 1, 2, 4] and orders.inverse(order) == [0, 2, 3, 1, 4]
     assert orders.kendall_tau(order) == pytest.approx(0.8)
-    assert orders.fuzzy_reordering_score(order) == pytest.approx(0.5)  # 0->3, 3->1 and 2->4 of 6 neighbours
+    assert orders.fuzzy_reordering_score(order) == pytest.approx(0.5)  # 0->3, 3->1 and 2->4 out of 6 pairs of neighbours
 
 
 @pytest.mark.parametrize(
     "line, words, order",
     [
-        ("", 3, [0, 1, 2]),  # nothing is aligned
-        ("2-0", 3, [0, 1, 2]),  # words before all links go with the first to their right
-        ("1-5 2-0", 4, [2, 3, 0, 1]),  # ... and others with the nearest to their left
-        ("0-1 1-1 2-0", 3, [2, 0, 1]),  # a tie keeps the order of the source
-        ("3-2 ||| 0-1 1-0", 3, [1, 2, 0]),  # with the numbers of words before it
+        ("", 3, [0, 1, 2]),  # no word is aligned
+        ("2-0", 3, [0, 1, 2]),  # words before all links precede the first linked word on their right
+        ("1-5 2-0", 4, [2, 3, 0, 1]),  # other words follow the nearest linked word on their left
+        ("0-1 1-1 2-0", 3, [2, 0, 1]),  # equal positions keep the order of the source
+        ("3-2 ||| 0-1 1-0", 3, [1, 2, 0]),  # with word numbers before the links
     ],
 )
 def test_words_without_links(line, words, order):

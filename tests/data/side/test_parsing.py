@@ -1,4 +1,4 @@
-"""The user's own parser: called for pieces of the text, several at a time, and not again for what it has done."""
+"""The user's parser is called for pieces of the text, several at a time. Completed pieces are not parsed again."""
 
 import os
 import subprocess
@@ -14,7 +14,8 @@ from fairseq_posenc.data.side.parsing import parse
 from fairseq_posenc.data.side.trees import Job, convert
 
 ROOT = Path(__file__).parents[3]
-#: every word hangs off the one before; a line "stop" ends it, and every call leaves its first sentence in `calls`
+#: a parser in which every word depends on the word before it. A line "stop" ends it. Every call appends its first sentence to
+#: `calls`
 PARSER = """
 import sys
 sentences = sys.stdin.readlines()
@@ -49,7 +50,7 @@ def calls(text):
 
 def test_every_line_has_its_tree(text):
     assert parse(text, command(), workers=2, lines=2) == text.with_name("text.en.conllu")
-    assert calls(text) == ["a b c", "f", "k"]  # five sentences in pieces of two; the empty one needs none
+    assert calls(text) == ["a b c", "f", "k"]  # five sentences in pieces of two. The empty sentence needs no parser
     assert convert(Job(text.with_name("text.en.conllu"), text)) == 6
     assert text.with_name("text.en.heads").read_text() == "0 1 2\n\n0 1\n0\n0 1 2 3\n0\n"
     assert not text.with_name("text.en.parsed").exists()
@@ -63,13 +64,13 @@ def test_after_a_failure_the_same_command_goes_on(text):
     assert "no model" in (text.with_name("text.en.parsed") / "000001.errors").read_text()
     text.with_name("parser.py").write_text(PARSER.replace('"stop"', '"never"'))
     parse(text, command(), lines=2)
-    assert calls(text).count("a b c") == 1 and calls(text).count("stop") == 2  # the first piece was done
-    text.write_text(sentences)  # another text: nothing of the first is used
+    assert calls(text).count("a b c") == 1 and calls(text).count("stop") == 2  # the first piece was complete
+    text.write_text(sentences)  # for another text, no piece of the first text is used
     parse(text, command(), lines=2)
     assert calls(text).count("a b c") == 2
 
 
-#: a piece that holds the sentence "f" is not parsed before there is a file "go"
+#: a piece with the sentence "f" is not parsed before the file "go" exists
 SLOW = PARSER.replace("import sys\n", "import os, sys, time\n").replace(
     '    if sentence.strip() == "skip":',
     '    while sentence.strip() == "f" and not os.path.exists("go"):\n        time.sleep(0.01)\n'
@@ -78,7 +79,7 @@ SLOW = PARSER.replace("import sys\n", "import os, sys, time\n").replace(
 
 
 def test_after_a_kill_the_same_command_goes_on(text):
-    """The parser of the killed command still runs, and what it writes is not taken."""
+    """The parser of the killed command still runs. Its output is not used."""
     text.with_name("parser.py").write_text(SLOW)
     words = ["side", "parse", str(text), "--command", command(), "--lines", "2"]
     killed = subprocess.Popen([sys.executable, "-m", "fairseq_posenc.cli", *words], env={**os.environ, "PYTHONPATH": str(ROOT)})

@@ -1,4 +1,4 @@
-"""The task brings side files into batches however fairseq cuts, sorts and pads them, and refuses what it cannot."""
+"""The task adds side files to batches for all ways in which fairseq cuts, sorts and pads batches. Wrong files raise errors."""
 
 import argparse
 import dataclasses
@@ -22,7 +22,7 @@ from tests.contract.cases import registered
 
 
 class Structure(PositionMethod):
-    """All that a sentence knows, as tensors."""
+    """Return all facts about a sentence as tensors."""
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
@@ -55,7 +55,7 @@ def method():
 
 
 def chain(length, shift=0):
-    """A sentence of words and subwords, its heads and relations."""
+    """Return a sentence of words and subwords, with its heads and relations."""
     words = [f"w{number}" * (1 + (number + shift) % 3) for number in range(length)]
     pieces = " ".join(f"{word[:2]}@@ {word[2:]}" if len(word) > 2 else word for word in words)
     heads = [
@@ -86,7 +86,7 @@ def make(corpus, folders=None, **options):
 
 def model(task, encoder="structure", **options):
     args = argparse.Namespace(arch="posenc_transformer_tiny", encoder_position=encoder, decoder_position="none", **options)
-    args.random_structure = options.get("random_structure", task.cfg.random_structure)  # fairseq's options are one list
+    args.random_structure = options.get("random_structure", task.cfg.random_structure)  # fairseq needs one list of options
     ARCH_CONFIG_REGISTRY[args.arch](args)
     return task.build_model(args), args
 
@@ -97,7 +97,7 @@ def batch_of(task, split, ids):
 
 
 def check(batch, sentences, pad=1):
-    """Every row has what its own sentence has, in the columns of its tokens, and padding elsewhere."""
+    """Check that every row has the values of its own sentence in the columns of its tokens, and padding elsewhere."""
     given, tokens = batch["net_input"]["side_inputs"], batch["net_input"]["src_tokens"]
     for row, number in enumerate(batch["id"].tolist()):
         made = Structure.side_values(sentences[number], Structure.Options())
@@ -126,7 +126,7 @@ def test_side_inputs_follow_their_sentences(corpus, parts, options):
 def test_the_model_takes_them(corpus, parts):
     task = make(corpus)
     built, args = model(task)
-    assert args.relations == 8 and built.encoder.position.methods[0].table.size(0) == 8  # r0 to r3, after 4 of fairseq's
+    assert args.relations == 8 and built.encoder.position.methods[0].table.size(0) == 8  # r0 to r3, after fairseq's 4 symbols
     task.load_dataset("test")
     batch = batch_of(task, "test", [0, 1])
     assert built(**batch["net_input"])[0].shape[:2] == batch["target"].shape
@@ -154,7 +154,7 @@ def test_shards_have_their_own_files(corpus, parts):
         assert batch_of(task, "train", [0, 1])["net_input"]["side_inputs"]["structure_words"].sort().values.tolist() == sorted(
             words
         )
-        task.load_dataset("test", epoch=epoch)  # always in the first
+        task.load_dataset("test", epoch=epoch)  # always in the first data set
 
 
 def test_random_structure_is_another_and_always_the_same(corpus, parts):
@@ -216,7 +216,7 @@ def test_a_checkpoint_must_fit_the_relations(corpus, parts):
 
 
 def test_a_checkpoint_must_have_the_numbers_of_the_relations(corpus, parts):
-    """A dictionary of the same size in another order would give each label the vector of another."""
+    """A dictionary of the same size in another order would assign each label the vector of another label."""
     path = corpus.data / "dict.relations.txt"
     _, trained = model(make(corpus))
     model(make(corpus), relations=8, relations_digest=trained.relations_digest)
@@ -224,8 +224,8 @@ def test_a_checkpoint_must_have_the_numbers_of_the_relations(corpus, parts):
     path.write_text("\n".join([lines[1], lines[0], *lines[2:]]) + "\n")
     line = f"{path}: the numbers of the labels differ from the training of the model"
     refused(lambda: model(make(corpus), relations=8, relations_digest=trained.relations_digest), line)
-    model(make(corpus), relations=8)  # of an earlier version
-    model(make(corpus), "spr_rel", relations=8, relations_digest=trained.relations_digest)  # it reads no labels
+    model(make(corpus), relations=8)  # a checkpoint of an earlier version
+    model(make(corpus), "spr_rel", relations=8, relations_digest=trained.relations_digest)  # it does not read labels
 
 
 def test_a_checkpoint_must_fit_the_control(corpus, parts):
@@ -235,7 +235,7 @@ def test_a_checkpoint_must_fit_the_control(corpus, parts):
 
 
 def test_a_checkpoint_must_have_the_source_of_the_orders(corpus):
-    """Or a model of a preorderer would be tested with orders that have seen the target."""
+    """Otherwise, a model that was trained with a preorderer could be tested with orders that were computed from the target."""
     rows = {"order": ["1 0"], "order_source": ["a preorderer"]}
     binarise([corpus.write("train", [("a b", "a b")], **rows)], corpus.data)
     _, trained = model(make(corpus), "xl_pe")
@@ -243,11 +243,11 @@ def test_a_checkpoint_must_have_the_source_of_the_orders(corpus):
     model(make(corpus), "xl_pe", order_source="a preorderer")
     line = "reorderings from 'a preorderer'. Expected 'an oracle'", "posenc side order with the same source"
     refused(lambda: model(make(corpus), "xl_pe", order_source="an oracle"), *line)
-    model(make(corpus), "sinusoidal", order_source="an oracle")  # it reads none
+    model(make(corpus), "sinusoidal", order_source="an oracle")  # it does not read orders
 
 
 def test_one_side_input_has_one_maker(corpus, parts):
-    model(make(corpus), "structure+structure")  # the same twice is one
+    model(make(corpus), "structure+structure")  # the same source twice is allowed
     refused(
         lambda: model(make(corpus), "structure+structure:times=2"),
         "both methods create the side input 'structure_words'",
@@ -257,7 +257,7 @@ def test_one_side_input_has_one_maker(corpus, parts):
 
 @pytest.fixture
 def outside(tmp_path, monkeypatch):
-    """A method that reads trees, in a file of its own that POSENC_METHODS names."""
+    """A method that reads trees, in a separate file that POSENC_METHODS names."""
     text = (Path(spr.__file__)).read_text(encoding="utf-8")
     file = tmp_path / "outside.py"
     file.write_text(text.replace("from ...", "from fairseq_posenc.").replace("spr_", "outside_"), encoding="utf-8")
@@ -271,7 +271,7 @@ def outside(tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("start", ["fork", "forkserver", "spawn"])
 def test_workers_make_the_same_batches_however_they_are_started(corpus, parts, outside, start):
-    """Python 3.14 starts them with forkserver, which pickles the dataset."""
+    """Python 3.14 starts workers with forkserver, which pickles the dataset."""
     task = make(corpus)
     model(task, f"spr_abs+{outside}")
     task.load_dataset("train")
