@@ -98,7 +98,7 @@ class MixesSentences(Sound):
 
 
 class RunningSum(Sound):
-    """A mean of all words so far; sound, but for the next class, whose state stays where it is when beams move."""
+    """Compute a mean of all words up to now. It is correct. The state of the next class is not reordered with the beams."""
 
     card = card("running_sum", sites=("decoder",))
 
@@ -114,7 +114,7 @@ class RunningSum(Sound):
 
 
 class ReadsContent(Sound):
-    """A bias of words that does not say so, which decoding would make ahead of them."""
+    """Read the words in a bias without declaring it. Decoding would then compute the bias in advance."""
 
     card = card("reads_content", sites=("decoder",))
     per_layer = True
@@ -136,7 +136,7 @@ class SaysThatItReadsContent(ReadsContent):
 
 
 class FixesPositions(Sound):
-    """Remembers positions as if they belonged to no sentence, which is wrong where padding stands on the left."""
+    """Store positions independent of the sentence, which is wrong with padding on the left."""
 
     card = card("fixes_positions", sites=("cross",))
 
@@ -205,7 +205,7 @@ class ChangesItsBuffer(Sound):
 
 
 class CountsCalls(Sound):
-    """Gives other numbers when a layer is run again to recompute its activations."""
+    """Return other numbers when a layer is run again to recompute its activations."""
 
     card = card("counts_calls")
 
@@ -344,7 +344,7 @@ class ChangesWeights(Sound):
 
 
 class ValuesOfColumns(Sound):
-    """Counts queries from the first one that it is given, and not by their positions."""
+    """Count queries from the first given query instead of reading their positions."""
 
     card = card("values_of_columns")
 
@@ -408,7 +408,7 @@ class ClaimsNothing(Sound):
 
 
 class MasksForNothing(Sound):
-    """Says that all keys may be seen where its positions are asked for, and lets none be seen where they are used."""
+    """Allow all keys if called outside of attention, and hide all keys inside attention."""
 
     card = card("masks_for_nothing")
 

@@ -1,4 +1,4 @@
-"""Real fairseq commands on a tiny language pair: the target is the source backwards."""
+"""Run real fairseq commands on a tiny language pair, whose target is the source backwards."""
 
 import contextlib
 import dataclasses
@@ -16,7 +16,7 @@ from tests import forked
 HERE = Path(__file__).parent
 USER_DIR = HERE.parents[1] / "fairseq_posenc"
 LETTERS = "abcdefghijkl"
-#: part -> how many letters its sentences have; the second validation and test sets hold two long ones
+#: part -> numbers of letters of its sentences. The second validation and test sets contain two long sentences
 PARTS = {
     "train": [12, *(2 + i % 8 for i in range(47))],
     "valid": [2, 3, 4, 5, 6, 7, 8, 9],
@@ -44,7 +44,7 @@ class Result:
         return self.output
 
     def refusal(self) -> str:
-        """The one line with which the plugin stopped the command."""
+        """Return the one line with which the plugin stops the command."""
         assert self.status != 0, self.output[-4000:]
         assert "Traceback" not in self.output, self.output[-4000:]
         lines = [line for line in self.output.splitlines() if line.startswith("fairseq_posenc: ")]
@@ -58,17 +58,17 @@ class Running:
     folder: Path
 
     def finish(self, seconds: float = 180) -> Result:
-        """Waits, for at most this long."""
+        """Wait for the process, at most this long."""
         return Result(self.process.wait(seconds), self.output())
 
     def output(self) -> str:
-        """First what it printed, then its log and its errors."""
+        """Return the standard output, followed by the log and the errors."""
         return "\n".join((self.folder / name).read_text() for name in ("output", "errors"))
 
 
 @dataclasses.dataclass
 class Fairseq:
-    """Starts fairseq's commands, each in a process and a folder of its own, with the plugin as --user-dir."""
+    """Start fairseq's commands. Each has its own process and folder, with the plugin as --user-dir."""
 
     folder: Path
     data: Path
@@ -100,11 +100,14 @@ class Fairseq:
         return ["fairseq-train", self.data, "--arch", arch, *self.tiny, *TRAINING.split(), "--save-dir", save_dir, *options]
 
     def train(self, arch: str, save_dir: Path, *options) -> Result:
-        """Two updates without validation; later options win."""
+        """Train for two updates without validation. Later options override earlier ones."""
         return self.run(*self.training(arch, save_dir, *options))
 
     def generate(self, path, *options) -> Result:
-        """All of the test set; without the last option fairseq-fixed leaves out a last batch whose size is no multiple of 8."""
+        """Decode the whole test set.
+
+        Without the last option, fairseq-fixed drops a last batch whose size is not a multiple of 8.
+        """
         common = ["--path", path, "--cpu", "--num-workers", 0, "--max-len-b", 12, "--batch-size", 4]
         return self.run("fairseq-generate", self.data, *common, "--required-batch-size-multiple", 1, *options)
 
@@ -114,7 +117,7 @@ class Fairseq:
 
     @staticmethod
     def rows(output: str, kind: str) -> dict[int, list[str]]:
-        """What fairseq-generate says about every sentence under a letter, such as H; several where it prints n-best."""
+        """Return the lines of fairseq-generate for every sentence under a letter, such as H. With n-best, there are several."""
         found: dict[int, list[str]] = {}
         for number, row in re.findall(rf"^{kind}-(\d+)\t(.*)$", output, re.MULTILINE):
             found.setdefault(int(number), []).append(row)
@@ -123,12 +126,12 @@ class Fairseq:
 
 @pytest.fixture(scope="session")
 def data(tmp_path_factory) -> Path:
-    """The language pair as fairseq-preprocess writes it, with one dictionary for both sides."""
+    """Prepare the language pair as fairseq-preprocess does, with one dictionary for both sides."""
     text, draw = tmp_path_factory.mktemp("text"), random.Random(1)
     for part, lengths in PARTS.items():
         letters = [[draw.choice(LETTERS) for _ in range(length)] for length in lengths]
         if part == "train":
-            letters[0] = list(LETTERS)  # or the dictionary may lack one
+            letters[0] = list(LETTERS)  # otherwise, the dictionary may lack one
         (text / f"{part}.fw").write_text("".join(" ".join(row) + "\n" for row in letters))
         (text / f"{part}.bw").write_text("".join(" ".join(reversed(row)) + "\n" for row in letters))
     languages = ["--source-lang", "fw", "--target-lang", "bw", "--joined-dictionary", "--destdir", text / "binary"]
@@ -146,7 +149,7 @@ def fairseq(data, tmp_path_factory) -> Fairseq:
 
 @pytest.fixture(scope="session")
 def shaw(fairseq, tmp_path_factory) -> Path:
-    """A model that has learned to reverse a little: enough that its hypotheses differ from each other."""
+    """Train a model until its hypotheses differ from each other."""
     folder = tmp_path_factory.mktemp("shaw")
     sizes = ["--decoder-layers", 2, "--encoder-layers", 2, "--share-all-embeddings"]
     output = fairseq.train("posenc_shaw_tiny", folder, *sizes, "--max-update", 60, "--dropout", 0).succeeded()

@@ -1,4 +1,4 @@
-"""Archives for from_pretrained: whole ones load, and nothing of an unsafe one is written."""
+"""Archives for from_pretrained: safe archives load, and no member of an unsafe archive is written."""
 
 import gzip
 import io
@@ -31,7 +31,7 @@ def archive(path: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:
 
 
 def refused(path: Path) -> str:
-    """The line; the archive stays, and nothing else is written to its folder or to its parents."""
+    """Return the error line. Check that the archive remains, and that nothing else is in its folder or the parent folders."""
     before = sorted(path.parent.parent.rglob("*"))
     with pytest.raises(SystemExit) as stop:
         file_utils.load_archive_file(str(path))
@@ -43,7 +43,7 @@ def refused(path: Path) -> str:
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    """A folder below another, so that a member outside it would be noticed."""
+    """Return a folder below another folder, so that a member outside it is detected."""
     (tmp_path / "models").mkdir()
     return tmp_path / "models"
 
@@ -54,7 +54,7 @@ def test_an_archive_becomes_the_folder_that_it_contains(folder, suffix):
         folder / f"model.{suffix}",
         member("model", b"", type=tarfile.DIRTYPE, mode=0o755), member("model/a.pt"), member("model/sub/b.txt", b"more"),
     )  # fmt: skip
-    for _ in range(2):  # the second time it is a folder
+    for _ in range(2):  # the second call finds a folder
         assert file_utils.load_archive_file(str(path)) == str(path)
         assert (path / "a.pt").read_bytes() == b"text" and (path / "sub" / "b.txt").read_bytes() == b"more"
     assert [item.name for item in folder.iterdir()] == [path.name]
@@ -86,7 +86,7 @@ def test_nothing_of_an_unsafe_archive_is_written(folder, members, words):
 
 
 def test_a_link_and_a_file_below_it_are_refused(folder):
-    """The classic: the link is inside, and what is written through it is outside."""
+    """A known attack: the link is inside the folder, and a file that is written through the link is outside."""
     link = member("model/out", b"", type=tarfile.SYMTYPE, linkname="../..")
     assert "link" in refused(archive(folder / "evil.tar.gz", link, member("model/out/evil")))
 
@@ -116,7 +116,7 @@ def test_a_missing_model_is_one_line():
 
 
 def declared(path: Path, *headers: tarfile.TarInfo) -> Path:
-    """An archive of headers without what they announce."""
+    """Write an archive of headers without the content that they announce."""
     path.write_bytes(gzip.compress(b"".join(header.tobuf(tarfile.GNU_FORMAT) for header in headers) + bytes(1024)))
     return path
 
@@ -145,7 +145,7 @@ def test_sizes_are_bounded_before_they_are_read(folder, headers, words):
 
 @pytest.mark.parametrize("kind", [tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE], ids=["long name", "pax"])
 def test_headers_are_read_up_to_a_limit(folder, kind):
-    """Python 3.14 reads a header in parts, earlier versions at once."""
+    """Python 3.14 reads a header in parts. Earlier versions read it at once."""
     size = 2**26
     path = folder / "bomb.tar.gz"
     path.write_bytes(gzip.compress(header("header", size, kind).tobuf(tarfile.GNU_FORMAT) + bytes(size), 1))

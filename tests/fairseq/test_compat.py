@@ -1,4 +1,4 @@
-"""Loading, resuming and decoding with fairseq 0.12 on today's torch and numpy, and what must not be loaded."""
+"""Load, resume and decode with fairseq 0.12 on current torch and numpy, and reject unsafe checkpoints."""
 
 import argparse
 import functools
@@ -25,7 +25,7 @@ import fairseq_posenc
 from fairseq_posenc.host import compat
 
 USER_DIR = Path(fairseq_posenc.__file__).parent
-TINY = (  # a stock model on a task that makes its data up
+TINY = (  # a stock model on a task that generates its data
     "--arch transformer --encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 8 --decoder-embed-dim 8 "
     "--encoder-ffn-embed-dim 8 --decoder-ffn-embed-dim 8 --encoder-attention-heads 2 --decoder-attention-heads 2 "
     "--task dummy_mt --dict-size 40 --dataset-size 64 --src-len 5 --tgt-len 5 --batch-size 4 "
@@ -48,7 +48,7 @@ def finish(process: subprocess.Popen) -> str:
 
 
 def refusal(process: subprocess.Popen) -> str:
-    """The last line of a command that must have failed with a clear line and no traceback."""
+    """Return the last line of a command. The command must have failed with a clear line and without a traceback."""
     output = process.communicate(timeout=120)[0]
     assert process.returncode not in (0, None)
     assert "Traceback" not in output
@@ -65,7 +65,7 @@ def refused(path: Path) -> str:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> tuple:
-    """The folder of a short training, and all that it printed."""
+    """Return the folder and the output of a short training run."""
     folder = tmp_path_factory.mktemp("run")
     output = finish(start(command("fairseq-train", *TINY, "--max-update", 2, "--save-dir", folder), folder))
     return folder, output
@@ -144,7 +144,7 @@ def test_two_workers_resume(tmp_path):
                 worker.kill()
 
     train(2)
-    assert "(epoch 1 @ 2 updates)" in train(4)[0]  # rank 1 says nothing
+    assert "(epoch 1 @ 2 updates)" in train(4)[0]  # rank 1 prints nothing
     assert torch.load(tmp_path / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"] == 4
 
 
@@ -252,7 +252,7 @@ def test_a_crafted_checkpoint_is_refused_in_one_line(state, tmp_path, changes, w
 
 
 def test_other_kinds_of_archive_are_refused_without_advice_to_run_them(tmp_path):
-    """torch advises weights_only=False, which would run whatever the file holds."""
+    """torch's message recommends weights_only=False, which would execute code of the file."""
     torch.jit.script(torch.nn.Linear(2, 2)).save(tmp_path / "script.pt")
     with tarfile.open(tmp_path / "old.pt", "w") as archive:
         archive.add(__file__, "storages")
@@ -276,7 +276,7 @@ def test_resuming_refuses_a_truncated_checkpoint(run, tmp_path):
 
 
 class FusedEncoderLayer:
-    """What tells PyPI's 0.12.2."""
+    """An attribute that only PyPI's 0.12.2 has."""
 
     def __init__(self):
         self.can_use_fastpath = True
@@ -315,7 +315,7 @@ def test_no_sentence_is_lost_for_a_batch_that_is_no_multiple(sentences):
     assert sorted(index for batch in batches for index in batch) == list(range(sentences))
 
 
-#: stops, as --max-update does, while fairseq's thread is inside torch with the batches that nobody will read
+#: stops, like --max-update, while fairseq's thread is inside torch with batches that are not needed any more
 STOPS_WHILE_LOADING = """
 import torch
 import fairseq_posenc.host.plugin
@@ -335,5 +335,5 @@ next(BufferedIterator({buffer}, Batches()))
 
 @pytest.mark.parametrize("buffer", [1, 40])
 def test_a_training_that_stops_while_it_loads_ends_without_an_error(buffer):
-    """Python aborted it with exit status 134."""
+    """Python aborted this training run with exit status 134."""
     finish(start([sys.executable, "-c", STOPS_WHILE_LOADING.format(buffer=buffer)], USER_DIR.parent))

@@ -1,4 +1,4 @@
-"""Decoding with fairseq-generate and fairseq-interactive: the options that researchers use, on one trained model."""
+"""Decode with fairseq-generate and fairseq-interactive: the options that researchers use, on one trained model."""
 
 import re
 
@@ -16,7 +16,7 @@ def plain(fairseq, shaw) -> str:
 
 @pytest.fixture(scope="module")
 def numbers(fairseq, plain) -> dict:
-    """Sentence -> its source, its hypothesis and the hypothesis' score."""
+    """Return sentence -> its source, its hypothesis and the score of the hypothesis."""
     sources, rows = fairseq.rows(plain, "S"), fairseq.rows(plain, "H")
     split = {i: row[0].split("\t") for i, row in rows.items()}
     return {i: (sources[i][0], text, float(score)) for i, (score, text) in split.items()}
@@ -32,7 +32,7 @@ def test_the_model_answers_with_letters(fairseq, numbers):
 
 
 def test_one_sentence_a_batch_gives_the_same(fairseq, shaw, numbers):
-    """Without neighbours there is no padding."""
+    """A batch of one sentence has no padding."""
     output = fairseq.generate(shaw, "--beam", 4, "--batch-size", 1).succeeded()
     for number, rows in fairseq.rows(output, "H").items():
         score, text = rows[0].split("\t")
@@ -41,7 +41,7 @@ def test_one_sentence_a_batch_gives_the_same(fairseq, shaw, numbers):
 
 
 def test_right_padded_sources_give_the_same(fairseq, shaw, numbers):
-    output = fairseq.generate(shaw, "--beam", 4, "--left-pad-source").succeeded()  # fairseq's way of saying no
+    output = fairseq.generate(shaw, "--beam", 4, "--left-pad-source").succeeded()  # fairseq's value for "no"
     assert "'left_pad_source': False" in output
     assert {i: texts[0] for i, texts in hypotheses(fairseq, output).items()} == {i: row[1] for i, row in numbers.items()}
 
@@ -85,12 +85,12 @@ def test_ensembles_of_one_model_are_that_model(fairseq, shaw, numbers):
 
 
 def test_ensembles_of_different_methods(fairseq, shaw, tmp_path):
-    """Each member keeps a state of its own."""
+    """Each member of the ensemble has its own state."""
     fairseq.train("posenc_rope_tiny", tmp_path, "--share-all-embeddings", "--max-update", 20).succeeded()
     both = fairseq.generate(f"{shaw}:{tmp_path / 'checkpoint_last.pt'}", "--beam", 4, "--score-reference").succeeded()
     alone = [fairseq.generate(p, "--score-reference").succeeded() for p in (shaw, tmp_path / "checkpoint_last.pt")]
 
-    def probabilities(output: str) -> torch.Tensor:  # of every token of the references; fairseq prints logarithms to base 2
+    def probabilities(output: str) -> torch.Tensor:  # scores of all tokens of the references. fairseq prints logarithms to base 2
         rows = fairseq.rows(output, "P")
         return torch.tensor([2 ** float(value) for i in sorted(rows) for value in rows[i][0].split()])
 
@@ -104,7 +104,7 @@ def test_sacrebleu_scores(fairseq, shaw):
 
 
 def test_the_long_test_set_decodes_too(fairseq, shaw):
-    """Two of its sentences are more than twice as long as any in training."""
+    """Two of its sentences are more than twice as long as all training sentences."""
     output = fairseq.generate(shaw, "--gen-subset", "test1", "--beam", 2).succeeded()
     assert sorted(fairseq.rows(output, "H")) == list(range(6))
 
@@ -113,7 +113,7 @@ def test_the_long_test_set_decodes_too(fairseq, shaw):
 
 
 def alignments(fairseq, output: str) -> dict:
-    """Sentence -> the pairs (source column, target column) of its best hypothesis."""
+    """Return sentence -> the pairs (source column, target column) of its best hypothesis."""
     return {i: [tuple(map(int, pair.split("-"))) for pair in rows[0].split()] for i, rows in fairseq.rows(output, "A").items()}
 
 
@@ -123,7 +123,7 @@ def test_hard_alignments_point_into_the_source(fairseq, shaw, numbers):
         for size in (4, 1)
     )
     assert sorted(found) == list(range(6))
-    assert found == alone  # padded on the left, and not at all
+    assert found == alone  # padded on the left, and without padding
     for number, pairs in found.items():
         source, hypothesis, _ = numbers[number]
         assert {at for _, at in pairs} <= set(range(len(hypothesis.split()) + 1))
@@ -158,7 +158,7 @@ def test_validate_gives_the_loss(fairseq, shaw):
 
 
 def test_a_checkpoint_loads_as_a_python_object(fairseq, shaw):
-    """The way of notebooks and of fairseq.hub."""
+    """Notebooks and fairseq.hub load checkpoints in this way."""
     models, cfg, task = checkpoint_utils.load_model_ensemble_and_task([str(shaw)], {"data": str(fairseq.data)})
     generator = task.build_generator(models, cfg.generation)
     source = task.source_dictionary.encode_line("a b c", add_if_not_exist=False).long().unsqueeze(0)
@@ -170,7 +170,7 @@ def test_a_checkpoint_loads_as_a_python_object(fairseq, shaw):
 
 @pytest.mark.parametrize("kind", ["hard", "soft"])
 def test_the_hub_aligns_when_it_is_asked_to(fairseq, shaw, kind):
-    """After sentences without alignments, for which the attention has left its weights out."""
+    """Sentences without alignments come first. For them, attention computes no weights."""
     hub = PositionTransformer.from_pretrained(str(shaw.parent), shaw.name, data_name_or_path=str(fairseq.data))
     sentence = "a b c"
     expected = hub.translate([sentence], beam=2)

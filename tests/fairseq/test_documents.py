@@ -1,4 +1,4 @@
-"""Methods for documents train, resume and decode through fairseq's own commands, on documents of one to three sentences."""
+"""Methods for documents are trained, resumed and decoded with fairseq's commands, on documents of one to three sentences."""
 
 import random
 import shutil
@@ -12,7 +12,7 @@ import fairseq_posenc.host.plugin  # registers the architectures
 from .conftest import LETTERS, Fairseq
 
 SHORT = ["--max-update", 4, "--max-source-positions", 64, "--max-target-positions", 64]
-#: rows with methods for documents, by the options of their sites
+#: methods for documents, by the options of their sites
 ROWS = {
     "shift_of_relative": [
         "--encoder-position", "segment_shift:vectors=none+shaw", "--decoder-position", "segment_shift:mean=true",
@@ -31,7 +31,7 @@ NAMES = [*(name for name in posenc.names() if posenc.card(name).documents), "g_t
 
 @pytest.fixture(scope="module")
 def fairseq(fairseq, tmp_path_factory):
-    """Each sentence of a document is written backwards."""
+    """Write documents. In the target, each sentence is the source sentence backwards."""
     text, draw = tmp_path_factory.mktemp("documents"), random.Random(1)
     for part, count in (("train", 48), ("valid", 8), ("test", 6)):
         documents = [[[draw.choice(LETTERS) for _ in range(draw.randint(1, 5))] for _ in range(1 + n % 3)] for n in range(count)]
@@ -48,7 +48,7 @@ def fairseq(fairseq, tmp_path_factory):
 
 @pytest.fixture(scope="module", params=[*NAMES, *ROWS])
 def trained(request, fairseq, tmp_path_factory):
-    """The options of a model, and what two and four updates have saved."""
+    """Return the options of a model, and its checkpoints after two and four updates."""
     folder, row = tmp_path_factory.mktemp(request.param), ROWS.get(request.param)
     arch = ["posenc_transformer_tiny" if row else f"posenc_{request.param}_tiny", *([] if row is None else row)]
     fairseq.train(arch[0], folder, *arch[1:], *SHORT, "--save-interval-updates", 2).succeeded()
@@ -73,7 +73,7 @@ def test_it_decodes_with_beam_search(fairseq, trained):
 
 @pytest.mark.parametrize("beam", [1, 3])
 def test_forced_sentences(fairseq, trained, beam):
-    """As many sentences as the source, none of them empty or longer than 1.2 n + 10 tokens."""
+    """There are as many sentences as in the source. No sentence is empty or longer than 1.2 n + 10 tokens."""
     options = ["--task", "posenc_translation", "--beam", beam, "--max-len-a", 2, "--max-len-b", 30]
     output = fairseq.generate(trained[1] / "checkpoint_last.pt", *options, "--segments-forced", "<sep>").succeeded()
     sources, hypotheses = fairseq.rows(output, "S"), fairseq.rows(output, "H")

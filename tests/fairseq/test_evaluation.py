@@ -1,4 +1,4 @@
-"""Text that fairseq evaluates as Python, which may come from a checkpoint: what is understood, and that nothing else runs."""
+"""Text that fairseq evaluates as Python and that may come from a checkpoint: supported values, and errors for all other code."""
 
 import ast
 import importlib
@@ -15,7 +15,7 @@ ROOT = Path(installed.__file__).parent
 
 
 def modules_that_name(*builtins: str) -> set:
-    """The installed fairseq's modules whose source names one of these builtins."""
+    """Return the modules of the installed fairseq whose source contains one of these builtins."""
     found = set()
     for file in ROOT.rglob("*.py"):
         source = file.read_text(encoding="utf-8")
@@ -49,7 +49,7 @@ def test_every_loaded_module_evaluates_text_by_our_rules():
     named = modules_that_name("eval")
     assert {"fairseq.utils", "fairseq.criterions.ctc", "fairseq.optim.adam", "fairseq.models.fconv"} <= named
     for name in named:
-        if not name.startswith("fairseq.examples."):  # which nothing imports
+        if not name.startswith("fairseq.examples."):  # no module imports it
             assert importlib.import_module(name).eval is evaluate, name
 
 
@@ -89,7 +89,7 @@ def test_literals_and_arithmetic_are_understood(text):
 
 
 def test_the_defaults_of_fairseq_are_understood():
-    """All text of an option that looks like a list or a tuple."""
+    """The test includes all texts of options that look like a list or a tuple."""
     texts = {
         node.value
         for name in modules_that_name("eval") | {"fairseq.models.wav2vec.wav2vec2", "fairseq.dataclass.configs"}
@@ -109,7 +109,7 @@ def test_fairseq_itself_gets_what_it_expects():
     assert utils.eval_str_list(" [(1 + 1) * 3] * 2", type=int) == [6, 6]
     assert utils.eval_str_dict("{'a': 1}") == {"a": 1}
     assert utils.eval_bool("True") is True and utils.eval_bool("0") is False
-    assert utils.eval_bool(True, default=7) == 7  # as with Python's own, which takes no bool
+    assert utils.eval_bool(True, default=7) == 7  # as Python's operator, which does not accept bool
 
 
 # --- what is refused ---
@@ -145,7 +145,7 @@ def test_fairseq_itself_gets_what_it_expects():
         ("\0", "not a Python"),
         ("-" * 100_000 + "1", "too long"),
         ("[" * 90 + "0" + "] * 9" * 90, "too large"),
-        ("~" * 5_000 + "1", "not allowed"),  # too deep for most parsers
+        ("~" * 5_000 + "1", "not allowed"),  # too deeply nested for most parsers
     ],
     ids=lambda text: text[:20],
 )

@@ -1,4 +1,4 @@
-"""Every place of the installed fairseq that runs code, commands or pickles: which a checkpoint can reach, and that none runs."""
+"""Every place of the installed fairseq that runs code, commands or pickles. A checkpoint cannot reach any of them."""
 
 import ast
 import pickle
@@ -29,7 +29,7 @@ NO_PICKLE = "numpy.load reads no pickles by default"
 PEERS = "the bytes come from processes of the same training"
 FIXED = "the name is a constant"
 
-#: (file, what it names) -> (how often, why a checkpoint and the files next to it run nothing there)
+#: (file, name) -> (number of places, reason why a checkpoint and files next to it run nothing there)
 ALLOWED = {
     ("checkpoint_utils.py", "torch.load"): (2, SAFE_LOAD),
     ("criterions/__init__.py", "importlib.import_module"): (1, OWN_FOLDER),
@@ -95,7 +95,7 @@ ALLOWED = {
     ("utils.py", "importlib.import_module"): (1, "--user-dir, which only the command line and Python's caller give"),
 }
 
-#: what may run code, a command or a pickle
+#: names that may run code, a command or a pickle
 NAMES = {
     "eval", "exec", "compile", "__import__", "os.system", "os.popen", "torch.load", "np.load", "numpy.load", "yaml.load",
     "yaml.unsafe_load", "yaml.full_load", "importlib.import_module", "imp.load_source",
@@ -103,11 +103,12 @@ NAMES = {
 PREFIXES = ("subprocess.", "pickle.", "torch.hub.", "os.exec", "os.spawn", "hydra.utils.", "importlib.util.")
 METHODS = {"extractall", "extract", "unpack_archive", "Unpickler", "find_class"}
 MODULES = ("dill", "cloudpickle", "joblib", "shelve", "marshal", "runpy", "commands", "pty", "jsonpickle")
-MEMBERS = ("os", "subprocess", "pickle", "importlib", "torch.hub", "yaml", "torch", "numpy")  # of which single names matter
+# modules of which only some names matter
+MEMBERS = ("os", "subprocess", "pickle", "importlib", "torch.hub", "yaml", "torch", "numpy")
 
 
 def constructs(source: str) -> list[str]:
-    """What a module names that may run code, a command or a pickle."""
+    """Return the names in a module that may run code, a command or a pickle."""
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -133,7 +134,7 @@ def constructs(source: str) -> list[str]:
 
 
 def test_every_place_that_runs_something_is_listed():
-    """Of a new version of fairseq, an unlisted place fails here, and so does one that is gone."""
+    """In a new version of fairseq, an unlisted place fails here. A listed place that is gone fails too."""
     counts: dict[tuple[str, str], int] = {}
     for file in sorted(ROOT.rglob("*.py")):
         name = file.relative_to(ROOT).as_posix()
@@ -160,7 +161,7 @@ def test_the_scan_finds_every_kind(source):
 
 
 def test_nothing_loads_fairseqs_examples():
-    """They are scripts: only what someone imports by hand runs."""
+    """The examples are scripts. They only run if a user imports them."""
     code = "import sys, fairseq_posenc.host.plugin; print([name for name in sys.modules if 'examples' in name.split('.')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
@@ -170,7 +171,7 @@ def test_nothing_loads_fairseqs_examples():
 
 
 def test_the_shell_command_of_fasta_never_runs(fairseq, shaw, tmp_path):
-    """The language becomes part of a shell command."""
+    """In fairseq, the language becomes part of a shell command."""
     state, path = fairseq.state(shaw), tmp_path / "checkpoint.pt"
     language = "$(touch it-ran)"
     data = tmp_path / "data"
@@ -198,14 +199,16 @@ def test_a_fasta_data_set_is_refused(tmp_path):
 
 
 class Code:
-    """Prints when it is unpickled."""
+    """Print a line when unpickled."""
 
     def __reduce__(self):
         return print, ("it ran",)
 
 
 def test_pickles_that_the_configuration_of_a_model_names_do_not_run(tmp_path, capsys):
-    """Of a vocoder, which torch.load reads by the path in a configuration; as if torch loaded all pickles, as before 2.6."""
+    """The pickle is a vocoder, which torch.load reads from a path in a configuration. torch loads all pickles here, as before
+    version 2.6.
+    """
     torch.save({"generator": Code()}, tmp_path / "vocoder.pt")
     (tmp_path / "old.pt").write_bytes(pickle.dumps({"generator": Code()}))
     sizes = {"resblock_kernel_sizes": [3], "upsample_rates": [2], "upsample_kernel_sizes": [4], "upsample_initial_channel": 4}

@@ -1,4 +1,7 @@
-"""A method outside this package trains and decodes through fairseq's commands, and what is missing or wrong is one line."""
+"""A method outside this package is trained and decoded with fairseq's commands.
+
+A missing or wrong method leads to a one-line error.
+"""
 
 import dataclasses
 

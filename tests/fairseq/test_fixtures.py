@@ -1,4 +1,4 @@
-"""Checkpoints that earlier versions have written still load, decode to the same output and go on training."""
+"""Checkpoints of earlier versions still load, decode to the same output, and can be trained further."""
 
 import gzip
 import importlib.util
@@ -18,7 +18,7 @@ _spec.loader.exec_module(made)
 
 @pytest.fixture
 def unpack(tmp_path):
-    """Puts a checkpoint where a training would have left it."""
+    """Write a checkpoint to the place where a training run would have saved it."""
 
     def unpack(name: str) -> Path:
         path = tmp_path / "checkpoint_last.pt"
@@ -29,7 +29,7 @@ def unpack(tmp_path):
 
 
 def split(text: str) -> tuple[list, list]:
-    """The numbers and words of hypotheses, and their scores."""
+    """Return the numbers and words of hypotheses, and their scores."""
     rows = [line.split("\t") for line in text.splitlines()]
     return [(number, words) for number, _, words in rows], [float(score) for _, score, _ in rows]
 
@@ -58,7 +58,7 @@ def test_it_goes_on_training(fairseq, unpack, name):
 
 
 def test_a_moving_average_goes_on(fairseq, unpack):
-    """It moves by a ten-thousandth of the way at every update; begun anew it would be the model's weights."""
+    """At every update, the average moves by 0.01 % towards the model. A restarted average would equal the model."""
     path = unpack("resumed_average")
     before = fairseq.state(path)["extra_state"]["ema_fp32_params"]
     fairseq.run("fairseq-train", *made.training("resumed_average", path.parent, made.UPDATES + made.FURTHER)).succeeded()
@@ -73,5 +73,5 @@ def test_a_moving_average_goes_on(fairseq, unpack):
 
 
 def renamed(name: str) -> str:
-    """The present name of a tensor of these checkpoints."""
+    """Return the current name of a tensor of these checkpoints."""
     return name.replace(".parts.", ".methods.")

@@ -1,4 +1,4 @@
-"""Architectures that are more than a method train, resume to the last bit and decode, through fairseq's own commands."""
+"""Architectures that are more than a method are trained, resumed with identical results, and decoded with fairseq's commands."""
 
 import argparse
 import shutil
@@ -16,7 +16,7 @@ HALTING = ["--encoder-layers", 3, "--decoder-layers", 3]
 
 @pytest.fixture(scope="session", params=ARCHS)
 def trained(request, fairseq, tmp_path_factory):
-    """An architecture, its options, and what four updates in one go have saved and printed."""
+    """Return an architecture, its options, and the checkpoint and output of four uninterrupted updates."""
     folder = tmp_path_factory.mktemp(request.param)
     options = [*OPTIONS, *(HALTING if "halting" in request.param else [])]
     output = fairseq.train(

@@ -18,7 +18,7 @@ OPTIONS = "--optimizer adam --lr 0.003 --max-tokens 400 --max-update 3 --no-epoc
 
 @pytest.fixture
 def reader(tmp_path):
-    """A shell in a folder with data-bin, the prepared data."""
+    """Return a shell in a folder with data-bin, the prepared data."""
     found = Reader(tmp_path)
     write_text(tmp_path / "data")
     found.paste(
@@ -44,7 +44,7 @@ def hypotheses(output):
 
 
 def test_longer_sentences(reader):
-    """A source and a reference of 1,500 tokens, which the limits of model and task both forbid before."""
+    """Source and reference have 1,500 tokens. Before the change, the limits of model and task do not allow this length."""
     train(reader, "posenc_t5_tiny", "short", "--max-source-positions", 20, "--max-target-positions", 20)
     words = (reader.folder / "data/train.en").read_text().split()
     for language in ("en", "de"):
@@ -68,7 +68,7 @@ def test_longer_sentences(reader):
 
 
 def test_start_from_a_checkpoint_of_fairseq(reader):
-    """The stock model and the model of the plugin translate alike, and all further commands begin from it."""
+    """The stock model and the plugin's model have the same translations. All other commands of the page start from this model."""
     sizes = "--encoder-layers 2 --decoder-layers 2 --encoder-embed-dim 128 --decoder-embed-dim 128 "
     sizes += "--encoder-ffn-embed-dim 512 --decoder-ffn-embed-dim 512 --encoder-attention-heads 4 --decoder-attention-heads 4"
     stock = train(reader, "transformer", "stock", sizes, "--lr-scheduler inverse_sqrt --warmup-updates 4000 --lr 0.0005")
@@ -143,7 +143,7 @@ def test_the_tutorial_on_reports(tmp_path):
 
 
 def test_the_tutorial_on_a_first_table(tmp_path):
-    """The sizes come from the environment. The second command adds seeds to the first."""
+    """The sizes come from environment variables. The second command adds seeds to the results of the first command."""
     reader = Reader(tmp_path)
     reader.link_recipes()
     write_text(tmp_path / "data")

@@ -1,4 +1,4 @@
-"""fairseq's hub interface: raw text in, raw text out, as fairseq-generate translates it; and alignments as stock fairseq's."""
+"""fairseq's hub interface: it translates raw text as fairseq-generate does. Alignments are equal to those of stock fairseq."""
 
 import ast
 import dataclasses
@@ -19,7 +19,10 @@ LANGUAGES = ["--source-lang", "fw", "--target-lang", "bw"]
 
 @pytest.fixture(scope="module")
 def subwords(fairseq, tmp_path_factory):
-    """A folder as the document has it: checkpoints/, data-bin/ and spm.model; sentences of words, the target backwards."""
+    """Write a folder as in the document: checkpoints/, data-bin/ and spm.model.
+
+    Sentences consist of words. The target is reversed.
+    """
     folder, draw = tmp_path_factory.mktemp("subwords"), random.Random(1)
     words = ["".join(draw.choices("abcdefgh", k=draw.randint(2, 3))) for _ in range(12)]
     for part, size in (("train", 60), ("test", 6)):
@@ -65,7 +68,7 @@ def test_the_document_runs_as_printed_and_translates_as_generate(subwords, monke
 
 @pytest.mark.slow
 def test_alignments_are_those_of_stock_fairseq(fairseq, tmp_path):
-    """Of one checkpoint of stock fairseq, and of the same parameters in a model of ours."""
+    """Compare a checkpoint of stock fairseq with the same parameters in this plugin's model."""
     sizes = ["--share-all-embeddings", "--max-update", 30]
     fairseq.train("transformer", tmp_path / "stock", *sizes).succeeded()
     same = ["--finetune-from-model", tmp_path / "stock" / "checkpoint_last.pt", "--max-update", 1, "--lr", 0]

@@ -1,4 +1,4 @@
-"""Output lengths through fairseq's commands: what training reads, what generation asks for, and where sentences end."""
+"""Output lengths with fairseq's commands: lengths in training, requested lengths in generation, and the end of sentences."""
 
 import re
 
@@ -10,12 +10,12 @@ import fairseq_posenc.host.plugin  # noqa: F401  (readies fairseq, also for read
 
 TASK = ("--task", "posenc_translation")
 CRITERION = ("--criterion", "posenc_label_smoothed_cross_entropy")
-REFERENCE = [5, 6, 7, 2, 1, 8]  # letters of the test sentences
+REFERENCE = [5, 6, 7, 2, 1, 8]  # numbers of letters of the test sentences
 
 
 @pytest.fixture(scope="module")
 def ldpe(fairseq, tmp_path_factory):
-    """A model that has learned a little, with a length predictor."""
+    """Train a model for some updates, with a length predictor."""
     folder = tmp_path_factory.mktemp("ldpe")
     options = [*TASK, *CRITERION, "--length-loss-weight", 1, "--share-all-embeddings", "--max-update", 40, "--dropout", 0]
     output = fairseq.train("posenc_ldpe_tiny", folder, *options, "--log-interval", 10, "--log-format", "simple").succeeded()
@@ -24,12 +24,12 @@ def ldpe(fairseq, tmp_path_factory):
 
 
 def generate(fairseq, path, *options):
-    """Beam 4 of the test sentences, four in a batch, which finish at different steps."""
+    """Decode the test sentences with beam 4 and batches of four sentences, which end at different steps."""
     return fairseq.generate(path, *TASK, "--beam", 4, *options)
 
 
 def letters(fairseq, output: str) -> list:
-    """The hypotheses of every sentence, each as a list of letters."""
+    """Return the hypotheses of every sentence, each as a list of letters."""
     rows = fairseq.rows(output, "H")
     return [[row.split("\t")[1].split() for row in rows[number]] for number in sorted(rows)]
 
@@ -39,7 +39,7 @@ def got(fairseq, output: str) -> list:
 
 
 def asked(output: str) -> list:
-    """What the log says, by sentence."""
+    """Return the requested lengths from the log, by sentence."""
     found = re.findall(r"asked: (.*)$", output, re.MULTILINE)
     pairs = dict(tuple(map(int, pair.split(":"))) for line in found for pair in line.split())
     return [pairs[number] for number in sorted(pairs)]
@@ -73,7 +73,10 @@ SOURCES = [
 
 @pytest.mark.parametrize("options, wanted, named", SOURCES, ids=lambda value: value if isinstance(value, str) else "")
 def test_lengths_are_asked_for_and_given(fairseq, ldpe, file, options, wanted, named):
-    """Every beam has its sentence's length, whichever sentences have finished before; the output says what was asked."""
+    """Each beam has the length of its sentence, after any other sentences have ended.
+
+    The output contains the requested lengths.
+    """
     options = [file if option == "FILE" else option for option in options]
     output = generate(fairseq, ldpe, *options, "--length-eos", "exact", "--nbest", 4).succeeded()
     assert f"output lengths: {named}, unit token, end exact" in output
@@ -83,7 +86,7 @@ def test_lengths_are_asked_for_and_given(fairseq, ldpe, file, options, wanted, n
 
 
 def test_the_predictor_has_learned_something(fairseq, ldpe):
-    """Sources and references have the same lengths, which is one of 256 classes."""
+    """Sources and references have the same lengths. This difference is one of 256 classes."""
     loss = [float(found) for found in re.findall(r"\| length ([\d.]+)", (ldpe.parent / "log").read_text())]
     assert loss[-1] < 0.5 * loss[0]
     assert asked(generate(fairseq, ldpe, "--length-from", "predictor").succeeded()) == REFERENCE
@@ -131,7 +134,7 @@ def test_other_searches(fairseq, ldpe, options):
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_prefixes(fairseq, ldpe, size):
-    """Some references are as long as the prefix, or shorter: then it holds the whole sentence and its end."""
+    """Some references are not longer than the prefix. The prefix then contains the whole sentence and its end."""
     output = generate(fairseq, ldpe, "--length-eos", "exact", "--prefix-size", size).succeeded()
     assert got(fairseq, output) == REFERENCE
     targets = fairseq.rows(output, "T")
@@ -160,7 +163,7 @@ def test_without_the_option_other_models_are_asked_nothing(fairseq, shaw):
 
 @pytest.mark.slow
 def test_characters(fairseq, tmp_path):
-    """Every letter is a word, and counts with its space: 2."""
+    """Every letter is a word, and counts 2 characters with its space."""
     options = ["--decoder-position", "ldpe:unit=char", *TASK, "--share-all-embeddings"]
     fairseq.train("posenc_transformer_tiny", tmp_path, *options).succeeded()
     path = tmp_path / "checkpoint_last.pt"
@@ -173,7 +176,7 @@ def test_characters(fairseq, tmp_path):
 
 
 def test_references_are_scored_with_their_lengths(fairseq, ldpe):
-    """As training sees them: the log-probabilities are those of a forward with the references' lengths."""
+    """Log-probabilities equal those of a forward pass with the lengths of the references, as in training."""
     rows = fairseq.rows(generate(fairseq, ldpe, "--score-reference").succeeded(), "P")
     (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(ldpe)], {"data": str(fairseq.data)})
     task.load_dataset("test")
@@ -294,7 +297,7 @@ def test_the_task_that_knows_no_lengths(fairseq, ldpe, tmp_path):
 
 @pytest.fixture(scope="module")
 def noisy(fairseq, tmp_path_factory):
-    """Eight updates, six of them in the first epoch."""
+    """Train for eight updates, six of them in the first epoch."""
 
     def train(*options, folder=None, arch="posenc_ldpe_tiny"):
         folder = folder or tmp_path_factory.mktemp("noisy")

@@ -1,4 +1,4 @@
-"""What machines compare before they train together: every difference has a name. And messages about lost machines."""
+"""The comparison of machines before a common training run: every difference is named. Messages about lost machines."""
 
 import os
 import shutil
@@ -88,7 +88,7 @@ GLOO = "[x/pair.cc:534] Connection closed by peer [10.0.0.{}]:4321"
     "message, line",
     [
         (GLOO.format(3), "lost the connection to machine 2 (c)"),
-        (GLOO.format(1), "lost the connection to machine 1 (b) or machine 2 (c) ("),  # another worker of this machine
+        (GLOO.format(1), "lost the connection to machine 1 (b) or machine 2 (c) ("),  # another worker of the same machine
         ("Timed out waiting 8000ms for recv", "no answer from machine 1 (b) or machine 2 (c) within 8 seconds. "),
         ("NCCL error: remote process exited", "lost the connection to machine 1 (b) or machine 2 (c) (NCCL error"),
     ],

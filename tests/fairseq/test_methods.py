@@ -1,4 +1,4 @@
-"""Every method trains, saves, resumes to the last bit and decodes, through fairseq's own commands."""
+"""Every method is trained, saved, resumed with identical results, and decoded with fairseq's commands."""
 
 import argparse
 import shutil
@@ -12,17 +12,17 @@ import fairseq_posenc.host.plugin  # registers the architectures
 
 WIDTHS = {"_tiny": (2, 128, 4, 512), "_small": (3, 256, 4, 1024), "": (6, 512, 8, 2048), "_big": (6, 1024, 16, 4096)}
 
-#: of few positions, for some methods have tables of their pairs
+#: with few positions, because some methods have a table of all pairs of positions
 SHORT = ["--max-update", 4, "--max-source-positions", 64, "--max-target-positions", 64]
 
 
-#: what needs neither side files nor documents; the other methods are trained in tests of their own
+#: methods without side files and documents. Other tests train the other methods
 READ_WORDS_ALONE = [name for name in posenc.names() if not (posenc.card(name).side_inputs or posenc.card(name).documents)]
 
 
 @pytest.fixture(scope="session", params=READ_WORDS_ALONE)
 def trained(request, fairseq, tmp_path_factory):
-    """A method and what four updates in one go have saved, after two updates and at the end."""
+    """Return a method, and its checkpoints of an uninterrupted training run: after two updates and after four updates."""
     folder = tmp_path_factory.mktemp(request.param)
     fairseq.train(f"posenc_{request.param}_tiny", folder, *SHORT, "--save-interval-updates", 2).succeeded()
     return request.param, folder

@@ -1,4 +1,4 @@
-"""fairseq's multilingual translation: one model for both directions, whose positions belong to languages."""
+"""fairseq's multilingual translation: one model for both directions, with separate positions for each language."""
 
 import pytest
 

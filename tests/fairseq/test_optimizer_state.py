@@ -1,4 +1,4 @@
-"""The state of optimizers follows their parameters when a checkpoint has these in another order."""
+"""The state of an optimizer follows the parameters if a checkpoint has the parameters in another order."""
 
 import copy
 
@@ -14,7 +14,7 @@ NEW = ["embed", "key", "query", "cross", "ffn", "output"]
 
 
 class Model(BaseFairseqModel):
-    """Of parameters of different sizes, in a given order; the output shares the embedding."""
+    """A model with parameters of different sizes in a given order. The output projection shares the embedding."""
 
     def __init__(self, names: list):
         super().__init__()
@@ -35,7 +35,7 @@ def trainable(model: nn.Module) -> dict:
 
 
 def stepped(model: nn.Module, parameters: list) -> torch.optim.Adam:
-    """An optimizer after one step along gradients that tell their names."""
+    """Return an optimizer after one step. The gradient of each parameter depends on its name."""
     optimizer = torch.optim.Adam(parameters, lr=0.1)
     optimizer.step()
     return optimizer
@@ -57,7 +57,7 @@ def test_the_names_of_a_checkpoint_tell_its_order(models):
 
 def test_a_state_by_parameter_follows(models):
     old, new = models
-    extra = nn.Parameter(torch.zeros(3))  # of a criterion
+    extra = nn.Parameter(torch.zeros(3))  # a parameter of the criterion
     parameters = [*trainable(old).values(), extra]
     for number, parameter in enumerate(parameters):
         parameter.grad = torch.full_like(parameter, number + 1)
@@ -73,7 +73,7 @@ def test_a_state_by_parameter_follows(models):
 
 @pytest.mark.parametrize("rest", [0, 3], ids=["", "criterion"])
 def test_a_state_of_one_tensor_follows(models, rest):
-    """As with --fp16."""
+    """One tensor is used with --fp16."""
     old, new = models
     numbers = {name: number for number, name in enumerate(trainable(old))}
 

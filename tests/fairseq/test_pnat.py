@@ -1,4 +1,4 @@
-"""The non-autoregressive model in fairseq's own commands."""
+"""The non-autoregressive model with fairseq's commands."""
 
 import re
 
@@ -14,7 +14,7 @@ TRAIN = (*TASK, "--criterion", "posenc_nat_loss", "--share-all-embeddings")
 
 @pytest.fixture(scope="module")
 def pnat(fairseq, tmp_path_factory):
-    """A model that has learned a little, with its log; the validation set has nine sentences."""
+    """Train a model for some updates. Return it with its log. The validation set has nine sentences."""
     folder = tmp_path_factory.mktemp("pnat")
     validating = ["--eval-bleu", "--validate-interval-updates", 20, "--search-loss-weight", 1, "--label-smoothing", 0.1]
     command = fairseq.training("posenc_pnat_tiny", folder, *TRAIN, *validating, "--max-update", 40, "--dropout", 0)
@@ -37,7 +37,7 @@ def test_training_logs_every_loss_and_validation_bleu_and_accuracies(pnat):
         assert 0 <= float(number) <= 100
 
 
-@pytest.mark.parametrize("side", [[], ["--left-pad-source"]], ids=["left", "right"])  # the flag turns fairseq's default off
+@pytest.mark.parametrize("side", [[], ["--left-pad-source"]], ids=["left", "right"])  # the flag disables fairseq's default
 def test_padding_changes_no_hypothesis(fairseq, pnat, side):
     output = fairseq.generate(pnat, *TASK, *side, "--iter-decode-max-iter", 0).succeeded()
     one_by_one = fairseq.generate(pnat, *TASK, "--batch-size", 1).succeeded()
@@ -47,7 +47,10 @@ def test_padding_changes_no_hypothesis(fairseq, pnat, side):
 
 
 def test_length_beam_and_rescoring_by_an_autoregressive_model(fairseq, pnat, shaw):
-    """The model with the best mean log-probability of the words is chosen; rescoring gives those of the other model."""
+    """The length with the best mean log-probability of the words is selected.
+
+    Rescoring uses the probabilities of the other model.
+    """
     beam = ["--iter-decode-with-beam", 5]
     plain = hypotheses(fairseq, fairseq.generate(pnat, *TASK, *beam).succeeded())
     rescored = hypotheses(
@@ -55,13 +58,13 @@ def test_length_beam_and_rescoring_by_an_autoregressive_model(fairseq, pnat, sha
     )
     assert plain.keys() == rescored.keys() and len(plain) == 6
     assert any(plain[n] != rescored[n] for n in plain)
-    # what the other model itself says of the same words, in base 2
+    # probabilities of the same words in the other model, to base 2
     for number, (score, words) in rescored.items():
         assert float(score) == pytest.approx(scored_by(fairseq, shaw, number, words), abs=2e-3)
 
 
 def scored_by(fairseq, path, number, words):
-    """The mean log-probability that the model at `path` gives to these words for a test sentence."""
+    """Return the mean log-probability of these words for a test sentence, under the model at `path`."""
     (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], arg_overrides={"data": str(fairseq.data)})
     model.eval()
     task.load_dataset("test")

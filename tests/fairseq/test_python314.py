@@ -1,4 +1,4 @@
-"""fairseq and hydra on Python 3.14. The changes do the same on every Python, so these tests run everywhere."""
+"""fairseq and hydra on Python 3.14. The patches have the same effect on every version of Python, so that the tests run on all."""
 
 import argparse
 import dataclasses
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def fresh(name):
-    """A second copy of an installed module, without any change."""
+    """Return a second, unpatched copy of an installed module."""
     spec = importlib.machinery.PathFinder.find_spec(name, importlib.import_module(name.rpartition(".")[0]).__path__)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -37,7 +37,7 @@ def run_python(code, *options):
 
 @pytest.mark.parametrize("kind", [Optional[int], int | None, None | int], ids=str)  # noqa: UP045
 def test_an_optional_option_has_the_type_of_its_values(kind):
-    """Also where `Optional[int]` is printed as `int | None`: Python 3.14."""
+    """On Python 3.14, `Optional[int]` is printed as `int | None`. The type must still be found."""
     utils = fresh("fairseq.dataclass.utils")
     fairseq_python314.recognise_optional_types(utils)
     assert utils.interpret_dc_type(kind) is int
@@ -48,7 +48,10 @@ def test_an_optional_option_has_the_type_of_its_values(kind):
 
 
 def test_all_options_of_fairseq_have_the_types_that_fairseq_finds():
-    """fairseq finds them on Python 3.13 and earlier. Python 3.14 cannot print what fairseq searches for."""
+    """fairseq finds the types on Python 3.13 and earlier.
+
+    On Python 3.14, the printed type lacks the text for which fairseq searches.
+    """
     utils = fresh("fairseq.dataclass.utils")
     expected = utils.interpret_dc_type
     fairseq_python314.recognise_optional_types(utils)
@@ -63,7 +66,7 @@ def test_all_options_of_fairseq_have_the_types_that_fairseq_finds():
 
 
 def test_hydra_accepts_a_help_text_that_is_built_later(monkeypatch):
-    """argparse of Python 3.14 searches every help text for `%` when an option is added."""
+    """When an option is added, argparse of Python 3.14 searches every help text for `%`."""
     utils = fresh("hydra._internal.utils")
     fairseq_python314.accept_lazy_help(utils)
     monkeypatch.setattr(utils, "_get_completion_help", lambda: "complete")

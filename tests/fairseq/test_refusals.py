@@ -1,4 +1,4 @@
-"""What cannot work is refused before it costs time: one clear line, a non-zero exit and no traceback."""
+"""Invalid combinations fail before training: one clear line, a non-zero exit status, and no traceback."""
 
 import argparse
 import shutil
@@ -10,7 +10,7 @@ import fairseq_posenc
 import fairseq_posenc.host.plugin
 from fairseq_posenc.host.models.transformer.model import _REFUSED, PositionTransformer
 
-#: option of the command line -> how to give it; the rest of _REFUSED is listed below
+#: option of the command line -> its argument. The other options of _REFUSED are listed below
 FLAGS = {
     "encoder_learned_pos": ["--encoder-learned-pos"],
     "decoder_learned_pos": ["--decoder-learned-pos"],
@@ -29,7 +29,7 @@ FLAGS = {
     "base_layers": ["--base-layers", "1"],
     "export": ["--export"],
 }
-#: attributes that other architectures set and no option of fairseq-train gives
+#: attributes that other architectures set. fairseq-train has no option for them
 UNREACHABLE = {"adaptive_input", "char_inputs"}
 
 
@@ -159,7 +159,7 @@ def test_members_of_an_ensemble_may_have_different_positions(fairseq, t5, tmp_pa
     assert len(fairseq.rows(output, "H")) == 6
 
 
-# --- sentences too long for a bounded method; the longest have 31 tokens in valid1 and test1, and 13 elsewhere ---
+# --- sentences that are too long for a bounded method. The longest have 31 tokens in valid1 and test1, and 13 elsewhere ---
 
 SHORT = ["--max-source-positions", 20, "--max-target-positions", 20]
 
@@ -178,13 +178,13 @@ def test_training_skips_what_is_too_long_and_says_so(fairseq, tmp_path):
 
 
 def validation(fairseq, folder, *options) -> list:
-    """A training that validates on the long sentences."""
+    """Return a training run that validates on the long sentences."""
     arguments = fairseq.training("posenc_learned_tiny", folder, *SHORT, "--valid-subset", "valid1", *options)
     return [argument for argument in arguments if argument != "--disable-validation"]
 
 
 def stopped_by_length(result) -> bool:
-    """fairseq's own message, with its advice, in one line: it knows the limit from the model."""
+    """Check fairseq's own message with its advice, in one line. fairseq reads the limit from the model."""
     assert result.status != 0 and "Traceback" not in result.output
     return "max_positions=(20, 20), skip this example with --skip-invalid-size-inputs-valid-test" in result.output
 
@@ -216,13 +216,13 @@ def test_interactive_stops_and_names_the_limit(fairseq, bounded):
 
 
 def test_hypotheses_end_at_the_limit(fairseq, bounded):
-    """--max-len-b allows more than the method can count."""
+    """--max-len-b allows more positions than the method supports."""
     output = fairseq.generate(bounded, "--max-len-b", 100, "--beam", 2).succeeded()
     assert all(len(row[0].split("\t")[1].split()) < 20 for row in fairseq.rows(output, "H").values())
 
 
 def test_a_module_stops_and_names_the_limit():
-    """Called without fairseq's filters, as in a notebook."""
+    """The module is called without fairseq's filters, as in a notebook."""
     attention = fairseq_posenc.build_attention("tupe_rel", 16, 2, max_positions=20)
     x = torch.zeros(21, 1, 16)
     with pytest.raises(fairseq_posenc.PositionError, match=r"21 positions\. Expected at most 20"):
@@ -230,7 +230,7 @@ def test_a_module_stops_and_names_the_limit():
 
 
 def test_sharded_parameters_are_refused():
-    """fairseq asks for a further package before it builds the model, so the command line is no way to see this."""
+    """fairseq requires another package before it builds the model, so that the command line cannot test this."""
     args = argparse.Namespace(ddp_backend="fully_sharded")
     with pytest.raises(SystemExit, match=r"fully_sharded is not supported\. Expected legacy_ddp or pytorch_ddp"):
         PositionTransformer.build_model(args, argparse.Namespace(cfg=argparse.Namespace()))

@@ -1,4 +1,4 @@
-"""A training that is interrupted ends as it would have without, whatever the disk did."""
+"""An interrupted training run has the same result as an uninterrupted run, also after errors of the disk."""
 
 import resource
 import shutil
@@ -11,7 +11,7 @@ from fairseq import checkpoint_utils, file_io
 import fairseq_posenc.host.plugin  # noqa: F401  registers the architectures
 from fairseq_posenc.host.compat import patience
 
-#: 48 sentences are 3 updates an epoch, from batches whose members the seed draws
+#: 48 sentences are 3 updates per epoch. The seed determines which sentences are in a batch
 EPOCHS = ["--max-update", 100, "--batch-size", 8, "--update-freq", 2, "--save-interval-updates", 1, "--clip-norm", 1]
 
 
@@ -24,9 +24,9 @@ def whole(fairseq, tmp_path_factory):
 
 @pytest.mark.parametrize("name", ["checkpoint_1_2.pt", "checkpoint_1_3.pt", "checkpoint_2_5.pt", "checkpoint_3_8.pt"])
 def test_from_any_epoch_the_parameters_are_the_same(fairseq, whole, tmp_path, name):
-    """Bit by bit: dropout, the order of batches, and which sentences share one."""
+    """The parameters are identical. This includes dropout, the order of batches, and which sentences are in a batch."""
     path = whole / name
-    if not path.exists():  # of the end of an epoch fairseq keeps no checkpoint by update
+    if not path.exists():  # at the end of an epoch, fairseq keeps no checkpoint by update
         fairseq.train("posenc_t5_tiny", tmp_path, *EPOCHS, "--max-epoch", int(name.split("_")[1])).succeeded()
     else:
         shutil.copy(path, tmp_path / "checkpoint_last.pt")
@@ -47,7 +47,7 @@ STATE = {"model": {"weight": torch.arange(300_000.0)}, "cfg": {}}
 
 @pytest.fixture
 def full_disk():
-    """For files over 100 kB, until it is given room."""
+    """Simulate a full disk for files over 100 kB, until space is freed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
     yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -56,7 +56,7 @@ def full_disk():
 
 @pytest.fixture
 def pauses(monkeypatch):
-    """What happens meanwhile."""
+    """Return a list of functions. Each function runs instead of one pause between two attempts."""
     found = []
     monkeypatch.setattr("time.sleep", lambda seconds: found and found.pop(0)())
     return found
@@ -80,7 +80,7 @@ def test_room_that_comes_in_time_is_used(full_disk, pauses, tmp_path):
     checkpoint_utils.torch_persistent_save(STATE, str(tmp_path / "checkpoint_last.pt"))
     found = torch.load(tmp_path / "checkpoint_last.pt", weights_only=True)
     torch.testing.assert_close(found["model"]["weight"], STATE["model"]["weight"])
-    assert (tmp_path / "checkpoint_last.pt").stat().st_size < 2 * 4 * 300_000  # nothing of the first try is in it
+    assert (tmp_path / "checkpoint_last.pt").stat().st_size < 2 * 4 * 300_000  # it contains nothing of the first attempt
 
 
 @pytest.mark.parametrize("before", [True, False])
@@ -94,7 +94,7 @@ def test_the_message_says_where_the_next_training_begins(full_disk, pauses, tmp_
 
 
 def test_a_copy_needs_no_room(tmp_path, full_disk, caplog):
-    """The disk is full after the first checkpoint: its copies are links, so that the next training begins there."""
+    """The disk is full after the first checkpoint. Its copies are links, so that the next training run starts from it."""
     full_disk()
     source, target = tmp_path / "checkpoint1.pt", tmp_path / "checkpoint_last.pt"
     source.write_bytes(bytes(200_000))
@@ -106,7 +106,7 @@ def test_a_copy_needs_no_room(tmp_path, full_disk, caplog):
 
 def test_a_copy_that_cannot_be_written_leaves_the_one_before(tmp_path, full_disk, monkeypatch):
     monkeypatch.delattr("os.link")  # as on a file system without links
-    full_disk()  # room for the first
+    full_disk()  # space for the first file only
     source, target = tmp_path / "checkpoint_best.pt", tmp_path / "checkpoint_last.pt"
     source.write_bytes(bytes(200_000))
     target.write_bytes(b"the one before")
@@ -134,7 +134,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(fairseq, tmp_path, name):
 
 @pytest.fixture
 def count():
-    """Of fairseq-train: the best loss, and the validations since then."""
+    """Return the best loss and the number of validations since then, from fairseq-train."""
     from fairseq_cli.train import should_stop_early
 
     yield vars(should_stop_early)
@@ -156,8 +156,8 @@ def test_patience_counts_the_validations_before_an_interruption(count):
 
     assert resume(4, reset_meters=True) == saved and count == {}
     assert resume(4) == saved and count == {"best": 2.0, "num_runs": 3}
-    with pytest.raises(SystemExit) as ended:  # it had stopped; one more epoch would be another model
+    with pytest.raises(SystemExit) as ended:  # training had stopped. One more epoch would lead to another model
         resume(3)
     assert ended.value.code == 0
-    del saved["early_stopping"]  # of fairseq itself
+    del saved["early_stopping"]  # number that fairseq itself counts
     assert resume(3) == saved

@@ -1,4 +1,4 @@
-"""fairseq's commands with side files: trained, validated and decoded with them, and refused in one line without."""
+"""fairseq's commands with side files: training, validation and decoding. Missing side files lead to a one-line error."""
 
 import dataclasses
 import random
@@ -13,7 +13,7 @@ TASK = ["--task", "posenc_translation"]
 
 @pytest.fixture(scope="module")
 def structured(fairseq, tmp_path_factory):
-    """The same commands on data with a random tree and a random order for every sentence."""
+    """Return the same commands on data with a random tree and a random order for every sentence."""
     folder = tmp_path_factory.mktemp("structured")
     text, data, draw = fairseq.data.parent, folder / "binary", random.Random(1)
     shutil.copytree(fairseq.data, data)
@@ -37,7 +37,7 @@ def structured(fairseq, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(structured, tmp_path_factory):
-    """A model that reads trees, trained with two processes that load data, and validated."""
+    """Train and validate a model that reads trees, with two data loader processes."""
     folder = tmp_path_factory.mktemp("trees")
     training = structured.training("posenc_spr_rel_tiny", folder, *TASK, "--num-workers", 2, "--valid-subset", "valid,valid1")
     training = [word for word in training if word != "--disable-validation"]

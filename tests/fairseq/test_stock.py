@@ -1,4 +1,4 @@
-"""Trainings of stock `transformer` that go on as ours: the same parameters in the same order, begun alike, updated alike."""
+"""Training runs of stock `transformer`, compared with this plugin's model: same parameters, order, initial values and updates."""
 
 import re
 
@@ -37,13 +37,13 @@ def test_parameters_have_the_order_of_stock(fairseq, arch, learned, options):
     names = [name.replace("embed_positions", "position.methods.0") for name, _ in stock.named_parameters()]
     assert [name for name, _ in ours.named_parameters()] == names
     assert [value.shape for value in ours.parameters()] == [value.shape for value in stock.parameters()]
-    if not learned:  # which draws its table twice
+    if not learned:  # stock fairseq draws its table twice
         for (name, value), expected in zip(ours.named_parameters(), stock.parameters()):
             assert torch.equal(value, expected), name
 
 
 def losses(output: str) -> list:
-    """The loss of every update."""
+    """Return the loss of every update."""
     return [float(loss) for loss in re.findall(r"\btrain_inner\b.* loss=([0-9.]+)", output)]
 
 

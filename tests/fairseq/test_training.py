@@ -1,4 +1,4 @@
-"""Training with the options that researchers use; what each must do, not only that it runs."""
+"""Training with the options that researchers use. Tests check the effect of each option, not only that it runs."""
 
 import re
 import shutil
@@ -16,7 +16,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 import fairseq_posenc
 import fairseq_posenc.host.plugin
 
-#: sources, their lengths and targets; the first is padded on the left
+#: sources, their lengths, and targets. The first source is padded on the left
 SENTENCES = (
     torch.tensor([[1, 1, 5, 7, 9, 2], [8, 5, 5, 6, 9, 2]]), torch.tensor([4, 6]), torch.tensor([[2, 9, 7, 5], [2, 9, 6, 5]])
 )  # fmt: skip
@@ -24,12 +24,12 @@ SENTENCES = (
 
 @pytest.fixture(scope="module")
 def models(fairseq, shaw):
-    """Three copies of the trained model: one to keep, and two to change."""
+    """Return three copies of the trained model: one unchanged copy, and two copies to change."""
     return [checkpoint_utils.load_model_ensemble([str(shaw)], {"data": str(fairseq.data)})[0][0].eval() for _ in range(3)]
 
 
 def losses(output: str) -> list:
-    """The loss of every epoch's end, in training."""
+    """Return the training loss at the end of every epoch."""
     return [float(value) for value in re.findall(r"\| loss ([\d.]+)", output)]
 
 
@@ -65,7 +65,7 @@ def test_a_model_learns(shaw):
 
 
 def test_no_dropout_is_no_dropout(fairseq, tmp_path):
-    """Two seeds of dropout, one result; the seed of the weights is another."""
+    """Two seeds lead to one result. The initial weights come from a checkpoint."""
     begin = tmp_path / "begin"
     fairseq.train("posenc_t5_tiny", begin, "--max-update", 1).succeeded()
     states = []
@@ -80,7 +80,7 @@ def test_no_dropout_is_no_dropout(fairseq, tmp_path):
 
 
 def test_checkpointed_activations_change_nothing(fairseq, tmp_path):
-    """Dropout draws the same numbers when a layer runs again."""
+    """Dropout draws the same random numbers when a layer runs again."""
     states = []
     for name, options in (("plain", []), ("checkpointed", ["--checkpoint-activations"])):
         fairseq.train("posenc_tupe_rel_tiny", tmp_path / name, *options).succeeded()
@@ -98,7 +98,7 @@ def test_tied_layers_are_one(fairseq, tmp_path):
 
 
 def test_a_checkpoint_after_bleu_resumes_and_decodes(fairseq, tmp_path):
-    """Its meters hold numbers of numpy, which the safe loader must know."""
+    """The meters of the checkpoint contain numpy numbers, which the safe loader must allow."""
     bleu = ["--eval-bleu", "--eval-bleu-args", '{"beam": 2, "max_len_b": 12}', "--best-checkpoint-metric", "bleu"]
     bleu += ["--maximize-best-checkpoint-metric", "--batch-size-valid", 8]
     arguments = [str(a) for a in fairseq.training("posenc_rope_tiny", tmp_path, *bleu) if a != "--disable-validation"]
@@ -128,7 +128,7 @@ def test_a_moving_average_of_the_weights_is_stored_and_resumed(fairseq, tmp_path
 
 
 def test_sums_of_checkpoints_load(models):
-    """As fairseq's average_checkpoints.py makes them: added up, then divided, whole numbers rounded down."""
+    """fairseq's average_checkpoints.py computes such sums: tensors are added, then divided. Integers are rounded down."""
     state, count = models[0].state_dict(), 7
     average = {name: sum([value] * count) for name, value in state.items()}
     average = {name: value / count if value.is_floating_point() else value // count for name, value in average.items()}
@@ -138,7 +138,10 @@ def test_sums_of_checkpoints_load(models):
 
 
 def test_the_real_console_script_in_another_folder(fairseq, tmp_path):
-    """Not installed, not on the path, started anywhere: --user-dir alone finds the plugin, and TensorBoard gets its curve."""
+    """The package is not installed and not on the path. --user-dir is sufficient from any folder.
+
+    TensorBoard receives its curve.
+    """
     user_dir = Path(fairseq_posenc.__file__).parent
     script = Path(sys.executable).with_name("fairseq-train")
     options = ["--user-dir", user_dir, "--tensorboard-logdir", "curves", "--max-update", 1, "--log-interval", 1]
@@ -160,7 +163,7 @@ HALF = ["--fp16", "--memory-efficient-fp16", "--bf16", "--memory-efficient-bf16"
 
 @pytest.mark.parametrize("flag", HALF)
 def test_half_precision_trains_on_a_cpu(fairseq, tmp_path, flag):
-    """A stock model and ours, to a finite loss."""
+    """A stock model and this plugin's model are trained to a finite loss."""
     options = [flag, "--fp16-init-scale", 4] if "16" in flag else [flag]
     stock, ours = (fairseq.train(arch, tmp_path / arch, *options) for arch in ("transformer", "posenc_tupe_rel_tiny"))
     assert ours.status == 0, ours.output[-3000:]
@@ -190,7 +193,7 @@ def test_half_precision_decodes_near_single(models, how):
 
 
 def two_workers(fairseq, backend: str, *training) -> list:
-    """What both ranks of a training end with."""
+    """Return the final results of both ranks of a training run."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -202,7 +205,10 @@ def two_workers(fairseq, backend: str, *training) -> list:
 
 @pytest.mark.slow
 def test_two_workers_train_as_one(fairseq, tmp_path):
-    """Two workers of 4 sentences give what one gives with two batches of 4 an update; and they resume."""
+    """Two workers with 4 sentences have the results of one worker with two batches of 4 sentences per update.
+
+    They can be resumed.
+    """
 
     def training(folder: Path, updates: int) -> list:
         return fairseq.training(
@@ -211,7 +217,7 @@ def test_two_workers_train_as_one(fairseq, tmp_path):
 
     for updates in (2, 4):
         outputs = [result.succeeded() for result in two_workers(fairseq, "legacy_ddp", *training(tmp_path / "two", updates))]
-    assert "(epoch 1 @ 2 updates)" in outputs[0]  # the other rank says nothing
+    assert "(epoch 1 @ 2 updates)" in outputs[0]  # the other rank prints nothing
     fairseq.run(*training(tmp_path / "one", 4), "--update-freq", 2).succeeded()
     two, one = (fairseq.state(tmp_path / name / "checkpoint_last.pt")["model"] for name in ("two", "one"))
     for name, value in one.items():
@@ -220,7 +226,7 @@ def test_two_workers_train_as_one(fairseq, tmp_path):
 
 @pytest.mark.slow
 def test_the_other_backend_goes_as_far_as_stock_on_a_cpu(fairseq, tmp_path):
-    """fairseq gives torch's DistributedDataParallel the number of a device, which it refuses for a model on the CPU."""
+    """fairseq passes the number of a device to torch's DistributedDataParallel. torch rejects it for a model on the CPU."""
     ends = [
         two_workers(fairseq, "pytorch_ddp", *fairseq.training(arch, tmp_path / arch))
         for arch in ("transformer", "posenc_tupe_rel_tiny")
@@ -231,14 +237,14 @@ def test_the_other_backend_goes_as_far_as_stock_on_a_cpu(fairseq, tmp_path):
 
 
 def own_error(workers) -> str:
-    """The error that ended the training: a worker whose peer was the first to stop reports a lost connection instead."""
+    """Return the error that ended the training. A worker whose peer stopped first reports a lost connection instead."""
     errors = [last_error(worker.output) for worker in workers]
     return next((error for error in errors if "Connection closed by peer" not in error), errors[0])
 
 
 @pytest.mark.parametrize("arch", ["posenc_tupe_rel_tiny", "posenc_universal_tiny"])
 def test_torch_shares_every_gradient(fairseq, arch):
-    """torch's DistributedDataParallel, of a group of one, stops where a parameter has had no part in the loss."""
+    """torch's DistributedDataParallel, with a group of one, fails if a parameter has no part in the loss."""
     given = [str(fairseq.data), "--arch", arch, *fairseq.tiny, "--source-lang=fw", "--target-lang=bw"]
     args = fairseq_options.parse_args_and_arch(fairseq_options.get_training_parser(), given)
     task = tasks.setup_task(convert_namespace_to_omegaconf(args).task)
@@ -248,14 +254,14 @@ def test_torch_shares_every_gradient(fairseq, arch):
         shared = torch.nn.parallel.DistributedDataParallel(model)
         for _ in range(2):
             shared(*SENTENCES)[0].logsumexp(-1).sum().backward()
-        del shared  # if it ends the group, it holds Python's lock while it waits for a thread that may wait for the lock
+        del shared  # ending the group would hold Python's lock while it waits for a thread, which may wait for the lock
     finally:
         torch.distributed.destroy_process_group()
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
 def test_a_copy_of_a_folder_resumes(fairseq, shaw, tmp_path):
-    """Nothing in a checkpoint says where it lay."""
+    """A checkpoint does not contain its path."""
     shutil.copy(shaw, tmp_path / "checkpoint_last.pt")
     options = ["--encoder-layers", 2, "--decoder-layers", 2, "--share-all-embeddings", "--max-update", 61, "--dropout", 0]
     assert "@ 60 updates" in fairseq.train("posenc_shaw_tiny", tmp_path, *options).succeeded()

@@ -1,4 +1,4 @@
-"""Every method that reads trees or graphs, from CoNLL-U through preparation, three updates and generation."""
+"""Every method that reads trees or graphs, from CoNLL-U to preparation, three updates and generation."""
 
 import dataclasses
 import random
@@ -14,7 +14,7 @@ OPTIONS = ["--task", "posenc_translation", "--encoder-position"]
 
 
 def readers() -> list[str]:
-    """What stands in the encoder, with the tree of a sentence and, where a method reads it, with its graph."""
+    """Return the specs of the encoder, with the tree of a sentence and, if a method reads graphs, with its graph."""
     found = []
     for name in registry.names():
         card, options = registry.card(name), registry.declaration(name).options
@@ -26,7 +26,7 @@ def readers() -> list[str]:
 
 
 def sentence(draw: random.Random) -> list[str]:
-    """Lines of CoNLL-U as real treebanks have them: any tree, so that edges cross, and a graph with empty nodes and circles."""
+    """Return CoNLL-U lines as in real treebanks. Trees are arbitrary, so that edges cross. Graphs have empty nodes and cycles."""
     count = draw.randrange(1, 12)
     forms = ["".join(draw.choice("abcdef") for _ in range(draw.randrange(1, 4))) for _ in range(count)]
     heads, order = [0] * count, draw.sample(range(count), count)
@@ -39,7 +39,7 @@ def sentence(draw: random.Random) -> list[str]:
         deps.append(f"{draw.randrange(1, count + 1)}:{draw.choice(['ref', 'conj:and'])}")
     graph[draw.randrange(count)].append(f"{empty}.1:orphan")
     if count > 2:
-        graph[order[-1]] = [f"{empty}.1:conj"]  # reached over the empty node alone
+        graph[order[-1]] = [f"{empty}.1:conj"]  # reached only through the empty node
     for number, (form, head, relation, deps) in enumerate(zip(forms, heads, relations, graph), 1):
         if number == 2:
             lines.append("2-3\tau\t_\t_\t_\t_\t_\t_\t_\t_" if count > 2 else "# two words")
@@ -51,7 +51,7 @@ def sentence(draw: random.Random) -> list[str]:
 
 @pytest.fixture(scope="module")
 def treebank(fairseq, tmp_path_factory):
-    """The same commands on a treebank in two languages, in subwords."""
+    """Return the same commands on a treebank in two languages, in subwords."""
     folder, draw = tmp_path_factory.mktemp("treebank"), random.Random(5)
     for part, size in SIZES.items():
         for language in ("fw", "bw"):
@@ -73,7 +73,7 @@ def treebank(fairseq, tmp_path_factory):
 
 
 def test_the_treebank_is_like_a_real_one(treebank):
-    """It has edges that cross, graphs that are no trees, and paths over empty nodes."""
+    """It has crossing edges, graphs that are not trees, and paths through empty nodes."""
     sentences = [SideFiles(treebank.data / "train.fw-bw.fw", ["heads", "edges"])[number] for number in range(SIZES["train"])]
     arcs = [[sorted((word, head)) for word, head in enumerate(one.heads.tolist()) if head >= 0] for one in sentences]
     assert any(a < c < b < d for one in arcs for a, b in one for c, d in one)

@@ -1,7 +1,7 @@
-"""Programs that are forked from a process that has imported torch and fairseq: each starts in milliseconds instead of seconds.
+"""Fork programs from a process that has imported torch and fairseq. Each program starts in milliseconds instead of seconds.
 
-`folder()` is a bin folder with the names of the environment's. What is called there runs as if it had been started here: with the
-caller's arguments, environment, folder, files and signals, and not longer than the caller lives.
+`folder()` is a bin folder with the program names of the environment. A program in it runs with the caller's arguments,
+environment, folder, files and signals. It ends when the caller ends.
 """
 
 import atexit
@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 
 @functools.cache
 def folder() -> str:
-    """Starts the server, which ends with this process. One thread, so that results repeat bit by bit."""
+    """Start the server, which ends with this process. It has one thread, so that results are identical in every run."""
     real, made = Path(sys.executable).parent, tempfile.TemporaryDirectory(prefix="forked-")
     place = Path(made.name)
     (place / "bin").mkdir()

@@ -1,4 +1,7 @@
-"""Hands a program to the server, with arguments, environment, folder and open files. To the outside it is the program."""
+"""Send a program to the server, with arguments, environment, folder and open files.
+
+To its caller, this process is the program.
+"""
 
 import array
 import json
@@ -12,7 +15,7 @@ FILES = (0, 1, 2, 9)
 
 
 def call() -> int:
-    """Passes signals on; when this process is killed, the server kills the program."""
+    """Call the program and forward signals. If this process is killed, the server kills the program."""
     bin_folder, program = os.path.split(sys.argv[0])
     files = [number for number in FILES if os.path.exists(f"/proc/self/fd/{number}")]
     job = {

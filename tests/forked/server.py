@@ -1,4 +1,4 @@
-"""Forks a process for every program that `caller.py` asks for. Imports torch and fairseq before, and nothing of the plugin."""
+"""Fork a process for every program that `caller.py` requests. Torch and fairseq are imported first, and no part of the plugin."""
 
 import array
 import atexit
@@ -16,15 +16,15 @@ import sys
 import threading
 import traceback
 
-sys.path.pop(0)  # this folder: `--user-dir` alone shall find the plugin
+sys.path.pop(0)  # this folder, because `--user-dir` must find the plugin without other paths
 import fairseq.models
 import fairseq.tasks  # noqa: F401
 import torch._dynamo  # noqa: F401  every optimizer imports it, for over a second
 
 
 def serve(real: str, place: str) -> dict:
-    """Forks for every caller until standard input ends; only a process in which a job is to run ever returns."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system buries the supervisors
+    """Fork for every caller until standard input ends. Only a process that is to run a program returns."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system collects the exit statuses of the supervisors
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(os.path.join(place, "socket"))
         door.listen(64)
@@ -48,15 +48,16 @@ def supervise(caller: socket.socket, real: str) -> dict:
         caller.close()
         os.setpgid(0, 0)
         enter_network(job["network"])
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
-        high = [fcntl.fcntl(file, fcntl.F_DUPFD, 100) for file in files]  # out of the way of the numbers they are to have
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # signals may be ignored if the tests run in the background
+        # move the files away from the numbers that they will get
+        high = [fcntl.fcntl(file, fcntl.F_DUPFD, 100) for file in files]
         for file in files:
             os.close(file)
         for file, number in zip(high, job["files"]):
             os.dup2(file, number)
             os.close(file)
         return {**job, "real": real}
-    os.setpgid(worker, worker)  # whichever of the two is first
+    os.setpgid(worker, worker)  # whichever of the two comes first
     for file in [*files, 0, 1, 2]:
         os.close(file)
     ended = os.pidfd_open(worker)
@@ -66,13 +67,13 @@ def supervise(caller: socket.socket, real: str) -> dict:
         if not number:
             break
     status = os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1])
-    with contextlib.suppress(OSError):  # the caller may be gone
+    with contextlib.suppress(OSError):  # the caller may have ended
         caller.sendall(f"{status}\n".encode())
     os._exit(0)
 
 
 def enter_network(path: str) -> None:
-    """The network namespace of the caller, where it is another one."""
+    """Enter the network namespace of the caller, if it is a different one."""
     if not os.path.samefile(path, "/proc/self/ns/net"):
         import ctypes
 
@@ -81,7 +82,7 @@ def enter_network(path: str) -> None:
 
 
 def run(job: dict) -> int:
-    """The program's exit status; says what the interpreter would say of an exit or an error."""
+    """Run the program. Return its exit status. Print what the interpreter would print about an exit or an error."""
     os.chdir(job["folder"])
     os.environ.clear()
     os.environ.update(job["environment"])
@@ -122,7 +123,7 @@ def run(job: dict) -> int:
 
 
 if __name__ == "__main__":
-    gc.freeze()  # or every process would copy what was imported, only to look for garbage in it
+    gc.freeze()  # otherwise, garbage collection would make every process copy the imported modules
     status = run(serve(*sys.argv[1:]))
     threading._shutdown()
     atexit._run_exitfuncs()
@@ -131,4 +132,4 @@ if __name__ == "__main__":
     if status < 0:
         signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
-    os._exit(status)  # taking all modules apart would take as long as the program
+    os._exit(status)  # destroying all modules would take as long as the program

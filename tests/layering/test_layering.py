@@ -1,4 +1,4 @@
-"""What imports what: no import points upwards, the core is free of fairseq, and what only reads cards is free of torch."""
+"""Rules of imports: no import of a higher level, no fairseq in the core, and no torch in modules that only read cards."""
 
 import ast
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "fairseq_posenc"
 
-#: floors of the house, from the ground up; a file imports its own floor and lower ones alone
+#: levels of the package from the lowest to the highest. A file imports only its own level and lower levels
 FLOORS = [
     {"version"},
     {"core"},
@@ -25,9 +25,9 @@ FLOORS = [
     {"cli"},
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
-#: rooms that never import fairseq, not even inside a function
+#: folders that never import fairseq, not even inside a function
 FREE_OF_FAIRSEQ = {"core", "ops", "methods", "registry", "attention", "data"}
-#: rooms whose import brings no torch
+#: folders whose import does not import torch
 FREE_OF_TORCH = ["core", "common", "registry", "cli"]
 
 
@@ -40,7 +40,7 @@ def room(path: Path) -> str:
 
 
 def imports(path: Path) -> set[tuple[str, str]]:
-    """(top-level package, room of ours or "") of every import of a file, also of those inside functions."""
+    """Return (top-level package, folder of this package or "") of every import of a file, including imports inside functions."""
     package = ("fairseq_posenc", *path.relative_to(PACKAGE).parts[:-1])
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -72,7 +72,7 @@ def test_the_core_never_names_fairseq(path):
 
 
 def loaded(code: str) -> set[str]:
-    """The modules of a fresh process after this code."""
+    """Return the modules of a new process after this code."""
     done = subprocess.run(
         [sys.executable, "-c", f"import sys\n{code}\nprint(*sys.modules, file=sys.stderr)"],
         cwd=PACKAGE.parent, capture_output=True, text=True,
@@ -95,7 +95,7 @@ def test_import_brings_no_fairseq(name):
 
 @pytest.mark.parametrize("command", [["path"], ["list"], ["show", "t5", "rr"], ["--version"]], ids=lambda command: command[0])
 def test_light_commands_bring_no_torch(command):
-    """`posenc path`, `list` and `show` are to take less than a second of a processor, and torch alone takes more."""
+    """`posenc path`, `list` and `show` must take less than a second of CPU time. Importing torch takes longer."""
     code = [
         "from fairseq_posenc.cli import main",
         "try:",
@@ -107,6 +107,6 @@ def test_light_commands_bring_no_torch(command):
 
 
 def test_fairseq_loads_the_plugin_with_user_dir():
-    """Imported while fairseq is there, as --user-dir does it, the package registers its model; by itself it does not."""
+    """If fairseq is already imported, as with --user-dir, the package registers its model. Otherwise it does not."""
     assert "fairseq_posenc.host.models.transformer.model" in loaded("import fairseq\nimport fairseq_posenc")
     assert "fairseq" not in loaded("import fairseq_posenc")

@@ -1,4 +1,4 @@
-"""What the tests of this folder have in common: all oracles and their cases."""
+"""Common parts of the tests in this folder: all oracles and their cases."""
 
 import importlib
 from pathlib import Path
@@ -32,7 +32,10 @@ ORACLES = [oracle for module in _MODULES for oracle in module.ORACLES]
 
 
 def cases(wanted) -> list:
-    """(oracle, options, site) of every oracle that is wanted; the quick tier has the defaults at the first site of each."""
+    """Return (oracle, options, site) of every selected oracle.
+
+    The quick tier has the defaults at the first site of each oracle.
+    """
     return [
         pytest.param(
             oracle,

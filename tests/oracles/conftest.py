@@ -1,4 +1,4 @@
-"""One thread: these tensors are so small that more threads only wait for each other."""
+"""Use one thread. These tensors are so small that more threads would only wait for each other."""
 
 import pytest
 import torch

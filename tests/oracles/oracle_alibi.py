@@ -8,17 +8,20 @@ from fairseq_posenc.testing.reference import Oracle, product
 def slopes(heads: int) -> list:
     power = 2 ** int(math.log2(heads))
     found = [2 ** (-8 * i / power) for i in range(1, power + 1)]
-    # Other numbers of heads borrow every second slope of twice as many.
+    # Other numbers of heads use every second slope of twice as many heads.
     return found if power == heads else found + slopes(2 * power)[0::2][: heads - power]
 
 
 def uses(at) -> list:
-    """The heads that have the penalty."""
+    """Return the heads that have the penalty."""
     return list(range(at.heads)) if at["heads"] is None else [int(head) for head in at["heads"].split("/")]
 
 
 def penalty(at, distance: float, sides: int = 1) -> float:
-    """Of n heads, with the slopes of n heads; one after the other on each side."""
+    """Return the penalty of n heads with the slopes of n heads.
+
+    With two sides, the heads of one side follow those of the other.
+    """
     used = uses(at)
     if at.head not in used:
         return 0.0

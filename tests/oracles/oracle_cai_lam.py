@@ -11,7 +11,7 @@ from .walks import edges, steps, undirected
 
 
 def labels(t: int, s: int, at) -> list[int]:
-    """From token t to token s: 0 no path, 1 the word itself, 2 a path of more than eight edges."""
+    """Return the labels from token t to token s. 0: no path. 1: the word itself. 2: a path of more than eight edges."""
     i, j = at.sentence.words[t], at.sentence.words[s]
     found = path(i, j, at)
     return [2] if len(found) > 8 else found or [int(i == j)]
@@ -22,7 +22,7 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
 
 
 def states(vectors: list, suffix: str, given: dict) -> list:
-    """A GRU with the gates r, z and n, from left to right."""
+    """Return the states of a GRU with the gates r, z and n, from left to right."""
     w_in, w_h, b_in, b_h = (given[f"gru.{name}_{suffix}"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
     h, out = np.zeros(w_h.shape[1]), []
     for x in vectors:

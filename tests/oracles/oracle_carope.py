@@ -1,4 +1,4 @@
-"""Rotations by angles that the words choose (CARoPE, Veisi et al. 2025)."""
+"""Rotations by angles that are computed from the words (CARoPE, Veisi et al. 2025)."""
 
 import math
 
@@ -10,7 +10,7 @@ from .oracle_rope import rotated
 
 
 def angle(column: int, pair: int, at) -> float:
-    """The sum over all words up to this one of a power of what each of them chooses."""
+    """Return the sum of f_j^i over all words j up to this word, where f_j is computed from word j."""
     total = 0.0
     for j in at.real:
         if j <= column:

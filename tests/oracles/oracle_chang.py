@@ -15,7 +15,7 @@ def score(q, k, t, s, at):
 
 
 def convolution(values, column, seen, at):
-    """A depthwise convolution of the values, which ends at the kernel's border instead of clipping there."""
+    """Return a depthwise convolution of the values. It ends at the border of the kernel and does not clip there."""
     reach, t, total = at["max_distance"], at.query_ids[column], at.own("kernel_bias").copy()
     for row in seen:
         delta = at.key_ids[row] - t

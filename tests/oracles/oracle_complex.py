@@ -9,7 +9,7 @@ from fairseq_posenc.testing.reference import Oracle
 
 
 def wave(amplitude: float, frequency: float, phase: float, t: float) -> complex:
-    """g(u, t) of one word and dimension."""
+    """Return g(u, t) of one word and dimension."""
     return amplitude * cmath.exp(1j * (frequency * t + phase))
 
 
@@ -34,7 +34,7 @@ def embed_words(x, ids, words, at):
 
 
 def embed(x, ids, at):
-    """All words of the test are the same one."""
+    """Embed words. All words of the test are the same."""
     return embed_words(x, ids, [at.padding_idx + 5] * len(ids), at)
 
 
@@ -51,6 +51,6 @@ ORACLES = [
             ({"learned": False, "first_position": 0}, "decoder"),
         ],
         real=True,
-        atol=1e-4,  # frequencies that are not learned are float32, and positions reach 300
+        atol=1e-4,  # fixed frequencies are float32, and positions reach 300
     )
 ]

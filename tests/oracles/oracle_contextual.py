@@ -1,4 +1,4 @@
-"""Positions that the words make: CoPE, CABLE and the forgetting bias."""
+"""Positions that depend on the words: CoPE, CABLE and the forgetting bias."""
 
 import math
 
@@ -12,17 +12,17 @@ def softplus(x: float) -> float:
 
 
 def between(z: np.ndarray, p: float) -> float:
-    """z read at a real number, on a straight line from one entry to the next."""
+    """Return z at a real number, by linear interpolation between neighbouring entries."""
     part = p - math.floor(p)
     return (1 - part) * z[math.floor(p)] + part * z[math.ceil(p)]
 
 
 def row_cope(q, k, column, seen, at):
-    """Contextual positions (Golovneva et al. 2024): a key is as far away as there are open gates on the way to it."""
+    """Contextual positions (Golovneva et al. 2024): the distance of a key is the sum of the gates on the path to it."""
     content = {row: product(q[column], k[row], None, None, at) for row in seen}
     gates = {row: 1 / (1 + math.exp(-logit)) for row, logit in content.items()}
     size = 1 if at["scale"] == "paper" else 1 / math.sqrt(len(q[column]))
-    end = max(seen) if at.site == "cross" else column  # a query among other words counts from their last one
+    end = max(seen) if at.site == "cross" else column  # a query of another sequence counts from the last word of the source
     out = []
     for s in seen:
         p = sum(gates[j] for j in seen if min(s, end) <= j <= max(s, end))
@@ -32,12 +32,12 @@ def row_cope(q, k, column, seen, at):
 
 
 def increment(name: str, row: int, at) -> float:
-    """What a head reads from the input of a word, before it becomes a step."""
+    """Return the number that a head computes from the input of a word, before it becomes an increment."""
     return at.own(f"{name}weight") @ at.inputs[1][row] + at.own(f"{name}offset")
 
 
 def row_cable(q, k, column, seen, at):
-    """Context-aware biases (Veisi et al. 2025): c falls by some amount with every word."""
+    """Context-aware biases (Veisi et al. 2025): c decreases by an increment with every word."""
 
     def c(t):
         return -sum(softplus(increment("", j, at)) for j in seen if j <= t)
@@ -46,10 +46,10 @@ def row_cable(q, k, column, seen, at):
 
 
 def row_forgetting(q, k, column, seen, at):
-    """Sums of logarithms of forget gates: a key fades with every gate between it and the query."""
+    """Sums of logarithms of forget gates: every gate between key and query reduces the weight of the key."""
 
     def forgotten(first, last, name):
-        """By the words after `first` up to and with `last`."""
+        """Return the sum over the words after `first` up to and including `last`."""
         return sum(-softplus(-increment(name, j, at)) for j in seen if first < j <= last)
 
     biases = [forgotten(s, column, "") if s <= column else forgotten(column, s, "right_") for s in seen]

@@ -1,4 +1,4 @@
-"""DA-Transformer (Wu, Wu and Huang 2021): a learned sigmoid of the distance rescales what ReLU leaves of a product."""
+"""DA-Transformer (Wu, Wu and Huang 2021): a learned sigmoid of the distance multiplies the result of ReLU."""
 
 import math
 
@@ -9,7 +9,7 @@ from fairseq_posenc.testing.reference import Oracle
 
 def score(q, k, t, s, at):
     w, v = at.own("weight"), at.own("offset")
-    # (1 + exp(v)) / (1 + exp(v - w |s - t|)), by logarithms because far distances overflow
+    # (1 + exp(v)) / (1 + exp(v - w |s - t|)), computed with logarithms because far distances overflow
     rescaling = math.exp(np.logaddexp(0, v) - np.logaddexp(0, v - w * abs(s - t)))
     return max(q @ k, 0.0) * rescaling / math.sqrt(len(q))
 

@@ -1,4 +1,4 @@
-"""Scores and a bias that a network of each pair of words mixes over heads (DAPE, Zheng et al. 2024a, 2024b)."""
+"""Scores and a bias, mixed over heads by a network for each pair of words (DAPE, Zheng et al. 2024a, 2024b)."""
 
 import math
 
@@ -14,15 +14,15 @@ def softplus(x: float) -> float:
 
 
 def base_bias(head: int, t, s, at) -> float:
-    """Of one head, by the method that is named."""
+    """Return the bias of one head, by the method with this name."""
     distance = abs(s - t)
     if at["base"] == "alibi":
         return -slopes(at.heads)[head] * distance
     if at["base"] == "kerple_log":
-        side = 1 if not at.causal and s > t else 0  # a decoder has one side
+        side = 1 if not at.causal and s > t else 0  # a decoder has only one side
         power, rate = (0.01 + softplus(at.parameters[f"base.{name}"][at.layer, head, side]) for name in ("power", "rate"))
         return -power * math.log(1 + rate * distance)
-    # fire: a network of the distance relative to the query's position, each layer its own
+    # fire: a network of the distance divided by the position of the query. Each layer has its own network
     own = {name: at.parameters[f"base.{name}"][at.layer] for name in (
         "slope", "multiplier", "mlp.0.weight", "mlp.0.bias", "mlp.2.weight", "mlp.2.bias",
     )}  # fmt: skip
@@ -36,7 +36,10 @@ def base_bias(head: int, t, s, at) -> float:
 
 
 def row(q, k, column, seen, at):
-    """The network reads all heads of a key, and with kernel=k those of its neighbours that the query sees."""
+    """Return a row of scores.
+
+    The network reads all heads of a key. With kernel=k, it also reads neighbours to which the query attends.
+    """
     t, ids, heads = at.query_ids[column], at.key_ids, range(at.heads)
     everyone = {}
     for which, x, columns in (("q", at.inputs[0], [column]), ("k", at.inputs[1], seen)):
@@ -47,7 +50,7 @@ def row(q, k, column, seen, at):
     read = {s: np.array(score[s] + (added[s] if at["base"] != "none" else [])) for s in seen}
 
     def convolved(name, given, s):
-        """Of the keys from s - k//2 to s + k//2; those that the query does not see count as zeros."""
+        """Convolve the keys from s - k//2 to s + k//2. Keys to which the query cannot attend count as zero."""
         weight, total = at.parameters[f"{name}_weight"][at.layer], at.parameters[f"{name}_bias"][at.layer].copy()
         for tap in range(at["kernel"]):
             neighbour = s + tap - at["kernel"] // 2

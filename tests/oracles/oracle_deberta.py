@@ -8,7 +8,7 @@ from fairseq_posenc.testing.reference import Oracle, linear, split
 
 
 def bucket(distance: int, buckets: int, max_distance: int) -> int:
-    """Distances up to half the buckets as they are, farther ones by their logarithm, on both sides alike."""
+    """Return the bucket of a distance: exact up to half of the buckets, and logarithmic beyond, on both sides."""
     mid, a = buckets // 2, abs(distance)
     if a <= mid:
         return distance
@@ -17,7 +17,7 @@ def bucket(distance: int, buckets: int, max_distance: int) -> int:
 
 
 def place_in_table(distance: int, at) -> int:
-    """D of a signed distance: the last row serves K - 1 and all that is farther."""
+    """Return the row D of a signed distance. The last row is used for K - 1 and all larger distances."""
     reach = at.max_positions if at["max_distance"] is None else at["max_distance"]
     if at["buckets"] is not None:
         distance, reach = bucket(distance, at["buckets"], reach), at["buckets"]
@@ -25,7 +25,7 @@ def place_in_table(distance: int, at) -> int:
 
 
 def projected(which: str, row: int, at) -> np.ndarray:
-    """The head's part of a relative position, projected as a key ("k") or as a query ("q")."""
+    """Return the head's part of a relative position, projected as a key ("k") or as a query ("q")."""
     p = at.parameters["table"][row]
     if at["norm"]:
         p = (p - p.mean()) / np.sqrt(((p - p.mean()) ** 2).mean() + 1e-7)
@@ -43,7 +43,8 @@ def score(q, k, t, s, at):
     parts = [q @ k]
     if at["terms"] in ("both", "c2p"):
         parts.append(q @ projected("k", place_in_table(t - s, at), at))
-    if at["terms"] in ("both", "p2c"):  # the paper asks how far the query is from the key; its code repeats the index of c2p
+    # the paper uses the distance of the query from the key. The authors' code uses the index of c2p again
+    if at["terms"] in ("both", "p2c"):
         parts.append(k @ projected("q", place_in_table(s - t if at["index"] == "paper" else t - s, at), at))
     return sum(parts) / math.sqrt(len(parts) * len(q))
 

@@ -12,11 +12,11 @@ def softplus(x: float) -> float:
 
 
 def sigmoid(x):
-    return (1 + np.tanh(x / 2)) / 2  # without an exponential that could overflow
+    return (1 + np.tanh(x / 2)) / 2  # computed without an exponential that could overflow
 
 
 def raw(name: str, t, s, at) -> float:
-    """KERPLE's parameter before its constraint: one of two if the sides are apart; a decoder has but one side."""
+    """Return KERPLE's parameter before its constraint. With separate sides, there are two. A decoder has only one side."""
     later = at["sides"] == "apart" and at.site != "decoder" and s > t
     return at.own(name)[1 if later else 0]
 
@@ -27,20 +27,20 @@ def score_kerple_log(q, k, t, s, at):
 
 
 def score_kerple_power(q, k, t, s, at):
-    power = 0.01 + 1.99 * sigmoid(raw("power", t, s, at))  # a kernel of this kind needs a power of at most 2
+    power = 0.01 + 1.99 * sigmoid(raw("power", t, s, at))  # the power of this kernel is at most 2
     rate = 0.01 + softplus(raw("rate", t, s, at))
     return product(q, k, t, s, at) - rate * abs(s - t) ** power
 
 
 def score_sandwich(q, k, t, s, at):
-    """The product of two sinusoidal embeddings, less its largest value, with the slope of ALiBi's kind by head."""
+    """Subtract the largest value of the product of two sinusoids, and divide by the slope of the head, as in ALiBi."""
     half, first = at["width"] // 2, at["first"]
     total = sum(math.cos((s - t) / 10000 ** (j / half)) for j in range(first, first + half))
     return product(q, k, t, s, at) + (total - half) / (8 * (at.head + 1) / at.heads)
 
 
 def score_fire(q, k, t, s, at):
-    """The MLP reads a distance relative to the query's position, as soon as that exceeds a threshold."""
+    """The MLP reads the distance divided by the position of the query, if this position exceeds a threshold."""
 
     def own(name):
         return at.parameters[name] if at["share"] == "layers" else at.parameters[name][at.layer]
@@ -97,7 +97,7 @@ ORACLES = [
         defaults={"hidden": 32, "threshold": 512.0, "share": "layers"},
         cases=[
             ({}, "encoder decoder cross"),
-            ({"threshold": 2.0}, "encoder decoder cross"),  # exceeded even by short sentences
+            ({"threshold": 2.0}, "encoder decoder cross"),  # a threshold that short sentences exceed
             ({"hidden": 9, "threshold": 20.0}, "encoder decoder"),
             ({"share": "none"}, "encoder decoder cross"),
         ],

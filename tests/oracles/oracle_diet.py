@@ -1,4 +1,4 @@
-"""DIET (Chen et al. 2021): positions decoupled from words, relative, absolute and with Linformer's keys."""
+"""DIET (Chen et al. 2021): scores of positions that do not depend on words, relative, absolute and with Linformer's keys."""
 
 import math
 
@@ -8,7 +8,7 @@ from fairseq_posenc.testing.reference import Oracle, linear, softmax, split
 
 
 def content(q, k, at) -> float:
-    """The scaled product of words; the paper's equations print the width of the model where others scale by the head's."""
+    """Return the scaled product of words. The equations of the paper print the width of the model, not of the head."""
     return q @ k / math.sqrt(len(q) * at.heads if at["scale"] == "model" else len(q))
 
 
@@ -22,7 +22,7 @@ def score_abs(q, k, t, s, at):
 
 
 def mixed(name: str, inputs: np.ndarray, seen: list, at) -> np.ndarray:
-    """E X of the keys that may be seen; heads have E in common, and its columns belong to positions."""
+    """Return E X of the visible keys. Heads share E, whose columns belong to positions."""
     table = at.parameters[name]
     mixer = table[at.layer if len(table) > 1 else 0]
     return sum(np.outer(mixer[:, at.key_ids[row]], inputs[row]) for row in seen)
@@ -36,7 +36,7 @@ def output_linformer(column, seen, at):
     keys = mixed("key_mixer", at.inputs[1], seen, at)
     values = mixed("key_mixer" if at["tie"] else "value_mixer", at.inputs[2], seen, at)
     q = projected("q", query)
-    shares = softmax([score_abs(q, projected("k", x), t, j, at) for j, x in enumerate(keys)])  # j counts mixtures
+    shares = softmax([score_abs(q, projected("k", x), t, j, at) for j, x in enumerate(keys)])  # j counts compressed keys
     return sum(share * projected("v", x) for share, x in zip(shares, values))
 
 

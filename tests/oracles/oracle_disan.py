@@ -13,7 +13,7 @@ def allowed(t, s, at):
 
 
 def head(values, t, seen, at):
-    """A head without queries and keys: every channel has scores of its own, and a gate mixes in the token itself."""
+    """Compute a head without queries and keys. Every channel has its own scores, and a gate adds the token itself."""
     hidden = [np.where(v > 0, v, np.exp(v) - 1) for v in values]
     c, here = at["temperature"], hidden[t]
     summed = np.zeros(len(here))

@@ -1,6 +1,6 @@
 """Positions in documents, by loops over words: sentence shifts, sentence vectors, bilevel positions, group attention, UnifPE.
 
-The frame of the other tests has one sentence without separators: test_documents.py gives these functions documents.
+The other tests use one sentence without separators. test_documents.py calls these functions with documents.
 """
 
 import math
@@ -15,17 +15,17 @@ from .oracle_sinusoidal import sinusoid
 
 
 def before(words, i, separator) -> int:
-    """A separator is the last word of its sentence."""
+    """Count separators before each word: a separator is the last word of its sentence."""
     return sum(word == separator for word in words[:i])
 
 
 def opened(words, i, separator) -> int:
-    """A separator is the first word of its sentence."""
+    """Count separators up to each word: a separator is the first word of its sentence."""
     return sum(word == separator for word in words[: i + 1])
 
 
 def inside(words, i, separator) -> int:
-    """The words between the last separator before this word and this word."""
+    """Count the words between the last separator before this word and this word."""
     return next((back for back in range(i) if words[i - 1 - back] == separator), i)
 
 
@@ -76,7 +76,7 @@ def label(words, i, source, at) -> int:
 
 
 def vector(number, width, at, name="table"):
-    """Of a sentence, by its number from 1."""
+    """Return the vector of a sentence, by its number from 1."""
     if at["vectors"] == "learned":
         table = at.parameters[name]
         return table[min(number, len(table)) - 1]
@@ -86,7 +86,7 @@ def vector(number, width, at, name="table"):
 
 
 def with_sentence(x, i, words, source, at):
-    """[P_(d-w)[t]; E_(s,w)[label]] added to the embedding."""
+    """Add [P_(d-w)[t]; E_(s,w)[label]] to the embedding."""
     width = at["width"] or len(x) // 2
     positions = sinusoid(i + at.padding_idx + 1, len(x) - width, "halves", "fairseq")
     return x + np.concatenate([positions, vector(label(words, i, source, at), width, at)])
@@ -116,7 +116,10 @@ def placed(x, i, words, at):
 
 
 def tags(t, s, words, source, at) -> tuple[int, int]:
-    """The numbers of the sentences of a query and a key; in cross-attention those of the sentence that the query translates."""
+    """Return the sentence numbers of a query and a key.
+
+    In cross-attention, the query has the number of the translated sentence.
+    """
     if at.site == "cross":
         return min(opened(words, t, at["separator"]), sentences(source, at["separator"]) - 1), before(source, s, at["separator"])
     return before(words, t, at["separator"]), before(words, s, at["separator"])
@@ -174,7 +177,7 @@ GROUP = Oracle(
 
 
 def offset(length, positions, block, gap_before) -> int:
-    """Of a sentence in a block of its length, with one gap before one of the blocks."""
+    """Return the offset of a sentence in a block of its length, with one gap before one of the blocks."""
     if 2 * length >= positions:
         return 0
     return block * length + (positions % length if block >= gap_before else 0)

@@ -1,7 +1,7 @@
 """FLOATER (Liu et al. 2020): positions on the path of an ordinary differential equation, solved by a Runge-Kutta loop.
 
-The reference integrates p itself where paths begin at random, and what is left when the sinusoids' turning is taken out of p
-where they begin as sinusoids: d/dt [R(-t) p] = Delta R(-t) network(t Delta, p), with R(t) that turns each pair by t w_k.
+If paths begin at random, the reference integrates p itself. If paths begin as sinusoids, it integrates p without the rotation of
+the sinusoids: d/dt [R(-t) p] = Delta R(-t) network(t Delta, p), where R(t) rotates each pair by t w_k.
 """
 
 import math
@@ -29,7 +29,7 @@ def turned(p, t, at):
 
 
 def step(f, t, h, y):
-    """One step of torchdiffeq's euler, midpoint and 3/8 rule."""
+    """Return one step of torchdiffeq's euler, midpoint or 3/8 rule."""
     if f.solver == "euler":
         return y + h * f(t, y)
     if f.solver == "midpoint":
@@ -42,7 +42,7 @@ def step(f, t, h, y):
 
 
 def path(t, at, stream, layer):
-    """p at position t of one stream (0 queries, 1 keys, 2 values) of one layer."""
+    """Return p at position t of one stream (0 queries, 1 keys, 2 values) of one layer."""
     first = at.parameters["first"].reshape(-1, at.parameters["first"].shape[-1])
     own = 0 if at["at"] == "input" else stream * (len(first) // 3) + layer
     number = own // at.parameters["first"].shape[1]
@@ -64,7 +64,7 @@ def embed(x, ids, at):
 DEFAULTS = {
     "at": "layers", "share": "all", "start": "sinusoidal", "delta": 0.01, "solver": "rk4", "substeps": 1, "adjoint": False,
 }  # fmt: skip
-REACH = 12  # networks of random weights make paths grow with time until there is nothing to compare
+REACH = 12  # with random weights, paths would grow with time, so that no comparison would be possible
 
 ORACLES = [
     Oracle(
@@ -84,7 +84,7 @@ ORACLES = [
             ({"adjoint": True}, "encoder"),
         ],
         reach=REACH,
-        atol=1e-7,  # the solver tells the time in float32
+        atol=1e-7,  # the solver computes the time in float32
     ),
     Oracle(
         "floater",

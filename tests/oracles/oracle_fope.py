@@ -1,4 +1,4 @@
-"""Pairs of channels multiplied by mixtures of waves (FoPE, Hua et al. 2024)."""
+"""Pairs of channels multiplied by mixtures of sines and cosines (FoPE, Hua et al. 2024)."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Hard-coded Gaussian attention (You, Sun and Iyyer 2020): a bell around a fixed neighbour, whatever the words are."""
+"""Hard-coded Gaussian attention (You, Sun and Iyyer 2020): weights around a fixed neighbour, independent of the words."""
 
 import math
 
@@ -6,11 +6,11 @@ import numpy as np
 
 from fairseq_posenc.testing.reference import Oracle
 
-OFFSETS = {"encoder": (-1, 1), "decoder": (-1, 0), "cross": (-1, 1)}  # of even and odd heads
+OFFSETS = {"encoder": (-1, 1), "decoder": (-1, 0), "cross": (-1, 1)}  # offsets of even and odd heads
 
 
 def weight(t, s, at) -> float:
-    """The density N(s; gamma t + o, sigma). No softmax: its sum is less than 1 near the ends of a sentence."""
+    """Return the density N(s; gamma t + o, sigma). Without softmax, its sum is less than 1 near the ends of a sentence."""
     ratio = at["ratio"] if at.site == "cross" else 1
     distance = s - (ratio * t + OFFSETS[at.site][at.head % 2])
     sigma = at["deviation"]

@@ -1,4 +1,4 @@
-"""ALiBi with slopes that queries or keys choose (additive GRAPE, Zhang et al. 2026)."""
+"""ALiBi with slopes that depend on queries or keys (additive GRAPE, Zhang et al. 2026)."""
 
 import math
 

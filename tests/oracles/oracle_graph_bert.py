@@ -24,7 +24,7 @@ def colour(word: int, joined: list, rounds: int) -> int:
 
 
 def walk(size: int, joined: list, normalise: str) -> np.ndarray:
-    """0.15 sum_k 0.85^k A'^k, the inverse as the series that it stands for."""
+    """Return 0.15 sum_k 0.85^k A'^k, the series of the inverse."""
     degree = [max(len(neighbours(word, joined)), 1) for word in range(size)]
     matrix = np.zeros((size, size))
     for i in range(size):
@@ -37,7 +37,7 @@ def walk(size: int, joined: list, normalise: str) -> np.ndarray:
 
 
 def numbers(size: int, at) -> list[tuple[int, int, int]]:
-    """Colour, rank and hops of every word before </s>, which is the word after them."""
+    """Return colour, rank and hops of every word except </s>, which is the last word."""
     joined = undirected([edge for edge in edges(at) if edge[1] != size])
     root = next(before for before, after, _ in edges(at) if after == size)
     close = walk(size, joined, at["normalise"])[root].round(9)

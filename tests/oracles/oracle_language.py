@@ -1,4 +1,4 @@
-"""Learned positions of every language (Artetxe et al. 2020); all sentences of these tests are in that of `a`."""
+"""Learned positions of every language (Artetxe et al. 2020). All sentences of these tests are in language `a`."""
 
 import numpy as np
 

@@ -10,12 +10,12 @@ from .walks import edges, undirected
 
 
 def coordinates(words: int, known: list, count: int) -> np.ndarray:
-    """Of every word the entries in the eigenvectors after the first; zeros for the last word, </s>."""
+    """Return the entries of every word in the eigenvectors after the first. The last word, </s>, has zeros."""
     out = np.zeros((words + 1, count))
     if words < 2:
         return out
     joined = [[float((i, j) in known) for j in range(words)] for i in range(words)]
-    # to the last bit as anybody else would: eigenvectors of an eigenvalue that occurs twice are arbitrary
+    # in the usual order of operations: eigenvectors of a repeated eigenvalue are arbitrary and depend on the last bit
     root = [1 / math.sqrt(max(sum(row), 1.0)) for row in joined]
     laplacian = np.array([[float(i == j) - root[i] * joined[i][j] * root[j] for j in range(words)] for i in range(words)])
     _, vectors = np.linalg.eigh(laplacian)

@@ -1,4 +1,4 @@
-"""Learned absolute positions (Gehring et al. 2017) in fairseq's rows: the first comes after the padding row."""
+"""Learned absolute positions (Gehring et al. 2017) in fairseq's rows. The first position follows the padding row."""
 
 import numpy as np
 

@@ -8,14 +8,14 @@ from .oracle_sinusoidal import sinusoid
 
 
 def characters(word: str) -> int:
-    """What a token of subword-nmt prints: a word with the space behind it, or a piece of one without its mark."""
+    """Return the printed characters of a token of subword-nmt: a word with one space, or a piece of a word without its marker."""
     if word == "</s>":
         return 0
     return len(word) - 2 if word.endswith("@@") else len(word) + 1
 
 
 def before(column, t, at):
-    """The length of what the decoder has read when it predicts the word of this column."""
+    """Return the length of the prefix when the decoder predicts the word of this column."""
     return t if at["unit"] == "token" else sum(characters(word) for word in at.words[: column + 1])
 
 
@@ -36,7 +36,7 @@ def ratio(x, ids, at):
 
 
 def lengths(b: int) -> dict:
-    """One that the sentence ends at, one that it goes past, and that of an empty sentence."""
+    """Return lengths: one at which the sentence ends, one that the sentence exceeds, and the length of an empty sentence."""
     return {"target_length": (5, 2, 0)[b]}
 
 

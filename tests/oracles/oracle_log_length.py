@@ -6,7 +6,7 @@ from fairseq_posenc.testing.reference import Oracle, product
 
 
 def factor(n: int, at) -> float:
-    """Of a query that sees n keys."""
+    """Return the factor of a query with n keys."""
     if at["form"] == "mt":
         return max(math.log(n), 0.1) / math.log(at["length"])
     if at["form"] == "floor":
@@ -15,7 +15,7 @@ def factor(n: int, at) -> float:
 
 
 def row(q, k, column, seen, at):
-    """`seen` are the words of the source, or the words of the target up to the query."""
+    """Return a row of scores. `seen` are the words of the source, or the words of the target up to the query."""
     return [factor(len(seen), at) * product(q[column], k[s], column, s, at) for s in seen]
 
 

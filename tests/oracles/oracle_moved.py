@@ -1,6 +1,6 @@
 """Methods that change positions in training, as they are in evaluation: SHAPE, randomised positions, CAPE.
 
-What they draw in training, tests/oracles/test_positions.py compares with their equations.
+tests/oracles/test_moved.py compares the random numbers of training with their equations.
 """
 
 from fractions import Fraction

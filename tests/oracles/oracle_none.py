@@ -1,4 +1,4 @@
-"""No position information: the product of queries and keys alone."""
+"""No position information: only the product of queries and keys."""
 
 from fairseq_posenc.testing.reference import Oracle
 

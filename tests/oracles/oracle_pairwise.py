@@ -1,4 +1,4 @@
-"""Something learned for every pair of positions: scalars (Dufter et al. 2020) and Shaw's absolute form (Shaw et al. 2018)."""
+"""A parameter for every pair of positions: scalars (Dufter et al. 2020) and Shaw's absolute form (Shaw et al. 2018)."""
 
 import math
 

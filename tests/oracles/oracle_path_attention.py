@@ -1,4 +1,4 @@
-"""Products of matrices near reflections, one for every word on the way (PaTH attention, Yang et al. 2025)."""
+"""Products of matrices that are close to reflections, one per word between query and key (PaTH attention, Yang et al. 2025)."""
 
 import math
 
@@ -12,9 +12,9 @@ def sigmoid(x: float) -> float:
 
 
 def factor(j: int, side: int, at) -> np.ndarray:
-    """H_j = I - beta_j w_j w_j^T of one head; words before the first one are zeros."""
+    """Return H_j = I - beta_j w_j w_j^T of one head. Words before the first word are zero."""
     own = {name: table[at.layer, side] for name, table in at.parameters.items()}
-    words = [i for i in at.real if i <= j]  # the word itself is the last one
+    words = [i for i in at.real if i <= j]  # the last word is the word itself
 
     def projected(i):
         x = at.inputs[1][i]

@@ -1,4 +1,4 @@
-"""Polar positions (Gopalakrishnan et al. 2025): magnitudes from the words, angles from the positions."""
+"""Polar positions (Gopalakrishnan et al. 2025): words determine magnitudes, positions determine angles."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""RNN-Transformer (Neishi and Yoshinaga 2019): a GRU in place of the embedding."""
+"""RNN-Transformer (Neishi and Yoshinaga 2019): a GRU instead of the embedding."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from fairseq_posenc.testing.reference import Oracle, linear
 
 
 def gru(x: np.ndarray, parameters: dict, suffix: str) -> list:
-    """The states after each token; weights are stacked as reset, update, new."""
+    """Return the states after each token. Weights are stacked as reset, update, new."""
     width = x.shape[1]
     state, states = np.zeros(width), []
     for token in x:

@@ -8,8 +8,8 @@ from fairseq_posenc.testing.reference import Oracle, product
 
 
 def rotated(x: np.ndarray, position: float, layout: str, fraction: float, base: float, frequency=None) -> np.ndarray:
-    """Pair i by an angle of base^(-2i/d_r) per position, or as `frequency` says of i and of that angle."""
-    width = int(len(x) * fraction) // 2 * 2  # whole pairs
+    """Rotate pair i by an angle of base^(-2i/d_r) per position, or by the result of `frequency` for i and this angle."""
+    width = int(len(x) * fraction) // 2 * 2  # an even number of channels
     out = x.copy()
     for i in range(width // 2):
         theta = base ** (-2 * i / width)
@@ -21,7 +21,7 @@ def rotated(x: np.ndarray, position: float, layout: str, fraction: float, base: 
 
 
 def kept(i: int, theta: float, pairs: int, at) -> bool:
-    """Whether a pair turns at all: the first of them by number, and those whose wave is no longer than the cutoff."""
+    """Return whether a pair rotates: the first pairs by number, and pairs whose wavelength is at most the cutoff."""
     within = at["cutoff"] is None or 2 * math.pi / theta <= at["cutoff"]
     return i < math.floor(at["keep"] * pairs) and within
 
@@ -64,7 +64,7 @@ ORACLES = [
             ({"heads": "1/2"}, "encoder decoder cross"),
             ({"keep": 0.5, "layout": "interleaved"}, "encoder"),
             ({"cutoff": 40, "base": 50.0}, "encoder decoder cross"),
-            ({"cutoff": 30, "base": 20.0, "layout": "interleaved"}, "encoder"),  # which keeps all
+            ({"cutoff": 30, "base": 20.0, "layout": "interleaved"}, "encoder"),  # this value keeps all pairs
         ],
         real=True,
         atol=1e-6,  # tables are float32

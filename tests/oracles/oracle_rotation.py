@@ -1,4 +1,4 @@
-"""Rotary positions that decay with distance (xPos) or are stretched to longer sentences than trained on."""
+"""Rotary positions that decay with distance (xPos), or that are scaled for sentences longer than in training."""
 
 import math
 
@@ -10,12 +10,12 @@ from .oracle_rope import kept, rotated
 
 
 def pairs(width: int, layout: str) -> list:
-    """The two channels of every pair."""
+    """Return the two channels of every pair."""
     return [(2 * i, 2 * i + 1) if layout == "interleaved" else (i, i + width // 2) for i in range(width // 2)]
 
 
 def turned(x: np.ndarray, position: float, frequencies: list, layout: str) -> np.ndarray:
-    """The first channels rotated, each pair with a frequency of its own."""
+    """Rotate the first channels. Each pair has its own frequency."""
     out = x.copy()
     for pair, frequency in zip(pairs(2 * len(frequencies), layout), frequencies):
         out[list(pair)] = rotated(x[list(pair)], position * frequency, layout, 1.0, 1.0)
@@ -24,7 +24,7 @@ def turned(x: np.ndarray, position: float, frequencies: list, layout: str) -> np
 
 def score_xpos(q, k, t, s, at):
     if s > t:
-        return math.nan  # the factor would grow with distance
+        return math.nan  # otherwise, the factor would grow with distance
     width, layout = len(q), at["layout"]
     q, k = (rotated(x, position, layout, 1.0, at["base"]) for x, position in ((q, t), (k, s)))
     total = 0.0
@@ -35,7 +35,9 @@ def score_xpos(q, k, t, s, at):
 
 
 def yarn(i: int, width: int, at) -> float:
-    """The frequency of pair i: as it was where it turns often within the trained length, stretched where it does not."""
+    """Return the frequency of pair i: unchanged if it turns often within the trained length, divided by f if it does not turn
+    once.
+    """
     base, trained = at["base"], at["trained"]
 
     def pair_of(rotations: int) -> float:
@@ -47,7 +49,9 @@ def yarn(i: int, width: int, at) -> float:
 
 
 def llama3(theta: float, at) -> float:
-    """Waves shorter than the trained length by more than `high` times stay, those longer by `low` slow down, others blend."""
+    """Keep waves that turn more than `high` times within the trained length, slow down those below `low`, and interpolate the
+    others.
+    """
     turns = at["trained"] * theta / (2 * math.pi)
     if turns > at["high"]:
         return theta
@@ -58,7 +62,7 @@ def llama3(theta: float, at) -> float:
 
 
 def frequencies(width: int, length: int, at) -> list:
-    """Of all pairs in a sentence of this length; which of them turn is asked of the frequencies before scaling."""
+    """Return the frequencies of all pairs for this length. The frequencies before scaling decide which pairs rotate."""
     plain = [at["base"] ** (-2 * i / width) for i in range(width // 2)]
     scaled = scaled_frequencies(width, length, at)
     return [x if kept(i, theta, width // 2, at) else 0.0 for i, (x, theta) in enumerate(zip(scaled, plain))]
@@ -75,16 +79,16 @@ def scaled_frequencies(width: int, length: int, at) -> list:
         growth = factor
     elif how == "dynamic" and length > at["trained"]:
         growth = factor * length / at["trained"] - (factor - 1)
-    if growth != 1:  # a single pair has no slower one that a larger base could stretch
+    if growth != 1:  # a single pair has no slower pair that a larger base could scale
         base *= growth ** (width / (width - 2))
     return [base ** (-2 * i / width) / (factor if how == "linear" else 1) for i in range(width // 2)]
 
 
 def scaled(q, k, t, s, length: int, at) -> float:
-    width = int(len(q) * at["fraction"]) // 2 * 2  # whole pairs
+    width = int(len(q) * at["fraction"]) // 2 * 2  # an even number of channels
     omega = frequencies(width, length, at)
     q, k = (turned(x, position, omega, at["layout"]) for x, position in ((q, t), (k, s)))
-    if at["scaling"] == "yarn":  # sine and cosine carry the factor, so what is not rotated goes without
+    if at["scaling"] == "yarn":  # sine and cosine contain the factor, so channels that are not rotated do not have it
         sharper = np.where(np.arange(len(q)) < width, 0.1 * math.log(at["factor"]) + 1, 1)
         q, k = sharper * q, sharper * k
     return q @ k / math.sqrt(len(q))
@@ -95,7 +99,7 @@ def score_scaled(q, k, t, s, at):
 
 
 def row_dynamic(q, k, column, seen, at):
-    # of the source sentence; a causal query counts what it may see, or decoding could not agree with teacher forcing
+    # length of the source sentence. A causal query counts its visible keys, otherwise decoding would differ from teacher forcing
     length = at.query_ids[column] + 1 if at.causal else max(at.key_ids[row] for row in at.real) + 1
     return [scaled(q[column], k[row], at.query_ids[column], at.key_ids[row], length, at) for row in seen]
 

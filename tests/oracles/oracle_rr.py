@@ -1,4 +1,4 @@
-"""RR-Transformer (Neishi and Yoshinaga 2019): a GRU in place of the embedding and Shaw's vectors in self-attention."""
+"""RR-Transformer (Neishi and Yoshinaga 2019): a GRU instead of the embedding, and Shaw's vectors in self-attention."""
 
 import dataclasses
 
@@ -8,7 +8,7 @@ from . import oracle_rnn, oracle_shaw
 
 
 def part(name: str, at):
-    """The place as one of the two methods sees it."""
+    """Return the place as one of the two methods reads it."""
     own = {key.removeprefix(f"{name}."): x for key, x in at.parameters.items() if key.startswith(f"{name}.")}
     options = {**at.options, "keys": True, "values": True, "tie": False}  # Shaw's vectors are used in full
     return dataclasses.replace(at, parameters=own, options=options)

@@ -1,6 +1,6 @@
-"""Segment attention of DIET, their eq. (2), and the vectors of sentences at the input (Chen et al. 2021, Lupo et al. 2023).
+"""Segment attention of DIET, equation 2, and the vectors of sentences at the input (Chen et al. 2021, Lupo et al. 2023).
 
-The frame of the other tests has one sentence without separators: test_segments.py gives these functions documents.
+The other tests use one sentence without separators. test_documents.py calls these functions with documents.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from .oracle_documents import before, label, vector
 
 
 def segment(words, i, at):
-    """A separator is the last word of its sentence; sentences that have no row of their own use the last."""
+    """Return the sentence number. A separator is the last word of its sentence. Sentences beyond the table use the last row."""
     return min(before(words, i, at["separator"]), at["segments"] - 1)
 
 
@@ -28,7 +28,7 @@ def embed(x, ids, at):
 
 
 def before_layer(x, ids, at):
-    """The embeddings, which are the input of the first layer, have the vectors already."""
+    """Add the vectors before layers except the first, whose input already contains them."""
     return x if at.layer == 0 else embed(x, ids, at)
 
 

@@ -1,4 +1,4 @@
-"""Rotations by angles that words and their neighbours choose (Selective RoPE, Movahedi et al. 2026)."""
+"""Rotations by angles that are computed from words and their neighbours (Selective RoPE, Movahedi et al. 2026)."""
 
 import math
 
@@ -10,13 +10,13 @@ from .oracle_rope import rotated
 
 
 def unit(x: np.ndarray, heads: int) -> np.ndarray:
-    """Every head's slice of the channels divided by its length."""
+    """Divide the channels of every head by their length."""
     slices = [split(x, head, heads) for head in range(heads)]
     return np.concatenate([part / math.sqrt(part @ part) for part in slices])
 
 
 def angles(column: int, at) -> np.ndarray:
-    """The sum over all words up to this one: [pairs of this head]."""
+    """Return the sum over all words up to this word: [pairs of this head]."""
     own = {name: table[at.layer] for name, table in at.parameters.items()}
     words = [j for j in at.real if j <= column]
     x = [unit(at.inputs[1][j], at.heads) for j in words]

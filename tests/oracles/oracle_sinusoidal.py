@@ -11,7 +11,7 @@ def sinusoid(position: float, width: int, layout: str, grid: str, base: float = 
     half = width // 2
     vector = np.zeros(width)  # an odd width ends with a zero, as in fairseq
     for k in range(half):
-        # The paper ends just above 1/base, fairseq and tensor2tensor exactly at it.
+        # The lowest frequency of the paper is slightly above 1/base. In fairseq and tensor2tensor it is exactly 1/base.
         angle = position * (base ** (-2 * k / width) if grid == "paper" else base ** (-k / max(half - 1, 1)))
         sine, cosine = (2 * k, 2 * k + 1) if layout == "interleaved" else (k, half + k)
         vector[sine], vector[cosine] = math.sin(angle), math.cos(angle)

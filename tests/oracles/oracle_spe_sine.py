@@ -6,7 +6,7 @@ from fairseq_posenc.testing.reference import Oracle
 
 
 def kernel(x: float, channel: int, at) -> float:
-    """P_i(x), x = t - s."""
+    """Return P_i(x) with x = t - s."""
     frequencies, offsets, gains = (at.parameters[name][at.head, channel] for name in ("frequencies", "offsets", "gains"))
     total = 0.0
     for frequency, offset, gain in zip(frequencies, offsets, gains):

@@ -10,7 +10,7 @@ from .oracle_sinusoidal import sinusoid
 
 
 def ancestors(word: int, heads) -> list[int]:
-    """The word, its head, ... up to the root."""
+    """Return the word, its head, and so on up to the root."""
     found = [word]
     while heads[found[-1]] >= 0:
         found.append(heads[found[-1]])

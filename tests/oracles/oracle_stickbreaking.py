@@ -1,4 +1,4 @@
-"""Stick-breaking attention (Tan et al. 2025): the nearest key takes its part, the next one a part of what remains."""
+"""Stick-breaking attention (Tan et al. 2025): each key takes a part of the remaining weight, beginning with the nearest key."""
 
 import math
 
@@ -12,7 +12,10 @@ def sigmoid(x: float) -> float:
 
 
 def to_the_left(at) -> bool:
-    """A decoder has earlier words only; elsewhere half of the heads look each way."""
+    """Return whether a head attends to the left.
+
+    A decoder has only earlier words. Elsewhere, half of the heads attend to each side.
+    """
     return at.causal or at.head < at.heads // 2
 
 
@@ -21,9 +24,9 @@ def allowed(t, s, at):
 
 
 def shares(q, k, column, seen, at) -> dict:
-    """Of every key that the query sees; what remains in the end stands at the query itself."""
+    """Return the weight of every visible key. The query itself has the remaining weight."""
     found, remains = {}, 1.0
-    for s in sorted((s for s in seen if s != column), reverse=to_the_left(at)):  # from near to far
+    for s in sorted((s for s in seen if s != column), reverse=to_the_left(at)):  # from near to far keys
         part = sigmoid(product(q[column], k[s], None, None, at))
         found[s] = remains * part
         remains *= 1 - part
@@ -36,7 +39,7 @@ def row(q, k, column, seen, at):
 
 
 def plus(v, column, seen, at):
-    """What becomes of the part that remains, which the weights give to the word itself."""
+    """Return the use of the remaining weight, which the weights assign to the word itself."""
     if at["rest"] == "self":
         return 0
     own = Oracle("stickbreaking", [])

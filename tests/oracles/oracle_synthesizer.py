@@ -1,4 +1,4 @@
-"""Synthesizer (Tay et al. 2021): logits of positions alone or of the query alone, which need no product with keys."""
+"""Synthesizer (Tay et al. 2021): logits that depend only on positions or only on the query, without products with keys."""
 
 import math
 
@@ -8,7 +8,7 @@ from fairseq_posenc.testing.reference import Oracle, product
 
 
 def mixed(synthetic: float, q, k, t, s, at) -> float:
-    """The synthetic logit, alone or together with the product of query and key."""
+    """Return the synthetic logit, alone or combined with the product of query and key."""
     if at["mix"] == "none":
         return synthetic
     if at["mix"] == "plus":
@@ -26,12 +26,12 @@ def score_factorised(q, k, t, s, at):
 
 
 def score_minus(q, k, t, s, at):
-    """Dense-minus: the projected query takes the place of the hidden layer."""
+    """Compute dense-minus: the projected query replaces the hidden layer."""
     return mixed(np.maximum(q, 0) @ at.own("table")[:, s], q, k, t, s, at)
 
 
 def row_dense(q, k, column, seen, at):
-    """Two layers over the query's input name a logit for every key position there may be."""
+    """Compute a logit for every possible key position, with two layers over the input of the query."""
     x, t = at.inputs[0][column], at.query_ids[column]
     hidden = np.maximum(at.own("hidden_weight") @ x + at.own("hidden_bias"), 0)
     synthetic = at.own("out_weight") @ hidden + at.own("out_bias")

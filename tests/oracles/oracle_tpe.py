@@ -12,7 +12,7 @@ def children(word: int, heads) -> list[int]:
 
 
 def branches(word: int, heads, at) -> list[int]:
-    """From the word to the root."""
+    """Return the branches from the word to the root."""
     if heads[word] < 0:
         return []
     siblings = children(heads[word], heads)

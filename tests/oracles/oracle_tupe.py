@@ -1,4 +1,4 @@
-"""TUPE-A and TUPE-R (Ke et al. 2021): positions with projections of their own, untied from words."""
+"""TUPE-A and TUPE-R (Ke et al. 2021): positions with separate projections from words."""
 
 import math
 
@@ -10,7 +10,7 @@ from .oracle_t5 import bucket
 
 
 def projected(side: str, row: int, at) -> np.ndarray:
-    """Row of a position table -> the head's part of it, normalised and projected."""
+    """Return the head's part of a row of a position table, normalised and projected."""
     owner = "key_positions" if side == "key" and at.site == "cross" else "query_positions"
     p = at.parameters[f"{owner}.embedding.weight"][row]
     p = (p - p.mean()) / np.sqrt(((p - p.mean()) ** 2).mean() + 1e-5)
@@ -21,7 +21,7 @@ def projected(side: str, row: int, at) -> np.ndarray:
 
 def absolute(t, s, at) -> float:
     query_row, key_row = t + 1, s + 1
-    if at["untie_first"]:  # rows 0 and 1 stand for theta 1 and theta 2; the row of the first token wins over its column
+    if at["untie_first"]:  # rows 0 and 1 are for theta 1 and theta 2. The row of the first token has priority over its column
         if t == 0:
             query_row = key_row = 0
         elif s == 0:

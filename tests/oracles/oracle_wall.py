@@ -1,4 +1,4 @@
-"""Channels that decay by gates of their own (wall attention)."""
+"""Channels that decay by separate gates (wall attention)."""
 
 import math
 

@@ -1,10 +1,13 @@
-"""Sliding windows, dilated on demand (Beltagy, Peters and Cohan 2020)."""
+"""Sliding windows, optionally dilated (Beltagy, Peters and Cohan 2020)."""
 
 from fairseq_posenc.testing.reference import Oracle
 
 
 def allowed(t, s, at):
-    """`width` counts the neighbours of both sides; dilation skips some and so reaches further."""
+    """Return whether a key is visible.
+
+    `width` counts the neighbours on both sides. Dilation skips neighbours and extends the window.
+    """
     if at["heads"] is not None and str(at.head) not in at["heads"].split("/"):
         return True
     return abs(s - t) <= at["width"] // 2 * at["dilation"] and (s - t) % at["dilation"] == 0

@@ -15,14 +15,14 @@ def score_xl(q, k, t, s, at):
 
 
 def score_tener(q, k, t, s, at):
-    """Without a projection of keys, k is the head's part of the input."""
+    """Compute the score. Without a projection of keys, k is the head's part of the input."""
 
     def r(x):
         return sinusoid(x, len(q), "halves", "paper" if at["grid"] == "paper" else "fairseq")
 
     u, v = at.own("content_bias"), at.own("position_bias")
     total = (q + u) @ k + (q + v) @ r(t - s if at["sign"] == "paper" else s - t)
-    if at["key_term"]:  # of the code alone, which has t - s here whatever the sign above
+    if at["key_term"]:  # the authors' code has t - s here for both signs above
         total += k @ r(t - s)
     return total / math.sqrt(len(q)) if at["scaled"] else total
 

@@ -10,7 +10,7 @@ from .oracle_sinusoidal import sinusoid
 
 
 def places(sentence) -> list[int]:
-    """Of every token, when the words are said in the other order."""
+    """Return the place of every token in the other word order."""
     said = [token for word in sentence.order for token, own in enumerate(sentence.words) if own == word]
     return [said.index(token) for token in range(len(sentence.words))]
 
@@ -34,7 +34,7 @@ def embed(x, ids, at):
 
 
 def score(q, k, t, s, at):
-    """Heads of the other order have queries and keys of U + P', where the input is U + P."""
+    """Compute the score. Heads with the other order have queries and keys of U + P' if the input is U + P."""
     if at["fuse"] == "heads" and at.layer == 0 and at.head < (at["heads"] or at.heads // 2):
         number = places(at.sentence)
         width = len(q) * at.heads

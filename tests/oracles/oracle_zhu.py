@@ -11,7 +11,7 @@ from .walks import edges, shortest
 
 
 def path(i: int, j: int, at) -> list[int]:
-    """Labels from word i to word j: 2r up an edge with relation r, 2r + 1 down it."""
+    """Return the labels from word i to word j: 2r for an edge upwards with relation r, 2r + 1 for an edge downwards."""
     heads, relations = at.sentence.heads, at.sentence.relations
     if at["graph"] == "edges":
         return shortest(i, j, edges(at))
@@ -23,7 +23,7 @@ def path(i: int, j: int, at) -> list[int]:
 
 
 def labels(t: int, s: int, at) -> list[int]:
-    """From token t to token s; 1 is a token itself, and tokens of one word are siblings."""
+    """Return the labels from token t to token s. 1 is the token itself. Tokens of one word are siblings."""
     if t == s:
         return [1]
     i, j = at.sentence.words[t], at.sentence.words[s]

@@ -1,4 +1,4 @@
-"""Whole attentions and their bare scores against the loops, for every method, option and site."""
+"""Whole attention modules and their scores, compared with the loops, for every method, option and site."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ def test_output_and_weights(oracle, options, site, padding):
 
 
 def positions(oracle, kind: str):
-    """Query ids [T] or [B, T] and key ids [S] or [B, S]: far apart, out of order or repeated, never 0, 1, 2, ..."""
+    """Return query ids [T] or [B, T] and key ids [S] or [B, S]: far apart, out of order or repeated, never 0, 1, 2, ..."""
     far = oracle.reach or 300
     if kind == "shifted":
         return np.arange(4) + far - 4, np.arange(6) + far - 8
@@ -30,7 +30,7 @@ def positions(oracle, kind: str):
 @pytest.mark.parametrize("oracle, options, site", cases(lambda oracle: not (oracle.random or oracle.head or oracle.output)))
 def test_scores(oracle, options, site, kind):
     if kind == "counted":
-        whole = oracle.row is not None or reads_sentences(oracle)  # rows and trees are those of one sentence
+        whole = oracle.row is not None or reads_sentences(oracle)  # the rows and trees of one sentence are used
         keys = 4 if whole and site != "cross" else 6
         compare_scores(oracle, options, site, (np.arange(4), np.arange(keys)), ())
     elif oracle.row is None and not reads_sentences(oracle):

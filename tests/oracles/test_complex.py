@@ -1,4 +1,4 @@
-"""Complex embeddings: exact values, the laws of the paper, and words that differ."""
+"""Complex embeddings: exact values, the properties in the paper, and different words."""
 
 import numpy as np
 import pytest

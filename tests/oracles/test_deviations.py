@@ -1,4 +1,4 @@
-"""Where a method is not what its paper or the authors' code has, its page says so, and the method is what its page says."""
+"""If a method differs from its paper or from the authors' code, its page says so, and the method agrees with its page."""
 
 import math
 
@@ -15,7 +15,7 @@ from fairseq_posenc.registry import spec as parsing
 from .cases import randomise
 from .test_values import BOTH, C, H, attention, biases, close, fill, method
 
-#: method -> what `posenc show` must say of it
+#: method -> texts that `posenc show` must print
 SAYS = {
     "alibi_learned": ["The authors' form is slope=sigmoid", "start normal with mean -2"],
     "alibi_nonsymmetric": [
@@ -136,7 +136,7 @@ def test_its_page_says_so(name):
 
 
 def test_the_exponent_of_kerple_power_is_a_sigmoid():
-    """At its limits a clamp has no gradient; a sigmoid stays within them and has one."""
+    """A clamp has no gradient at its limits. A sigmoid stays within the limits and has a gradient."""
     attn = attention("kerple_power", "decoder")
     for raw in (-3.0, 0.0, 3.0):
         fill(attn.position.power, raw)
@@ -150,7 +150,7 @@ def test_the_exponent_of_kerple_power_is_a_sigmoid():
 
 @pytest.mark.parametrize("heads", [2, 4, 8, 16])
 def test_forms_of_alibi_for_encoders(heads):
-    """As the authors write them: a penalty of the distance for all heads, or for each half with the future or the past masked."""
+    """The authors describe two forms: a penalty for all heads, or half of the heads with masked future or past."""
     n = 7
     distance = (torch.arange(n) - torch.arange(n)[:, None]).abs()
     hidden = torch.full((n, n), -math.inf)
@@ -177,7 +177,7 @@ def test_fire_shares_its_network_by_default():
 def test_steps_of_universal_count_the_layers_that_use_it():
     dims = Dims(C, H, 4, 12, 12)
     site = posenc.attention.site_positions.SitePositions(parsing.build("universal:layers=1/3", dims, "encoder"), dims, "encoder")
-    at = Positions.counted(0, 1)  # position 0 adds the step alone, and ones for its cosines
+    at = Positions.counted(0, 1)  # position 0 adds only the vector of the step, and ones from its cosines
     ctx = site.begin(AttentionContext(at, at))
     added = [site.apply_chain("before_layer", torch.zeros(1, 1, C), ctx=site.at_layer(ctx, layer)) for layer in range(4)]
     first, second = (torch.tensor([math.sin(step), math.cos(step) + 1]) for step in (1, 2))
@@ -194,7 +194,7 @@ def test_the_last_bucket_of_t5_begins_at_91():
 
 
 def test_what_the_survey_counts_of_tupe():
-    """n (d + 2) is n d, the position vectors, and 2 n, a scalar for every distance: the relative bias."""
+    """n (d + 2) consists of n d for the position vectors, and 2 n for the relative bias, a scalar per distance."""
     counted = [registry.card(name).survey_parameters for name in ("tupe_abs", "tupe_rel")]
     assert counted == ["2 d^2 + n d", "2 d^2 + n (d+2)"]
 

@@ -1,4 +1,4 @@
-"""Documents of several sentences: the words that the frame of the other tests does not have."""
+"""Documents of several sentences. The other tests use only single sentences."""
 
 import itertools
 import math
@@ -19,8 +19,8 @@ from .test_values import close
 
 LAYERS = 3
 SOURCE_WORDS = {"<s>": 0, "<pad>": 1, "</s>": 2, "<sep>": 5, "a": 6, "b": 7}
-TARGET_WORDS = {"<s>": 0, "<pad>": 1, "</s>": 2, "a": 5, "b": 6, "<sep>": 8}  # the same words by other numbers
-#: source and what the decoder reads; the second target has more sentences than its source
+TARGET_WORDS = {"<s>": 0, "<pad>": 1, "</s>": 2, "a": 5, "b": 6, "<sep>": 8}  # the same words with other numbers
+#: source, and input of the decoder. The second target has more sentences than its source
 PAIRS = [
     ("a b <sep> b <sep> a a </s>", "</s> a <sep> b a <sep> b"),
     ("a <sep> b </s>", "</s> <sep> <sep> b <sep> a"),
@@ -43,7 +43,7 @@ def tokens_of(sentences, words):
 
 
 def context(site, sources=SOURCES, targets=TARGETS):
-    """Of teacher forcing."""
+    """Return the context of teacher forcing."""
     source = tokens_of(sources, SOURCE_WORDS)
     if site == "encoder":
         at = Positions.counted(0, source.size(1))
@@ -57,7 +57,7 @@ def context(site, sources=SOURCES, targets=TARGETS):
 
 
 def steps(site):
-    """Every step of decoding, two beams for each of two sources: (context, row of each query, column of the queries)."""
+    """Yield every decoding step, with two beams for each of two sources: (context, row of each query, column of the queries)."""
     beams = [TARGETS[0], [TARGETS[0][0], *reversed(TARGETS[0][1:])], TARGETS[2][:7], TARGETS[2][:1] + TARGETS[2][2:8]]
     sources = [SOURCES[0], SOURCES[0], SOURCES[2], SOURCES[2]]
     for length in range(1, 8):
@@ -72,7 +72,7 @@ def steps(site):
 
 
 def sides(site):
-    """The words of queries, keys and source of every row of `context`."""
+    """Return the words of queries, keys and source for every row of `context`."""
     own = SOURCES if site == "encoder" else TARGETS
     return list(zip(own, SOURCES if site == "cross" else own, SOURCES))
 
@@ -84,7 +84,7 @@ OF_DOCUMENTS = (documents.SHIFT, documents.FUSED, documents.ROTATED, documents.B
 
 
 def test_counts_of_the_specification():
-    """The example: a b <sep> c d <sep> e </s>, and the decoder's </s> x <sep> y <sep> z."""
+    """The example is a b <sep> c d <sep> e </s>, and </s> x <sep> y <sep> z for the decoder."""
     source, target = torch.tensor([[6, 7, 5, 6, 7, 5, 6, 2]]), torch.tensor([[2, 7, 5, 7, 5, 7]])
     assert segments.before(source, 5).tolist() == [[0, 0, 0, 1, 1, 1, 2, 2]]
     assert segments.opened(source, 5).tolist() == [[0, 0, 1, 1, 1, 2, 2, 2]]
@@ -116,7 +116,7 @@ def embedded(method, x, ctx):
 
 
 def wanted(oracle, x, i, words, source, at):
-    """The embedding of one word."""
+    """Return the embedding of one word."""
     if oracle is documents.SHIFT:
         return documents.waves(x[None], [documents.shifted(words, i, source, at)], at)[0]
     if oracle is documents.FUSED:
@@ -159,7 +159,7 @@ def test_before_layer(oracle, options, site):
 
 
 def matrix(entry, method, oracle, options, site, layer=0):
-    """[B, H, T, S] by loops, nan where there is no word."""
+    """Return [B, H, T, S], computed by loops. Places without a word are nan."""
     rows = sides(site)
     out = np.full((len(rows), HEADS, max(len(row[0]) for row in rows), max(len(row[1]) for row in rows)), np.nan)
     for b, head in np.ndindex(out.shape[:2]):
@@ -171,7 +171,7 @@ def matrix(entry, method, oracle, options, site, layer=0):
 
 
 def stepwise(entry, method, oracle, options, site, ctx, beams, sources, i, layer=0):
-    """The same of one step of decoding: [rows or sources, H, 1 or beams, S]."""
+    """Return the same numbers for one step of decoding: [rows or sources, H, 1 or beams, S]."""
     found = np.full((len(ctx.tokens), HEADS, ctx.queries.ids.size(1), ctx.tokens.size(1)), np.nan)
     for beam, words in enumerate(beams):
         b, t = divmod(beam, 2) if site == "cross" else (beam, 0)
@@ -211,7 +211,7 @@ def test_mask_of_group(oracle, options, site):
     assert found.dtype == torch.bool and found.size(1) == 1
     expected = matrix(entry, method, oracle, options, site)
     assert_close(found.expand(-1, HEADS, -1, -1), expected, 0)
-    assert np.nansum(expected, -1)[~np.isnan(expected).all(-1)].all()  # no query is without a key
+    assert np.nansum(expected, -1)[~np.isnan(expected).all(-1)].all()  # every query has a key
     for ctx, beams, sources, i in steps(site) if site != "encoder" else ():
         found = method.mask(ctx).expand(-1, HEADS, -1, -1)
         assert_close(found, stepwise(entry, method, oracle, options, site, ctx, beams, sources, i), 0)
@@ -231,10 +231,10 @@ def test_rotation_of_bipe(oracle, options, site):
     entry = entry_of(q, k)
     scores = method.rotate("query", q, ctx.queries, ctx) @ method.rotate("key", k, ctx.keys, ctx).mT / math.sqrt(q.size(-1))
     assert_close(scores, matrix(entry, method, oracle, options, site), 1e-5)
-    for ctx, beams, sources, i in steps(site) if site == "cross" else ():  # the keys of the decoder are rotated one by one
+    for ctx, beams, sources, i in steps(site) if site == "cross" else ():  # the keys of the decoder are rotated one at a time
         rows, columns = len(ctx.tokens), ctx.queries.ids.size(1)
         q, k = (torch.randn(rows, HEADS, n, WIDTH // HEADS, dtype=torch.double) for n in (columns, ctx.tokens.size(1)))
-        q, k = q[:, :, :1].expand(-1, -1, columns, -1), k  # the beams of a sentence differ in their words only
+        q, k = q[:, :, :1].expand(-1, -1, columns, -1), k  # the beams of a sentence differ only in their words
         entry = entry_of(q, k)
         scores = method.rotate("query", q, ctx.queries, ctx) @ method.rotate("key", k, ctx.keys, ctx).mT / math.sqrt(q.size(-1))
         assert_close(scores, stepwise(entry, method, oracle, options, site, ctx, beams, sources, i), 1e-5)
@@ -284,7 +284,7 @@ def test_segment_shift():
 
 
 def test_position_segment():
-    """Position 0 has row 2 of fairseq's sinusoids."""
+    """Position 0 uses row 2 of fairseq's sinusoids."""
     torch.manual_seed(1)
     dims = Dims(8, 2, 1, 12, 12, 1, words=SOURCE_WORDS)
     method = parsing.build("position_segment:width=4", dims, "encoder")[0].double()
@@ -342,7 +342,7 @@ def test_group():
 
 
 def offsets(monkeypatch, positions, length, **options):
-    """The positions of one sentence for every pair of a block and a gap, each once."""
+    """Return the positions of one sentence for every pair of a block and a gap, without repetitions."""
     blocks = max(positions // length, 1)
     method = build("unifpe", {"range": positions, "plain": 0.0, **options}, "encoder").train()
     pairs = torch.tensor(list(itertools.product(range(blocks), repeat=2)))
@@ -390,7 +390,7 @@ def test_unifpe_in_training():
 
 
 def test_unifpe_of_a_pair():
-    """The decoder has the offset of the encoder, or the last one at which its own sentence fits."""
+    """The decoder has the offset of the encoder, or the last offset at which its sentence fits."""
     at, store = Positions.counted(0, 60), ForwardStore()
     tokens = torch.full((50, 60), 5)
     tokens[:, 6:] = 1
@@ -467,7 +467,7 @@ def test_bilevel_positions_are_not_moved(name, bilevel):
 
 
 def test_no_tokens_are_one_sentence():
-    """As in an attention without a host."""
+    """Attention modules without a model have no tokens."""
     at = Positions.counted(0, 5)
     for name in NAMES:
         method, ctx = build(name, {}, "encoder"), AttentionContext(at, at)

@@ -1,4 +1,4 @@
-"""FLOATER: exact values, what a path must keep, its gradients, and what is refused."""
+"""FLOATER: exact values, properties of paths, gradients, and errors."""
 
 import sys
 
@@ -23,7 +23,7 @@ def method(options: str, dims=DIMS):
 
 
 def paths(floater, count: int, state=None):
-    """[streams, layers, n, C] of the first positions, or while decoding of as many as are made."""
+    """Return paths [streams, layers, n, C] of the first positions. In decoding, n is the number of computed positions."""
     at = Positions.counted(0, count)
     return torch.stack([torch.stack(layers) for layers in floater.prepare(AttentionContext(at, at, state=state))])
 
@@ -45,7 +45,7 @@ def test_it_begins_as_sinusoids_of_any_length_and_odd_width():
 
 
 def test_one_step_towards_zero():
-    """h(p) = -p by a network: ReLU(p) and a minus; one Runge-Kutta step of 0.1 from 1."""
+    """A network computes h(p) = -p with ReLU(p) and a negative sign. One Runge-Kutta step of 0.1 starts from 1."""
     floater = method("start=random,at=input,delta=0.1").double()
     with torch.no_grad():
         for parameter, value in (

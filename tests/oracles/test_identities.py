@@ -1,4 +1,4 @@
-"""Exact values of the newer methods of attention, and identities that make one method of another."""
+"""Exact values of the newer methods of attention, and identities between methods."""
 
 import dataclasses
 import math
@@ -20,12 +20,12 @@ from tests.contract.cases import SMALL
 from .cases import randomise
 from .test_values import SLOPES, C, H, attention, biases, close, fill, method
 
-N = 12  # the positions that tables of `attention` hold
+N = 12  # number of positions in the tables of `attention`
 EVERYWHERE = pytest.mark.parametrize("site", ["encoder", "decoder", "cross"])
 
 
 def pair(ours, theirs, site="encoder", **sizes):
-    """Two attentions that differ in their positions alone."""
+    """Return two attention modules that differ only in their positions."""
     ours, theirs = attention(ours, site, **sizes), attention(theirs, site, seed=1, **sizes)
     for name, projection in theirs.named_children():
         if name.endswith("_proj") and getattr(ours, name) is not None:
@@ -34,7 +34,7 @@ def pair(ours, theirs, site="encoder", **sizes):
 
 
 def equal(ours, theirs, atol=1e-9):
-    """Outputs of the full length, by the fused kernel and step by step."""
+    """Compare outputs of the full length, from the fused kernel and step by step."""
     torch.manual_seed(2)
     x, source = (torch.randn(N, 2, theirs.out_proj.in_features).double() for _ in range(2))
     y = source if theirs.positions.site == "cross" else x
@@ -44,19 +44,19 @@ def equal(ours, theirs, atol=1e-9):
 
 
 def constant(projection, vector):
-    """Makes a projection give every word this vector, or one with this vector in every head."""
+    """Set a projection so that it returns this vector for every word, or this vector in every head."""
     fill(projection.weight, 0.0)
     fill(projection.bias, torch.as_tensor(vector).repeat(projection.out_features // len(vector)))
 
 
 def along(attn, deltas):
-    """[H, deltas]: logits of words that are all alike, with the query far to the right of 0."""
+    """Return logits [H, deltas] of equal words. The query is far from position 0."""
     x = torch.zeros(len(deltas), 1, attn.q_proj.in_features, dtype=torch.double)
     return attn.scores(x[:1], x, torch.tensor([1000]), torch.tensor(deltas) + 1000)[0, :, 0].detach().numpy()
 
 
 def square(attn, n, keys=None):
-    """[H, T, S]: the same at counted positions."""
+    """Return the same logits at counted positions: [H, T, S]."""
     x = torch.zeros(max(n, keys or n), 1, attn.q_proj.in_features, dtype=torch.double)
     return attn.scores(x[:n], x[: keys or n])[0].detach().numpy()
 
@@ -68,14 +68,14 @@ def fill_ending(attn, ending, value):
 
 
 def of_pairs(table):
-    """[L, H, 2N - 1, *] -> [L, H, N, N, *]: what a table of distances says of every query and key."""
+    """Expand a table of distances to every query and key: [L, H, 2N - 1, *] -> [L, H, N, N, *]."""
     return table.detach()[:, :, torch.arange(N) - torch.arange(N)[:, None] + N - 1]
 
 
 # -- what is nothing -----------------------------------------------------------------------------------------------------
 
-# What must stand in which parameters for plain attention to remain; all others are random. A constant of all keys, such as the
-# last bias of a network, is nothing to the softmax.
+# Parameter values with which a method equals plain attention. All other parameters are random. A number that is equal for all
+# keys, such as the last bias of a network, has no effect on the softmax.
 NEUTRAL = [
     ("diet_rel", {"table": 0}),
     ("diet_abs", {"query_positions": 0}),
@@ -88,7 +88,7 @@ NEUTRAL = [
     ("huang3", {"gate": 1}),
     ("huang4", {"table": 0}),
     ("chang:key_term=true", {"table": 0}),
-    ("window:width=22", {}),  # the narrowest in which 12 words see each other
+    ("window:width=22", {}),  # the smallest window in which all 12 words attend to each other
     ("synthesizer_random:mix=plus", {"table": 0}),
     ("synthesizer_factorised:mix=plus", {"key_factor": 0}),
     ("synthesizer_dense:mix=plus", {"out_weight": 0, "out_bias": 0}),
@@ -165,7 +165,7 @@ COUNTS = [
 
 @pytest.mark.parametrize("dims, spec, site, expected", COUNTS)
 def test_counts(dims, spec, site, expected):
-    # of the cards, which the contract compares with the parameters
+    # formulas of the cards, which the contract compares with the parameters
     part = parsing.parse(spec, site).methods[0]
     assert registry.card(part.name).count(part.options, dims.at(site)) == expected
 
@@ -193,7 +193,7 @@ def test_tables_of_distances(spec, table, reach, site):
     fill(attn.position.get_parameter(table), torch.arange(-reach, reach + 1))
     deltas = [-50, -12, -11, -3, -1, 0, 1, 2, 4, 11, 30]
     assert np.array_equal(biases(attn, deltas), [np.clip(deltas, -reach, reach)] * H)
-    # a Toeplitz matrix made from one vector of counted positions, beyond the table, too
+    # a Toeplitz matrix from one vector of counted positions, also beyond the table
     distance = np.arange(17) - np.arange(15)[:, None]
     assert np.array_equal(square(attn, 15, 17), [np.clip(distance, -reach, reach)] * H)
 
@@ -228,7 +228,7 @@ def test_diet_abs_has_the_rank_of_its_vectors(rank):
 @pytest.mark.parametrize("site", ["encoder", "cross"])
 @pytest.mark.parametrize("tie", ["true", "false"])
 def test_diet_linformer_with_all_keys_is_diet_abs(tie, site):
-    # The compressed keys may stand in any order: the identity would not tell E from its transpose.
+    # The compressed keys are permuted, because the identity would not distinguish E from its transpose.
     ours, theirs = pair(f"diet_linformer:rank={N},tie={tie}", "diet_abs", site)
     order = torch.randperm(N, generator=torch.Generator().manual_seed(0))
     fill_ending(ours, "mixer", torch.eye(N)[order])
@@ -243,7 +243,8 @@ def test_diet_linformer_with_all_keys_is_diet_abs(tie, site):
 @EVERYWHERE
 @pytest.mark.parametrize("clamp", [None, 2])
 def test_xl_in_closed_form(clamp, site):
-    # Without a projection the heads have channels 0-3, 4-7, 8-11 and 12-15 of the sinusoid; v picks the first of each.
+    # Without a projection, the heads have channels 0-3, 4-7, 8-11 and 12-15 of the sinusoid. v selects the first channel of each
+    # head.
     attn = attention("xl" if clamp is None else f"xl:clamp={clamp}", site)
     fill(attn.position.projection, torch.eye(C))
     fill(attn.position.content_bias, 0.0)
@@ -256,7 +257,7 @@ def test_xl_in_closed_form(clamp, site):
 
 @pytest.mark.parametrize("spec", ["xl", "xl:share=none", "tener", "tener:scaled=true", "tener:key_term=true,sign=code"])
 def test_equal_preferences_are_a_bias_of_the_queries(spec):
-    # (q + c) . k + (q + c) . R, whatever the scale
+    # (q + c) . k + (q + c) . R, for every scale
     ours, theirs = pair(spec, spec)
     for (name, parameter), (_, own) in zip(theirs.position.named_parameters(), ours.position.named_parameters()):
         fill(own, parameter.detach() if name == "projection" else torch.arange(4.0) - 1)
@@ -269,7 +270,8 @@ def test_equal_preferences_are_a_bias_of_the_queries(spec):
 @pytest.mark.parametrize("sign, turned", [("paper", -1), ("code", 1)])
 @pytest.mark.parametrize("grid, frequencies", [("paper", [1, 0.1, 0.01, 0.001]), ("code", [1, 0.0464159, 0.00215443, 1e-4])])
 def test_tener_in_closed_form(grid, frequencies, sign, turned):
-    # Of the 8 channels of a head, v picks a sine in the first half or a cosine in the second: another one in each head.
+    # Of the 8 channels of a head, v selects a sine in the first half or a cosine in the second half. Each head has another
+    # channel.
     attn, deltas = attention(f"tener:grid={grid},sign={sign}", width=8 * H), np.array([-9, -1, 0, 1, 4])
     fill(attn.position.content_bias, 0.0)
     angles = np.outer(frequencies, turned * deltas)
@@ -300,7 +302,7 @@ def test_tener_without_a_projection_of_keys(site):
 
 
 def rows_of_deberta(spec, side, terms, distance):
-    """Rows of the table that queries, or keys, meet at distances t - s, read off the logits."""
+    """Return the rows of the table that queries or keys use at distances t - s, derived from the logits."""
     attn = attention(spec)
     first, zero = [1.0, 0, 0, 0], [0.0] * 4
     constant(attn.q_proj, first if side == "key_weight" else zero)
@@ -308,7 +310,7 @@ def rows_of_deberta(spec, side, terms, distance):
     table = attn.position.table
     fill(table, 0.0), fill_ending(attn, "bias", 0.0)
     with torch.no_grad():
-        table[:, 0] = torch.arange(len(table))  # of which the first channel of each head is made
+        table[:, 0] = torch.arange(len(table))  # only the first channel of each head is nonzero
         fill(attn.position.get_parameter(side), torch.eye(4)[0].repeat(H).unsqueeze(1) * torch.eye(C)[0])
     return along(attn, [-x for x in distance]) * math.sqrt((1 + terms) * 4)
 
@@ -329,7 +331,7 @@ BUCKETS = {0: 0, 1: 1, 128: 128, 131: 131, 135: 133, 150: 143, 200: 169, 256: 19
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_deberta_buckets(sign):
-    # 256 rows on each side of 0; beyond the last distance, the first row has one number more than the last
+    # 256 rows on each side of 0. Beyond the last distance, the first row is used for one more number than the last row
     given = rows_of_deberta("deberta:max_distance=512,buckets=256", "key_weight", 2, [sign * distance for distance in BUCKETS])
     expected = [sign * bucket for bucket in BUCKETS.values()]
     close(given[:, :-1], [np.add(expected, 256)[:-1]] * H)
@@ -397,7 +399,7 @@ def test_huang3_with_equal_channels_is_huang2(share, site):
 def test_gated_product(queries, width, rows, heads):
     torch.manual_seed(0)
     q, k, gate = torch.randn(2, 2, queries, width), torch.randn(2, 2, 4, width), torch.randn(heads, 3, width)
-    at = torch.randint(3, (rows, queries, 4))  # several keys share a row, whose gradients add up
+    at = torch.randint(3, (rows, queries, 4))  # several keys share a row, and their gradients are summed
     inputs = [x.double().requires_grad_() for x in (q, k, gate)]
     gates = inputs[2][:, at].transpose(0, 1).expand(2, 2, -1, -1, -1)
     expected = torch.einsum("bhti,bhsi,bhtsi->bhts", *inputs[:2], gates)
@@ -406,7 +408,7 @@ def test_gated_product(queries, width, rows, heads):
 
 
 def test_causal_gated_product():
-    """The same where a query may look."""
+    """Compare the results where a query may attend."""
     torch.manual_seed(0)
     q, k, gate = (torch.randn(size).double().requires_grad_() for size in ((2, 2, 4, 3), (2, 2, 4, 3), (1, 7, 3)))
     at = (torch.arange(4) - torch.arange(4)[:, None] + 3)[None]
@@ -442,7 +444,7 @@ def test_huang4_without_keys_is_shaw(reach, site):
 @EVERYWHERE
 def test_da_without_weight_is_rectified_attention(site):
     ours, plain = pair("da", "none", site)
-    fill(ours.position.weight, 0.0)  # the offset, whatever it is, says nothing then
+    fill(ours.position.weight, 0.0)  # then the offset has no effect
     x = torch.randn(N, 2, C).double()
     close(ours.scores(x, x).detach(), plain.scores(x, x).relu().detach(), atol=1e-9)
 
@@ -453,7 +455,7 @@ def test_da_from_near_to_far(w, limit):
     constant(attn.q_proj, [1.0] * 4), constant(attn.k_proj, [1.0] * 4)  # 4 / sqrt(4) for all
     fill(attn.position.weight, w), fill(attn.position.offset, 0.7)
     middle = (1 + math.exp(0.7)) / (1 + math.exp(0.7 - 2 * w))
-    deltas = [0, -2, 2, -1000, 1_000_000]  # of which exponentials would overflow
+    deltas = [0, -2, 2, -1000, 1_000_000]  # exponentials of these numbers would overflow
     close(along(attn, deltas) / 2, [[1, middle, middle, limit, limit]] * H)
 
 
@@ -463,7 +465,7 @@ def test_blind_to_direction(spec):
     query, key = torch.randn(1, 1, C).double(), torch.randn(1, 1, C).double().expand(4, -1, -1)
     scores = attn.scores(query, key, torch.tensor([6]), torch.tensor([2, 10, 1, 11]))[0, :, 0].detach()
     close(scores[:, 0], scores[:, 1], atol=1e-12)
-    assert (scores[:, 0] - scores[:, 2]).abs().max() > 1e-3  # and not to distance
+    assert (scores[:, 0] - scores[:, 2]).abs().max() > 1e-3  # and not proportional to the distance
 
 
 # -- composite attention -------------------------------------------------------------------------------------------------
@@ -487,7 +489,7 @@ def test_chang_without_vectors_is_clipped_diet(site):
 
 @EVERYWHERE
 def test_chang_with_mirrored_vectors_of_keys_is_huang4(site):
-    # keys meet c[t - s] here and r[s - t] there
+    # keys use c[t - s] in one method, and r[s - t] in the other
     ours, theirs = pair("chang:max_distance=3,key_term=true", "huang4:max_distance=3,share=heads", site)
     table = theirs.position.table.detach()
     fill(ours.position.bias_table, 0.0)
@@ -506,7 +508,7 @@ def test_chang_with_a_kernel_of_one_distance_copies_it(delta, site):
     x = torch.randn(N, 2, C).double()
     values, expected = plain.v_proj(x), torch.full_like(x, 0.5)
     for t in range(max(0, -delta), min(N, N - delta)):
-        if site == "encoder" or delta <= 0:  # the decoder must not copy what comes
+        if site == "encoder" or delta <= 0:  # the decoder must not read later words
             expected[t] += values[t + delta]
     close((ours(x, x, x)[0] - plain(x, x, x)[0]).detach(), expected.detach(), atol=1e-9)
 
@@ -515,9 +517,9 @@ def test_chang_with_a_kernel_of_one_distance_copies_it(delta, site):
 
 
 def moment(spec, site, power, queries=N, keys=N):
-    """[queries, H]: the sum of a head's weights, or of the keys' positions by their weight."""
+    """Return [queries, H]: the sum of a head's weights, or the mean key position under these weights."""
     attn = attention(spec, site)
-    fill(attn.v_proj.bias, 0.0), fill(attn.v_proj.weight, torch.eye(C)[0])  # every channel is the first
+    fill(attn.v_proj.bias, 0.0), fill(attn.v_proj.weight, torch.eye(C)[0])  # all channels are equal to the first
     fill(attn.out_proj.weight, torch.eye(C)), fill(attn.out_proj.bias, 0.0)
     x = (torch.arange(max(queries, keys)).double() ** power).view(-1, 1, 1).expand(-1, -1, C)
     out = attn(x[:queries], x[:keys], x[:keys])[0]
@@ -533,15 +535,15 @@ def test_gaussian_masses_of_the_encoder():
 
 
 def test_gaussian_masses_of_the_decoder():
-    mass = moment("gaussian", "decoder", 0)  # offsets -1, 0, -1, 0, without what comes
+    mass = moment("gaussian", "decoder", 0)  # offsets -1, 0, -1, 0, without later keys
     close(mass[6:], [[0.9414, 0.6995] * 2] * 6, atol=1e-4)
-    close(mass[0], [0.2420, 0.3989] * 2, atol=1e-4)  # one key, one deviation away or none
+    close(mass[0], [0.2420, 0.3989] * 2, atol=1e-4)  # one key, at a distance of one standard deviation or 0
 
 
 @pytest.mark.parametrize("deviation", [1.0, 2.0])
 @pytest.mark.parametrize("ratio", [1, 2.5])
 def test_gaussian_densities(ratio, deviation):
-    # of a single key at 0, seen from means at ratio * t - 1 and ratio * t + 1
+    # weights of a single key at 0, with means at ratio * t - 1 and ratio * t + 1
     mass = moment(f"gaussian:deviation={deviation},ratio={ratio}", "cross", 0, N, 1)
     distance = (ratio * np.arange(N)[:, None] + [-1, 1, -1, 1]) / deviation
     close(mass, np.exp(-(distance**2) / 2) / (deviation * math.sqrt(2 * math.pi)))
@@ -591,7 +593,7 @@ def test_disan_drops_weights_of_channels(site):
     torch.manual_seed(0)
     attn = posenc.build_attention(DISAN, C, H, site=site, dropout=0.3)
     randomise(attn)
-    fill(attn.position.gate_of_sum, 0.0)  # so that the output is linear in what is summed
+    fill(attn.position.gate_of_sum, 0.0)  # so that the output is linear in the terms of the sum
     x = torch.randn(N, 1, C).double()
     whole, drawn = attn(x, x, x)[0].detach(), [attn.train()(x, x, x)[0].detach() for _ in range(400)]
     assert not drawn[0].equal(drawn[1])
@@ -645,7 +647,7 @@ def test_dense_synthesizer_without_weights_is_random_by_key(site):
 
 
 def test_dense_synthesizer_reads_the_query():
-    # Queries (2, -3, 0, 1) in every head meet W = their index times that of the position, rectified.
+    # In every head, W is applied to max(q, 0) for queries (2, -3, 0, 1). W is the index times the index of the position.
     attn = attention("synthesizer_dense:form=minus")
     constant(attn.q_proj, [2.0, -3.0, 0.0, 1.0])
     fill(attn.position.table, torch.outer(torch.arange(1.0, 5), torch.arange(N)))
@@ -656,7 +658,7 @@ def test_balance_of_the_synthesizer():
     ours, plain = pair("synthesizer_random:mix=plus_alpha", "none")
     x = torch.randn(N, 2, C).double()
     product, table = plain.scores(x, x).detach(), ours.position.table.detach()[0]
-    for alpha, share in ((0.0, 0.5), (math.log(3), 0.75)):  # sigmoid(alpha) is the table's
+    for alpha, share in ((0.0, 0.5), (math.log(3), 0.75)):  # sigmoid(alpha) is the weight of the table
         fill(ours.position.alpha, alpha)
         close(ours.scores(x, x).detach(), (1 - share) * product + share * table, atol=1e-9)
 
@@ -669,7 +671,7 @@ def unsoftplus(x):
 
 
 def test_kerple_with_power_one_is_alibi():
-    # heads whose slope is not below KERPLE's least rate of 0.01
+    # heads whose slope is at least KERPLE's minimum of 0.01
     kerple, slopes = attention("kerple_power", "decoder", 8), torch.tensor(SLOPES[8][:6])
     fill(kerple.position.power, math.log(0.99 / 1.00))  # 0.01 + 1.99 sigmoid = 1
     fill(kerple.position.rate[:, :6], unsoftplus(slopes - 0.01).unsqueeze(-1))
@@ -681,7 +683,7 @@ def test_kerple_in_closed_form():
     distance = np.array([0, 1, 2, 40])
     for power, rate, expected in (
         (unsoftplus(1.99), unsoftplus(0.49), 2 * np.log(1 + 0.5 * distance)),
-        (-100, -100, 0.01 * np.log(1 + 0.01 * distance)),  # the least of both
+        (-100, -100, 0.01 * np.log(1 + 0.01 * distance)),  # the minimum of both
     ):
         attn = attention("kerple_log", "decoder")
         fill(attn.position.power, power), fill(attn.position.rate, rate)
@@ -715,25 +717,25 @@ def test_sandwich_values(heads, site):
 
 @pytest.mark.parametrize("queries", [9, 20], ids=["below", "beyond"])
 def test_fire_in_closed_form(queries):
-    # The network gives head h its argument h times.
+    # For head h, the network returns h times its argument.
     attn = attention("fire:threshold=4", "decoder")
     own = attn.position
     for parameter in own.parameters():
         fill(parameter, 0.0)
     fill(own.mlp[0].weight[3], 1.0), fill(own.mlp[2].weight[:, 3], torch.arange(1.0, 5))
-    fill(own.slope, 0.5), fill(own.multiplier, -2.0)  # |-2 * 4|: queries from 0 to 8 are treated alike
+    fill(own.slope, 0.5), fill(own.multiplier, -2.0)  # |-2 * 4|: queries from 0 to 8 have the same bias
     constant(attn.q_proj, [0.0] * 4)
     t, s = np.arange(queries)[:, None], np.arange(queries)
     share = np.log1p(0.5 * abs(t - s)) / (np.log1p(0.5 * np.maximum(t, 8)) + 1e-6)
     given = square(attn, queries)
     close(given, np.arange(1, 5)[:, None, None] * share)
     past = np.tril(given[0])
-    assert past.min() == 0 and past.max() == pytest.approx(1, abs=1e-5)  # earlier keys stand between 0 and 1
+    assert past.min() == 0 and past.max() == pytest.approx(1, abs=1e-5)  # earlier keys are between 0 and 1
 
 
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
 def test_fire_in_blocks(padded, monkeypatch):
-    """The same outputs and gradients from one block of queries and from single queries."""
+    """Outputs and gradients are equal for one block of queries and for single queries."""
     attn, x = attention("fire:threshold=2", "encoder"), torch.randn(7, 2, C).double().requires_grad_()
     mask = torch.tensor([[False] * 7, [True] * 2 + [False] * 5]) if padded else None
     found = []
@@ -758,7 +760,7 @@ def test_fire_is_relative_below_the_threshold():
 @pytest.mark.parametrize("depth", [1, 2, 3])
 @pytest.mark.parametrize("log", [True, False])
 def test_dynamic_bias_in_closed_form(log, depth):
-    # silu(z) - silu(-z) = z: two units carry the argument through every layer, and head h gets it h times.
+    # silu(z) - silu(-z) = z: two units pass the argument through every layer, and head h receives it h times.
     attn = attention(f"dynamic_bias:hidden=2,depth={depth},log={str(log).lower()}")
     turned = torch.tensor([1.0, -1.0])
     weights = [turned.unsqueeze(1), *[torch.outer(turned, turned)] * (depth - 1), torch.outer(torch.arange(1.0, 5), turned)]
@@ -781,7 +783,7 @@ def test_dynamic_bias_of_one_unit():
 
 
 def test_xpos_sizes():
-    # 512 positions after the middle a query's pair i has shrunk to zeta_i, and a key's has grown by as much.
+    # At 512 positions after the middle, pair i of a query is multiplied by zeta_i, and pair i of a key is divided by zeta_i.
     xpos, at = method("xpos", "decoder", 8 * H).double(), Positions(torch.full((1, 4), N // 2 + 512))
     x, ctx = torch.eye(8).double()[None, None, ::2].expand(1, H, 4, 8), AttentionContext(at, at)
     zeta = np.array([[0.2857, 0.4643, 0.6429, 0.8214]] * H)
@@ -791,7 +793,7 @@ def test_xpos_sizes():
 
 @pytest.mark.parametrize("room, last", [(1024, 4000), (6000, 5999), (10**7, 5999)])
 def test_xpos_in_half_precision(room, last):
-    # near keys of the first and of the last queries
+    # keys near the first and the last queries
     xpos = parsing.build("xpos", Dims(8 * H, H, 1, room, room).at("decoder"), "decoder")[0]
     at, before = (Positions(torch.tensor([[0, 7, 2999, last]]).sub(n).clamp(min=0)) for n in (0, 5))
     ctx, x = AttentionContext(at, before), torch.randn(2, 1, H, 4, 8)
@@ -799,12 +801,12 @@ def test_xpos_in_half_precision(room, last):
     for given in (x.half(), x.half().double()):
         q, k = xpos.rotate("query", given[0], at, ctx), xpos.rotate("key", given[1], before, ctx)
         found.append((q.double() * k.double()).sum(-1))
-        ctx = AttentionContext(at, before)  # without the waves of the other precision
+        ctx = AttentionContext(at, before)  # without the stored waves of the other precision
     close(*found, atol=0.03)
 
 
 def test_xpos_in_closed_form():
-    # One pair a head: zeta = (0 + 0.8) / 2.8 and a cosine of the distance.
+    # One pair per head: zeta = (0 + 0.8) / 2.8, and a cosine of the distance.
     attn, deltas = attention("xpos:scale_base=4", "decoder", width=2 * H), np.array([-9, -4, -1, 0])
     constant(attn.q_proj, [1.0, 0.0]), constant(attn.k_proj, [1.0, 0.0])
     close(along(attn, deltas.tolist()), [(0.8 / 2.8) ** (-deltas / 4) * np.cos(deltas) / math.sqrt(2)] * H, atol=1e-4)
@@ -826,7 +828,7 @@ def test_unstretched_rotations_are_rope(scaling, options, site):
 
 
 def slowed(spec, length=2):
-    """What is left of the angular frequencies of 32 pairs, in a sentence of this length, and the size of the pairs."""
+    """Return the factors of the angular frequencies of 32 pairs for a sentence of this length, and the magnitude of the pairs."""
     rope, at = method(f"rope_scaled:{spec}", width=64, heads=1).double(), Positions.counted(0, length)
     x = torch.cat([torch.ones(1, 1, length, 32), torch.zeros(1, 1, length, 32)], -1).double()
     a, b = rope.rotate("query", x, at, AttentionContext(at, at))[0, 0, 1].chunk(2)
@@ -835,7 +837,7 @@ def slowed(spec, length=2):
 
 def test_yarn_of_64_channels():
     left, size = slowed("scaling=yarn,factor=4,trained=2048")
-    ramp = ((np.arange(32) - 8) / (21 - 8)).clip(0, 1)  # from the pair 8 on, and in full from 21
+    ramp = ((np.arange(32) - 8) / (21 - 8)).clip(0, 1)  # from pair 8 on, and completely from pair 21 on
     close(left, 1 - ramp + ramp / 4, atol=1e-9)
     close(size, np.full(32, 0.1 * math.log(4) + 1), atol=1e-12)
 
@@ -851,7 +853,7 @@ def test_yarn_of_64_channels():
 )
 def test_larger_bases_keep_the_first_frequency(spec, length, grown):
     left, size = slowed(spec, length)
-    close(left, grown ** (-np.arange(32) / 31), atol=1e-9)  # of the last, 1 / grown is left
+    close(left, grown ** (-np.arange(32) / 31), atol=1e-9)  # the last frequency is divided by `grown`
     close(size, np.ones(32), atol=1e-12)
 
 
@@ -864,7 +866,7 @@ def test_interpolation_slows_all_alike():
 
 @EVERYWHERE
 def test_cope_counts_half_a_word_where_gates_are_half_open(site):
-    # Keys of zeros open every gate by half; the table is no straight line, so that interpolation shows.
+    # Keys of zeros open every gate by half. The table is not linear, so that interpolation has a visible effect.
     attn, squares = attention("cope:largest=4", site), np.arange(4.0) ** 2
     constant(attn.q_proj, [1.0, 0, 0, 0]), constant(attn.k_proj, [0.0] * 4)
     fill(attn.position.table, 0.0)
@@ -873,8 +875,8 @@ def test_cope_counts_half_a_word_where_gates_are_half_open(site):
         fill(attn.position.right_table, 7.0)
         fill(attn.position.right_table[..., 0], torch.tensor(-squares))
     t, s = np.arange(N if site != "cross" else 3)[:, None], np.arange(N)
-    counted = np.broadcast_to(N - s, (len(t), N)) if site == "cross" else abs(t - s) + 1  # both ends count
-    expected = np.interp(counted / 2, np.arange(4), squares)  # the last position stands for all beyond
+    counted = np.broadcast_to(N - s, (len(t), N)) if site == "cross" else abs(t - s) + 1  # both ends are counted
+    expected = np.interp(counted / 2, np.arange(4), squares)  # the last position is used for all larger positions
     given = square(attn, len(t), N)
     if site == "encoder":
         expected = np.where(s > t, -expected, expected)
@@ -909,7 +911,7 @@ def test_equal_increments_are_alibi(site, alibi, spec, sign):
 
 @pytest.mark.parametrize("site", ["encoder", "decoder"])
 def test_forgetting_is_cable_turned_round(site):
-    # -softplus(x) = ln sigmoid(-x); in the encoder cable has one set of increments for both sides
+    # -softplus(x) = ln sigmoid(-x). In the encoder, cable has one set of increments for both sides
     ours, theirs = pair("forgetting", "cable", site)
     fill_ending(ours, "weight", -theirs.position.weight.detach())
     fill_ending(ours, "offset", -theirs.position.offset.detach())

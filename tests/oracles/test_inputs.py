@@ -1,4 +1,4 @@
-"""Methods that enter with the embeddings or before a layer, through their hooks."""
+"""Methods that act on the embeddings or before a layer, called through their hooks."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ LAYERS = 3
 
 
 def by_id(oracle) -> bool:
-    """Whether positions are all that matters: a GRU reads columns, which the encoder rolls to the right before."""
+    """Return whether a method depends only on position ids. A GRU reads columns, which the encoder rolls to the right before."""
     return oracle.embed is not None and oracle.name not in ("rnn", "rr")
 
 

@@ -1,4 +1,4 @@
-"""What layers share and what each has of its own, through the hooks of a method that serves three layers."""
+"""Shared and separate parameters of layers, through the hooks of a method with three layers."""
 
 import dataclasses
 
@@ -19,7 +19,7 @@ IN_SCORES = {"rotate", "rescale", "content_scores", "bias", "scale"}
 
 
 def in_hooks(oracle) -> bool:
-    """Whether hooks and loops can be compared without an attention and its projections around them."""
+    """Return whether hooks and loops can be compared without an attention module and its projections."""
     return not (oracle.random or oracle.before_layer or oracle.output)
 
 
@@ -53,16 +53,16 @@ def test_layers(oracle, options, site):
             real=range(keys),
             projections={name: tuple(x.numpy() for x in pair) for name, pair in projections.items()},
         )
-        scale = method.scale(ctx.replace(layer=layer))  # a number, or factors of queries next to the usual number
+        scale = method.scale(ctx.replace(layer=layer))  # a number, or factors of queries in addition to the usual number
         factors, constant = (scale, default_scale(WIDTH // HEADS)) if isinstance(scale, torch.Tensor) else (1.0, scale)
         here = ctx.replace(layer=layer, scale=constant)
         if oracle.head is not None:
             assert_close(method.attend(q, k, v, here), heads(oracle, at, v), oracle.atol)
             continue
-        if method.hooks & IN_SCORES:  # inputs of queries and keys are the same in every layer: test_attention.py has seen them
+        if method.hooks & IN_SCORES:  # inputs of queries and keys are equal in all layers, and test_attention.py compares them
             expected = scores(oracle, at, q, k, inputs)
             assert_close(hooked_scores(method, q * factors, k, here.replace(causal=False)), expected, oracle.atol)
-            # where causality hides a key, hooks may leave what they like
+            # where the causal mask hides a key, results of hooks are undefined
             expected = np.where(hidden_from(site, keys), np.nan, expected)
             assert_close(hooked_scores(method, q * factors, k, here), expected, oracle.atol)
         if "content_values" in method.hooks:
@@ -71,7 +71,7 @@ def test_layers(oracle, options, site):
 
 
 def hidden_from(site: str, keys: int) -> np.ndarray:
-    """Whether causality hides a key from a query: [T, keys]."""
+    """Return whether the causal mask hides a key from a query: [T, keys]."""
     return np.triu(np.full((T, keys), site == "decoder"), 1)
 
 
@@ -80,7 +80,7 @@ def by_heads(x):
 
 
 def hooked_scores(method, q, k, ctx):
-    """The logits that the contract defines from the hooks."""
+    """Return the logits that the contract defines from the hooks."""
     used = method.hooks
     if "rotate" in used:
         q, k = method.rotate("query", q, ctx.queries, ctx), method.rotate("key", k, ctx.keys, ctx)
@@ -94,7 +94,7 @@ def hooked_scores(method, q, k, ctx):
 
 
 def weights(method, q, k, ctx, hidden):
-    """What the attention makes of the logits: [B, H, T, S]."""
+    """Return the attention weights of the logits: [B, H, T, S]."""
     logits = hooked_scores(method, q, k, ctx).masked_fill(torch.from_numpy(hidden), -torch.inf)
     if "mask" in method.hooks:
         logits = logits.masked_fill(~method.mask(ctx), -torch.inf)
@@ -106,7 +106,7 @@ def seen_by(column: int, at, keys: int) -> list:
 
 
 def scores(oracle, at, q, k, inputs):
-    """nan where the oracle speaks of whole rows and causality hides the key."""
+    """Return scores. They are nan if the oracle computes whole rows and the causal mask hides the key."""
     out = np.full((*q.shape[:3], k.size(2)), np.nan)
     for b, head, t in np.ndindex(q.shape[:3]):
         here = dataclasses.replace(at.of_sentence(b), head=head, inputs=tuple(x[b].numpy() for x in inputs))
@@ -116,7 +116,7 @@ def scores(oracle, at, q, k, inputs):
 
 
 def added(oracle, at, probs, v, inputs):
-    """What positions add to the values that a query reads."""
+    """Return the vectors that positions add to the values of a query."""
     out = np.zeros((*probs.shape[:3], v.size(3)))
     for b, head, t in np.ndindex(probs.shape[:3]):
         here = dataclasses.replace(at.of_sentence(b), head=head, inputs=tuple(x[b].numpy() for x in inputs))

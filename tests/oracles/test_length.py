@@ -1,4 +1,4 @@
-"""Exact values of the encodings of output lengths, and what the authors' code does wrong."""
+"""Exact values of the encodings of output lengths, and errors of the authors' code."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ PAPER = "layout=interleaved,grid=paper"
 
 
 def vectors(spec: str, lengths: list, steps: int, width: int = 8, start: int = 0) -> torch.Tensor:
-    """What is added at every step: [B, T, C]."""
+    """Return the vectors that are added at every step: [B, T, C]."""
     method = parsing.build(spec, Dims(width, 2, vocab_size=10).at("decoder"), "decoder")[0]
     at = Positions.counted(start, steps)
     side = SideInputs({"target_length": torch.tensor(lengths)}, {side.name: side for side in method.card.side_inputs})
@@ -22,7 +22,7 @@ def vectors(spec: str, lengths: list, steps: int, width: int = 8, start: int = 0
 
 
 def test_the_difference_alone_matters():
-    """The paper's LDPE(7, 3) is LDPE(12, 8): 4 words are left."""
+    """The paper's LDPE(7, 3) equals LDPE(12, 8), because 4 words remain in both."""
     seven, twelve = vectors("ldpe", [7 - 1, 12 - 1], 10)
     assert_close(seven[2], twelve[7], rtol=0, atol=0)
 
@@ -37,7 +37,7 @@ def test_three_words_left():
 
 
 def test_a_length_of_ten_thousand_gives_sinusoids():
-    """With </s>, and up to the first position: 1, 2, ... instead of 0, 1, ..."""
+    """Lengths count </s>, and the first position counts: 1, 2, ... instead of 0, 1, ..."""
     plain = parsing.build("sinusoidal:origin=zero", Dims(8, 2).at("decoder"), "decoder")[0]
     at = Positions.counted(1, 6)
     wanted = plain.embed(torch.zeros(1, 6, 8), None, AttentionContext(at, at))
@@ -58,7 +58,7 @@ def test_lengths_below_0_are_refused(spec):
 
 @pytest.mark.parametrize("spec", ["ldpe", "ldpe:unit=char", "lrpe"])
 def test_every_sentence_has_its_own_length(spec):
-    """The authors' code takes the positions of sentence 0 for all; here it is the shortest one."""
+    """The authors' code uses the positions of sentence 0 for all sentences. In this test, sentence 0 is the shortest sentence."""
     model = build(decoder=spec)
     source, targets = torch.stack(sentences(1, 6, 6, 6)), sentences(2, 2, 7, 9)
     lengths = torch.tensor([1, 6, 8])
@@ -78,7 +78,7 @@ def test_two_lengths_differ_from_the_first_step_on(spec):
 
 @pytest.mark.parametrize("spec, same", [("ldpe", True), ("ldpe:min_remaining=-3", True), ("lrpe", False)])
 def test_ten_words_past_the_length(spec, same):
-    """Finite, and LDPE stands still where the authors' code fails."""
+    """Values are finite. LDPE stays constant at a length at which the authors' code fails."""
     found = vectors(spec, [2], 13)[0]
     assert found.isfinite().all()
     assert found[-1].equal(found[-2]) is same

@@ -1,4 +1,4 @@
-"""Input-level methods: exact values of their specifications, and what those that draw positions draw in training."""
+"""Methods at the input: exact values from their specifications, and the random positions in training."""
 
 import math
 
@@ -12,11 +12,11 @@ from fairseq_posenc.registry import spec as parsing
 
 from .test_values import PAPER, close, embedded, method
 
-N = 12  # the positions of the methods that `method` builds
+N = 12  # number of positions of the methods that `method` builds
 
 
 def drawn(name, rows=2000, length=N, pair_draws=None, training=True, seed=5):
-    """[B, T]: the positions of sentences of one length."""
+    """Return the positions [B, T] of sentences of one length."""
     torch.manual_seed(seed)
     at = Positions.counted(0, length)
     ctx = AttentionContext(at, at, store=ForwardStore(pair_draws={} if pair_draws is None else pair_draws))
@@ -57,7 +57,8 @@ def test_axial_positions_of_a_segment_share_their_row():
     axial = method("axial:rows=3,columns=4")
     at = Positions.counted(0, N)
     grid = axial.embed(torch.zeros(1, N, 16), torch.zeros(1, N).long(), AttentionContext(at, at))[0].detach().view(3, 4, 16)
-    assert torch.equal(grid[:, :, :8], grid[:, :1, :8].expand(-1, 4, -1))  # the row's channels come first
+    # the channels of the row precede the channels of the column
+    assert torch.equal(grid[:, :, :8], grid[:, :1, :8].expand(-1, 4, -1))
     assert torch.equal(grid[:, :, 8:], grid[:1, :, 8:].expand(3, -1, -1))
     assert len({tuple(row.tolist()) for row in grid.flatten(0, 1)}) == N
 
@@ -143,9 +144,9 @@ def test_shape_draws():
 def test_randomised_draws():
     ids = drawn("randomised:factor=3", 4000, 5)
     assert (ids.diff() > 0).all() and ids.min() == 0 and ids.max() == 3 * N - 1
-    counts = torch.bincount(ids.flatten(), minlength=3 * N)  # every number is as likely as any other: 555 of each
+    counts = torch.bincount(ids.flatten(), minlength=3 * N)  # all numbers have the same probability: 555 of each are expected
     assert counts.min() > 470 and counts.max() < 640
-    assert drawn("randomised:factor=1", 3).tolist() == [list(range(N))] * 3  # all numbers of the range are chosen
+    assert drawn("randomised:factor=1", 3).tolist() == [list(range(N))] * 3  # all numbers of the range occur
 
 
 @pytest.mark.parametrize(
@@ -160,7 +161,7 @@ def test_randomised_draws():
     ],
 )
 def test_randomised_positions_of_evaluation_stay_in_the_range_of_training(options, count, first):
-    """The longest sentence still has positions of its own, all below N; a stride of N / 32 alone would leave the range at 32."""
+    """The longest sentence still has distinct positions below N. With a constant stride of N / 32, the range would end at 32."""
     built = parsing.build(f"randomised:{options}" if options else "randomised", Dims(16, 4, 1, 1024, 1024), "encoder")[0].eval()
     found = built.positions(torch.arange(1024).unsqueeze(0), None)[0]
     assert found[: len(first)].tolist() == first
@@ -168,7 +169,7 @@ def test_randomised_positions_of_evaluation_stay_in_the_range_of_training(option
 
 
 def test_randomised_positions_follow_ids():
-    """Beside padding on the left, where columns are no positions."""
+    """With padding on the left, columns are not positions."""
     torch.manual_seed(3)
     ids = torch.tensor([[0, 0, 0, 1, 2], [0, 1, 2, 3, 4]])
     found = method("randomised").train().positions(ids, None)
@@ -179,10 +180,10 @@ def test_randomised_positions_follow_ids():
 def test_cape_draws():
     lmax = 1.5
     ids = drawn("cape:shift=4,jitter=0,scale=1.5")
-    scale = ids.diff()[:, :1]  # without jitter, neighbours are one scale apart
+    scale = ids.diff()[:, :1]  # without jitter, the distance of neighbours is the scale
     close(ids.diff().numpy(), scale.expand(-1, N - 1).numpy(), atol=1e-4)
     assert 1 / lmax - 1e-4 < scale.min() < 1 / lmax + 0.01 and lmax - 0.01 < scale.max() < lmax + 1e-4
-    assert scale.log().mean().item() == pytest.approx(0, abs=0.02)  # the logarithm is uniform, and not the scale
+    assert scale.log().mean().item() == pytest.approx(0, abs=0.02)  # the logarithm of the scale is uniform, not the scale
     assert scale.log().std().item() == pytest.approx(math.log(lmax) / math.sqrt(3), rel=0.05)
     shift = ids[:, 0] / scale[:, 0]
     assert -4 < shift.min() < -3.9 and 3.9 < shift.max() < 4 and shift.mean().item() == pytest.approx(0, abs=0.2)
@@ -192,7 +193,7 @@ def test_cape_jitter():
     ids = drawn("cape:shift=0,jitter=0.5")
     jitter = ids - torch.arange(N)
     assert jitter.abs().max() <= 0.5 and jitter.abs().max() > 0.49 and (ids.diff() > 0).all()
-    assert abs(np.corrcoef(jitter[:, 0], jitter[:, 1])[0, 1]) < 0.1  # of every word its own
+    assert abs(np.corrcoef(jitter[:, 0], jitter[:, 1])[0, 1]) < 0.1  # each word has its own jitter
 
 
 def test_cape_shift_alone_keeps_products():
@@ -214,7 +215,8 @@ def test_cape_draws_once_for_both_sides():
     source, target = (drawn(f"cape:jitter=0,shift={shift},scale=2", 50, 6, pair, seed=seed) for seed, shift in ((1, 5), (2, 10)))
     scale = source.diff()[:, :1]
     close(scale.numpy(), target.diff()[:, :1].numpy(), atol=1e-4)
-    close((2 * source[:, :1] / scale).numpy(), (target[:, :1] / scale).numpy(), atol=1e-3)  # each side up to its own limit
+    # each side is shifted up to its own limit
+    close((2 * source[:, :1] / scale).numpy(), (target[:, :1] / scale).numpy(), atol=1e-3)
     assert list(pair) == ["cape"] and pair["cape"].shape == (50, 2)
 
 

@@ -1,4 +1,4 @@
-"""Numbers that were computed from the papers and public code by hand: queries, keys and hidden states in closed form."""
+"""Values that were computed by hand from the papers and public code. Queries, keys and hidden states have closed forms."""
 
 import math
 
@@ -15,14 +15,14 @@ LENGTH = 4
 
 
 def wave(function, rows: float, columns: float, offset: float, width: int = 4, length: int = LENGTH) -> Tensor:
-    """function(rows t + columns i + offset): [T, width]."""
+    """Return function(rows t + columns i + offset): [T, width]."""
     return torch.tensor(
         [[function(rows * t + columns * i + offset) for i in range(width)] for t in range(length)], dtype=torch.double
     )
 
 
 class Given(nn.Module):
-    """A projection that gives the same vectors for all inputs."""
+    """A projection that returns the same vectors for all inputs."""
 
     def __init__(self, vectors: Tensor):
         super().__init__()
@@ -33,7 +33,7 @@ class Given(nn.Module):
 
 
 def fixture(spec: str, site: str = "decoder", heads: int = 1, width: int = 4, start: int = 0) -> np.ndarray:
-    """The logits [heads, T, S] of the closed forms at positions from `start`, with the parameters that `set_up` wrote."""
+    """Return the logits [heads, T, S] of the closed forms at positions from `start`. `set_up` writes the parameters."""
     return scores_of(built(spec, site, heads, width), start)
 
 
@@ -48,7 +48,7 @@ def built(spec: str, site: str = "decoder", heads: int = 1, width: int = 4) -> n
 
 
 def scores_of(attn: nn.Module, start: int = 0) -> np.ndarray:
-    """The hidden states are those of one head, whose other channels are 0."""
+    """Return scores. The hidden states are those of one head. All other channels are 0."""
     x = torch.nn.functional.pad(wave(math.sin, 0.2, 0.5, 0.3), (0, attn.positions.dims.embed_dim - 4)).unsqueeze(1)
     ids = (torch.arange(start, start + LENGTH),) * 2 if start else ()
     return attn.scores(x, x, *ids)[0].detach().numpy()
@@ -84,7 +84,7 @@ def test_rope(options, expected):
 
 
 def spectrum(spec: str, width: int) -> list[float]:
-    """The angles of one step from position to position."""
+    """Return the angles between two neighbouring positions."""
     method = posenc.build_attention(spec, width, 1).position
     x, at = torch.cat([torch.ones(1, 1, 1, width // 2), torch.zeros(1, 1, 1, width // 2)], -1), Positions(torch.tensor([[1]]))
     real, imaginary = method.rotate("query", x, at, AttentionContext(at, at)).flatten().chunk(2)
@@ -113,7 +113,7 @@ def test_learned_frequencies_per_stack():
 
 
 def built_method(spec: str, site: str = "decoder") -> nn.Module:
-    """A method in a stack of the base size."""
+    """Return a method in a stack of the base size."""
     return parsing.build(spec, Dims(512, 8, 6).at(site), site)[0]
 
 
@@ -139,7 +139,7 @@ def test_pope(phases, row, other):
 
 
 def test_pope_sides():
-    """Without phases the score is even in the distance."""
+    """Without phases, the score is an even function of the distance."""
     attn, size = built("pope", "encoder"), torch.tensor([[0.5, 1, 1.5, 2]], dtype=torch.double).expm1().log().expand(4, 4)
     attn.q_proj, attn.k_proj = Given(size), Given(size)
     close(scores_of(attn)[0][[0, 2], [2, 0]], [3.5627859419] * 2, 1e-6)
@@ -168,7 +168,7 @@ def test_pope_is_local_at_the_start():
 def test_rel_proj(bias, row):
     attn = built(f"rel_proj:vectors=2,reach=3,bias={bias is not None}".lower())
     put(attn.position.weight, [[math.cos(0.7 * j + 0.3 * i) for j in range(2)] for i in range(4)])
-    put(attn.position.bank, [[math.sin(1 + 0.5 * j + 0.8 * x) for x in (2, 1, 0)] for j in range(2)])  # from far to near
+    put(attn.position.bank, [[math.sin(1 + 0.5 * j + 0.8 * x) for x in (2, 1, 0)] for j in range(2)])  # from far to near keys
     if bias:
         put(attn.position.offset, bias)
     close((scores_of(attn) - fixture("none"))[0, 3], row)
@@ -224,7 +224,7 @@ def test_stickbreaking():
 
 def test_stickbreaking_to_the_right():
     attn = built("stickbreaking", "encoder", heads=2)
-    for projection in (attn.q_proj, attn.k_proj):  # the second head reads what the first one does
+    for projection in (attn.q_proj, attn.k_proj):  # the second head reads the same as the first head
         projection.vectors = projection.vectors[..., :4].repeat(1, 1, 2)
     at = Positions.counted(0, LENGTH)
     logs = torch.from_numpy(scores_of(attn)).masked_fill(~attn.position.mask(AttentionContext(at, at))[0], -torch.inf)
@@ -236,7 +236,7 @@ def test_stickbreaking_to_the_right():
 
 
 def factors(spec: str, site: str = "decoder", start: int = 0, keys: int = LENGTH) -> list[float]:
-    """Of one query at `start`, or of the first four."""
+    """Return the factors of one query at `start`, or of the first four queries."""
     method = parsing.build(spec, Dims(4, 1).at(site), site)[0]
     queries = Positions.counted(start, 1) if start else Positions.counted(0, LENGTH)
     return method.scale(AttentionContext(queries, Positions.counted(0, max(keys, start + 1)))).flatten().tolist()
@@ -310,7 +310,7 @@ def test_carope_starts_at_rope():
 
 
 def of_words(attn: nn.Module, start: int = 0) -> np.ndarray:
-    """The logits where the hidden state of word t has a 1 in channel t, so that projections are given word by word."""
+    """Return the logits for hidden states in which word t has a 1 in channel t. Projections are then given word by word."""
     x = torch.eye(LENGTH, dtype=torch.double).unsqueeze(1)
     ids = (torch.arange(start, start + LENGTH),) * 2 if start else ()
     return attn.scores(x, x, *ids)[0].detach().numpy()
@@ -339,7 +339,7 @@ def test_path_attention_with_forget_gates_that_are_not_scaled():
     put(gates.weight, [0.3 * t + 1 for t in range(LENGTH)]), put(gates.offset, 0)
     found = of_words(attn)[0, 3]
     close(found, GATED_PATH)
-    scaled = [-0.0145915198, 0.1384494590, -0.3759878896, 0.5328424375]  # those of the authors' code
+    scaled = [-0.0145915198, 0.1384494590, -0.3759878896, 0.5328424375]  # values of the authors' code
     close((np.array(scaled) - PATH) * 2, found - PATH)
 
 
@@ -361,7 +361,8 @@ def test_grape_a(gate, expected):
     for vectors, values in ((method.of_key, U), (method.of_query, V)):
         if vectors is not None:
             put(vectors, values)
-    close((scores_of(attn) - fixture("none"))[0, 3, 1] / slope, expected, 1e-6)  # the number that starts at 1 is float32
+    # the number that starts at 1 is stored in float32
+    close((scores_of(attn) - fixture("none"))[0, 3, 1] / slope, expected, 1e-6)
 
 
 @pytest.mark.parametrize(
@@ -411,7 +412,7 @@ def test_selective_rope():
     method = attn.position
     put(method.down, torch.eye(4))
     put(method.up, [[0.3 * (j + 1) * math.cos(i) for j in range(2)] for i in range(4)])
-    put(method.taps, [[0.1, 0.2, 0.3, 0.4]] * 2)  # the oldest word first
+    put(method.taps, [[0.1, 0.2, 0.3, 0.4]] * 2)  # the oldest word is first
     close(scores_of(attn)[0, 3, 1], 1.1929478237)
     x, at = wave(math.sin, 0.2, 0.5, 0.3).unsqueeze(0), Positions.counted(0, LENGTH)
     ctx = AttentionContext(at, at, inputs=(x, x))
@@ -433,7 +434,7 @@ def test_selective_rope_has_the_parameters_of_its_authors():
 
 @pytest.mark.parametrize("zero, start, expected", [("paper", 0, 0.9442208219), ("code", 0, 1.3726617696), ("paper", 5, 1.0121)])
 def test_fope(zero, start, expected):
-    """Moved by 5 positions, the score is another one: the method is not relative."""
+    """A shift of 5 positions changes the score, so the method is not relative."""
     attn = built(f"fope:cutoff=64,zero={zero}", width=8)
     put(attn.position.sines, [[1, 0.2], [-0.1, 1]])
     put(attn.position.cosines, [[1, -0.3], [0.15, 1]])
@@ -474,7 +475,7 @@ def test_wall():
 
 
 def localness(spec: str, q, length: int, **values):
-    """[T, S]: the bias of the only head, whose queries are given."""
+    """Return the bias [T, S] of the only head, for given queries."""
     dims = Dims(len(q[0]), 1, 1, 16, 16)
     method = parsing.build(spec, dims, "encoder")[0].double()
     for name, value in values.items():

@@ -1,4 +1,4 @@
-"""One factor multiplies the products of queries and keys and of queries and positions, whichever method of a spec sets it."""
+"""If one method of a spec sets the scale, the scale multiplies products of queries with keys and with positions."""
 
 import dataclasses
 import math
@@ -14,13 +14,13 @@ from fairseq_posenc.testing.reference import Oracle
 from .cases import HEADS, MAX_POSITIONS, ORACLES, WIDTH, assert_close, padding_mask, place_of, projections_of, randomise, spec_of
 
 HEAD_DIM = WIDTH // HEADS
-#: methods that set the factor, and the factor
+#: methods that set the scale, and the scale
 OWNERS = {
     "tupe_abs": (2 * HEAD_DIM) ** -0.5,
     "deberta": (3 * HEAD_DIM) ** -0.5,
     "tener": 1.0,
 }
-#: methods with a term that the factor multiplies
+#: methods with a term that the scale multiplies
 READERS = [
     ("shaw", {"max_distance": 2}),
     ("shaw_abs", {}),
@@ -37,7 +37,7 @@ PAIRS = [
     for reader, options in READERS
     for owner in OWNERS
     for site in ("encoder", "decoder")
-    # in the encoder rope_scaled rotates queries, which a method with a term of queries refuses
+    # in the encoder, rope_scaled rotates queries, which is not allowed with a method that adds a term of queries
     if reader != "rope_scaled" or site == "decoder" or owner == "tupe_abs"
 ]
 
@@ -49,7 +49,7 @@ def oracle_of(name: str, options: dict) -> Oracle:
 
 
 def composed(reader: Oracle, reading, owner: Oracle, owning) -> Oracle:
-    """What both methods of a spec say of a row: their oracles have 1/sqrt(d_h) and the owner's factor."""
+    """Combine the row of both oracles. Each oracle has 1/sqrt(d_h), and the factor of the method that sets the scale."""
     factor = OWNERS[owner.name] * math.sqrt(HEAD_DIM)
 
     def at_each(at):
@@ -65,7 +65,7 @@ def composed(reader: Oracle, reading, owner: Oracle, owning) -> Oracle:
         found = []
         for s, own in zip(seen, reference.logits(reader, q, k, column, seen, of_reader)):
             delta = max(-2, min(2, at.key_ids[s] - t))
-            apart = of_reader.own("bias_table")[delta + 2] if reader.name == "chang" else 0.0  # which nothing scales
+            apart = of_reader.own("bias_table")[delta + 2] if reader.name == "chang" else 0.0  # a term that is not scaled
             added = owner.score(q[column], k[s], t, at.key_ids[s], of_owner) - OWNERS[owner.name] * (q[column] @ k[s])
             found.append(factor * (own - apart) + apart + added)
         return found

@@ -1,4 +1,4 @@
-"""SPE's random codes: right on average, and its linear attention right for the codes that were drawn."""
+"""SPE's random codes: their mean is correct, and linear attention is correct for the drawn codes."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def linear(oracle) -> bool:
 @pytest.mark.parametrize("oracle, options, site", cases(lambda oracle: oracle.random and not linear(oracle)))
 def test_codes_on_average(oracle, options, site):
     attn, place, projections = attention_of(oracle, options, site)
-    attn.train()  # codes are drawn anew in training only
+    attn.train()  # codes are drawn again only in training
     query, key = (torch.randn(T, 1, WIDTH, dtype=torch.double) for _ in range(2))
     ids = np.array([0, 1, 6])
     key_ids = ids + 2 if site == "cross" else ids
@@ -31,7 +31,7 @@ def test_codes_on_average(oracle, options, site):
     inputs = (x.transpose(0, 1).numpy() for x in (query, key))
     expected = reference.scores(oracle, place, projections, *inputs, ids[None], key_ids[None])
     assert (np.abs(mean - expected) < 5 * error).all()
-    # The bound means something: it is far below the differences between distances.
+    # The bound is meaningful, because it is far below the differences between distances.
     assert 5 * np.median(error) < expected.std()
 
 
@@ -45,7 +45,7 @@ def test_linear_attention(oracle, options, site, padding):
     key_ids = torch.tensor([reference.count(row) for row in mask])
     query_ids = torch.arange(4).expand(len(mask), -1) if site == "cross" else key_ids
     ctx = AttentionContext(Positions(query_ids), Positions(key_ids), causal=site == "decoder", key_padding=mask)
-    ctx = ctx.prepared_by(method)  # always the same codes in evaluation
+    ctx = ctx.prepared_by(method)  # in evaluation, codes are always equal
     q, k, v = (_heads(x, *projections[name]) for name, x in (("q", query), ("k", key), ("v", value)))
     q, k = method.rotate("query", q, ctx.queries, ctx), method.rotate("key", k, ctx.keys, ctx)
     width = WIDTH // HEADS
@@ -72,14 +72,17 @@ def _heads(x, weight, bias):
 
 
 def _phi(features, width):
-    """The kernel's positive features."""
+    """Return the positive features of the kernel."""
     return np.maximum(features.detach().numpy() * width**-0.25, 0) + 0.001
 
 
 @pytest.mark.parametrize("size", [1, 3, 4, 256])
 @pytest.mark.parametrize("start", [0, 5])
 def test_codes_of_blocks_are_those_of_single_positions(monkeypatch, size, start):
-    """Counted positions are computed in blocks, with noise rotated by the first of each; others as they are."""
+    """Counted positions are computed in blocks.
+
+    The noise is rotated by the first position of each block. Other positions are not in blocks.
+    """
     monkeypatch.setattr(spe, "_WAVE_BLOCK", size)
     method = parsing.build("spe_sine:exact=false", Dims(WIDTH, HEADS), "encoder")[0].double().eval()
     at = Positions.counted(start, 10)
@@ -97,7 +100,7 @@ def test_codes_of_blocks_are_those_of_single_positions(monkeypatch, size, start)
 
 @pytest.mark.parametrize("ids, first", [(4, range(0, 7, 4)), (4, range(3, 4)), (3, range(0, 6, 3)), ((2, 5), range(1))], ids=str)
 def test_gradients_of_codes(ids, first):
-    """Blocks of positions that count, the last one shorter or not, and rows of positions of their own."""
+    """Test blocks of counted positions, with and without a shorter last block, and separate positions for each row."""
     torch.manual_seed(86)
     x = torch.randn(2, 3, 5 if isinstance(ids, tuple) else first[-1] - first[0] + 2, 2).double()
     ids = 9 * torch.rand(ids).double() if isinstance(ids, tuple) else torch.arange(ids).double().unsqueeze(0)
@@ -108,7 +111,7 @@ def test_gradients_of_codes(ids, first):
 
 
 def test_codes_have_no_second_derivative():
-    """It would be wrong without an error."""
+    """Otherwise, it would be wrong without an error."""
     method = parsing.build("spe_sine:exact=false", Dims(WIDTH, HEADS), "encoder")[0]
     at = Positions.counted(0, 3)
     ctx = AttentionContext(at, at)

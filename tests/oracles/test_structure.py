@@ -1,4 +1,4 @@
-"""The reference tree of the specification, laws of trees, and an independent graph library."""
+"""The reference tree of the specification, properties of trees, and comparisons with an independent graph library."""
 
 import dataclasses
 import itertools
@@ -43,16 +43,16 @@ DISTANCES = [
 ]
 #: The cat chased a sm@@ all dog </s>
 TOKENS = Sentence(np.array([0, 1, 2, 3, 4, 4, 5, 6]), np.append(HEADS, 2), np.append(RELATIONS, END_RELATION))
-#: joined words of an undirected graph, that of the reference tree
+#: pairs of joined words in the undirected reference tree
 JOINED = graphs.leads(graphs.tree_edges(HEADS), 6) | graphs.leads(graphs.tree_edges(HEADS), 6).T
-#: a graph of the same words: "small" is alone, and "cat" leads to "dog" too; </s> hangs off "chased"
+#: a graph of the same words. "small" has no edges, "cat" also leads to "dog", and </s> depends on "chased"
 FRIEND = OBJ + 1
 EDGES = np.array([[2, 1, NSUBJ], [1, 0, DET], [2, 5, OBJ], [5, 3, DET], [1, 5, FRIEND], [2, 6, END_RELATION]])
 GRAPH = Sentence(TOKENS.words, edges=EDGES)
 
 
 def words(heads=HEADS, relations=None) -> Sentence:
-    """Every word one token, and no </s>."""
+    """Return words with one token each, without </s>."""
     return Sentence(np.arange(len(heads)), np.asarray(heads), relations)
 
 
@@ -109,7 +109,7 @@ def test_trees_against_networkx(seed):
     assert all(tree.depths[word] == tree.common[i, j] for (i, j), word in common)
     ways = dict(networkx.all_pairs_shortest_path(down.to_undirected()))
     below, rising = tree.path_words(int(tree.distances.max()) + 1)
-    for i, j in pairs:  # every edge is named by its lower word
+    for i, j in pairs:  # every edge has the number of its lower word
         edges = [a if heads[a] == b else b for a, b in zip(ways[i][j], ways[i][j][1:])]
         assert below[i, j][: len(edges)].tolist() == edges and (below[i, j][len(edges) :] == -1).all()
         assert rising[i, j] == sum(heads[a] == b for a, b in zip(ways[i][j], ways[i][j][1:]))
@@ -139,7 +139,7 @@ def test_a_sentence_without_words():
 
 
 def random_edges(size: int, seed: int) -> np.ndarray:
-    """Of a graph with circles, several components, words that nothing joins, and two edges between the same words."""
+    """Return edges of a graph with cycles, several components, words without edges, and two edges between the same words."""
     generator = np.random.default_rng(seed)
     edges = generator.integers(size, size=(size + size // 4, 2))
     edges = np.column_stack([edges, generator.integers(FIRST_RELATION, FIRST_RELATION + 4, len(edges))])
@@ -159,7 +159,7 @@ def test_graphs_against_networkx(seed):
         assert all(found[i, j] == lengths[i].get(j, graphs.FAR) for i in range(size) for j in range(size))
     labels, lengths = graphs.path_labels(edges, size, 6)
     assert (lengths == graphs.distances(leads | leads.T)).all()
-    both = networkx.MultiDiGraph(directed)  # every edge again from its end, with another label
+    both = networkx.MultiDiGraph(directed)  # every edge again in the opposite direction, with another label
     for _, _, edge in both.edges(data=True):
         edge["label"] = 2 * edge["relation"] + 1
     for start, end, relation in edges.tolist():
@@ -252,7 +252,7 @@ def test_buckets_of_graformer():
     assert buckets[5] == [1, 1, 5, 1, 7, 0, 3, 1]
     assert buckets[2] == [4, 2, 0, 4, 4, 4, 2, 2]
     assert built.table.shape == (1, 4, 10)
-    assert not built.bias(context(built, TOKENS)).any()  # training starts from plain attention
+    assert not built.bias(context(built, TOKENS)).any()  # training starts as plain attention
 
 
 def test_far_distances_of_graformer_keep_their_sign():
@@ -276,7 +276,7 @@ def test_distances_of_graformer_in_a_graph():
 def test_circles_of_graformer():
     circle = Sentence(np.arange(5), edges=np.array([[0, 1, 4], [1, 2, 4], [2, 3, 4], [3, 0, 4]]))
     found = values("graformer:graph=edges", circle)
-    assert found[0].tolist() == [0, 1, 2, -1, 10000] and found[2].tolist() == [2, -1, 0, 1, 10000]  # a tie is positive
+    assert found[0].tolist() == [0, 1, 2, -1, 10000] and found[2].tolist() == [2, -1, 0, 1, 10000]  # a tie counts as positive
 
 
 # -- Laplacian -----------------------------------------------------------------------------------------------------------
@@ -296,14 +296,17 @@ def test_spectrum_of_any_tree(seed):
     np.testing.assert_allclose(found, 2 - found[::-1], atol=1e-12)
     graph = networkx.Graph((word, int(head)) for word, head in enumerate(heads) if head >= 0)
     laplacian = networkx.normalized_laplacian_matrix(graph, range(15)).toarray()
-    for value in np.unique(found.round(6)):  # eigenspaces, for a basis of one is arbitrary
+    for value in np.unique(found.round(6)):  # compare eigenspaces, because a basis of an eigenspace is arbitrary
         here = np.abs(found - value) < 1e-5
         projector = vectors[:, here] @ vectors[:, here].T
         np.testing.assert_allclose(laplacian @ projector, value * projector, atol=1e-5)
 
 
 def test_spectrum_of_a_graph_of_several_components():
-    """Two triangles and a word alone: 0 once for each component, and 1 for the word, as its degree counts as one."""
+    """The graph has two triangles and a single word. 0 occurs once per component.
+
+    The word has eigenvalue 1, because its degree counts as 1.
+    """
     edges = np.array([[0, 1, 4], [1, 2, 4], [2, 0, 4], [3, 4, 4], [4, 5, 4], [5, 3, 4], [5, 3, 5]])
     leads = graphs.leads(edges, 7)
     found, vectors = eigenvectors(leads | leads.T)
@@ -319,7 +322,7 @@ def test_spectrum_of_a_graph_of_several_components():
 def test_spectrum_of_any_graph(seed):
     edges = random_edges(14, seed)
     leads = graphs.leads(edges, 14)
-    graph = networkx.Graph(edges[:, :2].tolist())  # without the words that nothing joins
+    graph = networkx.Graph(edges[:, :2].tolist())  # without words that have no edges
     laplacian = networkx.normalized_laplacian_matrix(graph).toarray()
     alone = [1.0] * (14 - len(graph))
     found, _ = eigenvectors(leads | leads.T)
@@ -396,7 +399,7 @@ def test_norms_of_tree_positions():
     x = torch.zeros(1, 6, 18)
     norms = built.embed(x, x, context(built, words()))[0].square().sum(-1)
     one, two = 6.75, 8.4375
-    torch.testing.assert_close(norms, 2 * torch.tensor([two, one, 0, two, two, one]))  # of two copies
+    torch.testing.assert_close(norms, 2 * torch.tensor([two, one, 0, two, two, one]))  # one of two copies
     with torch.no_grad():
         built.factor.fill_(20.0)  # p = 1
     assert built.embed(x, x, context(built, words())).abs().max() < 1e-3
@@ -501,7 +504,7 @@ def test_paths_of_the_reference_tree():
 
 
 def test_paths_of_cai_and_lam_lead_from_the_query_to_the_key():
-    """The authors index relations by target and source, and transpose them once more in the attention."""
+    """The authors index relations by target and source, and transpose the indices again in the attention."""
     sentence = Sentence(TOKENS.words, TOKENS.heads, TOKENS.relations)
     paths = method_class("cai_lam").side_values(sentence, method_class("cai_lam").Options())["cai_lam_path"]
     assert path(paths, 0, 6) == [up(DET), up(NSUBJ), down(OBJ)]
@@ -516,8 +519,9 @@ def test_paths_of_a_graph():
     found = values("zhu:graph=edges", GRAPH)
     assert path(found, 0, 6) == [up(DET), down(FRIEND)] and path(found, 6, 0) == [up(FRIEND), down(DET)]
     assert path(found, 0, 7) == [up(DET), up(NSUBJ), down(END_RELATION)]
-    assert path(found, 4, 2) == [] and path(found, 4, 4) == [1]  # no way joins them
-    assert path(found, 4, 5) == [up(UNKNOWN_RELATION), down(UNKNOWN_RELATION)]  # siblings by an edge that is not there
+    assert path(found, 4, 2) == [] and path(found, 4, 4) == [1]  # no path joins them
+    # siblings, connected by an edge that does not exist
+    assert path(found, 4, 5) == [up(UNKNOWN_RELATION), down(UNKNOWN_RELATION)]
     (given,) = parsing.parse("cai_lam:graph=edges", "encoder").methods
     made = method_class("cai_lam").side_values(GRAPH, given.options)
     assert path(made["cai_lam_path"], 0, 6) == [up(DET), down(FRIEND)] and path(made["cai_lam_path"], 4, 2) == []
@@ -534,7 +538,7 @@ def test_whole_paths_have_vectors_of_their_own():
 
 @pytest.mark.parametrize("count", [12, 2**20])
 def test_different_paths_of_a_batch(count):
-    """Also where a number of all labels would need more than 64 bits."""
+    """The test includes paths for which a number of all labels would need more than 64 bits."""
     torch.manual_seed(1)
     labels = torch.randint(12, (2, 9, 9, 8)) * torch.randint(2, (2, 9, 9, 8)) * torch.randint(2, (2, 9, 9, 1))
     paths, index = unique_paths(labels, count)
@@ -566,7 +570,7 @@ def test_parameters_of_the_authors():
 
 
 def test_average_and_sum_of_labels_are_one_model():
-    """The layer norm removes their factor; without it, a path of three labels would have three times the vector."""
+    """The layer norm removes the factor between them. Without it, a path of three labels would have three times the vector."""
     sentence = examples.random_sentence(range(9))
     average, total = (method(f"zhu:paths={paths}", relations=examples.RELATIONS) for paths in ("average", "sum"))
     total.load_state_dict(average.state_dict())

@@ -1,4 +1,4 @@
-"""The exact values and the laws that papers and reference code state."""
+"""The exact values and properties that papers and reference code state."""
 
 import math
 
@@ -24,7 +24,7 @@ def method(spec, site="encoder", width=C, heads=H, layers=1):
 
 
 def embedded(spec, ids, width, heads=1):
-    """What an input-level method adds to zeros at these positions."""
+    """Return the vectors that a method adds to zeros at these positions."""
     at = Positions(torch.tensor([ids]))
     x, tokens = torch.zeros(1, len(ids), width, dtype=torch.double), torch.full((1, len(ids)), 7)
     return method(spec, width=width, heads=heads).double().embed(x, tokens, AttentionContext(at, at))[0].detach().numpy()
@@ -47,7 +47,7 @@ def fill(parameter, value):
 
 
 def biases(attn, deltas):
-    """[H, deltas]: logits of empty vectors, with the query far to the right of 0."""
+    """Return the logits [H, deltas] of zero vectors. The query is far from position 0."""
     fill(attn.q_proj.weight, 0.0), fill(attn.q_proj.bias, 0.0)
     t = 1000
     x = torch.zeros(len(deltas), 1, attn.q_proj.in_features, dtype=torch.double)
@@ -72,11 +72,11 @@ def test_sinusoids_of_fairseq():
     close(embedded("sinusoidal", [0], 4), [[0.9092974, 0.0002000, -0.4161468, 1.0]])
     close(embedded("sinusoidal", [0], 6), [[0.9092974, 0.0199987, 0.0002000, -0.4161468, 0.9998000, 1.0]])
     assert embedded("sinusoidal", [0, 5], 7)[:, -1].tolist() == [0, 0]
-    close(embedded("sinusoidal", [0], 2), [[0.9092974, -0.4161468]])  # where fairseq divides by zero
+    close(embedded("sinusoidal", [0], 2), [[0.9092974, -0.4161468]])  # where fairseq's formula divides by zero
 
 
 def test_last_frequencies():
-    # The smallest angle of position 1 tells the grids apart.
+    # The smallest angle of position 1 distinguishes the grids.
     assert embedded("sinusoidal:origin=zero", [1], 512, 8)[0, 255] == pytest.approx(1e-4, abs=1e-10)
     assert embedded("sinusoidal:grid=paper,origin=zero", [1], 512, 8)[0, 255] == pytest.approx(1.03663e-4, abs=1e-9)
 
@@ -105,7 +105,7 @@ def test_learned_positions_can_be_sinusoids():
     x = torch.randn(1, 9, C)
     assert torch.equal(learned.embed(x, tokens, ctx), sinusoidal.embed(x, tokens, ctx))
     learned.embed(x, tokens, ctx).sum().backward()
-    assert learned.weight.grad[:2].abs().sum() == 0  # rows up to padding's never carry a position
+    assert learned.weight.grad[:2].abs().sum() == 0  # rows up to the padding row are never used for a position
 
 
 def test_universal_is_symmetric_in_position_and_step():
@@ -128,7 +128,7 @@ def test_gru_equals_torch():
 
 
 def test_gru_in_closed_form():
-    # Without weights and gate biases both gates are 1/2, so the state halves its distance to the new value at every token.
+    # Without weights and gate biases, both gates are 1/2. The state then halves its distance to the new value at every token.
     gru, at = method("rnn").double(), Positions.counted(0, 6)
     for name, parameter in gru.named_parameters():
         fill(parameter, 0.0)
@@ -225,7 +225,7 @@ def test_at5_without_interpolation_starts_as_t5(site, buckets, largest):
 
 
 def borders(at5):
-    """alpha and gamma."""
+    """Return alpha and gamma."""
     at = Positions.counted(0, 1)
     return [border.flatten() for border in at5.borders(AttentionContext(at, at))]
 
@@ -240,7 +240,7 @@ def test_at5_starts_with_half_the_buckets_exact(options):
 
 @pytest.mark.parametrize("known", [40, 300])
 def test_at5_learns_a_known_border(known):
-    """From 128 at a rate of 0.03: borders learned in positions would move by 9 in these steps."""
+    """The border starts at 128. With a rate of 0.03, borders that are learned in positions would move by 9 in these steps."""
     at, target, at5 = Positions.counted(0, 2 * known), method(f"at5:max_distance={known}"), method("at5")
     for each in (target, at5):
         fill(each.weight, -torch.arange(16.0))
@@ -265,7 +265,7 @@ def test_at5_is_continuous_and_monotone():
 
 @pytest.mark.parametrize("spec", ["at5", "at5:borders=heads", "at5:interpolate=false", "at5:max_distance=300"])
 def test_at5_reads_checkpoints_with_borders_in_positions(spec):
-    """Those of the first version, where gamma was alpha + 1 + softplus(largest)."""
+    """In the first version, gamma was alpha + 1 + softplus(largest)."""
     at5, old = method(spec), dict(method(spec).state_dict())
     assert old["exact"].dim() == 3
     old["largest"] = torch.linspace(0.5, 130, 2 * old["exact"].size(1)).view_as(old["exact"])
@@ -332,7 +332,10 @@ def test_tupe_unties_the_first(spec, site):
 @pytest.mark.parametrize("untie_first", ["true", "false"])
 @pytest.mark.parametrize("site", ["encoder", "decoder"])
 def test_what_tupe_cannot_learn(site, untie_first):
-    """What adds the same number to all scores of a query: theta 1 always, the bias of keys and theta 2 unless it is untied."""
+    """Theta 1 always adds the same number to all scores of a query.
+
+    The key bias and theta 2 do so unless the first position is untied.
+    """
     attn = attention(f"tupe_rel:untie_first={untie_first}", site)
     x = torch.randn(12, 1, C, dtype=torch.double)
     attn(x, x, x)[0].square().sum().backward()
@@ -370,7 +373,7 @@ def test_learned_slopes_start_as_fixed_ones():
     close(decoder.left.exp().detach(), SLOPES[H])
     for side in (encoder.left, encoder.right):
         close(sorted(side.exp().tolist(), reverse=True), SLOPES[H])
-    assert not torch.equal(encoder.left, encoder.right)  # equal slopes would not tell directions apart
+    assert not torch.equal(encoder.left, encoder.right)  # equal slopes would not distinguish directions
 
 
 def test_learned_slopes_of_the_authors_start_at_random():
@@ -380,7 +383,7 @@ def test_learned_slopes_of_the_authors_start_at_random():
 
 
 def test_nonsymmetric_alibi_of_four_heads():
-    """Slopes of two heads for each half, as in the authors' issue 5."""
+    """Each half has the slopes of two heads, as in issue 5 of the authors' code."""
     attn, at = attention("alibi_nonsymmetric"), Positions.counted(0, 5)
     heads = attn.position.mask(AttentionContext(at, at))[0].int()
     assert torch.equal(heads[:2], torch.ones(2, 5, 5).tril().int()) and torch.equal(heads[2:], torch.ones(2, 5, 5).triu().int())
@@ -391,7 +394,7 @@ def test_nonsymmetric_alibi_of_four_heads():
 
 
 def seen(spec, n, site="encoder"):
-    """Which keys the average head sees, n by n."""
+    """Return to which keys the average head attends, n by n."""
     attn = attention(spec, site)
     x = torch.randn(n, 1, C).double()
     return (attn(x, x, x)[1][0] > 0).int().tolist()
@@ -437,7 +440,7 @@ def test_rope_laws(spec):
 
 def test_rope_layouts_differ_by_a_permutation():
     x = torch.randn(1, H, 9, 8).double()
-    halves = [0, 2, 4, 6, 1, 3, 5, 7]  # even channels, then odd ones
+    halves = [0, 2, 4, 6, 1, 3, 5, 7]  # even channels first, then odd channels
     interleaved = rotate("rope:layout=interleaved", x, 3)
     close(interleaved[..., halves], rotate("rope", x[..., halves], 3), atol=1e-12)
 

@@ -1,8 +1,8 @@
-"""Walks in the tree or the graph of a sentence, as plain loops."""
+"""Paths in the tree or the graph of a sentence, as plain loops."""
 
 
 def edges(at) -> list[tuple[int, int, int]]:
-    """(from, to, relation), where a tree leads from heads to dependents."""
+    """Return (from, to, relation) of every edge. Edges of a tree lead from heads to dependents."""
     if at["graph"] == "edges":
         return [tuple(map(int, edge)) for edge in at.sentence.edges]
     relations = at.sentence.relations
@@ -10,7 +10,7 @@ def edges(at) -> list[tuple[int, int, int]]:
 
 
 def steps(start: int, end: int, known: list) -> float:
-    """The number of edges from a word to another, along their direction."""
+    """Return the number of edges from one word to another, along their direction."""
     reached, number = {start}, 0
     while end not in reached:
         further = reached | {after for before, after, _ in known if before in reached}
@@ -25,11 +25,14 @@ def undirected(known: list) -> list:
 
 
 def shortest(start: int, end: int, known: list) -> list[int]:
-    """Labels of the shortest path, 2r + 1 along an edge with relation r and 2r against it; of several the smallest."""
+    """Return the labels of the shortest path: 2r + 1 along an edge with relation r, 2r against it.
+
+    Of several paths, use the smallest.
+    """
     labelled = [(a, b, 2 * r + 1) for a, b, r in known] + [(b, a, 2 * r) for a, b, r in known]
     if steps(start, end, labelled) == float("inf"):
         return []
-    best: dict[int, list[int]] = {start: []}  # of all paths of one length
+    best: dict[int, list[int]] = {start: []}  # all paths of the same length
     while end not in best:
         further: dict[int, list[int]] = {}
         for before, after, label in labelled:

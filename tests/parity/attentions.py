@@ -1,4 +1,4 @@
-"""Our attentions beside those of a peer: how both are built alike, run and compared."""
+"""Build, run and compare attention modules of this project and of another library."""
 
 import torch
 
@@ -9,7 +9,7 @@ HEAD = WIDTH // HEADS
 
 
 def build(spec: str, site: str = "encoder"):
-    """Our attention in evaluation, with biases and tables of visible size."""
+    """Return an attention module of this project in evaluation, with biases and tables large enough to have a visible effect."""
     attention = posenc.build_attention(spec, WIDTH, HEADS, site=site).eval()
     for parameter in attention.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
@@ -17,7 +17,7 @@ def build(spec: str, site: str = "encoder"):
 
 
 def attend(attention, x, padding=None):
-    """[B, T, C] -> output [B, T, C] and weights [B, T, T], mean over heads."""
+    """Return output [B, T, C] and mean weights over heads [B, T, T] from [B, T, C]."""
     x = x.transpose(0, 1)
     out, weights = attention(x, x, x, key_padding_mask=padding)
     return out.transpose(0, 1), weights
@@ -28,7 +28,7 @@ def future() -> torch.Tensor:
 
 
 def hidden(site: str, padding: torch.Tensor) -> torch.Tensor:
-    """Where nobody may look: [B, 1, T, T]."""
+    """Return where no query may attend: [B, 1, T, T]."""
     return padding[:, None, None] | (future() if site == "decoder" else torch.zeros_like(future()))
 
 
@@ -41,19 +41,19 @@ def copy(theirs: torch.nn.Linear, ours: torch.nn.Linear, factor: float = 1.0) ->
 
 
 def same(ours: torch.Tensor, theirs: torch.Tensor) -> None:
-    assert theirs.abs().max() > 1e-2  # or the comparison says nothing
+    assert theirs.abs().max() > 1e-2  # otherwise, the comparison would be without meaning
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=2e-6)
 
 
 def matters(ours, x: torch.Tensor, without: str = "none") -> None:
-    """Fails where the attention is nearly that of another spec: a wrong position would not show."""
+    """Fail if the attention is nearly equal to that of another spec. A wrong position would then have no visible effect."""
     plain = build(without, ours.positions.site)
     plain.load_state_dict(ours.state_dict(), strict=False)
     assert (attend(ours, x)[1] - attend(plain, x)[1]).abs().max() > 0.05
 
 
 def directed(ours, x: torch.Tensor) -> None:
-    """Fails where distances of the other sign would hardly change how queries see what stands before them."""
+    """Fail if distances with the opposite sign would have nearly the same effect on attention to earlier keys."""
     x, back = x.transpose(0, 1), torch.arange(LENGTH).flip(0)
     here, turned = (ours.scores(x, x, *ids).masked_fill(future(), -torch.inf).softmax(-1) for ids in ((), (back, back)))
     assert (here - turned).abs().max() > 0.05

@@ -1,4 +1,4 @@
-"""The same sentences for every peer."""
+"""Provide the same sentences for all comparisons."""
 
 import pytest
 import torch
@@ -18,5 +18,5 @@ def x() -> torch.Tensor:
 
 @pytest.fixture
 def padding() -> torch.Tensor:
-    """The second sentence is shorter."""
+    """Return the padding mask. The second sentence is shorter."""
     return torch.arange(LENGTH).expand(BATCH, -1) >= torch.tensor([[LENGTH], [LENGTH - 4]])

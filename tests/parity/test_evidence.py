@@ -1,4 +1,4 @@
-"""A card that claims a public peer has a parity test here that carries the method's name, and no other card has one."""
+"""Every card with evidence "peer" has a parity test here whose name contains the method. No other card has such a test."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,10 @@ import fairseq_posenc as posenc
 
 
 def peers() -> set:
-    """The methods after which tests of this folder are named; the longest name counts, for alibi begins alibi_symmetric."""
+    """Return the methods in the names of tests in this folder.
+
+    The longest name counts, because alibi is the beginning of alibi_symmetric.
+    """
     others = [path for path in Path(__file__).parent.glob("test_*.py") if path.name != Path(__file__).name]
     sources = [path.read_text(encoding="utf-8") for path in others]
     names = re.findall(r"^def test_(\w+)\(", "\n".join(sources), re.MULTILINE)

@@ -1,5 +1,8 @@
-"""Equal to fairseq's own `transformer` with its sinusoidal, its learned and no positions: its checkpoint loads, and then
-logits, loss, gradients, alignments and every step of decoding agree. And equal to fairseq's attentions of speech models."""
+"""Compare with fairseq's `transformer` with sinusoidal, learned and no positions, and with attention modules of its speech
+models.
+
+Checkpoints of fairseq load. Logits, loss, gradients, alignments and every step of decoding are then equal.
+"""
 
 import copy
 import functools
@@ -56,7 +59,7 @@ def parse(arch: str, *flags: str):
 
 
 def build(arch: str, *flags: str):
-    """A model as fairseq-train would build it."""
+    """Build a model as fairseq-train does."""
     args = copy.deepcopy(parse(arch, *flags))
     task = TranslationTask(convert_namespace_to_omegaconf(args).task, WORDS, WORDS)
     torch.manual_seed(0)
@@ -64,14 +67,14 @@ def build(arch: str, *flags: str):
 
 
 def enlarge(model) -> None:
-    """Biases start at zero, and what they multiply would never show."""
+    """Enlarge biases, because they start at zero, and their factors would have no effect."""
     torch.manual_seed(1)
     for parameter in model.parameters():
         parameter.data += 0.2 * torch.randn_like(parameter)
 
 
 def batch(seed: int = 0) -> dict:
-    """Sentences of 3 to 20 tokens, sources padded on the left, as fairseq batches them."""
+    """Return sentences of 3 to 20 tokens. Sources are padded on the left, as in fairseq's batches."""
     random = torch.Generator().manual_seed(seed)
 
     def sentences(lengths) -> list:
@@ -95,7 +98,7 @@ def batch(seed: int = 0) -> dict:
 
 
 def pair(method: str, shape: str = "after"):
-    """Stock fairseq's model and ours with its weights."""
+    """Return stock fairseq's model, and this project's model with the same weights."""
     stock, task = build("transformer", *STOCK[method], *SHAPES[shape].split())
     specs = [f"--{site}-position={method}" for site in ("encoder", "decoder")]
     ours, _ = build("posenc_transformer", *specs, *SHAPES[shape].split())
@@ -140,7 +143,7 @@ def gradients_agree(models) -> None:
 
 
 def decoding_agrees(models) -> None:
-    """Step by step, with beams of two sources that swap places, and at the end equal to what teacher forcing gives."""
+    """Compare every step, with beams of two sources that exchange their places. At the end, compare with teacher forcing."""
     net_input, found = batch()["net_input"], []
     beams = torch.tensor([0, 0, 2, 2])
     swaps = {3: torch.tensor([1, 0, 2, 2]), 8: torch.tensor([0, 0, 3, 2])}
@@ -188,7 +191,7 @@ def test_none_equals_stock(shape):
 
 
 def test_sinusoidal_beyond_the_table():
-    """Both compute the rows that they do not hold."""
+    """Both compute the rows that are not in the table."""
     models = pair("sinusoidal")
     source = torch.full((1, 60), 5)
     for model in (models.ours, models.stock):
@@ -206,7 +209,7 @@ def test_learned_and_sinusoidal_stacks_mix():
 
 
 def test_sinusoidal_gradients_with_shared_memory():
-    """--checkpoint-activations changes when layers run, not what they give."""
+    """--checkpoint-activations changes when layers run, but not their results."""
     stock, task = build("transformer")
     ours, _ = build("posenc_sinusoidal", "--checkpoint-activations")
     enlarge(stock)
@@ -215,12 +218,15 @@ def test_sinusoidal_gradients_with_shared_memory():
 
 
 def test_initial_weights_come_from_the_same_distributions():
-    """Scale of every plain parameter at the start; a wrong initialisation would show only in long trainings."""
+    """Compare the scale of every plain parameter.
+
+    A wrong initialisation would otherwise be visible only in long training runs.
+    """
     wide = "--encoder-embed-dim 128 --decoder-embed-dim 128 --encoder-ffn-embed-dim 256 --decoder-ffn-embed-dim 256".split()
     stock, ours = (dict(build(arch, *wide)[0].named_parameters()) for arch in ("transformer", "posenc_sinusoidal"))
     assert ours.keys() == stock.keys()
     for name, expected in stock.items():
-        if name.endswith("bias") and expected.std() > 0:  # uniform, of few numbers
+        if name.endswith("bias") and expected.std() > 0:  # uniform distributions of few numbers
             assert 0.7 < ours[name].std() / expected.std() < 1.4, name
         elif expected.std() > 0:
             assert 0.93 < ours[name].std() / expected.std() < 1.07, name
@@ -249,7 +255,7 @@ def test_stock_checkpoints_of_other_positions_are_refused(method, stock_flags, o
 
 @pytest.mark.parametrize("key, value", [("_float_tensor", torch.ones(1)), ("weights", torch.ones(32, 16))])
 def test_older_checkpoints_bring_a_trace_of_the_sinusoidal_table(key, value):
-    """Official releases store a buffer, and early ones the whole table."""
+    """Official releases store a buffer. Early releases store the whole table."""
     stock, _ = build("transformer")
     ours, _ = build("posenc_transformer")
     given = {**stock.state_dict(), **{f"{side}.embed_positions.{key}": value for side in ("encoder", "decoder")}}
@@ -258,7 +264,7 @@ def test_older_checkpoints_bring_a_trace_of_the_sinusoidal_table(key, value):
 
 
 def test_xl_attention_of_conformers(x, padding):
-    """ESPnet's, whose sinusoids have sines and cosines in turn."""
+    """The sinusoids of ESPnet's Conformer alternate sines and cosines."""
     ours = attentions.build("xl:share=none")
     theirs = RelPositionMultiHeadedAttention(attentions.WIDTH, attentions.HEADS, dropout=0.0).eval()
     for name, projection in zip(("q", "k", "v", "out"), (ours.q_proj, ours.k_proj, ours.v_proj, ours.out_proj)):

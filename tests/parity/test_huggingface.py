@@ -1,4 +1,4 @@
-"""Equal to the position methods of Hugging Face's transformers: whole attentions, given the same weights."""
+"""Compare with the position methods of Hugging Face's transformers: whole attention modules with the same weights."""
 
 from types import SimpleNamespace
 
@@ -43,12 +43,12 @@ from .attentions import BATCH, HEAD, HEADS, LENGTH, WIDTH, attend, build, copy, 
 
 
 def forbid(mask: torch.Tensor) -> torch.Tensor:
-    """A bool mask, True where nobody may look, as transformers adds it to scores."""
+    """Return a mask that transformers adds to scores, from a boolean mask that is True for forbidden keys."""
     return torch.zeros(mask.shape).masked_fill(mask, torch.finfo(torch.float32).min)
 
 
 def fuse(ours) -> torch.nn.Linear:
-    """One projection of each head's query, key and value in turn, as GPT-NeoX, Bloom and DeBERTa have it."""
+    """Combine the projections of query, key and value, head by head, as in GPT-NeoX, Bloom and DeBERTa."""
     fused = torch.nn.Linear(WIDTH, 3 * WIDTH)
     parts = [ours.q_proj, ours.k_proj, ours.v_proj]
     fused.weight.data = torch.stack([p.weight.data.view(HEADS, HEAD, WIDTH) for p in parts], 1).view(3 * WIDTH, WIDTH)
@@ -75,7 +75,7 @@ def t5_pair(site: str):
     )  # fmt: skip
     theirs = T5Attention(config, has_relative_attention_bias=True).eval()
     theirs.relative_attention_bias.weight.data = ours.position.weight[0].T.clone()
-    copy(theirs.q, ours.q_proj, HEAD**-0.5)  # T5 has folded the scale into these weights
+    copy(theirs.q, ours.q_proj, HEAD**-0.5)  # T5 includes the scale in these weights
     for name in "kv":
         copy(getattr(theirs, name), getattr(ours, f"{name}_proj"))
     copy(theirs.o, ours.out_proj)
@@ -124,7 +124,7 @@ def test_shaw_keys_of_conformers(model, limit, x, padding):
 
 
 def bert(ours, table: torch.Tensor, kind: str):
-    """BERT's attention with a table of ours, [2n - 1, D]; its distance is query minus key."""
+    """Return BERT's attention with a table of this project, [2n - 1, D]. BERT's distance is query minus key."""
     config = BertConfig(
         hidden_size=WIDTH, num_attention_heads=HEADS, max_position_embeddings=(len(table) + 1) // 2,
         attention_probs_dropout_prob=0.0, position_embedding_type=kind,
@@ -242,7 +242,7 @@ def test_xl_attention_of_xlnet(clamp, site, x, padding):
     for projection in (ours.q_proj, ours.k_proj, ours.v_proj, ours.out_proj):
         projection.bias.data.zero_()  # they have none
     theirs.r_w_bias.data, theirs.r_r_bias.data = method.content_bias[0].data, method.position_bias[0].data
-    theirs.layer_norm = torch.nn.Identity()  # it stands behind the residual connection
+    theirs.layer_norm = torch.nn.Identity()  # it belongs to the residual connection
     directed(ours, x)
 
     out, _, weights = theirs(
@@ -307,7 +307,7 @@ def test_rope_interleaved_of_gpt_j(rotated, x):
 
 @pytest.mark.parametrize("layout", ["halves", "interleaved"])
 def test_rope_far_from_the_start(layout):
-    """Angles of positions that no table holds, in float64 of our own, to the accuracy of float32."""
+    """These positions are beyond all tables. Angles in float64 are accurate to float32."""
     method = build(f"rope:layout={layout}").position
     far = torch.tensor([[0, 1, 1023, 1024, 100_000]])
     q = torch.randn(1, HEADS, far.size(1), HEAD)
@@ -346,11 +346,11 @@ def llama(width: int, heads: int, scaling: str, factor: float, base: float, trai
         ("dynamic", 4.0, 500.0, 100, 101, 0.5),
         ("llama3", 8.0, 500000.0, 8192, 1, 1.0),  # as Llama 3.1
         ("llama3", 4.0, 10000.0, 64, 1, 0.5),
-        ("ntk", 3.0, 10000.0, None, 2, 1.0),  # dynamic with factor f at twice the trained length grows by f + 1
+        ("ntk", 3.0, 10000.0, None, 2, 1.0),  # dynamic with factor f grows by f + 1 at twice the trained length
     ],
 )
 def test_rope_scaled_frequencies(scaling, factor, base, trained, length, fraction):
-    """Read off at position 1 of a sentence, with heads as wide as in practice."""
+    """The frequencies are measured at position 1 of a sentence, with heads as wide as in practice."""
     width = 64
     spec = f"rope_scaled:scaling={scaling},factor={factor},base={base},fraction={fraction}"
     method = posenc.build_attention(f"{spec},trained={trained}" if trained else spec, width, 1).position
@@ -370,7 +370,7 @@ def test_rope_scaled_frequencies(scaling, factor, base, trained, length, fractio
 
 
 def scaled_pair(scaling: str, site: str, trained: int):
-    """A small base, for the slow pairs would hardly turn in short sentences."""
+    """Return a pair of modules with a small base, because slow pairs would hardly rotate in short sentences."""
     spec = f"rope_scaled:scaling={scaling},factor=4,base=100"
     ours = build(spec if scaling == "linear" else f"{spec},trained={trained}", site)
     theirs = LlamaAttention(llama(WIDTH, HEADS, scaling, 4.0, 100.0, trained), layer_idx=0).eval()
@@ -399,7 +399,7 @@ def test_rope_scaled_attention(scaling, site, x, padding):
 
 
 def test_rope_scaled_dynamic_attention_of_encoders(x, padding):
-    """Ours stretches every sentence for itself: theirs sees each without its neighbour, and forgets the longer one."""
+    """Each sentence is scaled separately. Hugging Face receives each sentence alone, without the stored longer length."""
     ours, theirs = scaled_pair("dynamic", "encoder", 5)
     matters(ours, x, "rope:base=100")
     directed(ours, x)
@@ -412,7 +412,7 @@ def test_rope_scaled_dynamic_attention_of_encoders(x, padding):
 
 
 def test_rope_scaled_dynamic_attention_of_decoders(x):
-    """Every query is the last one of a sentence that ends with it."""
+    """Every query is the last query of a sentence that ends with it."""
     ours, theirs = scaled_pair("dynamic", "decoder", 5)
     matters(ours, x, "rope:base=100")
     directed(ours, x)
@@ -460,7 +460,7 @@ def test_alibi_bias_is_that_of_bloom_up_to_a_constant_of_every_query():
 
 @pytest.mark.parametrize("rows, columns, row_width", [(4, 4, 8), (3, 7, 20), (13, 1, 16)])
 def test_axial_positions_of_reformer(rows, columns, row_width):
-    """Of a sentence that does not fill the grid, too."""
+    """One sentence does not fill the grid."""
     config = SimpleNamespace(
         axial_pos_shape=(rows, columns), axial_pos_embds_dim=(row_width, WIDTH - row_width), hidden_dropout_prob=0.0,
         hidden_size=WIDTH, attn_layers=["local"], local_attn_chunk_length=1, lsh_attn_chunk_length=1,

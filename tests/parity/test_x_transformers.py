@@ -1,4 +1,4 @@
-"""Equal to x-transformers: whole attentions, given the same weights."""
+"""Compare with x-transformers: whole attention modules with the same weights."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ def pair(spec: str, site: str, **how):
 
 
 def agree(ours, theirs, x, padding, **how) -> None:
-    """Where words are: theirs is silent at padding."""
+    """Compare outputs at words. The output of x-transformers at padding is zero."""
     out, steps = theirs(x, mask=~padding, return_intermediates=True, **how)
     found, mean = attend(ours, x, padding)
     same(found[~padding], out[~padding])
@@ -34,7 +34,7 @@ def agree(ours, theirs, x, padding, **how) -> None:
 
 @pytest.mark.parametrize("largest", [4, 20])
 def test_cope_attention(largest, x, padding):
-    """With fewer positions than open gates, and with more."""
+    """The number of positions is smaller or larger than the number of open gates."""
     ours, theirs = pair(f"cope:largest={largest}", "decoder", use_cope=True, cope_max_pos=largest)
     theirs.attend.cope.pos_emb.data = ours.position.table[0, 0].data
     matters(ours, x)
@@ -58,12 +58,12 @@ def test_dynamic_bias_attention(depth, log, norm, site, x, padding):
     ours, theirs = pair(f"dynamic_bias:hidden=16,depth={depth},log={log},norm={norm}".lower(), site)
     bias = DynamicPositionBias(16, heads=HEADS, depth=depth, log_distance=log, norm=norm)
     method = ours.position
-    method.layers[-1].weight.data.mul_(5)  # behind norms, numbers of the usual size would hardly show
+    method.layers[-1].weight.data.mul_(5)  # after norms, numbers of the usual size would have little effect
     for other, own in zip([*(block[0] for block in bias.mlp[:-1]), bias.mlp[-1]], method.layers):
         copy(other, own)
     bias.mlp[0][0].weight.data.neg_()  # their distance is query minus key
     for number, own in enumerate(method.norms):
-        if number == 0:  # theirs has no offset
+        if number == 0:  # their form has no offset
             bias.mlp[number][1].gamma.data = own.weight.data
             own.bias.data.zero_()
         else:
@@ -74,9 +74,9 @@ def test_dynamic_bias_attention(depth, log, norm, site, x, padding):
 
 @pytest.mark.parametrize("scale_base", [4, 512])
 def test_xpos_attention(scale_base, x, padding):
-    """Their powers count from the middle of the sentence, which no score can tell."""
+    """Their powers count from the middle of the sentence, which has no effect on scores."""
     ours, theirs = pair(f"xpos:scale_base={scale_base}", "decoder")
-    if scale_base < LENGTH:  # at 512 these sentences are too short for a visible decay
+    if scale_base < LENGTH:  # with 512, these sentences would be too short for a visible decay
         matters(ours, x, "rope:layout=interleaved")
     directed(ours, x)
     agree(ours, theirs, x, padding, rotary_pos_emb=RotaryEmbedding(HEAD, True, scale_base).forward_from_seq_len(LENGTH))
@@ -85,7 +85,7 @@ def test_xpos_attention(scale_base, x, padding):
 @pytest.mark.parametrize("site", ["encoder", "decoder"])
 @pytest.mark.parametrize("scaling, theirs_factor", [("linear", "interpolation_factor"), ("ntk", "base_rescale_factor")])
 def test_rope_scaled_attention(scaling, theirs_factor, site, x, padding):
-    """A small base, for the slow pairs would hardly turn in short sentences."""
+    """A small base is used, because slow pairs would hardly rotate in short sentences."""
     ours, theirs = pair(f"rope_scaled:scaling={scaling},factor=3,base=50,layout=interleaved", site)
     rotary = RotaryEmbedding(HEAD, base=50, **{theirs_factor: 3})
     matters(ours, x, "rope:base=50,layout=interleaved")
@@ -95,7 +95,7 @@ def test_rope_scaled_attention(scaling, theirs_factor, site, x, padding):
 
 @pytest.mark.parametrize("start", [1.0, WIDTH**-0.5])
 def test_scaled_sinusoidal_positions(start, x):
-    """With one scale: theirs starts at the second of these."""
+    """Both use the scale with which this project's method starts."""
     ours, theirs = (
         parsing.build(f"scaled_sinusoidal:start={start}", Dims(WIDTH, HEADS), "encoder")[0],
         ScaledSinusoidalEmbedding(WIDTH),
@@ -111,7 +111,7 @@ def test_scaled_sinusoidal_positions(start, x):
 def test_pope_attention(base, site, x, padding):
     ours, theirs = pair(f"pope:base={base}", site)
     polar = PolarEmbedding(HEAD, HEADS, base=base)
-    torch.nn.init.uniform_(ours.position.phase, -6.0, 0.0)  # theirs are limited to one turn
+    torch.nn.init.uniform_(ours.position.phase, -6.0, 0.0)  # their angles are limited to one turn
     polar.learned_bias.data = ours.position.phase[0].data.unsqueeze(1)
     directed(ours, x)
     agree(ours, theirs, x, padding, polar_pos_emb=polar(torch.arange(LENGTH)))
@@ -119,7 +119,7 @@ def test_pope_attention(base, site, x, padding):
 
 @pytest.mark.parametrize("vectors, reach", [(16, 1024), (3, 5)])
 def test_rel_proj_attention(vectors, reach, x, padding):
-    """With all distances, and with some that get nothing."""
+    """All distances have a curve in one case. In the other case, some distances have none."""
     ours, theirs = pair(
         f"rel_proj:vectors={vectors},reach={reach},bias=true", "decoder",
         use_rel_proj_pos_bias=True, rel_proj_num_distance_basis=vectors, rel_proj_max_dist=reach,
@@ -128,6 +128,6 @@ def test_rel_proj_attention(vectors, reach, x, padding):
     project = bias.to_distance_weights[0]
     project.weight.data = method.weight[0].data.mT.flatten(0, 1)  # [H, C, vectors] -> [H vectors, C]
     project.bias.data = method.offset[0].data.flatten()
-    bias.distance_bank.data = method.bank[0, 0].data.flip(-1)  # from near to far
+    bias.distance_bank.data = method.bank[0, 0].data.flip(-1)  # from far to near keys
     matters(ours, x)
     agree(ours, theirs, x, padding)

@@ -1,4 +1,4 @@
-"""Runs of the command, and a run to draw."""
+"""A function that runs the command, and a run to plot."""
 
 import pytest
 
@@ -10,13 +10,13 @@ TINY = (
 
 @pytest.fixture
 def posenc(capsys):
-    """Runs a command in this process: its exit code, what it printed, and its errors."""
+    """Return a function that runs a command in this process. It returns the exit code, the output and the errors."""
     from fairseq_posenc.cli import main
 
     def run(*arguments):
         try:
             status = main([str(argument) for argument in arguments])
-        except SystemExit as end:  # argparse
+        except SystemExit as end:  # argparse exits
             status = end.code
         return status, *capsys.readouterr()
 
@@ -25,7 +25,7 @@ def posenc(capsys):
 
 @pytest.fixture(scope="session")
 def run_folder(tmp_path_factory):
-    """A checkpoint of t5 in the encoder, sinusoids in the decoder, and tupe_abs in attention to the source."""
+    """Write a checkpoint with t5 in the encoder, sinusoids in the decoder, and tupe_abs in cross-attention."""
     import torch
     from fairseq import options, tasks
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf

@@ -1,4 +1,4 @@
-"""Checkpoints whose configuration was changed: posenc plot, analyse and average end with one line and exit code 2."""
+"""Checkpoints with a changed configuration. posenc plot, analyse and average end with one line and exit code 2."""
 
 from argparse import Namespace
 
@@ -7,7 +7,7 @@ import torch
 
 
 def section(name, **changes):
-    """Change entries of a section of the configuration, which is a dictionary or a Namespace."""
+    """Change entries of a section of the configuration. A section is a dictionary or a Namespace."""
 
     def change(state):
         found = state["cfg"][name]
@@ -95,7 +95,7 @@ def test_a_damaged_configuration_is_one_line(posenc, damaged, tmp_path, change):
         assert status == 2 or command[0] == "average" or change in HARMLESS, out
 
 
-#: settings that loading does not read
+#: settings that are not read during loading
 HARMLESS = [DAMAGE["unknown setting"], DAMAGE["common is a list"], DAMAGE["dropout is text"]]
 
 

@@ -1,4 +1,4 @@
-"""The numbers that are drawn, against the equations of the papers."""
+"""The plotted numbers, compared with the equations of the papers."""
 
 import math
 
@@ -22,7 +22,7 @@ def drawn(spec, site="encoder", length=LENGTH, **options):
 
 
 def table(value, length=LENGTH):
-    """[T, S] of a function of query and key; None where a query may not look."""
+    """Return [T, S] of a function of query and key. None if a query may not attend to the key."""
     rows = [[value(t, s) for s in range(length)] for t in range(length)]
     return torch.tensor([[math.nan if number is None else number for number in row] for row in rows])
 
@@ -56,7 +56,7 @@ def test_sinusoids_are_alike_by_the_mean_cosine_of_their_angles():
 
 
 def test_positions_that_multiply_words_are_alike_as_those_of_one_word():
-    """Complex words rotate: the cosine of one word at two positions is the mean cosine of its angles."""
+    """Complex embeddings rotate: the cosine of one word at two positions is the mean cosine of its angles."""
     found = drawn("complex:frequencies=dimension,learned=false")
     assert found.quantity == quantities.COSINE
     angles = [10000 ** (-2 * (i // 2) / 256) for i in range(256)]
@@ -93,12 +93,12 @@ def test_gaussian_is_the_density_around_a_neighbour():
 
 
 def test_compressed_keys_are_spread_over_the_keys_again():
-    """With equal content all compressed keys differ by their positions alone."""
+    """With equal content, compressed keys differ only in their positions."""
     positions = fresh("diet_linformer:rank=3", "encoder", LENGTH)
     method = positions.methods[0]
     (matrix,) = matrices(positions, LENGTH)
     mixer = method.key_mixer[0, :, :LENGTH].double()
-    content = mixer.sum(1)  # a key is its content so many times, whose scaled product is 1
+    content = mixer.sum(1)  # a key is this multiple of its content. The scaled product of the content is 1
     for head in range(8):
         bias = method.query_positions[0, head, :LENGTH].double() @ method.key_positions[0, head].double().T
         wanted = (content + bias).softmax(-1) @ mixer
@@ -133,7 +133,7 @@ def test_every_method_has_something_to_see_at_all_its_sites(name):
 
 
 def test_nothing_random_is_drawn_nor_disturbed():
-    """Noise and initial values are always the same, and the caller's random numbers go on as if nothing had been drawn."""
+    """Noise and initial values are equal in every call. The random numbers of the caller are not changed."""
     torch.manual_seed(5)
     wanted = torch.rand(3)
     torch.manual_seed(5)
@@ -152,7 +152,7 @@ def test_a_layer_and_parameters_that_change_nothing_yet():
     assert drawn("huang1").origin == "initial: no change yet" and not drawn("huang1").values.any()
     assert drawn("huang1", seed=1).origin == "drawn with seed 1" and drawn("huang1", seed=1).values.any()
     assert drawn("t5", seed=1).origin == "initial" and drawn("alibi_symmetric").origin == ""
-    assert drawn("t5:layers=2").quantity == quantities.SCORE  # layer 0 has no positions
+    assert drawn("t5:layers=2").quantity == quantities.SCORE  # layer 0 does not use positions
     assert drawn("t5:layers=2", layer=2).quantity == quantities.CHANGE
 
 

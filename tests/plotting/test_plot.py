@@ -1,4 +1,4 @@
-"""posenc plot: its pictures, and what it says to wrong input."""
+"""posenc plot: its pictures, and its messages about wrong input."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def test_a_picture_shows_the_numbers_of_its_panels():
     assert len(found) == len(shown) == 16
     for panel, image in zip(found, shown):
         assert torch.tensor(image.filled(float("nan"))).nan_to_num(7).equal(panel.values.nan_to_num(7))
-    assert len({panel.scale for panel in found[:8]}) == 1  # heads are compared by one scale
+    assert len({panel.scale for panel in found[:8]}) == 1  # heads share one scale, so that they can be compared
 
 
 def test_the_same_numbers_make_the_same_file(tmp_path):
@@ -68,7 +68,7 @@ def test_the_atlas_has_every_method_by_family(tmp_path):
 
 
 def test_the_atlas_of_the_documentation_has_every_method():
-    """Renew with: posenc docs ."""
+    """Regenerate the atlas with: posenc docs ."""
     assert sorted(figures.methods_of_atlas(ROOT / "docs" / "atlas.png")) == registry.names()
 
 
@@ -89,13 +89,13 @@ def test_a_run_shows_its_learned_parameters(posenc, run_folder, tmp_path):
     torch.testing.assert_close(found[0].values[3, 3], weight[0, :, 0].mean())
     torch.testing.assert_close(found[0].values[3, 4], weight[0, :, 17].mean())
     (second,) = panels.of_sources([str(run_folder)], 12, site="encoder", layer=1)
-    assert second.title == "t5"  # though the decoder has one layer alone
+    assert second.title == "t5"  # although the decoder has only one layer
     path = tmp_path / "run.png"
     assert posenc("plot", run_folder / "checkpoint_last.pt", "--site", "cross", "--output", path)[0] == 0 and path.exists()
 
 
 def test_the_average_word_stands_at_every_position_of_a_run(run_folder):
-    """A vector of a distance meets the mean of all queries."""
+    """The vector of a distance is multiplied by the mean of all queries."""
     from fairseq_posenc.plotting.sources import load, of_model
 
     model = load(run_folder)

@@ -1,4 +1,4 @@
-"""Small models of PNAT, built in memory through fairseq, and the sentences that they read."""
+"""Small PNAT models, built in memory with fairseq, and sentences for them."""
 
 from argparse import Namespace
 
@@ -22,7 +22,9 @@ def task(**options) -> ParallelTranslation:
 
 
 def arguments(**options) -> Namespace:
-    """What fairseq gives to the model: the options of posenc_pnat_tiny, small ones of these, and what is given."""
+    """Return the arguments that fairseq passes to the model: the options of posenc_pnat_tiny, with small sizes, and the given
+    options.
+    """
     import argparse
 
     parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
@@ -40,13 +42,13 @@ def arguments(**options) -> Namespace:
 def build(seed: int = 0, **options) -> PNATModel:
     torch.manual_seed(seed)
     model = ARCH_MODEL_REGISTRY["posenc_pnat_tiny"].build_model(arguments(**options), task())
-    with torch.no_grad():  # whoever reads padding is seen
+    with torch.no_grad():  # so that reading padding has a visible effect
         model.encoder.embed_tokens.weight[PAD].normal_()
     return model.eval()
 
 
 def sentences(*lengths: int, seed: int = 1) -> list:
-    """Random words between a first and a last symbol; the lengths are those of the words."""
+    """Return random words between a first and a last symbol. The lengths do not count these symbols."""
     draw = torch.Generator().manual_seed(seed)
     return [
         torch.cat([torch.tensor([BOS]), torch.randint(FIRST, len(WORDS), (n,), generator=draw), torch.tensor([EOS])])
@@ -55,7 +57,7 @@ def sentences(*lengths: int, seed: int = 1) -> list:
 
 
 def batch(rows: list, side: str = "right", extra: int = 0) -> torch.Tensor:
-    """Sentences padded on one side, by `extra` more columns than the longest needs."""
+    """Return sentences padded on one side, with `extra` more columns than the longest sentence needs."""
     width = max(map(len, rows)) + extra
     out = torch.full((len(rows), width), PAD)
     for target, row in zip(out, rows):

@@ -1,4 +1,4 @@
-"""The bridges against loops that follow their equations, and against padding."""
+"""The bridges, compared with loops that follow their equations, and tested with padding."""
 
 import math
 
@@ -12,7 +12,7 @@ SOURCES, TARGETS = (7, 3, 5), (4, 9, 5)
 
 def copy(source, length):
     steps = [t * (len(source) - 1) / (length - 1) for t in range(length)]
-    return torch.stack([source[round(step)] for step in steps])  # halves go to the even neighbour, as in torch
+    return torch.stack([source[round(step)] for step in steps])  # halves are rounded to even, as in torch
 
 
 def mixed(source, length, logit):
@@ -33,7 +33,7 @@ EXPECTED = {
 @pytest.mark.parametrize("name", BRIDGES)
 def test_bridge_follows_its_equation_for_every_sentence_of_a_batch(name):
     draw = torch.Generator().manual_seed(1)
-    source = torch.randn(3, 8, 4, generator=draw, dtype=torch.float64)  # what follows a sentence must not be read
+    source = torch.randn(3, 8, 4, generator=draw, dtype=torch.float64)  # the content after a sentence must not be read
     out = BRIDGES[name](source, torch.tensor(SOURCES), torch.tensor(TARGETS), 10)
     assert out.shape == (3, 10, 4)
     for row, words, found, length in zip(source, SOURCES, out, TARGETS):

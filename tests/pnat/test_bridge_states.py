@@ -1,4 +1,4 @@
-"""The vectors that the bridge reads: encoder outputs, embeddings with sinusoids, or embeddings alone."""
+"""The vectors that the bridge reads: encoder outputs, embeddings with sinusoids, or embeddings only."""
 
 import math
 
@@ -9,7 +9,7 @@ from tests.pnat.models import PAD, arguments, batch, build, sentences
 
 
 def wave(position: int, width: int) -> list[float]:
-    """Sines and cosines beside each other, by the equation of Vaswani et al. (2017)."""
+    """Return sinusoids in the interleaved layout, by the equation of Vaswani et al. (2017)."""
     angles = [position / 10000 ** (2 * (channel // 2) / width) for channel in range(width)]
     return [math.cos(angle) if channel % 2 else math.sin(angle) for channel, angle in enumerate(angles)]
 
@@ -21,7 +21,7 @@ def test_embeddings_have_the_authors_sinusoids_and_words_have_none(states):
     found = model.decoder.inputs(model.encoder(source), target.ne(PAD))
     width = found.size(2)
     for row, tokens in enumerate(source):
-        for position in range(int(tokens.ne(PAD).sum())):  # as many inputs as source symbols: each copies its own
+        for position in range(int(tokens.ne(PAD).sum())):  # with as many inputs as source symbols, each input copies one symbol
             expected = model.encoder.embed_tokens.weight[tokens[position]] * width**0.5
             if states == "embedding":
                 expected = expected + torch.tensor(wave(position, width))

@@ -1,4 +1,4 @@
-"""The model: padding, batches, permutations, parameters, its parity with fairseq's model, and what it refuses."""
+"""The model: padding, batches, permutations, parameters, equality with fairseq's model, and errors."""
 
 from argparse import Namespace
 
@@ -21,7 +21,7 @@ def close(actual, expected, tolerance=1e-5):
 
 
 def outputs(model, source, target):
-    """Everything that the model computes of a batch, by sentence and without padding: logits of words, length and positions."""
+    """Return all results for a batch, by sentence and without padding: logits of words, length and positions."""
     terms = run(model, source, target)
     rows = []
     for row, length in enumerate(lengths_of(target)):
@@ -73,7 +73,7 @@ def test_generation_of_a_sentence_alone_is_as_in_a_batch(model, side):
 
 @pytest.mark.parametrize("predictor", PREDICTORS)
 def test_moving_the_inputs_is_giving_each_the_position_where_it_stands(predictor):
-    """The decoder over moved inputs gives at every position what one gives whose inputs stay and whose positions move."""
+    """Moving the inputs is equal to keeping the inputs and moving their position vectors."""
     model = build(position_predictor=predictor, decoder_position="sinusoidal")
     source, target = batch(sentences(*SOURCES)), batch(sentences(*TARGETS, seed=2))
     encoder_out = model.encoder(source)
@@ -84,7 +84,7 @@ def test_moving_the_inputs_is_giving_each_the_position_where_it_stands(predictor
     table = model.decoder.position.methods[0]
 
     def stay(x, tokens, ctx):
-        """The sinusoid of the position where each input is to stand."""
+        """Return the sinusoid of the target position of each input."""
         zeros = torch.zeros_like(x[:1])
         rows = type(table).embed(table, zeros, tokens, ctx)[0]  # [T, C]
         return x + rows[placement.z]
@@ -158,7 +158,9 @@ def test_half_precision_gives_finite_losses(predictor, dtype):
 
 
 def test_parameters_beside_those_of_the_plain_model():
-    """The predictor's layers, and a head: two projections, or two LSTMs with three projections and a start."""
+    """The difference consists of the predictor's layers and a head: two projections, or two LSTMs with three projections and a
+    start vector.
+    """
     d, layers = 16, 2
     plain = sum(p.numel() for p in build(position_search="none").parameters())
     layer = sum(p.numel() for p in build().decoder.reader.layers[0].parameters())
@@ -173,7 +175,7 @@ def test_parameters_beside_those_of_the_plain_model():
     tables = build(position_search="none", decoder_position="shaw:max_distance=4")
     none = build(position_search="none", decoder_position="none")
     count = [sum(p.numel() for p in model.parameters()) for model in (tables, none)]
-    assert count[0] - count[1] == 2 * (2 * 4 + 1) * (d // 2) * 2  # 2 (2K + 1) d_h a layer
+    assert count[0] - count[1] == 2 * (2 * 4 + 1) * (d // 2) * 2  # 2 (2K + 1) d_h per layer
     assert none.encoder.length_predictor.weight.numel() == 256 * d
 
 
@@ -181,7 +183,7 @@ def test_parameters_beside_those_of_the_plain_model():
 
 
 def stock(ours):
-    """fairseq's non-autoregressive Transformer with the same parameters."""
+    """Return fairseq's non-autoregressive Transformer with the same parameters."""
     args = Namespace(**{**vars(ours.given), "src_embedding_copy": True, "pred_length_offset": True, "label_smoothing": 0.0})
     base_architecture(args)
     model = NATransformerModel.build_model(args, task())
@@ -229,7 +231,7 @@ def test_lengths_stay_within_the_positions():
     model = build(max_target_positions=20)
     source = batch(sentences(10, 3))
     encoder_out = model.encoder(source)
-    with torch.no_grad():  # the largest difference is the best class
+    with torch.no_grad():  # the largest difference is the class with the highest probability
         model.encoder.length_predictor.weight.zero_()
         model.encoder.length_predictor.weight[255] = encoder_out["encoder_out"][0].mean((0, 1))
     assert lengths_of(model.initialize_output_tokens(encoder_out, source).output_tokens).tolist() == [20, 20]

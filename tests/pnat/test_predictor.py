@@ -1,4 +1,4 @@
-"""The three heads: what they learn from, and that what they predict is a permutation."""
+"""The three heads: their training targets, and the permutations that they predict."""
 
 import pytest
 import torch
@@ -17,14 +17,14 @@ HEADS = {
 
 
 def some(count=6, length=9, seed=1):
-    """Vectors of every input, and which inputs may move, of sentences of all lengths from none to the longest."""
+    """Return vectors of every input, and which inputs may move, for sentences of all lengths."""
     draw = torch.Generator().manual_seed(seed)
     words = torch.arange(length) < torch.linspace(2, length, count).round().unsqueeze(1)
     return torch.randn(count, length, WIDTH, generator=draw), inner_words(words)
 
 
 def permuted(inner, seed=2):
-    """Positions at random, of the words that may move."""
+    """Return random positions of the words that may move."""
     z = torch.arange(inner.size(1)).repeat(len(inner), 1)
     draw = torch.Generator().manual_seed(seed)
     for row, free in zip(z, inner):
@@ -65,7 +65,7 @@ def test_a_sentence_alone_is_predicted_as_in_a_batch(head):
 
 
 def test_head_learns_the_positions_that_it_is_taught(head):
-    """So what is taught and what is predicted mean the same; the loss is finite and its gradient too."""
+    """Training targets and predictions have the same meaning. Loss and gradient are finite."""
     r, inner = some(count=3, length=7)
     z = permuted(inner)
     optimizer = torch.optim.Adam(head.parameters(), 0.02)
@@ -94,7 +94,7 @@ def test_matching_scores_every_input_at_every_position():
 
 
 def test_pointer_depends_on_what_it_has_placed():
-    """Without tanh the ranking of the inputs would be the same whatever stands before, as in the authors' code."""
+    """Without tanh, as in the authors' code, the ranking of the inputs would not depend on the inputs before."""
     torch.manual_seed(1)
     head = Pointer(WIDTH)
     r, inner = (x[1:] for x in some(count=2, length=8))
@@ -102,12 +102,12 @@ def test_pointer_depends_on_what_it_has_placed():
     z = torch.arange(8).unsqueeze(0)
     swapped = torch.tensor([[0, 2, 1, 3, 4, 5, 6, 7]])
     one, other = (head.terms(r, order, inner)[0][0, 3].softmax(-1) for order in (z, swapped))
-    ratio = one[4:7] / other[4:7]  # equal for all where the ranking does not depend on what stands before
+    ratio = one[4:7] / other[4:7]  # equal for all, if the ranking does not depend on the inputs before
     assert ratio.max() - ratio.min() > 2e-5
 
 
 def test_pointer_is_taught_step_by_step_what_it_predicts():
-    """Teacher forcing with its own prediction names the same inputs."""
+    """With teacher forcing on its own prediction, the pointer selects the same inputs."""
     torch.manual_seed(2)
     head = Pointer(WIDTH)
     r, inner = some()
@@ -137,7 +137,7 @@ def test_relative_classes_follow_their_equation():
 
 
 def test_the_order_of_two_inputs_is_the_larger_total_probability(monkeypatch):
-    """And not the most probable class, which is -2 for the first of them: later classes have 0.6 together."""
+    """The most probable class of the first input is -2, but later classes have a total probability of 0.6."""
     head = RelativeClasses(WIDTH, 2)
     earlier = torch.tensor([0.4, 1e-9, 0.3, 0.3]).log()
     logits = torch.zeros(1, 4, 4, 4)

@@ -1,4 +1,4 @@
-"""The search of positions: golden values, permutations, and loops that follow the definitions."""
+"""The search of positions: exact values, permutations, and loops that follow the definitions."""
 
 import itertools
 
@@ -19,7 +19,7 @@ from fairseq_posenc.host.models.pnat.search import (
 
 
 def free(batch: int, length: int) -> torch.Tensor:
-    """All inputs may move."""
+    """Return a mask in which all inputs may move."""
     return torch.ones(batch, length, dtype=torch.bool)
 
 
@@ -42,7 +42,7 @@ def test_greedy_takes_the_largest_score_that_is_left():
 
 
 def test_the_authors_search_normalises_over_free_columns_in_every_round():
-    """Pairs that are the largest of their row and column among normalised scores are taken, then rows are normalised anew."""
+    """Pairs that are the largest of their row and column among normalised scores are assigned. Then rows are normalised again."""
     scores = 3 * torch.randn(300, 7, 7, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
     for table, found in zip(scores.float(), MATCHINGS["authors"](scores, free(300, 7))):
         rows, columns, expected = list(range(7)), list(range(7)), [0] * 7
@@ -116,7 +116,7 @@ def test_every_input_says_how_likely_every_target_word_is():
 
 
 def test_the_alignment_loss_is_that_of_ibm_model_1():
-    words = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [1, 1, 0, 0, 0]]).bool()  # the last has nothing between its ends
+    words = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [1, 1, 0, 0, 0]]).bool()  # the last sentence has no inner words
     inner = inner_words(words)
     scores = torch.randn(3, 5, 5, generator=torch.Generator().manual_seed(5)).requires_grad_()
     p = scores.detach().exp()
@@ -128,7 +128,10 @@ def test_the_alignment_loss_is_that_of_ibm_model_1():
 
 
 def test_alignments_are_learnt_from_sentences_alone():
-    """Every source word has one translation; which one is nowhere said, and the order of each sentence is another."""
+    """Every source word has one translation.
+
+    The data does not contain which translation, and every sentence has another order.
+    """
     draw = torch.Generator().manual_seed(6)
     vocabulary, length = 12, 6
     source = torch.stack([torch.randperm(vocabulary, generator=draw)[:length] for _ in range(200)])

@@ -1,4 +1,4 @@
-"""A corpus of a few hundred short sentences in the format of Multi30K, and the recipe multi30k_uk run on it."""
+"""A corpus of a few hundred short sentences in the format of Multi30K, and the recipe multi30k_uk on this corpus."""
 
 import gzip
 import random
@@ -21,7 +21,7 @@ MICRO = {
 
 
 def write_corpus(folder: Path, languages=("en", "uk"), parts=PARTS) -> None:
-    """The second language has the words of the first in reverse order, each turned round."""
+    """Write the corpus. The second language has the words of the first in reverse order, with reversed letters."""
     draw = random.Random(1)
     syllables = [first + second for first in "bdgkmst" for second in "aiou"]
     words = ["".join(draw.choices(syllables, k=draw.randint(1, 3))) for _ in range(40)]
@@ -35,7 +35,7 @@ def write_corpus(folder: Path, languages=("en", "uk"), parts=PARTS) -> None:
 
 
 def commands(*stages, **options):
-    """What the recipe would run, every command a list of words."""
+    """Return the commands that the recipe would run, each as a list of words."""
     environ = environment(DRY_RUN="1", **{"POSENC_BIN": "/opt/bin", "OUT": "runs/x", **options})
     shown = subprocess.run([RECIPE, *stages], env=environ, capture_output=True, text=True, check=True).stdout
     return [shlex.split(line) for line in shown.splitlines() if not line.startswith("#")]
@@ -70,7 +70,7 @@ class Recipe(Process):
         return torch.load(self.checkpoint(**place), weights_only=True)
 
     def beside(self, out, **options):
-        """Another output folder with the same prepared data."""
+        """Return another output folder with the same prepared data."""
         out.mkdir()
         for name in ("text", "data"):
             shutil.copytree(self.out / name, out / name)

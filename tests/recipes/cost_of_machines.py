@@ -1,8 +1,8 @@
-"""Measures what an update costs with several processes and machines, and writes the table of the tutorial on clusters.
+"""Measure the cost of an update with several processes and machines, and write the table of the tutorial on clusters.
 
     python -m tests.recipes.cost_of_machines
 
-It needs a Linux computer with nothing else to do, and root, because it makes two network namespaces. It takes about five minutes.
+Run it as root on an idle Linux computer. Root is needed to create two network namespaces. It takes about five minutes.
 """
 
 import json
@@ -24,7 +24,7 @@ from tests.recipes.process import ROOT
 FILE = ROOT / "results" / "machines.json"
 PAGE = ROOT / "docs" / "tutorials" / "from_one_gpu_to_a_cluster.md"
 BEGIN, END = "<!-- table of the cost of an update -->", "<!-- end of the table -->"
-#: machines, processes on each, batches in an update, options of fairseq-train
+#: number of machines, processes per machine, batches per update, options of fairseq-train
 SETTINGS = [
     (1, 1, 4, ""),
     (1, 2, 4, ""),
@@ -35,12 +35,12 @@ SETTINGS = [
     (2, 1, 4, "--fp16 --fp16-init-scale 4"),
     (2, 1, 4, "--bf16"),
 ]
-WARM, UPDATES = 4, 24  # updates that are not measured, and all
-TOKENS = 512  # of a batch
+WARM, UPDATES = 4, 24  # updates that are not measured, and all updates
+TOKENS = 512  # tokens of a batch
 
 
 def measure(network: Network, prepared: Recipe, out: Path, setting: tuple) -> dict:
-    """Seconds and sent bytes of an update."""
+    """Return the seconds and the sent bytes of an update."""
     machines, processes, batches, options = setting
     given = f"--log-interval 1 --max-update {UPDATES} {options}".strip()
     recipe = prepared.beside(
@@ -79,7 +79,7 @@ def measure(network: Network, prepared: Recipe, out: Path, setting: tuple) -> di
 
 
 def render(found: dict) -> str:
-    """The table in Markdown, with a sentence about what was measured."""
+    """Return the table in Markdown, with a sentence about the measurement."""
     columns = {
         "machines": lambda row: row["machines"],
         "processes on each": lambda row: row["processes"],

@@ -1,4 +1,4 @@
-"""The options that every recipe declares, as the recipe itself lists them."""
+"""The options that every recipe declares, as listed by the recipe itself."""
 
 import functools
 import re
@@ -6,25 +6,25 @@ import subprocess
 
 from tests.recipes.process import BIN, ROOT, environment
 
-#: every recipe of the engine, as a path below recipes/
+#: all recipes that use recipes/lib, as paths below recipes/
 RECIPES = sorted(
     str(path.relative_to(ROOT / "recipes"))
     for path in (ROOT / "recipes").rglob("*")
     if path.is_file() and path.stat().st_mode & 0o100 and b"\nsource recipes/lib/engine.sh" in path.read_bytes()
 )
 
-#: what a recipe cannot do without, in a dry run
+#: options that a recipe requires in a dry run
 NEEDED = {
     "studies/trees": {"DATA_FROM": "data", "METHODS": "posenc_tpe"},
     "compare": {"TRAIN": "x/train", "VALID": "x/valid", "TESTS": "news=x/news", "SOURCE": "pt-BR", "TARGET": "en"},
 }
 
-#: recipe -> the defaults of options with which it declares others
+#: recipe -> values of options with which it declares other options
 VARIANTS = {**{recipe: [{}] for recipe in RECIPES}}
 for study in ("studies/blocks", "studies/chance", "studies/clipping", "studies/diet"):
     VARIANTS[study] = [{}, {"DATA": "multi30k"}]
 
-#: in place of the help of a recipe: NAME, KIND and default of every option
+#: replaces the help of a recipe, and prints NAME, KIND and default of every option
 LIST = r"""
 print_help() {
   local name
@@ -32,7 +32,7 @@ print_help() {
 }
 """
 
-#: a check of names that does not stop at the first wrong one: it prints every message, and then ends the recipe
+#: a check of names that prints all messages and then ends the recipe, instead of stopping at the first message
 ALL_NAMES = r"""
 eval "first_$(declare -f require_known_names)"
 require_known_names() {
@@ -47,7 +47,7 @@ require_known_names() {
 
 
 def _changed(recipe, functions, *arguments, **options):
-    """What a recipe prints, item by item, that begins with these functions in place of those of the engine."""
+    """Return the items that a recipe prints if these functions replace functions of recipes/lib."""
     path = ROOT / "recipes" / recipe
     text = path.read_text().replace("source recipes/lib/engine.sh\n", f"source recipes/lib/engine.sh\n{functions}")
     text = text.replace('"${BASH_SOURCE[0]}"', f"'{path}'").replace("${0##*/}", path.name)
@@ -59,19 +59,19 @@ def _changed(recipe, functions, *arguments, **options):
 
 @functools.cache
 def options_of(recipe, **given):
-    """name -> (kind, default) of every option. The recipe runs with a `print_help` that prints what it has declared."""
+    """Return name -> (kind, default) of every option. The recipe runs with a `print_help` that prints its declarations."""
     rows = _changed(recipe, LIST, *(f"{name}={value}" for name, value in given.items()), "--help")
     return {name: (kind, default) for name, kind, default in (row.split("\t") for row in rows)}
 
 
 def refused_names(recipe, *arguments, **options):
-    """name -> what the recipe says of it, for every wrong name among the arguments and in the environment."""
+    """Return name -> message, for every wrong name in the arguments and in the environment."""
     given = {"DRY_RUN": "1", **NEEDED.get(recipe, {}), **options}
     return dict(line.split(": ", 1) for line in _changed(recipe, ALL_NAMES, *arguments, **given))
 
 
 def run(recipe, *arguments, env=None, cwd=ROOT, **options):
-    """A dry run with these options in the environment."""
+    """Run a recipe as a dry run with these options in the environment."""
     given = {"POSENC_BIN": str(BIN), "DRY_RUN": "1", **NEEDED.get(recipe, {}), **(env or {}), **options}
     command = [ROOT / "recipes" / recipe, *arguments]
     return subprocess.run(command, cwd=cwd, env=environment(**given), capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""Two machines on this one: network namespaces with addresses of their own, and a recipe that runs in one of them."""
+"""Two machines on this computer: network namespaces with separate addresses, and a recipe that runs in one of them."""
 
 import contextlib
 import fcntl
@@ -26,7 +26,7 @@ def ip(*words):
 
 
 class Network:
-    """Namespaces and addresses of machine 0 and machine 1, which a pair of virtual interfaces connects."""
+    """Namespaces and addresses of machine 0 and machine 1, connected by a pair of virtual interfaces."""
 
     def __init__(self):
         self.number = f"{os.getpid()}-{next(_networks)}"
@@ -59,20 +59,20 @@ class Network:
                 ip("netns", "del", name)
 
     def link(self, state):
-        """Connects the two machines (up), or cuts the cable (down)."""
+        """Connect the two machines (up), or interrupt the connection (down)."""
         for name, interface in zip(self.names, self.interfaces):
             ip("-n", name, "link", "set", interface, state)
 
     def sent(self, side):
-        """The bytes that a machine has sent, with the headers of all packets."""
+        """Return the bytes that a machine has sent, including packet headers."""
         read = ["cat", f"/sys/class/net/{self.interfaces[side]}/statistics/tx_bytes"]
         return int(ip("netns", "exec", self.names[side], *read))
 
 
 class SlowNetwork(Network):
-    """Every packet from machine 0 to machine 1 is `delay` seconds under way; while it is cut, packets are lost."""
+    """A network in which packets from machine 0 to machine 1 take `delay` seconds. While it is interrupted, packets are lost."""
 
-    _CREATE, _PLAIN = 0x400454CA, 0x1001  # TUNSETIFF; IFF_TUN and IFF_NO_PI of Linux
+    _CREATE, _PLAIN = 0x400454CA, 0x1001  # TUNSETIFF. IFF_TUN and IFF_NO_PI of Linux
 
     def __init__(self, delay):
         super().__init__()
@@ -99,7 +99,7 @@ class SlowNetwork(Network):
                     heapq.heappush(waiting, (time.monotonic() + (0 if side else self.delay), next(order), 1 - side, packet))
             while waiting and waiting[0][0] <= time.monotonic():
                 _, _, side, packet = heapq.heappop(waiting)
-                with contextlib.suppress(OSError):  # its buffer is full, or it goes down: TCP sends it again
+                with contextlib.suppress(OSError):  # the buffer is full, or the interface goes down. TCP sends the packet again
                     os.write(self.ends[side], packet)
 
     def close(self):
@@ -112,14 +112,14 @@ class SlowNetwork(Network):
 
 
 def end_processes(name):
-    """All of a namespace, at once."""
+    """End all processes of a namespace at once."""
     for process in ip("netns", "pids", name).split():
         with contextlib.suppress(ProcessLookupError):
             os.kill(int(process), signal.SIGKILL)
 
 
 class Machine(Process):
-    """A recipe on one of the two machines."""
+    """A recipe that runs on one of the two machines."""
 
     def __init__(self, network, side, recipe, out, **options):
         meeting = {"NNODES": "2", "NODE_RANK": str(side), "WORKER_TIMEOUT": "60", "MASTER_ADDR": network.addresses[0]}
@@ -132,6 +132,6 @@ class Machine(Process):
         return ["ip", "netns", "exec", self.name, *super().words(*stages)]
 
     def kill(self):
-        """As if its power had failed, but with its network alive."""
+        """Kill all processes, as in a power failure. The network stays available."""
         end_processes(self.name)
         self.process.communicate(timeout=60)

@@ -1,6 +1,6 @@
-"""A mirror of WMT18 in small: paths, archives and members of the public one, with languages that nobody wants.
+"""A small mirror of WMT18 with the paths, archives and members of the public one, and with additional languages.
 
-python -m tests.recipes.news FOLDER PAIRS     with so many training pairs, and as many words as news has
+python -m tests.recipes.news FOLDER PAIRS     with this number of training pairs, and the vocabulary size of news
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SYLLABLES = [first + second for first in "bdgkmst" for second in "aiou"]
 
 
 def sentences(seed: int, count: int) -> dict[str, list[str]]:
-    """Short sentences of 40 words, which are the same for every seed, in all languages."""
+    """Return short sentences of 40 words, in all languages. They are equal for every seed."""
     draw = random.Random(0)
     words = ["".join(draw.choices(_SYLLABLES, k=draw.randint(1, 3))) for _ in range(40)]
     draw.seed(seed)
@@ -30,7 +30,10 @@ def sentences(seed: int, count: int) -> dict[str, list[str]]:
 
 
 def news(seed: int, count: int) -> dict[str, list[str]]:
-    """Sentences of 25 words on average, of many words, short ones more often by Zipf's law, in all languages."""
+    """Return sentences of 25 words on average from a large vocabulary, in all languages.
+
+    Short words are more frequent (Zipf's law).
+    """
     draw = random.Random(0)
     syllables = [first + second for first in "bcdfghjklmnpqrstvwxyz" for second in ("a", "e", "i", "o", "u", "an", "er", "in")]
     words = sorted({"".join(draw.choices(syllables, k=draw.randint(1, 4))) for _ in range(450_000)}, key=lambda w: (len(w), w))
@@ -41,7 +44,7 @@ def news(seed: int, count: int) -> dict[str, list[str]]:
 
 
 def in_all_languages(english: list[list[str]]) -> dict[str, list[str]]:
-    """The other languages have the words of English in reverse order, each turned round; one more letter for Czech."""
+    """Convert to the other languages: words in reverse order, with reversed letters. Czech has one more letter."""
     turned = [[word[::-1] for word in reversed(sentence)] for sentence in english]
     found = {"en": english, "de": turned, "cs": [[f"{word}ě" for word in sentence] for sentence in turned]}
     return {language: [" ".join(sentence).capitalize() + "." for sentence in text] for language, text in found.items()}
@@ -52,14 +55,14 @@ def text(lines: list[str]) -> bytes:
 
 
 def sgm(lines: list[str], kind: str) -> bytes:
-    """A test as the news tasks publish it."""
+    """Return a test set in the format of the news tasks."""
     body = "".join(f'<seg id="{number}">{line} </seg>\n' for number, line in enumerate(lines, 1))
     return f'<{kind}set setid="newstest2018">\n<doc docid="a &amp; b">\n<hl>\n{body}</hl>\n</doc>\n</{kind}set>\n'.encode()
 
 
 def tgz(path: Path, members: dict[str, bytes], mode: str = "w:gz") -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, mode, **({"compresslevel": 1} if mode == "w:gz" else {})) as archive:  # of millions of pairs too
+    with tarfile.open(path, mode, **({"compresslevel": 1} if mode == "w:gz" else {})) as archive:  # also for millions of pairs
         for name, body in members.items():
             info = tarfile.TarInfo(name)
             info.size = len(body)
@@ -67,7 +70,7 @@ def tgz(path: Path, members: dict[str, bytes], mode: str = "w:gz") -> None:
 
 
 def write_mirror(folder: Path, sizes: dict[str, int] = SIZES, draw: Callable[[int, int], dict] = sentences) -> Path:
-    """Writes it; returns the file of checksums."""
+    """Write the mirror. Return the file of checksums."""
     archives: dict[str, dict[str, bytes]] = {}
     for seed, corpus in enumerate([*CORPORA, *MORE.values()]):
         pairs = draw(seed, sizes[corpus.name])
@@ -96,7 +99,7 @@ def write_mirror(folder: Path, sizes: dict[str, int] = SIZES, draw: Callable[[in
 
 
 def dirty(pairs: dict[str, list[str]]) -> None:
-    """What real text has: line ends that are none, blanks, and empty sides."""
+    """Add problems of real text: characters that look like line ends, blanks, and empty sides."""
     pairs["en"][3] = pairs["en"][3].replace(" ", "\r", 1)
     pairs["de"][4] = pairs["de"][4].replace(" ", "\u2028", 1) + "  \t"
     pairs["cs"][4] = pairs["cs"][4].replace(" ", "\x85", 1)
@@ -105,7 +108,7 @@ def dirty(pairs: dict[str, list[str]]) -> None:
 
 
 def write_czeng(folder: Path) -> None:
-    """Two tars of gzipped lines; block 7 is one that version 1.7 leaves out."""
+    """Write two tar files of gzipped lines. Block 7 is a block that version 1.7 excludes."""
     pairs = sentences(1, 40)
     rows = [
         f"subtitles-b{number % 10}-00train-f1\t0.9\t{cs}\t{en}\n" for number, (cs, en) in enumerate(zip(pairs["cs"], pairs["en"]))
@@ -117,7 +120,7 @@ def write_czeng(folder: Path) -> None:
 
 
 def main(folder: str, pairs: str) -> None:
-    """Divided among the corpora as the public pairs of English and German are."""
+    """Write a mirror whose corpora have the proportions of the public English-German pairs."""
     europarl, commentary = int(pairs) * 42 // 100, int(pairs) * 6 // 100
     training = {"europarl": europarl, "commoncrawl": int(pairs) - europarl - commentary, "news_commentary": commentary}
     write_mirror(Path(folder), {**SIZES, **training, "valid": 3000, "test": 2998}, news)

@@ -1,4 +1,4 @@
-"""A recipe on small data, as a process that can be watched and killed."""
+"""Run a recipe on small data as a process that can be observed and killed."""
 
 import contextlib
 import fcntl
@@ -22,12 +22,12 @@ def environment(**options):
 
 
 def take_interrupts():
-    """SIGINT ends the process, also where the tests run in the background."""
+    """Let SIGINT end the process, also if the tests run in the background."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class Process:
-    """A recipe in one output folder, in a process group of its own; its programs are forked unless POSENC_BIN is given."""
+    """A recipe in one output folder and in its own process group. Its programs are forked, unless POSENC_BIN is set."""
 
     def __init__(self, command, out, **options):
         self.command, self.out, self.options = command, out, {"POSENC_BIN": forked.folder(), **options}
@@ -38,11 +38,11 @@ class Process:
 
     def start(self, *stages, limit=None, **options):
         options = {**self.options, **options}
-        if limit:  # which a process that is forked elsewhere would not inherit
+        if limit:  # a process that is forked elsewhere would not inherit it
             options["POSENC_BIN"] = str(BIN)
         environ = environment(OUT=str(self.out), **options)
         command = self.words(*stages)
-        if limit:  # of every file, in kilobytes
+        if limit:  # of each file, in kilobytes
             command = ["bash", "-c", f'ulimit -f {limit}; exec "$@"', "bash", *command]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         self.process = subprocess.Popen(command, env=environ, start_new_session=True, preexec_fn=take_interrupts, **pipes)
@@ -57,7 +57,7 @@ class Process:
         return self.start(*stages, **options).finish()
 
     def fails(self, *stages, **options):
-        """With one line that says why, the last one, and no traceback."""
+        """Check that the recipe fails. The last line gives the reason, and there is no traceback."""
         printed = self.start(*stages, **options).finish(status=1)
         assert "Traceback" not in printed, printed
         return printed.splitlines()[-1]
@@ -71,15 +71,18 @@ class Process:
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.communicate(timeout=60)
         with (self.out / ".lock").open() as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # its commands are gone as well
+            fcntl.flock(lock, fcntl.LOCK_EX)  # its commands have ended as well
 
     def stages(self, *chosen, **options):
-        """The folder and the name of every stage, in the order of the recipe, which a dry run shows."""
+        """Return the folder and the name of every stage, in the order of the recipe, from a dry run."""
         shown = self.run(*chosen, DRY_RUN="1", **options)
         return [(Path(folder), name) for folder, name in re.findall(rf"^# ({self.out}(?:/\S+)?) (\S+)$", shown, re.MULTILINE)]
 
     def kill_in_every_stage(self, *chosen, **options):
-        """As soon as the stage changes a file in its folder, and as if its stamp had not been written yet."""
+        """Kill the recipe in every stage, as soon as the stage changes a file.
+
+        The stamp is then removed, as if it had not been written.
+        """
         unstamped = None
         for folder, name in self.stages(*chosen, **options):
             self.start(*chosen, **options)
@@ -94,27 +97,27 @@ class Process:
             if unstamped:
                 unstamped.unlink()
             unstamped = folder / f".{name}.done"
-            unstamped.unlink(missing_ok=True)  # of a quick stage, which has ended meanwhile
+            unstamped.unlink(missing_ok=True)  # files of a fast stage that has already ended
         self.start(*chosen, **options).wait_until(unstamped.exists)
         self.kill()
         unstamped.unlink()
 
     @staticmethod
     def resumed(printed):
-        """The updates of each training that was continued."""
+        """Return the number of updates from which each training run was continued."""
         return [int(number) for number in re.findall(r"  (\d+) updates are there$", printed, re.MULTILINE)]
 
     def files(self, folder=None):
-        """When each file was changed."""
+        """Return the modification time of each file."""
         found = {}
         for place, _, names in os.walk(folder or self.out):
             for path in (Path(place, name) for name in names if name != ".lock"):
-                with contextlib.suppress(FileNotFoundError):  # renamed or removed meanwhile
+                with contextlib.suppress(FileNotFoundError):  # renamed or removed in between
                     found[path] = path.stat().st_mtime_ns
         return found
 
     def scores(self):
-        """What every run scored and depends on, without what a clock or the machine says."""
+        """Return the scores and conditions of every run, without values that depend on time or machine."""
         measured = {"tokens_per_second", "training_seconds", "peak_memory"}
         read = {path.parent.relative_to(self.out): json.loads(path.read_text()) for path in sorted(self.out.rglob("score.json"))}
         return {run: {key: value for key, value in record.items() if key not in measured} for run, record in read.items()}

@@ -1,4 +1,4 @@
-"""recipes/studies/analyses: its commands, what it refuses, and a run over small models."""
+"""recipes/studies/analyses: its commands, its errors, and a run with small models."""
 
 import os
 import shlex
@@ -64,7 +64,7 @@ def test_wrong_input_is_one_line(tmp_path, options, says):
 
 
 def test_what_is_done_is_not_done_again(tmp_path):
-    """Products of sinusoids need no model."""
+    """Products of sinusoids do not need a model."""
     (tmp_path / "runs" / "x").mkdir(parents=True)
     (tmp_path / "runs" / "x" / "score.json").touch()
     recipe = Process(RECIPE, tmp_path / "out", RUNS=str(tmp_path / "runs"))

@@ -1,4 +1,4 @@
-"""The recipe compare: own parallel text to a table, what it would run, and what it refuses."""
+"""The recipe compare, from parallel text to a table: its commands and its errors."""
 
 import gzip
 import json
@@ -22,7 +22,7 @@ MICRO = {
 
 
 def write(folder, languages=("pt-BR", "en")):
-    """Sentences of made-up words; the second language has them in reverse. One test set is gzipped and has two references."""
+    """Write sentences of random words. The second language is reversed. One test set is gzipped and has two references."""
     draw = random.Random(1)
     words = ["".join(draw.choices("abdegiklmnorstu", k=draw.randint(2, 6))) for _ in range(40)]
     folder.mkdir()

@@ -1,4 +1,4 @@
-"""The study of concatenated captions: what it would run, its scores, and once from beginning to end on very little."""
+"""The study of concatenated captions: its commands, its scores, and a complete run on little data."""
 
 import json
 import re
@@ -35,7 +35,7 @@ def test_training_texts_and_tests():
     assert {path: after(words, "--mix") for path, words in mixes.items()} == {
         "runs/x/L1/text/train": "1-1", "runs/x/L2/text/train": "1-2", "runs/x/L6/text/train": "1-6",
     }  # fmt: skip
-    assert [after(words, "--separator") for words in mixes.values()] == ["", "<sep>", "<sep>"]  # L1 has no separator
+    assert [after(words, "--separator") for words in mixes.values()] == ["", "<sep>", "<sep>"]  # L1 needs no separator
     assert {after(words, "--seed") for words in mixes.values()} == {"7"}
     assert all(after(words, "--sentences") == "1-6" for words in texts if "--mix" not in words)
     (learned,) = [words for words in found if "recipes/lib/spm.py" in words and "train" in words]
@@ -73,7 +73,7 @@ def test_scores():
     assert same["bleu"] == pytest.approx(100) and same["ratio"] == 1 and same["sentences"] == 1
     assert same["places"] == pytest.approx([100, 100])
     found = SCORES["measured"](["a b c d", "i j k l <sep> x x x x"], references, "<sep>")
-    assert found["ratio"] == 12 / 16 and found["sentences"] == 0.5  # the first output lacks a sentence
+    assert found["ratio"] == 12 / 16 and found["sentences"] == 0.5  # the first output lacks one sentence
     assert found["places"][0] == pytest.approx(100) and found["places"][1] < 10
     none = SCORES["measured"](["a", "b"], references, "<sep>")
     assert none["places"] == [None, None] and none["sentences"] == 0

@@ -6,7 +6,7 @@ from tests.recipes import cost_of_machines as cost
 
 
 def test_the_page_has_the_measured_figures():
-    """Renew with: python -m tests.recipes.cost_of_machines"""
+    """Regenerate the table with: python -m tests.recipes.cost_of_machines"""
     found = json.loads(cost.FILE.read_text(encoding="utf-8"))
     page = cost.PAGE.read_text(encoding="utf-8")
     assert page[page.index(cost.BEGIN) + len(cost.BEGIN) : page.index(cost.END)] == f"\n{cost.render(found)}\n"

@@ -1,4 +1,4 @@
-"""The engine of the recipes, with small shell functions in place of commands that take long."""
+"""The common functions of the recipes, with short shell functions instead of slow commands."""
 
 import fcntl
 import os
@@ -23,7 +23,7 @@ def bash(script, arguments=(), **options):
 
 # --- stages ---
 
-#: two stages, whose commands append to a file what they were run with; `second` fails where FAIL is set
+#: two stages. Their commands append their arguments to a file. `second` fails if FAIL is set
 STAGES = """
 first() { echo "first $COLOUR" >>"$OUT/log"; }
 second() { echo "second $COLOUR $SHAPE" >>"$OUT/log"; [[ -z ${FAIL:-} ]]; }
@@ -62,7 +62,7 @@ def test_its_stamp_lists_its_settings(tmp_path):
 
 
 def test_machines_that_share_a_folder_stamp_it_together(tmp_path):
-    """Neither takes away what the other is about to rename."""
+    """No machine removes a file that the other machine is about to rename."""
     script = 'stage_settings=COLOUR; DRY_RUN=; for i in {1..300}; do record_settings "$1"; done'
     command = ["bash", "-c", f"source recipes/lib/engine.sh; {script}", "recipe", str(tmp_path / ".done")]
     options = {**os.environ, "COLOUR": "red"}
@@ -88,7 +88,7 @@ def test_other_settings_are_refused_before_anything_is_run(tmp_path):
     )
 
 
-#: a training, its decoding and its score, of which the last two depend on WIDTH
+#: a training run, its decoding and its score. Decoding and score depend on WIDTH
 DECODING = """
 stages() {
   stage train "$OUT/a" train "COLOUR" touch "$OUT/a/model"
@@ -133,7 +133,7 @@ def test_a_stage_that_failed_takes_other_settings(tmp_path):
 
 
 def test_an_output_folder_of_an_earlier_version_keeps_its_settings(tmp_path):
-    """Its stamps are empty, and one file lists the settings of all stages."""
+    """Its stamps are empty. One file lists the settings of all stages."""
     (tmp_path / "a").mkdir()
     for name in ("first", "second"):
         (tmp_path / "a" / f".{name}.done").touch()
@@ -220,7 +220,7 @@ def test_progress_shows_a_loss_that_is_no_number():
     assert "update 50, loss nan, 10 tokens/s" in bash("progress <<<'loss=nan, wps=10, num_updates=50, lr=1'").stdout
 
 
-#: a training of which a checkpoint is there, begun with COLOUR=red; in place of fairseq-train it prints
+#: a training run with a checkpoint, started with COLOUR=red. It prints its options instead of running fairseq-train
 TRAINING = """
 NODE_RANK=0 TRAIN_OPTIONS= bin=$BIN user_dir=fairseq_posenc stage_settings=COLOUR data=$OUT/data
 launch() { echo launched; }
@@ -274,18 +274,18 @@ def test_no_python_inside_bash():
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_the_defaults_of_a_recipe_are_accepted(recipe, tmp_path):
-    """Methods are looked up under DRY_RUN too. A study that needs data of the user's own gets the names of folders."""
+    """Methods are checked under DRY_RUN too. A study that needs data of the user receives names of folders."""
     done = run(recipe, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 
 
-#: lists of rows, which two other recipes train
+#: studies that are lists of rows. Two other recipes train these rows
 LISTS = {"studies/blocks", "studies/chance", "studies/clipping", "studies/diet"}
 
 
 @pytest.mark.parametrize("recipe", sorted(set(RECIPES) - LISTS))
 def test_every_recipe_is_killed_in_every_stage(recipe):
-    """By a test that names it."""
+    """Check that a test with this name exists."""
     named = " / ".join(f'"{part}"' for part in ("recipes", *recipe.split("/")))
     tests = [path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py")]
     tests += [text + (Path(__file__).parent / "captions.py").read_text(encoding="utf-8") for text in tests if "captions" in text]
@@ -302,7 +302,7 @@ def test_every_file_of_the_engine_is_sourced_and_no_name_is_defined_twice():
 
 # --- rows at the same time, and divided among machines ---
 
-#: four rows, whose decodings wait until as many run as MEET says; the score needs both decodings of its row
+#: four rows. Their decodings wait until MEET of them run. The score needs both decodings of its row
 ROWS = """
 begin() { echo "$1" >>"$OUT/begun"; }
 decode_row() {

@@ -1,4 +1,4 @@
-"""A method outside this package in a recipe, a benchmark and a report, as the document on adding a method shows it."""
+"""A method outside this package in a recipe, a benchmark and a report, as in the tutorial on adding a method."""
 
 import json
 import subprocess
@@ -19,7 +19,7 @@ def slope(tmp_path_factory):
 
 
 def posenc(*arguments, **options):
-    """(what it printed, its errors) of a command that succeeds."""
+    """Return (output, errors) of a command that succeeds."""
     command = [sys.executable, "-m", "fairseq_posenc.cli", *map(str, arguments)]
     done = subprocess.run(command, cwd=ROOT, env=environment(**options), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -53,11 +53,11 @@ def test_a_recipe_trains_it_and_ends_with_its_row(slope, tmp_path):
 
     printed, _ = posenc("report", recipe.out, "--json", "--baseline", "none", "--samples", 10, POSENC_METHODS=str(slope))
     _, own = json.loads(printed)["rows"]
-    assert own["method"] == "slope" and own["parameters_added"] == 2 * 4  # a factor of each head in each stack
+    assert own["method"] == "slope" and own["parameters_added"] == 2 * 4  # one factor per head and stack
     difference = own["scores"]["test"]["chrf"]["difference"]
-    assert difference["p"] is None  # one seed: only its sentences can be compared
+    assert difference["p"] is None  # with one seed, only its sentences can be compared
     assert 0 < difference["sentences_holm_p"]["1"] <= 1
-    printed, _ = posenc("report", recipe.out, POSENC_METHODS="")  # from a machine without the file
+    printed, _ = posenc("report", recipe.out, POSENC_METHODS="")  # a run from a machine without the file
     assert "| slope" in printed
 
 

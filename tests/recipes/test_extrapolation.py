@@ -1,4 +1,4 @@
-"""The study of extrapolation: what it would run, and once from beginning to end on very little."""
+"""The study of extrapolation: its commands, and a complete run on little data."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""Programs that are forked behave as if they had been started: what the other tests rely on."""
+"""Forked programs behave like started programs. Other tests rely on this."""
 
 import fcntl
 import os
@@ -48,7 +48,7 @@ def test_it_ends_with_its_caller_and_holds_its_lock_until_then(tmp_path, number)
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         process.send_signal(number)
         assert process.wait(timeout=20) == -number
-        fcntl.flock(lock, fcntl.LOCK_EX)  # else this would wait for a minute
+        fcntl.flock(lock, fcntl.LOCK_EX)  # otherwise, this would wait for a minute
 
 
 def test_it_can_be_interrupted_where_the_tests_run_in_the_background(tmp_path):

@@ -1,4 +1,4 @@
-"""The study of output lengths: what it would run, and all of it on a small language."""
+"""The study of output lengths: its commands, and a complete run on a small language."""
 
 import csv
 import shlex
@@ -60,7 +60,7 @@ def test_options_that_are_wrong(options, words):
 
 @pytest.mark.slow
 def test_killed_in_every_stage_it_ends_with_a_row_for_every_training(tmp_path):
-    """A small language and some updates."""
+    """The run uses a small language and few updates."""
     options = {
         "SENTENCES": "400",
         "TEST": "12",

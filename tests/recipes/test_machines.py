@@ -1,4 +1,4 @@
-"""Training on two machines with addresses of their own, which are namespaces on this one; and failures of one of them."""
+"""Training on two machines with separate addresses, which are namespaces on this computer, and failures of one of them."""
 
 import re
 import shutil
@@ -17,9 +17,9 @@ from tests.recipes.process import Process
 
 pytestmark = pytest.mark.slow
 
-#: 4 batches per update, which 1, 2 or 4 workers share; 16 updates
+#: 4 batches per update, shared by 1, 2 or 4 workers, and 16 updates
 OPTIONS = {"DROPOUT": "0", "UNITS": "4", "BATCH": "512", "EPOCHS": "1", "SAVE_UPDATES": "4"}
-CLOSE = {"rtol": 1e-3, "atol": 1e-3}  # workers add the gradients of batches in another order than one process
+CLOSE = {"rtol": 1e-3, "atol": 1e-3}  # workers add the gradients of batches in another order than one process does
 EXACT = {"rtol": 0, "atol": 0}
 
 
@@ -46,14 +46,14 @@ def link(network):
 
 @pytest.fixture(scope="module")
 def one(network, prepared, tmp_path_factory):
-    """A training in one process."""
+    """Return a training run in one process."""
     recipe = prepared.beside(tmp_path_factory.mktemp("one") / "out", **OPTIONS)
     recipe.run("train")
     return recipe
 
 
 class Pair:
-    """The recipe multi30k_uk on machine 0 and machine 1, with a folder for each or one for both."""
+    """The recipe multi30k_uk on machine 0 and machine 1, with one folder for each machine or one common folder."""
 
     def __init__(self, network, *recipes, **options):
         self.recipes = recipes if len(recipes) == 2 else recipes * 2
@@ -74,12 +74,12 @@ class Pair:
         return self.recipes[0].log()
 
     def wait_until(self, pattern):
-        """A line behind what the log has now."""
+        """Wait until the log contains a new line with this text."""
         begin = len(self.log())
         self.machines[0].wait_until(lambda: re.search(pattern, self.log()[begin:]))
 
     def fail(self, *others):
-        """The last line of each machine, when all that were started have failed."""
+        """Wait until all started machines have failed. Return the last line of each."""
         lines = []
         for machine in [*self.machines, *others]:
             if machine.process.returncode is None:
@@ -91,7 +91,7 @@ class Pair:
 
 @pytest.fixture(scope="module")
 def two(network, one, tmp_path_factory):
-    """The same training in one process on each machine. The machines share a folder."""
+    """Return the same training run with one process on each machine. The machines share a folder."""
     recipe = one.beside(tmp_path_factory.mktemp("two") / "out")
     sent = [network.sent(side) for side in (0, 1)]
     printed = Pair(network, recipe).start().finish()
@@ -114,15 +114,15 @@ def test_to_the_last_bit_they_are_two_processes_of_one_machine(two, tmp_path):
 
 
 def sent_per_update(network, state, before):
-    """The bytes that each machine has sent for an update, relative to the size of the gradients."""
+    """Return the bytes that each machine has sent per update, relative to the size of the gradients."""
     size = sum(tensor.numel() for name, tensor in state["model"].items() if "version" not in name) * 4
-    size -= state["model"]["decoder.embed_tokens.weight"].numel() * 4 * 2  # one table of three names
+    size -= state["model"]["decoder.embed_tokens.weight"].numel() * 4 * 2  # one table with three names
     updates = state["optimizer_history"][-1]["num_updates"]
     return [(network.sent(side) - before[side]) / updates / size for side in (0, 1)]
 
 
 def test_an_update_sends_the_gradients_once(two):
-    """Each of two machines sends half of the sums and half of the results, and little else."""
+    """Each of two machines sends half of the sums and half of the results, and few other bytes."""
     assert all(1 < sent < 1.1 for sent in two.sent), two.sent
 
 
@@ -148,13 +148,13 @@ def test_with_two_processes_and_a_folder_on_each_machine(network, one, tmp_path)
     assert_same_parameters(one.state(), first.state(), **CLOSE)
     assert f"writes checkpoints, to {first.checkpoint().parent}" in printed[1]
     assert not list(second.out.rglob("*.pt")) and (second.checkpoint().parent / "train.log.machine1").exists()
-    # resumed by machine 0 alone, the data of machine 1 are no more needed
+    # when machine 0 resumes alone, the data of machine 1 are not needed
     before = first.files(first.checkpoint().parent)
     assert "done before" in pair.machines[0].run("train") and first.files(first.checkpoint().parent) == before
 
 
 def test_a_finished_training_without_its_stamp_trains_no_more(network, two, tmp_path):
-    """Only machine 0, killed at its last moment, lacks the stamp; machine 1 has none of the checkpoints."""
+    """Only machine 0 lacks the stamp, because it was killed at the last moment. Machine 1 has no checkpoints."""
     first, second = (two.beside(tmp_path / name, EPOCHS="9") for name in ("first", "second"))
     pair = Pair(network, first, second, TRAIN_OPTIONS=f"{two.options['TRAIN_OPTIONS']} --max-update 3")
     pair.start().finish()
@@ -189,7 +189,7 @@ def test_wmt18(network, tmp_path):
 
 
 def test_compare(network, tmp_path):
-    """Own text, with a folder on each machine. The table is on machine 0."""
+    """The text belongs to the user, and each machine has a folder. Machine 0 writes the table."""
     compare.write(tmp_path / "text")
     text = {"TRAIN": "train", "VALID": "valid"}
     options = {
@@ -233,7 +233,10 @@ def test_a_difference_is_named_before_the_first_update(network, one, tmp_path):
 
 
 def test_a_machine_that_does_not_come_is_named(network, one, tmp_path):
-    """Four trainings at once, each with another reason. The limits are 3 seconds, and 20 more where a foreign program answers."""
+    """Four training runs have different causes at the same time.
+
+    The limits are 3 seconds, and 20 more if another program answers.
+    """
     patience = {"WORKER_TIMEOUT": "3"}
     recipes = [one.beside(tmp_path / str(number)) for number in range(8)]
     held = ["ip", "netns", "exec", network.names[0], "python3", "-c"]
@@ -259,7 +262,7 @@ def test_a_machine_that_does_not_come_is_named(network, one, tmp_path):
     assert silent.format("10.77.0.1:29502") in last["without 0"][0]
     assert missing.format(29503) in last["wrong"][0] and silent.format("10.77.0.9:29503") in last["wrong"][1]
     assert "machine 0: port 29504 is in use." in last["in use"][0] and silent.format("10.77.0.1:29504") in last["in use"][1]
-    assert took < 120  # of an hour and more without limits
+    assert took < 120  # without limits, this would take more than an hour
 
 
 def test_killed_at_any_moment_the_others_end_and_all_resume(network, two, tmp_path):
@@ -298,7 +301,7 @@ def test_a_cut_cable_is_an_end_within_the_limit(link, two, tmp_path):
 
 
 def test_a_slow_link_that_is_cut_for_5_seconds_changes_nothing(two, tmp_path):
-    """50 ms from machine 0 to machine 1."""
+    """Packets from machine 0 to machine 1 take 50 ms."""
     network = opened(SlowNetwork, delay=0.05)
     try:
         recipe = two.beside(tmp_path / "out")
@@ -339,7 +342,7 @@ def test_a_full_disk_of_machine_0_is_named_and_loses_nothing(network, two, tmp_p
 
 
 def test_a_machine_that_comes_back_joins_again(network, two, tmp_path):
-    """Nothing is typed on machine 0."""
+    """No command is run again on machine 0."""
     recipe = two.beside(tmp_path / "out")
     pair = Pair(network, recipe, RDZV="10.77.0.1:29505", MAX_RESTARTS="2").start()
     pair.wait_until(r"num_updates=6,")

@@ -1,4 +1,4 @@
-"""The recipe multi30k_uk: what it would run, what it refuses, and that nothing stops it for good."""
+"""The recipe multi30k_uk: its commands, its errors, and its continuation after every interruption."""
 
 import json
 import re
@@ -151,11 +151,11 @@ def test_other_languages_and_subwords():
     assert value(of("fairseq-generate", found)[0], "--remove-bpe") == "subword_nmt"
     assert value(of("fairseq-preprocess", found)[0], "--target-lang") == "de"
     assert value(of("multi30k", found)[0], "--target") == "de"
-    assert "--published" not in found[-1]  # the study has Ukrainian alone
+    assert "--published" not in found[-1]  # the study uses only Ukrainian
 
 
 def test_more_test_sets_do_not_change_the_training_data():
-    """Runs with other TESTS can be compared: the test sets have data of their own, with the same subwords and dictionaries."""
+    """Runs with different TESTS can be compared, because test sets have separate data with the same subwords and dictionaries."""
     options = {"TARGET": "de", "METHODS": "none", "OUT": "runs/x"}
     plain, found = commands(**options), commands(**options, TESTS="test_2017_flickr test_2017_mscoco")
     assert [command for command in plain if command not in found and "score" not in command] == []
@@ -215,7 +215,7 @@ def test_a_wrong_data_folder_is_one_line(tmp_path):
     recipe = Recipe(tmp_path / "nowhere", tmp_path / "out", METHODS="none")
     line = recipe.start("fetch").finish(status=2).splitlines()[-1]
     assert line == f"posenc: {tmp_path}/nowhere: no such folder. Expected a folder, http://ADDRESS or https://ADDRESS."
-    recipe.corpus = tmp_path / "elsewhere"  # nothing was made from the first
+    recipe.corpus = tmp_path / "elsewhere"  # no file was created from the first data
     assert f"posenc: {tmp_path}/elsewhere: no such folder" in recipe.start("fetch").finish(status=2)
 
 
@@ -272,7 +272,7 @@ def test_it_ends_with_the_table_that_names_the_data(whole):
 
 @pytest.mark.slow
 def test_hypotheses_are_plain_text(whole):
-    """Scored are words, not pieces."""
+    """Scores are computed on words, not on pieces."""
     recipe, _ = whole
     generated = (recipe.out / "none" / "seed1" / "test_2016_flickr.out").read_text()
     found = re.findall(r"^D-\d+\t\S+\t(.*)$|^H-\d+\t\S+\t(.*)$", generated, re.MULTILINE)
@@ -302,7 +302,7 @@ def test_started_again_it_does_nothing_twice(whole):
 
 @pytest.mark.slow
 def test_the_shown_commands_do_the_same(whole, tmp_path):
-    """Pasted into a shell."""
+    """The commands are pasted into a shell."""
     recipe, _ = whole
     other = Recipe(recipe.corpus, tmp_path / "out", METHODS="none")
     shown = other.run("fetch", "prepare", "train", DRY_RUN="1")
@@ -312,7 +312,10 @@ def test_the_shown_commands_do_the_same(whole, tmp_path):
 
 @pytest.mark.slow
 def test_the_output_folder_may_have_any_name(captions, tmp_path):
-    """With all that bash, sed and fairseq's configuration read otherwise; stamps and settings are found again."""
+    """The name contains all characters that bash, sed or fairseq's configuration interpret.
+
+    Stamps and settings are found again.
+    """
     (tmp_path / "a ").mkdir()
     recipe = Recipe(captions, tmp_path / "a " / """& b\\ 'c' "d" $e {f} [g] *%s=~;#\\""", METHODS="none", EPOCHS="1")
     assert recipe.run().splitlines()[-1].startswith("* published")
@@ -354,7 +357,7 @@ def test_killed_at_any_moment_it_ends_with_the_same_parameters(whole, tmp_path):
     moments = [
         r"num_updates=2,",  # before the first checkpoint
         r"Saving checkpoint to .*/checkpoint_1_8\.pt",  # while one is written
-        r"Saved checkpoint .*/checkpoint_\d_12\.pt",  # right behind one
+        r"Saved checkpoint .*/checkpoint_\d_12\.pt",  # directly after one
         r"begin validation",  # at the end of an epoch
         rf"num_updates={last - 2},",
     ]

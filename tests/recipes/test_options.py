@@ -1,4 +1,4 @@
-"""Options of the recipes: every value is checked before bash evaluates it, and no name can be misspelt."""
+"""Options of the recipes: every value is checked before bash evaluates it, and misspelt names raise errors."""
 
 import re
 import subprocess
@@ -17,7 +17,7 @@ CASES = [
 
 
 def refused(done):
-    """The one line of a recipe that stops."""
+    """Return the one line of error of a recipe."""
     assert done.returncode == 1 and done.stdout == "" and done.stderr.count("\n") == 1, done.stdout + done.stderr
     return done.stderr
 
@@ -34,7 +34,7 @@ def test_every_option_has_a_kind_and_a_help(recipe):
 
 @pytest.mark.parametrize("recipe, variant", CASES)
 def test_no_value_of_an_option_is_run(recipe, variant, tmp_path):
-    """Neither as an argument nor in the environment; a number that is none is one line that names its option."""
+    """This applies to arguments and to the environment. A value that is not a number leads to one line that names its option."""
     trap = tmp_path / "trap"
     commands = [f"PATH[$(touch {trap})0]", f"$(touch {trap})", f"`touch {trap}`"]
     no_numbers = ["1e99", "08", "-1", "0x10", "1 +1", "  ", "٣"]
@@ -42,7 +42,8 @@ def test_no_value_of_an_option_is_run(recipe, variant, tmp_path):
     for name, (kind, _) in options_of(recipe, **variant).items():
         if name in variant:
             continue
-        # A text is no error, and the recipe goes on. Arithmetic comes to the first command, any other evaluation to all three.
+        # A text is no error for a text option, so the recipe continues. Arithmetic would affect the first command, other
+        # evaluation all three.
         values = [*commands, *no_numbers] if kind_of(kind) in NUMERIC else ["".join(commands)]
         for value in values:
             tries = [([f"{name}={value}"], given), ([], {**given, name: value})]
@@ -151,7 +152,7 @@ def test_help_comes_before_everything_else(tmp_path):
     [("multi30k_uk", "multi30k_uk/run"), ("wmt18", "wmt18/run"), ("studies/transformer_tiny", "studies/transformer_tiny/run")],
 )
 def test_tables_of_options_name_what_the_recipe_declares(readme, recipe):
-    """And its defaults, where a row has them for as many options."""
+    """The defaults in the tables are also compared."""
     own = options_of(recipe)
     text = (ROOT / "recipes" / readme / "README.md").read_text()
     rows = [line.split("|")[1:3] for line in text.splitlines() if re.match(r"\| `[A-Z_]+`[ ,]", line)]

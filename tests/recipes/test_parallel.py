@@ -1,4 +1,4 @@
-"""Several workers: processes on a CPU train as one; machines find each other through torchrun or SLURM."""
+"""Several workers: processes on a CPU have the result of one process. Machines find each other through torchrun or SLURM."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ def one(prepared, tmp_path_factory):
 
 @pytest.mark.slow
 def test_two_processes_end_with_the_parameters_of_one(one, tmp_path):
-    """To rounding; and killed together, they go on from their checkpoint."""
+    """They are equal up to rounding. After both are killed, they continue from their checkpoint."""
     two = one.beside(tmp_path / "out", PROCS="2").start("train")
     two.wait_until(lambda: "num_updates=10," in two.log())
     two.kill()
@@ -37,7 +37,7 @@ def test_two_processes_end_with_the_parameters_of_one(one, tmp_path):
 
 @pytest.mark.slow
 def test_a_worker_that_dies_ends_the_others(one, tmp_path):
-    two = one.beside(tmp_path / "out", PROCS="2", POSENC_BIN=str(BIN)).start("train")  # each ends in its own time
+    two = one.beside(tmp_path / "out", PROCS="2", POSENC_BIN=str(BIN)).start("train")  # each process ends at another time
     two.wait_until(lambda: "num_updates=6," in two.log())
     (worker,) = workers(two, rank=1)
     os.kill(worker, signal.SIGKILL)
@@ -55,12 +55,12 @@ def test_another_number_of_workers_is_another_setting(one):
 
 
 def workers(recipe, rank):
-    """The processes of this rank in this output folder."""
+    """Return the processes with this rank in this output folder."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = path.read_bytes().decode().split("\0")
-        except OSError:  # ended meanwhile
+        except OSError:  # ended in between
             continue
         if str(recipe.out / "data") in words and words[words.index("--distributed-rank") + 1] == str(rank):
             found.append(int(path.parent.name))
@@ -68,7 +68,7 @@ def workers(recipe, rank):
 
 
 def test_torchrun_gives_every_worker_its_rank(tmp_path):
-    """Two machines of two GPUs, on this one; in place of training every worker writes down what fairseq would read."""
+    """Two machines with two GPUs are simulated. Instead of training, every worker writes the values that fairseq would read."""
     tools = tmp_path / "bin"
     tools.mkdir()
     script(tools / "python", f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
@@ -104,7 +104,7 @@ def free_port():
 
 
 def config(**given):
-    """Of fairseq-train with these flags."""
+    """Return fairseq-train's configuration for these options."""
     plain = {"distributed_init_method": None, "tpu": False, "pipeline_model_parallel": False, "distributed_port": -1}
     return SimpleNamespace(**{**plain, "distributed_rank": 0, "distributed_no_spawn": False, "device_id": 0, **given})
 
@@ -151,7 +151,7 @@ def test_every_recipe_with_rows_trains_on_several_machines_without_gpus(recipe):
 
 @pytest.mark.parametrize("per_machine", [1, 2])
 def test_ranks_on_machines_without_gpus(monkeypatch, tmp_path, per_machine):
-    """torchrun numbers machines as it likes, and recipes number them as their options do. srun gives the rank itself."""
+    """torchrun numbers machines in any order. Recipes number them by their options. srun sets the rank itself."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     ranks = {"WORLD_SIZE": 2 * per_machine, "LOCAL_WORLD_SIZE": per_machine, "LOCAL_RANK": per_machine - 1, "RANK": 0}
     for name, value in {"MASTER_ADDR": "m0", "MASTER_PORT": "29500", "POSENC_NODE_RANK": "1", **ranks}.items():

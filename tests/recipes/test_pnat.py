@@ -1,4 +1,4 @@
-"""The study of PNAT: what it would run, its helpers, and one small run to the table."""
+"""The study of PNAT: its commands, its helper programs, and one small complete run."""
 
 import csv
 import json
@@ -18,7 +18,7 @@ LIB = ROOT / "recipes" / "lib"
 
 
 def commands(*stages, **options):
-    """Every command that it would run, as lists of words without redirections."""
+    """Return every command that it would run, as lists of words without redirections."""
     shown = subprocess.run(
         [RECIPE, *stages], env=environment(DRY_RUN="1", OUT="runs/x", **options), capture_output=True, text=True
     )
@@ -123,7 +123,7 @@ def test_the_table_needs_scores(tmp_path):
 
 def test_a_row_is_the_mean_over_its_seeds(tmp_path):
     committed, out = ROOT / "results" / "pnat" / "language", tmp_path / "out"
-    places = {"teacher": "teacher", "nat": "nat/seed2", "pnat": "nat/seed10"}  # any two trainings
+    places = {"teacher": "teacher", "nat": "nat/seed2", "pnat": "nat/seed10"}  # any two training runs
     for row, place in places.items():
         shutil.copytree(committed / row, out / place)
     archive.write(out, {places[row]: record for row, record in archive.read(committed).items()})
@@ -161,4 +161,4 @@ def test_killed_in_every_stage_a_small_study_ends_with_its_table(tmp_path):
     assert all(pnat[column] != "" for column in pnat)
     before = study.files()
     study.run("train", "decode", "score")
-    assert study.files() == before  # everything was done before
+    assert study.files() == before  # all stages were complete before

@@ -1,4 +1,4 @@
-"""The quickstart: what it would run, and that it survives being killed."""
+"""The quickstart: its commands, and its continuation after it is killed."""
 
 import itertools
 import os
@@ -19,7 +19,7 @@ MICRO = {"SENTENCES": "400", "UPDATES": "60", "SAVE_EVERY": "20", "TEST": "12", 
 
 
 def commands(**options):
-    """Every command that the quickstart would run, as lists of words without redirections."""
+    """Return every command that the quickstart would run, as lists of words without redirections."""
     shown = subprocess.run([RECIPE], env=environment(DRY_RUN="1", **options), capture_output=True, text=True, check=True).stdout
     lines = [re.sub(r" >>? \S+\s*$", "", line) for line in shown.splitlines() if not line.startswith("#")]
     return [shlex.split(line) for line in lines]
@@ -81,7 +81,8 @@ def test_options_reach_the_commands():
     assert train[train.index("--encoder-position") + 1] == "shaw:max_distance=8+t5"
     assert train[train.index("--max-update") + 1] == train[train.index("--total-num-update") + 1] == "33"
     folder = train[train.index("--save-dir") + 1]
-    assert folder.endswith("/seed5") and ":" not in folder  # fairseq takes a colon in --path for two models
+    # fairseq would interpret a colon in --path as a separator of two models
+    assert folder.endswith("/seed5") and ":" not in folder
     (language,) = [words for words in found if "language" in words]
     assert language[language.index("--train") + 1] == "77"
 
@@ -89,7 +90,7 @@ def test_options_reach_the_commands():
 def test_a_row_may_have_specs_of_its_own_at_every_site():
     found = commands(METHODS="encoder=t5:buckets=9;cross=shaw", OUT="runs/x")
     (train,) = of("fairseq-train", "", found)
-    given = dict(itertools.pairwise(train))  # the last of several
+    given = dict(itertools.pairwise(train))  # the last of several values counts
     assert [given[f"--{site}-position"] for site in ("encoder", "decoder", "cross")] == ["t5:buckets=9", "none", "shaw"]
     assert given["--save-dir"] == "runs/x/encoder=t5_buckets=9_cross=shaw/seed1"
     assert found[-1][-1] == "encoder=t5:buckets=9;cross=shaw"
@@ -111,7 +112,7 @@ def test_a_wrong_installation_is_one_line(tmp_path):
 
 
 def quickstart(out, **options):
-    """With two small runs."""
+    """Run the quickstart with two small training runs."""
     return Process(RECIPE, out, **{"METHODS": "none t5", **MICRO, **options})
 
 
@@ -166,7 +167,7 @@ def test_stopped_again_and_again_it_goes_on_to_the_same_numbers(uninterrupted, t
             os.killpg(recipe.process.pid, how)
             (folder / "checkpoint_last.pt").write_bytes(b"half a copy")
         else:
-            recipe.process.send_signal(how)  # to the recipe alone, which must end its command
+            recipe.process.send_signal(how)  # only to the recipe, which must end its command
         printed = recipe.process.communicate(timeout=60)[0]
         assert recipe.process.returncode != 0 and "|" not in printed.splitlines()[-1]
         assert [number >= 20 for number in recipe.resumed(printed)] == [True] * (nth > 0)
@@ -206,7 +207,7 @@ def test_analyses_of_its_runs_are_killed_in_every_stage(tmp_path):
 
 @pytest.mark.slow
 def test_a_few_updates_are_enough(uninterrupted, tmp_path):
-    """Fewer than lie between two lines of a usual log."""
+    """The number of updates is smaller than the interval of the log."""
     recipe = quickstart(tmp_path / "out", METHODS="none", UPDATES="3", SAVE_EVERY="2")
     printed = recipe.run()
     assert "update 3, loss" in printed and [record["updates"] for record in recipe.scores().values()] == [3]
@@ -218,14 +219,14 @@ def test_architectures_and_all_of_them():
     assert xpos[xpos.index("--arch") + 1] == "posenc_xpos_tiny" and "--encoder-position" not in xpos
     assert t5[t5.index("--arch") + 1] == "posenc_transformer_tiny" and "--bf16" in t5 and "--bf16" in xpos
     (report,) = [words for words in some if "report" in words]
-    assert report[-2:] == ["--methods", "t5"]  # the rows of an architecture are named by what it has
+    assert report[-2:] == ["--methods", "t5"]  # the row of an architecture has the name of its properties
     trained = of("fairseq-train", "/posenc_", commands(METHODS="all", OUT="runs/x", POSENC_BIN=str(BIN)))
     assert [words[words.index("--arch") + 1] for words in trained] == [
         f"posenc_{name}_tiny"
         for name in registry.names()
-        if name != "alibi_symmetric"  # the same model as alibi
+        if name != "alibi_symmetric"  # the model equals that of alibi
         and not registry.card(name).documents
-        for _ in range(1 + any(side.files for side in registry.card(name).side_inputs))  # with random trees as well
+        for _ in range(1 + any(side.files for side in registry.card(name).side_inputs))  # also with random trees
     ]
     random = [words for words in trained if "--random-structure" in words]
     assert len(trained) - len({words[words.index("--arch") + 1] for words in trained}) == len(random) > 0
@@ -255,7 +256,7 @@ def test_wrong_options_are_one_line_before_anything_is_made(options, line, tmp_p
 
 
 def test_other_options_have_another_folder():
-    """So that a run with the defaults does not stand in the way of one with 1500 updates."""
+    """A run with the defaults then does not conflict with a run with 1500 updates."""
 
     def folder(**options):
         return commands(METHODS="none", **options)[-1][-5]
@@ -271,7 +272,7 @@ def test_other_settings_are_refused_and_named(uninterrupted):
     recipe, _ = uninterrupted
     line = recipe.fails(SENTENCES="500")
     assert f"{recipe.out}/text: created with other settings (SENTENCES=400, now 500). Use another folder (OUT)" in line
-    line = recipe.fails(UPDATES="80")  # the text does not depend on it
+    line = recipe.fails(UPDATES="80")  # the text does not depend on this option
     assert f"{recipe.out}/none/seed1: created with other settings (UPDATES=60, now 80)" in line
 
 

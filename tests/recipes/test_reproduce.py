@@ -1,4 +1,4 @@
-"""recipes/reproduce trains committed runs again: the recipe of every folder of results has the options of its runs."""
+"""recipes/reproduce repeats committed training runs. The recipe of every folder of results has the options of its runs."""
 
 import functools
 import json
@@ -15,13 +15,13 @@ from tests.recipes.process import BIN, ROOT, environment
 
 FOLDERS = sorted(str(path.parent.relative_to(ROOT)) for path in ROOT.glob("results/**/recipe"))
 RUN = "results/multi30k_en-de/tiny/t5/seed1"
-#: options that fairseq changes after it has read them
+#: options that fairseq changes after reading them
 LATER = {"share_decoder_input_output_embed"}
 
 
 @functools.cache
 def runs_of(folder):
-    """Path of a run -> record."""
+    """Return path of a run -> record."""
     return {path.parent.relative_to(ROOT): record for path, record in archive.find(ROOT / folder).items()}
 
 
@@ -32,7 +32,7 @@ def reproduce(*arguments, **options):
 
 
 def parsed(command):
-    """What fairseq-train reads from a command line."""
+    """Return the arguments that fairseq-train parses from a command line."""
     from fairseq import options
 
     words = shlex.split(command)
@@ -41,7 +41,7 @@ def parsed(command):
 
 
 def names_of(folder) -> list[str]:
-    """The paths of the runs, without reading the numbers of their sentences."""
+    """Return the paths of the runs, without reading the numbers of their sentences."""
     found = (ROOT / folder).rglob(archive.RUNS)
     return sorted(str(path.parent.relative_to(ROOT) / name) for path in found for name in json.loads(path.read_text())["runs"])
 
@@ -62,7 +62,7 @@ def test_the_recipe_has_the_options_of_the_committed_run(run):
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_a_new_option_does_not_separate_earlier_runs(folder):
-    """Rows of this version and of the committed runs can be compared: a run records no option that the committed runs lack."""
+    """Rows of this version and of committed runs can be compared, because a run records no option that committed runs lack."""
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
     run, record = next(iter(runs_of(folder).items()))
@@ -74,7 +74,7 @@ def test_a_new_option_does_not_separate_earlier_runs(folder):
 
 @pytest.fixture
 def committed(tmp_path, monkeypatch):
-    """A folder of results with three seeds of sinusoidal, and a way to repeat one with other numbers."""
+    """Return a folder of results with three seeds of sinusoidal, and a function that repeats a run with other numbers."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(ROOT / "results/chance/multi30k_en-de", tmp_path / "results")
     runs = {f"{record.seed}": record for record in archive.find(tmp_path / "results").values()}

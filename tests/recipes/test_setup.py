@@ -1,4 +1,4 @@
-"""recipes/setup, as far as it goes without installing anything."""
+"""recipes/setup, without the steps that install packages."""
 
 import os
 import shutil
@@ -26,7 +26,7 @@ def checkout(tmp_path):
 
 
 def test_an_environment_that_is_up_to_date_is_left_alone(checkout):
-    """Its stamp names the folder, the Python and what was installed."""
+    """The stamp contains the folder, the version of Python, and the installed packages."""
     files = "cat setup.py pyproject.toml constraints.txt | cksum"
     content = subprocess.run(files, shell=True, cwd=checkout, capture_output=True, text=True, check=True).stdout.strip()
     (checkout / ".venv").mkdir()
@@ -87,7 +87,7 @@ def found(printed):
 
 @pytest.mark.parametrize("version", [(3, 9, 25), (3, 15, 0), (3, 8, 1), (2, 7, 18)], ids=str)
 def test_an_unsupported_python_is_named(checkout, fake, version):
-    """Also what works, and how to get it."""
+    """The message also contains the supported versions, and how to install one."""
     folder = fake("python", *version)
     done = setup(checkout, PYTHON="python", PATH=str(folder))
     assert done.returncode == 1 and done.stdout == ""
@@ -126,7 +126,7 @@ def test_torch_is_installed_once_and_before_fairseq_is_built(checkout, fake, min
         "--editable .[test]",
     ]
     ours = "[constraints.txt a.txt]"
-    # pip refuses a build constraint together with --no-build-isolation
+    # pip does not accept a build constraint together with --no-build-isolation
     assert [settings for settings, _ in calls] == [f"{ours} [b.txt]", f"{ours} []", f"{ours} [b.txt]"]
     again = setup(checkout, PYTHON="python", PATH=str(folder))
     assert again.stdout == "[setup] .venv is up to date\n" and len((checkout / "pip.log").read_text().splitlines()) == 3

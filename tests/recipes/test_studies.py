@@ -1,4 +1,4 @@
-"""The studies that are lists of rows: which rows they train, on which data, and with the quickstart's or multi30k_uk's engine."""
+"""The studies that are lists of rows: their rows, their data, and the recipe that trains them (quickstart or multi30k_uk)."""
 
 import itertools
 import shlex

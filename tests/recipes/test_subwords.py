@@ -1,4 +1,4 @@
-"""recipes/lib/spm.py: the pieces of a text, and the dictionary that parts.py makes of them."""
+"""recipes/lib/spm.py: the pieces of a text, and the dictionary of these pieces from parts.py."""
 
 import subprocess
 
@@ -15,7 +15,7 @@ def script(name, *words):
 
 
 def prepare(folder, lines, rule="identity", sampled=1_000_000, vocabulary=60, kind="bpe"):
-    """The pieces of the lines, and the types of the dictionary that parts.py makes of them."""
+    """Return the pieces of the lines, and the types of the dictionary that parts.py writes."""
     for language in ("en", "de"):
         (folder / f"train.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     texts = [folder / f"train.{language}" for language in ("en", "de")]
@@ -30,7 +30,10 @@ def prepare(folder, lines, rule="identity", sampled=1_000_000, vocabulary=60, ki
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 def test_the_dictionary_contains_only_pieces_of_the_model(tmp_path, kind):
-    """Lines that the model has not been learnt from have characters that it does not contain: one symbol for each run of them."""
+    """Some lines contain characters that are not in the training text of the model.
+
+    Each run of such characters becomes one symbol.
+    """
     foreign = [f"see {chr(0x4E00 + number)}{chr(0x5E00 + number)} there" for number in range(100)]
     lines = [line for pair in zip(["see him and her there now"] * 100, foreign) for line in pair]
     split, types, pieces = prepare(tmp_path, lines, sampled=100, vocabulary=18, kind=kind)

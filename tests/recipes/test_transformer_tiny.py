@@ -1,4 +1,4 @@
-"""The study transformer_tiny: what it would run, that its text is that of Moses, and all of it on a small corpus."""
+"""The study transformer_tiny: its commands, its text compared with Moses, and a complete run on a small corpus."""
 
 import json
 import re
@@ -37,7 +37,7 @@ def test_it_trains_what_the_authors_do():
         "--patience": "10", "--keep-last-epochs": "10",
     }  # fmt: skip
     assert {option: value(words, option) for option in expected} == expected
-    assert "--share-all-embeddings" in words and "--save-interval-updates" not in words  # each save would be a validation
+    assert "--share-all-embeddings" in words and "--save-interval-updates" not in words  # each save would require a validation
 
 
 def test_rows_differ_in_the_spec_and_the_folder_alone():
@@ -100,7 +100,7 @@ def test_wrong_options_are_one_line(options, line):
 
 
 def test_tokens_are_those_of_moses(tmp_path):
-    """Each line as Moses' scripts leave it: lowercase.perl, normalize-punctuation.perl, tokenizer.perl."""
+    """The expected lines are the output of Moses' scripts lowercase.perl, normalize-punctuation.perl and tokenizer.perl."""
     cases = {
         "en": [
             ('A man\'s T-shirt says "Hi."', "a man &apos;s t-shirt says &quot; hi . &quot;"),
@@ -132,7 +132,7 @@ def test_text_of_another_length_is_refused(corpus, tmp_path):
     recipe = Process(RECIPE, tmp_path / "out", **{**MICRO, "WORDS": "12103", "DATA_FROM": str(corpus)})
     line = recipe.fails("fetch", "prepare")
     assert re.search(r"test_2016_flickr\.de: \d+ words\. Expected 12103, as in the study", line)
-    recipe.run("prepare", WORDS="0")  # the stage that failed binds nobody
+    recipe.run("prepare", WORDS="0")  # a failed stage does not fix any setting
 
 
 # --- a whole run ---

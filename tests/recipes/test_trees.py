@@ -1,4 +1,4 @@
-"""The recipe of real trees: what it would run, what it refuses, and a whole run on a small treebank that is made up."""
+"""The recipe of real trees: its commands, its errors, and a complete run on a small random treebank."""
 
 import gzip
 import os
@@ -26,7 +26,7 @@ def with_words(found, *words):
 
 
 def treebank(path, size, seed):
-    """Random trees of made-up words, with multiword tokens and comments."""
+    """Write random trees of random words, with multiword tokens and comments."""
     draw, lines = random.Random(seed), []
     for number in range(size):
         count = draw.randrange(2, 9)
@@ -60,7 +60,7 @@ def test_every_method_that_reads_trees_and_its_control():
     assert "posenc_spr_rel_tiny" in trained and "posenc_t5_tiny" not in trained and "posenc_xl_pe_tiny" not in trained
     assert all(trained.count(name) == 2 for name in trained)
     controls = [command for command in found if "--random-structure" in command]
-    assert len(controls) == len(trained)  # a training and a decoding for half of the rows
+    assert len(controls) == len(trained)  # one training run and one decoding for half of the rows
     assert all("--task" in command for command in found if re.search("fairseq-(train|generate)", " ".join(command[:3])))
 
 
@@ -108,7 +108,7 @@ def test_other_recipes_refuse_methods_that_need_trees():
 
 
 def test_a_wrong_distance_is_found(tmp_path):
-    """What recipes/lib/distances.py says of right trees, and that it sees a wrong one."""
+    """recipes/lib/distances.py accepts correct trees and detects a wrong distance."""
     (tmp_path / "heads").write_text("2 3 0 6 6 3\n0\n\n0 1 2\n")
     (tmp_path / "text.edges").write_text("0-1:root 1-2:a 2-3:b 3-1:c 4-5:d 4-5:e\n0-1:root\n\n")
     paths = [str(tmp_path / name) for name in ("heads", "text.edges")]

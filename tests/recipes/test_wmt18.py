@@ -1,4 +1,4 @@
-"""The recipe wmt18: what it would run, and all of it on a mirror in small."""
+"""The recipe wmt18: its commands, and a complete run on a small mirror."""
 
 import json
 import re
@@ -34,7 +34,7 @@ def commands(*stages, **options):
 
 
 def test_another_language_in_the_same_folder_is_refused(tmp_path):
-    """Both directions of a pair share text; the settings of a stamp name the pair."""
+    """Both directions of a language pair share text. The settings of a stamp contain the pair."""
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / ".fetch.done").write_text("LANGUAGES=en-de\nCLEAN=none\n")
     for pair in PAIRS:
@@ -63,7 +63,10 @@ def test_base_has_the_settings_of_tensor2tensor():
 
 
 def test_subwords_change_no_character():
-    """SentencePiece's default changes targets, such as the sign for a half, and references stay as they are."""
+    """SentencePiece's default rule changes characters of targets, such as the sign for a half.
+
+    References keep these characters.
+    """
     (words, *_) = of("spm.py", commands("prepare"))
     assert words[2:5] == ["train", "bpe", "identity"]
 
@@ -196,7 +199,7 @@ def test_czech(pair, mirror, tmp_path):
 
 @pytest.mark.slow
 def test_parts_and_one_file_train_the_same(whole, mirror, tmp_path):
-    """And fairseq-preprocess makes the same dictionary and the same bytes of the whole text."""
+    """fairseq-preprocess writes the same dictionary and the same bytes for the whole text."""
     one = whole[0]
     many = recipe(mirror, tmp_path / "out", PART="900")
     many.run("fetch", "prepare", "train")

@@ -9,7 +9,7 @@ from fairseq_posenc.cli import main
 
 @pytest.fixture
 def posenc(capsys):
-    """Runs a command: (status, what it printed, its error)."""
+    """Return a function that runs a command. It returns (status, output, error)."""
 
     def call(*arguments):
         status = main([str(argument) for argument in arguments])
@@ -20,7 +20,7 @@ def posenc(capsys):
 
 @pytest.fixture
 def write(tmp_path):
-    """Writes records as runs, and returns their folder."""
+    """Write records as runs. Return their folder."""
 
     def write_runs(*records):
         for number, record in enumerate(records):
@@ -34,7 +34,7 @@ def write(tmp_path):
 
 @pytest.fixture
 def small_files():
-    """A disk that is full: files that are written within end after so many bytes."""
+    """Simulate a full disk: files within the context end after this many bytes."""
 
     @contextlib.contextmanager
     def limit(size):

@@ -1,4 +1,4 @@
-"""Runs without a training: the score.json of made-up systems that differ in how often they take a wrong word."""
+"""Runs without training: score.json files of artificial systems that use a wrong word with different probabilities."""
 
 import random
 

@@ -24,7 +24,7 @@ def segment_scores(values, smaller_is_better=False):
 
 
 def scored(spec, seed=1, rate=0.3, **more):
-    """A run with TER and other scores."""
+    """Return a run with TER and other scores."""
     record = runs.run(spec, seed, rate)
     ter = others.ter(runs.spoilt(TEXTS, rate, seed), [TEXTS])
     record["parts"]["test"]["others"] = {"ter": ter, **more}
@@ -32,7 +32,7 @@ def scored(spec, seed=1, rate=0.3, **more):
 
 
 def rows(posenc, folder, *options):
-    """The cells of all tables by title and row."""
+    """Return the cells of all tables by title and row."""
     status, out, error = posenc("report", folder, "--full", "--samples", 200, *options)
     assert status == 0, error
     tables = {}
@@ -68,7 +68,7 @@ def test_ter_of_summed_counts_is_that_of_sacrebleu():
 
 @pytest.mark.parametrize("test", ["ar", "bs"])
 def test_ter_is_tested_over_sentences_as_by_sacrebleu(posenc, write, test):
-    """sacreBLEU compares rounded numbers, so it does not count some differences that equal the observed one."""
+    """sacreBLEU compares rounded numbers, so that it does not count some differences that equal the observed difference."""
     tables, _ = rows(posenc, write(scored("none", 1, 0.32), scored("t5", 1, 0.31)), "--test", test)
     cell = tables["Tests over sentences"]["t5"]["test TER"]
     systems = [(spec, runs.spoilt(TEXTS, rate, 1)) for spec, rate in (("none", 0.32), ("t5", 0.31))]
@@ -95,7 +95,7 @@ def test_scores_of_other_programs_are_tested_over_sentences(posenc, write):
 
 
 def test_small_scores_have_a_seed_variance(posenc, write):
-    """BLEU near 0 has little variance and is not pooled. Scores of another program may lie anywhere."""
+    """BLEU near 0 has little variance and is not pooled. Scores of other programs can have any range."""
     records = [
         scored(spec, seed, comet=segment_scores([base + seed / 100] * len(TEXTS)))
         for spec, base in (("none", 0.1), ("t5", 0.8))
@@ -118,7 +118,7 @@ def test_all_formats_have_all_scores(posenc, write, tmp_path):
     second = runs.run("t5", part="web")["parts"]["web"]
     records = [scored(spec, human=segment_scores([50.0] * len(TEXTS))) for spec in ("none", "t5")]
     for record in records:
-        record["parts"]["web"] = second  # a part with two scores next to a part with four
+        record["parts"]["web"] = second  # a part with two scores, next to a part with four scores
     status, _, error = posenc("report", write(*records), "--output", tmp_path / "out", "--samples", 20)
     assert status == 0, error
     for name in ("report.md", "report.tex", "report.html"):

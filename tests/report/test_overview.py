@@ -1,4 +1,4 @@
-"""The results section of README, which posenc docs writes from committed runs."""
+"""The results section of README, which posenc docs generates from committed runs."""
 
 import json
 import re
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def checkout(tmp_path):
-    """With README and the benchmark, and no runs."""
+    """Return a checkout with README and the benchmark, but without runs."""
     (tmp_path / "docs").mkdir()
     (tmp_path / "README.md").write_text(overview.without((ROOT / "README.md").read_text(encoding="utf-8")), encoding="utf-8")
     (tmp_path / overview.BENCHMARK).parent.mkdir(parents=True)
@@ -47,7 +47,7 @@ def test_without_runs_readme_stays_as_it_is(checkout):
 
 
 def test_with_runs_it_has_one_table_and_one_picture(checkout):
-    """Means, differences and intervals are over the same seeds."""
+    """Means, differences and intervals are computed over the same seeds."""
     plain = (checkout / "README.md").read_text(encoding="utf-8")
     seeds = [run("sinusoidal", seed, rate) for seed, rate in enumerate((0.30, 0.32, 0.34, 0.32), 1)]
     add(checkout, *seeds, run("t5", 1, 0.31), run("none", 1, 0.9), run("synthesizer_dense", 1, 0.2))
@@ -91,7 +91,7 @@ def test_runs_that_do_not_compare_are_one_line(checkout, capsys):
 
 
 def test_the_readme_of_the_checkout_shows_its_results(tmp_path):
-    """Renew with: posenc docs ."""
+    """Regenerate the section with: posenc docs ."""
     for name in ("README.md", "results"):
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

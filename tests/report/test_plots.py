@@ -1,4 +1,4 @@
-"""The plots of a report hold many rows and long names: nothing is cut off, nothing looks the same."""
+"""Plots of a report with many rows and long names: nothing is cut off, and all rows can be distinguished."""
 
 import dataclasses
 import io
@@ -33,7 +33,7 @@ def many(number):
 
 @pytest.fixture
 def figures(monkeypatch):
-    """The figures that are drawn, by name, beside what they become."""
+    """Collect the drawn figures by name, in addition to their files."""
     kept = {}
     saved = plotting._saved
 
@@ -51,7 +51,7 @@ def inside(figure, box):
 
 
 def size(figure, axis):
-    """Of a panel, in inches."""
+    """Return the size of a panel in inches."""
     place = axis.get_position()
     return place.width * figure.get_figwidth(), place.height * figure.get_figheight()
 
@@ -99,7 +99,7 @@ def test_names_beside_rows_are_whole_and_apart(figures, number):
     boxes = [label.get_window_extent() for label in figure.axes[0].get_yticklabels()]
     assert len(boxes) == number and all(inside(figure, box) for box in boxes)
     assert not any(a.overlaps(b) for a, b in itertools.pairwise(boxes))
-    assert figure.get_figheight() < 2.5 + 0.31 * number  # one long name does not make every row high
+    assert figure.get_figheight() < 2.5 + 0.31 * number  # one long name does not increase the height of all rows
 
 
 def test_a_long_name_does_not_shrink_the_panels(figures):

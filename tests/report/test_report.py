@@ -1,4 +1,4 @@
-"""posenc report: its numbers, what it shows when, and its errors."""
+"""posenc report: its numbers, the conditions under which it shows them, and its errors."""
 
 import json
 import re
@@ -18,7 +18,7 @@ PUBLISHED = {"source": "A paper", "metric": "bleu", "part": "test", "figures": {
 
 @pytest.fixture(scope="module")
 def two():
-    """References and the hypotheses of two systems that are close enough for p-values other than the smallest."""
+    """Return references and the hypotheses of two similar systems, so that p-values are not the smallest possible ones."""
     references = runs.texts(100)
     return references, runs.spoilt(references, 0.32, 1), runs.spoilt(references, 0.3, 2)
 
@@ -34,7 +34,7 @@ def test_p_values_are_those_of_sacrebleu_on_the_text(two, samples):
 
 
 def test_the_bootstrap_takes_differences_in_both_directions(two):
-    """sacreBLEU's takes their absolute values first, and so finds a p-value of about a half of this one."""
+    """sacreBLEU's bootstrap uses absolute values first, and therefore computes a p-value of about half of this value."""
     references, one, other = two
     stored = [count(system, references) for system in (one, other)]
     _, results = PairedTest([("a", one), ("b", other)], {"b": BLEU()}, [references], "bs", 1000)()
@@ -44,7 +44,7 @@ def test_the_bootstrap_takes_differences_in_both_directions(two):
 
 
 def test_seed_0_of_sacrebleu_is_a_seed(two, monkeypatch):
-    """sacreBLEU takes 0 for no seed."""
+    """sacreBLEU interprets 0 as no seed."""
     references, one, other = two
     stored = [count(system, references) for system in (one, other)]
     monkeypatch.setenv("SACREBLEU_SEED", "0")
@@ -109,7 +109,7 @@ def test_the_full_report(posenc, write):
 
 
 def as_json(posenc, folder, *options):
-    """The one JSON text that the report prints, and nothing beside it."""
+    """Return the JSON text of the report. Nothing else may be printed."""
     status, out, error = posenc("report", folder, "--json", *options)
     assert status == 0 and not error
     return json.loads(out)
@@ -168,7 +168,7 @@ def test_the_baseline_is_sinusoidal_or_the_one_asked_for(posenc, write):
 
 
 def test_a_difference_is_that_of_the_means_which_the_table_shows(posenc, write):
-    """Over all seeds of both rows, also where one has fewer; sentences are compared where both have a seed."""
+    """Means use all seeds of both rows, also if one row has fewer. Sentences are compared for seeds that both rows have."""
     records = [runs.run("none", 1, 0.5), runs.run("none", 2, 0.4), runs.run("t5", 2, 0.3), runs.run("rope", 3, 0.2)]
     tables, _ = full(posenc, write(*records), "--decimals", 4)
     score = {row[0]: float(row[2].strip("*").split()[0]) for row in tables["Scores"][1:]}

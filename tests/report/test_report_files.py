@@ -1,4 +1,4 @@
-"""posenc report --output: what it writes can be read again, and stands alone."""
+"""posenc report --output: its files can be read again and need no other files."""
 
 import csv
 import json
@@ -15,7 +15,7 @@ from tests.report import runs
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    """One report of two methods with two seeds each, and of one that was not run."""
+    """Write one report of two methods with two seeds each, and of one method without runs."""
     root = tmp_path_factory.mktemp("report")
     references = runs.texts(180, 20)
     for spec, rate in (("none", 0.5), ("t5", 0.2)):

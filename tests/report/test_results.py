@@ -1,4 +1,7 @@
-"""The tables under results/ are what posenc report and posenc bench make of the numbers next to them, and the folder is small."""
+"""The tables under results/ are the output of posenc report and posenc bench for the numbers next to them.
+
+The folder is small.
+"""
 
 import csv
 import json
@@ -69,7 +72,7 @@ def test_committed_counts(counted):
 
 
 def bleu(precision: str) -> dict[str, float]:
-    """The mean BLEU on the test set of every row of all_methods."""
+    """Return the mean BLEU on the test set of every row of all_methods."""
     with (ROOT / "results" / "all_methods" / precision / "report.csv").open(encoding="utf-8") as file:
         return {row["method"]: float(row["test_bleu_mean"]) for row in csv.DictReader(file)}
 
@@ -87,7 +90,7 @@ def test_the_page_names_files_that_exist():
 
 
 def test_the_page_has_the_numbers_of_its_reports():
-    """Of rows that are compared in sentences: a score below the model without positions is not called better than it."""
+    """For rows whose sentences are compared, a score below the model without positions is not called better."""
     text, single, half = " ".join(page().split()), bleu("float32"), bleu("bfloat16")
     tener = [f"{table['tener']:.1f} and {table['none']:.1f} BLEU in" for table in (single, half)]
     assert f"`tener` is not distinguishable from no positions: {tener[0]} float32, {tener[1]} bfloat16" in text

@@ -1,4 +1,4 @@
-"""What tables say of the variance over seeds: intervals, tests and sentences, from their own seeds and from --seed-variance."""
+"""Seed variance in tables: intervals, tests and sentences, from the seeds of the table and from --seed-variance."""
 
 import csv
 import io
@@ -17,7 +17,7 @@ from tests.report.test_report import as_json
 
 @pytest.fixture
 def study(tmp_path):
-    """Writes runs into another folder than that of the table."""
+    """Write runs into another folder than the folder of the table."""
 
     def write_study(*records):
         for number, record in enumerate(records):
@@ -45,7 +45,7 @@ def pooled_note(table):
     return " ".join(line for line in table["notes"] if line.startswith("rows with fewer than 3 seeds"))
 
 
-KNOWN = [0.28, 0.29, 0.3, 0.31, 0.295]  # of words that are wrong
+KNOWN = [0.28, 0.29, 0.3, 0.31, 0.295]  # probabilities of wrong words
 
 
 def test_runs_of_another_folder_say_how_much_one_seed_varies(posenc, write, study):
@@ -116,7 +116,7 @@ def test_other_versions_have_the_same_seed_variance(posenc, write, study):
 
 
 def test_more_seeds_of_a_row_belong_to_its_variance_and_count_once(posenc, write, study):
-    """The table has seeds 1 and 2 of t5. The other folder has another run of seed 1, which is not used, and seed 3."""
+    """The table has seeds 1 and 2 of t5. The other folder has another run of seed 1, which is not used, and a run of seed 3."""
     rates = {1: 0.28, 2: 0.3, 3: 0.31}
     table = as_json(
         posenc, write(runs.run("none", rate=0.32), *(runs.run("t5", seed, rates[seed]) for seed in (1, 2))), "--seed-variance",
@@ -155,7 +155,7 @@ def test_wrong_files_are_one_line(posenc, write, tmp_path, content, message):
 
 
 def test_all_seeds_of_the_baseline_are_used(posenc, write):
-    """Not only the one that a row with one seed has as well."""
+    """The baseline uses all its seeds, not only the seeds that a row with one seed has."""
     records = [*seeds([0.3, 0.28, 0.32, 0.29, 0.33], "sinusoidal"), runs.run("learned", 1, 0.34)]
     table = as_json(posenc, write(*records))
     found = score(table, "learned")["difference"]
@@ -165,7 +165,7 @@ def test_all_seeds_of_the_baseline_are_used(posenc, write):
 
 
 def test_a_second_folder_may_have_more_seeds(posenc, write, study):
-    """A run that both have counts once."""
+    """A run that is in both folders counts once."""
     baseline = seeds(KNOWN, "sinusoidal")
     status, out, _ = posenc("report", write(baseline[0], runs.run("t5")), study(*baseline), "--json")
     assert status == 0
@@ -266,7 +266,7 @@ def test_cells_that_a_spreadsheet_would_compute(posenc, write, tmp_path):
 
 @pytest.mark.parametrize("where", ["arch", "part"])
 def test_names_are_neither_tags_nor_links_nor_formulas(posenc, write, tmp_path, where):
-    """Of a model or of a test set, both from score.json."""
+    """The names of a model and of a test set both come from score.json."""
     name = "=[a](javascript:b)<script>|c"
     changes = {"method": {}, "arch": name} if where == "arch" else {"part": name}
     others = {"part": name} if where == "part" else {}

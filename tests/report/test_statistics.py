@@ -1,4 +1,6 @@
-"""The statistics of reports: against scipy and sacreBLEU, and how often tables of equal methods show a difference."""
+"""The statistics of reports, compared with scipy and sacreBLEU, and the fraction of tables of equal methods that show a
+difference.
+"""
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ ROWS = (9, 26, 83)
 
 
 def table(*rows):
-    """[M, S], with NaN where a row has fewer seeds."""
+    """Return [M, S], with NaN if a row has fewer seeds."""
     width = max(map(len, rows))
     return np.array([[*row, *[NAN] * (width - len(row))] for row in rows], float)
 
@@ -46,7 +48,7 @@ def test_fewer_seeds_are_compared_by_the_pooled_variance():
 
 
 def test_the_same_seeds_can_be_compared_in_pairs():
-    """Of two rows, this is the paired t test."""
+    """For two rows, this is the paired t-test."""
     other = [36.1, 37.9, 36.8, 36.4]
     found = compare(table(ONE, other), 0, paired=True)
     assert found.p[1] == pytest.approx(scipy.stats.ttest_rel(other, ONE).pvalue) and found.test[1] == "paired"
@@ -72,7 +74,7 @@ def test_rows_at_the_floor_or_ceiling_do_not_shrink_the_pooled_variance():
 
 
 def test_rows_of_very_different_level_are_pooled_on_the_logit_scale():
-    """Bartlett's test finds unequal variances on the scale of BLEU, and equal ones on that of logits."""
+    """Bartlett's test finds unequal variances on the scale of BLEU, and equal variances on the logit scale."""
     rows = [[12.0, 12.6, 11.4], [80.4, 83.9, 83.3, 81.0, 82.7], [68.8, 65.0, 65.7], [93.6, 94.4, 93.4]]
     scores = table(*rows, [50.0])
     assert statistics.choose_scale(np.nanmean(scores, -1)) == LOGIT
@@ -134,7 +136,7 @@ def test_rows_that_share_a_baseline_with_few_seeds_show_fewer(rows, seeds):
 @pytest.mark.parametrize("seeds", (3, 5))
 @pytest.mark.parametrize("rows", ROWS)
 def test_variances_that_differ_from_row_to_row_do_no_harm(rows, seeds):
-    """Deviations of 0.5 to 2; the baseline has the smallest, the middle or the largest."""
+    """Standard deviations are 0.5 to 2. The baseline has the smallest, the middle or the largest deviation."""
     scores = drawn(rows, seeds, np.geomspace(0.5, 2, rows)[:, None])
     for baseline in (0, rows // 2, rows - 1):
         assert 0.005 <= shown(compare(scores, baseline, pool(scores))) <= 0.08

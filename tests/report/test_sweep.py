@@ -1,4 +1,4 @@
-"""Runs that differ in a setting which names their row, and scores next to BLEU and chrF."""
+"""Runs that differ in a setting that is part of their row names, and scores other than BLEU and chrF."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""posenc report: from score.json files alone to one table, or to a refusal."""
+"""posenc report: from score.json files to one table, or to an error."""
 
 import csv
 import json
@@ -39,7 +39,7 @@ def record(spec, seed=1, bleu=40.0, parts=("test", "test_long"), **fields):
 
 @pytest.fixture
 def report(tmp_path, capsys):
-    """Writes the records as runs and makes the report: (status, printed lines, error)."""
+    """Write the records as runs and create the report: (status, printed lines, error)."""
 
     def make(*records, methods=()):
         for number, entry in enumerate(records):
@@ -231,7 +231,7 @@ def test_global_layers_belong_to_the_row_and_its_name(report):
 
 
 def spelled(spec, *, buckets=32, **fields):
-    """A run of t5 with all its options in the signature."""
+    """Return a run of t5 with all its options in the signature."""
     options = f"t5:layers=all,buckets={buckets},max_distance=128,share=layers"
     return record(spec, signature={"encoder": options, "decoder": options, "cross": "none:layers=all"}, **fields)
 
@@ -300,7 +300,7 @@ def test_trainings_that_stop_early_may_have_other_numbers_of_updates(posenc, wri
 
 
 def test_rows_may_name_sites(posenc, write):
-    """They are called alike, whether they have run or not, and keep their order."""
+    """Rows have the same names with and without runs, and keep their order."""
     mixed = {**record("t5"), "method": {"encoder": "t5", "decoder": "none", "cross": "none"}, "signature": {}}
     rows = ["decoder=rope;cross=t5", "encoder=t5", "none"]
     status, printed, _ = posenc("report", write(record("none"), mixed), "--methods", *rows, "--order", "given")

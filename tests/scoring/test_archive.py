@@ -1,4 +1,4 @@
-"""posenc archive: many score.json files in two small ones, and nothing lost."""
+"""posenc archive stores many score.json files in two small files without loss."""
 
 import json
 import lzma
@@ -21,7 +21,7 @@ def folder(write):  # noqa: F811
     for number, record in enumerate(records):
         hypotheses = runs.spoilt(long, 0.1 * number)
         record["parts"]["long"] = {**record["parts"]["test"], "reference": "xyz", "decoding": {"beam": 5}}
-        record["parts"]["long"] |= {"sentences": 40, "statistics": count(hypotheses, long).pack()}  # without lengths of sources
+        record["parts"]["long"] |= {"sentences": 40, "statistics": count(hypotheses, long).pack()}  # without source lengths
     asked = {"source": "reference", "ratio": 1.0, "unit": "token", "end": "free"}
     lengths = Lengths([len(line) for line in references], [len(line) + 3 for line in references])
     records[2]["parts"]["test"] |= {"asked": asked, "lengths": lengths.pack()}
@@ -44,8 +44,9 @@ def test_records_come_back_as_they_were(folder, archived):
     assert {path.relative_to(folder): record for path, record in before.items()} == {
         path.relative_to(archived): record for path, record in after.items()
     }
-    assert json.loads((archived / "runs.json").read_text())["shared"]["settings"]["cpu"] is None  # 1 is another value than true
-    for path, record in before.items():  # in the same order, in which tables name the sites
+    # 1 is not the same value as true
+    assert json.loads((archived / "runs.json").read_text())["shared"]["settings"]["cpu"] is None
+    for path, record in before.items():  # in the same order in which tables name the sites
         assert record.model_dump_json() == after[archived / path.relative_to(folder)].model_dump_json()
 
 

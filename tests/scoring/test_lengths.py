@@ -1,4 +1,4 @@
-"""Output lengths in score.json, and what `posenc lengths` makes of them."""
+"""Output lengths in score.json, and the tables and plots of `posenc lengths`."""
 
 import csv
 import io
@@ -15,7 +15,7 @@ from fairseq_posenc.evaluation.scoring.sentences import count
 from tests.report.runs import run as made_up
 
 HEADER = "2026 | INFO | fairseq_posenc.host.generation.lengths | output lengths: reference, ratio 0.8, unit {}, end free"
-#: two batches, whose sentences stand in the order of their lengths
+#: two batches, whose sentences are ordered by length
 OUTPUT = """{}
 2026 | INFO | fairseq_posenc.host.generation.lengths | asked: 2:4 0:3
 S-2\tx
@@ -87,7 +87,7 @@ def test_damaged_lengths(text):
 
 
 def record(spec, shift, **fields):
-    """A run whose outputs are longer than asked by `shift`, at two ratios."""
+    """Return a run at two ratios. Its outputs are longer than requested by `shift`."""
     found = made_up(spec, **fields)
     plain = found["parts"].pop("test")
     for ratio in (0.8, 1.0):

@@ -1,4 +1,4 @@
-"""score.json: what does not follow its schema is one line, wherever it is read."""
+"""score.json: content that does not follow the schema leads to one line, in every command that reads it."""
 
 import json
 
@@ -17,7 +17,7 @@ def valid():
 
 
 def changed(valid, path, value):
-    """The text of a record in which the field at this path has this JSON text."""
+    """Return the text of a record in which the field at this path has this JSON text."""
     content = json.loads(json.dumps(valid))
     *parents, last = path.split(".")
     inner = content

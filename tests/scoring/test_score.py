@@ -1,4 +1,4 @@
-"""posenc score: what it reads, what it writes, and its errors."""
+"""posenc score: its input, its output, and its errors."""
 
 import json
 import re
@@ -27,7 +27,7 @@ LOG = """
 
 
 def generated(hypotheses, order=(2, 0, 1), config="", targets=REFERENCES):
-    """In the order of fairseq-generate: by length, with the log around it."""
+    """Return the output in the order of fairseq-generate: by length, within the log."""
     lines = [f"INFO:fairseq_cli.generate:{config}"] if config else []
     for i in order[: len(hypotheses)]:
         lines += [
@@ -42,7 +42,7 @@ def generated(hypotheses, order=(2, 0, 1), config="", targets=REFERENCES):
 
 @pytest.fixture
 def trained(tmp_path):
-    """A run as the recipes leave it, its reference, and its output without hypotheses."""
+    """Return a run as the recipes leave it, its reference, and its output without hypotheses."""
     run, data = tmp_path / "t5", tmp_path / "data"
     run.mkdir()
     data.mkdir()
@@ -69,7 +69,7 @@ def test_score_json_says_what_was_measured_and_how(trained, capsys):
     assert (record["arch"], record["seed"], record["updates"]) == ("posenc_t5_tiny", 3, 150)
     assert record["method"] == {"encoder": "t5", "decoder": "t5", "cross": "none"}
     assert record["signature"]["encoder"] == "t5:layers=none"
-    assert record["settings"] == {"dropout": 0.1, "lr": [0.003]}  # neither places nor what the screen shows
+    assert record["settings"] == {"dropout": 0.1, "lr": [0.003]}  # neither paths nor the columns of the terminal
     assert set(record["versions"]) == {"posenc", "fairseq", "torch", "sacrebleu"}
     assert record["commit"] == commit()
     assert f"BLEU {part['bleu']:.2f}" in capsys.readouterr().out
@@ -103,7 +103,7 @@ def test_another_commit_keeps_the_parts_that_are_scored(trained, monkeypatch):
 
 
 def test_tokenised_text_is_counted_as_it_stands(trained):
-    """Also by the statistics, of which tests of significance are made."""
+    """This also applies to the statistics, from which significance tests are computed."""
     words = ["ein &apos; hund . .", "die katze &quot; sieht &quot; den hund .", "hunde , die schlafen ."]
     given = [words[0], words[1].replace("den", "einen"), words[2]]
     (trained.parent / "test.sov").write_text("\n".join(words) + "\n")
@@ -210,7 +210,7 @@ def config(run, **generation):
 
 
 def test_forced_sentences_are_part_of_the_decoding(posenc, trained):
-    """Translations with and without a forced number of sentences are decoded in different ways."""
+    """Decoding with a forced number of sentences differs from decoding without it."""
     for forced in ("", "<sep>"):
         logged = {**config(trained), "task": {"_name": "posenc_translation", "segments_forced": forced}}
         (trained / "test.out").write_text(generated(HYPOTHESES, config=logged))
@@ -354,5 +354,5 @@ def test_help_says_what_the_folder_must_hold(capsys):
     ],
 )
 def test_hypotheses_that_are_still_tokenised_are_noticed_in_few_lines(hypotheses, references, tokenised):
-    """sacreBLEU warns from 100 lines on."""
+    """sacreBLEU itself warns only from 100 lines on."""
     assert outputs.tokenised_lines(hypotheses, references) == tokenised

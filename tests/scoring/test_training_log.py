@@ -1,4 +1,4 @@
-"""What score.json takes from a log of fairseq-train, resumed ones among them."""
+"""Values of score.json that are read from a log of fairseq-train, including resumed training runs."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Chromium without a window, spoken to over a pipe by its DevTools protocol."""
+"""Chromium without a window, controlled through a pipe with its DevTools protocol."""
 
 import fcntl
 import json
@@ -12,7 +12,7 @@ _OPTIONS = "--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-f
 
 
 def find() -> str:
-    """The program of a browser; raises LookupError where there is none."""
+    """Return the path of a browser. Raise LookupError if there is none."""
     found = next(filter(None, map(shutil.which, _NAMES)), None)
     if found is None:
         raise LookupError("no Chromium is here: install it (apt-get install chromium), or name one, CHROMIUM=/path/to/it")
@@ -20,11 +20,12 @@ def find() -> str:
 
 
 class Browser:
-    """One page, which is loaded anew for every address."""
+    """One page, which is loaded again for every address."""
 
     def __init__(self, profile: Path):
         (inner, self._out), (self._in, outer) = os.pipe(), os.pipe()
-        ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (inner, outer)]  # 3 and 4 are to be free for the shell
+        # the shell must not use the file descriptors 3 and 4
+        ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (inner, outer)]
         words = ["bash", "-c", f'exec "$@" 3<&{ends[0]} 4>&{ends[1]}', "bash", find(), *_OPTIONS.split()]
         self._process = subprocess.Popen(
             [*words, f"--user-data-dir={profile}"], pass_fds=ends, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
@@ -38,7 +39,7 @@ class Browser:
             self.call(f"{domain}.enable")
 
     def call(self, method: str, **parameters):
-        """Asks for something and waits for the answer; events that come meanwhile are kept."""
+        """Send a request and wait for the answer. Events that arrive before the answer are stored."""
         self._number += 1
         message = {"id": self._number, "method": method, "params": parameters}
         message |= {"sessionId": self._session} if self._session else {}
@@ -59,22 +60,22 @@ class Browser:
         return json.loads(text)
 
     def open(self, address: str, width: int = 1200) -> None:
-        """Loads a page, and returns when it has loaded."""
+        """Load a page. Return when loading has ended."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600)
         self.events.clear()
         self.call("Page.navigate", url=address)
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
             self.events.append(self._read())
-        self.value("new Promise(requestAnimationFrame)")  # what runs on load has run
+        self.value("new Promise(requestAnimationFrame)")  # scripts that run at loading have ended
 
     def value(self, expression: str):
-        """Of JavaScript."""
+        """Return the value of a JavaScript expression."""
         found = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
     def problems(self) -> list[str]:
-        """Errors of the console, exceptions and requests that failed, since the page was opened."""
+        """Return console errors, exceptions and failed requests since the page was opened."""
         found = []
         for event in self.events:
             name, more = event.get("method"), event.get("params", {})
@@ -89,11 +90,11 @@ class Browser:
         return found
 
     def requests(self) -> list[str]:
-        """The addresses that the page has asked for."""
+        """Return the addresses that the page has requested."""
         return [e["params"]["request"]["url"] for e in self.events if e.get("method") == "Network.requestWillBeSent"]
 
     def close(self) -> None:
-        os.close(self._out)  # the browser ends with its pipe
+        os.close(self._out)  # the browser ends when its pipe is closed
         try:
             self._process.wait(timeout=30)
         except subprocess.TimeoutExpired:

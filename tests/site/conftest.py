@@ -1,4 +1,4 @@
-"""The site, built once for all tests, and a browser to open it."""
+"""The site, built once for all tests, and a browser that opens it."""
 
 import fcntl
 import os
@@ -11,7 +11,7 @@ LEFT_OUT = "the tests of the site that need a browser were left out"
 
 
 def missing() -> str:
-    """Why there is no browser to test with, or nothing. A browser that CHROMIUM names must be there."""
+    """Return the reason why there is no browser, or an empty text. A browser that CHROMIUM names must exist."""
     if os.environ.get("CHROMIUM") == "none":
         return "CHROMIUM=none"
     try:
@@ -22,7 +22,7 @@ def missing() -> str:
 
 
 def pytest_collection_modifyitems(config, items):
-    """Where no browser can be had, its tests are left out, and the summary says so."""
+    """Leave out tests of the browser if there is none. The summary of the tests says so."""
     if missing():
         left_out = [item for item in items if "browser" in getattr(item, "fixturenames", ())]
         items[:] = [item for item in items if item not in left_out]
@@ -36,7 +36,7 @@ def pytest_terminal_summary(terminalreporter):
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory):
-    """The folder of the built site. Workers that test at a time build it once."""
+    """Return the folder of the built site. Parallel test processes build it only once."""
     from fairseq_posenc.cli import main
 
     base = tmp_path_factory.getbasetemp()

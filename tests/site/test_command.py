@@ -1,4 +1,4 @@
-"""posenc site: what it says to wrong input, and that a broken reference is an error."""
+"""posenc site: its messages about wrong input. A broken reference is an error."""
 
 import shutil
 from pathlib import Path
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 def refusal(capsys, *arguments):
     assert main(["site", *map(str, arguments)]) == 2
     out, error = capsys.readouterr()
-    lines = [line for line in error.splitlines() if not line.startswith("[")]  # progress
+    lines = [line for line in error.splitlines() if not line.startswith("[")]  # without the progress line
     assert out == "" and len(lines) == 1
     return lines[0]
 

@@ -1,4 +1,4 @@
-"""The built site: every page and link is there, nothing is asked of another host, and it works in a browser."""
+"""The built site: all pages and links exist, no other host is contacted, and the site works in a browser."""
 
 import re
 from html.parser import HTMLParser
@@ -14,12 +14,12 @@ from tests.documents import documents as documents_of_checkout
 pytestmark = pytest.mark.slow
 
 _VOID = set("area base br col embed hr img input link meta source track wbr".split())
-#: what browsers fetch by themselves, and where its address is
+#: elements that a browser loads automatically, and the attribute with the address
 _FETCHED = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src", "video": "src", "object": "data"}
 
 
 class Page(HTMLParser):
-    """Links, what a browser fetches, names to link to, and elements that are not closed."""
+    """Collect links, addresses that a browser loads, link targets, and elements that are not closed."""
 
     def __init__(self, text):
         super().__init__()
@@ -46,7 +46,7 @@ class Page(HTMLParser):
         if tag in _VOID:
             return
         while self.open and self.open[-1] != tag and self.open[-1] in ("p", "li", "td", "th", "tr", "option", "dd", "dt"):
-            self.open.pop()  # HTML closes these by itself
+            self.open.pop()  # HTML closes these elements implicitly
         if not self.open or self.open.pop() != tag:
             self.wrong.append(f"</{tag}> at {self.getpos()}")
 

@@ -12,7 +12,7 @@ from fairseq_posenc.host.generation.lengths import LengthEnsemble, OutputLengths
 from fairseq_posenc.host.generation.options import OutputLengthConfig
 from fairseq_posenc.host.models.layers.length_predictor import LengthPredictor
 
-PAD, END, A, LONG = 1, 2, 4, 5  # of the dictionary; "a" has one character, "long@@" four
+PAD, END, A, LONG = 1, 2, 4, 5  # words of the dictionary. "a" has one character, "long@@" has four
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def lengths(dictionary):
 
 
 def model(unit: str):
-    """As far as lengths are concerned."""
+    """A model with only the parts that output lengths need."""
     card = SimpleNamespace(name=f"by_{unit}", side_inputs=(SimpleNamespace(name="target_length"),))
     method = SimpleNamespace(card=card, options=SimpleNamespace(unit=unit))
     return SimpleNamespace(decoder=SimpleNamespace(position=SimpleNamespace(methods=[method])))
@@ -203,7 +203,7 @@ def test_a_prefix_of_the_whole_length_ends_there(lengths):
     assert completed(asked, [[A, A], [A, PAD], [A, LONG]], 2) == [[A, A, END], [A, PAD, PAD], [A, LONG, END]]
     assert completed(asked, [[A, END]], 1) == [[A, END, PAD]]
     by_character = lengths("char", length_eos="exact")
-    assert completed(by_character, [[A, LONG]], 5) == [[A, LONG, END]]  # one character too long, as a piece may be
+    assert completed(by_character, [[A, LONG]], 5) == [[A, LONG, END]]  # one character too long, which is allowed for a piece
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_noise_repeats_by_seed_epoch_and_sentence(lengths):
 
     first = draw()
     assert first.equal(draw()) and not first.equal(draw(epoch=2)) and not first.equal(draw(seed=2))
-    assert lengths(length_noise=3).draw_noise([7, 3]).tolist() == [int(first[7]), int(first[3])]  # whatever the batch
+    assert lengths(length_noise=3).draw_noise([7, 3]).tolist() == [int(first[7]), int(first[3])]  # independent of the batch
     assert sorted(set(first.tolist())) == [-3, -2, -1, 0, 1, 2, 3]
     assert abs(first.float().mean()) < 0.3
 
@@ -266,7 +266,7 @@ def test_how_far_past_its_length_a_sentence_may_go():
 
 @pytest.fixture
 def encoded():
-    """Two source sentences of 3 and 1 tokens, and their </s>."""
+    """Return the encoder output of two source sentences of 3 and 1 tokens, with their </s>."""
     states = torch.arange(16.0).view(4, 2, 2)  # [S, B, C]
     padding = torch.tensor([[False] * 4, [False, False, True, True]])
     lengths = torch.tensor([[4], [2]], dtype=torch.int32)

@@ -1,4 +1,4 @@
-"""The task brings into every batch what the model's methods read beside the words."""
+"""The task adds the side inputs that the model's methods read to every batch."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ DECLARED = {
 
 
 def made(number, pair):
-    """Side inputs that can be computed again from what stands in the batch."""
+    """Return side inputs that can be computed again from the content of the batch."""
     source, target = pair["source"], pair["target"]
     return {
         "total": target.sum(),
