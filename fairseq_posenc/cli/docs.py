@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> None:
     claims.write(args.root)
     coverage.write(args.root)
     overview.write(args.root)
-    reference.write(folder / "reference" / "commands.md", reference.commands(make_parser(*COMMANDS)))
+    reference.write(folder / "reference" / "commands.md", reference.every(make_parser(*COMMANDS)))
     _renew_atlas(folder / "atlas.png")
 
 

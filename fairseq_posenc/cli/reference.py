@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,67 @@ def _commands(parser: argparse.ArgumentParser, summary: str) -> Iterator[Command
             yield from _commands(action.choices[choice.dest], choice.help or "")
 
 
+def every(parser: argparse.ArgumentParser) -> list[Command]:
+    """Return the commands of a parser, and the options that this plugin adds to the commands of fairseq."""
+    return commands(parser) + fairseq_options()
+
+
+def fairseq_options() -> list[Command]:
+    """Return the options that this plugin adds to fairseq-train and fairseq-generate. This function imports fairseq.
+
+    `fairseq-train --help` does not print them, because fairseq prints the help before it reads the options of a model or a task.
+    """
+    from ..host import plugin  # noqa: F401  (first: it patches fairseq)
+
+    # isort: split
+    from fairseq.models.nat import NATransformerModel
+    from fairseq.models.transformer import TransformerModel
+    from fairseq.tasks.translation import TranslationTask
+    from fairseq.tasks.translation_lev import TranslationLevenshteinTask
+
+    from ..host.models.pnat.model import PNATModel
+    from ..host.models.transformer.model import PositionTransformer
+    from ..host.tasks.nat import ParallelTranslation
+    from ..host.tasks.translation import PositionTranslation
+
+    return [
+        _added(
+            "fairseq-train --arch posenc_NAME", "options of the models",
+            "Options of all models of this plugin, in addition to the options of fairseq's transformer.",
+            PositionTransformer, TransformerModel,
+        ),
+        _added(
+            "fairseq-train --arch posenc_pnat", "options of PNAT",
+            "Options of the non-autoregressive model, in addition to the options of all models of this plugin.",
+            PNATModel, PositionTransformer, NATransformerModel,
+        ),
+        _added(
+            "fairseq-train and fairseq-generate --task posenc_translation", "options of the translation task",
+            "Options of target lengths, documents and side files, in addition to the options of fairseq's translation task.",
+            PositionTranslation, TranslationTask,
+        ),
+        _added(
+            "fairseq-generate --task posenc_nat_translation", "options of non-autoregressive decoding",
+            "Options of the task of PNAT, in addition to the options of fairseq's task translation_lev.",
+            ParallelTranslation, TranslationLevenshteinTask,
+        ),
+    ]  # fmt: skip
+
+
+def _added(name: str, summary: str, description: str, own: Any, *known: Any) -> Command:
+    """Return the options of the class `own` of fairseq that the classes `known` do not have."""
+    old = {action.dest for owner in known for action in _parser(owner)._actions}
+    parser = _parser(own)
+    options = tuple((_form(action), _meaning(parser, action)) for action in parser._actions if action.dest not in old)
+    return Command(name, summary, description, options)
+
+
+def _parser(owner: Any) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(add_help=False)
+    owner.add_args(parser)
+    return parser
+
+
 def _form(action: argparse.Action) -> str:
     """Return an option as users type it, with the name or the choices of its values."""
     value = "" if action.nargs == 0 else _value(action)
@@ -53,10 +115,9 @@ def _meaning(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
 def page(found: list[Command]) -> str:
     """Return the commands as Markdown."""
     parts = [
-        "# Commands\n\nThis page lists the options of every `posenc` command. `posenc docs` generates it from the code. To "
-        "print the options that this plugin adds to fairseq-train, run `fairseq-train --user-dir $(posenc path) "
-        "--arch posenc_transformer --task posenc_translation --help`.\n\n"
-        "A command that fails prints one line on standard error and exits with status 2.\n"
+        "# Commands\n\nThis page lists the options of every `posenc` command, and the options that this plugin adds to "
+        "fairseq-train and fairseq-generate. `posenc docs` generates it from the code.\n\n"
+        "A `posenc` command that fails prints one line on standard error and exits with status 2.\n"
     ]
     for command in found:
         rows = "".join(f"| `{_escape(option)}` | {_cell(meaning)} |\n" for option, meaning in command.options)

@@ -108,7 +108,7 @@ def messages(folder: Path) -> list[str]:
 def text() -> str:
     """Return the content of messages.txt."""
     parts = ["Descriptions and options\n"]
-    for command in reference.commands(make_parser(*COMMANDS)):
+    for command in reference.every(make_parser(*COMMANDS)):
         options = "".join(f"    {option}: {meaning}\n" for option, meaning in command.options)
         parts.append(f"{command.name} - {command.summary}\n  {command.description}\n{options}")
     with tempfile.TemporaryDirectory() as folder:
@@ -121,7 +121,7 @@ def test_the_file_is_up_to_date():
 
 def test_the_page_of_all_commands_is_up_to_date(tmp_path):
     """Regenerate the page with: posenc docs ."""
-    reference.write(tmp_path / "commands.md", reference.commands(make_parser(*COMMANDS)))
+    reference.write(tmp_path / "commands.md", reference.every(make_parser(*COMMANDS)))
     assert (tmp_path / "commands.md").read_text() == (ROOT / "docs/reference/commands.md").read_text()
 
 
@@ -134,7 +134,8 @@ def test_every_message_is_one_line():
 def test_every_command_and_option_is_described():
     found = reference.commands(make_parser(*COMMANDS))
     assert {command.name.split()[1] for command in found} == set(COMMANDS)
-    for command in found:
+    for command in found + reference.fairseq_options():
+        assert command.options or command in found, f"{command.name} adds no option"
         assert command.summary and command.description.endswith("."), command.name
         assert [option for option, meaning in command.options if not meaning] == [], command.name
 

@@ -16,7 +16,7 @@ class OutputLengthConfig(FairseqDataclass):
     length_noise: int = field(
         default=0,
         metadata={
-            "help": "noise of target lengths in training: a random integer from -W to W is added to each length",
+            "help": "noise W of target lengths in training: a random integer from -W to W is added to each length (default: 0)",
             "metavar": "W",
         },
     )
@@ -27,12 +27,12 @@ class OutputLengthConfig(FairseqDataclass):
             "number per line (default: reference, for models that read lengths)"
         },
     )
-    length_ratio: float = field(default=1.0, metadata={"help": "factor of the requested lengths"})
+    length_ratio: float = field(default=1.0, metadata={"help": "factor of the requested lengths (default: 1.0)"})
     length_eos: ChoiceEnum(["free", "min", "exact"]) = field(
         default="free",
         metadata={
             "help": "end of sentences: free (chosen by the model), min (not before the requested length), or exact (at "
-            "the requested length)"
+            "the requested length) (default: free)"
         },
     )
     seed: int = II("common.seed")

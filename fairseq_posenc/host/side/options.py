@@ -14,6 +14,6 @@ class SideFileConfig(FairseqDataclass):
         default=None,
         metadata={
             "help": "seed of a control experiment: the trees, graphs and orders keep their shape, but are assigned to "
-            "random words of the sentence"
+            "random words of the sentence (default: none)"
         },
     )

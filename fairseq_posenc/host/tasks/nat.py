@@ -24,7 +24,9 @@ class ParallelTranslationConfig(TranslationLevenshteinConfig):
     )
     decode_positions: ChoiceEnum(["predicted", "reference"]) = field(
         default="predicted",
-        metadata={"help": "positions and lengths in decoding: predicted, or reference (from the reference, for analysis)"},
+        metadata={
+            "help": "positions and lengths in decoding: predicted (default), or reference (from the reference, for analysis)"
+        },
     )
 
 

@@ -77,7 +77,7 @@ class PositionTransformer(TransformerModel):
             parser.add_argument(
                 f"--{option.replace('_', '-')}",
                 metavar="SPEC",
-                help=f"position encoding of {where[site]}, such as shaw:max_distance=8",
+                help=f"position encoding of {where[site]}, such as shaw:max_distance=8 (default: the spec of the architecture)",
             )
         for side in ("encoder", "decoder"):
             parser.add_argument(
