@@ -7,6 +7,7 @@ environment, folder, files and signals. It ends when the caller ends.
 import atexit
 import functools
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,8 +19,7 @@ HERE = Path(__file__).parent
 @functools.cache
 def folder() -> str:
     """Start the server, which ends with this process. It has one thread, so that results are identical in every run."""
-    real, made = Path(sys.executable).parent, tempfile.TemporaryDirectory(prefix="forked-")
-    place = Path(made.name)
+    real, place = Path(sys.executable).parent, Path(tempfile.mkdtemp(prefix="forked-"))
     (place / "bin").mkdir()
     caller = f"#!{sys.executable} -IS\n{(HERE / 'caller.py').read_text(encoding='utf-8')}"
     for program in real.iterdir():
@@ -37,6 +37,6 @@ def folder() -> str:
     def end():
         server.stdin.close()
         server.wait()
-        made.cleanup()
+        shutil.rmtree(place)
 
     return str(place / "bin")

@@ -1,10 +1,13 @@
 """Forked programs behave like started programs. Other tests rely on this."""
 
+import atexit
 import fcntl
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -64,3 +67,12 @@ def test_it_can_be_interrupted_where_the_tests_run_in_the_background(tmp_path):
 
 def test_every_program_of_the_environment_is_there():
     assert {"python", "fairseq-train", "subword-nmt", "torchrun"} <= set(os.listdir(forked.folder())) <= set(os.listdir(BIN))
+
+
+def test_a_forked_process_leaves_the_programs_in_place():
+    """Python 3.13 and later forget in a forked process what is to be done at the end: the folder must not be removed then."""
+    programs = Path(forked.folder())
+    process = multiprocessing.get_context("fork").Process(target=atexit._clear)
+    process.start()
+    process.join()
+    assert process.exitcode == 0 and (programs / "python").is_file()
