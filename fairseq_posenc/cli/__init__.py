@@ -95,7 +95,9 @@ def main(arguments: list[str] | None = None) -> int:
         args = parser.parse_args(arguments)
         return args.run(args) or 0
     except PositionError as error:
-        print(f"posenc: {error}", file=sys.stderr)
+        from ..common.messages import shorten_words
+
+        print(f"posenc: {shorten_words(str(error))}", file=sys.stderr)
         return 2
     except SystemExit as error:  # an error of the plugin, printed on one line
         if not isinstance(error.code, str):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 
@@ -16,3 +17,8 @@ def join(items: Sequence[str], shown: int = 3, separator: str = ", ") -> str:
     """Return the first items, and the number of further items."""
     more = f" and {len(items) - shown} more" if len(items) > shown else ""
     return separator.join(items[:shown]) + more
+
+
+def shorten_words(text: str, width: int = 255) -> str:
+    """Return the text with every longer word shortened, for example the path of a file."""
+    return re.sub(rf"\S{{{width + 1},}}", lambda word: shorten(word[0], width), text)
