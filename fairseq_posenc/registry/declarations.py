@@ -96,6 +96,23 @@ def include(path: Path) -> list[str]:
     return [own.card.name for source in sources for own in declared_by(source)]
 
 
+def named_files() -> str | None:
+    """Return the files outside this package, for `name_files` in another process."""
+    return os.environ.get(external.VARIABLE)
+
+
+def name_files(value: str | None) -> None:
+    """Set the files outside this package.
+
+    Python's fork server gives a new process the environment of the time when the server started.
+    """
+    if value != named_files():
+        os.environ.pop(external.VARIABLE, None)
+        if value is not None:
+            os.environ[external.VARIABLE] = value
+        declarations.cache_clear()
+
+
 def declared_by(source: external.Source) -> list[Declaration]:
     """Return the methods of a file outside this package. Raise PositionError if it has no method, or if a card is wrong."""
     found = [dataclasses.replace(own, module=source.module, source=source) for own in _declared(source.path)]

@@ -19,6 +19,7 @@ from ..core import PositionError
 from ..registry import external
 from ..registry.catalog import describe
 from ..registry.citations import entries
+from ..registry.declarations import name_files, named_files
 from ..registry.spec import option_rows
 from . import oracle
 from .cases import Case, NotApplicable, specs
@@ -63,12 +64,18 @@ def check_method(name: str, processes: int = 1) -> Report:
     findings = list(_of_declaration(name))
     tasks = [] if findings else _tasks(name)
     if processes > 1 and tasks:
-        with ProcessPoolExecutor(processes, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        with ProcessPoolExecutor(processes, initializer=_begin, initargs=(named_files(),)) as pool:
             found = list(pool.map(_run, tasks, chunksize=_CHUNK))
     else:
         found = list(map(_run, tasks))
     findings += [*_of_prose(name), *_of_oracle(name), *filter(None, found)]
     return Report(tuple(findings), len(tasks))
+
+
+def _begin(files: str | None) -> None:
+    """Prepare a process that runs checks."""
+    torch.set_num_threads(1)
+    name_files(files)
 
 
 def _tasks(name: str) -> list[tuple[int, Case]]:

@@ -1,5 +1,10 @@
 """posenc check on the contract: every broken method is found and described for users. A correct method has no findings."""
 
+import concurrent.futures
+import functools
+import multiprocessing
+from multiprocessing import forkserver
+
 import pytest
 
 from fairseq_posenc import registry
@@ -68,7 +73,15 @@ def test_what_new_writes_passes(capsys, file):
     assert check(capsys, file) == (0, [])
 
 
-def test_each_finding_is_one_line_that_says_what_goes_wrong(capsys, file):
+@pytest.fixture
+def fork_server(monkeypatch):
+    """Python 3.14 starts processes with a server that keeps the environment in which the first one was started."""
+    forkserver.ensure_running()
+    server = functools.partial(concurrent.futures.ProcessPoolExecutor, mp_context=multiprocessing.get_context("forkserver"))
+    monkeypatch.setattr(runner, "ProcessPoolExecutor", server)
+
+
+def test_each_finding_is_one_line_that_says_what_goes_wrong(capsys, fork_server, file):
     code, lines = check(capsys, file, lambda text: text.replace("(ctx.keys.ids.unsqueeze(-2)", "(2 + ctx.keys.ids.unsqueeze(-2)"))
     assert code == 1 and all(line.startswith("slope: ") for line in lines)
     assert any("the method does not compute its equation (at encoder, decoder" in line for line in lines)

@@ -19,6 +19,7 @@ from ...common.files import read_text
 from ...core import PositionError, PositionMethod, Sentence
 from ...data.side.files import WORDS, SideError
 from ...registry import method_class
+from ...registry.declarations import name_files, named_files
 from .binarise import LABELLED, ORDER_SOURCE
 from .checksums import (
     BINARISE,
@@ -43,7 +44,8 @@ class Reader:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the method by its name. Another process finds a file of POSENC_METHODS through the registry, not by import."""
-        return _reader, (self.name, {field.name: getattr(self.options, field.name) for field in dataclasses.fields(self.options)})
+        options = {field.name: getattr(self.options, field.name) for field in dataclasses.fields(self.options)}
+        return _reader, (self.name, options, named_files())
 
     @property
     def files(self) -> set[str]:
@@ -54,7 +56,8 @@ class Reader:
         return self.method.card.name
 
 
-def _reader(name: str, options: dict[str, Any]) -> Reader:
+def _reader(name: str, options: dict[str, Any], files: str | None) -> Reader:
+    name_files(files)
     method = method_class(name)
     return Reader(method, method.Options(**options))
 

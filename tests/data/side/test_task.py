@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import functools
 from dataclasses import dataclass
+from multiprocessing import forkserver
 from pathlib import Path
 
 import numpy as np
@@ -268,9 +269,15 @@ def outside(tmp_path, monkeypatch):
     declarations.cache_clear()
 
 
+@pytest.fixture
+def fork_server():
+    """Python's server of processes, which keeps the environment that it was started with."""
+    forkserver.ensure_running()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("start", ["fork", "forkserver", "spawn"])
-def test_workers_make_the_same_batches_however_they_are_started(corpus, parts, outside, start):
+def test_workers_make_the_same_batches_however_they_are_started(corpus, parts, fork_server, outside, start):
     """Python 3.14 starts workers with forkserver, which pickles the dataset."""
     task = make(corpus)
     model(task, f"spr_abs+{outside}")
