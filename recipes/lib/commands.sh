@@ -12,7 +12,7 @@ fail() {
   exit 1
 }
 
-find_tools() { # sets `bin`: POSENC_BIN, or .venv/bin, which recipes/setup fills; and `user_dir`: the package of the checkout or of `bin`
+find_tools() { # set `bin` to POSENC_BIN or .venv/bin, and `user_dir` to the package of the checkout or of `bin`
   bin=${POSENC_BIN:-.venv/bin}
   [[ -n ${POSENC_BIN:-} ]] || run recipes/setup
   [[ -n $DRY_RUN || -x $bin/fairseq-train ]] || fail "POSENC_BIN=$bin: no fairseq-train in this folder. Expected the bin folder of an installation. Correct or remove POSENC_BIN."
@@ -29,7 +29,7 @@ run() {
   fi
 }
 
-run_to() { # FILE COMMAND...: all that it prints goes into FILE, which appears when the command has succeeded
+run_to() { # FILE COMMAND...: write the output to FILE, which is created when the command has succeeded
   local file=$1
   shift
   if [[ -n $DRY_RUN ]]; then show "$@" ">" "$file"; else

@@ -1,13 +1,13 @@
 # Rows of a table on parallel text: the common part of recipes/compare, multi30k_uk/run and wmt18/run.
 # shellcheck shell=bash
 
-require_units() { # the workers share the UNITS of an update of BATCH tokens or sentences
+require_units() { # check that the UNITS of an update (BATCH tokens or sentences) can be divided among the workers
   ((UNITS % WORKERS == 0)) ||
     fail "UNITS=$UNITS: not divisible by the number of workers. Expected a multiple of $WORKERS."
   [[ -z ${BATCH:-} ]] || ((BATCH % UNITS == 0)) || fail "BATCH=$BATCH: not divisible by UNITS=$UNITS. Expected a multiple of $UNITS."
 }
 
-first_machine_only() { # the other machines train, and prepare the data if they are asked to; the rest is for the first
+first_machine_only() { # other machines only train, and prepare data if requested. Run everything else on the first machine
   local name
   if ((NODE_RANK == 0)); then return 0; fi
   wanted=${stages_given[*]:-train}

@@ -6,11 +6,11 @@
 # `normalisation` is the rule with which SentencePiece changes characters.
 # shellcheck shell=bash
 
-preprocess_options=() # others of fairseq-preprocess
+preprocess_options=() # additional options of fairseq-preprocess
 subword_symbol=''     # a token that SentencePiece never splits, such as the separator of sentences
 normalisation=nmt_nfkc
 
-make_subwords() { # PART...: writes TEXT/PART.sub.LANGUAGE; one model for both languages, learnt from the part `train`
+make_subwords() { # PART...: write TEXT/PART.sub.LANGUAGE, with one model for both languages, learnt from `train`
   local symbols=(--symbols "${MERGES:-$VOCABULARY}") train=("$text/train.$SOURCE" "$text/train.$TARGET") model_type=bpe
   if [[ $SUBWORDS == bpe ]]; then
     [[ -n ${MERGES:-} ]] || symbols+=(--total-symbols)
@@ -26,7 +26,7 @@ make_subwords() { # PART...: writes TEXT/PART.sub.LANGUAGE; one model for both l
   encode_subwords "$text" "$@"
 }
 
-encode_subwords() { # FOLDER PART...: writes TEXT/PART.sub.LANGUAGE, with the subword model of FOLDER
+encode_subwords() { # FOLDER PART...: write TEXT/PART.sub.LANGUAGE, with the subword model of FOLDER
   local folder=$1 part language files=()
   shift
   for part in "$@"; do
@@ -44,7 +44,7 @@ encode_subwords() { # FOLDER PART...: writes TEXT/PART.sub.LANGUAGE, with the su
   done
 }
 
-require_length() { # LENGTH FILE...: no sentence has more subwords than there are positions; what is decoded at the end is found now
+require_length() { # LENGTH FILE...: check before training that no sentence has more than LENGTH subwords
   local file most=$(($1 - 1))
   shift
   for file in "$@"; do
@@ -53,7 +53,7 @@ require_length() { # LENGTH FILE...: no sentence has more subwords than there ar
   done
 }
 
-joining() { # prints how fairseq-generate joins these subwords to words; nothing where words are whole
+joining() { # print how fairseq-generate joins these subwords to words. Print nothing for whole words
   case $SUBWORDS in
     none) ;;
     bpe) echo subword_nmt ;;
@@ -61,19 +61,19 @@ joining() { # prints how fairseq-generate joins these subwords to words; nothing
   esac
 }
 
-read_trees() { # PART...: side files of the trees TEXT/PART.SOURCE.conllu, beside the source text
+read_trees() { # PART...: write side files of the trees TEXT/PART.SOURCE.conllu next to the source text
   local part
   for part in "$@"; do posenc side trees "$text/$part.$SOURCE.conllu" "$text/$part.$SOURCE" --edges "$EDGES"; done
 }
 
-binarise_side_files() { # TEST_PART...: all side files beside the source text
+binarise_side_files() { # TEST_PART...: convert all side files next to the source text
   local tests
   join_prefixes "" "$@"
   posenc side binarise "$data" --source-lang "$SOURCE" --target-lang "$TARGET" --trainpref "$text/train" --validpref "$text/valid" \
     --testpref "$tests" --subwords "$(joining)" --subwords-in .sub
 }
 
-join_prefixes() { # ENDING PART...: sets `tests` to TEXT/PART.ENDING,TEXT/PART.ENDING, as fairseq-preprocess reads them
+join_prefixes() { # ENDING PART...: set `tests` to TEXT/PART.ENDING,TEXT/PART.ENDING, as fairseq-preprocess reads them
   local ending=$1 part
   shift
   tests=
@@ -88,7 +88,7 @@ binarise() { # TEST_PART...
     --destdir "$data" --trainpref "$text/train.sub" --validpref "$text/valid.sub" --testpref "$tests" "${preprocess_options[@]}"
 }
 
-binarise_tests() { # FOLDER TEST_PART...: more test sets, with the dictionaries of the data in FOLDER
+binarise_tests() { # FOLDER TEST_PART...: convert more test sets, with the dictionaries of the data in FOLDER
   local folder=$1 tests
   shift
   join_prefixes .sub "$@"
@@ -100,11 +100,11 @@ binarise_tests() { # FOLDER TEST_PART...: more test sets, with the dictionaries 
 # Training text of any size: call `divide_train`, then `binarise_part` for every part, then `binarise_rest`. The result is equal to
 # the result of `binarise` for the whole text. fairseq-train combines train, train1, ... with --upsample-primary 1.
 
-divide_train() { # TOKENS: TEXT/parts lists the parts, of at most so many tokens a side; TEXT/dict.txt is the dictionary of all
+divide_train() { # TOKENS: write the parts, of at most TOKENS tokens per side, to TEXT/parts, and the dictionary to TEXT/dict.txt
   run "$bin/python" recipes/lib/parts.py "$1" "$text/dict.txt" "$text/parts" "$text/train.sub" "$SOURCE" "$TARGET"
 }
 
-binarise_part() { # PREFIX NAME: DATA/NAME.*, where NAME is train, train1, ...
+binarise_part() { # PREFIX NAME: write DATA/NAME.*, where NAME is train, train1, ...
   local made=$data/.$2 pair=$SOURCE-$TARGET language ending
   run rm -rf "$made"
   preprocess "$text/preprocess-$2.log" --destdir "$made" --trainpref "$1"
@@ -114,18 +114,18 @@ binarise_part() { # PREFIX NAME: DATA/NAME.*, where NAME is train, train1, ...
   run rm -rf "$made"
 }
 
-binarise_rest() { # TEST_PART...: validation, tests and dictionaries
+binarise_rest() { # TEST_PART...: convert the validation and test parts, and write the dictionaries
   local tests
   join_prefixes .sub "$@"
   run rm -f "$data/dict.$SOURCE.txt" "$data/dict.$TARGET.txt"
   preprocess "$text/preprocess.log" --destdir "$data" --validpref "$text/valid.sub" --testpref "$tests"
 }
 
-train_parts() { # prints what divide_train has listed; before it, and under DRY_RUN, as for text of one part
+train_parts() { # print the parts of divide_train. Before divide_train, and under DRY_RUN, print one part
   if [[ -e $text/parts ]]; then cat "$text/parts"; else echo "$text/train.sub"; fi
 }
 
-preprocess() { # LOG OPTION...: fairseq-preprocess with TEXT/dict.txt
+preprocess() { # LOG OPTION...: run fairseq-preprocess with TEXT/dict.txt
   local log=$1
   shift
   run_to "$log" "$bin/fairseq-preprocess" --source-lang "$SOURCE" --target-lang "$TARGET" --joined-dictionary \

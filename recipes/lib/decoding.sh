@@ -2,13 +2,13 @@
 # shellcheck shell=bash
 
 # CHECKPOINT may have the suffix :FILE, a model that rescores.
-decode() { # FOLDER CHECKPOINT PART SUBSET OPTION...: writes FOLDER/PART.out, of a test part that fairseq knows as SUBSET
+decode() { # FOLDER CHECKPOINT PART SUBSET OPTION...: write FOLDER/PART.out. SUBSET is the name of the test part in fairseq
   local folder=$1 checkpoint=$2 part=$3 subset=$4 device=(--cpu) join
   shift 4
   need train "$folder/.train.done" # rows of a table have the same number of updates
   [[ -n $DRY_RUN || -e $folder/${checkpoint%%:*} ]] || fail "$folder/${checkpoint%%:*}: no such file. Expected a checkpoint of this run."
   join=$(joining)
-  ((GPUS == 0)) || device=(--distributed-world-size 1) # or fairseq distributes the sentences over all GPUs that it sees
+  ((GPUS == 0)) || device=(--distributed-world-size 1) # otherwise, fairseq distributes the sentences over all visible GPUs
   # With the default multiple of 8, fairseq drops the sentences of an incomplete batch.
   run_to "$folder/$part.out" "$bin/fairseq-generate" "$data" --path "$folder/$checkpoint" --gen-subset "$subset" \
     --task posenc_translation "$@" \

@@ -24,7 +24,7 @@ source recipes/lib/comparison.sh
 
 runs='' comparing='' # not those of the environment
 
-run_recipe() { # FUNCTION, which calls `stage` for every stage; METHODS are checked before anything is made
+run_recipe() { # FUNCTION, which calls `stage` for every stage. METHODS are checked before the first stage
   check_output
   read_methods
   find_tools

@@ -2,7 +2,7 @@
 # for these sites, or an architecture posenc_NAME, optionally with options of its method.
 # shellcheck shell=bash
 
-read_methods() { # sets `methods` to what METHODS lists, or the file that it names: one spec a line, # begins a comment
+read_methods() { # set `methods` to the list in METHODS, or in the file METHODS: one spec per line, # begins a comment
   local line words
   methods=()
   if [[ -f $METHODS ]]; then
@@ -18,11 +18,11 @@ read_methods() { # sets `methods` to what METHODS lists, or the file that it nam
 
 # Kinds of side files that the recipe can create: heads, relations, edges, order. A method that reads other kinds causes an error.
 side_files=()
-check_options=() # others of posenc check
-declare -A side_of=() # method -> the side files that it reads, or `none`
+check_options=() # additional options of posenc check
+declare -A side_of=() # method -> the side files that the method reads, or `none`
 declare -A specs_of=() # posenc_NAME:OPTIONS -> the words `SITE SPEC` of every site, with tabs between them
 
-check_methods() { # all of them, before anything is made; `all` becomes the architectures of all methods, also under DRY_RUN
+check_methods() { # check all methods before the first stage. Replace `all` by the architectures of all methods, also under DRY_RUN
   local checked method rest
   [[ -z $DRY_RUN || -x $bin/python || " ${methods[*]} " == *" all "* ]] || return 0
   [[ -x $bin/python ]] || fail "METHODS=${methods[*]}: no installation found to check the methods. Run recipes/setup first."
@@ -37,7 +37,7 @@ check_methods() { # all of them, before anything is made; `all` becomes the arch
   done <<<"$checked"
 }
 
-read_side_files() { # whether a method, or one of all, reads side files
+read_side_files() { # whether one of the methods reads side files
   local method
   for method in "${@:-"${methods[@]}"}"; do
     [[ ${side_of[$method]:-none} == none ]] || return 0
@@ -45,12 +45,12 @@ read_side_files() { # whether a method, or one of all, reads side files
   return 1
 }
 
-control_of() { # METHOD: sets `control` to what fairseq-train and fairseq-generate need for METHOD@random
+control_of() { # METHOD: set `control` to the options of fairseq-train and fairseq-generate for METHOD@random
   control=()
   [[ $1 != *@random ]] || control=(--random-structure 1)
 }
 
-model_of() { # METHOD: sets `model` to its options for fairseq-train; a spec stands for encoder and decoder
+model_of() { # METHOD: set `model` to the options of the method for fairseq-train. A spec is for encoder and decoder
   local size=_$SIZE method=${1%@random} specs=${specs_of[$1]-} site spec sites
   [[ $SIZE != base ]] || size=
   if [[ $method == posenc_* ]]; then
@@ -69,6 +69,6 @@ model_of() { # METHOD: sets `model` to its options for fairseq-train; a spec sta
   model+=(--task posenc_translation "${control[@]}")
 }
 
-run_folder() { # METHOD SEED: prints the folder of this training
+run_folder() { # METHOD SEED: print the folder of this training run
   echo "${runs:-$OUT}/${1//[^A-Za-z0-9.,=+_-]/_}/seed$2" # a colon would separate paths for fairseq
 }

@@ -25,7 +25,7 @@ option_names=() stages_given=() help_wanted=
 # Environment variables of other programs. They are never interpreted as an option of another recipe or as a misspelt option.
 ordinary_names="MASTER_ADDR MASTER_PORT NAME PORT HOST" # WSL sets NAME
 
-read_arguments() { # ARGUMENT...: NAME=VALUE, --help or the name of a stage; sets `given`, `help_wanted` and `stages_given`
+read_arguments() { # ARGUMENT...: NAME=VALUE, --help or the name of a stage. Set `given`, `help_wanted` and `stages_given`
   local argument
   given=() stages_given=() help_wanted=
   for argument in "$@"; do
@@ -40,12 +40,12 @@ read_arguments() { # ARGUMENT...: NAME=VALUE, --help or the name of a stage; set
   common_options
 }
 
-common_options() { # of every recipe
+common_options() { # declare the options of every recipe
   option DRY_RUN flag "" "print all commands without running them"
   option POSENC_BIN text "" "bin folder of another installation. Default: .venv/bin, which recipes/setup creates"
 }
 
-preset() { # NAME=VALUE...: the default of an option that is declared later; the first preset of an option counts
+preset() { # NAME=VALUE...: set the default of an option that is declared later. The first preset of an option counts
   local item
   for item in "$@"; do
     [[ -n ${preset_of[${item%%=*}]+set} ]] || preset_of[${item%%=*}]=${item#*=}
@@ -94,7 +94,7 @@ require_number() { # MINIMUM VALUE SUBJECT
   [[ $2 =~ ^(0|[1-9][0-9]{0,8})$ ]] && (($2 >= $1)) || fail "$3 a whole number from $1 to 999999999."
 }
 
-differing() { # NAME...: prints _NAME=VALUE for every option that has not its default value, to end the name of a folder
+differing() { # NAME...: print _NAME=VALUE for every option without its default value, as a suffix of a folder name
   local name
   for name in "$@"; do
     [[ ${!name} == "${default_of[$name]}" ]] || printf '_%s=%s' "$name" "${!name//[^A-Za-z0-9.=+_-]/_}"
@@ -103,7 +103,7 @@ differing() { # NAME...: prints _NAME=VALUE for every option that has not its de
 
 # --- names ---
 
-require_known_names() { # after the last declaration
+require_known_names() { # call this after the last declaration
   local name near
   for name in "${!given[@]}"; do
     [[ -n ${kind_of[$name]+set} ]] || fail "$name: unknown option$(elsewhere "$name" || did_you_mean "$name")"
@@ -116,23 +116,23 @@ require_known_names() { # after the last declaration
   done < <(compgen -e | near_names)
 }
 
-near_names() { # reads names, one a line; prints NAME NEAREST for each that nearly is an option, NAME - for those of other recipes
+near_names() { # read names, one per line. Print NAME NEAREST if a name is similar to an option, and NAME - for options of other recipes
   awk -v own="${option_names[*]}" -v other="$(options_of_all | cut -d ' ' -f 2 | tr '\n' ' ')" -v ordinary="$ordinary_names" \
     -f recipes/lib/near_names.awk
 }
 
-did_you_mean() { # NAME: prints the nearest option, or how to find it
+did_you_mean() { # NAME: print the nearest option, or how to find it
   local near
   near=$(echo "${1^^}" | near_names | cut -d ' ' -f 2)
   [[ -n $near && $near != - ]] || near=$(printf '%s\n' "${option_names[@]}" | grep -Fx -- "${1^^}") || true
   echo ".${near:+ Did you mean $near?} For all options, run with --help."
 }
 
-options_of_all() { # prints FILE NAME for every declaration of a recipe or of the engine
+options_of_all() { # print FILE NAME for every declaration of a recipe or of recipes/lib
   grep -rHoE '^ *option [A-Z][A-Z0-9_]*' recipes | sed -E 's/^([^:]*): *option +/\1 /'
 }
 
-elsewhere() { # NAME: prints which recipes have this option; fails where none has
+elsewhere() { # NAME: print which recipes have this option. Fail if there is none
   local file files=()
   while read -r file; do files+=("${file#recipes/}"); done < <(options_of_all | awk -v name="$1" '$2 == name { print $1 }')
   ((${#files[@]})) || return 1
@@ -143,7 +143,7 @@ elsewhere() { # NAME: prints which recipes have this option; fails where none ha
 
 # --- help ---
 
-print_help() { # STAGES: the comment that begins the recipe, its stages and its options
+print_help() { # STAGES: print the first comment of the recipe, its stages and its options
   local name
   sed -n '2,${/^#/!q; s/^# \{0,1\}//p;}' "recipes/${0##*recipes/}"
   echo

@@ -4,14 +4,14 @@
 phase=all
 : "${PARALLEL:=1}" "${SHARE:=}" # of a recipe that does not declare them; it fails where the environment has them
 
-row_options() { # declares them
+row_options() { # declare the options of this file
   option PARALLEL whole:1 1 "number of rows (quickstart: of test sets) that are decoded at the same time, and then scored at the same time"
   option SHARE text "" "K/N: train, decode and score every N-th row, starting with row K. N machines divide the rows of a table in this way"
   [[ -z $SHARE ]] || { [[ $SHARE =~ ^[1-9][0-9]{0,3}/[1-9][0-9]{0,3}$ ]] && ((${SHARE%/*} <= ${SHARE#*/})); } ||
     fail "SHARE=${SHARE//$'\n'/ }: not allowed. Expected K/N with K from 1 to N, such as 1/2 on one machine and 2/2 on another."
 }
 
-leave_rows_to_others() { # with SHARE, data and table are for a recipe without it
+leave_rows_to_others() { # with SHARE, leave data and table to a recipe without SHARE
   local name
   [[ -n $SHARE ]] || return 0
   [[ ${stages_given[*]} ]] || wanted="train decode score"
@@ -23,9 +23,9 @@ leave_rows_to_others() { # with SHARE, data and table are for a recipe without i
   done
 }
 
-declare -A row_numbers=() # by folder, from 0
+declare -A row_numbers=() # number of each folder, from 0
 
-in_share() { # STAGE FOLDER: whether this recipe takes the row
+in_share() { # STAGE FOLDER: whether this recipe runs the row
   [[ -n $SHARE && $1 =~ ^(train|decode|score)$ ]] || return 0
   [[ -n ${row_numbers[$2]-} ]] || row_numbers[$2]=${#row_numbers[@]}
   ((row_numbers[$2] % ${SHARE#*/} == ${SHARE%/*} - 1))
@@ -53,7 +53,7 @@ run_phases() { # FUNCTION, which calls `stage` for every stage
 
 job_processes=() job_names=() failed_jobs=() job_outputs=''
 
-start_job() { # NAME COMMAND...: in a subshell of its own, when fewer than PARALLEL run
+start_job() { # NAME COMMAND...: run a command in a subshell, when fewer than PARALLEL commands run
   local name=$1 number=${#job_names[@]}
   shift
   await_jobs $((PARALLEL - 1))
@@ -68,7 +68,7 @@ start_job() { # NAME COMMAND...: in a subshell of its own, when fewer than PARAL
   job_processes[number]=$!
 }
 
-collect_jobs() { # prints what each job that has ended has printed
+collect_jobs() { # print the output of each job that has ended
   local number
   for number in "${!job_processes[@]}"; do
     if kill -0 "${job_processes[number]}" 2>/dev/null; then continue; fi
@@ -79,7 +79,7 @@ collect_jobs() { # prints what each job that has ended has printed
   done
 }
 
-await_jobs() { # NUMBER: until at most so many run
+await_jobs() { # NUMBER: wait until at most NUMBER jobs run
   collect_jobs
   while ((${#job_processes[@]} > $1)); do
     sleep 0.2
@@ -87,7 +87,7 @@ await_jobs() { # NUMBER: until at most so many run
   done
 }
 
-finish_jobs() { # of a phase; one that failed does not end the others
+finish_jobs() { # wait for the jobs of a phase. A failed job does not end other jobs
   await_jobs 0
   [[ -z $job_outputs ]] || rm -r "$job_outputs"
   job_outputs=''

@@ -2,10 +2,10 @@
 # shellcheck shell=bash
 
 bleu_tokens=''   # sacreBLEU's tokenizer, if a recipe does not use the default
-score_options=() # others of posenc score
+score_options=() # additional options of posenc score
 row_settings=()  # settings of fairseq that differ between rows and are part of their names
 
-score() { # FOLDER PART...: against TEXT/PART.TARGET; PART=REFERENCE names another reference, or one more
+score() { # FOLDER PART...: score against TEXT/PART.TARGET. PART=REFERENCE names another or an additional reference
   local folder=$1 part parts=(${bleu_tokens:+--tokenize "$bleu_tokens"} "${score_options[@]}")
   shift
   for part in "$@"; do
@@ -16,15 +16,15 @@ score() { # FOLDER PART...: against TEXT/PART.TARGET; PART=REFERENCE names anoth
   posenc score "$folder" "${parts[@]}"
 }
 
-table() { # OPTION...; sets `table_rows` to the rows in order
+table() { # OPTION...: create the table. Set `table_rows` to the rows in order
   local method variance=()
   say "${runs:-$OUT}: the table"
   table_rows=()
   for method in "${methods[@]}"; do # an architecture may have other methods in encoder and decoder; the table names them
     [[ $method == posenc_* || $method == *@random ]] || table_rows+=("$method")
   done
-  ((${#row_settings[@]} == 0)) || table_rows=() # a spec alone is not the name of a row
+  ((${#row_settings[@]} == 0)) || table_rows=() # a spec without settings is not the name of a row
   ((${#table_rows[@]} == 0)) || table_rows=(--methods "${table_rows[@]}")
-  [[ ! -d results/chance ]] || variance=(--seed-variance results/chance) # of the tasks of recipes/studies/chance
+  [[ ! -d results/chance ]] || variance=(--seed-variance results/chance) # runs of recipes/studies/chance
   posenc report "${runs:-$OUT}" "${variance[@]}" "${table_rows[@]}" "$@"
 }

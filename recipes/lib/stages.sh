@@ -12,7 +12,7 @@ check_output() { # OUT
     fail "OUT=${OUT//$'\n'/ }: begins with a dash, or contains \${ or a line break. Choose another name."
 }
 
-open_output() { # locks OUT; of several machines those that do more than train together, for they may share OUT
+open_output() { # lock OUT. Machines that only take part in training do not lock it, because machines may share OUT
   if [[ -n $DRY_RUN || ($NODE_RANK != 0 && ${wanted:-} == train) ]]; then return 0; fi
   mkdir -p "$OUT"
   if command -v flock >/dev/null; then # every command started here holds the lock too, also one that outlives a killed recipe
@@ -21,7 +21,7 @@ open_output() { # locks OUT; of several machines those that do more than train t
   fi
 }
 
-choose_stages() { # "STAGE...": sets `wanted` to the stages that are given as arguments, or to all; ends the declarations of options
+choose_stages() { # "STAGE...": set `wanted` to the stages in the arguments, or to all stages. Call this after all declarations
   local all=$1 name
   if [[ -n $help_wanted ]]; then
     print_help "$all"
@@ -36,7 +36,7 @@ choose_stages() { # "STAGE...": sets `wanted` to the stages that are given as ar
 
 wants() { [[ " $wanted " == *" $1 "* ]]; }
 
-run_stages() { # FUNCTION, which calls `stage` for every stage: first compares the settings of all, then runs those that are wanted
+run_stages() { # FUNCTION, which calls `stage` for every stage: compare the settings of all stages, then run the wanted stages
   if [[ -z $DRY_RUN ]]; then
     comparing=1
     "$1"
@@ -46,7 +46,7 @@ run_stages() { # FUNCTION, which calls `stage` for every stage: first compares t
   run_phases "$1"
 }
 
-stage() { # STAGE FOLDER NAME SETTINGS COMMAND...: one step of a stage that can be asked for; SETTINGS are names of options
+stage() { # STAGE FOLDER NAME SETTINGS COMMAND...: run one step of a stage. SETTINGS are names of options
   local belongs_to=$1 folder=$2 name=$3 stamp=$2/.$3.done
   stage_settings=$4
   shift 4
@@ -70,11 +70,11 @@ do_stage() { # FOLDER STAMP COMMAND...
   record_settings "$2"
 }
 
-need() { # STAGE FILE: an earlier stage makes the file, which may be its stamp
+need() { # STAGE FILE: require the file of an earlier stage, which may be its stamp
   [[ -n $DRY_RUN || -e $2 ]] || fail "$2: no such file. Run the stage before: recipes/${0##*recipes/} $1."
 }
 
-record_settings() { # FILE: gets the settings of the current stage
+record_settings() { # FILE: write the settings of the current stage
   local name part=$1.$HOSTNAME.$$.part # machines that share the folder write the same stamp
   [[ -z $DRY_RUN ]] || return 0
   for name in $stage_settings; do printf '%s\n' "$(setting "$name")"; done >"$part"
@@ -85,7 +85,7 @@ record_settings() { # FILE: gets the settings of the current stage
 # training run. These stages follow the training in the list, and all of them are compared. One command removes all their stamps.
 stale_stamps='' stale_differences=''
 
-compare_settings() { # STAGE FILE FOLDER: FOLDER has the settings of the current stage, says FILE
+compare_settings() { # STAGE FILE FOLDER: check that FILE contains the settings of the current stage. FOLDER is for messages
   local differences
   find_differences "$2"
   if [[ -z $differences ]]; then return 0; fi
@@ -94,13 +94,13 @@ compare_settings() { # STAGE FILE FOLDER: FOLDER has the settings of the current
   [[ " $stale_stamps " == *" ${2##*/} "* ]] || stale_stamps+="${stale_stamps:+ }${2##*/}"
 }
 
-require_no_differences() { # of decoding and scoring
+require_no_differences() { # check decoding and scoring
   [[ -n $stale_stamps ]] || return 0
   fail "${runs:-$OUT}: decoded with other settings ($stale_differences). Use another folder (OUT). To decode again without" \
     "training again: find $(printf %q "${runs:-$OUT}") '(' -name ${stale_stamps// / -o -name } ')' -delete"
 }
 
-require_settings() { # FILE FOLDER: as compare_settings, for the training that continues
+require_settings() { # FILE FOLDER: as compare_settings, for a training run that continues
   local differences
   find_differences "$1"
   [[ -z $differences ]] || refuse_settings "$2"
@@ -110,7 +110,7 @@ refuse_settings() { # FOLDER
   fail "$1: created with other settings ($differences). Use another folder (OUT), or remove $1."
 }
 
-find_differences() { # FILE: sets `differences` between the settings that it lists and those of the current stage
+find_differences() { # FILE: set `differences` to the settings of the current stage that differ from FILE
   local file=$1 name recorded
   differences=
   [[ -s $file ]] || file=$OUT/settings # where earlier versions listed those of all stages

@@ -1,7 +1,7 @@
 # Train, or continue from the last complete checkpoint.
 # shellcheck shell=bash
 
-train() { # FOLDER --max-update|--max-epoch NUMBER OPTION...; those of TRAIN_OPTIONS follow
+train() { # FOLDER --max-update|--max-epoch NUMBER OPTION...: train. TRAIN_OPTIONS follow these options
   local folder=$1 limit=$2 number=$3 reached=0 more
   shift 3
   need prepare "$data/.preprocess.done"
@@ -22,7 +22,7 @@ train() { # FOLDER --max-update|--max-epoch NUMBER OPTION...; those of TRAIN_OPT
     --user-dir "$user_dir" --no-progress-bar --log-format simple
 }
 
-progress() { # [FILE]: of fairseq's log: the training lines in short, and warnings; FILE gets reasons of a failure
+progress() { # [FILE]: shorten fairseq's log to training lines and warnings. Write reasons of a failure to FILE
   local line numbers='loss=([^ ,]+).*wps=([^ ,]+).*num_updates=([^ ,]+)'
   while IFS= read -r line; do
     if [[ $line =~ $numbers ]]; then # fairseq writes a million as 1e+06

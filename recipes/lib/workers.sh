@@ -1,7 +1,7 @@
 # Workers are the processes of one training run, on a CPU or on the GPUs of one or several machines.
 # shellcheck shell=bash
 
-worker_options() { # GPUS, the default: declares the options of a recipe that trains with several workers
+worker_options() { # GPUS: declare the options of a recipe that trains with several workers. GPUS is the default of the option GPUS
   option GPUS whole:0 "$1" "number of GPUs of each machine. 0: train on the CPU"
   option PROCS whole:1 1 "number of training processes of each machine without GPUs"
   option NNODES whole:1 1 "number of machines"
@@ -38,7 +38,7 @@ prepare_processes() {
   export MALLOC_MMAP_MAX_=${MALLOC_MMAP_MAX_:-0} MALLOC_TRIM_THRESHOLD_=${MALLOC_TRIM_THRESHOLD_:-$((2 ** 40))}
 }
 
-launch() { # LOG OPTION...: fairseq-train with all workers of this machine; what it prints is appended to LOG
+launch() { # LOG OPTION...: run fairseq-train with all workers of this machine. Append its output to LOG
   local log=$1 train=("$bin/fairseq-train")
   shift
   set -- "$@" --distributed-world-size "$WORKERS"
@@ -59,7 +59,7 @@ launch() { # LOG OPTION...: fairseq-train with all workers of this machine; what
   fi
 }
 
-run_with_others() { # LOG COMMAND...: as run_logged, with the workers of this machine; torchrun on every machine finds the others
+run_with_others() { # LOG COMMAND...: as run_logged, with the workers of this machine. torchrun finds the other machines
   local log=$1 meeting=(--nnodes "$NNODES") place=$MASTER_ADDR:$MASTER_PORT
   shift
   if [[ -n $RDZV ]]; then
@@ -80,7 +80,7 @@ run_with_others() { # LOG COMMAND...: as run_logged, with the workers of this ma
   run_logged "$log" "$bin/torchrun" "${meeting[@]}" "$@"
 }
 
-run_logged() { # LOG COMMAND...: shows the progress on the screen
+run_logged() { # LOG COMMAND...: run a command, append its output to LOG, and show its progress
   local log=$1 before=0 training messages
   shift
   if [[ -n $DRY_RUN ]]; then show "$@" ">>" "$log"; else
@@ -96,7 +96,7 @@ run_logged() { # LOG COMMAND...: shows the progress on the screen
 
 printed_since() { tail -c "+$(($2 + 1))" "$1"; } # LOG BYTES: what was printed behind so many bytes
 
-end_unmet() { # LOG BYTES PROCESS: ends torchrun where another program answers at its port, for which PyTorch waits without an end
+end_unmet() { # LOG BYTES PROCESS: end torchrun if another program answers at its port, because PyTorch would wait without a limit
   local left=$((WORKER_TIMEOUT + 20))
   while sleep 1 && kill -0 "$3" 2>/dev/null && ! printed_since "$1" "$2" | grep -q "$workers_began"; do
     ((left -= 1)) || kill "$3"
@@ -104,9 +104,9 @@ end_unmet() { # LOG BYTES PROCESS: ends torchrun where another program answers a
 }
 workers_began='distributed init (rank'
 
-explain_failure() { # LOG BYTES MESSAGES: ends with one line, which names a machine where several train
+explain_failure() { # LOG BYTES MESSAGES: exit with one line. With several machines, the line names a machine
   local log=$1 found line place=${RDZV:-$MASTER_ADDR:$MASTER_PORT} came others=1
-  line=$(grep -m 1 -vE "$consequence" "$3" || head -n 1 "$3") # the reason of one worker makes others lose their connections
+  line=$(grep -m 1 -vE "$consequence" "$3" || head -n 1 "$3") # after the error of one worker, other workers lose their connections
   rm -f "$3"
   if ((NNODES > 1)) && [[ -z $SLURM ]]; then
     found=$(printed_since "$log" "$2")
@@ -131,7 +131,7 @@ explain_failure() { # LOG BYTES MESSAGES: ends with one line, which names a mach
 }
 consequence='lost the connection|no answer from|could not connect'
 
-run_workers() { # LOG COUNT COMMAND...: as run_logged, with processes that train together; where one fails, the others end too
+run_workers() { # LOG COUNT COMMAND...: as run_logged, with processes that train together. If one fails, all end
   local log=$1 count=$2 rank failed='' workers=()
   shift 2
   for ((rank = count - 1; rank >= 0; rank--)); do
