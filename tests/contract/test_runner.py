@@ -91,7 +91,7 @@ def test_each_finding_is_one_line_that_says_what_goes_wrong(capsys, fork_server,
 @pytest.mark.parametrize(
     "change, oracle, says",
     [
-        (lambda text: text.replace("    Cost: h parameters a stack.\n", ""), str, "posenc show cannot explain the method"),
+        (lambda text: text.replace("    Cost: h parameters per stack.\n", ""), str, "posenc show cannot explain the method"),
         (lambda text: text.replace("citations=()", 'citations=("me",)'), str, "references.bib in the same folder has no me"),
         (str, lambda text: text.replace("abs(s - t)", "(s - t)"), "the method does not compute its equation"),
         (str, lambda text: text.replace(', ({"start": 2.0}, "encoder")', ""), "missing: start"),
