@@ -11,7 +11,7 @@ train() { # FOLDER --max-update|--max-epoch NUMBER OPTION...: train. TRAIN_OPTIO
       require_settings "$folder/.train.begun" "$folder"
       reached=$("$bin/python" -m fairseq_posenc.host.checkpoints.repair "$folder" 2>>"$folder/train.log") ||
         fail "$folder: the checkpoints cannot be repaired. $(tail -n 1 "$folder/train.log")"
-      say "  $reached updates are there"
+      say "  resuming after $reached updates"
     else
       record_settings "$folder/.train.begun"
     fi

@@ -65,7 +65,7 @@ run_with_others() { # LOG COMMAND...: as run_logged, with the workers of this ma
   if [[ -n $RDZV ]]; then
     place=$RDZV
     [[ -n $LOCAL_ADDR || -n $DRY_RUN ]] || LOCAL_ADDR=$("$bin/python" "$user_dir/host/compat/addresses.py" "${RDZV%:*}") ||
-      fail "RDZV=$RDZV: there is no way to ${RDZV%:*} from this machine. Expected the address of machine 0. Correct RDZV, or give LOCAL_ADDR"
+      fail "RDZV=$RDZV: no route from this machine to ${RDZV%:*}. Expected the address of machine 0. Correct RDZV, or set LOCAL_ADDR"
     meeting+=(--nproc-per-node "$((GPUS ? GPUS : PROCS))" --rdzv-backend c10d --rdzv-endpoint "$RDZV" --rdzv-id posenc
       --rdzv-conf "is_host=$((NODE_RANK == 0)),join_timeout=$WORKER_TIMEOUT,read_timeout=$WORKER_TIMEOUT"
       ${LOCAL_ADDR:+--local-addr "$LOCAL_ADDR"} --max-restarts "$MAX_RESTARTS")
@@ -112,22 +112,22 @@ explain_failure() { # LOG BYTES MESSAGES: exit with one line. With several machi
     found=$(printed_since "$log" "$2")
     ((NNODES == 2)) || others="1 to $((NNODES - 1))"
     if [[ -n $line ]]; then
-      fail "training ended on machine $NODE_RANK: ${line#fairseq_posenc: } All that it printed is in $log"
+      fail "training ended on machine $NODE_RANK: ${line#fairseq_posenc: } The complete output is in $log"
     elif [[ $found == *EADDRINUSE* ]]; then
-      fail "machine $NODE_RANK: port ${place##*:} is in use. Expected a free port. Give all machines another one${RDZV:+ in RDZV}${MASTER_ADDR:+ as MASTER_PORT}"
+      fail "machine $NODE_RANK: port ${place##*:} is in use. Expected a free port. Set another port on all machines${RDZV:+ in RDZV}${MASTER_ADDR:+ as MASTER_PORT}"
     elif [[ $found == *"$workers_began"* ]]; then
       :
     elif ((NODE_RANK)); then
       fail "machine $NODE_RANK: no answer from machine 0 at $place within $WORKER_TIMEOUT seconds. Check the address, and the recipe on machine 0." \
-        "All that torchrun printed is in $log"
+        "The complete output of torchrun is in $log"
     else
-      [[ $found =~ ([0-9]+)/[0-9]+\ clients\ joined ]] && came=" (only ${BASH_REMATCH[1]} came)" || came=
-      fail "machine 0: of NNODES=$NNODES machines, not all came to $place within $WORKER_TIMEOUT seconds$came. Missing is NODE_RANK=$others." \
-        "Start the recipe there. All that torchrun printed is in $log"
+      [[ $found =~ ([0-9]+)/[0-9]+\ clients\ joined ]] && came=" (only ${BASH_REMATCH[1]} connected)" || came=
+      fail "machine 0: not all of NNODES=$NNODES machines connected to $place within $WORKER_TIMEOUT seconds$came. Missing: NODE_RANK=$others." \
+        "Start the recipe on the missing machine. The complete output of torchrun is in $log"
     fi
   fi
   tail -n 5 "$log" >&2
-  fail "training failed; its last lines are above, all of them in $log"
+  fail "training failed. The last lines of its output are above. The complete output is in $log"
 }
 consequence='lost the connection|no answer from|could not connect'
 

@@ -105,7 +105,7 @@ class Process:
     @staticmethod
     def resumed(printed):
         """Return the number of updates from which each training run was continued."""
-        return [int(number) for number in re.findall(r"  (\d+) updates are there$", printed, re.MULTILINE)]
+        return [int(number) for number in re.findall(r"  resuming after (\d+) updates$", printed, re.MULTILINE)]
 
     def files(self, folder=None):
         """Return the modification time of each file."""

@@ -256,7 +256,7 @@ def test_a_machine_that_does_not_come_is_named(network, one, tmp_path):
         took = time.monotonic() - began
         foreign.stdin.close()
     last = {name: [printed.splitlines()[-1] for printed in found] for name, found in lines.items()}
-    missing = "of NNODES=2 machines, not all came to 10.77.0.1:{} within 3 seconds (only 1 came). Missing is NODE_RANK=1."
+    missing = "not all of NNODES=2 machines connected to 10.77.0.1:{} within 3 seconds (only 1 connected). Missing: NODE_RANK=1."
     silent = "machine 1: no answer from machine 0 at {} within 3 seconds. Check the address"
     assert missing.format(29501) in last["without 1"][0]
     assert silent.format("10.77.0.1:29502") in last["without 0"][0]
