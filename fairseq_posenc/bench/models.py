@@ -52,7 +52,7 @@ class Variant:
         return self.specs is not None and registry.card(parse(self.specs["encoder"]).methods[0].name).tied_layers
 
     def stands_alone(self, width: int, heads: int) -> bool:
-        """Return whether one attention module has the whole cost of the encoder methods. No hook acts outside of attention."""
+        """Return whether one attention module includes all costs of the encoder methods. No hook acts outside of attention."""
         if self.specs is None:
             return True
         methods = build_methods(self.specs["encoder"], Dims(width, heads, relations=RELATIONS), "encoder")

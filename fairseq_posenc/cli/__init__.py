@@ -54,7 +54,7 @@ class _Parser(argparse.ArgumentParser):
         if action.choices is not None and value not in action.choices:
             from ..registry.lookup import nearest
 
-            choices = [str(choice) for choice in action.choices]  # the name list is a module of this package
+            choices = [str(choice) for choice in action.choices]  # not `list`, because this package has a module with this name
             hint = nearest(str(value), choices)
             raise argparse.ArgumentError(action, f"{value!r} is unknown. Expected {', '.join(choices)}.{hint}")
 

@@ -47,7 +47,7 @@ class MethodCard:
     parameters: the number of trainable scalars of one stack, in the letters of `core.formula`.
     extrapolation: beyond the trained length: "runs", "clips" (distances beyond the table share one entry), or "error".
     directional: False if a reversed sentence has the same scores. A causal mask is not considered.
-    stochastic: the scores may be random. Their mean is then the equation.
+    stochastic: the scores may be random. Their mean then equals the equation.
     losses: the names of the terms that the method adds to the training loss with ctx.add_loss. Training then needs this plugin's
     criterion.
     default_specs: the specs of the architecture `posenc_<name>`, if they are not the method at all its self-attention sites.
@@ -95,7 +95,7 @@ class MethodCard:
     def specs(self) -> dict[str, str]:
         """Return the spec of every site of posenc_<name>.
 
-        By default, these are all self-attention sites where the method is defined.
+        By default, it is the method itself at all self-attention sites where the method is defined.
         """
         chosen = {site: self.name if site in self.all_sites else "none" for site in ("encoder", "decoder")}
         return {**chosen, "cross": "none", **self.default_specs}

@@ -22,7 +22,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)  # compared and hashed by identity
 class Positions:
-    """Position ids of the queries or keys of an attention: [B or 1, T], integers or floats, without padding and from 0.
+    """Position ids of the queries or keys of an attention: [B or 1, T], integers or floats.
+
+    They begin with 0 and do not count padding.
 
     `start` is set if every sentence has the positions start, start + 1, ... Only then can a Toeplitz matrix be built from one
     vector.

@@ -82,7 +82,7 @@ _OPERATORS: dict[type, Callable[..., Any]] = {
     ast.GtE: operator.ge, ast.Is: operator.is_, ast.IsNot: operator.is_not,
 }  # fmt: skip
 _LONGEST = 2000  # characters of a formula
-_LARGEST = 10**30  # of a number in it
+_LARGEST = 10**30  # characters of a number in a formula
 _LARGEST_EXPONENT = 64
 
 

@@ -29,7 +29,7 @@ class Phase(IntEnum):
 
 
 class Kind(Enum):
-    """How a hook of several methods is combined."""
+    """How the results of several methods with the same hook are combined."""
 
     CHAIN = "each method changes the result of the method before it"
     SUM = "the results are added"

@@ -205,7 +205,7 @@ class PositionMethod(nn.Module):
     # -- helpers of methods with parameters --------------------------------------------------------------------------
 
     def parameter_table(self, *shape: int, share: str) -> nn.Parameter:
-        """Return a zero parameter [L or 1, H or 1, *shape]. `share` is none, heads, layers or all: what shares one table."""
+        """Return a zero parameter [L or 1, H or 1, *shape]. One table is shared by `share`: none, heads, layers or all."""
         return nn.Parameter(torch.zeros(*owners(share, self.dims), *shape))
 
     def of_layer(self, parameter: Tensor, ctx: AttentionContext) -> Tensor:

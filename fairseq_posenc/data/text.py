@@ -15,7 +15,7 @@ from ..common.files import require_regular, unreadable
 from ..core import PositionError
 
 LONGEST_LINE = 2**24  # maximum bytes of a line
-#: a gzip file may expand to this many bytes, and to this many times its size. For text, the ratio is seldom above ten
+#: maximum decompressed bytes, and maximum ratio to the compressed size. For text, the ratio is seldom above ten
 FREE_BYTES, MOST_TIMES = 2**24, 100
 
 

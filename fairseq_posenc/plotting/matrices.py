@@ -159,7 +159,7 @@ def _projected(positions: SitePositions, ctx: AttentionContext, content: Content
 
 
 def _scores(positions: SitePositions, ctx: AttentionContext, content: Content) -> Matrix:
-    """Return scores. Without rotations, subtract the score 1 of the content. If only a mask acts, return 1."""
+    """Return scores. Without rotations, subtract the score 1 of the content. If a method has only a mask, return 1."""
     everywhere = ctx.replace(causal=False)  # otherwise methods leave out the keys that a mask hides
     x = _projected(positions, ctx, content)
     q = positions.scale_queries(positions.rotate("query", x, ctx.queries, ctx), ctx)

@@ -14,7 +14,7 @@ from . import lookup
 
 #: prefix of the names of all architectures
 PREFIX = "posenc_"
-#: name of the fairseq model, and of the architecture whose specs are options
+#: name of the fairseq model, and of its architecture. Users set the specs of this architecture with options
 MODEL = "posenc_transformer"
 #: name of the fairseq model with complex hidden states
 COMPLEX_MODEL = "posenc_complex_transformer"
@@ -58,7 +58,7 @@ class Architecture:
 
 
 def _beside_methods(size: Size) -> Iterator[tuple[str, Architecture]]:
-    """Yield the architectures that are more than a method."""
+    """Yield the architectures that combine methods with other options of the model."""
     sites = {site: "complex:frequencies=dimension,learned=false" for site in ("encoder", "decoder")}
     yield COMPLEX_MODEL, Architecture({**sites, "cross": "none"}, size, model=COMPLEX_MODEL)
     # tensor2tensor's maximum number of steps is twice its number of layers
@@ -85,7 +85,7 @@ def _beside_methods(size: Size) -> Iterator[tuple[str, Architecture]]:
 
 
 def beside_methods() -> list[str]:
-    """Return the names of the architectures that are more than a method, without a size."""
+    """Return the names of the architectures that combine methods with other options, without a size."""
     return [name for name, _ in _beside_methods(SIZES[""])]
 
 

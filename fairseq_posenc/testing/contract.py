@@ -49,7 +49,7 @@ def _steps(case: Case) -> bool:
 
 
 def _moves(case: Case) -> bool:
-    """Return whether position ids can be shifted. Places in a tree, and positions that are counted from tokens, cannot."""
+    """Return whether position ids can be shifted. Places in a tree and positions counted from tokens cannot."""
     counted = geometry.reads_sentences(case) or case.method().counts_tokens
     return not (counted and case.card.reference in ("absolute", "both"))
 

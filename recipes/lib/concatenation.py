@@ -8,7 +8,7 @@ concatenation.py table OUT CONDITION...
 
 Scores of a file, for k sentences per line, with separators removed from both sides:
     bleu, chrf: sacreBLEU's corpus scores. ratio: words of the outputs over words of the references.
-    sentences: share of outputs with k sentences. places: BLEU of the sentences of these outputs by their place, null without any.
+    sentences: share of outputs with k sentences. places: BLEU of the sentences of these outputs by place. null: no sentences.
 """
 
 import csv

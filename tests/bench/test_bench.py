@@ -266,7 +266,7 @@ def test_the_parser_imports_neither_torch_nor_fairseq():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "\n"
 
 
-# --- beside peers ---
+# --- compared with peers ---
 
 
 def test_a_comparison_with_peers(tmp_path, capsys):

@@ -118,7 +118,7 @@ def test_a_score_of_zero_has_a_gradient():
     assert q.grad.isfinite().all()
 
 
-# --- what every host must do ------------------------------------------------------------------------------------------
+# --- checks of every model --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("check", [*checks_decoding.RUNNING, checks_decoding.check_beams])

@@ -112,7 +112,7 @@ def test_copied_states_are_others_than_continued_ones():
     differ(logits(halting("copy"), source, target), logits(halting("continue"), source, target), "nothing is copied")
 
 
-# --- the same however it is decoded -----------------------------------------------------------------------------------
+# --- all ways of decoding have the same result ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("check", [*checks_decoding.RUNNING, checks_decoding.check_beams])

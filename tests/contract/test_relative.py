@@ -1,6 +1,6 @@
 """Expand columns of clipped distances to keys, and sum keys into columns.
 
-Counted positions are computed in blocks, others at once.
+Counted positions are computed in blocks, other positions at once.
 """
 
 import pytest

@@ -130,7 +130,7 @@ def test_a_mirror_gives_the_same_as_a_folder(request, server, take, capsys, tmp_
     assert "wrong checksum" in take(server.address, *record)
 
 
-# --- what is refused ---
+# --- errors ---
 
 
 def test_files_that_are_not_aligned(folder, take):
@@ -244,7 +244,7 @@ def test_what_is_refused_leaves_earlier_text_as_it_is(folder, take, tmp_path):
     assert {path.name: path.read_text().splitlines() for path in (tmp_path / "out").iterdir()} == before
 
 
-# --- what it is called ---
+# --- names of the data ---
 
 
 @pytest.fixture

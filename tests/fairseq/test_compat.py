@@ -81,7 +81,7 @@ def save(state, path: Path) -> Path:
     return path
 
 
-# --- what loads ---
+# --- checkpoints that load ---
 
 
 def test_a_checkpoint_loads_with_its_namespace(run):
@@ -148,7 +148,7 @@ def test_two_workers_resume(tmp_path):
     assert torch.load(tmp_path / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"] == 4
 
 
-# --- what is refused ---
+# --- errors ---
 
 
 class Foreign:
@@ -272,7 +272,7 @@ def test_resuming_refuses_a_truncated_checkpoint(run, tmp_path):
     assert refusal(start(train, tmp_path)).startswith(f"fairseq_posenc: {last}: damaged")
 
 
-# --- which fairseq ---
+# --- versions of fairseq ---
 
 
 class FusedEncoderLayer:

@@ -26,7 +26,7 @@ def modules_that_name(*builtins: str) -> set:
     return found
 
 
-# --- every place is covered ---
+# --- list of all places ---
 
 
 def test_a_criterion_of_a_checkpoint_runs_no_code(fairseq, shaw, tmp_path):
@@ -58,7 +58,7 @@ def test_a_module_that_is_loaded_later_does_too(name):
     assert importlib.import_module(name).eval is evaluate
 
 
-# --- what is understood ---
+# --- supported values ---
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_fairseq_itself_gets_what_it_expects():
     assert utils.eval_bool(True, default=7) == 7  # as Python's operator, which does not accept bool
 
 
-# --- what is refused ---
+# --- errors ---
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def hypotheses(output):
 
 
 def test_longer_sentences(reader):
-    """Source and reference have 1,500 tokens. Before the change, the limits of model and task do not allow this length."""
+    """Source and reference have 1,500 tokens. Before the conversion, the limits of model and task do not allow this length."""
     train(reader, "posenc_t5_tiny", "short", "--max-source-positions", 20, "--max-target-positions", 20)
     words = (reader.folder / "data/train.en").read_text().split()
     for language in ("en", "de"):

@@ -229,7 +229,7 @@ def test_interactive_without_lengths(fairseq, ldpe, file):
     assert "supported only by fairseq-generate" in interactive(fairseq, ldpe, "--length-from", file).refusal()
 
 
-# --- what is refused ---
+# --- errors ---
 
 
 @pytest.mark.parametrize(

@@ -401,7 +401,7 @@ def test_unifpe_of_a_pair():
     assert torch.equal(second, first.clamp(max=84)) and len(first.unique()) > 10 and first.max() > 84
 
 
-# -- bad input -----------------------------------------------------------------------------------------------------------
+# -- wrong input ---------------------------------------------------------------------------------------------------------
 
 NAMES = ["segment_shift", "segments", "position_segment", "bipe_rope", "bipe_alibi", "group"]
 

@@ -72,7 +72,7 @@ def of_pairs(table):
     return table.detach()[:, :, torch.arange(N) - torch.arange(N)[:, None] + N - 1]
 
 
-# -- what is nothing -----------------------------------------------------------------------------------------------------
+# -- methods without effect ----------------------------------------------------------------------------------------------
 
 # Parameter values with which a method equals plain attention. All other parameters are random. A number that is equal for all
 # keys, such as the last bias of a network, has no effect on the softmax.
@@ -112,7 +112,7 @@ def test_nothing_is_plain_attention(spec, values, site):
     equal(ours, plain)
 
 
-# -- what the specification counts ---------------------------------------------------------------------------------------
+# -- numbers of parameters in the specification --------------------------------------------------------------------------
 
 DIET = Dims(768, 12, 12, 512, 512)  # table 6 of Chen et al. (2021)
 LARGE = Dims(512, 8, 6, 1024, 1024)  # section 35 of the specification

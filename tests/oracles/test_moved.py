@@ -98,7 +98,7 @@ def test_fourier_refuses_odd_features():
         method("fourier:features=7")
 
 
-# -- numbers that are none -----------------------------------------------------------------------------------------------
+# -- numbers that are not finite -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", ["inf", "nan", "1e999"])
@@ -180,7 +180,7 @@ def test_randomised_positions_follow_ids():
 def test_cape_draws():
     lmax = 1.5
     ids = drawn("cape:shift=4,jitter=0,scale=1.5")
-    scale = ids.diff()[:, :1]  # without jitter, the distance of neighbours is the scale
+    scale = ids.diff()[:, :1]  # without jitter, the difference between neighbouring positions equals the scale
     close(ids.diff().numpy(), scale.expand(-1, N - 1).numpy(), atol=1e-4)
     assert 1 / lmax - 1e-4 < scale.min() < 1 / lmax + 0.01 and lmax - 0.01 < scale.max() < lmax + 1e-4
     assert scale.log().mean().item() == pytest.approx(0, abs=0.02)  # the logarithm of the scale is uniform, not the scale

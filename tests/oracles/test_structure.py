@@ -349,7 +349,7 @@ def test_signs_are_drawn_in_training_for_every_sentence():
     torch.testing.assert_close(built.embed(x, x, twice), built.embed(x, x, wide.with_prepared({built: None})))
 
 
-# -- what changes nothing ------------------------------------------------------------------------------------------------
+# -- identities ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("spec", ["spr_rel", "graformer", "laplacian"])

@@ -277,7 +277,7 @@ def test_at5_reads_checkpoints_with_borders_in_positions(spec):
     assert torch.equal(again.largest, at5.largest)
 
 
-# -- where authors differ -------------------------------------------------------------------------------------------------
+# -- differences between authors ------------------------------------------------------------------------------------------
 
 
 def test_gates_start_where_the_option_says():

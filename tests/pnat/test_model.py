@@ -179,7 +179,7 @@ def test_parameters_beside_those_of_the_plain_model():
     assert none.encoder.length_predictor.weight.numel() == 256 * d
 
 
-# --- beside fairseq's own model ---
+# --- compared with fairseq's own model ---
 
 
 def stock(ours):

@@ -208,7 +208,7 @@ def test_compare(network, tmp_path):
     assert "only machine 0" in other and not list((tmp_path / "1").rglob("checkpoint_*"))
 
 
-# --- what differs ---
+# --- differences between machines ---
 
 
 def test_a_difference_is_named_before_the_first_update(network, one, tmp_path):

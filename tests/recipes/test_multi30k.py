@@ -10,7 +10,7 @@ import pytest
 from tests.recipes.captions import RECIPE, Recipe, assert_same_parameters, commands, of, value
 from tests.recipes.process import ROOT, environment
 
-# --- what it would run ---
+# --- commands ---
 
 
 def test_dry_run_changes_nothing(tmp_path):
@@ -208,7 +208,7 @@ def test_wrong_options_are_one_line(options, line):
     assert done.stderr.count("\n") == 1 and line in done.stderr
 
 
-# --- what it refuses ---
+# --- errors ---
 
 
 def test_a_wrong_data_folder_is_one_line(tmp_path):

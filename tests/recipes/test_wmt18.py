@@ -30,7 +30,7 @@ def commands(*stages, **options):
     return [shlex.split(line) for line in shown.splitlines() if not line.startswith("#")]
 
 
-# --- what it would run ---
+# --- commands ---
 
 
 def test_another_language_in_the_same_folder_is_refused(tmp_path):

@@ -122,7 +122,7 @@ def test_two_units_in_one_model(lengths):
     )
 
 
-# --- what is asked for ---
+# --- requested lengths ---
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def select(statistics: SentenceStatistics, first: int, last: int | None) -> Sent
 
 
 def _load(path: Path, parts: Sequence[str] | None) -> tuple[Record, list[str], SentenceStatistics]:
-    """Return the record of a run, and its test parts joined to one."""
+    """Return the record of a run, and one test part that joins all its test parts."""
     file = (path if path.is_dir() else path.parent) / FILE
     if not file.is_file():
         raise PositionError(f"{path}: {FILE} is missing. Expected a scored run. Run posenc score {path} PART=REFERENCE.")

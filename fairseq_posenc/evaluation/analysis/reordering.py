@@ -92,7 +92,7 @@ class Detector(nn.Module):
         self.encoder.train(self.training and not self.frozen)
         with torch.set_grad_enabled(self.training and not self.frozen):
             states = self.encoder(tokens)["encoder_out"][0].transpose(0, 1)  # [S, B, C] -> [B, S, C]
-        outside = torch.arange(tokens.size(1)) >= lengths.unsqueeze(1)  # also true at the end of the sentence
+        outside = torch.arange(tokens.size(1)) >= lengths.unsqueeze(1)  # the end of the sentence is also outside
         return self.pointers(states, outside)
 
 

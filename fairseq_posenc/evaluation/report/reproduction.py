@@ -15,7 +15,7 @@ from ..scoring.record import Record
 from ..scoring.sentences import METRICS
 
 RECIPE = "recipe"  # file in a folder of results that contains the command that trained the runs
-_LEVEL = 0.05  # level of all numbers together
+_LEVEL = 0.05  # probability that all numbers together are within their ranges
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from ...registry.architectures import MODEL
 from .average import for_inference
 from .read import load
 
-#: parts of tensor names: of all position encodings, and of stock fairseq's position encodings
+#: parts of the tensor names of all position encodings, and of stock fairseq's position encodings
 _POSITIONS = (".position.", ".cross_position.", "positions_version", ".embed_positions.", ".version")
 #: the seed of new parameters, and of the random tokens with which two models are compared
 _SEED = 1

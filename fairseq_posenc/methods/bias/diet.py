@@ -47,7 +47,7 @@ class DietRelative(_Diet):
         * Distances beyond the table share the last entry of their direction.
         * The paper's term of segments is a separate method (diet_rel+segments).
         * The paper changes "all the attention layers both in the encoder and decoder".
-        * It leaves open whether this includes cross-attention. Here, queries have target positions and keys have source
+        * The paper leaves open whether this includes cross-attention. Here, queries have target positions and keys have source
           positions.
     Cost: L h (2n - 1) parameters per stack. One vector of T + S - 1 values per layer.
     Errors: PositionError for non-integer positions.
@@ -96,7 +96,7 @@ class DietAbsolute(_Diet):
         * The vectors start normal with standard deviation 0.02, which the paper leaves open.
         * The paper's term of segments is a separate method (diet_abs+segments).
         * The paper changes "all the attention layers both in the encoder and decoder".
-        * It leaves open whether this includes cross-attention. Here, queries have target positions and keys have source
+        * The paper leaves open whether this includes cross-attention. Here, queries have target positions and keys have source
           positions.
     Cost: 2 h n rank parameters per stack, or L times as many with share=none. One product of positions per forward pass.
     Errors: PositionError for positions beyond the tables, and for non-integer positions.
@@ -156,7 +156,7 @@ class DietLinformer(_Diet):
         * Compressed keys mix all positions, so that a causal decoder is unsupported. posenc_diet_linformer has diet_abs in the
           decoder.
         * The paper changes "all the attention layers both in the encoder and decoder".
-        * It leaves open whether this includes cross-attention. Here, queries have target positions and keys have source
+        * The paper leaves open whether this includes cross-attention. Here, queries have target positions and keys have source
           positions.
     Cost: L (rank n + h (n + rank) width) parameters per stack, and rank n more per layer with tie=false. O(T rank) time and
         memory.

@@ -142,7 +142,7 @@ def test_without_train_the_relations_must_be_there(corpus):
     assert SideFiles(part.data, ["relations"])[0].relations.tolist() == [5, 2]
 
 
-# --- what does not fit ---
+# --- files that do not fit ---
 
 
 def broken(corpus, **kinds):

@@ -193,7 +193,7 @@ def test_damaged_checksums(data, content):
     assert "side.json" in refused(data)
 
 
-# --- files beside a text ---
+# --- files next to a text ---
 
 
 def command(corpus, capsys, *options) -> str:
