@@ -33,8 +33,8 @@ COMMANDS = {
     "new": ("cli.new", "files of a new method, to complete"),
     "recipes": ("cli.recipes", "copy the recipes of this version into a folder"),
     "completion": ("cli.completion", "shell completion for bash or zsh"),
-    "site": ("site.command", "documentation as a web site"),
-    "docs": ("cli.docs", "regenerate the generated pages of the documentation"),
+    "site": ("cli.site", "documentation as a web site"),
+    "docs": ("cli.docs", "regenerate the committed pages of the documentation"),
 }
 
 #: name in an earlier version -> current name

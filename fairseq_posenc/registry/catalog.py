@@ -7,7 +7,6 @@ import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tabulate import tabulate
@@ -147,8 +146,8 @@ def entry(name: str) -> dict[str, Any]:
     }
 
 
-def page(name: str, level: str = "#") -> str:
-    """Return the facts about one method as Markdown, for a page or a terminal."""
+def page(name: str) -> str:
+    """Return the facts about one method as Markdown, for a terminal."""
     card, description = lookup.card(name), describe(name)
     options = [(f"`{option}`", allowed, default, help) for option, allowed, default, help in option_rows(name)]
     survey = f" (survey: {card.survey_parameters})" if card.survey_parameters else ""
@@ -162,7 +161,7 @@ def page(name: str, level: str = "#") -> str:
     listed = "\n".join(_item(label, text.rstrip(".") + ".") for label, text in facts.items())
     choices = tabulate(options, headers=("option", "allowed", "default", "meaning"), tablefmt="github")
     return (
-        f"{level} {card.name}: {card.title}\n\n{plain(description.summary)}\n\n{listed}\n\n{choices}\n\n"
+        f"# {card.name}: {card.title}\n\n{plain(description.summary)}\n\n{listed}\n\n{choices}\n\n"
         f"```bibtex\n{bibtex(card.citations)}\n```\n"
     )
 
@@ -176,26 +175,6 @@ def sites(card: MethodCard) -> str:
 def _item(label: str, text: str) -> str:
     """Return a list item. Bullets in its text become a nested list."""
     return f"- {label}: {text}" if not text.startswith("* ") else f"- {label}:\n{textwrap.indent(text, '  ')}"
-
-
-def write_docs(pages: Path) -> None:
-    """Write docs/methods.md: the table of all methods, and one section per method."""
-    intro = (
-        "# Methods\n\n"
-        "This page describes every method. `posenc docs` generates it from the cards and docstrings. Do not edit it.\n\n"
-        f"The table contains {len(lookup.names())} methods. The [glossary](glossary.md) defines the columns `reference`, "
-        "`injection`, `recurring`, `unbound` and `evidence`.\n\n"
-        "* `number`: number of parameters of `posenc_<method>` at the first site in the column `sites`, for d=512, h=8, L=6, "
-        "n=1024 and V=32,000.\n"
-        "* `parameters`: formula of this number. d is the model width, h the number of heads, d_h the head width, L the number "
-        "of layers, n the number\n  of query positions, m the number of key positions, and V the size of the dictionary. "
-        "`tables` is the number of tables. It is h L if the\n  option `share` is none.\n"
-        "* `survey`: formula in Table 1 of Dufter, Schmitt and Schütze (2022), *Position Information in Transformers: An "
-        "Overview*.\n"
-        "* `sites`: places where the method can be used. Sites in brackets are extensions of this project.\n"
-    )
-    body = "\n".join(page(name, "##") for name in lookup.names())
-    pages.write_text(f"{intro}\n{table(rows(_LISTED), 'github')}\n\n{body}", encoding="utf-8")
 
 
 def _agrees(card: MethodCard, wanted: Mapping[str, Any]) -> bool:

@@ -136,7 +136,7 @@ def test_show_bibtex_has_each_citation_once(capsys):
         (["show", "kerple"], "method 'kerple': this is a group of methods. Expected one of kerple_log, kerple_power."),
         (["list", "--heads", "7"], "not divisible by --heads 7"),
         (["list", "--columns", "method,evidenc"], "Did you mean 'evidence'"),
-        (["docs", "nowhere"], "posenc docs ."),
+        (["docs", "nowhere"], "Expected a checkout of the source code."),
     ],
 )
 def test_wrong_input_is_one_line(capsys, arguments, says):
@@ -225,9 +225,3 @@ def test_architectures_that_are_more_than_a_method_are_named(capsys):
         assert main(["show", name]) == 2
         error = capsys.readouterr().err
         assert error.startswith(f"posenc: {name}: this is an architecture") and error.endswith("--arch posenc_pnat.\n")
-
-
-def test_docs_are_those_of_the_code(tmp_path):
-    """Regenerate the pages with: posenc docs ."""
-    catalog.write_docs(tmp_path / "methods.md")
-    assert (tmp_path / "methods.md").read_text(encoding="utf-8") == (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")

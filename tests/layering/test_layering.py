@@ -21,7 +21,6 @@ FLOORS = [
     {"host"},
     {"plotting", "testing"},
     {"evaluation", "bench"},
-    {"site"},
     {"cli"},
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

@@ -7,6 +7,7 @@ import torch
 
 from fairseq_posenc import registry
 from fairseq_posenc.plotting import figures, panels
+from posenc_docs import committed
 
 ROOT = Path(__file__).parents[2]
 
@@ -68,17 +69,15 @@ def test_the_atlas_has_every_method_by_family(tmp_path):
 
 
 def test_the_atlas_of_the_documentation_has_every_method():
-    """Regenerate the atlas with: posenc docs ."""
+    """Regenerate it with: python docs/renew.py"""
     assert sorted(figures.methods_of_atlas(ROOT / "docs" / "atlas.png")) == registry.names()
 
 
 def test_the_atlas_of_the_documentation_is_renewed_when_a_method_is_missing(tmp_path, monkeypatch):
-    from fairseq_posenc.cli import docs
-
     old, found = tmp_path / "atlas.png", panels.atlas(4)
     monkeypatch.setattr(panels, "atlas", lambda length: found)
     figures.write_atlas(found[1:], old)
-    docs._renew_atlas(old)
+    committed.renew_atlas(old)
     assert sorted(figures.methods_of_atlas(old)) == registry.names()
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
+
+from fairseq_posenc.cli import COMMANDS, make_parser
 
 
 @dataclass(frozen=True)
@@ -19,9 +20,9 @@ class Command:
     options: tuple[tuple[str, str], ...]  # (option with its values, meaning)
 
 
-def commands(parser: argparse.ArgumentParser) -> list[Command]:
-    """Return every command of a parser and of its subparsers, except commands that only group other commands."""
-    return list(_commands(parser, ""))
+def all_commands() -> list[Command]:
+    """Return every `posenc` command, except commands that only group other commands."""
+    return list(_commands(make_parser(*COMMANDS), ""))
 
 
 def _commands(parser: argparse.ArgumentParser, summary: str) -> Iterator[Command]:
@@ -34,17 +35,12 @@ def _commands(parser: argparse.ArgumentParser, summary: str) -> Iterator[Command
             yield from _commands(action.choices[choice.dest], choice.help or "")
 
 
-def every(parser: argparse.ArgumentParser) -> list[Command]:
-    """Return the commands of a parser, and the options that this plugin adds to the commands of fairseq."""
-    return commands(parser) + fairseq_options()
-
-
 def fairseq_options() -> list[Command]:
     """Return the options that this plugin adds to fairseq-train and fairseq-generate. This function imports fairseq.
 
     `fairseq-train --help` does not print them, because fairseq prints the help before it reads the options of a model or a task.
     """
-    from ..host import plugin  # noqa: F401  (first: it patches fairseq)
+    from fairseq_posenc.host import plugin  # noqa: F401  (first: it patches fairseq)
 
     # isort: split
     from fairseq.models.nat import NATransformerModel
@@ -52,10 +48,10 @@ def fairseq_options() -> list[Command]:
     from fairseq.tasks.translation import TranslationTask
     from fairseq.tasks.translation_lev import TranslationLevenshteinTask
 
-    from ..host.models.pnat.model import PNATModel
-    from ..host.models.transformer.model import PositionTransformer
-    from ..host.tasks.nat import ParallelTranslation
-    from ..host.tasks.translation import PositionTranslation
+    from fairseq_posenc.host.models.pnat.model import PNATModel
+    from fairseq_posenc.host.models.transformer.model import PositionTransformer
+    from fairseq_posenc.host.tasks.nat import ParallelTranslation
+    from fairseq_posenc.host.tasks.translation import PositionTranslation
 
     return [
         _added(
@@ -112,14 +108,14 @@ def _meaning(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
     return (action.help or "") % {**vars(action), "prog": parser.prog}
 
 
-def page(found: list[Command]) -> str:
-    """Return the commands as Markdown."""
+def page() -> str:
+    """Return all commands and the options added to fairseq as Markdown."""
     parts = [
         "# Commands\n\nThis page lists the options of every `posenc` command, and the options that this plugin adds to "
-        "fairseq-train and fairseq-generate. `posenc docs` generates it from the code.\n\n"
+        "fairseq-train and fairseq-generate. The page is generated from the code.\n\n"
         "A `posenc` command that fails prints one line on standard error and exits with status 2.\n"
     ]
-    for command in found:
+    for command in all_commands() + fairseq_options():
         rows = "".join(f"| `{_escape(option)}` | {_cell(meaning)} |\n" for option, meaning in command.options)
         table = f"\n| option | meaning |\n|---|---|\n{rows}" if rows else ""
         parts.append(f"## {command.name}\n\n{_cell(command.description, in_table=False)}\n{table}")
@@ -135,9 +131,3 @@ def _cell(text: str, in_table: bool = True) -> str:
     for character in "*_<[$":
         text = text.replace(character, f"\\{character}")
     return _escape(text) if in_table else text
-
-
-def write(path: Path, found: list[Command]) -> None:
-    """Write docs/reference/commands.md."""
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(page(found), encoding="utf-8")

@@ -61,7 +61,7 @@ def parsed(site):
 
 def test_every_page_is_there(site, parsed):
     documents = [page.removesuffix(".md") for page in documents_of_checkout() if page != "README.md"]
-    for name in ("index", "choose", "docs/api", "recipes/README", "results/README", *documents):
+    for name in ("index", "choose", "docs/api", "docs/reference/commands", "recipes/README", "results/README", *documents):
         assert site / f"{name}.html" in parsed
     assert {path.stem for path in (site / "docs" / "methods").glob("*.html")} == set(registry.names())
 

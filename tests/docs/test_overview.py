@@ -1,4 +1,4 @@
-"""The results section of README, which posenc docs generates from committed runs."""
+"""The results section of README, which docs/renew.py writes from committed runs."""
 
 import json
 import re
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_posenc.cli import main
-from fairseq_posenc.evaluation.report import overview
+from fairseq_posenc.core import PositionError
+from posenc_docs import overview
 from tests.report import runs
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +32,7 @@ def add(checkout, *records):
 
 
 def readme(checkout):
-    assert main(["docs", str(checkout)]) == 0
+    overview.write(checkout)
     return (checkout / "README.md").read_text(encoding="utf-8")
 
 
@@ -84,14 +84,14 @@ def test_a_row_with_the_specs_of_an_architecture_has_its_cost(checkout):
     assert re.search(r"\| +\d\.\d\d \|$", row)
 
 
-def test_runs_that_do_not_compare_are_one_line(checkout, capsys):
+def test_runs_that_do_not_compare_are_an_error(checkout):
     add(checkout, run("sinusoidal", 1, 0.3), {**run("t5", 1, 0.3), "data": "other"})
-    assert main(["docs", str(checkout)]) == 2
-    assert "differ in data" in capsys.readouterr().err
+    with pytest.raises(PositionError, match="differ in data"):
+        overview.write(checkout)
 
 
 def test_the_readme_of_the_checkout_shows_its_results(tmp_path):
-    """Regenerate the section with: posenc docs ."""
+    """Regenerate it with: python docs/renew.py"""
     for name in ("README.md", "results"):
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-from .. import registry
-from ..core import SITES, Dims, MethodCard
-from ..core.formula import pretty
-from ..registry import catalog
-from ..registry.citations import bibtex
-from ..registry.spec import option_rows
+from fairseq_posenc import registry
+from fairseq_posenc.core import SITES, Dims, MethodCard
+from fairseq_posenc.core.formula import pretty
+from fairseq_posenc.registry import catalog
+from fairseq_posenc.registry.citations import bibtex
+from fairseq_posenc.registry.spec import option_rows
 
 _DIMS = Dims(512, 8, 6, vocab_size=catalog.VOCABULARY)
 #: measures of a benchmark in the page of a method -> description
@@ -69,8 +70,8 @@ def _ratio(value: Mapping[str, float]) -> float:
     return value.get("median", value.get("ratio", 0.0))
 
 
-def start(readme: str, source: Path) -> str:
-    """Return the README with the navigation to the documents in the folder `source`, and to generated pages."""
+def start(readme: str, pages: Collection[str]) -> str:
+    """Return the README with the navigation to those `pages` that exist."""
     entries = {
         "Tutorials": ["docs/tutorials/*"],
         "How-to": ["docs/howto/*"],
@@ -79,17 +80,11 @@ def start(readme: str, source: Path) -> str:
         "Reference": ["docs/reference/*", "docs/api", "docs/glossary", "CHANGELOG"],
         "Background": ["docs/background/*", "docs/architecture", "CONTRIBUTING"],
     }
-    made = ("choose", "docs/methods", "docs/api")
-    entries = {
-        caption: [page for page in listed if page in made or any(source.glob(f"{page}.md"))]
-        for caption, listed in entries.items()
-    }
-    trees = [
-        f"```{{toctree}}\n:hidden:\n:glob:\n:caption: {caption}\n\n" + "\n".join(pages) + "\n```"
-        for caption, pages in entries.items()
-        if pages
-    ]
-    return readme + "\n" + "\n".join(trees) + "\n"
+    parts = [readme]
+    for caption, listed in entries.items():
+        found = [entry for entry in listed if fnmatch.filter(pages, entry)]
+        parts.append(f"```{{toctree}}\n:hidden:\n:glob:\n:caption: {caption}\n\n" + "\n".join(found) + "\n```")
+    return "\n".join(parts) + "\n"
 
 
 def choose(costs: Costs) -> str:
@@ -137,17 +132,50 @@ def _choice(name: str, costs: Costs) -> str:
     return f"<tr {attributes}>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
 
 
+def index(address: Callable[[str], str]) -> str:
+    """Return the table of all methods. `address` returns the address of a method's link."""
+    rows = catalog.rows(_DIMS)
+    for row in rows:
+        row["method"] = f"[{row['method']}]({address(row['method'])})"
+    return f"{_INDEX.format(number=len(rows))}\n{catalog.table(rows, 'github')}\n"
+
+
+_INDEX = """\
+# Methods
+
+This page is a table of the {number} methods of this project. It is for users who look for a method. `posenc show METHOD` prints
+the equation, the options, the deviations from the paper and the citation of a method. The [glossary](glossary.md) defines the
+columns `reference`, `injection`, `recurring`, `unbound` and `evidence`. The other columns are:
+
+* `method`: name of the method, with a link.
+* `number`: number of parameters of `posenc_<method>` at the first site in the column `sites`, for d=512, h=8, L=6, n=1024 and
+  V=32,000.
+* `parameters`: formula of this number. d is the model width, h the number of heads, d_h the head width, L the number of layers, n
+  the number of query positions, m the number of key positions, and V the size of the dictionary. `tables` is the number of
+  tables. It is h L if the option `share` is none.
+* `survey`: formula in Table 1 of Dufter, Schmitt and Schütze (2022), *Position Information in Transformers: An Overview*.
+* `sites`: places where the method can be used. Sites in brackets are extensions of this project.
+
+This page is generated from the cards. Do not edit it.
+"""
+
+
+def index_of_sources() -> str:
+    """Return docs/methods.md as it is committed. Methods are links to their source files."""
+    return index(lambda name: f"../{registry.declaration(name).module.replace('.', '/')}.py")
+
+
 def methods() -> str:
-    """Return the list of all method pages, by family."""
+    """Return docs/methods.md of the site. Methods are links to their pages, which are listed by family."""
     families: dict[str, list[str]] = {}
     for name in registry.names():
         families.setdefault(registry.declaration(name).family, []).append(name)
-    parts = ["# Methods\n\n[Choose a method](../choose.md) by its properties, or compare all:\n\n![All methods](atlas.png)\n"]
-    for family, members in sorted(families.items()):
-        parts.append(f"## {family}\n")
-        parts += [f"* [{name}](methods/{name}.md): {registry.card(name).title}" for name in members]
-        parts.append("\n```{toctree}\n:hidden:\n\n" + "\n".join(f"{name} <methods/{name}>" for name in members) + "\n```\n")
-    return "\n".join(parts)
+    listed = "".join(
+        "\n```{toctree}\n:hidden:\n\n" + "\n".join(f"{name} <methods/{name}>" for name in members) + "\n```\n"
+        for _, members in sorted(families.items())
+    )
+    text = index(lambda name: f"methods/{name}.md")
+    return text + "\n[Choose a method](../choose.md) by its properties, or compare all:\n\n![All methods](atlas.png)\n" + listed
 
 
 def method(name: str, costs: Costs, picture: str) -> str:

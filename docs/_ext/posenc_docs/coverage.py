@@ -10,12 +10,11 @@ from typing import Any
 from pylatexenc.latex2text import LatexNodes2Text
 from tabulate import tabulate
 
-from .. import registry
-from ..common.files import replace_file
-from ..registry.citations import entries
+from fairseq_posenc import registry
+from fairseq_posenc.registry.citations import entries
 
-#: path of the page in a checkout, and path of the data in the package
-PAGE, DATA = Path("docs/coverage.md"), Path(__file__).parents[1] / "registry" / "coverage.json"
+#: file of the entries
+DATA = Path(__file__).with_name("coverage.json")
 
 
 def rows() -> list[dict[str, Any]]:
@@ -26,11 +25,6 @@ def rows() -> list[dict[str, Any]]:
     `authors`, `year`, `venue` and `url` describe the paper. `unchecked` lists fields that could not be checked against a source.
     """
     return json.loads(DATA.read_text(encoding="utf-8"))
-
-
-def write(root: Path) -> None:
-    """Write the page into the checkout `root`."""
-    replace_file(root / PAGE, lambda partial: partial.write_text(page(rows()), encoding="utf-8"))
 
 
 def page(known: list[dict[str, Any]]) -> str:
@@ -56,7 +50,7 @@ The list has {known} entries. This project implements {covered} of these entries
 column `remark` names this part. The project has {methods} methods. One entry of the list can have several specs. `posenc show
 METHOD` prints the equation of a method and its deviations from the paper.
 
-`posenc docs` writes this page from `fairseq_posenc/registry/coverage.json`. To add an entry, add a line to this file.
+This page is generated from `docs/_ext/posenc_docs/coverage.json`. To add an entry, add a line to this file.
 
 ## Available
 

@@ -2,11 +2,15 @@
 
 import fcntl
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
-from tests.site.browser import Browser, find
+from tests.docs.browser import Browser, find
 
+ROOT = Path(__file__).parents[2]
 LEFT_OUT = "the tests of the site that need a browser were left out"
 
 
@@ -36,15 +40,15 @@ def pytest_terminal_summary(terminalreporter):
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory):
-    """Return the folder of the built site. Parallel test processes build it only once."""
-    from fairseq_posenc.cli import main
-
+    """Return the folder of the built site. Parallel workers build it once. A warning is an error."""
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
     with (shared / "site.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (shared / "site.done").exists():
-            assert main(["site", str(shared / "site")]) == 0
+            words = ["-m", "sphinx", "-q", "-W", "--keep-going", ROOT / "docs", shared / "site"]
+            done = subprocess.run([sys.executable, *words], capture_output=True, text=True)
+            assert done.returncode == 0 and not done.stderr.strip(), done.stderr
             (shared / "site.done").touch()
     return shared / "site"
 

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
-from ... import registry
-from ...common.files import read_text, replace_file
-from ...plotting.style import add_legend, label_text, line_style, new_figure, render
-from ..scoring import archive
-from .command import configure
-from .comparison import Difference, Report, Row, make_report
-from .options import Options
-from .records import describe, load, read_seed_variance, require_comparable
-from .statistics import POOLED
-from .tables import difference_text, interval, p_text
+from fairseq_posenc import registry
+from fairseq_posenc.common.files import read_text, replace_file
+from fairseq_posenc.evaluation.report.command import configure
+from fairseq_posenc.evaluation.report.comparison import Difference, Report, Row, make_report
+from fairseq_posenc.evaluation.report.options import Options
+from fairseq_posenc.evaluation.report.records import describe, load, read_seed_variance, require_comparable
+from fairseq_posenc.evaluation.report.statistics import POOLED
+from fairseq_posenc.evaluation.report.tables import difference_text, interval, p_text
+from fairseq_posenc.evaluation.scoring import archive
+from fairseq_posenc.plotting.style import add_legend, label_text, line_style, new_figure, render
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,14 +10,13 @@ from typing import Any
 
 from tabulate import tabulate
 
-from .. import registry
-from ..common.files import read_text, replace_file
-from ..core import Dims
-from ..core.formula import pretty
-from ..registry import catalog
+from fairseq_posenc import registry
+from fairseq_posenc.core import Dims
+from fairseq_posenc.core.formula import pretty
+from fairseq_posenc.registry import catalog
 
-#: paths in a checkout: the generated page, and the benchmark that it reads
-PAGE, BENCHMARK = Path("docs/claims.md"), Path("results/bench/amd_epyc_2_cores/bench.csv")
+#: path of the benchmark in a checkout
+BENCHMARK = Path("results/bench/amd_epyc_2_cores/bench.csv")
 
 _BASE = Dims(512, 8, 6)
 _BERT = Dims(768, 12, 12, 512, 512)
@@ -56,12 +55,6 @@ def properties(name: str) -> list[bool]:
     return [card.extrapolation != "error", card.learnable, few]
 
 
-def write(root: Path) -> None:
-    """Write the page into the checkout `root`."""
-    text = page(read_text(root / BENCHMARK))
-    replace_file(root / PAGE, lambda partial: partial.write_text(text, encoding="utf-8"))
-
-
 def page(benchmark: str) -> str:
     """Return the page as Markdown. `benchmark` is the text of a file bench.csv."""
     cost = {
@@ -76,7 +69,7 @@ _INTRODUCTION = """\
 This page compares tables of two papers with this project. It is for readers who have seen one of these tables. The tables of the
 papers contain properties and numbers of parameters, but no measurements.
 
-`posenc docs` generates this page, so do not edit it. The values of this project come from three sources:
+This page is generated, so do not edit it. The values of this project come from three sources:
 
 * the **card** of each method. A card is a list of facts about a method, such as its sites and its number of parameters. Tests
   compare the card with the code.

@@ -1,1 +1,0 @@
-"""Build the documentation as a web site without requests to other hosts."""
