@@ -32,6 +32,10 @@ class AttentionMask:
 
     @classmethod
     def of(cls, bias: Tensor | None, allowed: Tensor | None, may_mask_fully: bool) -> AttentionMask:
+        """Return the mask of a bias [B or 1, H or 1, T, S] and of allowed keys, bool [B or 1, H or 1, T or 1, S].
+
+        may_mask_fully: whether some queries may have no allowed keys.
+        """
         fully_masked = None
         if may_mask_fully and allowed is not None:
             fully_masked = ~allowed.any(-1, keepdim=True)

@@ -52,6 +52,10 @@ class PositionalAttention(Attention):
         need_weights: bool = True,
         side_inputs: Mapping[str, Tensor] | None = None,
     ) -> tuple[Tensor, Tensor | None]:
+        """Return output [T, B, C] and weights [B, T, S], or None. The class describes the arguments.
+
+        Raise PositionError for a sentence that is too long, and for a mask that the method does not support.
+        """
         query, key, value = (x.transpose(0, 1) for x in (query, key, value))  # [T, B, C] -> [B, T, C]
         state = None if incremental_state is None else self._state(incremental_state)
         side = SideInputs(side_inputs, self.positions.side_inputs)
@@ -72,7 +76,7 @@ class PositionalAttention(Attention):
 
         The axes of side inputs with two word axes must be these queries and keys.
         """
-        query, key = query.transpose(0, 1), key.transpose(0, 1)
+        query, key = query.transpose(0, 1), key.transpose(0, 1)  # [T, B, C] -> [B, T, C]
         sides = [
             Positions.counted(0, x.size(1), x.device) if ids is None else Positions(ids.reshape(-1, x.size(1)))
             for x, ids in ((query, query_positions), (key, key_positions))
@@ -91,6 +95,7 @@ class PositionalAttention(Attention):
         return self.logits(self.positions, ctx, q, k, self.positions.sum_terms("bias", ctx=ctx))
 
     def reorder_incremental_state(self, incremental_state: dict, new_order: Tensor) -> None:
+        """Select the rows `new_order` [B] of the incremental state, as fairseq does for beams."""
         self._state(incremental_state).reorder(new_order)
 
     def _state(self, incremental_state: dict) -> State:

@@ -126,12 +126,15 @@ class SitePositions(nn.Module):
         return PositionMethod.projections.intersection(*(method.projections for method in self._serving(layer)))
 
     def uses(self, hook: str, layer: int) -> bool:
+        """Return whether a method has this hook at this layer."""
         return hook in self._users[layer]
 
     def scale(self, layer: int) -> float:
+        """Return the constant scale of this layer."""
         return self._scales[layer]
 
     def caches_keys(self, layer: int) -> bool:
+        """Return whether decoding caches projected keys and values at this layer."""
         return all(method.caches_keys for method, _ in self._users[layer].get("attend", ()))
 
     def divisible(self, ctx: AttentionContext) -> bool:
@@ -252,6 +255,7 @@ class SitePositions(nn.Module):
         return at if ids is given else Positions(ids)
 
     def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
+        """Pass the embeddings through the methods that change them: [B, T, C] -> [B, T, C]."""
         for method in self._before_layers["embed"]:
             x = method.embed(x, tokens, self._seen_by(method, ctx, ctx.layer))
         return x

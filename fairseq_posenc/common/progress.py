@@ -17,6 +17,7 @@ class Progress:
         self._last = -_PAUSE
 
     def show(self, text: str) -> None:
+        """Show a text with the elapsed time."""
         seconds = time.monotonic() - self._start
         stamped = f"[{int(seconds // 60):2d}:{int(seconds % 60):02d}] {text}"
         if sys.stderr.isatty():
@@ -26,5 +27,6 @@ class Progress:
             print(stamped, file=sys.stderr, flush=True)
 
     def end(self) -> None:
+        """Remove the line of a terminal."""
         if sys.stderr.isatty():
             print("\r\033[K", end="", file=sys.stderr, flush=True)

@@ -89,6 +89,7 @@ class MethodCard:
 
     @property
     def all_sites(self) -> tuple[str, ...]:
+        """Return the sites of the authors and of this project, in the order of `SITES`."""
         return tuple(site for site in SITES if site in self.sites + self.extended_sites)
 
     @property

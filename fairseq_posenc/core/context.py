@@ -35,6 +35,7 @@ class Positions:
 
     @classmethod
     def counted(cls, start: int, length: int, device: torch.device | None = None) -> Positions:
+        """Return the positions start to start + length - 1: [1, length]."""
         return cls(torch.arange(start, start + length, device=device).unsqueeze(0), start)
 
     def part(self, first: int, end: int) -> Positions:
@@ -80,6 +81,7 @@ class AttentionContext:
     store: ForwardStore = dataclasses.field(default_factory=lambda: ForwardStore())
 
     def replace(self, **changes: Any) -> AttentionContext:
+        """Return the context with other values for these fields."""
         return dataclasses.replace(self, **changes)
 
     @property

@@ -35,6 +35,7 @@ class Dims:
 
     @property
     def head_dim(self) -> int:
+        """Return the width of a head, d_h."""
         return self.embed_dim // self.num_heads
 
     @property

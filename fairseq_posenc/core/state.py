@@ -18,20 +18,25 @@ class State:
         self._store, self._scope, self._kind = store, scope, kind
 
     def within(self, scope: str) -> State:
+        """Return a view whose names have the prefix `scope`."""
         return State(self._store, f"{self._scope}{scope}.", self._kind)
 
     def per_source(self) -> State:
+        """Return a view with one row for all beams of a source sentence."""
         return State(self._store, self._scope, "sources")
 
     def get(self, name: str) -> Tensor | None:
+        """Return the tensor that is stored under this name, or None."""
         stored = self._tensors(self._kind).get(self._scope + name)
         return stored if stored is not None else self._tensors("shared").get(self._scope + name)
 
     def store_per_row(self, name: str, tensor: Tensor) -> Tensor:
+        """Store a tensor with one row per row of the batch, and return it. It is reordered with the beams."""
         self._tensors(self._kind)[self._scope + name] = tensor
         return tensor
 
     def store_shared(self, name: str, tensor: Tensor) -> Tensor:
+        """Store a tensor that does not depend on the sentence, and return it."""
         self._tensors("shared")[self._scope + name] = tensor
         return tensor
 

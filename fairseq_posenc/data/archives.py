@@ -43,6 +43,7 @@ class Archive:
 
     @property
     def name(self) -> str:
+        """Return the file name of the archive."""
         return self.place.rsplit("/", 1)[-1]
 
 
@@ -69,6 +70,7 @@ class Store:
         return {archive: self._from_folder(archive, folder) if folder else self._download(archive) for archive in archives}
 
     def expected(self, archive: Archive) -> str:
+        """Return the checksum that the file must have. Raise PositionError if `checksums` does not list the file."""
         if self.checksums is None:
             return archive.checksum
         if not self.checksums.is_file():

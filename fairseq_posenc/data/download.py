@@ -35,6 +35,7 @@ _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, err
 
 
 def sha256(data: bytes) -> str:
+    """Return the sha256 in hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -84,6 +85,7 @@ class Source:
         return path
 
     def address(self, name: str) -> str:
+        """Return the path or the address of a file of this source."""
         return str(self.folder / name) if self.folder else f"{self.origin.rstrip('/')}/{urllib.parse.quote(name)}"
 
     # --- checksums ---

@@ -25,4 +25,4 @@ def rows(table: Tensor, at: Positions) -> Tensor:
     """
     if at.start is not None:
         return table[:, at.start : at.start + at.ids.size(1)].unsqueeze(0)
-    return table[:, require_integer(at.ids)].transpose(0, 1)
+    return table[:, require_integer(at.ids)].transpose(0, 1)  # [H or 1, B or 1, T, width] -> [B or 1, H or 1, T, width]

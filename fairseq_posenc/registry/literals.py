@@ -86,10 +86,12 @@ def require_class(node: ast.ClassDef, names: Mapping[str, Any]) -> None:
 
 
 def is_docstring(item: ast.stmt) -> bool:
+    """Return whether a statement is a docstring."""
     return isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant) and isinstance(item.value.value, str)
 
 
 def is_literal_value(value: Any) -> bool:
+    """Return whether a value consists of values that a literal can have."""
     if isinstance(value, (tuple, list)):
         return all(map(is_literal_value, value))
     if isinstance(value, dict):

@@ -56,6 +56,7 @@ class Spec:
 
     @property
     def signature(self) -> str:
+        """Return the methods with all options."""
         return "+".join(method.signature for method in self.methods)
 
 

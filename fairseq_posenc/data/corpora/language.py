@@ -118,6 +118,8 @@ class Sentence:
 
 
 def source(sentence: Sentence, lexicon: Lexicon) -> list[str]:
+    """Return the words of the source side of a sentence."""
+
     def phrase(np: NounPhrase) -> list[str]:
         article = [lexicon.definite.source] if np.definite else [] if np.plural else [lexicon.indefinite]
         words = article + [a.source for a in np.adjectives] + [np.noun.source + (lexicon.plural.source if np.plural else "")]
@@ -137,6 +139,8 @@ def source(sentence: Sentence, lexicon: Lexicon) -> list[str]:
 
 
 def target(sentence: Sentence, lexicon: Lexicon) -> list[str]:
+    """Return the words of the target side of a sentence."""
+
     def agree(word: Word, np: NounPhrase) -> str:
         return word.target + lexicon.endings[np.agreement]
 
@@ -202,6 +206,8 @@ def make_lexicon(seed: int) -> Lexicon:
 
 
 def draw_sentence(rng: Random, lexicon: Lexicon, clauses: int) -> Sentence:
+    """Draw a random sentence with this number of clauses."""
+
     def chance(probability: float) -> bool:
         return rng.random() < probability
 
@@ -246,6 +252,7 @@ def pairs(seed: int, part: str) -> Iterator[tuple[str, str]]:
 
 
 def drawn_splits(seed: int, sizes: dict[str, int], lengths: Lengths | None) -> dict[str, list[tuple[Sentence, str, str]]]:
+    """Return the drawn sentences of every part, with source and target. Raise PositionError if a part cannot be filled."""
     seen: set[str] = set()
     parts: dict[str, list[tuple[Sentence, str, str]]] = {}
     for part in sorted(sizes, key="train".__eq__):  # train is drawn last, so that its size does not change other parts

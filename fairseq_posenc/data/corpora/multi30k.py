@@ -233,6 +233,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def write(folder: Path, parts: dict[str, Text], name: str) -> None:
+    """Write the parts as FOLDER/PART.LANGUAGE, and the name of the corpus. Print the numbers of sentence pairs."""
     folder.mkdir(parents=True, exist_ok=True)
     for part, text in parts.items():
         for language, lines in text.items():

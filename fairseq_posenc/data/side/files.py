@@ -58,6 +58,7 @@ class Fault(Exception):
 
 
 def side_file(text: Path, kind: str) -> Path:
+    """Return the path of a side file next to a text: TEXT.KIND."""
     return text.with_name(f"{text.name}.{kind}")
 
 
@@ -106,6 +107,7 @@ def _refuse_cycles(heads: Sequence[int]) -> None:
 
 
 def parse_relations(line: str, words: int) -> list[str]:
+    """Return the label of every word. Raise Fault for a wrong number of labels or a label that is not allowed."""
     labels = line.split()
     _require_length(labels, words, "relations")
     for label in labels:
@@ -148,6 +150,7 @@ def parse_order(line: str, words: int) -> list[int]:
 
 
 def check_order(order: Sequence[int]) -> list[int]:
+    """Return the order. Raise Fault if it is not a permutation of the words."""
     if sorted(order) != list(range(len(order))):
         missing = next(iter(sorted(set(range(len(order))) - set(order))))
         raise Fault("ORDER-PERM", f"word {missing} is missing. Expected a permutation of the words 0 to {len(order) - 1}.")
@@ -163,6 +166,7 @@ def parse_words(line: str, subwords: int, words: int) -> list[int]:
 
 
 def check_words(numbers: Sequence[int], words: int) -> list[int]:
+    """Return the word numbers, from 1. Raise Fault if they do not have the form that `parse_words` describes."""
     last = 0
     for place, number in enumerate(numbers, 1):
         if not last <= number <= last + 1 or number == 0:

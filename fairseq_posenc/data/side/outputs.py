@@ -21,6 +21,7 @@ CHUNK = 2000
 
 
 def chunks(items: Iterable[T]) -> Iterator[list[T]]:
+    """Yield lists of at most CHUNK items."""
     iterator = iter(items)
     while chunk := list(islice(iterator, CHUNK)):
         yield chunk

@@ -53,6 +53,7 @@ def compare(given: Path, reference: Path) -> str:
 
 
 def measures(found: list[list[int]]) -> str:
+    """Return the mean similarity measures of these orders as text."""
     if not found:
         return "no sentences"
     tau = sum(map(orders.kendall_tau, found)) / len(found)

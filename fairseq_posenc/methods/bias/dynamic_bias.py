@@ -78,5 +78,5 @@ class DynamicPositionBias(PositionMethod):
                 weight, shift = map(at_least_float32, self.norms[number].parameters())
                 x = F.layer_norm(x, x.shape[-1:], weight, shift)
             x = F.relu(x) if self.options.activation == "relu" else F.silu(x)
-        x = F.linear(x, *map(at_least_float32, self.layers[-1].parameters())).movedim(-1, 0)
+        x = F.linear(x, *map(at_least_float32, self.layers[-1].parameters())).movedim(-1, 0)  # [..., H] -> [H, ...]
         return 16 * x.sigmoid() if self.options.bounded else x

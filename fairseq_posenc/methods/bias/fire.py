@@ -96,7 +96,7 @@ class Fire(PositionMethod):
         ratio = _psi(slope * delta.to(limits.dtype)) / (_psi(slope * limits) + _EPSILON)
         first, last = ([self._own(parameter, layer) for parameter in self.mlp[i].parameters()] for i in (0, 2))
         hidden = torch.relu(ratio.unsqueeze(-1) * first[0][:, 0] + first[1])
-        return (hidden @ last[0].mT + last[1]).movedim(-1, 0)
+        return (hidden @ last[0].mT + last[1]).movedim(-1, 0)  # [..., H] -> [H, ...]
 
     def _own(self, parameter: Tensor, layer: int) -> Tensor:
         """Return the part of a parameter that this layer uses."""

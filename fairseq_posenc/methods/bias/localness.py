@@ -99,7 +99,7 @@ class Localness(PositionMethod):
             if self.key_weight is not None:
                 hidden = self._hidden(self.key_weight, self._mean_key(k, ctx), ctx)
             window = size * self._gate(self.window, hidden, ctx).clamp(min=_SMALLEST)
-        return -2 * ((keys.transpose(2, 3) - centre) / window).square()
+        return -2 * ((keys.transpose(2, 3) - centre) / window).square()  # [B or 1, 1, S, 1] -> [B or 1, 1, 1, S]
 
     def _hidden(self, weight: Tensor, x: Tensor, ctx: AttentionContext) -> Tensor:
         """Return tanh(W x) of each head: [B, H, T, D] -> [B, H, T, D], in float32 or wider."""

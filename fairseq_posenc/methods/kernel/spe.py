@@ -285,7 +285,7 @@ def _rotated(noise: Tensor, angles: Tensor) -> Tensor:
     (of_cosines, of_sines), (first, second) = (x[:, :-1].chunk(2, 1) for x in (noise, rotated))
     first.mul_(cosine).addcmul_(of_sines, sine)
     second.mul_(cosine).addcmul_(of_cosines, sine, value=-1)
-    return rotated.flatten(1, 2)
+    return rotated.flatten(1, 2)  # [H, M, D, R] -> [H, M D, R]
 
 
 def _blocks(x: Tensor, waves: Tensor) -> list[slice]:
@@ -294,7 +294,7 @@ def _blocks(x: Tensor, waves: Tensor) -> list[slice]:
 
 def _within(x: Tensor, waves: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
     """Return the vectors and the waves of one block: [H, B, t, 1, D] and [H, B or 1, t, M, D]."""
-    own = x[:, :, rows].transpose(0, 1).unsqueeze(-2)
+    own = x[:, :, rows].transpose(0, 1).unsqueeze(-2)  # [B, H, t, D] -> [H, B, t, 1, D]
     return own, waves[:, :, : own.size(2)]
 
 

@@ -56,7 +56,7 @@ class RecurrentFrontEnd(PositionMethod):
         if self.merge is not None:
             return self.merge(self._both_ways(x, ctx))
         hidden = None if ctx.state is None else ctx.state.get("rnn")
-        out, last = self.gru(x, None if hidden is None else hidden.transpose(0, 1).contiguous())
+        out, last = self.gru(x, None if hidden is None else hidden.transpose(0, 1).contiguous())  # [B, 1, C] -> [1, B, C]
         if ctx.state is not None:
             ctx.state.store_per_row("rnn", last.transpose(0, 1))  # [1, B, C] -> [B, 1, C]
         return out

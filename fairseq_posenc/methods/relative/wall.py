@@ -68,7 +68,7 @@ class Wall(PositionMethod):
         steps = F.logsigmoid(at_least_float32(ctx.inputs[1]) @ weight + offset)  # [B, N, C], also at padding
         if ctx.key_padding is not None:
             steps = steps.masked_fill(ctx.key_padding[:, -steps.size(1) :, None], 0.0)
-        steps = steps.unflatten(-1, (self.dims.num_heads, -1)).transpose(1, 2)
+        steps = steps.unflatten(-1, (self.dims.num_heads, -1)).transpose(1, 2)  # [B, N, C] -> [B, H, N, D]
         if ctx.state is None:
             return steps.cumsum(2)
         known, sums = ctx.state.get("sum"), steps.cumsum(2)

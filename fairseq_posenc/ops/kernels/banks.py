@@ -54,7 +54,7 @@ def _blocks(bank: Tensor, index: Tensor) -> Iterator[slice]:
 
 def _chosen(bank: Tensor, index: Tensor) -> Tensor:
     """Select vectors: [P, H or 1, D], [B, t, S] -> [B, H or 1, t, S, D]."""
-    return bank[index].permute(0, 3, 1, 2, 4)
+    return bank[index].permute(0, 3, 1, 2, 4)  # [B, t, S, H or 1, D] -> [B, H or 1, t, S, D]
 
 
 def _scores(x: Tensor, bank: Tensor, index: Tensor) -> Tensor:

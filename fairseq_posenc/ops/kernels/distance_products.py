@@ -60,7 +60,7 @@ class DistanceScores(torch.autograd.Function):
         grad_x, grad_vectors = torch.empty_like(x), torch.zeros_like(vectors, dtype=at_least_float32(vectors).dtype)
         for rows, near, along in _by_distance(grad, vectors, ctx.layout):
             grad_x[:, rows] = torch.bmm(along, vectors[:, near]).view_as(grad_x[:, rows])
-            grad_vectors[:, near] += torch.bmm(along.mT, x[:, rows].flatten(1, 2))
+            grad_vectors[:, near] += torch.bmm(along.mT, x[:, rows].flatten(1, 2))  # [G, W, rows * N] @ [G, rows * N, D]
         return _ungrouped(grad_x, ctx.sizes), grad_vectors.to(vectors.dtype), None, None
 
 
@@ -83,7 +83,7 @@ class DistanceSums(torch.autograd.Function):
         grad_vectors = torch.zeros_like(vectors, dtype=at_least_float32(vectors).dtype)
         grad = _grouped(grad, vectors).contiguous()
         for rows, near, along in _by_distance(weights, vectors, ctx.layout):
-            grad_vectors[:, near] += torch.bmm(along.mT, grad[:, rows].flatten(1, 2))
+            grad_vectors[:, near] += torch.bmm(along.mT, grad[:, rows].flatten(1, 2))  # [G, W, rows * N] @ [G, rows * N, D]
         grad_weights = _scores(grad, vectors, weights.size(3), weights.shape[:2], ctx.layout)
         return grad_weights, grad_vectors.to(vectors.dtype), None
 

@@ -44,20 +44,20 @@ class ComplexAttention(Attention):
         return self.explicit(positions, ctx, q, k, v, mask)[0], None
 
     def _heads(self, projection: nn.Linear | None, x: Tensor) -> Tensor:
-        x = x.unflatten(-1, (2, -1))
+        x = x.unflatten(-1, (2, -1))  # [B, T, 2C] -> [B, T, 2, C]
         x = (x if projection is None else projection(x)).unflatten(-1, (self.num_heads, -1))
         return x.movedim(-2, -4).flatten(-2)  # [B, T, 2, H, D] -> [B, H, T, 2D]
 
     def _merged(self, out: Tensor) -> Tensor:
         out = out.unflatten(-1, (2, -1)).movedim(1, -2).flatten(-2)  # [B, H, T, 2D] -> [B, T, 2, C]
-        return self.out_proj(out).flatten(-2)
+        return self.out_proj(out).flatten(-2)  # [B, T, 2, C] -> [B, T, 2C]
 
 
 class ComplexNorm(nn.LayerNorm):
     """Apply one layer norm to the real parts and to the imaginary parts: [..., 2C] -> [..., 2C]."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x.unflatten(-1, (2, -1))).flatten(-2)
+        return super().forward(x.unflatten(-1, (2, -1))).flatten(-2)  # [..., 2C] -> [..., 2, C] -> [..., 2C]
 
 
 class ComplexLinear(nn.Module):

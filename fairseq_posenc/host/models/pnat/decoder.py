@@ -89,7 +89,7 @@ class ParallelDecoder(Decoder):
         inputs = self.inputs(encoder_out, words)
         if self.reader is None:
             return Placement(inputs, inner, torch.arange(words.size(1), device=words.device).expand_as(tokens))
-        source = encoder_out["encoder_out"][0].transpose(0, 1)
+        source = encoder_out["encoder_out"][0].transpose(0, 1)  # [S, B, C] -> [B, S, C]
         padding = encoder_out["encoder_padding_mask"][0] if encoder_out["encoder_padding_mask"] else None
         read = self.reader(inputs, tokens, words, source, padding)
         if target is None:

@@ -105,7 +105,7 @@ class Decoder(Stack, FairseqIncrementalDecoder):
         x, _ = self.embed(tokens, own, vectors)
         positions = (self.position, self.cross_position)
         masks = [self.masks(at, ctx, count) for at, ctx, count in zip(positions, (own, cross), self.global_layers)]
-        states, weights = [x.transpose(0, 1)], None
+        states, weights = [x.transpose(0, 1)], None  # [B, T, C] -> [T, B, C]
         pondering = self.ponders(x, tokens.eq(self.padding_idx))
         for index, layer in self.active_layers():
             contexts = tuple(
