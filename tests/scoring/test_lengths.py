@@ -116,7 +116,7 @@ def test_tables_on_the_screen(runs, capsys):
     assert main(["lengths", str(runs(record("ldpe", 0), record("sinusoidal", 3), noisy))]) == 0
     shown = capsys.readouterr().out
     first = shown.split("##")[1]
-    assert "Mean absolute difference to the asked length, in tokens" in first
+    assert "Mean absolute difference between produced and requested length, in tokens" in first
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in first.splitlines() if line.startswith("|")]
     assert cells[0] == ["decoder", "0.8 reference", "reference"]
     assert cells[2:] == [["ldpe", "0.00", "0.00"], ["sinusoidal", "3.00", "3.00"], ["lrpe, noise 4", "1.00", "1.00"]]

@@ -156,9 +156,9 @@ def make_tables(decodings: list[Decoding]) -> list[Table]:
         return Table(title, ["decoder", *asked], body, None)
 
     return [
-        table(f"Mean absolute difference to the asked length, in {unit}", "mean_absolute_difference", 2),
-        table(f"Variance: mean squared difference to the asked length, in {unit}", "variance", 2),
-        table("Ratio of given to reference length, in words", "length_ratio", 2),
+        table(f"Mean absolute difference between produced and requested length, in {unit}", "mean_absolute_difference", 2),
+        table(f"Mean squared difference between produced and requested length, in {unit}", "variance", 2),
+        table("Ratio of produced to reference length, in words", "length_ratio", 2),
         table("BLEU", "bleu", 1),
         _accuracy(decodings),
         _by_source(decodings),
@@ -189,7 +189,7 @@ def _accuracy(decodings: list[Decoding]) -> Table:
         found = decoding.measured()
         shares = [f"{100 * found[metric]:.1f} %" for metric in columns.values()]
         body.append([decoding.row, *shares, *(f"{found[metric]:.{digits}f}" for metric, digits in others.values())])
-    return Table(f"Sentences within a distance of the asked length: {chosen[0].asked}", ["decoder", *columns, *others], body)
+    return Table(f"Share of sentences within a distance of the requested length: {chosen[0].asked}", ["decoder", *columns, *others], body)
 
 
 def _by_source(decodings: list[Decoding]) -> Table:
@@ -242,6 +242,6 @@ def draw(decodings: list[Decoding]) -> Figure:
         axis.set_title(label_text(row), loc="left", fontsize=8)
     for axis in panels[len(rows) :]:
         axis.set_visible(False)
-    figure.supxlabel(f"asked length ({unit}s)", fontsize=9)
-    figure.supylabel(f"given length ({unit}s)", fontsize=9)
+    figure.supxlabel(f"requested length ({unit}s)", fontsize=9)
+    figure.supylabel(f"produced length ({unit}s)", fontsize=9)
     return figure
