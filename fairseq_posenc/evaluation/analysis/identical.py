@@ -150,13 +150,16 @@ def analyse(args: argparse.Namespace) -> Result:
         )
     head = ["symmetry", "translation invariance", "monotonicity", "right/left"]
     notes = [
-        f"scores before softmax and weights of the first encoder layer, {args.length} copies of a word, mean over {used} words",
-        "of the mean over heads; the CSV file has every head",
-        "symmetry: 1 - |C - C'| / (2 |C|), where C is A after the means of rows and columns; 1 where C is 0",
-        "translation invariance: 1 - mean over k of std_t A[t,t+k] / std A; 1 where A is constant",
-        f"monotonicity: fraction of distances up to {_NEAR} at which the next farther word scores less",
-        "right/left: weight of later words over that of earlier ones; '-': a kernel in place of softmax has no scores",
-        "the formulas are a reconstruction: the paper's exact ones could not be read",
+        "The table is computed from the first encoder layer (scores before softmax, and attention weights). The input "
+        f"is {args.length} copies of one word. The values are means over {used} words.",
+        "The values are computed from the mean over heads. The CSV file contains the values of every head.",
+        "symmetry: 1 - |C - C'| / (2 |C|), where C is the matrix of scores A after the means of rows and columns are "
+        "removed. It is 1 if C is 0.",
+        "translation invariance: 1 - mean over k of std_t A[t,t+k] / std A. It is 1 if A is constant.",
+        f"monotonicity: fraction of distances up to {_NEAR} at which the score decreases with the next larger distance.",
+        "right/left: attention weight of later words, divided by the attention weight of earlier words.",
+        "'-': the method uses a kernel instead of softmax, so there are no scores.",
+        "The formulas are reconstructed, because the full text of the paper was not available.",
     ]
     both = ["method", *head], ["method", "head", *head]
     return Result("identical", "Identical words", both[0], rows, notes, lambda: _plot(drawn), detail=(both[1], detail))

@@ -103,13 +103,15 @@ def analyse(args: argparse.Namespace) -> Result:
     rows = [[title, *map(_bleu, own.values()), *_difference(own, args.seen)] for title, own in curves.items()]
     head = ["method", *heads.values(), *["unseen - seen"] * bool(args.seen)]
     notes = [
-        f"BLEU; parts {', '.join(loaded[0][1])} together, by words of the source as it was before subwords",
-        f"* differs from {baseline} over the choice of sentences (Holm p <= .05, two-sided paired approximate randomization); "
-        "it does not cover the variance over training seeds",
-        f"'-': fewer than {MIN_SENTENCES} sentences",
-        "the CSV file has chrF, brevity penalty, ratio of lengths and the corrected p as well",
+        f"BLEU of the test sets {', '.join(loaded[0][1])} combined, by the number of source words before subword splitting.",
+        f"*: the difference to {baseline} is significant for other test sentences (corrected p at most .05, two-sided "
+        "paired approximate randomization). The test does not include the seed variance.",
+        f"'-': fewer than {MIN_SENTENCES} sentences.",
+        "The CSV file also contains chrF, brevity penalty, length ratio and corrected p.",
     ]
-    notes += [f"seen: as long as the longest source in training, {args.seen} words, or shorter"] * bool(args.seen)
+    notes += [f"seen: source sentences of at most {args.seen} words, the length of the longest training source."] * bool(
+        args.seen
+    )
     names = {bucket_name(bucket): bucket for bucket in _tens(runs[baseline]) if bucket_name(bucket) in heads}
     detail = ["method", "source words", "n", "BLEU", "chrF", "brevity penalty", "length ratio", "p"], records
     title = "Quality by length of the source"

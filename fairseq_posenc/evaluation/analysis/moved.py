@@ -114,11 +114,13 @@ def analyse(args: argparse.Namespace) -> Result:
     rows = [[*row[:4], *(row[4 + number] for number in shown)] for row in rows]
     head = ["method", "BLEU", "one word moved", "loss", *(f"loss, by {_BUCKETS[n]} (n = {numbers[n]})" for n in shown)]
     notes = [
-        f"{sum(numbers)} sentences of {', '.join(args.subsets)}; one word of each moves, the same in all rows (seed {args.seed})",
-        "the reference stays that of the source as it was",
-        f"BLEU of sacreBLEU on words, beam {args.beam}; loss: BLEU of the source as it is less that with a moved word",
-        "a large loss says that the model reads word order; a model that ignores order loses nothing",
-        f"'-': fewer than {_FEWEST} sentences",
+        f"The test has {sum(numbers)} sentences of {', '.join(args.subsets)}. One word of each sentence is moved. All "
+        f"rows have the same moves (seed {args.seed}).",
+        "The reference does not change.",
+        f"BLEU is computed by sacreBLEU on words, with beam {args.beam}. The loss is BLEU of the original source minus "
+        "BLEU of the source with a moved word.",
+        "A large loss shows that the model uses the word order. A model that ignores the order has no loss.",
+        f"'-': fewer than {_FEWEST} sentences.",
     ]
     return Result("moved", "Translation of sources with a moved word", head, rows, notes, lambda: _plot(found, shown), digits=1)
 

@@ -217,15 +217,21 @@ def analyse(args: argparse.Namespace) -> Result:
     names = [f"both, {moves.bucket_names()[bucket]} apart (n = {numbers[bucket]})" for bucket in shown]
     rows = [[*row[:5], *(row[5 + bucket] for bucket in shown)] for row in rows]
     rate = args.lr or _RATES[args.mode]
-    what = {"frozen": "the encoder of the translation, frozen", "scratch": "a new encoder with the translation's embeddings"}
+    what = {
+        "frozen": "the frozen encoder of the translation model",
+        "scratch": "a new encoder with the embeddings of the translation model",
+    }
     notes = [
-        f"{what[args.mode]}; per cent of {sum(numbers)} instances of {args.subset!r}, {args.instances} of a sentence",
-        f"tokens of the data, sentences of {_SHORTEST} to {_LONGEST}; the last one stays; moves by at least {args.min_distance}",
-        f"Adam {rate:g}, {args.batch} sentences an update, at most {args.updates}; updates: of the lowest validation loss",
-        f"'-': fewer than {_FEWEST} instances",
+        f"Encoder: {what[args.mode]}. The accuracies are percentages of {sum(numbers)} instances of {args.subset!r}, with "
+        f"{args.instances} instances per sentence.",
+        f"The sentences have {_SHORTEST} to {_LONGEST} tokens of the prepared data. The last token is never moved. A "
+        f"move is at least {args.min_distance} tokens long.",
+        f"The classifier was trained with Adam, learning rate {rate:g}, {args.batch} sentences per update, and at most "
+        f"{args.updates} updates. The column updates contains the update with the lowest validation loss.",
+        f"'-': fewer than {_FEWEST} instances.",
     ]  # fmt: skip
     if args.min_distance == 1:
-        notes.append("neighbours that change places can be read in two ways, so 100 is out of reach")
+        notes.append("If two neighbours change places, either word may have been moved, so an accuracy of 100 is not possible.")
     head = ["method", "updates", "both", "moved word", "its place", *names]
     name = f"reordering_{args.mode}"
     return Result(name, f"Word reordering detection: {what[args.mode]}", head, rows, notes, lambda: _plot(found), digits=1)

@@ -35,9 +35,11 @@ def analyse(args: argparse.Namespace) -> Result:
     found = products(args.width, args.distance, args.grid, args.seed)
     rows = [[k, *values] for k, *values in zip(distances, *found.values())]
     notes = [
-        f"{args.width} channels, frequencies of {args.grid}; t = {args.distance}, but the first column is the same at every t",
-        f"W1 and W2 are random, with entries of variance 1/{args.width} (seed {args.seed})",
-        "the first column is symmetric: it says how far a word is and not on which side; a projection undoes this",
+        f"The vectors have {args.width} channels and the frequencies of {args.grid}. The position t is {args.distance}. "
+        "The first column is equal for every t.",
+        f"W1 and W2 are random matrices, with entries of variance 1/{args.width} (seed {args.seed}).",
+        "The first column is symmetric: it depends on the distance of a word, but not on the side. A projection "
+        "removes the symmetry.",
     ]
 
     def plot() -> Figure:

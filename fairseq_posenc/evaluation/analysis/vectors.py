@@ -92,10 +92,13 @@ def analyse(args: argparse.Namespace) -> Result:
         )
     head = ["method", "positions", "cosine of neighbours", "absolute error", "order error"]
     notes = [
-        f"vectors at the input of the {args.site}, where words are zero vectors; '-': positions that join no vector",
-        "absolute error: mean distance, in positions, of a linear regression's rounded prediction; five-fold cross-validation",
-        f"order error: of a logistic regression on the vectors of two positions, {_PAIRS} random pairs; the same folds",
-        "learned vectors of positions that no training sentence has reached are those of the start",
+        f"The vectors are the input of the {args.site}, with zero vectors as word embeddings.",
+        "'-': the method adds no vectors to the embeddings.",
+        "absolute error: mean distance, in positions, between a position and the rounded prediction of a linear regression, with "
+        "five-fold cross-validation.",
+        "order error: share of wrong predictions of a logistic regression on the vectors of two positions, for "
+        f"{_PAIRS} random pairs and the same folds.",
+        "Learned vectors of positions that do not occur in training have initial values.",
     ]
     arrays = {f"vectors_{number}.npy": alike.float().numpy() for number, alike in enumerate(found.values(), 1)}
     notes += [f"vectors_{number}.npy: cosines of {title}" for number, title in enumerate(found, 1)]

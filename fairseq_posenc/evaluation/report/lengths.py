@@ -189,7 +189,9 @@ def _accuracy(decodings: list[Decoding]) -> Table:
         found = decoding.measured()
         shares = [f"{100 * found[metric]:.1f} %" for metric in columns.values()]
         body.append([decoding.row, *shares, *(f"{found[metric]:.{digits}f}" for metric, digits in others.values())])
-    return Table(f"Share of sentences within a distance of the requested length: {chosen[0].asked}", ["decoder", *columns, *others], body)
+    return Table(
+        f"Share of sentences within a distance of the requested length: {chosen[0].asked}", ["decoder", *columns, *others], body
+    )
 
 
 def _by_source(decodings: list[Decoding]) -> Table:
