@@ -225,7 +225,8 @@ def as_json(results: dict[str, Any]) -> str:
 
 def terminal(results: dict[str, Any], width: int) -> str:
     blocks = [
-        f"{kind.capitalize()}, as ratios to stock; waits are numbers:\n\n" + tables.fitted(*_body(results, kind), width, 1)
+        f"{kind.capitalize()}, divided by the values of stock fairseq (waits: numbers):\n\n"
+        + tables.fitted(*_body(results, kind), width, 1)
         for kind in _kinds(results)
     ]
     return "\n".join(blocks) + "\n" + _notes(results)
@@ -294,17 +295,22 @@ def _notes(results: dict[str, Any]) -> str:
     keys = [key.split()[1] for key in tables.measures([stock]) if key.startswith("training ")]
     grows = len(keys) > 1 and len({_tokens(f"training {key}") for key in keys}) == 1
     notes = [
-        f"counted on torch's meta device: size {settings['size']}, {settings['dtype']}, torch {settings['torch']}",
+        "The numbers are counted on PyTorch's meta device: "
+        f"size {settings['size']}, {settings['dtype']}, torch {settings['torch']}.",
+        "Launches, bytes and memory are divided by the values of stock fairseq's transformer. Waits are numbers.",
         f"stock fairseq's transformer, {first}: {stock[first]['launches']} launches, {stock[first]['waits']} waits, "
-        f"{_moved(stock[first]) / 2**30:.2f} GiB, {stock[first]['peak'] / 2**20:.0f} MiB",
-        "launches: operators that are neither views nor allocations; attention, dropout and layer norm are one each, as on CUDA",
-        "waits: values that the host reads, shapes that depend on values, and copies between host and device",
-        "bytes: read and written by all operators; broadcast and overlapping elements count once",
-        "memory: the peak of all tensors that the action makes, without parameters",
-        "training: forward and backward pass, without the optimiser; decoding: one step of beam search with "
-        f"{BEAM} beams after {PREFIX} words",
-        "recurrent layers (rnn, rr, cai_lam, zhu) count every operator of every time step; cuDNN launches fewer",
+        f"{_moved(stock[first]) / 2**30:.2f} GiB, {stock[first]['peak'] / 2**20:.0f} MiB.",
+        "launches: number of operators, without views and allocations. Attention, dropout and layer norm count as one launch "
+        "each, as on CUDA.",
+        "waits: number of times that the host waits for the device. The host waits when it reads a value, when a shape depends "
+        "on values, and for copies between host and device.",
+        "bytes: bytes that all operators read and write. Broadcast and overlapping elements count once.",
+        "memory: peak memory of all tensors of the action, without parameters.",
+        "training: forward and backward pass, without the optimiser.",
+        f"decoding: one step of beam search with {BEAM} beams after {PREFIX} words.",
+        "For recurrent layers (`rnn`, `rr`, `cai_lam`, `zhu`), every operator of every time step counts. cuDNN launches fewer "
+        "kernels.",
     ]
     if grows:
-        notes.append(f"growth: {keys[-1]} divided by {keys[0]}, which have equal numbers of tokens")
+        notes.append(f"growth: value at {keys[-1]} divided by the value at {keys[0]}, which has the same number of tokens.")
     return "".join(f"* {note}\n" for note in notes)

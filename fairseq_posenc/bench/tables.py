@@ -14,7 +14,10 @@ PUBLISHED = {
     "diet_abs": ("+0 %", "+0 % to +1 %"),
     "diet_rel": ("+0 %", "+0 %"),
 }
-_SOURCE = "published: Chen et al. (2021), Table 1, BERT of two sizes on TPU v2; another model on another device"
+_SOURCE = (
+    "published: Chen et al. (2021), Table 1, for BERT of two sizes on TPU v2. The model and the device differ from this "
+    "benchmark."
+)
 _NAMES = ("method", "site")
 
 
@@ -27,10 +30,16 @@ def terminal(results: dict[str, Any], width: int) -> str:
     rows = results["rows"]
     alone = [key for key in measures(rows) if key.startswith("attention ")]
     whole = [key for key in measures(rows) if key not in alone]
-    blocks = ["Ratios to stock; of decoding, tokens a second:\n", _narrow(rows, whole, width)]
+    blocks = [
+        "Ratios to stock fairseq (decoding: ratio of tokens per second):\n",
+        _narrow(rows, whole, width),
+    ]
     if alone:
         serving = [row for row in rows if row.get(alone[0])]
-        blocks += ["One self-attention, forwards and backwards:\n", _narrow(serving, alone, width)]
+        blocks += [
+            "Forward and backward pass of one attention module, as ratios to stock fairseq:\n",
+            _narrow(serving, alone, width),
+        ]
     return "\n".join(blocks) + "\n" + _listed(_notes(results)[:1]) + "* --output FOLDER writes all numbers\n"
 
 
@@ -38,7 +47,10 @@ def peers(results: dict[str, Any], width: int) -> str:
     """Return the ratios of `posenc bench --peers`."""
     rows, shapes = results["rows"], measures(results["rows"])
     body = [[row["method"], row["peer"], *(f"{row[shape]['median']:.2f}" for shape in shapes)] for row in rows]
-    first = "Time of one attention, forwards and backwards, as ratios to the peer's (below 1: ours is faster):\n\n"
+    first = (
+        "Time of the forward and backward pass of one attention module,\n"
+        "divided by the time of the peer (below 1: this project is faster):\n\n"
+    )
     return first + fitted(["method", "peer", *shapes], body, width, 2) + "\n" + _listed(_notes(results)[:1])
 
 
@@ -48,12 +60,19 @@ def markdown(results: dict[str, Any]) -> str:
     lengths = [key for key in measures(rows) if key.startswith("attention ")]
     blocks = [_table(rows, [key for key in measures(rows) if key not in lengths])]
     if lengths:
-        blocks.append("One self-attention, forwards and backwards: time / memory, as ratios to stock's:\n")
+        blocks.append(
+            "Forward and backward pass of one self-attention module: time / memory, divided by the values of stock fairseq:\n"
+        )
         blocks.append(_table([row for row in rows if row.get(lengths[0])], lengths))
-    blocks.append("Operations of products of matrices / bytes read and written by all operators, as ratios to stock's:\n")
+    blocks.append(
+        "Operations of matrix products / bytes read and written by all operators, divided by the values of stock fairseq:\n"
+    )
     blocks.append(_table(rows, [key for key in measures(rows) if not key.startswith("memory ")], _counts))
     if results["settings"]["profile"]:
-        blocks.append("The operators whose time differs most from stock's, in milliseconds of one run (stock's):\n")
+        blocks.append(
+            "Operators whose time differs most from stock fairseq, in milliseconds of one run. The time of stock fairseq is in "
+            "parentheses:\n"
+        )
         blocks += [f"* {row['method']}, {row['site']}, {key}: {_operators(row[key])}" for row in rows for key in _profiled(row)]
         blocks.append("")
     return "\n".join(blocks) + "\n" + _listed([*_notes(results), _SOURCE])
@@ -132,9 +151,11 @@ def _notes(results: dict[str, Any]) -> list[str]:
     settings = results["settings"]
     versions = ", ".join(f"{name} {version}" for name, version in settings["versions"].items())
     return [
-        f"{settings['device']}, {settings['dtype']}, {settings['threads']} thread(s); size {settings['size']}; {versions}",
-        f"ratios to stock fairseq's transformer: medians of {settings['rounds']} rounds in turns (middle half of them)",
-        f"decoding: tokens a second, beam 4, {settings['steps']} steps, more is faster; memory: of tensors in a training step",
+        f"{settings['device']}, {settings['dtype']}, {settings['threads']} thread(s), size {settings['size']}, {versions}",
+        f"ratios: values divided by the values of stock fairseq's transformer, as medians of {settings['rounds']} rounds. The "
+        "quartiles are in parentheses.",
+        f"decoding: ratio of tokens per second with beam 4 and {settings['steps']} steps. A larger ratio is faster.",
+        "memory: tensors of a training step.",
     ]
 
 
