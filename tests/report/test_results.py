@@ -92,9 +92,10 @@ def test_the_page_names_files_that_exist():
 def test_the_page_has_the_numbers_of_its_reports():
     """For rows whose sentences are compared, a score below the model without positions is not called better."""
     text, single, half = " ".join(page().split()), bleu("float32"), bleu("bfloat16")
-    tener = [f"{table['tener']:.1f} and {table['none']:.1f} BLEU in" for table in (single, half)]
-    assert f"`tener` is not distinguishable from no positions: {tener[0]} float32, {tener[1]} bfloat16" in text
-    assert f"{single['shape']:.1f} and {single['none']:.1f} BLEU on the test set (1 and 3 seeds)" in text
+    for name, seeds in (("tener", "1 seed"), ("none", "3 seeds")):
+        assert f"`{name}` has {single[name]:.1f} BLEU in float32 and {half[name]:.1f} BLEU in bfloat16 ({seeds})" in text
+    assert "`tener` is not distinguishable from `none`." in text
+    assert f"`shape` has {single['shape']:.1f} BLEU (1 seed) and `none` has {single['none']:.1f} BLEU (3 seeds)" in text
     rows = [f"encoder sinusoidal+{name}, decoder sinusoidal" for name in ("laplacian", "tpe")]
     apart = [abs(table[row] - table[f"{row} (random structure)"]) for table in (single, half) for row in rows]
     assert f"`laplacian` and `tpe` to their controls are {min(apart):.1f} to {max(apart):.1f} BLEU" in text
