@@ -52,7 +52,16 @@ function sortTable(table, column, head) {
 function enableSorting() {
   for (const table of document.querySelectorAll("article table")) {
     if (!table.tHead || !table.tBodies.length) continue;
-    [...table.tHead.rows[0].cells].forEach((head, column) => head.addEventListener("click", () => sortTable(table, column, head)));
+    [...table.tHead.rows[0].cells].forEach((head, column) => {
+      const sort = () => sortTable(table, column, head);
+      head.tabIndex = 0;
+      head.addEventListener("click", sort);
+      head.addEventListener("keydown", (event) => {
+        if (event.key !== "Enter" && event.key !== " ") return;
+        event.preventDefault(); // the space bar would scroll the page
+        sort();
+      });
+    });
   }
 }
 

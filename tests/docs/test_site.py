@@ -192,6 +192,33 @@ def test_tables_are_sorted_by_a_click(site, browser):
         assert found == sorted(found, key=lambda number: order * number)
 
 
+def press(browser, key, code):
+    for event in ("keyDown", "keyUp"):
+        browser.call("Input.dispatchKeyEvent", type=event, key=key, windowsVirtualKeyCode=code)
+
+
+def test_tables_are_sorted_from_the_keyboard(site, browser):
+    browser.open((site / "choose.html").as_uri())
+    browser.value("document.querySelector('#filters [name=text]').focus()")
+    press(browser, "Tab", 9)
+    numbers = "[...document.querySelectorAll('#choose tbody tr')].map(r => +r.cells[6].textContent.replace(/,/g, ''))"
+    assert browser.value("document.activeElement === document.querySelectorAll('#choose th')[0]")
+    for _ in range(6):
+        press(browser, "Tab", 9)
+    for key, code, order in (("Enter", 13, 1), (" ", 32, -1)):
+        press(browser, key, code)
+        found = browser.value(numbers)
+        assert found == sorted(found, key=lambda number: order * number)
+
+
+@pytest.mark.parametrize("width", [360, 390, 599])
+def test_the_chooser_on_a_telephone_has_its_essential_columns(site, browser, width):
+    browser.open((site / "choose.html").as_uri(), width)
+    heads = "[...document.querySelectorAll('#choose th')].filter(h => h.offsetWidth > 0).map(h => h.textContent)"
+    assert browser.value(heads) == ["method", "positions", "parameters", "cost"]
+    assert browser.value("document.querySelector('#choose').offsetWidth <= document.querySelector('.table-wrapper').clientWidth")
+
+
 def test_equations_are_drawn(site, browser):
     browser.open((site / "docs/methods/shaw.html").as_uri())
     assert browser.value("document.querySelector('.equation math msub').getBoundingClientRect().height") > 5

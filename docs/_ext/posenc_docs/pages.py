@@ -118,13 +118,15 @@ def _choice(name: str, costs: Costs) -> str:
     card = registry.card(name)
     family, cost = registry.declaration(name).family, costs.of(name).get(_CHOSEN)
     yes = {True: "yes", False: "no"}
+    breakable = name.replace("_", "_<wbr>")  # for narrow screens
     data = {
         "site": " ".join(card.all_sites), "reference": card.reference, "injection": card.injection,
         "learnable": yes[card.learnable], "unbound": yes[card.unbound], "evidence": card.evidence,
         "cost": "" if cost is None else f"{cost:.4f}", "text": f"{name} {card.title} {family}".lower(),
     }  # fmt: skip
     cells = [
-        f'<a href="docs/methods/{name}.html">{name}</a><br><small>{escape(card.title)}</small>', card.reference, card.injection,
+        f'<a href="docs/methods/{name}.html">{breakable}</a><br><small>{escape(card.title)}</small>', card.reference,
+        card.injection,
         data["learnable"], data["unbound"], ", ".join(card.all_sites), f"{catalog.number(card, _DIMS):,}",
         "not measured" if cost is None else f"{cost:.2f}", card.evidence,
     ]  # fmt: skip
@@ -247,4 +249,4 @@ def results(files: Sequence[str]) -> str:
     listed = "\n".join(f"* [{title}]({path})" for path, title in titles.items())
     entries = "\n".join(f"{title} <{path.removesuffix('.md')}>" for path, title in titles.items())
     tree = "```{toctree}\n:hidden:\n\n" + entries + "\n```\n"
-    return f"\n## All tables\n\nClick the head of a column to sort a table.\n\n{listed}\n\n{tree}"
+    return f"\n## All tables\n\nClick the head of a column to sort a table, or press Enter there.\n\n{listed}\n\n{tree}"
