@@ -32,7 +32,7 @@ def read_all_documents(app: Any, config: Any) -> None:
     """Write the source folder, and let Sphinx read it."""
     folder = Path(app.doctreedir) / "source"
     source.write(Path(app.confdir).parent, folder)
-    app.srcdir = folder
+    app.srcdir = type(app.srcdir)(folder)  # in Sphinx before version 9, a class of paths that are also texts
 
 
 def typeset(translator: Any, node: Any) -> None:
