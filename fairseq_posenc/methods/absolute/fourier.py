@@ -20,8 +20,8 @@ class Fourier(PositionMethod):
     Source: Li et al. (2021). Code: willGuimont/learnable_fourier_positional_encoding.
     Deviations:
         * The sizes of the paper and the variance of its initial frequencies could not be read.
-        * F = 768, 32 hidden units and gamma = 10 are the values of the example in the public code.
-        * Initial frequencies have standard deviation 1 / gamma. The public code has 1 / gamma^2.
+        * $F = 768$, 32 hidden units and $\gamma = 10$ are the values of the example in the public code.
+        * Initial frequencies have standard deviation $1 / \gamma$. The public code has $1 / \gamma^2$.
         * t is the position itself, without a unit of length.
     Cost: F/2 + F H + H + H d + d parameters per stack. The network runs once per position, not once per token.
     Errors: PositionError for an odd number of features.

@@ -18,7 +18,7 @@ class ScaledSinusoidal(PositionMethod):
     Shapes: embed [B, T, C] -> [B, T, C].
     Source: Hua et al. (2022), whose code has the name ScaledSin. Code: ScaledSinusoidalEmbedding of x-transformers.
     Deviations:
-        * s starts at 1, because fairseq scales its embeddings by sqrt(d).
+        * s starts at 1, because fairseq scales its embeddings by $\sqrt{d}$.
         * s starts at d^-0.5 in the authors' code, which does not scale the embeddings.
     Cost: 1 parameter per stack. A table of n rows, which is extended for longer sentences.
     """

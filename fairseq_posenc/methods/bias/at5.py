@@ -26,7 +26,7 @@ class AdaptiveT5(PositionMethod):
         * The paper learns the buckets. How it learns them could not be read.
         * The whole form is therefore a reconstruction by this project. Published scores are not evidence for this form.
         * Cross-attention is an extension of this project.
-        * gamma is learned on a logarithmic scale. Earlier versions of this form learned gamma in positions.
+        * $\gamma$ is learned on a logarithmic scale. Earlier versions of this form learned $\gamma$ in positions.
         * Checkpoints of earlier versions load to the same scores. Their training continues with --reset-optimizer.
     Cost: sides * (B h + 2 g) parameters per stack. sides is 1 in a causal decoder, else 2. g is h with borders=heads, else 1.
         One vector of T + S - 1 values per forward pass.

@@ -80,7 +80,7 @@ class Cable(RunningSum):
     Shapes: bias -> [B, H, T, S].
     Source: Veisi, Amirzadeh and Mansourian (2025). Code: axiomlab/Cable.
     Deviations:
-        * The product keeps 1/sqrt(d_h), which the authors' code omits in effect.
+        * The product keeps $1/\sqrt{d_h}$, which the authors' code omits in effect.
         * The encoder is an extension of this project and unverified, although the authors report an encoder.
         * The encoder's bias is symmetric: minus the sum over the tokens between query and key in either order.
     Cost: L (d h + h) parameters per stack. Running sums [B, H, S].

@@ -42,7 +42,7 @@ class DietRelative(_Diet):
     Shapes: bias -> [1, H, T, S].
     Source: Chen et al. (2021).
     Deviations:
-        * The scale is 1/sqrt(d_h). The paper prints sqrt(d) of the hidden size (scale=model).
+        * The scale is $1/\sqrt{d_h}$. The paper prints $\sqrt{d}$ of the hidden size (scale=model).
         * R starts at 0, which the paper leaves open.
         * Distances beyond the table share the last entry of their direction.
         * The paper's term of segments is a separate method (diet_rel+segments).
@@ -92,7 +92,7 @@ class DietAbsolute(_Diet):
     Shapes: bias -> [1, H, T, S].
     Source: Chen et al. (2021).
     Deviations:
-        * The scale is 1/sqrt(d_h). The paper prints sqrt(d) of the hidden size (scale=model).
+        * The scale is $1/\sqrt{d_h}$. The paper prints $\sqrt{d}$ of the hidden size (scale=model).
         * The vectors start normal with standard deviation 0.02, which the paper leaves open.
         * The paper's term of segments is a separate method (diet_abs+segments).
         * The paper changes "all the attention layers both in the encoder and decoder".
@@ -149,7 +149,7 @@ class DietLinformer(_Diet):
     Shapes: project_input of keys and values [B, S, C] -> [B, rank, C]. attend -> [B, H, T, D].
     Source: Chen et al. (2021). Wang et al. (2020) for Linformer.
     Deviations:
-        * The scale is 1/sqrt(d_h). The paper prints sqrt(d) of the hidden size (scale=model).
+        * The scale is $1/\sqrt{d_h}$. The paper prints $\sqrt{d}$ of the hidden size (scale=model).
         * The width of the position vectors is an option. Equation 4 prints d.
         * E is indexed by position, so that the compressed keys do not contain padding.
         * E starts uniform, as a linear layer. Position vectors start normal with standard deviation 0.02.
@@ -238,7 +238,7 @@ class Segments(PositionMethod):
         * Attention modules without tokens have one sentence.
         * Sentences beyond the table share its last row. Labels below 1 are 1.
         * Scores start at 0, which the paper leaves open.
-        * Vectors start normal with standard deviation 1/sqrt(d). The authors' vectors have 1.
+        * Vectors start normal with standard deviation $1/\sqrt{d}$. The authors' vectors have 1.
         * Encoder and decoder have a table each. The authors' stacks share one table.
         * The authors' first decoder token has label 1.
         * place=heads in the decoder is an extension of this project.

@@ -95,7 +95,7 @@ class SineSpe(_Spe):
     Source: Liutkus et al. (2021). Code: aliutkus/spe (PyTorch).
     Deviations:
         * Softmax attention with the exact expectation is the default. The authors draw random codes (exact=false).
-        * Codes have the factor 1/sqrt(R), so that attention keeps 1/sqrt(d_h). The authors' codes need 1/sqrt(R) there.
+        * Codes have the factor $1/\sqrt{R}$, so that attention keeps $1/\sqrt{d_h}$. The authors' codes need $1/\sqrt{R}$ there.
         * In evaluation, the noise has a fixed seed, so that results are repeatable.
         * The gate is the gate of the authors' PyTorch code. Their JAX code exchanges gate and 1 - gate.
         * K is 5 and R is 64, as in the authors' music experiments. The defaults of their code are 1 and 256.
@@ -323,7 +323,7 @@ class ConvolutionalSpe(_Spe):
     Source: Liutkus et al. (2021). Code: aliutkus/spe (PyTorch).
     Deviations:
         * Softmax attention is the default.
-        * Codes have the factor 1/sqrt(R), so that attention keeps 1/sqrt(d_h). The authors' codes need 1/sqrt(R) there.
+        * Codes have the factor $1/\sqrt{R}$, so that attention keeps $1/\sqrt{d_h}$. The authors' codes need $1/\sqrt{R}$ there.
         * In evaluation, the noise has fixed seeds, so that results are repeatable.
         * The gate is the gate of the authors' PyTorch code. Their JAX code exchanges gate and 1 - gate.
         * P is 128 and R is 64, as in the authors' music experiments. The defaults of their code are 200 and 256.

@@ -55,7 +55,7 @@ class SynthesizerRandom(_Synthesizer):
     Shapes: bias -> [1, H, T, S]. rescale [B, H, T, S] -> same.
     Source: Tay et al. (2021). Code: mesh-tensorflow.
     Deviations:
-        * In a mixture, the product is divided by sqrt(d_h). mesh-tensorflow scales the initial values of the query
+        * In a mixture, the product is divided by $\sqrt{d_h}$. mesh-tensorflow scales the initial values of the query
           projection instead.
         * The table has n rows and columns. The mixtures of mesh-tensorflow have 512.
         * Cross-attention keeps its products, because mesh-tensorflow defines the method for self-attention only.
@@ -103,7 +103,7 @@ class SynthesizerFactorised(_Synthesizer):
     Source: Tay et al. (2021). Code: mesh-tensorflow.
     Deviations:
         * According to other sources, the paper has rank 8. This could not be verified. mesh-tensorflow has rank 16.
-        * In a mixture, the product is divided by sqrt(d_h).
+        * In a mixture, the product is divided by $\sqrt{d_h}$.
         * mesh-tensorflow mixes products with full tables only.
         * Cross-attention keeps its products, because mesh-tensorflow defines the method for self-attention only.
     Cost: 2 L h n rank parameters per stack. mix=none has no projections of queries and keys, which saves 2 d^2 + 2 d parameters
@@ -157,7 +157,7 @@ class SynthesizerDense(_Synthesizer):
     Source: Tay et al. (2021). Code: mesh-tensorflow (dense_minus).
     Deviations:
         * Every head has its own network, whose hidden width is d_h by default.
-        * In a mixture, the product is divided by sqrt(d_h). mesh-tensorflow scales the initial values of the query
+        * In a mixture, the product is divided by $\sqrt{d_h}$. mesh-tensorflow scales the initial values of the query
           projection instead.
         * Cross-attention keeps its products, because mesh-tensorflow defines the method for self-attention only.
     Cost: L h (hidden (d + 1) + (hidden + 1) n) parameters per stack, L d_h n with form=minus. Scores of all n positions for every

@@ -17,7 +17,7 @@ class RecurrentFrontEnd(PositionMethod):
     Source: Neishi and Yoshinaga (2019). Code: nem6ishi/conll19_relative_transformer, and torch's GRU cell.
     Deviations:
         * Dropout is applied after the GRU, as fairseq applies it after embeddings. The authors apply it before the GRU.
-        * Embeddings are multiplied by sqrt(d). Their initial variance is 1/d in fairseq, and 1 in the authors' code.
+        * Embeddings are multiplied by $\sqrt{d}$. Their initial variance is 1/d in fairseq, and 1 in the authors' code.
         * torch's GRU has two bias vectors, as the authors' GRU. The survey counts one bias vector.
         * The authors' model has 6 encoder layers and 5 decoder layers. In this project, the user sets both numbers.
     Cost: 6 d^2 + 6 d parameters per stack, or 14 d^2 + 13 d with bidirectional=true. T sequential steps.

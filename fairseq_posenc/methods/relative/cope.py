@@ -24,7 +24,7 @@ class ContextualPositions(PositionMethod):
         (scale=code).
     Deviations:
         * q_t . e is added unscaled, as in the paper's appendix and x-transformers.
-        * The authors' repository divides q_t . e by sqrt(d_h) by default (scale=code). Its option --cope-nodiv is
+        * The authors' repository divides $q_t \cdot e$ by $\sqrt{d_h}$ by default (scale=code). Its option --cope-nodiv is
           scale=paper.
         * 64 positions, and separate tables for the layers, are unverified.
         * The encoder is an experimental extension of this project. It has one table per direction.

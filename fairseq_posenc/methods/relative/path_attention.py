@@ -25,13 +25,13 @@ class PathAttention(PositionMethod):
         ops/path_attn/naive.py. PaTH-FoX is path_attention+forgetting.
     Deviations:
         * Forget gates of path_attention+forgetting are not scaled, as in the Forgetting Transformer. The authors' code scales
-          them by 1/sqrt(d_h).
+          them by $1/\sqrt{d_h}$.
         * w and the products are in float32. The authors' kernels round w to float16.
         * w has length 1, unless its length before normalisation is below 1e-12. The authors' code adds 1e-6 to its square.
-        * The encoder is an experimental extension of this project. For s > t, A_ts = q_t . (H_(t+1) ... H_s) k_s / sqrt(d_h),
-          with w and beta of this direction.
+        * The encoder is an experimental extension of this project. For $s > t$,
+          $A_{ts} = q_t \cdot (H_{t+1} \cdots H_s) k_s / \sqrt{d_h}$, with $w$ and $\beta$ of this direction.
         * Both convolutions of the encoder read the words before each word.
-        * Padding has beta = 0, and its vectors are 0 before the convolution.
+        * Padding has $\beta = 0$, and its vectors are 0 before the convolution.
     Cost: L (2 rank d + conv d + (d + 1) h) parameters per stack, twice as many in the encoder. Products [B, H, T, T] of w with w,
         with queries and with keys, and one triangular system of T unknowns for each query: O(T^2 d_h + T^3) per head, in
         the encoder twice. Decoding caches a second set of keys, which every step multiplies by H_t.
