@@ -75,6 +75,7 @@ class Fairseq:
     tiny: list[str] = dataclasses.field(default_factory=TINY.split)
     environment: dict[str, str] = dataclasses.field(default_factory=dict)
     started: int = 0
+    plugin_loaded: bool = False  # the process has the plugin already when the command reads --user-dir
 
     def start(self, command: str, *arguments, input: str = "") -> Running:
         self.started += 1
@@ -84,11 +85,12 @@ class Fairseq:
         if command != "fairseq-preprocess":
             arguments = [*arguments, "--user-dir", USER_DIR]
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        programs = forked.folder(USER_DIR) if self.plugin_loaded else forked.folder()
         with contextlib.ExitStack() as files:
             modes = {"input": "r", "output": "w", "errors": "w"}
             stdin, stdout, stderr = (files.enter_context((folder / name).open(mode)) for name, mode in modes.items())
             process = subprocess.Popen(
-                [os.path.join(forked.folder(), command), *map(str, arguments)], cwd=folder,
+                [os.path.join(programs, command), *map(str, arguments)], cwd=folder,
                 env={**environment, "OMP_NUM_THREADS": "1", **self.environment}, stdin=stdin, stdout=stdout, stderr=stderr,
             )  # fmt: skip
         return Running(process, folder)
@@ -145,6 +147,12 @@ def data(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def fairseq(data, tmp_path_factory) -> Fairseq:
     return Fairseq(tmp_path_factory.mktemp("commands"), data)
+
+
+@pytest.fixture(scope="session")
+def quick_fairseq(fairseq, tmp_path_factory) -> Fairseq:
+    """Fairseq for tests of many methods, which are not about loading the plugin."""
+    return dataclasses.replace(fairseq, folder=tmp_path_factory.mktemp("commands"), started=0, plugin_loaded=True)
 
 
 @pytest.fixture(scope="session")

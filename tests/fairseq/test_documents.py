@@ -43,7 +43,7 @@ def fairseq(fairseq, tmp_path_factory):
     languages = ["--source-lang", "fw", "--target-lang", "bw", "--joined-dictionary", "--destdir", text / "binary"]
     parts = [f"--{part}pref" if word else text / part for part in ("train", "valid", "test") for word in (1, 0)]
     fairseq.run("fairseq-preprocess", *languages, *parts).succeeded()
-    return Fairseq(tmp_path_factory.mktemp("commands"), text / "binary")
+    return Fairseq(tmp_path_factory.mktemp("commands"), text / "binary", plugin_loaded=True)
 
 
 @pytest.fixture(scope="module", params=[*NAMES, *ROWS])

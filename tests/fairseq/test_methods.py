@@ -20,6 +20,11 @@ SHORT = ["--max-update", 4, "--max-source-positions", 64, "--max-target-position
 READ_WORDS_ALONE = [name for name in posenc.names() if not (posenc.card(name).side_inputs or posenc.card(name).documents)]
 
 
+@pytest.fixture(scope="session")
+def fairseq(quick_fairseq):
+    return quick_fairseq
+
+
 @pytest.fixture(scope="session", params=READ_WORDS_ALONE)
 def trained(request, fairseq, tmp_path_factory):
     """Return a method, and its checkpoints of an uninterrupted training run: after two updates and after four updates."""

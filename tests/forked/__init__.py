@@ -17,8 +17,11 @@ HERE = Path(__file__).parent
 
 
 @functools.cache
-def folder() -> str:
-    """Start the server, which ends with this process. It has one thread, so that results are identical in every run."""
+def folder(plugin: Path | None = None) -> str:
+    """Start the server, which ends with this process. It has one thread, so that results are identical in every run.
+
+    With the folder of the plugin, the server also imports the plugin. Commands with this --user-dir then start faster.
+    """
     real, place = Path(sys.executable).parent, Path(tempfile.mkdtemp(prefix="forked-"))
     (place / "bin").mkdir()
     caller = f"#!{sys.executable} -IS\n{(HERE / 'caller.py').read_text(encoding='utf-8')}"
@@ -27,8 +30,9 @@ def folder() -> str:
             (place / "bin" / program.name).write_text(caller, encoding="utf-8")
             (place / "bin" / program.name).chmod(0o755)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, HERE / "server.py", real, place, *filter(None, [plugin])]
     server = subprocess.Popen(
-        [sys.executable, HERE / "server.py", real, place], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=place,
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=place,
         env={**environment, "OMP_NUM_THREADS": "1"}, start_new_session=True,
     )  # fmt: skip
     assert server.stdout.read(1), "the server did not start"

@@ -1,5 +1,9 @@
-"""Fork a process for every program that `caller.py` requests. Torch and fairseq are imported first, and no part of the plugin."""
+"""Fork a process for every program that `caller.py` requests. Torch and fairseq are imported first.
 
+The plugin is not imported, except if its folder is the third argument.
+"""
+
+import argparse
 import array
 import atexit
 import contextlib
@@ -18,7 +22,8 @@ import traceback
 
 sys.path.pop(0)  # this folder, because `--user-dir` must find the plugin without other paths
 import fairseq.models
-import fairseq.tasks  # noqa: F401
+import fairseq.tasks
+import fairseq.utils
 import torch._dynamo  # noqa: F401  every optimizer imports it, for over a second
 
 
@@ -123,8 +128,10 @@ def run(job: dict) -> int:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) > 3:
+        fairseq.utils.import_user_module(argparse.Namespace(user_dir=sys.argv[3]))
     gc.freeze()  # otherwise, garbage collection would make every process copy the imported modules
-    status = run(serve(*sys.argv[1:]))
+    status = run(serve(*sys.argv[1:3]))
     threading._shutdown()
     atexit._run_exitfuncs()
     sys.stdout.flush()
