@@ -14,6 +14,7 @@ import pytest
 from fairseq_posenc import cli
 from fairseq_posenc.bench import counts, files
 from fairseq_posenc.evaluation.scoring import archive
+from fairseq_posenc.plotting import style
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = sorted(ROOT.glob("results/**/command"))
@@ -42,7 +43,10 @@ def test_results_are_small():
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda path: str(path.parent.relative_to(ROOT)))
 def test_committed_report(command, tmp_path, monkeypatch):
+    """The figures of all reports are made. Only those of one report are drawn, which takes a third of the time."""
     monkeypatch.chdir(ROOT)
+    if command.parent.name != "float32":
+        monkeypatch.setattr(style, "_saved", lambda figure, name: style.Plot("<svg></svg>", b""))
     arguments = shlex.split(command.read_text(encoding="utf-8"))
     folder = Path(arguments[arguments.index("--output") + 1])
     arguments[arguments.index("--output") + 1] = str(tmp_path)
