@@ -74,7 +74,7 @@ def _refuse_order_dependence(users: Users) -> None:
 
 
 def _refuse_terms_beside_weights(users: Users) -> None:
-    """Raise PositionError if one method returns attention weights and another one adds to the scores."""
+    """Raise PositionError if one method returns attention weights and another method adds terms to the scores."""
     added = [method.card.name for hook in ("bias", "content_scores") for method in users.get(hook, ())]
     for method in users.get("rescale", ()):
         if method.rescale_reads == "weights" and added:

@@ -19,10 +19,10 @@ from ..ops.precision import at_least_float32
 from .mask import AttentionMask
 from .site_positions import SitePositions
 
-#: when scores are computed in blocks of queries, to save memory: scores per block, minimum number of blocks, and minimum scores
-#: of a head
+#: Long sentences are computed in blocks of queries, to save memory. Limits: number of scores per block on a CPU, and on an
+#: accelerator. Minimum number of blocks. Minimum number of scores of a head
 _BLOCK_ON_CPU, _BLOCK, _FEWEST_BLOCKS, _LONG = 2**19, 2**25, 16, 2**18
-#: from this number of queries, additional channels of queries and keys are faster on an accelerator than a bias matrix
+#: minimum number of queries for which additional channels of queries and keys are faster on an accelerator than a bias matrix
 _CHANNELS_FROM_LENGTH = 128
 
 
@@ -30,8 +30,8 @@ class Attention(nn.Module):
     """Compute multi-head attention. Projections have fairseq's names and initialisation. The mask is an argument of each call.
 
     Shapes: query [B, T, C], key [B, S, C'] -> output [B, T, C] and, if requested, weights [B, H, T, S].
-    Cost: the largest tensor is [B, H, T, S]. Attention does not store this tensor for long sentences. It does not store it either
-        if only a bias is added to the scores and no weights are requested.
+    Cost: the largest tensor is [B, H, T, S]. This tensor is not stored for long sentences. It is also not stored if only a bias
+        is added to the scores and no weights are requested.
     """
 
     __prepare_scriptable__ = refuse_script
@@ -156,9 +156,9 @@ class Attention(nn.Module):
 
     @staticmethod
     def _prefers_channels(q: Tensor) -> bool:
-        """Return whether a bias of low rank is faster as channels.
+        """Return whether additional channels of queries and keys are faster than a bias matrix.
 
-        On a CPU it is slower, because queries, keys and values are copied.
+        On a CPU, channels are slower, because queries, keys and values are copied.
         """
         return q.size(2) >= _CHANNELS_FROM_LENGTH and not devices.on_cpu(q)
 
@@ -236,7 +236,10 @@ class Attention(nn.Module):
     def _explicit_output(
         self, positions: SitePositions, ctx: AttentionContext, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask
     ) -> Tensor:
-        """Return the output of `explicit` for the keys of the context. These keys are the first ones."""
+        """Return the output of `explicit` for the keys of the context.
+
+        The keys of the context are the first keys of `k` and `v`.
+        """
         seen = ctx.keys.ids.size(1)
         return self.explicit(positions, ctx, q, k[:, :, :seen], v[:, :, :seen], mask.up_to(seen))[0]
 

@@ -74,7 +74,7 @@ class PositionalAttention(Attention):
     ) -> Tensor:
         """Return scaled scores before any mask: [T, B, C], [S, B, C] and positions [T], [S] or [B, .] -> [B, H, T, S].
 
-        The axes of side inputs with two word axes must be these queries and keys.
+        The two word axes of a side input "B S S" must be these queries and keys.
         """
         query, key = query.transpose(0, 1), key.transpose(0, 1)  # [T, B, C] -> [B, T, C]
         sides = [
@@ -158,7 +158,10 @@ def build_attention(
 
 
 def _pad_free(length: int, padding: Tensor | None, device: torch.device) -> Positions:
-    """Return positions that count tokens from 0, without padding. Padding is masked. It repeats the position before it."""
+    """Return positions that count tokens from 0, without padding.
+
+    Padding is masked. Its position ids repeat the position before the padding.
+    """
     counted = Positions.counted(0, length, device)
     if padding is None:
         return counted

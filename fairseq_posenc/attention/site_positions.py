@@ -73,7 +73,7 @@ class SitePositions(nn.Module):
         return found
 
     def _refuse_fractions_beside_tables(self) -> None:
-        """Raise PositionError if one method produces fractional positions and another one requires integers."""
+        """Raise PositionError if one method produces fractional positions and another method requires integers."""
         for moving in self.methods:
             for other in self.methods:
                 if moving.position_type == "fractional" and other.position_type == "integer":
@@ -96,7 +96,7 @@ class SitePositions(nn.Module):
                     )
 
     def _refuse_positions_beside_counts(self) -> None:
-        """Raise PositionError where a method changes positions and another one counts its positions from the tokens."""
+        """Raise PositionError if one method changes positions and another method counts its positions from the tokens."""
         for moving in self._before_layers["positions"]:
             for other in self.methods:
                 if other is not moving and other.counts_tokens:
@@ -199,7 +199,7 @@ class SitePositions(nn.Module):
         return self._apply_to(which, "rotate", x, at, ctx)
 
     def scale_queries(self, q: Tensor, ctx: AttentionContext) -> Tensor:
-        """Multiply queries [B, H, T, D] by the scales that are tensors. The product with the keys applies the float ctx.scale."""
+        """Multiply queries [B, H, T, D] by the scales that are tensors. The float ctx.scale is applied later, in the product."""
         for method, here in self.using("scale", ctx):
             scale = method.scale(here)
             if isinstance(scale, Tensor):
@@ -269,7 +269,8 @@ class SitePositions(nn.Module):
         return any(method.card.local for method in self._serving(layer))
 
     def masks(self, ctx: AttentionContext, local: bool = True) -> list[AttentionMask | None]:
-        """Return the mask of every layer. Layers that agree share one mask. None: the layer must compute its own mask.
+        """Return the mask of every layer. Layers with the same methods and the same scale share one mask. None: the layer must
+        compute its own mask.
 
         `local` is False for a global attention, which ignores the masks that restrict attention to a sentence.
         """

@@ -56,7 +56,10 @@ def training(model: nn.Module, source: Tensor, target: Tensor) -> Action:
 
 
 def inference(model: nn.Module, source: Tensor, target: Tensor, given: dict[str, Any] | None = None) -> Action:
-    """Return a forward pass in evaluation. `given` are the inputs of `extras`. If it is None, they are computed here."""
+    """Return a forward pass in evaluation.
+
+    `given` are the inputs of `extras`. If `given` is None, the inputs are computed here.
+    """
     given = extras(methods(model), source) if given is None else given
 
     @torch.no_grad()

@@ -89,7 +89,7 @@ def measured(variant: Variant, settings: Settings) -> Iterator[tuple[str, Count]
 
 @cache
 def _load_kernels() -> None:
-    """Run one training step. It loads modules that keep some tensors longer than later steps do."""
+    """Run one training step. The first step loads modules, which keep some tensors longer than in later steps."""
     values, model = Values(), models.build(Variant(STOCK, None), "_tiny", 8, CPU, torch.bfloat16)
     source, target = (values.moved(x) for x in actions.sentences(2, 6, CPU))
     count(_training(values.move(model), source, target, {}), values)
@@ -233,7 +233,7 @@ def terminal(results: dict[str, Any], width: int) -> str:
 
 
 def markdown(results: dict[str, Any]) -> str:
-    """Return a table for each action: ratios to stock, and how bytes grow with the length of sentences."""
+    """Return a table for each action: ratios to stock fairseq, and the growth of bytes with the sentence length."""
     blocks = []
     for kind in _kinds(results):
         head, body = _body(results, kind)

@@ -22,7 +22,7 @@ def make_folder(folder: Path) -> None:
 
 
 def finished(folder: Path, settings: dict[str, Any], name: str = "bench.json") -> list[dict[str, Any]]:
-    """Return the rows of an earlier run into this folder. Raise PositionError if its settings differ."""
+    """Return the rows that an earlier run has written to this folder. Raise PositionError if the settings of that run differ."""
     path = folder / name
     try:
         earlier = json.loads(path.read_text(encoding="utf-8"))

@@ -41,7 +41,7 @@ _OVERWRITES = {
     aten.bernoulli_,
     aten.random_,
 }
-#: operators that read only as many elements of their first argument as they return
+#: operators that read, of their first argument, only as many elements as they return
 _SELECTIONS = {aten.embedding, aten.index_select, aten.gather, aten.index, aten.take_along_dim}
 #: operators whose result, or its shape, depends on values, so that the host waits for the device
 _WAITS = {

@@ -1,8 +1,9 @@
-"""Use the meta device of PyTorch instead of an accelerator. It computes no numbers, and every operator can be counted.
+"""Use the meta device of PyTorch instead of an accelerator. The meta device computes no numbers, and every operator can be
+counted.
 
 A model on this device takes the branches of an accelerator, because this package tests only for `device.type == "cpu"`. PyTorch
-itself also chooses by device. `accelerator_branches` selects the choice for CUDA. `Values` stores the integers of a batch
-(tokens, lengths, indices), so that a model reads the same values in every run.
+itself also chooses its code by device. `accelerator_branches` selects PyTorch's code for CUDA. `Values` stores the integers of a
+batch (tokens, lengths, indices), so that a model reads the same values in every run.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class Values:
         return model
 
     def set(self, x: Tensor, values: Tensor) -> None:
-        """Set the values of a tensor on the meta device. The values are stored as long as its storage exists."""
+        """Set the values of a tensor on the meta device. The values are stored as long as the storage of the tensor exists."""
         key = storage_key(x)
         if key not in self._known:
             self._known[key] = torch.zeros(x.untyped_storage().nbytes(), dtype=torch.uint8)
@@ -81,7 +82,10 @@ class Values:
         self._seen_as(x).copy_(values)
 
     def get(self, x: Tensor) -> Tensor | None:
-        """Return a CPU tensor that shares memory with all tensors of the storage, or None if the values are not known."""
+        """Return the values as a CPU tensor, or None if the values are not known.
+
+        The CPU tensors of all views of one storage share memory.
+        """
         if x.device.type == "cpu":
             return x
         return self._seen_as(x) if storage_key(x) in self._known else None

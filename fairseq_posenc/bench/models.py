@@ -27,7 +27,10 @@ WORDS = 1000
 
 @dataclass(frozen=True)
 class Variant:
-    """A model of one row. `specs` are the specs of the three sites, or None for stock fairseq. `name` can be an architecture."""
+    """The model of one row of the benchmark.
+
+    `specs` are the specs of the three sites, or None for stock fairseq. `name` can be an architecture.
+    """
 
     name: str
     specs: Mapping[str, str] | None
@@ -52,7 +55,10 @@ class Variant:
         return self.specs is not None and registry.card(parse(self.specs["encoder"]).methods[0].name).tied_layers
 
     def stands_alone(self, width: int, heads: int) -> bool:
-        """Return whether one attention module includes all costs of the encoder methods. No hook acts outside of attention."""
+        """Return whether one attention module includes all costs of the encoder methods.
+
+        The result is False if a hook acts outside of attention.
+        """
         if self.specs is None:
             return True
         methods = build_methods(self.specs["encoder"], Dims(width, heads, relations=RELATIONS), "encoder")

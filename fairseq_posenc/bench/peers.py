@@ -30,7 +30,7 @@ class Sizes:
 
 
 class PeerAttention(nn.Module):
-    """Attention module of another library, [B, T, C] -> [B, T, C]. It includes the output projection."""
+    """Attention module of another library, [B, T, C] -> [B, T, C]. The module includes the output projection."""
 
     def __init__(self, module: nn.Module, attend: Attend, projection: nn.Linear | None = None):
         super().__init__()

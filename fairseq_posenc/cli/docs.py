@@ -21,7 +21,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def call(name: str, root: Path, *words: str) -> int:
-    """Run Python with these words, and print the command that replaces `posenc NAME`. Only a checkout has the folder docs."""
+    """Run Python with these arguments, and print the command that replaces `posenc NAME`.
+
+    Raise PositionError outside of a checkout, because only a checkout has the folder docs.
+    """
     if not (root / "docs" / "conf.py").is_file():
         raise PositionError(f"{root}: docs/conf.py is missing. Expected a checkout of the source code. Use posenc {name} there.")
     print(f"posenc {name}: replaced by python {shlex.join(words)}. The old name works in this version.", file=sys.stderr)

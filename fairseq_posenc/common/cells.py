@@ -13,7 +13,7 @@ _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 def csv_cell(value: Any) -> Any:
     """Return a cell of a CSV file. Text that a spreadsheet would evaluate as a formula gets a leading apostrophe.
 
-    Numbers stay unchanged, also numbers in text form.
+    Numbers are not changed, also if they are given as text.
     """
     if isinstance(value, str) and value.startswith(_FORMULA) and not _NUMBER.fullmatch(value) and value != "-":
         return f"'{value}"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 def shorten(text: str, width: int = 60) -> str:
-    """Return the text on one line. Characters in the middle are removed if it is longer than `width`."""
+    """Return the text on one line. If the text is longer than `width`, characters in the middle are removed."""
     line = "".join(character if character.isprintable() else "?" for character in text)
     half = (width - 1) // 2
     return line if len(line) <= width else f"{line[: width - 1 - half]}…{line[-half:]}"
@@ -20,5 +20,5 @@ def join(items: Sequence[str], shown: int = 3, separator: str = ", ") -> str:
 
 
 def shorten_words(text: str, width: int = 255) -> str:
-    """Return the text with every longer word shortened, for example the path of a file."""
+    """Return the text, with every word of more than `width` characters shortened, for example the path of a file."""
     return re.sub(rf"\S{{{width + 1},}}", lambda word: shorten(word[0], width), text)

@@ -10,7 +10,7 @@ _PAUSE = 20.0
 
 
 class Progress:
-    """Print progress. A terminal has one line, which is overwritten. Other outputs get one line every 20 seconds."""
+    """Print progress. On a terminal, one line is overwritten. To other outputs, one line is written every 20 seconds."""
 
     def __init__(self) -> None:
         self._start = time.monotonic()
@@ -27,6 +27,6 @@ class Progress:
             print(stamped, file=sys.stderr, flush=True)
 
     def end(self) -> None:
-        """Remove the line of a terminal."""
+        """On a terminal, remove the line."""
         if sys.stderr.isatty():
             print("\r\033[K", end="", file=sys.stderr, flush=True)

@@ -50,7 +50,8 @@ class MethodCard:
     stochastic: the scores may be random. Their mean then equals the equation.
     losses: the names of the terms that the method adds to the training loss with ctx.add_loss. Training then needs this plugin's
     criterion.
-    default_specs: the specs of the architecture `posenc_<name>`, if they are not the method at all its self-attention sites.
+    default_specs: the specs of the architecture `posenc_<name>`. Empty if the architecture uses only this method, at all of its
+    self-attention sites.
     documents: the method reads the sentences of a document. The dictionaries must contain the separator of sentences.
     local: the method's mask restricts attention to a sentence. The options --*-global-layers add an attention without this mask.
     tied_layers: in `posenc_<name>`, all layers of the encoder share their parameters, and all layers of the decoder as well.

@@ -24,10 +24,10 @@ T = TypeVar("T")
 class Positions:
     """Position ids of the queries or keys of an attention: [B or 1, T], integers or floats.
 
-    They begin with 0 and do not count padding.
+    Positions begin with 0 and do not count padding.
 
-    `start` is set if every sentence has the positions start, start + 1, ... Only then can a Toeplitz matrix be built from one
-    vector.
+    `start` is set if every sentence has the positions start, start + 1, ... Such positions are called counted. Only for counted
+    positions can a Toeplitz matrix be built from one vector.
     """
 
     ids: Tensor
@@ -55,7 +55,7 @@ class AttentionContext:
     causal: a mask hides the keys after each query. The scores of hidden keys have no effect.
     cross: queries and keys belong to different sequences.
     scale: factor of the product of queries and keys in this layer.
-    dropout: dropout probability of attention weights, 0 in evaluation. A method that overrides `attend` must apply it.
+    dropout: dropout probability of attention weights, 0 in evaluation. A method that overrides `attend` must apply this dropout.
     inputs: hidden states of queries [B, T, C] and keys [B, S, C] inside an attention. None before the attention.
     state: set while decoding step by step. Keys then cover all steps up to now. Queries cover only the new steps.
     """

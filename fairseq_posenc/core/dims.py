@@ -15,7 +15,7 @@ class Dims:
     cross: queries and keys belong to different sequences. `key_embed_dim` is the width of the keys' hidden states (0: the width
     of the queries).
     words: the dictionary of the queries.
-    source_words: the dictionary of the source sentences. A method of the decoder may read it too.
+    source_words: the dictionary of the source sentences. A method of the decoder may also read this dictionary.
     relations: the number of relations between words in the side files. `core/sentence.py` defines the numbers of the relations.
     """
 

@@ -6,7 +6,10 @@ class PositionError(ValueError):
 
 
 class Refusal(SystemExit):
-    """Exit with one line on standard error and a non-zero status. Exception handlers of fairseq and torch do not catch it."""
+    """Exit with one line on standard error and a non-zero status.
+
+    Exception handlers of fairseq and torch do not catch this error.
+    """
 
     def __init__(self, message: object):
         super().__init__(f"fairseq_posenc: {message}")

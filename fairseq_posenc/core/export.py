@@ -10,7 +10,10 @@ from .errors import Refusal
 
 
 def refuse_script(module: Any = None) -> NoReturn:
-    """End torch.jit.script. As `__prepare_scriptable__` of a module, it is called before torch reads any code."""
+    """Raise the error for torch.jit.script.
+
+    torch calls `__prepare_scriptable__` of a module before it reads any code, so modules use this function under that name.
+    """
     raise Refusal(
         "TorchScript and ONNX: not supported for modules with position methods, whose hooks are chosen in Python. "
         "Run the module in Python, with torch.compile for speed."
@@ -18,6 +21,9 @@ def refuse_script(module: Any = None) -> NoReturn:
 
 
 def refuse_trace() -> None:
-    """End torch.jit.trace and torch.onnx.export. Their graph would contain the positions of the example input as constants."""
+    """Raise the error for torch.jit.trace and torch.onnx.export.
+
+    The exported graph would contain the positions of the example input as constants.
+    """
     if torch.jit.is_tracing() or (torch.compiler.is_compiling() and torch.onnx.is_in_onnx_export()):
         refuse_script()

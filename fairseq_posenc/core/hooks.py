@@ -93,7 +93,7 @@ HOOKS: dict[str, Hook] = {
 
 
 def hooks_where(holds: Callable[[Hook], bool]) -> frozenset[str]:
-    """Return the names of the hooks for which `holds` is true."""
+    """Return the names of the hooks for which the function `holds` returns True."""
     return frozenset(name for name, hook in HOOKS.items() if holds(hook))
 
 

@@ -41,7 +41,7 @@ class PositionMethod(nn.Module):
     #: whether `bias` reads ctx.inputs, ctx.tokens or ctx.side; decoding can then not compute it in advance
     content_dependent: bool = False
     #: input of `rescale`: "positions" (a factor), "scores", or "content" (queries and keys). "weights": `rescale` returns
-    #: logarithms of attention weights. Other methods may then add no term
+    #: logarithms of attention weights. Other methods must then not add terms to the scores
     rescale_reads: Literal["positions", "scores", "content", "weights"] = "positions"
     #: "integer": hooks need integer positions, for example as row numbers of a table. "fractional": `positions` returns fractions
     #: in training
@@ -154,10 +154,10 @@ class PositionMethod(nn.Module):
     def scale(self, ctx: AttentionContext) -> float | Tensor:
         """Return the factor of the product of queries and keys: a float, or a tensor [B or 1, H or 1, T, 1] of query factors.
 
-        A float replaces 1/sqrt(d_h) and depends on options and sizes only. All methods of a spec that replace it must return the
-        same float. Hooks read it as ctx.scale. A tensor is an additional factor per query. It is computed from the positions in
-        every forward pass, and multiplies the queries after `rotate`. Tensors of several methods are multiplied. When a model is
-        built, the hook is called once per layer for a single position without inputs.
+        A float replaces 1/sqrt(d_h) and depends on options and sizes only. All methods of a spec that return a float must return
+        the same float. Hooks read this float as ctx.scale. A tensor is an additional factor per query. This tensor is computed
+        from the positions in every forward pass, and multiplies the queries after `rotate`. Tensors of several methods are
+        multiplied. When a model is built, the hook is called once per layer for a single position without inputs.
         """
         return default_scale(self.dims.head_dim)
 
@@ -205,7 +205,10 @@ class PositionMethod(nn.Module):
     # -- helpers of methods with parameters --------------------------------------------------------------------------
 
     def parameter_table(self, *shape: int, share: str) -> nn.Parameter:
-        """Return a zero parameter [L or 1, H or 1, *shape]. One table is shared by `share`: none, heads, layers or all."""
+        """Return a zero parameter [L or 1, H or 1, *shape].
+
+        `share` is the dimension along which the table is shared: none, heads, layers or all.
+        """
         return nn.Parameter(torch.zeros(*owners(share, self.dims), *shape))
 
     def of_layer(self, parameter: Tensor, ctx: AttentionContext) -> Tensor:

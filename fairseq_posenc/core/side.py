@@ -19,8 +19,8 @@ class SideInput:
     axes: "B" (one value per sentence), "B S" (one per word) or "B S S" (one per pair of words). Axes of fixed size may follow.
     files: kinds of side files from which the side input is computed. With the option graph=edges, a method reads edges instead.
 
-    The host reorders a side input together with the tokens. It moves padding from the left to the right, and selects the rows of
-    the current beams.
+    The host reorders a side input together with the tokens. The host also moves padding from the left to the right, and selects
+    the rows of the current beams.
     """
 
     name: str
@@ -76,7 +76,7 @@ class SideInputs(Mapping):
                 )
 
     def rolled(self, shift: Tensor) -> SideInputs:
-        """Return a copy in which the padding of source-side inputs is moved from left to right by `shift` [B, 1]."""
+        """Return a copy with the padding of source-side inputs moved from the left to the right, by `shift` [B, 1] columns."""
         return self._each(lambda side, x: _roll(x, side.words, shift) if side.of == "source" else x)
 
     def up_to(self, length: int) -> SideInputs:
@@ -84,7 +84,10 @@ class SideInputs(Mapping):
         return self._each(lambda side, x: x[(slice(None), *(slice(length),) * side.words)] if side.of == "target" else x)
 
     def every(self, beam: int) -> SideInputs:
-        """Return every `beam`-th row. In cross-attention, the beams of a sentence are queries of one row."""
+        """Return every `beam`-th row of the batch.
+
+        In cross-attention, one row contains the queries of all beams of a sentence.
+        """
         return self if beam == 1 else self._each(lambda side, x: x[::beam])
 
     def _each(self, change) -> SideInputs:

@@ -50,7 +50,7 @@ class ForwardStore:
         self.losses[name] = value if name not in self.losses else self.losses[name] + value
 
     def add_mean(self, name: str, total: Tensor, count: Tensor) -> None:
-        """Keep the sums [B] and the counts [B] of a mean that is logged."""
+        """Store the sums [B] and the counts [B] of a mean that is logged."""
         self.means[name] = torch.stack([total.detach(), count.to(total.dtype)], 1)  # [B, 2]
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:

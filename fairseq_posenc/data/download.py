@@ -64,7 +64,7 @@ class Source:
 
     @functools.cached_property
     def folder(self) -> Path | None:
-        """Return the folder. Return None if files are downloaded."""
+        """Return the folder that `origin` names, or None if `origin` is an address from which files are downloaded."""
         scheme, path = read_address(self.origin)
         if scheme in ("http", "https"):
             return None

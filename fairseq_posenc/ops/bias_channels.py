@@ -7,7 +7,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-#: how many numbers of a format represent a float32 number; each number is the rounding error of the number before it
+#: Number of half-precision numbers whose sum is a float32 number. Each number is the rounding error of the sum of the numbers
+#: before it
 _PIECES = {torch.bfloat16: 3, torch.float16: 3}
 #: head widths that fused kernels support
 _WIDTH = 8
@@ -20,8 +21,8 @@ def with_channels(
 
     Args:
         q, k, v: [B, H, T, D] and [B, H, S, D] twice.
-        of_query, of_key: [B or 1, H or 1, T or 1, R] and [B or 1, H or 1, S, R]. Their products are added to the scaled products.
-            In half precision, the factors of queries are rounded, and those of keys are not.
+        of_query, of_key: [B or 1, H or 1, T or 1, R] and [B or 1, H or 1, S, R]. Their products are added to the scaled
+            products. In half precision, the factors of queries are rounded, and the factors of keys are not.
         scale: the factor of the products of queries and keys.
     """
     pieces = _PIECES.get(q.dtype, 1)

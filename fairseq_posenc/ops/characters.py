@@ -13,8 +13,8 @@ _SILENT = ("<s>", "<pad>", "</s>")
 def printed_characters(words: Mapping[str, int], size: int) -> Tensor:
     """Return the number of printed characters of every token, [V].
 
-    Each word includes one space. Special symbols such as </s> and padding have 0 characters. "▁ab" of SentencePiece has 3
-    characters, and so has "ab" of subword-nmt. "ab" within a word has 2 characters. subword-nmt writes it as "ab@@".
+    Each word includes one space. Special symbols such as </s> and padding have 0 characters. For example, "▁ab" of SentencePiece
+    and "ab" of subword-nmt have 3 characters. "ab" of SentencePiece and "ab@@" of subword-nmt have 2 characters.
     """
     sentencepiece = any(word.startswith("▁") for word in words)
     counts = torch.zeros(size, dtype=torch.long)

@@ -17,7 +17,7 @@ def distances(queries: Positions, keys: Positions) -> Tensor:
 
 
 def diagonals(queries: Positions, keys: Positions) -> Tensor | None:
-    """Return the T + S - 1 possible distances in ascending order, or None if the positions are not counted.
+    """Return the T + S - 1 possible distances in ascending order, or None if the positions are not counted (`Positions.start`).
 
     The distance of row t and column s has index s - t + T - 1.
     """
@@ -54,7 +54,8 @@ def toeplitz(values: Tensor, columns: int) -> Tensor:
 def by_distance(queries: Positions, keys: Positions, values: Callable[[Tensor], Tensor]) -> Tensor:
     """Return the matrix of a function of the distance, [B or 1, H or 1, T, S].
 
-    `values` maps distances [...] to [H or 1, ...]. If positions are counted, it is computed once for each distance.
+    `values` maps distances [...] to [H or 1, ...]. If positions are counted (`Positions.start`), `values` is called once for
+    each distance.
     """
     ascending = diagonals(queries, keys)
     if ascending is not None:

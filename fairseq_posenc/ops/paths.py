@@ -29,9 +29,9 @@ def unique_paths(labels: Tensor, count: int) -> tuple[Tensor, Tensor]:
 def paths_by_length(labels: Tensor, count: int) -> tuple[Tensor, Tensor, list[int]]:
     """Return the different paths from long to short, the path number of every pair of words, and the paths of each step.
 
-    Step t reads label t of all paths with more than t labels. These are the first paths. A path without labels is read as one
-    label. The host reads one tensor. Labels below `count` [B, S, S, slots] -> [P, slots], [B, S, S] and a list of numbers of
-    paths.
+    Step t reads label t of all paths with more than t labels. These paths are the first ones, because paths are ordered from
+    long to short. A path without labels is read as one label. The host reads one tensor. Labels below `count` [B, S, S, slots]
+    -> [P, slots], [B, S, S] and a list of numbers of paths.
     """
     slots = labels.size(-1)
     lengths = (labels != NOTHING).sum(-1).clamp(min=1)

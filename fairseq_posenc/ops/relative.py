@@ -42,7 +42,7 @@ def query_products(q: Tensor, ctx: AttentionContext, vectors: Vectors, limit: in
 
 
 def key_products(k: Tensor, ctx: AttentionContext, vectors: Vectors, limit: int | None = None) -> Tensor:
-    """Compute k_s . r[s - t]: [B, H, S, D] -> [B, H, T, S]. The arguments are those of `query_products`."""
+    """Compute k_s . r[s - t]: [B, H, S, D] -> [B, H, T, S]. `query_products` describes the arguments."""
     needed: Needed = "after" if ctx.causal else None
     return _products(k, ctx.keys, ctx.queries, lambda distance: vectors(-distance), limit, needed).transpose(-1, -2)
 
@@ -66,7 +66,7 @@ def sum_products(q: Tensor, k: Tensor, ctx: AttentionContext, vectors: Vectors, 
 def value_products(weights: Tensor, ctx: AttentionContext, vectors: Vectors, limit: int) -> Tensor:
     """Compute sum_s w_ts r[s - t]: attention weights [B, H, T, S] -> [B, H, T, D].
 
-    `vectors` and `limit` are those of `query_products`.
+    `query_products` describes `vectors` and `limit`.
     """
     if _few_vectors(ctx.queries, ctx.keys, limit):
         table = vectors(torch.arange(-limit, limit + 1, device=weights.device)).to(weights.dtype)

@@ -49,8 +49,8 @@ Count = Callable[[Tensor, int], Tensor]
 class Separator:
     """Separator of sentences at one site, with its numbers in the source and target dictionaries.
 
-    Without a dictionary, a document is one sentence. Raise PositionError if a dictionary lacks the separator. Also raise it if
-    the separator is the end of sentence, which a decoder never writes inside a sentence.
+    Without a dictionary, a document is one sentence. Raise PositionError if a dictionary lacks the separator. Also raise
+    PositionError if the separator is the end of sentence, which a decoder never writes inside a sentence.
     """
 
     def __init__(self, method: str, token: str, dims: Dims):
@@ -93,8 +93,8 @@ class Separator:
 def labels(separator: Separator, ctx: AttentionContext, count: str) -> Tensor | None:
     """Return the sentence number of each query, from 1: [B, T], or None without tokens.
 
-    count: "start" numbers the sentences from the first sentence. "end" numbers them from the last source sentence, which has 1.
-    Later sentences also have 1.
+    count: "start" numbers the sentences from the first sentence. "end" numbers the sentences from the last source sentence,
+    which has 1. Later sentences also have 1.
     """
     number, sentences_of_source = separator.of_queries(ctx), separator.sentences(ctx)
     if number is None or count == "start":

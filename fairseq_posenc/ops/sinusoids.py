@@ -20,7 +20,9 @@ _TURN = 2.0**64
 
 
 def frequencies(count: int, width: int, grid: str, base: float | Tensor = 10000.0, device: torch.device | None = None) -> Tensor:
-    """Return the first `count` angular frequencies for `width` channels in float64. Bases [...] return [..., count].
+    """Return the first `count` angular frequencies for `width` channels in float64: [count].
+
+    If `base` is a tensor [...], the result is [..., count].
 
     grid: "paper" is base^(-2k/width), Vaswani et al. (2017). "fairseq" is base^(-k/(width//2 - 1)), whose last frequency is
     1/base.
@@ -64,7 +66,7 @@ class Frequencies(nn.Module):
 
 
 class Sinusoids(nn.Module):
-    """Sines and cosines of positions. The arguments are those of `sinusoid`."""
+    """Compute sines and cosines of positions. `sinusoid` describes the arguments."""
 
     def __init__(self, width: int, layout: str, grid: str, base: float = 10000.0, step: float = 1.0):
         super().__init__()

@@ -19,7 +19,7 @@ class Tree:
 
     @functools.cached_property
     def up(self) -> np.ndarray:
-        """Return the path from every word up to the root: [n, depth + 1]. It begins with the word. -1 follows the root."""
+        """Return the path from every word up to the root: [n, depth + 1]. The path begins with the word. -1 follows the root."""
         heads, ways = self.heads.tolist(), []
         for word in range(len(heads)):  # faster than numpy for the size of sentences
             way = [word]
@@ -38,7 +38,7 @@ class Tree:
 
     @functools.cached_property
     def paths(self) -> np.ndarray:
-        """Return the path from the root down to every word: [n, depth + 1]. It ends with the word, and -1 follows."""
+        """Return the path from the root down to every word: [n, depth + 1]. The path ends with the word, and -1 follows."""
         column = self.depths[:, None] - np.arange(self.up.shape[1])
         return np.where(column >= 0, np.take_along_axis(self.up, column.clip(0), 1), -1)
 
@@ -63,7 +63,9 @@ class Tree:
 
     @property
     def siblings(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the number of every word among the dependents of its head, from the left, and the sibling before it, or -1."""
+        """Return, for every word, its number among the dependents of its head, from the left, and the sibling before the word,
+        or -1.
+        """
         number, before, last = [], [], {}
         for word, head in enumerate(self.heads.tolist()):
             before.append(last.get(head, -1))

@@ -115,7 +115,7 @@ def _context(positions: SitePositions, length: int, layer: int, content: Content
 
 
 def position_vectors(positions: SitePositions, length: int, layer: int = 0) -> Tensor | None:
-    """Return the vectors of all positions, [T, C], computed with words that are zero. None: the method has no vectors."""
+    """Return the vectors of all positions, [T, C], computed with word embeddings of zero. None: the method has no vectors."""
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(_SEED)
         ctx = _context(positions, length, layer, plain_content(positions.dims))
@@ -124,9 +124,10 @@ def position_vectors(positions: SitePositions, length: int, layer: int = 0) -> T
 
 
 def _vectors(positions: SitePositions, ctx: AttentionContext) -> tuple[Tensor, Tensor]:
-    """Return the inputs of a layer and of its queries, computed with words that are zero: [1, T, C] twice.
+    """Return the inputs of a layer and of its queries, [1, T, C] each.
 
-    For methods that multiply words by positions, words are one.
+    They are computed with word embeddings of zero. For methods that multiply word embeddings by a vector of the position, word
+    embeddings are one.
     """
 
     def of_words(words: Tensor) -> tuple[Tensor, Tensor]:
@@ -140,7 +141,7 @@ def _vectors(positions: SitePositions, ctx: AttentionContext) -> tuple[Tensor, T
 
 
 def _cosines(positions: SitePositions, ctx: AttentionContext) -> Tensor | None:
-    """Return the cosine similarity of the vectors of two positions, computed with words that are zero: [1, T, S]."""
+    """Return the cosine similarity of the vectors of two positions, computed with word embeddings of zero: [1, T, S]."""
     x, queries = _vectors(positions, ctx)
     mixed = any(method.mixes_keys for method, _ in positions.using("project_input", ctx))
     keys = x if mixed else positions.project_input("key", x, ctx.keys, ctx)
@@ -179,7 +180,8 @@ def _scores(positions: SitePositions, ctx: AttentionContext, content: Content) -
 def _weights(positions: SitePositions, ctx: AttentionContext, content: Content) -> Tensor:
     """Return the weight of every value in every output of a method with its own kernel, as derivatives: [H, T, S].
 
-    The derivatives are averaged over channels. If the kernel is linear in the values, they are its weights.
+    The derivatives are averaged over channels. If the output of the kernel is linear in the values, the derivatives are the
+    attention weights.
     """
     x = _projected(positions, ctx, content)
     heads, length = x.size(1), x.size(2)

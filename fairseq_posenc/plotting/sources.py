@@ -43,7 +43,8 @@ def first_site(spec: str) -> str:
 def fresh(spec: str, site: str, length: int, layer: int = 0, seed: int | None = None) -> SitePositions:
     """Return the positions of a spec with their initial parameters, which are equal in every call.
 
-    With a seed, parameters whose initial values are all equal receive random values. Otherwise they would have no visible effect.
+    With a seed, parameters whose initial values are all equal receive random values. Otherwise these parameters would have no
+    visible effect.
     """
     named = [number for method in parse(spec, site).methods for number in method.options.layers or ()]
     longest = max(length, _POSITIONS)
@@ -61,12 +62,12 @@ def fresh(spec: str, site: str, length: int, layer: int = 0, seed: int | None = 
 
 
 def load(path: Path, data: str | None = None) -> Any:
-    """Return the model of a run. A run is a checkpoint, or a folder of checkpoints, of which the best one is loaded."""
+    """Return the model of a run. `path` is a checkpoint, or a folder, from which the best checkpoint is loaded."""
     return load_with_task(path, data)[0]
 
 
 def checkpoint_of(path: Path) -> Path:
-    """Return the checkpoint of a run. Raise PositionError if there is none."""
+    """Return the checkpoint of a run. Raise PositionError if there is no checkpoint."""
     found = next((path / name for name in _CHECKPOINTS if (path / name).is_file()), path) if path.is_dir() else path
     if not found.is_file():
         wrong = "no checkpoint in this folder" if path.is_dir() else "no such file or folder"
@@ -129,7 +130,10 @@ def of_model(model: Any, sites: Sequence[str], layer: int) -> Iterator[tuple[str
 
 
 def _average_word(stack: Any) -> torch.Tensor:
-    """Return the mean over the dictionary. A term that is linear in the query is then also the mean over the dictionary."""
+    """Return the mean of all embeddings.
+
+    The terms of the scores that are linear in the query are then means over the dictionary.
+    """
     return stack.embed_scale * stack.embed_tokens.weight.mean(0)
 
 

@@ -104,7 +104,8 @@ def named_files() -> str | None:
 def name_files(value: str | None) -> None:
     """Set the files outside this package.
 
-    Python's fork server gives a new process the environment of the time when the server started.
+    With Python's fork server, a new process has the environment that existed when the server started. This environment lacks
+    later changes of POSENC_METHODS.
     """
     if value != named_files():
         os.environ.pop(external.VARIABLE, None)

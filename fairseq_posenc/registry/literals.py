@@ -24,7 +24,7 @@ class NotLiteral(ValueError):
 
 
 class Unread:
-    """Replace a class that cannot be read. Using it raises an error with the reason."""
+    """Replace a class that cannot be read. Any use of the replacement raises an error with the reason."""
 
     def __init__(self, reason: NotLiteral):
         self.reason = reason

@@ -52,7 +52,7 @@ def check_batch(case: Case) -> None:
         close(together[row], logits(model, source[row : row + 1], target[row : row + 1])[0])
 
 
-#: methods whose weights of far keys are nearly 0. For these, the first word is tested with the second word only
+#: methods whose weights of far keys are nearly 0. For these methods, a test changes the second word instead of the last word
 NEAR_KEYS = {"localness"}
 
 #: reorderings of beam search, for two beams of three sentences: swapped, duplicated and finished rows

@@ -109,7 +109,10 @@ def check_structure(case: Case) -> None:
 
 
 def check_shift(case: Case) -> None:
-    """Shift all positions by the same number. The output must change for absolute methods, and not for relative methods."""
+    """Shift all positions by the same number.
+
+    The output must change for absolute methods, and must not change for relative methods.
+    """
     if case.method().draws:
         raise NotApplicable("random codes are relative on average only. The oracles check them")
     if "scaling=dynamic" in case.spec:

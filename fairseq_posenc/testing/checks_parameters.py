@@ -49,7 +49,7 @@ def check_count(case: Case) -> None:
             try:
                 method = parsing.build(spec, dims.at(case.site), case.site)[0]
             except PositionError:
-                assert "layers" in spec  # check_layers verifies the cases in which this is correct
+                assert "layers" in spec  # check_layers verifies for which methods this error is correct
                 continue
             found = sum(p.numel() for p in method.parameters() if p.requires_grad)
             expected = case.card.count(method.options, method.dims)
@@ -105,7 +105,7 @@ def _tensors(prepared: Any) -> Iterator[Tensor]:
 
 
 def check_gradients(case: Case) -> None:
-    """Check that one training step computes the right gradient of every parameter."""
+    """Check that one training step computes the correct gradient of every parameter."""
     model = build_for(case).double().train()
     loss = _loss(model)
     loss.backward()
@@ -131,7 +131,8 @@ def check_gradients(case: Case) -> None:
 def _cancels(case: Case, name: str) -> bool:
     """Return whether a parameter adds the same number to all scores of a query. Softmax then cancels the number.
 
-    The bias of the key projection cancels. For a parameter of a method, this is computed from the scores.
+    This is the case for the bias of the key projection. For a parameter of a method, the scores before and after a change of the
+    parameter are compared.
     """
     if name.endswith("k_proj.bias"):
         return True
@@ -169,7 +170,9 @@ def _slope(model, ways: list, step: float = 1e-6) -> Tensor:
 
 
 def check_state_dict(case: Case) -> None:
-    """Check that the state dict contains the parameters only, and that another model with it returns the same bits."""
+    """Check that the state dict contains the parameters only, and that another model that loads the state dict returns the same
+    bits.
+    """
     model, other = build_for(case), build_for(case, seed=1)
     for positions in positions_by_site(model).values():
         assert set(positions.state_dict()) == {name for name, _ in positions.named_parameters()}
@@ -203,7 +206,10 @@ def check_effect(case: Case) -> None:
 
 
 def _same_plain_parts(model: nn.Module, other: nn.Module) -> bool:
-    """Copy the parameters of `model` that do not belong to a position method to `other`. Return whether all were copied."""
+    """Copy the parameters of `model` that do not belong to a position method to `other`.
+
+    Return whether all of these parameters were copied.
+    """
     own: dict[str, Tensor] = other.state_dict()
     given = {name: x for name, x in model.state_dict().items() if name in own and name != "positions_version"}
     nn.Module.load_state_dict(other, given, strict=False)

@@ -30,7 +30,10 @@ def spec_of(name: str, options: dict) -> str:
 
 
 def randomise(module: torch.nn.Module) -> torch.nn.Module:
-    """Convert to float64 and evaluation. Replace all parameters by random values, because initial values can hide errors."""
+    """Convert the module to float64, and set it to evaluation mode. Replace all parameters by random values.
+
+    Initial values can hide errors.
+    """
     module.double().eval()
     with torch.no_grad():
         for name, parameter in module.named_parameters():
@@ -80,7 +83,7 @@ def sentences_of(oracle: Oracle, lengths: list) -> list[Sentence]:
 
 
 def side_inputs_of(methods, sentences: list, length: int, padding: str = "right") -> dict[str, torch.Tensor]:
-    """Return the side inputs of these sentences. Without structure, one entry is used for all sentences."""
+    """Return the side inputs of these sentences. Without sentences, return the side inputs of one random sentence."""
     return examples.side_inputs(methods, sentences or [examples.random_sentence(range(length))], length, padding == "left")
 
 
@@ -127,7 +130,7 @@ def compare_output(oracle: Oracle, options: dict, site: str, padding: str) -> No
 
 
 def compare_scores(oracle: Oracle, options: dict, site: str, ids: Sequence[np.ndarray], given: Iterable[torch.Tensor]) -> None:
-    """Compare scores of queries and keys at these positions. `given`: positions are given instead of counted."""
+    """Compare scores of queries and keys at these positions. `given`: positions are given by the caller instead of counted."""
     attn, place, projections = attention_of(oracle, options, site, seed=1)
     query, key = (torch.randn(x.shape[-1], BATCH, WIDTH, dtype=torch.double) for x in ids)
     sentences = sentences_of(oracle, [len(key)] * BATCH)

@@ -20,9 +20,9 @@ Required abilities of a model:
 * The source particle is at the end of its verb phrase, after an object of any length. The target particle is before the object.
 * `A` has no counterpart in the target. The two sides therefore differ in length.
 
-Relative clauses modify subjects and objects of a clause. They are not nested, and contain no particle and no adverbial. Embedded
-clauses contain no other embedded clauses. Every source sentence therefore has exactly one meaning, and exactly one target
-sentence.
+Relative clauses modify subjects and objects of a clause. Relative clauses are not nested, and contain no particle and no
+adverbial. Embedded clauses contain no other embedded clauses. Every source sentence therefore has exactly one meaning, and
+exactly one target sentence.
 
 All random numbers are from `random.Random(text).random()`. Python guarantees their sequence, so that a seed leads to the same
 files on every machine.

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from .language import Clause, Lexicon, NounPhrase, Sentence
 
-#: the name of the source of these orders, as files contain it
+#: the source of these reorderings, which is written to the file TEXT.order.source
 ORDER_SOURCE = "the grammar of the language"
 
 

@@ -1,7 +1,7 @@
 """Attention between identical words. All differences between scores come from the positions.
 
-Wang et al. (2021), On Position Embeddings in BERT, define the properties. They give no formulas. The formulas of the indicators
-are this project's reconstruction.
+Wang et al. (2021), On Position Embeddings in BERT, define the properties. The authors give no formulas. The formulas of the
+indicators are this project's reconstruction.
 """
 
 from __future__ import annotations

@@ -86,7 +86,8 @@ class Detector(nn.Module):
         self.encoder, self.frozen = encoder, frozen
         self.pointers = Pointers(encoder.embed_tokens.embedding_dim)
         encoder.requires_grad_(not frozen)
-        encoder.embed_tokens.requires_grad_(False)  # the embeddings of the translation model. A new encoder uses them too
+        # the embeddings of the translation model. A new encoder also uses these embeddings
+        encoder.embed_tokens.requires_grad_(False)
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         self.encoder.train(self.training and not self.frozen)
@@ -122,7 +123,10 @@ def train(
     args: argparse.Namespace,
     progress: Progress,
 ) -> int:
-    """Train until there is no improvement on the validation set. Keep the best state. Return its number of updates."""
+    """Train until there is no improvement on the validation set.
+
+    Keep the best state. Return the number of updates of the best state.
+    """
     learned = [parameter for parameter in found.parameters() if parameter.requires_grad]
     optimizer = torch.optim.Adam(learned, args.lr or _RATES[args.mode])
     random, best, reached, state = Random(args.seed), float("inf"), 0, None

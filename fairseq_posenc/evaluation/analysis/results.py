@@ -23,7 +23,7 @@ NOTHING = "-"
 
 @dataclass(frozen=True)
 class Result:
-    """Rows of texts and numbers. None is a missing number. A note explains it."""
+    """Rows of texts and numbers. None is a missing number. A note explains missing numbers."""
 
     name: str  # name of the files, without suffix
     title: str

@@ -214,7 +214,7 @@ class Report:
         return max(len(row.runs) for row in self.rows)
 
     def added_parameters(self, row: Row) -> int | None:
-        """Return the number of parameters of a row minus that of the row without positions."""
+        """Return the number of parameters of a row, minus the number of parameters of the row without positions."""
         plain = next((row for row in self.rows if row.name == "none" and row.runs), None)
         return row.runs[0].parameters - plain.runs[0].parameters if plain and row.runs else None
 
@@ -438,7 +438,7 @@ def _lengths(rows: list[Row], part: str) -> Lengths | None:
 
 
 def make_rows(records: list[Record], expected: Sequence[str]) -> list[Row]:
-    """Return the rows. Expected specs come first, in their order, with or without runs.
+    """Return the rows. Expected specs come first, in the given order. An expected spec without runs also has a row.
 
     Other methods follow in order of their names.
 

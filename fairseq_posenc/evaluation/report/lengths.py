@@ -174,7 +174,10 @@ def _cell(measured: dict[str, float] | None, metric: str, digits: int) -> str:
 
 
 def _of_references(decodings: list[Decoding]) -> list[Decoding]:
-    """Return the decodings with the length of the reference. If there are none, return those of the first kind."""
+    """Return the decodings with the length of the reference.
+
+    If there are none, return the decodings with the first kind of requested lengths.
+    """
     wanted = "reference" if any(decoding.asked == "reference" for decoding in decodings) else decodings[0].asked
     return [decoding for decoding in decodings if decoding.asked == wanted]
 

@@ -127,7 +127,7 @@ def _random(record: Record) -> Any:
 
 
 def require_comparable(records: list[Record]) -> None:
-    """Raise PositionError if a row differs from an earlier row. A test part that one row lacks is not a difference."""
+    """Raise PositionError if a row differs from an earlier row. A test part that is missing in one row is not a difference."""
     known: dict[str, tuple[Record, dict[str, Any]]] = {}
     for record in records:
         for name, settings in conditions(record).items():
@@ -146,9 +146,9 @@ def require_comparable(records: list[Record]) -> None:
 def conditions(record: Record) -> dict[str, dict[str, Any]]:
     """Return all conditions in which the rows of a table agree, as a flat dictionary.
 
-    The name of a test part is the key of its conditions. The conditions of the training are under "". Requested output lengths
-    are separate conditions, because only some models read them. The number of layers is a separate condition, because it may
-    result from halting.
+    The name of a test part is the key of its conditions. The conditions of the training have the key "". Requested output
+    lengths are separate conditions, because only some models read them. The number of layers is a separate condition, because it
+    may result from halting.
     """
     content = record.model_dump(mode="json")
     parts = content.pop("parts")

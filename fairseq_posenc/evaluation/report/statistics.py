@@ -168,7 +168,7 @@ def equal_variance(scores: Array, scale: str = POINTS, percent: bool = True) -> 
     return float(stats.bartlett(*several).pvalue) if len(several) > 1 else None
 
 
-_BLOCK = 1024  # samples per block. It is a multiple of 32, so that blocks draw the same bits as one call
+_BLOCK = 1024  # samples per block. The number is a multiple of 32, so that blocks draw the same bits as one call
 
 
 def sentence_test(

@@ -4,9 +4,9 @@
 of every sentence, which significance tests and scores by length read. The archive is lossless: `find` returns the records of the
 original files.
 
-Equation:
-    n-gram counts of a sentence are predicted from each other. The file contains the errors e of the prediction: x_k = e_k +
-    floor((b_k + sum_j x_j w_jk) / 2^12 + 1/2), where j are the columns before k, and w and b are integers.
+Equation: the n-gram counts of a sentence are predicted from other counts of this sentence. The file contains the errors e of the
+    prediction: x_k = e_k + floor((b_k + sum_j x_j w_jk) / 2^12 + 1/2), where j are the columns before k, and w and b are
+    integers.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _LARGEST = 2**31 - 1  # largest number of a sentence
 _FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]  # LZMA filter for bytes
 _NAMES = ("statistics", "lengths")
 
-#: columns of SentenceStatistics in the order of their prediction. Each is predicted from the columns before it. First are
-#: characters of the reference and of the hypothesis, then the characters that both have in common
+#: columns of SentenceStatistics in the order of their prediction. Each is predicted from the columns before it. The first
+#: columns are the characters of the reference, of the hypothesis, and the characters that both have in common
 _ORDER = (1, *range(11, 28, 3), 0, *range(10, 28, 3), *range(6, 10), *range(12, 28, 3), *range(2, 6))
 _BITS = 12  # bits of the fraction of a weight
 
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> None:
 def find(folder: Path, replace: bool = False) -> dict[Path, Record]:
     """Return all records below a folder, by the path of their score.json and in the order of these paths.
 
-    An archived run has the path that its score.json had.
+    The path of an archived run is the path of its original score.json.
 
     Args:
         replace: a score.json replaces the archived run with the same path.

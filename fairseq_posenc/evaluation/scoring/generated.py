@@ -43,7 +43,7 @@ _MARKS = (".", "!", "?")
 
 
 def parse(text: str, references: int, name: str) -> Generated:
-    """Read an output. Raise PositionError unless it has one hypothesis per reference."""
+    """Read an output. Raise PositionError unless the output has one hypothesis per reference."""
     best = hypotheses(text, references, name)
     sources = {int(index): line for index, line in _SOURCE.findall(text)}
     decoding, checkpoint = _settings(text)

@@ -21,7 +21,7 @@ _TOKENS = re.compile(r"^P-([0-9]{1,9})\t(.*)$", re.MULTILINE)  # one number per 
 
 #: tolerances of the accuracy, in units of length
 WITHIN = (0, 1, 2, 5)
-_SHARE = 0.05  # and as a fraction of the requested length
+_SHARE = 0.05  # tolerances of the accuracy, as fractions of the requested length
 
 
 @dataclass(frozen=True)

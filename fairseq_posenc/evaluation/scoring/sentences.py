@@ -21,7 +21,10 @@ _LARGEST = 2**28  # maximum bytes of unpacked statistics. One million sentences 
 
 @dataclass(frozen=True)
 class SentenceStatistics:
-    """The counts of every sentence of one test part. Raise ValueError unless all are counts of the same sentences."""
+    """The counts of every sentence of one test part.
+
+    Raise ValueError unless all fields are counts of the same number of sentences.
+    """
 
     # per sentence: length of the hypothesis, length of the reference, matching n-grams, n-grams of the hypothesis
     bleu: list[list[int]]

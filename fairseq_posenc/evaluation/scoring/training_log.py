@@ -32,7 +32,7 @@ _PROCESS = re.compile(re.escape(PEAK_OF_PROCESS).replace(re.escape("{:.3f}"), _N
 def parse_training_log(log: str) -> dict[str, Any]:
     """Return the fields of score.json from a log. None for missing values.
 
-    A resumed training run logs an epoch or a validation again. The later value is used, because the model comes from it.
+    A resumed training run logs an epoch or a validation again. The later value is used, because it belongs to the final model.
     """
     lines = [line for line in log.split("\n") if len(line) <= _LONGEST_LINE]
     gpu, parameters = _first(_GPU, lines), _first(_PARAMETERS, lines)

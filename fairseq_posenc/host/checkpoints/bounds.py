@@ -77,7 +77,7 @@ def problem_of_state(state: Any) -> str | None:
 
 
 class _TooMuch:
-    """The reason to stop reading values."""
+    """Yielded instead of a value if a limit is exceeded. `problem` describes the limit."""
 
     def __init__(self, problem: str):
         self.problem = problem

@@ -11,8 +11,8 @@ def broadcast_object(obj, src_rank, group, dist_device):
     """Send any object from one worker to all workers with torch's function.
 
     fairseq sends the object through torch.load. Current versions of torch.load do not accept the configuration in a checkpoint,
-    so that resuming on several devices fails. The object comes from a worker of the same job, which has loaded it with the safe
-    loader.
+    so that resuming on several devices fails. The object comes from a worker of the same job, which has loaded the object with
+    the safe loader.
     """
     box = [obj]
     torch.distributed.broadcast_object_list(box, src=src_rank, group=group, device=dist_device)

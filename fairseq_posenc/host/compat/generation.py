@@ -1,4 +1,4 @@
-"""Generators for models that were prepared for decoding before."""
+"""Build generators for models that are already prepared for decoding."""
 
 import functools
 

@@ -49,8 +49,8 @@ _SHOWN = 4  # maximum number of differences in a message
 class Worker:
     """The facts that a worker sends to all other workers before the first update."""
 
-    number: int  # number of its machine
-    machine: str  # name of its machine, for messages
+    number: int  # number of the machine
+    machine: str  # name of the machine, for messages
     address: str
     facts: dict[str, str] = field(default_factory=dict)  # only from the first worker of each machine
     save_dir: str = ""
@@ -250,7 +250,7 @@ def _resumed_from(cfg: Any) -> str:
 def _seen_by_the_first(path: str, there: bool) -> Iterator[None]:
     """Within the context, fairseq finds the file at `path` if and only if the first worker finds it.
 
-    The first worker reads for all.
+    The first worker reads the file for all workers.
     """
     before = {name: vars(PathManager)[name] for name in ("isfile", "exists")}
     try:

@@ -28,7 +28,7 @@ def _with_present_order(load_checkpoint):
         def read_in_present_order(*args, **kwargs) -> dict:
             state = read(*args, **kwargs)
             model = self.get_model()
-            if "ema_fp32_params" in state["extra_state"]:  # fairseq converts the names in all other copies of the model
+            if "ema_fp32_params" in state["extra_state"]:  # fairseq does not convert the names in this copy
                 model.upgrade_state_dict(state["extra_state"]["ema_fp32_params"])
             if not reset_optimizer and state.get("last_optimizer_state") is not None:
                 reorder(state["last_optimizer_state"], saved_order(state["model"], model), model)
@@ -69,7 +69,7 @@ def reorder(optimizer: dict[str, Any], order: list[int], model: nn.Module) -> No
         return
     states, groups = optimizer["state"], optimizer["param_groups"]
     count = sum(len(group["params"]) for group in groups)
-    if len(groups) == 1 and count >= len(sizes):  # the criterion has the remaining parameters
+    if len(groups) == 1 and count >= len(sizes):  # further parameters belong to the criterion
         present = dict(enumerate(order))
         optimizer["state"] = {present.get(number, number): state for number, state in states.items()}
     elif count == 1 and all(_is_flat(value, sizes) for value in states[0].values() if _is_moment(value)):

@@ -1,4 +1,4 @@
-"""--patience in a resumed training run: validations without improvement before the interruption count too.
+"""--patience in a resumed training run: validations without improvement before the interruption are also counted.
 
 fairseq stores their number only in the process. An interrupted training run would therefore take longer.
 """

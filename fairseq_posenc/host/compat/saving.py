@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 def write(state, file) -> None:
     """Write a checkpoint. After a failure, try twice more.
 
-    fairseq also retries, but it appends to the partial file. An unreadable checkpoint then counts as saved.
+    fairseq also retries, but appends to the partial file. An unreadable checkpoint then counts as saved.
     """
     for pause in (2.5, 2.5, None):
         try:

@@ -96,7 +96,8 @@ class OutputLengths:
         sample["net_input"].setdefault("side_inputs", {})[SIDE] = lengths
 
     def draw_noise(self, numbers: list[int]) -> Tensor:
-        """Return one integer from -W to W per sentence. It depends only on the number of the sentence, the epoch and the seed.
+        """Return one integer from -W to W per sentence. The integer depends only on the number of the sentence, the epoch and
+        the seed.
 
         Source: Oka, Chousa, Sudoh and Nakamura (2020), noisy length constraints.
         """
@@ -120,7 +121,10 @@ class OutputLengths:
             )
 
     def prepare(self, generator: Any, models: list[Any]) -> Any:
-        """Return the generator with output lengths. Raise Refusal if the generator or the models do not support them."""
+        """Return the generator with output lengths.
+
+        Raise Refusal if the generator or the models do not support output lengths.
+        """
         if not self.wanted:
             return generator
         if not all(hasattr(model.encoder, "side_inputs") for model in models):

@@ -40,7 +40,7 @@ class OutputLengthConfig(FairseqDataclass):
 
 @dataclass
 class SegmentConfig(FairseqDataclass):
-    """The option of documents in generation. It applies to every model, also to models that do not read separators."""
+    """The option of documents in generation. The option applies to every model, also to models that do not read separators."""
 
     segments_forced: str = field(
         default="",

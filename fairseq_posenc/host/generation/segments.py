@@ -38,7 +38,10 @@ class ForcedSegments:
         self.end, self.pads = target.eos(), (source.pad(), source.eos())
 
     def prepare(self, generator: Any, models: list[Any]) -> Any:
-        """Return the generator with forced separators. Raise Refusal if the generator or the models do not support them."""
+        """Return the generator with forced separators.
+
+        Raise Refusal if the generator or the models do not support forced separators.
+        """
         if not self.token:
             return generator
         option = f"--segments-forced {self.token}"

@@ -163,7 +163,7 @@ def _labels(part: Part, kinds: Sequence[str]) -> collections.Counter:
 
 
 def _order_source(parts: Sequence[Part], folder: Path) -> str:
-    """Return the source of the reorderings. It must be the same for all splits."""
+    """Return the source of the reorderings. All splits must have the same source."""
     paths = [side_file(side_file(part.text, "order"), SOURCE) for part in parts]
     if (folder / ORDER_SOURCE).is_file():
         paths.append(folder / ORDER_SOURCE)

@@ -229,10 +229,10 @@ class FileInputs:
         return {kind for reader in self.readers for kind in reader.files}
 
     def build(self, make: Callable[[Any], Any], args: Any) -> Any:
-        """Return the model of `make`. Record the relations and the source of the reorderings in its options.
+        """Return the model of `make`. Record the relations and the source of the reorderings in the options of the model.
 
-        Raise PositionError if its checkpoint was trained with other relations, with orders from another source, or with another
-        choice of random structure.
+        Raise PositionError if the checkpoint of the model was trained with other relations, with orders from another source, or
+        with another choice of random structure.
         """
         relations, trained = self._relations(), getattr(args, "relations", None)
         random, given = self.random_structure, getattr(args, "random_structure", None)
@@ -292,7 +292,10 @@ class FileInputs:
         return load_relations(path) if os.path.lexists(path) else None
 
     def maker(self, split: str, folder: Path, combine: bool, upsample_primary: int) -> FromFiles:
-        """Return the function that computes the side inputs of a split. Raise PositionError if its files do not fit."""
+        """Return the function that computes the side inputs of a split.
+
+        Raise PositionError if the files of the split do not fit the text.
+        """
         kinds = self.kinds
         if "order" in kinds:
             self._tell_source(folder)

@@ -1,6 +1,7 @@
 """Expand columns of clipped distances to keys, and sum keys into such columns. Each operation is the gradient of the other.
 
-If positions are counted, only keys near a query are gathered or scattered. All other keys use one of the two end columns.
+If positions are counted (`Positions.start`), only keys near a query are gathered or scattered. All other keys use one of the two
+end columns.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class CollectClipped(torch.autograd.Function):
 
 
 def _at_once(x: Tensor, queries: Positions, keys: Positions) -> bool:
-    """Return whether all queries are computed at once: fewer kernels, but more memory than the cache of a CPU."""
+    """Return whether all queries are computed at once. This needs fewer kernels, but more memory than the cache of a CPU has."""
     counted = queries.start is not None and keys.start is not None
     return counted and not devices.on_cpu(x) and not _is_one_counted_query(queries, keys)
 
@@ -95,7 +96,7 @@ def spread_at_once(columns: Tensor, queries: Positions, keys: Positions, limit: 
 
 
 def collect_at_once(weights: Tensor, queries: Positions, keys: Positions, limit: int) -> Tensor:
-    """Compute `CollectClipped` for counted positions. Near keys are a view. One product sums the other keys."""
+    """Compute `CollectClipped` for counted positions. The keys near each query are a view. One product sums the other keys."""
     rows, size = queries.ids.size(1), keys.ids.size(1)
     offset = queries.start - keys.start  # the column of distance 0 in the first row
     ones = weights.new_ones(rows, size)
@@ -119,12 +120,15 @@ def clipped_columns(queries: Positions, keys: Positions, limit: int) -> Tensor:
 
 
 def _is_one_counted_query(queries: Positions, keys: Positions) -> bool:
-    """Return whether there is one counted query, as in decoding. The columns of its near keys are consecutive."""
+    """Return whether there is only one query, and positions are counted, as in decoding.
+
+    The columns of the keys near this query are then consecutive.
+    """
     return queries.start is not None and keys.start is not None and queries.ids.size(1) == 1
 
 
 def _columns_of(near: slice, queries: Positions, keys: Positions, limit: int) -> slice:
-    """Return the columns of the near keys of one counted query."""
+    """Return the columns of the keys near a single query. Positions must be counted."""
     first = near.start + keys.start - queries.start + limit
     return slice(first, first + near.stop - near.start)
 

@@ -11,8 +11,9 @@ from .derivatives import first_derivative_only
 class ContextualProducts(torch.autograd.Function):
     """Read products [B, H, T, P] at the sums of gates between key and query: scores, hidden -> [B, H, T, S].
 
-    Equation: y_ts = (1 - w) c_t,i + w c_t,i+1 with p = min(sum_j sigmoid(a_tj), P - 1), i = floor(p), w = p - i.
-        The sum runs from key s to the last key that is not hidden. With `from_first`, it runs from the first such key to key s.
+    Equation: y_ts = (1 - w) c_t,i + w c_t,i+1 with p = min(sum_j sigmoid(a_tj), P - 1), i = floor(p), w = p - i. The sum runs
+        from key s to the last key that is not hidden. With `from_first`, the sum runs from the first key that is not hidden to
+        key s.
     Args:
         scores: a, [B, H, T, S], in any precision.
         products: c, [B, H, T, P], in float32 or wider.

@@ -17,8 +17,8 @@ _HELD_ON_CPU, _HELD = 2**18, 2**28
 class DecayedProducts(torch.autograd.Function):
     """Compute sum_i q_ti k_si exp(p_ti - r_si): q, p [B, H, T, D] and k, r [B, H, S, D] -> [B, H, T, S].
 
-    Positive exponents belong to later keys, and are replaced by 0. The factors [B, H, T, S, D] are computed in blocks of queries,
-    also in the backward pass, and are not stored. With `causal`, keys after a block are left out.
+    Exponents are positive only for later keys, and are then replaced by 0. The factors [B, H, T, S, D] are computed in blocks of
+    queries, also in the backward pass, and are not stored. With `causal`, keys after a block are left out.
     """
 
     @staticmethod

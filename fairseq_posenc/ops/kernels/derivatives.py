@@ -12,7 +12,7 @@ from ...core.errors import PositionError
 
 
 def first_derivative_only(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """Mark the backward pass of an autograd function. With create_graph=True, it raises PositionError.
+    """Mark the backward pass of an autograd function. The backward pass then raises PositionError with create_graph=True.
 
     `once_differentiable` of PyTorch raises no error if the incoming gradient is constant, and then omits terms of the gradient.
     """

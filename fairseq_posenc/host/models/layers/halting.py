@@ -21,8 +21,8 @@ class Halting(nn.Linear):
         every token. Only R has a gradient.
     Source: Dehghani et al. (2019), section on dynamic halting, and the code in the appendix. Graves (2016). tensor2tensor.
     Deviations:
-        * By default, halted tokens continue to be updated, as in the authors' code. Other tokens then attend to later states of
-          them. With `copy`, their state is copied, as in the text of the paper.
+        * By default, halted tokens continue to be updated, as in the authors' code. Other tokens then attend to the updated
+          states of halted tokens. With `copy`, their state is copied, as in the text of the paper.
         * Tokens that still run after the last step have weights that sum to less than 1, as in the authors' code.
         * Padding does not run, and is not counted.
         * The ponder cost is summed over tokens and divided by the number of target tokens, like the cross-entropy. tensor2tensor

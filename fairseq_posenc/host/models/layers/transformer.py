@@ -26,7 +26,7 @@ class LayerOptions:
     ffn_kernel: number of positions that the feed-forward network reads (Liu et al. 2021b).
     causal: the feed-forward network reads only the current and earlier positions.
     global_attention, global_cross: whether self-attention or cross-attention has a second, global attention (Bao et al. 2021).
-    Masks that restrict attention to a sentence do not apply to it.
+    Masks that restrict attention to a sentence do not apply to the global attention.
     """
 
     residual: bool = True

@@ -31,7 +31,10 @@ def soft_copy(source: Tensor, source_lengths: Tensor, target_lengths: Tensor, le
 
 
 def _mixed(source: Tensor, source_lengths: Tensor, logits_of) -> Tensor:
-    """Return source vectors, mixed with the softmax of logits [B or 1, T, S] over their positions s, without padding."""
+    """Return weighted means of the source vectors: [B, S, C] -> [B, T, C].
+
+    The weights are the softmax over source positions s of the logits [B or 1, T, S]. Padding has no weight.
+    """
     s = torch.arange(source.size(1), device=source.device)
     logits = logits_of(s.view(1, 1, -1)).expand(source.size(0), -1, -1)
     logits = logits.masked_fill((s >= source_lengths.unsqueeze(1)).unsqueeze(1), float("-inf"))

@@ -35,8 +35,8 @@ LOSSES = ("word", "position", "search")
 class PNATModel(PositionTransformer):
     """A non-autoregressive Transformer that learns the positions of its decoder inputs (Bao et al., 2019).
 
-    Raise Refusal in the cases of PositionTransformer. Raise it also for a task whose sentences have no first symbol, for another
-    criterion, and for options that contradict each other.
+    Raise Refusal in the cases of PositionTransformer. Raise Refusal also for a task whose sentences have no first symbol, for
+    another criterion, and for options that contradict each other.
     """
 
     criterion = NAT_CRITERION

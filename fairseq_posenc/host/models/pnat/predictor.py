@@ -91,8 +91,8 @@ class Pointer(nn.Module):
     """The autoregressive head: a pointer network that selects the input of one position after another.
 
     Equation: score_t(i) = v . tanh(W h_t + U c_i) over the inputs that have no position yet. c is the output of two LSTM layers
-        over r. h_t is the state of an LSTM cell that has read the input of position t-1. At the first position it has read a
-        learned vector. Inference is greedy.
+        over r. h_t is the state of an LSTM cell that has read the input of position t-1. At the first position, the cell has
+        read a learned vector. Inference is greedy.
     Deviations:
         * The authors' score has no tanh, so that its ranking does not depend on h_t.
         * The authors' LSTM cell reads tanh(W [context; h]) instead of h at the next step. The context is from the attention of
@@ -143,7 +143,7 @@ class Pointer(nn.Module):
 
 
 class RelativeClasses(nn.Module):
-    """The relative head. It predicts the distance of two inputs in the target, in classes -K to -1 and 1 to K.
+    """The relative head. It predicts the distance between two inputs in the target, as one of the classes -K to -1 and 1 to K.
 
     Equation: l_ij = f(r_i - r_j), where f is a feed-forward network. The logit of class c is l_ij[c] + l_ji[-c]. The position of
         an input is the number of inputs that are predicted to be before it.

@@ -51,7 +51,8 @@ _TAKEN = torch.finfo(torch.float32).min
 def greedy(scores: Tensor, inner: Tensor) -> Tensor:
     """Assign the pair with the largest score, then the largest remaining pair, and so on: [B, T, T] -> z [B, T].
 
-    All pairs that are the largest of their row and of their column are assigned at once. The result is the same.
+    All pairs that are the largest of their row and of their column are assigned at once. The result is equal to the result of
+    one assignment at a time.
     """
     return _mutual_best(scores, inner, lambda left: left)
 

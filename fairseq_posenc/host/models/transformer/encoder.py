@@ -1,4 +1,7 @@
-"""The encoder. It moves left padding of each sentence to the right once. All methods can then use the column as the position."""
+"""The encoder.
+
+The encoder moves left padding of each sentence to the right once. All methods can then use the column as the position.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,7 @@ def is_global(options: Any, layers: int, layer: int | None) -> bool:
 
 
 def global_layers(options: Any) -> int:
-    """Return the number of layers with a global attention. It is 0 if the option is not given."""
+    """Return the number of layers with a global attention. The number is 0 if the option is not given."""
     return getattr(options, "global_layers", None) or 0
 
 
