@@ -101,6 +101,10 @@ def test_the_page_of_a_method(site, parsed, name):
     for option, *_ in catalog.option_rows(name):
         assert option in text
     assert " ".join(bibtex(card.citations).split()) in text
+    files = {unquote(link).split("/")[-1] for link in page.links}
+    assert f"{registry.declaration(name).module.split('.')[-1]}.py" in files
+    assert any(re.fullmatch(r"oracle_\w+\.py", file) for file in files)
+    assert f"--arch posenc_{name} " in text and ("mean BLEU" in text or "do not contain this method" in text)
 
 
 def test_benchmarked_methods_show_their_cost(site, parsed):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import fnmatch
+import itertools
 import json
 import re
+import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -12,8 +14,9 @@ from pathlib import Path
 from fairseq_posenc import registry
 from fairseq_posenc.core import SITES, Dims, MethodCard
 from fairseq_posenc.core.formula import pretty
+from fairseq_posenc.evaluation.scoring import archive
 from fairseq_posenc.registry import catalog
-from fairseq_posenc.registry.citations import bibtex
+from fairseq_posenc.registry.citations import bibtex, entries
 from fairseq_posenc.registry.spec import option_rows
 
 _DIMS = Dims(512, 8, 6, vocab_size=catalog.VOCABULARY)
@@ -47,6 +50,49 @@ _API = {
         "fairseq_posenc.ops.sinusoids", "fairseq_posenc.ops.buckets",
     ),
 }  # fmt: skip
+
+
+#: tables of the results with one row per method -> description
+_RESULTS = {
+    "results/multi30k_en-de/tiny": "English-German captions",
+    "results/all_methods/float32": "artificial language",
+}
+_TRAINING = """\
+fairseq-train data-bin --user-dir $(posenc path) --task posenc_translation --arch posenc_{name} --share-all-embeddings \\
+    --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 1.0 --dropout 0.1 \\
+    --lr 0.0005 --lr-scheduler inverse_sqrt --warmup-updates 4000 --max-update 100000 \\
+    --criterion posenc_label_smoothed_cross_entropy --label-smoothing 0.1 --max-tokens 4096 --save-dir checkpoints/{name}"""
+
+
+class Scores:
+    """BLEU of the committed training runs, by the specs of their sites."""
+
+    def __init__(self, root: Path):
+        self.rows: dict[tuple, list[str]] = {}
+        for folder, data in _RESULTS.items():
+            found: dict[tuple, dict[str, dict[int, float]]] = {}  # specs -> test set -> seed -> BLEU
+            words = shlex.split((root / folder / "command").read_text(encoding="utf-8"))  # posenc report FOLDERS --OPTIONS
+            folders = itertools.takewhile(lambda word: not word.startswith("--"), words[2:])
+            for run in (run for path in folders for run in archive.find(root / path).values()):
+                if not run.row and not run.settings.get("random_structure"):
+                    for part, scores in run.parts.items():
+                        found.setdefault(_sites(run.method), {}).setdefault(part, {})[run.seed] = scores.bleu
+            for specs, parts in found.items():
+                for part, by_seed in parts.items():
+                    mean, seeds = sum(by_seed.values()) / len(by_seed), ", ".join(map(str, sorted(by_seed)))
+                    cells = f"[{data}](../../{folder}/report.md) | `{part}` | {seeds} | {mean:.1f}"
+                    self.rows.setdefault(specs, []).append(f"| {cells} |")
+
+    def of(self, card: MethodCard) -> str:
+        """Return a table, or a sentence for a method without results."""
+        rows = self.rows.get(_sites(card.specs))
+        if rows is None:
+            return "The committed results do not contain this method.\n"
+        return "| data | test set | seeds | mean BLEU |\n|---|---|---|---:|\n" + "\n".join(rows) + "\n"
+
+
+def _sites(specs: Mapping[str, str]) -> tuple:
+    return tuple(sorted((site, spec) for site, spec in specs.items() if spec != "none"))
 
 
 class Costs:
@@ -180,9 +226,13 @@ def methods() -> str:
     return text + "\n[Choose a method](../choose.md) by its properties, or compare all:\n\n![All methods](atlas.png)\n" + listed
 
 
-def method(name: str, costs: Costs, picture: str) -> str:
-    """Return the page of one method: equation, picture, card, options, cost, citation."""
+def method(name: str, costs: Costs, scores: Scores, oracle: str) -> str:
+    """Return the page of one method: equation, picture, command, card, options, results, cost, citation.
+
+    `oracle`: file name of the independent implementation in tests/oracles.
+    """
     card, description = registry.card(name), catalog.describe(name)
+    source = Path(registry.declaration(name).module.replace(".", "/")).with_suffix(".py")
     sections = dict(description.sections)
     equation = sections.pop("Equation")
     facts = {
@@ -208,13 +258,38 @@ def method(name: str, costs: Costs, picture: str) -> str:
     return (
         f"# {name}: {card.title}\n\n{_text(description.summary)}\n\n"
         f'<div class="equation">\n\n{_text(equation)}\n\n</div>\n\n'
-        f"![Effect of {name} on attention]({picture})\n\n"
+        f"![Effect of {name} on attention]({name}.png)\n\n"
         "All tokens have the same content, so the picture shows only the effect of positions. Parameters have their initial "
         f"values, or random values where the initial values have no effect. `posenc plot {name}` draws the picture.\n\n"
+        f"## Use\n\n{_needs(card)}```sh\n{_TRAINING.format(name=name)}\n```\n\n"
         f"## Card\n\n| | |\n|---|---|\n{rows}\n\n"
         f"## Options\n\n| option | allowed | default | meaning |\n|---|---|---|---|\n{options}\n\n"
-        f"## Cost\n\n{cost}\n## Cite\n\n```bibtex\n{bibtex(card.citations)}\n```\n"
+        f"## Results\n\nBLEU of the committed training runs. Scores with different seeds differ"
+        " ([seed variance](../background/seed_variance.md)), and the reports contain the intervals.\n\n"
+        f"{scores.of(card)}\n## Cost\n\n{cost}\n## Source\n\n"
+        f"* Papers: {', '.join(_paper(key) for key in card.citations)}\n"
+        f"* Code: [{source.name}](../../{source.as_posix()})\n"
+        f"* Oracle, an independent implementation that tests compare with the code: [{oracle}](../../tests/oracles/{oracle})\n\n"
+        f"```bibtex\n{bibtex(card.citations)}\n```\n"
     )
+
+
+def _needs(card: MethodCard) -> str:
+    """Return what the data must have for the command on the page of a method."""
+    if card.side_inputs:
+        return "The data needs [side files](../howto/use_trees.md).\n\n"
+    if card.documents:
+        return "Sentences of a document are separated by `<sep>` ([documents](../howto/translate_documents.md)).\n\n"
+    return ""
+
+
+def _paper(key: str) -> str:
+    """Return a link to a publication, or its title if the entry has no address."""
+    entry = entries()[key]
+    field = {name: text for name, text in re.findall(r"\b(title|doi|url) *= *\{((?:[^{}]|\{[^{}]*\})*)\}", entry)}
+    title = _text(re.sub(r"[{}]", "", " ".join(field["title"].split())))
+    address = f"https://doi.org/{field['doi']}" if "doi" in field else field.get("url")
+    return f"[{title}]({address})" if address else title
 
 
 def _side_inputs(card: MethodCard) -> dict[str, str]:

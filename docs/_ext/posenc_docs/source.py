@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from . import committed, pages
 #: documents, and files to which documents link
 _DOCUMENTS = (
     "*.md", "docs/**/*.md", "docs/**/*.png", "results/**/*.md", "results/**/*.png", "recipes/**/*", "data-bin/*.md", "LICENSE",
-    "CITATION.cff",
+    "CITATION.cff", "fairseq_posenc/methods/*/*.py", "tests/oracles/oracle_*.py",
 )  # fmt: skip
 _LENGTH = 32  # number of positions in a picture
 _DRAW_SEED = 1
@@ -46,7 +47,8 @@ def _documents(root: Path) -> Iterator[Path]:
 
 def _generated(root: Path, documents: dict[Path, bytes]) -> dict[Path, str]:
     """Return the generated pages by path."""
-    costs, results = pages.Costs(root), documents[Path("results/README.md")].decode()
+    costs, scores, results = pages.Costs(root), pages.Scores(root), documents[Path("results/README.md")].decode()
+    oracles = _oracles(root)
     reports = sorted(str(path.relative_to("results")) for path in documents if path.match("results/*/**/*.md"))
     generated = {
         "choose.md": pages.choose(costs),
@@ -54,11 +56,20 @@ def _generated(root: Path, documents: dict[Path, bytes]) -> dict[Path, str]:
         "docs/methods.md": pages.methods(),
         "docs/api.md": pages.api(),
         "results/README.md": results + pages.results(reports),
-        **{f"docs/methods/{name}.md": pages.method(name, costs, f"{name}.png") for name in registry.names()},
+        **{f"docs/methods/{name}.md": pages.method(name, costs, scores, oracles[name]) for name in registry.names()},
     }
     found = {Path(path): text for path, text in generated.items()}
     names = {str(path.with_suffix("")) for path in (*documents, *found) if path.suffix == ".md"}
     return {**found, Path("index.md"): pages.start(documents[Path("README.md")].decode(), names)}
+
+
+def _oracles(root: Path) -> dict[str, str]:
+    """Return the file with the oracle of each method."""
+    found: dict[str, str] = {}
+    for path in sorted(root.glob("tests/oracles/oracle_*.py")):
+        for oracle in importlib.import_module(f"tests.oracles.{path.stem}").ORACLES:
+            found.setdefault(oracle.name, path.name)
+    return found
 
 
 def _draw(folder: Path) -> Iterator[Path]:

@@ -1,0 +1,51 @@
+"""The page of every method: fairseq accepts its command, and its scores are equal to the committed reports."""
+
+import csv
+import re
+import shlex
+
+import pytest
+from fairseq import options
+
+import fairseq_posenc.host.plugin  # noqa: F401  registers the architectures
+from fairseq_posenc import registry
+from fairseq_posenc.registry.citations import entries
+from posenc_docs import pages
+from tests.docs.conftest import ROOT
+
+
+@pytest.fixture(scope="module")
+def scores():
+    return pages.Scores(ROOT)
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_fairseq_accepts_the_command(name, scores):
+    page = pages.method(name, pages.Costs(ROOT), scores, "oracle.py")
+    (command,) = re.findall(r"```sh\n(fairseq-train .*?)\n```", page, re.DOTALL)
+    words = shlex.split(command.replace("$(posenc path)", str(ROOT / "fairseq_posenc")).replace("\\\n", ""))
+    given = options.parse_args_and_arch(options.get_training_parser(), words[1:])
+    specs = {"encoder": given.encoder_position, "decoder": given.decoder_position, "cross": given.cross_position}
+    assert specs == registry.card(name).specs
+
+
+@pytest.mark.parametrize("folder", pages._RESULTS)
+def test_scores_are_those_of_the_reports(folder, scores):
+    with (ROOT / folder / "report.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            if row["method"] in registry.names():
+                for part in (name.removesuffix("_bleu_mean") for name in row if name.endswith("_bleu_mean")):
+                    seeds, mean = row["seeds"].replace(" ", ", "), float(row[f"{part}_bleu_mean"])
+                    line = f"({'../../' + folder}/report.md) | `{part}` | {seeds} | {mean:.1f} |"
+                    assert line in scores.of(registry.card(row["method"])), row["method"]
+
+
+def test_methods_without_results_say_so(scores):
+    rows = [scores.of(registry.card(name)) for name in registry.names()]
+    assert {row for row in rows if not row.startswith("|")} == {"The committed results do not contain this method.\n"}
+
+
+def test_a_paper_is_a_link_if_it_has_an_address():
+    for key, entry in entries().items():
+        shown = pages._paper(key)
+        assert shown.strip("[]") and shown.startswith("[") == bool(re.search(r"\b(doi|url) *=", entry)), key
