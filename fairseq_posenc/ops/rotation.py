@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .precision import at_least_float32
-
 #: cosine and signed sine of the angle of every channel, [..., T, D] each
 Waves = tuple[Tensor, Tensor]
 
@@ -26,9 +24,9 @@ def every_channel(sin: Tensor, cos: Tensor, layout: str, width: int) -> Waves:
 
 
 def rotate(x: Tensor, waves: Waves, pairs: int, layout: str) -> Tensor:
-    """Rotate the first pairs of channels in float32 or wider, [..., T, D] -> same. The waves have no gradient."""
+    """Rotate the first pairs of channels, [..., T, D] -> same. The waves are in float32 or wider, and have no gradient."""
     rotation = _Rotation.apply if torch.is_grad_enabled() else rotated
-    return rotation(at_least_float32(x), *waves, pairs, layout).to(x.dtype)
+    return rotation(x, *waves, pairs, layout)
 
 
 class _Rotation(torch.autograd.Function):
@@ -47,9 +45,12 @@ class _Rotation(torch.autograd.Function):
 
 
 def rotated(x: Tensor, cos: Tensor, sin: Tensor, pairs: int, layout: str) -> Tensor:
-    """Return every channel times its cosine, plus the other channel of its pair times its sine."""
+    """Return every channel times its cosine, plus the other channel of its pair times its sine.
+
+    The sum is computed in the precision of the waves or wider, and rounded to the precision of x.
+    """
     if layout == "halves":
         swapped = torch.cat([x[..., pairs : 2 * pairs], x[..., :pairs], x[..., 2 * pairs :]], -1)
     else:
         swapped = torch.cat([x[..., : 2 * pairs].unflatten(-1, (pairs, 2)).flip(-1).flatten(-2), x[..., 2 * pairs :]], -1)
-    return torch.addcmul(x * cos, swapped, sin)
+    return torch.addcmul(x * cos, swapped, sin, out=torch.empty_like(x))
