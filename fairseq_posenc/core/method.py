@@ -38,7 +38,7 @@ class PositionMethod(nn.Module):
     projections: frozenset[str] = frozenset({"query", "key", "value"})
     #: whether `bias` and `mask` differ between layers; if not, they are computed once per forward pass
     per_layer: bool = False
-    #: whether `bias` reads ctx.inputs, ctx.tokens or ctx.side; decoding can then not compute it in advance
+    #: whether `bias` or `rotate` reads ctx.inputs, ctx.tokens or ctx.side; decoding can then not compute the bias in advance
     content_dependent: bool = False
     #: input of `rescale`: "positions" (a factor), "scores", or "content" (queries and keys). "weights": `rescale` returns
     #: logarithms of attention weights. Other methods must then not add terms to the scores

@@ -49,6 +49,7 @@ def losses(output: str) -> list:
         ["--left-pad-source"],
         ["--encoder-ffn-kernel", "3", "--decoder-ffn-kernel", "2", "--encoder-drop-residual", "0"],
         ["--criterion", "posenc_label_smoothed_cross_entropy", "--label-smoothing", "0.1", "--report-accuracy"],
+        ["--loss-in-blocks", "--criterion", "posenc_label_smoothed_cross_entropy", "--label-smoothing", "0.1"],
     ],
     ids=lambda options: options[0],
 )

@@ -1,7 +1,6 @@
 """Label-smoothed cross-entropy with the loss terms of position methods."""
 
-from __future__ import annotations
-
+from dataclasses import dataclass, field
 from typing import Any
 
 from fairseq.criterions import register_criterion
@@ -12,6 +11,8 @@ from fairseq.criterions.label_smoothed_cross_entropy import (
 from fairseq.logging import metrics
 from torch import Tensor
 
+from ...core import PositionError
+from ...ops.kernels.token_losses import TokenLosses
 from . import CRITERION
 
 _PREFIX = "loss_of_"
@@ -19,12 +20,38 @@ _PREFIX = "loss_of_"
 _SUM, _COUNT = "sum_of_", "count_of_"
 
 
-@register_criterion(CRITERION, dataclass=LabelSmoothedCrossEntropyCriterionConfig)
+@dataclass
+class CrossEntropyConfig(LabelSmoothedCrossEntropyCriterionConfig):
+    loss_in_blocks: bool = field(
+        default=False,
+        metadata={
+            "help": "loss computed in blocks of tokens: less time and memory for large vocabularies, equal up to rounding "
+            "(default: false)"
+        },
+    )
+
+
+@register_criterion(CRITERION, dataclass=CrossEntropyConfig)
 class CrossEntropyWithLosses(LabelSmoothedCrossEntropyCriterion):
     """fairseq's label_smoothed_cross_entropy plus the terms of `ctx.add_loss`.
 
     The criterion logs these terms, and the means of `ctx.add_mean`.
+
+    With `--loss-in-blocks`, the cross-entropy is computed by `TokenLosses`. `F.linear_cross_entropy` of PyTorch is not used,
+    because it does not return the loss without label smoothing, which fairseq logs.
     """
+
+    def __init__(
+        self,
+        task: Any,
+        sentence_avg: bool,
+        label_smoothing: float,
+        ignore_prefix_size: int = 0,
+        report_accuracy: bool = False,
+        loss_in_blocks: bool = False,
+    ):
+        super().__init__(task, sentence_avg, label_smoothing, ignore_prefix_size, report_accuracy)
+        self.in_blocks = loss_in_blocks
 
     def forward(self, model: Any, sample: dict, reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
         """Return the loss, the number by which it is divided, and the values that are logged."""
@@ -47,6 +74,23 @@ class CrossEntropyWithLosses(LabelSmoothedCrossEntropyCriterion):
             correct, total = self.compute_accuracy(model, net_output, sample)
             logged.update(n_correct=int(correct), total=int(total))
         return loss, sample_size, logged
+
+    def compute_loss(self, model: Any, net_output: Any, sample: dict, reduce: bool = True) -> tuple[Tensor, Tensor]:
+        """Return the label-smoothed loss and the loss without label smoothing."""
+        if not self.in_blocks:
+            return super().compute_loss(model, net_output, sample, reduce=reduce)
+        if getattr(model.decoder, "adaptive_softmax", None) is not None:
+            raise PositionError(
+                "--loss-in-blocks: an adaptive softmax has no logits of all words. Expected a model without one. "
+                "Remove --loss-in-blocks."
+            )
+        logits, target = net_output[0], model.get_targets(sample, net_output)
+        logits, target = logits[:, self.ignore_prefix_size :].flatten(0, 1), target[:, self.ignore_prefix_size :].flatten()
+        nll, smooth = TokenLosses.apply(logits, target, self.padding_idx)
+        if reduce:
+            nll, smooth = nll.sum(), smooth.sum()
+        share = self.eps / (logits.size(-1) - 1)  # of each other word
+        return (1.0 - self.eps - share) * nll + share * smooth, nll
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:

@@ -31,6 +31,8 @@ _DEVIATION = 0.02
 class ContentRotation(PositionMethod):
     """Base class of carope and selective_rope: queries and keys are rotated by the running sum of an increment per token."""
 
+    content_dependent = True
+
     def __init__(self, options: MethodOptions, dims: Dims):
         super().__init__(options, dims)
         if dims.head_dim % 2:

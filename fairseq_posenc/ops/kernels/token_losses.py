@@ -1,0 +1,55 @@
+"""Cross-entropy of tokens from logits, in blocks of tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from .. import devices
+from ..precision import at_least_float32
+from .derivatives import first_derivative_only
+
+#: maximum number of logits in a block: on a CPU, a block in float32 fits into the cache of one core
+_BLOCK_ON_CPU, _BLOCK = 2**17, 2**25
+
+
+class TokenLosses(torch.autograd.Function):
+    """Compute the two sums of which a label-smoothed cross-entropy consists: logits [N, V] and targets [N] -> [N, 1] twice.
+
+    Equation: nll_n = -log p_n[y_n], smooth_n = -sum_v log p_n[v], p_n = softmax(x_n). Both are 0 where y_n is `ignored`.
+    Cost: stores the logits. Log probabilities and their gradients, in float32 or wider, exist for one block of tokens at a time.
+    The backward pass computes the probabilities of each block again, and writes the gradient in the precision of the logits.
+    """
+
+    @staticmethod
+    def forward(ctx, logits: Tensor, target: Tensor, ignored: int) -> tuple[Tensor, Tensor]:
+        target = target.unsqueeze(-1)
+        hidden = target.eq(ignored)
+        ctx.save_for_backward(logits, target, hidden)
+        nll, smooth = [], []
+        for rows in _blocks(logits):
+            found = at_least_float32(logits[rows]).log_softmax(-1)
+            nll.append(found.gather(-1, target[rows]))
+            smooth.append(found.sum(-1, keepdim=True))
+        return (-torch.cat(nll)).masked_fill_(hidden, 0.0), (-torch.cat(smooth)).masked_fill_(hidden, 0.0)
+
+    @staticmethod
+    @first_derivative_only
+    def backward(ctx, of_nll: Tensor, of_smooth: Tensor):
+        logits, target, hidden = ctx.saved_tensors
+        of_nll, of_smooth = of_nll.masked_fill(hidden, 0.0), of_smooth.masked_fill(hidden, 0.0)
+        total = of_nll + logits.size(-1) * of_smooth  # of the log of the sum of exponentials
+        taken = (of_nll / total).masked_fill_(total == 0, 0.0)
+        grad = torch.empty_like(logits)
+        for rows in _blocks(logits):  # total (p - taken at the target) - of_smooth
+            probs = at_least_float32(logits[rows]).softmax(-1).scatter_add_(-1, target[rows], -taken[rows])
+            torch.addcmul(-of_smooth[rows], probs, total[rows], out=grad[rows])
+        return grad, None, None
+
+
+def _blocks(logits: Tensor) -> Iterator[slice]:
+    """Yield ranges of tokens."""
+    size = max(1, (_BLOCK_ON_CPU if devices.on_cpu(logits) else _BLOCK) // max(1, logits.size(1)))
+    return (slice(first, first + size) for first in range(0, logits.size(0), size))
