@@ -33,6 +33,27 @@ def same_in_all_layers(key: Hashable, vectors: Vectors, ctx: AttentionContext) -
     return lambda distance: ctx.once((key, *spans, len(distance)), lambda: vectors(distance))
 
 
+def kept_while_decoding(key: str, vectors: Vectors, ctx: AttentionContext, of_queries: bool = True) -> Vectors:
+    """Return `vectors`, such that a step of decoding computes the vectors of its longest distance only.
+
+    The state keeps the vectors of shorter distances. `of_queries`: `query_products` calls the function, not `key_products`.
+    """
+    counted = ctx.keys.start == 0 and ctx.queries.start is not None and ctx.queries.ids.size(1) == 1
+    state = ctx.state
+    if state is None or not counted or not ctx.causal:
+        return vectors
+
+    def continued(distance: Tensor) -> Tensor:
+        known = state.get(key)
+        count = 0 if known is None else known.size(1)
+        # distances ascend for queries, from the longest one to 0, and descend for keys, to the longest one
+        found = vectors(distance[: len(distance) - count] if of_queries else distance[count:])
+        parts = [found] if known is None else [found, known] if of_queries else [known, found]
+        return state.store_shared(key, torch.cat(parts, 1))
+
+    return continued
+
+
 def query_products(q: Tensor, ctx: AttentionContext, vectors: Vectors, limit: int | None = None) -> Tensor:
     """Compute q_t . r[s - t]: [B, H, T, D] -> [B, H, T, S]. In a causal context, later keys have undefined values.
 

@@ -28,6 +28,8 @@ _EVALUATION_SEED = 1_000_003
 #: numbers of positions per block: of linear attention, of drawn noise, and of waves that use the same rotated noise
 _CHUNK, _NOISE_BLOCK, _WAVE_BLOCK = 64, 128, 256
 
+#: tensors that a state keeps, because they depend on parameters only
+_KEPT = ("spe_frequencies", "spe_gains", "spe_plain")
 #: angular frequencies, offsets and gains, [H, K, D] each, and the factor of the plain product, [H, D]
 Sines = tuple[Tensor, Tensor, Tensor, Tensor]
 
@@ -172,13 +174,21 @@ class SineSpe(_Spe):
 
         Their products are sum_i q_i k_i P'_i. With random codes, their mean is.
         """
+        known = [] if ctx.state is None else [found for name in _KEPT if (found := ctx.state.get(name)) is not None]
+        frequencies, gains, plain = known or self._sines(ctx)
+        if ctx.state is not None and not known:
+            for name, tensor in zip(_KEPT, (frequencies, gains, plain)):
+                ctx.state.store_shared(name, tensor)
+        encode = self._features if self.options.exact else self._codes
+        return encode(at_least_float32(x), at, (frequencies, offsets.mT, gains, plain), ctx).to(x.dtype)
+
+    def _sines(self, ctx: AttentionContext) -> tuple[Tensor, Tensor, Tensor]:
+        """Return frequencies and gains of the cosines, [H, K, D] each, and the factor of the plain product, [H, D]."""
         frequencies = math.pi * at_least_float32(self.frequencies).sigmoid()  # [H, D, K]
         gains = F.softplus(at_least_float32(self.gains)) / (2 * self.options.sines) ** 0.5
         plain = gains.new_zeros(gains.shape[:2]) if self.gates is None else self.gate(ctx)[:, 0, :, 0]  # [H, D]
         gains = gains * (1 - plain).sqrt().unsqueeze(-1)
-        sines = frequencies.mT, offsets.mT, gains.mT, plain.sqrt()
-        encode = self._features if self.options.exact else self._codes
-        return encode(at_least_float32(x), at, sines, ctx).to(x.dtype)
+        return frequencies.mT, gains.mT, plain.sqrt()
 
     def _features(self, x: Tensor, at: Positions, sines: Sines, ctx: AttentionContext) -> Tensor:
         """Multiply every channel by the waves of its sum: [B, H, T, D] -> [B, H, T, (2K + 1) D]."""

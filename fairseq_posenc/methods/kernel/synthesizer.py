@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -212,17 +213,20 @@ class SynthesizerDense(_Synthesizer):
         nn.init.normal_(self.out_weight, std=hidden**-0.5)
 
     def content_scores(self, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
+        start, count = ctx.keys.start, ctx.keys.ids.size(1)
+        read = slice(None) if start is None else slice(start, start + count)  # of the n positions
         if self.options.form == "minus":
-            logits = F.relu(q) @ self.of_layer(self.table, ctx)  # [B, H, T, n]
+            scores = F.relu(q) @ self.of_layer(self.table, ctx)[..., read]
         else:
-            x = F.relu(self._layer(ctx.inputs[0].unsqueeze(1), "hidden", ctx))  # [B, H, T, hidden]
-            logits = self._layer(x, "out", ctx)  # [B, H, T, n]
-        if ctx.keys.start is not None:
-            scores = logits[..., ctx.keys.start : ctx.keys.start + ctx.keys.ids.size(1)]
-        else:
-            scores = spread(logits, require_integer(ctx.keys.ids).unsqueeze(1).expand(-1, logits.size(2), -1))
+            scores = self._network(ctx.inputs[0], read, ctx)
+        if start is None:
+            scores = spread(scores, require_integer(ctx.keys.ids).unsqueeze(1).expand(-1, scores.size(2), -1))
         return scores * self._balance(ctx)
 
-    def _layer(self, x: Tensor, name: str, ctx: AttentionContext) -> Tensor:
-        weight, bias = (self.of_layer(getattr(self, f"{name}_{part}"), ctx) for part in ("weight", "bias"))
-        return x @ weight.mT + bias.unsqueeze(1)
+    def _network(self, x: Tensor, read: slice, ctx: AttentionContext) -> Tensor:
+        """Return the outputs for these positions, [B, T, C] -> [B, H, T, n]. All heads and all sentences are one product."""
+        weight, bias = (self.of_layer(table, ctx).flatten(0, 1) for table in (self.hidden_weight, self.hidden_bias))
+        hidden = F.relu(F.linear(x, weight, bias)).unflatten(-1, (self.dims.num_heads, -1))  # [B, T, H, hidden]
+        weight, bias = (self.of_layer(table, ctx)[:, read] for table in (self.out_weight, self.out_bias))
+        scores = torch.baddbmm(bias.unsqueeze(1), hidden.flatten(0, 1).transpose(0, 1), weight.mT)  # [H, B T, n]
+        return scores.unflatten(1, x.shape[:2]).transpose(0, 1)

@@ -21,7 +21,7 @@ from ...core import (
     option,
 )
 from ...ops.distances import require_integer
-from ...ops.relative import key_products, query_products
+from ...ops.relative import kept_while_decoding, key_products, query_products
 
 
 class Deberta(PositionMethod):
@@ -120,10 +120,14 @@ class Deberta(PositionMethod):
     def content_scores(self, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
         scale, terms = ctx.scale, []
         if self.options.terms != "p2c":
-            terms.append(query_products(q * scale, ctx, lambda delta: self._vectors("key", -delta, ctx).to(q.dtype)))
+            vectors = kept_while_decoding("deberta_key", lambda delta: self._vectors("key", -delta, ctx).to(q.dtype), ctx)
+            terms.append(query_products(q * scale, ctx, vectors))
         if self.options.terms != "c2p":
             turned = -1 if self.options.index == "code" else 1
-            terms.append(key_products(k * scale, ctx, lambda delta: self._vectors("query", turned * delta, ctx).to(k.dtype)))
+            vectors = kept_while_decoding(
+                "deberta_query", lambda delta: self._vectors("query", turned * delta, ctx).to(k.dtype), ctx, of_queries=False
+            )
+            terms.append(key_products(k * scale, ctx, vectors))
         return functools.reduce(torch.add, terms)  # [B, H, T, S]
 
     def _vectors(self, which: str, distance: Tensor, ctx: AttentionContext) -> Tensor:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, option
-from ...ops.relative import query_products, same_in_all_layers
+from ...ops.relative import kept_while_decoding, query_products, same_in_all_layers
 from ...ops.sinusoids import Sinusoids
 
 
@@ -66,22 +66,11 @@ class TransformerXL(PositionMethod):
         scale, dtype = ctx.scale, q.dtype
         content = (k @ (self.of_layer(self.content_bias, ctx) * scale).unsqueeze(-1).to(dtype)).transpose(-1, -2)  # [B, H, 1, S]
         queries = q + self.of_layer(self.position_bias, ctx).unsqueeze(1).to(dtype)
-        return content + query_products(queries, ctx, lambda delta: self._vectors(delta, ctx).to(dtype) * scale)
+        vectors = kept_while_decoding("xl", lambda delta: self._vectors(delta, ctx).to(dtype) * scale, ctx)
+        return content + query_products(queries, ctx, vectors)
 
     def _vectors(self, delta: Tensor, ctx: AttentionContext) -> Tensor:
-        """Return W_R R[-delta]: [W] -> [H, W, D].
-
-        Decoding with counted positions reads the vectors of earlier steps from the state.
-        """
-        counted = ctx.state is not None and ctx.causal and ctx.keys.start == 0 and ctx.queries.ids.size(1) == 1
-        known = ctx.state.get("xl") if counted else None
-        new = delta if known is None else delta[: len(delta) - known.size(1)]  # the new vectors belong to the largest distances
-        vectors = self._project(new, ctx)
-        if counted:
-            vectors = ctx.state.store_shared("xl", vectors if known is None else torch.cat([vectors, known], 1))
-        return vectors
-
-    def _project(self, delta: Tensor, ctx: AttentionContext) -> Tensor:
+        """Return W_R R[-delta]: [W] -> [H, W, D]."""
         distance = -delta if self.options.clamp is None else -delta.clamp(-self.options.clamp, self.options.clamp)
         weight = self.projection[ctx.layer]
         waves = same_in_all_layers(self, lambda x: self.waves(x).to(weight.dtype), ctx)
