@@ -6,9 +6,10 @@ from unittest.mock import patch
 import pytest
 import torch
 
+from fairseq_posenc import registry
 from fairseq_posenc.bench.models import Variant
 from tests.device import __main__ as device
-from tests.device import checks
+from tests.device import checks, magnitudes
 
 CPU = torch.device("cpu")
 T5 = Variant.of("t5", "model")
@@ -106,3 +107,17 @@ def test_the_benchmark_is_part_of_the_file(tmp_path):
     options = ["--quick", "--rounds", "1", "--steps", "3", "--shapes", "2x8", "--lengths", "8"]
     found = device.benchmark(["t5"], CPU, tmp_path / "bench", *options)
     assert {row["method"] for row in found["rows"]} >= {"t5"}
+
+
+@pytest.mark.parametrize("spec", ["none", "alibi", "shaw", "stickbreaking", "gaussian"])
+def test_magnitudes_in_float16(spec):
+    score, logit = magnitudes.magnitudes(spec, "_tiny", 64)
+    assert 0 < logit < 1000 and 0 < score < 1000
+    if spec == "alibi":  # the slope of the last head of two, and 63 tokens
+        assert score > 60 * 2**-4
+
+
+def test_the_table_of_magnitudes_has_every_method():
+    lines = magnitudes.FILE.read_text(encoding="utf-8").splitlines()
+    table = [line.split("|")[1].strip() for line in lines if line.startswith("|")]
+    assert table[2:] == registry.names() and lines[0] == magnitudes.HEAD.splitlines()[0]
