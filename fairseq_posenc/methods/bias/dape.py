@@ -94,12 +94,28 @@ class Dape(PositionMethod):
     def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
         scores = at_least_float32(scores)
         bias = self._base(ctx)
+        if self.options.kernel == 1:
+            return self._of_pairs(scores, bias, ctx)
         read = scores if bias is None else torch.cat([scores, bias.to(scores.dtype).expand_as(scores)], 1)  # [B, H or 2 H, T, S]
         hidden = F.leaky_relu(self._convolved(self.first_weight, self.first_bias, self._seen(read, ctx), ctx), _SLOPE)
         added = self._convolved(
             self.second_weight, self.second_bias, self._seen(hidden, ctx), ctx
         )  # [B, w, T, S] -> [B, H, T, S]
         return scores + added if bias is None else scores + bias + added
+
+    def _of_pairs(self, scores: Tensor, bias: Tensor | None, ctx: AttentionContext) -> Tensor:
+        """Return the scores with both terms. The part of W_1 that reads biases is computed once for all sentences."""
+        given = self.first_weight, self.first_bias, self.second_weight, self.second_bias
+        w_1, b_1, w_2, b_2 = (at_least_float32(self.of_layer(parameter, ctx)) for parameter in given)
+        rows, heads = scores.shape[:2]
+        of_scores, *of_biases = w_1.squeeze(-1).split(heads, 1)
+        b_1, b_2 = b_1[:, None], b_2[:, None, None]
+        if bias is not None:
+            bias = bias.to(scores.dtype).expand(-1, heads, -1, -1)
+            b_1, b_2 = b_1 + of_biases[0] @ bias.flatten(2), b_2 + bias  # [B or 1, w, T S] and [B or 1, H, T, S]
+        hidden = torch.baddbmm(b_1, of_scores.expand(rows, -1, -1), scores.flatten(2))
+        found = torch.baddbmm((scores + b_2).flatten(2), w_2.squeeze(-1).expand(rows, -1, -1), F.leaky_relu(hidden, _SLOPE))
+        return found.view_as(scores)
 
     def _base(self, ctx: AttentionContext) -> Tensor | None:
         """Return the bias of the base method [B or 1, H, T, S], or None."""
@@ -113,14 +129,10 @@ class Dape(PositionMethod):
         A kernel reads zeros before the first and after the last key.
         """
         weight, bias = (at_least_float32(self.of_layer(parameter, ctx)) for parameter in (weight, bias))
-        if weight.size(-1) == 1:
-            return torch.einsum("bnts,mn->bmts", x, weight[..., 0]) + bias[:, None, None]
         return F.conv2d(x, weight.unsqueeze(-2), bias, padding=(0, weight.size(-1) // 2))
 
     def _seen(self, x: Tensor, ctx: AttentionContext) -> Tensor:
         """Set values at padding and, in causal attention, after the query to zero, because a kernel would read them."""
-        if self.options.kernel == 1:
-            return x
         if self.dims.causal:
             x = x.masked_fill(distances(ctx.queries, ctx.keys).unsqueeze(1) > 0, 0.0)
         return x if ctx.key_padding is None else x.masked_fill(ctx.key_padding[:, None, None], 0.0)

@@ -30,7 +30,7 @@ class ContextualProducts(torch.autograd.Function):
         # in a sentence of padding only, the position is nan, and becomes the last position
         torch.fmin(positions, last, out=positions)
         index = positions.long()
-        weight = positions.sub_(index)
+        weight = positions.frac_()
         following = torch.cat([products[..., 1:], products[..., -1:]], -1)
         pairs = torch.view_as_real(torch.complex(products, following).gather(-1, index))  # [B, H, T, S, 2]
         slope = pairs[..., 1] - pairs[..., 0]
