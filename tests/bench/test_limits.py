@@ -56,13 +56,13 @@ EXCEPTIONS = {
     "path_attention": Limits((1.7, 1.7), (1.85, 2.95), why=_PAIRS),
     "stickbreaking": Limits((1.7, 1.7), (1.75, 4.95), why=_PAIRS),
     "cope": Limits((1.7, 1.7), (2.15, 5.2), why="gates, their sums, indices and the two products of an interpolation: " + _PAIRS),
-    "dape": Limits((2.0, 2.0), (1.6, 4.65), why="a network of 32 hidden units reads the scores: " + _PAIRS),
+    "dape": Limits((2.0, 2.0), (1.65, 4.65), why="a network of 32 hidden units reads the scores: " + _PAIRS),
     "huang3": Limits((1.7, 2.05), (5.65, 22.0), why="every pair of tokens has a product of three vectors"),
     "shaw_abs": Limits((1.7, 1.7), (4.2, 18.5), why="every pair of positions has a vector of its own"),
     "wall": Limits((1.7, 1.7), (7.45, 21.4), why="every channel of every pair of tokens has a factor of its own"),
     "spe_conv": Limits((2.1, 2.1), (2.25, 5.3), why="random codes of all positions and channels are convolved in both passes"),
     "spe_sine": Limits((2.5, 2.5), (3.3, 2.55), why="random codes of all positions and channels are computed in both passes"),
-    "zhu": Limits((1.7, 2.0), (1.5, 3.3), why="vectors of pairs are gathered in blocks"),
+    "zhu": Limits((1.7, 2.0), (1.5, 3.3), 2, why="vectors of pairs are gathered in blocks"),
     "cai_lam": Limits(
         (3.0, 7.75), (13.35, 46.7), why="a GRU reads all distinct paths; vectors of pairs are gathered in blocks per head"
     ),
