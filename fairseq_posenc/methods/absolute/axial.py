@@ -26,7 +26,7 @@ class Axial(PositionMethod):
         * Sentences do not have to fill the grid in training.
         * The survey places the channels of the column before the channels of the row.
     Cost: n_1 d_1 + n_2 d_2 parameters per stack.
-    Errors: PositionError for a grid with fewer positions than the maximum length. PositionError for a row_width that is not
+    Raises: PositionError for a grid with fewer positions than the maximum length. PositionError for a row_width that is not
         smaller than the model width, or that is combined with combine=sum. PositionError for non-integer positions.
     """
 

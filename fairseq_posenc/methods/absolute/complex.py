@@ -32,7 +32,7 @@ class ComplexEmbedding(PositionMethod):
           values are unverified.
     Cost: V d / 2 parameters per stack for V tokens. V parameters with frequencies=word, d / 2 parameters with
         frequencies=dimension. One complex product per token.
-    Errors: PositionError for an odd width, and for frequencies=word with learned=false.
+    Raises: PositionError for an odd width, and for frequencies=word with learned=false.
     """
 
     @dataclass(frozen=True)

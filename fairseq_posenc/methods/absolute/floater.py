@@ -62,7 +62,7 @@ class Floater(PositionMethod):
     Cost: 2 d^2 + 4 d parameters per network, and d per path, with three paths per layer. The solver takes T sequential steps,
         for any number of sentences. These steps are the minimum cost of the method. With solver=rk4, each step calls the
         networks four times. adjoint=true does not store activations of these calls and integrates once more, backwards.
-    Errors: PositionError if torchdiffeq is not installed. PositionError for at=input in cross-attention, and for share with
+    Raises: PositionError if torchdiffeq is not installed. PositionError for at=input in cross-attention, and for share with
         at=input. PositionError for keys and queries of different widths. PositionError for non-integer positions. On a CPU,
         PositionError for a path that is not finite.
     """

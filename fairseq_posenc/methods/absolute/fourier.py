@@ -24,7 +24,7 @@ class Fourier(PositionMethod):
         * Initial frequencies have standard deviation $1 / \gamma$. The public code has $1 / \gamma^2$.
         * t is the position itself, without a unit of length.
     Cost: F/2 + F H + H + H d + d parameters per stack. The network runs once per position, not once per token.
-    Errors: PositionError for an odd number of features.
+    Raises: PositionError for an odd number of features.
     """
 
     @dataclass(frozen=True)

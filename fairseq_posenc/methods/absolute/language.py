@@ -25,7 +25,7 @@ class Language(PositionMethod):
         * The </s> that begins a target is such a token.
         * Without the option tokens, there is one language, and the method equals `learned`.
     Cost: (n + padding_idx + 1) d parameters per language and stack.
-    Errors: PositionError for a language token that is not in the dictionary or is given twice. PositionError for a sentence
+    Raises: PositionError for a language token that is not in the dictionary or is given twice. PositionError for a sentence
         without a language token, and for a sentence of more than n positions. PositionError for non-integer positions.
     """
 

@@ -17,7 +17,7 @@ class Learned(PositionMethod):
     Deviations:
         * The table has padding_idx + 1 rows before position 0, as in fairseq, so that fairseq's checkpoints load.
     Cost: (n + padding_idx + 1) d parameters per stack.
-    Errors: PositionError for a sentence of more than n positions, and for non-integer positions.
+    Raises: PositionError for a sentence of more than n positions, and for non-integer positions.
     """
 
     card = MethodCard(

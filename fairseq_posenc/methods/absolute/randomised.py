@@ -28,7 +28,7 @@ class Randomised(PositionMethod):
         * Each sentence has its own positions. The authors draw once for all sentences of a batch.
         * A sentence that is shorter than its batch has the first of the drawn positions.
     Cost: no parameters. In training, T of N positions are drawn for each sentence.
-    Errors: PositionError for a sentence longer than the maximum length (--max-source-positions, --max-target-positions). N is a
+    Raises: PositionError for a sentence longer than the maximum length (--max-source-positions, --max-target-positions). N is a
         multiple of the maximum length.
     """
 

@@ -48,7 +48,7 @@ class Alibi(PositionMethod):
         * Cross-attention is an extension of this project, with the term - m_h |s - ratio t|. It is relative only for ratio=1.
         * With heads=, n heads have the slopes of n heads. The other heads have no penalty, as in x-transformers.
     Cost: no parameters. One vector of T + S - 1 values per forward pass.
-    Errors: PositionError for a ratio other than 1 outside cross-attention.
+    Raises: PositionError for a ratio other than 1 outside cross-attention.
     """
 
     @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class AlibiSymmetric(PositionMethod):
         * The paper describes only the causal form.
         * Cross-attention is an extension of this project. It compares the source position with the target position.
     Cost: as for alibi.
-    Errors: PositionError for a head in heads= that does not exist.
+    Raises: PositionError for a head in heads= that does not exist.
     """
 
     Options = HeadOptions
@@ -136,7 +136,7 @@ class AlibiNonsymmetric(PositionMethod):
     Deviations:
         * The paper describes only the causal form.
     Cost: as for alibi.
-    Errors: PositionError for an odd number of heads, or an odd number of heads in heads=.
+    Raises: PositionError for an odd number of heads, or an odd number of heads in heads=.
     """
 
     Options = HeadOptions

@@ -30,7 +30,7 @@ class AdaptiveT5(PositionMethod):
         * Checkpoints of earlier versions load to the same scores. Their training continues with --reset-optimizer.
     Cost: sides * (B h + 2 g) parameters per stack. sides is 1 in a causal decoder, else 2. g is h with borders=heads, else 1.
         One vector of T + S - 1 values per forward pass.
-    Errors: PositionError if max_distance does not exceed buckets/2 + 1. PositionError for an odd number of buckets with
+    Raises: PositionError if max_distance does not exceed buckets/2 + 1. PositionError for an odd number of buckets with
         interpolate=false, and for borders=heads with share=heads.
     """
 

@@ -40,7 +40,7 @@ class Dape(PositionMethod):
         parameters per layer with base=none. Hidden units [B, w, T, S]. For each pair of tokens, W_2 needs h w k
         multiplications, and W_1 twice as many.
         Minimum cost: scores, hidden units and biases are tensors of all pairs of tokens, in float32 and in both passes.
-    Errors: PositionError for an even kernel.
+    Raises: PositionError for an even kernel.
     """
 
     @dataclass(frozen=True)

@@ -50,7 +50,7 @@ class DietRelative(_Diet):
         * The paper leaves open whether this includes cross-attention. Here, queries have target positions and keys have source
           positions.
     Cost: L h (2n - 1) parameters per stack. One vector of T + S - 1 values per layer.
-    Errors: PositionError for non-integer positions.
+    Raises: PositionError for non-integer positions.
     """
 
     @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class DietAbsolute(_Diet):
         * The paper leaves open whether this includes cross-attention. Here, queries have target positions and keys have source
           positions.
     Cost: 2 h n rank parameters per stack, or L times as many with share=none. One product of positions per forward pass.
-    Errors: PositionError for positions beyond the tables, and for non-integer positions.
+    Raises: PositionError for positions beyond the tables, and for non-integer positions.
     """
 
     @dataclass(frozen=True)
@@ -160,7 +160,7 @@ class DietLinformer(_Diet):
           positions.
     Cost: L (rank n + h (n + rank) width) parameters per stack, and rank n more per layer with tie=false. O(T rank) time and
         memory.
-    Errors: PositionError for positions beyond the tables, and for non-integer positions.
+    Raises: PositionError for positions beyond the tables, and for non-integer positions.
     """
 
     @dataclass(frozen=True)
@@ -243,7 +243,7 @@ class Segments(PositionMethod):
         * The authors' first decoder token has label 1.
         * place=heads in the decoder is an extension of this project.
     Cost: L h segments^2 parameters per stack, or segments d with place=input and vectors=learned.
-    Errors: PositionError if a dictionary does not contain the separator. PositionError for options of vectors without
+    Raises: PositionError if a dictionary does not contain the separator. PositionError for options of vectors without
         place=input.
     """
 

@@ -28,7 +28,7 @@ class DufterAbsolute(PositionMethod):
         * By default, all layers use the method. The authors and posenc_dufter_abs use only the first layer (layers=0).
         * Decoder and cross-attention are extensions of this project.
     Cost: h n^2 parameters per layer, which are read once per forward pass.
-    Errors: PositionError for positions beyond the table, and for non-integer positions.
+    Raises: PositionError for positions beyond the table, and for non-integer positions.
     """
 
     Options = _Options
@@ -72,7 +72,7 @@ class DufterRelative(PositionMethod):
         * Distances beyond the table share the last entry of their direction.
         * Decoder and cross-attention are extensions of this project.
     Cost: h (2n - 1) parameters per layer. One vector of T + S - 1 values per forward pass.
-    Errors: PositionError for non-integer positions.
+    Raises: PositionError for non-integer positions.
     """
 
     Options = _Options

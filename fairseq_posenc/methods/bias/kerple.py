@@ -73,7 +73,7 @@ class KerpleLog(_Kerple):
         * A softplus keeps p and a above 0.01. The authors' code clamps p and a.
         * Encoder and cross-attention are extensions of this project. They distinguish left from right only with sides=apart.
     Cost: 2 h parameters per stack, or 4 h with sides=apart. One vector of T + S - 1 values per forward pass.
-    Errors: PositionError for sides=apart in a causal decoder.
+    Raises: PositionError for sides=apart in a causal decoder.
     """
 
     card = MethodCard(
@@ -109,7 +109,7 @@ class KerplePower(_Kerple):
         * A softplus keeps a above 0.01, and a sigmoid keeps p between 0.01 and 2. The authors' code clamps a and p.
         * Encoder and cross-attention are extensions of this project. They distinguish left from right only with sides=apart.
     Cost: as for kerple_log.
-    Errors: PositionError for sides=apart in a causal decoder.
+    Raises: PositionError for sides=apart in a causal decoder.
     """
 
     card = MethodCard(

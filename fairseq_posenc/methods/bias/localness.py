@@ -32,7 +32,7 @@ class Localness(PositionMethod):
         * The decoder is an extension of this project. The authors use the lower layers of the encoder, as in layers=0-2.
     Cost: with share=heads, d_h^2 + d_h parameters per layer for the centre, and d_h per layer for the window. One tensor [B, H,
         T, S] per layer.
-    Errors: PositionError together with rotations in one layer, and for width without window=fixed.
+    Raises: PositionError together with rotations in one layer, and for width without window=fixed.
     """
 
     @dataclass(frozen=True)

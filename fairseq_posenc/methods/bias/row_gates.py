@@ -126,7 +126,7 @@ class GrapeAP(RowGateBias):
         * The initial projection is normal with standard deviation 0.02, which is unverified.
     Cost: L d h d' parameters per stack. A second score matrix with d' channels, and a reversed cumulative sum in float32.
         Decoding caches d' numbers per token and head.
-    Errors: PositionError for an odd width.
+    Raises: PositionError for an odd width.
     """
 
     @dataclass(frozen=True)

@@ -23,7 +23,7 @@ class T5(PositionMethod):
         * The survey counts one scalar per distance, not per bucket.
         * Cross-attention is an extension of this project, with a separate table and bidirectional buckets. T5 has no such bias.
     Cost: buckets * h parameters per stack. One vector of T + S - 1 values per forward pass.
-    Errors: PositionError for an odd number of buckets outside a causal decoder. PositionError if max_distance is not larger
+    Raises: PositionError for an odd number of buckets outside a causal decoder. PositionError if max_distance is not larger
         than the number of distances with a separate bucket.
     """
 

@@ -31,7 +31,7 @@ class TupeAbsolute(PositionMethod):
         * The survey's number 2 d^2 + n (d+2) belongs to tupe_rel. Its part 2 n is the relative bias.
         * Decoder and cross-attention are extensions of this project. In cross-attention, keys have a separate table and norm.
     Cost: (n + 1) d + 2 (d^2 + d) + 2 d parameters per stack. One product of positions per forward pass.
-    Errors: PositionError for untie_first in cross-attention, for positions beyond the table, and for non-integer positions.
+    Raises: PositionError for untie_first in cross-attention, for positions beyond the table, and for non-integer positions.
     """
 
     @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class TupeRelative(TupeAbsolute):
         * Bucket 32 receives no gradient without untie_first. Bucket 16 receives no gradient outside a causal decoder.
         * A causal decoder has unidirectional buckets.
     Cost: 33 h parameters per stack more than tupe_abs.
-    Errors: PositionError for untie_first in cross-attention, for positions beyond the table, and for non-integer positions.
+    Raises: PositionError for untie_first in cross-attention, for positions beyond the table, and for non-integer positions.
     """
 
     card = MethodCard(

@@ -23,7 +23,7 @@ class Window(PositionMethod):
         * posenc_window therefore also has learned positions, as Longformer does.
         * The default width is 32. The width of Longformer, 512, would include whole sentences.
     Cost: no parameters. Time and memory of full attention, because the whole product is computed.
-    Errors: PositionError for an odd width, and for a head in heads= that does not exist.
+    Raises: PositionError for an odd width, and for a head in heads= that does not exist.
     """
 
     @dataclass(frozen=True)

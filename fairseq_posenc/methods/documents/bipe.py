@@ -85,7 +85,7 @@ class BipeRope(_Bilevel):
         * Z has 256 rows and starts normal with deviation $1/\sqrt{d}$. The authors have 1024 and 0.02.
         * Tokens beyond N share the last vector. In the authors' code this vector is always zero.
     Cost: N d parameters per stack, and no parameters in cross-attention. Keys are rotated once, also while decoding.
-    Errors: PositionError for a dictionary without the separator, and for heads of width 1.
+    Raises: PositionError for a dictionary without the separator, and for heads of width 1.
     """
 
     @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class BipeAlibi(_Bilevel):
         * Z has 256 rows and starts normal with deviation $1/\sqrt{d}$. The authors have 1024 and 0.02.
         * Tokens beyond N share the last vector. In the authors' code this vector is always zero.
     Cost: N d parameters per stack, and no parameters in cross-attention. One bias [B, H, T, S] per forward pass.
-    Errors: PositionError for a dictionary without the separator.
+    Raises: PositionError for a dictionary without the separator.
     """
 
     @dataclass(frozen=True)

@@ -27,7 +27,7 @@ class Group(PositionMethod):
         * The authors' global attention in the last two layers is --encoder-global-layers, --decoder-global-layers and
           --cross-global-layers. The architecture posenc_g_transformer sets them.
     Cost: no parameters. Time and memory of full attention, because the whole product is computed.
-    Errors: PositionError for a dictionary without the separator.
+    Raises: PositionError for a dictionary without the separator.
     """
 
     @dataclass(frozen=True)

@@ -27,7 +27,7 @@ class PositionSegment(PositionMethod):
         * Learned vectors are trained. The authors' code reads a copy that training does not change.
         * Sentences beyond the table, or beyond w with vectors=onehot, use the last vector. Labels below 1 are 1.
     Cost: no parameters, or segments w per stack with vectors=learned.
-    Errors: PositionError for a dictionary without the separator, for sinusoids of an odd width or of less than 4 channels, and if
+    Raises: PositionError for a dictionary without the separator, for sinusoids of an odd width or of less than 4 channels, and if
         no channel remains for positions.
     """
 

@@ -26,7 +26,7 @@ class SegmentShift(PositionMethod):
         * With mean=true, target sentences after the last source sentence have the shift of the last source sentence.
         * The discount of the loss of context sentences is not included.
     Cost: no parameters. One cumulative sum, and sinusoids of the positions of each document.
-    Errors: PositionError for a dictionary without the separator, and for shift together with mean=true.
+    Raises: PositionError for a dictionary without the separator, and for shift together with mean=true.
     """
 
     @dataclass(frozen=True)

@@ -27,7 +27,7 @@ class Gaussian(PositionMethod):
         * As in the authors' best recipe, posenc_gaussian has learned cross-attention and sinusoids.
     Cost: no parameters. Queries and keys have no projections, which saves 2 d^2 + 2 d parameters per layer. One product of
         weights and values.
-    Errors: PositionError for ratio outside cross-attention.
+    Raises: PositionError for ratio outside cross-attention.
     """
 
     @dataclass(frozen=True)

@@ -108,7 +108,7 @@ class SineSpe(_Spe):
         * Cross-attention is an extension of this project.
     Cost: 3 K d parameters per stack, and gates of d per layer. Exact: products of width (2K + 1) d_h. With codes: O(T (2K + 1)
         d_h R) time and O(T (2K + 1) d_h) memory. With attention=linear, no tensor has T S entries.
-    Errors: PositionError for attention=linear with exact=true or with attention dropout, because it has no weights, and for
+    Raises: PositionError for attention=linear with exact=true or with attention dropout, because it has no weights, and for
         realizations with exact=true.
     """
 
@@ -343,7 +343,7 @@ class ConvolutionalSpe(_Spe):
         * Cross-attention is an extension of this project.
     Cost: 2 P d parameters per stack, and gates of d per layer. One convolution of O(T P d R) for queries and one for keys
         per layer.
-    Errors: PositionError for attention=linear with attention dropout, because it has no weights, and for positions that are
+    Raises: PositionError for attention=linear with attention dropout, because it has no weights, and for positions that are
         not integers.
     """
 

@@ -62,7 +62,7 @@ class SynthesizerRandom(_Synthesizer):
         * Cross-attention keeps its products, because mesh-tensorflow defines the method for self-attention only.
     Cost: L h n^2 parameters per stack. mix=none has no projections of queries and keys, which saves 2 d^2 + 2 d parameters per
         layer.
-    Errors: PositionError for a sentence of more than n positions, and for positions that are not integers.
+    Raises: PositionError for a sentence of more than n positions, and for positions that are not integers.
     """
 
     @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class SynthesizerFactorised(_Synthesizer):
         * Cross-attention keeps its products, because mesh-tensorflow defines the method for self-attention only.
     Cost: 2 L h n rank parameters per stack. mix=none has no projections of queries and keys, which saves 2 d^2 + 2 d parameters
         per layer.
-    Errors: PositionError for a sentence of more than n positions, and for positions that are not integers.
+    Raises: PositionError for a sentence of more than n positions, and for positions that are not integers.
     """
 
     @dataclass(frozen=True)
@@ -164,7 +164,7 @@ class SynthesizerDense(_Synthesizer):
     Cost: L h (hidden (d + 1) + (hidden + 1) n) parameters per stack, L d_h n with form=minus. Scores of all n positions for every
         query. mix=none has no key projection, and form=paper has no query projection. Each of the two saves d^2 + d parameters
         per layer.
-    Errors: PositionError for hidden with form=minus, for a sentence of more than n positions, and for positions that are
+    Raises: PositionError for hidden with form=minus, for a sentence of more than n positions, and for positions that are
         not integers.
     """
 

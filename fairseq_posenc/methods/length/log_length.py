@@ -28,7 +28,7 @@ class LogLength(PositionMethod):
         * ssmax starts at a = 1/ln n_0, where the factor is 1 for n_0 keys. The paper's value could not be verified.
         * posenc_log_length also has sinusoidal positions, because the factor does not distinguish positions.
     Cost: no parameters. L h parameters for ssmax, and L h more for its bias. The fused attention remains in use.
-    Errors: PositionError for bias=, start= or share= without ssmax.
+    Raises: PositionError for bias=, start= or share= without ssmax.
     """
 
     @dataclass(frozen=True)

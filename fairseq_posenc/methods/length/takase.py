@@ -53,7 +53,7 @@ class LengthDifference(OutputLength):
         * Sines come before cosines, as in fairseq. The options layout=interleaved,grid=paper implement the equation.
         * unit=char counts printed characters of subwords. The authors count tokens, which are characters in their data.
     Cost: no parameters. One sinusoid per token.
-    Errors: PositionError for a negative length (on a CPU), and for a batch without lengths.
+    Raises: PositionError for a negative length (on a CPU), and for a batch without lengths.
     """
 
     @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class LengthRatio(OutputLength):
         * The options layout=interleaved,grid=paper implement the equation.
         * unit=char counts printed characters of subwords.
     Cost: no parameters. One sinusoid per token.
-    Errors: PositionError for a negative length (on a CPU), and for a batch without lengths.
+    Raises: PositionError for a negative length (on a CPU), and for a batch without lengths.
     """
 
     @dataclass(frozen=True)

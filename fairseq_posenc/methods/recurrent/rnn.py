@@ -21,7 +21,7 @@ class RecurrentFrontEnd(PositionMethod):
         * torch's GRU has two bias vectors, as the authors' GRU. The survey counts one bias vector.
         * The authors' model has 6 encoder layers and 5 decoder layers. In this project, the user sets both numbers.
     Cost: 6 d^2 + 6 d parameters per stack, or 14 d^2 + 13 d with bidirectional=true. T sequential steps.
-    Errors: PositionError for bidirectional=true in a causal decoder.
+    Raises: PositionError for bidirectional=true in a causal decoder.
     """
 
     @dataclass(frozen=True)

@@ -26,7 +26,7 @@ class RRTransformer(PositionMethod):
     Cost: 6 d^2 + 6 d parameters per stack, or 14 d^2 + 13 d with bidirectional=true. 2 (2k + 1) d_h parameters for each table.
         The GRU takes T sequential steps. Each layer computes one product of queries and one product of weights with the
         vectors.
-    Errors: PositionError for bidirectional=true in a causal decoder, and for non-integer positions.
+    Raises: PositionError for bidirectional=true in a causal decoder, and for non-integer positions.
     """
 
     @dataclass(frozen=True)

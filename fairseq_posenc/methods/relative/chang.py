@@ -27,7 +27,7 @@ class CompositeAttention(PositionMethod):
         * The depthwise convolution has no learned factor.
         * Decoder and cross-attention are extensions of this project. Cross-attention has no depthwise convolution.
     Cost: (2k + 1) (h + d_h) parameters per layer, and (2k + 1) d + d more with depthwise=true. Memory O(B H T (T + S)).
-    Errors: PositionError for depthwise=true in cross-attention.
+    Raises: PositionError for depthwise=true in cross-attention.
     """
 
     @dataclass(frozen=True)

@@ -39,7 +39,7 @@ class Deberta(PositionMethod):
         * The survey does not count the projections, and counts the absolute positions of deberta_emd.
         * Decoder and cross-attention are extensions of this project.
     Cost: 2 K d + L (2 d^2 + d) parameters per stack, 2 K d with share_key=true. Memory O(B H T (T + S)).
-    Errors: PositionError if half of the buckets reaches max_distance, for share_key=true with keys and queries of different
+    Raises: PositionError if half of the buckets reaches max_distance, for share_key=true with keys and queries of different
         widths, and for positions that are not integers.
     """
 
@@ -172,7 +172,7 @@ class DebertaDecoding(Deberta):
         * The survey does not count the projections.
         * The decoder is an extension of this project.
     Cost: n d parameters more than deberta.
-    Errors: PositionError as for deberta, and for sentences longer than the table.
+    Raises: PositionError as for deberta, and for sentences longer than the table.
     """
 
     card = MethodCard(

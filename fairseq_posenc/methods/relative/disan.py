@@ -30,7 +30,7 @@ class Disan(PositionMethod):
         * The decoder is an extension of this project. All its heads attend to earlier keys.
     Cost: no parameters. multi_dimensional: L h (4 d_h^2 + 2 d_h) parameters per stack, and no query and key projections. c tanh
         of B H T S D numbers is computed in blocks of queries of at most B H S^2 numbers.
-    Errors: PositionError for directions=backward or only a causal mask in the decoder, and for directions=both with an odd
+    Raises: PositionError for directions=backward or only a causal mask in the decoder, and for directions=both with an odd
         number of heads.
     """
 

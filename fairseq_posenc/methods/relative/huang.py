@@ -43,7 +43,7 @@ class Huang1(PositionMethod):
         * The survey's formula for parameters belongs to methods 3 and 4. This method has one scalar per distance.
         * Decoder and cross-attention are extensions of this project.
     Cost: L h n parameters per stack, and one elementwise product with the scores per layer.
-    Errors: PositionError for positions that are not integers.
+    Raises: PositionError for positions that are not integers.
     """
 
     Options = _Options
@@ -93,7 +93,7 @@ class Huang2(PositionMethod):
         * The survey's formula for parameters belongs to methods 3 and 4. This method has one scalar per distance.
         * Decoder and cross-attention are extensions of this project.
     Cost: L h (2n - 1) parameters per stack, and one elementwise product with the scores per layer.
-    Errors: PositionError for positions that are not integers.
+    Raises: PositionError for positions that are not integers.
     """
 
     Options = _Options
@@ -138,7 +138,7 @@ class Huang3(PositionMethod):
         * Decoder and cross-attention are extensions of this project.
     Cost: L (2n - 1) d parameters per stack. B H T S D products per layer in memory O(B H T S): the forward pass computes
         blocks of queries, and the backward pass computes the products again.
-    Errors: PositionError for positions that are not integers.
+    Raises: PositionError for positions that are not integers.
     """
 
     Options = _Options
@@ -247,7 +247,7 @@ class Huang4(PositionMethod):
         * The survey's count is h times too large.
         * Decoder and cross-attention are extensions of this project.
     Cost: L (2n - 1) d parameters per stack. Memory O(B H T (T + S)).
-    Errors: PositionError for positions that are not integers.
+    Raises: PositionError for positions that are not integers.
     """
 
     Options = _Options

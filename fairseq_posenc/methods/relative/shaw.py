@@ -25,7 +25,7 @@ class Shaw(PositionMethod):
         * The survey counts tables without clipping, one per head.
         * Cross-attention is an extension of this project. The authors use self-attention only.
     Cost: 2 (2k + 1) d_h parameters per layer if heads share tables. Memory O(B H T S), not O(T S D).
-    Errors: PositionError for keys=false with values=false, for tie=true with only one of them, and for positions that are
+    Raises: PositionError for keys=false with values=false, for tie=true with only one of them, and for positions that are
         not integers.
     """
 
@@ -103,7 +103,7 @@ class ShawAbsolute(PositionMethod):
         * Heads share tables by default. The survey counts one table per head (share=none).
         * Decoder and cross-attention are extensions of this project.
     Cost: 2 n^2 d_h parameters per layer if heads share tables. Products with a table [T, S, D], of which no copy is made.
-    Errors: PositionError for keys=false with values=false, for sentences longer than the tables, and for positions that are
+    Raises: PositionError for keys=false with values=false, for sentences longer than the tables, and for positions that are
         not integers.
     """
 

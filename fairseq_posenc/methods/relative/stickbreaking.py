@@ -30,7 +30,7 @@ class StickBreaking(PositionMethod):
     Cost: no parameters, or L d with rest=bias. Scores are stored, with one cumulative sum in float32.
         Minimum cost: two log-sigmoids and the sum, each of [B, H, T, S] numbers, in both passes. A weight depends on all nearer
             keys.
-    Errors: PositionError for an odd number of heads in an encoder, and for a method in the same layer that adds to the scores.
+    Raises: PositionError for an odd number of heads in an encoder, and for a method in the same layer that adds to the scores.
     """
 
     @dataclass(frozen=True)

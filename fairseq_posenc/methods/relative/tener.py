@@ -24,7 +24,7 @@ class Tener(PositionMethod):
         * The survey's count is h times too large.
         * Decoder and cross-attention are extensions of this project.
     Cost: 2 d L parameters per stack. Memory O(B H T (T + S)).
-    Errors: PositionError for key=identity if keys and queries have different widths.
+    Raises: PositionError for key=identity if keys and queries have different widths.
     """
 
     @dataclass(frozen=True)

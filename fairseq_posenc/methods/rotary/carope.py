@@ -89,7 +89,7 @@ class ContextRope(ContentRotation):
         * Padding adds no angle.
         * The encoder is an extension of this project: sums run from the left, and the angle between two words is a signed sum.
     Cost: L (d h + h) parameters per stack. Angles [B, H, T, D/2], which queries and keys share.
-    Errors: PositionError for heads of odd width.
+    Raises: PositionError for heads of odd width.
     """
 
     @dataclass(frozen=True)

@@ -41,7 +41,7 @@ class Pope(PositionMethod):
         * posenc_pope therefore starts the phases of the encoder at random (start=uniform).
         * The paper leaves open whether layers share the phases. In x-transformers, layers share the phases.
     Cost: h d_h parameters per stack if layers share the phases. Queries, keys and their cache are twice as wide.
-    Errors: PositionError if the fraction leaves no channel.
+    Raises: PositionError if the fraction leaves no channel.
     """
 
     @dataclass(frozen=True)

@@ -66,7 +66,7 @@ class Rope(PositionMethod):
         * Cross-attention is an extension of this project: target positions rotate queries, source positions rotate keys.
         * Heads and layers share learned frequencies by default.
     Cost: no parameters, or d_r/2 per table of learned frequencies. Keys are rotated once, also in incremental decoding.
-    Errors: PositionError if no pair of channels is rotated, and for learned frequencies with keep or cutoff.
+    Raises: PositionError if no pair of channels is rotated, and for learned frequencies with keep or cutoff.
     """
 
     @dataclass(frozen=True)

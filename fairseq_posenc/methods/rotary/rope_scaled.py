@@ -37,7 +37,7 @@ class RopeScaled(PositionMethod):
           forcing. The authors do not rotate cached keys again.
         * Cross-attention is an extension of this project.
     Cost: as rope. In the decoder, dynamic rotates all keys again for every query beyond L_0.
-    Errors: PositionError if no pair of channels is rotated, or only one for ntk and dynamic, for trained= with linear or
+    Raises: PositionError if no pair of channels is rotated, or only one for ntk and dynamic, for trained= with linear or
         ntk, and for low= or high= without llama3.
     """
 

@@ -35,7 +35,7 @@ class SelectiveRope(ContentRotation):
         * The encoder is an extension of this project: sums and convolutions run from the left.
     Cost: L (rank d + rank d/2 + conv d/2 + d/2) parameters per stack, L (d + 1) h more with gates. Angles [B, H, T, D/2], which
         queries and keys share. Decoding caches the last angle and conv - 1 vectors of d/2 numbers.
-    Errors: PositionError for heads of odd width.
+    Raises: PositionError for heads of odd width.
     """
 
     @dataclass(frozen=True)

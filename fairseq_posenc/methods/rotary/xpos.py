@@ -39,7 +39,7 @@ class XPos(PositionMethod):
         * float16 represents these sizes up to 4,000 positions beyond the origin.
         * posenc_xpos has rope in the encoder, where the powers of later keys would grow.
     Cost: no parameters. Keys are encoded once, also in incremental decoding.
-    Errors: PositionError for heads of odd width.
+    Raises: PositionError for heads of odd width.
     """
 
     @dataclass(frozen=True)

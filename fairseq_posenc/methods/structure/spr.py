@@ -100,7 +100,7 @@ class RelativeStructure(PositionMethod):
         * Tokens of one word have r = 0. </s> depends on the root.
     Cost: 2 (2k + 1) d_h parameters per layer if heads share tables. Memory O(B H T S). O(S^2 depth) in the data loading
         workers.
-    Errors: PositionError for keys=false with values=false.
+    Raises: PositionError for keys=false with values=false.
     """
 
     @dataclass(frozen=True)

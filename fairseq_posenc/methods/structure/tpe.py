@@ -29,7 +29,7 @@ class TreePositions(PositionMethod):
         * Tokens have the place of their word. </s> is the last child of the root.
         * Words deeper than `depth` lose the branches near the root.
     Cost: floor(d / (K depth)) parameters per stack, with K = 2 for binary trees. O(S depth) in the data loading workers.
-    Errors: PositionError if a branch needs more channels than the model has.
+    Raises: PositionError if a branch needs more channels than the model has.
     """
 
     @dataclass(frozen=True)

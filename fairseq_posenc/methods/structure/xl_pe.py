@@ -37,7 +37,7 @@ class CrossLingualPositions(PositionMethod):
         * Tokens of one word stay together, and </s> is last.
         * Sinusoids are fairseq's or the paper's. They count from padding_idx + 1, as in `sinusoidal`.
     Cost: no parameters, or 2 d^2 + d with fuse=tanh.
-    Errors: PositionError for heads=K without fuse=heads, or with more heads than the model has.
+    Raises: PositionError for heads=K without fuse=heads, or with more heads than the model has.
     """
 
     @dataclass(frozen=True)
