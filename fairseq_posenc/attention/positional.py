@@ -23,7 +23,7 @@ class PositionalAttention(Attention):
     `key_padding_mask` is bool [B, S], True at padding on the left or right. `attn_mask` is [T, S]: True for forbidden keys, or
     numbers that are added to the scores. With site="decoder", the attention is causal. With an incremental state, the queries are
     the newest steps. `side_inputs` are the side inputs of the methods by name, with one entry per column.
-    Errors: PositionError for a wrong spec, a sentence that is too long, or a mask that the method does not support.
+    Raises: PositionError for a wrong spec, a sentence that is too long, or a mask that the method does not support.
     """
 
     def __init__(self, positions: SitePositions, dropout: float):

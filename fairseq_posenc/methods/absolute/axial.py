@@ -22,7 +22,8 @@ class Axial(PositionMethod):
         transformers.
     Deviations:
         * The grid has two axes. The authors' code allows more axes.
-        * The initial standard deviation is d^-0.5, as in fairseq's learned positions. In the authors' code it is 1.
+        * The initial standard deviation is d^-0.5, as in fairseq's learned positions. In the authors' code, the standard
+          deviation is 1.
         * Sentences do not have to fill the grid in training.
         * The survey places the channels of the column before the channels of the row.
     Cost: n_1 d_1 + n_2 d_2 parameters per stack.

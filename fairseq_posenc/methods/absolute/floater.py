@@ -58,7 +58,7 @@ class Floater(PositionMethod):
         * One solver step per position is therefore sufficient. The authors' code takes five steps.
         * The paths receive a gradient in every update. The authors' code recomputes the paths every 400 forward passes.
         * The paths have any length. The paths of the authors' code end at position 255.
-        * Cross-attention has paths too, as in the authors' code. The paper does not describe positions in cross-attention.
+        * Cross-attention also has paths, as in the authors' code. The paper does not describe positions in cross-attention.
     Cost: 2 d^2 + 4 d parameters per network, and d per path, with three paths per layer. The solver takes T sequential steps,
         for any number of sentences. These steps are the minimum cost of the method. With solver=rk4, each step calls the
         networks four times. adjoint=true does not store activations of these calls and integrates once more, backwards.

@@ -23,7 +23,7 @@ class AdaptiveT5(PositionMethod):
     Shapes: bias -> [1, H, T, S].
     Source: Wu, Zhang, Mao and Chen (2021), abstract. The equations of the paper could not be read.
     Deviations:
-        * The paper learns the buckets. How it learns them could not be read.
+        * The paper learns the buckets. How the paper learns the buckets could not be read.
         * The whole form is therefore a reconstruction by this project. Published scores are not evidence for this form.
         * Cross-attention is an extension of this project.
         * $\gamma$ is learned on a logarithmic scale. Earlier versions of this form learned $\gamma$ in positions.

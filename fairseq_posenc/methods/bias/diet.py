@@ -152,7 +152,7 @@ class DietLinformer(_Diet):
         * The scale is $1/\sqrt{d_h}$. The paper prints $\sqrt{d}$ of the hidden size (scale=model).
         * The width of the position vectors is an option. Equation 4 prints d.
         * E is indexed by position, so that the compressed keys do not contain padding.
-        * E starts uniform, as a linear layer. Position vectors start normal with standard deviation 0.02.
+        * The initial E is uniform, as in a linear layer. Position vectors start normal with standard deviation 0.02.
         * Compressed keys mix all positions, so that a causal decoder is unsupported. posenc_diet_linformer has diet_abs in the
           decoder.
         * The paper changes "all the attention layers both in the encoder and decoder".

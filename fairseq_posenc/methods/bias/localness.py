@@ -25,14 +25,15 @@ class Localness(PositionMethod):
     Source: Yang et al. (2018), of which the abstract was read. Code: tungngthanh/dynamic-attention for the form of the bias. No
         code of the authors was found.
     Deviations:
-        * Where W_p reads the query, tanh, and the sharing by heads are reconstructions, which are not verified.
+        * The input of W_p (the query), the tanh, and the sharing of parameters by heads are reconstructions, which are not
+          verified.
         * In causal attention, I counts the keys up to the query, so that decoding computes the scores of training.
         * U starts at 0: each centre is the middle of the sentence, and each window half of the sentence.
         * Windows are at least 0.01 I.
         * The decoder is an extension of this project. The authors use the lower layers of the encoder, as in layers=0-2.
     Cost: with share=heads, d_h^2 + d_h parameters per layer for the centre, and d_h per layer for the window. One tensor [B, H,
         T, S] per layer.
-    Raises: PositionError together with rotations in one layer, and for width without window=fixed.
+    Raises: PositionError for a method with rotations in the same layer, and for the option width without window=fixed.
     """
 
     @dataclass(frozen=True)

@@ -50,7 +50,7 @@ class RowGateBias(PositionMethod):
 
     @staticmethod
     def all_keys(name: str, new: Tensor, ctx: AttentionContext) -> Tensor:
-        """Return the values of all keys, from the stored values and from those of the new keys: [B, H, N, D] -> [B, H, S, D]."""
+        """Return the values of all keys, from the stored values and the values of the new keys: [B, H, N, D] -> [B, H, S, D]."""
         if ctx.state is None:
             return new
         known = ctx.state.get(name)

@@ -82,7 +82,7 @@ class BipeRope(_Bilevel):
         * The authors train language models only. The use in a translation model is an extension of this project.
         * In cross-attention, the sentence number of a query is at most the number of the last source sentence.
         * The authors' sentences end with a full stop or a line break.
-        * Z has 256 rows and starts normal with deviation $1/\sqrt{d}$. The authors have 1024 and 0.02.
+        * Z has 256 rows, and normal initial values of standard deviation $1/\sqrt{d}$. The authors have 1024 rows and 0.02.
         * Tokens beyond N share the last vector. In the authors' code this vector is always zero.
     Cost: N d parameters per stack, and no parameters in cross-attention. Keys are rotated once, also while decoding.
     Raises: PositionError for a dictionary without the separator, and for heads of width 1.
@@ -147,7 +147,7 @@ class BipeAlibi(_Bilevel):
         * The absolute value of seg(t) - seg(s) is an extension for encoders. It has no effect in causal attention.
         * In cross-attention, the sentence number of a query is at most the number of the last source sentence.
         * The authors' sentences end with a full stop or a line break.
-        * Z has 256 rows and starts normal with deviation $1/\sqrt{d}$. The authors have 1024 and 0.02.
+        * Z has 256 rows, and normal initial values of standard deviation $1/\sqrt{d}$. The authors have 1024 rows and 0.02.
         * Tokens beyond N share the last vector. In the authors' code this vector is always zero.
     Cost: N d parameters per stack, and no parameters in cross-attention. One bias [B, H, T, S] per forward pass.
     Raises: PositionError for a dictionary without the separator.

@@ -12,10 +12,10 @@ from ...ops.segments import Separator, before, opened
 class Group(PositionMethod):
     r"""Restrict each query to the keys of its sentence, or, in cross-attention, of the source sentence that it translates.
 
-    Equation: $M_{ts} = 0$ if $\operatorname{tag}(t) = \operatorname{tag}(s)$, else $-\infty$; Bao et al. (2021). In the encoder,
-        $\operatorname{tag}(t)$ is the number of separators before token $t$. In the decoder, it is the number of separators up to
-        token $t$. Cross-attention compares the number of separators up to the query, at most that of the last source sentence,
-        with the number of separators before the key.
+    Equation: $M_{ts} = 0$ if $\operatorname{tag}(t) = \operatorname{tag}(s)$, else $-\infty$. Bao et al. (2021). In the encoder,
+        $\operatorname{tag}(t)$ is the number of separators before token $t$. In the decoder, it is the number of separators up
+        to token $t$. Cross-attention compares the number of separators up to the query with the number of separators before the
+        key. The number of the query is limited to the number of the last source sentence.
     Shapes: mask -> bool [B, 1, T, S].
     Source: Bao et al. (2021). Code: baoguangsheng/g-transformer. Only the code was read, not the paper's text.
     Deviations:
@@ -25,7 +25,7 @@ class Group(PositionMethod):
         * Target sentences beyond the number of source sentences attend to the last source sentence. In the authors' code, such
           sentences have no key, and their result is NaN.
         * The authors' global attention in the last two layers is --encoder-global-layers, --decoder-global-layers and
-          --cross-global-layers. The architecture posenc_g_transformer sets them.
+          --cross-global-layers. The architecture posenc_g_transformer sets these options.
     Cost: no parameters. Time and memory of full attention, because the whole product is computed.
     Raises: PositionError for a dictionary without the separator.
     """

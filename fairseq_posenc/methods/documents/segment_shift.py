@@ -13,7 +13,7 @@ from ...ops.sinusoids import SinusoidTable
 class SegmentShift(PositionMethod):
     r"""Shift the positions of each sentence of a document, so that the model can distinguish the sentences.
 
-    Equation: $p(t) = t + s \operatorname{seg}(t)$, with $\operatorname{seg}(t)$ the number of separators before token $t$; Lupo,
+    Equation: $p(t) = t + s \operatorname{seg}(t)$, with $\operatorname{seg}(t)$ the number of separators before token $t$. Lupo,
         Dinarelli and Besacier (2022). `mean=true`: $s$ is the number of source tokens divided by the number of source sentences
         of each document, rounded up, `</s>` and separators counted. fairseq's sinusoids at $p(t)$ are added to the embeddings.
     Shapes: positions [B, T] -> same. embed [B, T, C] -> [B, T, C].

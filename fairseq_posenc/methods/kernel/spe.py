@@ -89,7 +89,7 @@ class SineSpe(_Spe):
     r"""Weight every channel of the product of query and key by a learned sum of cosines of the distance.
 
     Equation: $A_{ts} = \sum_i q_{ti} k_{si} P'_i(t-s) / \sqrt{d_h}$, $P_i(x) = 1/(2K) \sum_k g_{ik}^2 \cos(2 \pi f_{ik} x +
-        \theta_{ik})$, $P' = (1 - \mathrm{gate}) P + \mathrm{gate}$; Liutkus et al. (2021), equations 17 to 19. With
+        \theta_{ik})$, $P' = (1 - \mathrm{gate}) P + \mathrm{gate}$. Liutkus et al. (2021), equations 17 to 19. With
         `exact=false`, $P$ is the expectation of the product of $R$ random codes of queries and keys. With `attention=linear`,
         $o_t = \phi(q_t) M_t / (\phi(q_t) \cdot Z_t)$, where $M_t$ and $Z_t$ are the sums of $\phi(k_s) v_s$ and $\phi(k_s)$ over
         the keys and $\phi = \operatorname{ReLU} + 0.001$.
@@ -172,7 +172,8 @@ class SineSpe(_Spe):
     def _encode(self, x: Tensor, at: Positions, offsets: Tensor, ctx: AttentionContext) -> Tensor:
         """Encode queries or keys: [B, H, T, D] -> [B, H, T, D'].
 
-        Their products are sum_i q_i k_i P'_i. With random codes, their mean is.
+        The products of encoded queries and keys are sum_i q_i k_i P'_i. With random codes, the mean of these products is this
+        sum.
         """
         known = [] if ctx.state is None else [found for name in _KEPT if (found := ctx.state.get(name)) is not None]
         frequencies, gains, plain = known or self._sines(ctx)
@@ -325,10 +326,10 @@ def _shaped(memory: Tensor, *factors: Tensor) -> Tensor:
 class ConvolutionalSpe(_Spe):
     r"""Weight every channel of the product of query and key by the overlap of two learned filters.
 
-    Equation: $\operatorname{E}[A_{ts}] = \sum_i q_{ti} k_{si} P'_i(t-s) / \sqrt{d_h}$, $P_i(x) = \sum_p w_{ip}^k w_i^q(p+x)$, $P'
-        = (1 - \mathrm{gate}) P + \mathrm{gate}$; Liutkus et al. (2021), convolutional SPE. $P$ is the expectation of the product
-        of $R$ random codes: the same white noise, filtered by $w^q$ for queries and by $w^k$ for keys. `attention=linear` is that
-        of `spe_sine`.
+    Equation: $\operatorname{E}[A_{ts}] = \sum_i q_{ti} k_{si} P'_i(t-s) / \sqrt{d_h}$, $P_i(x) = \sum_p w_{ip}^k w_i^q(p+x)$,
+        $P' = (1 - \mathrm{gate}) P + \mathrm{gate}$. Liutkus et al. (2021), convolutional SPE. $P$ is the expectation of the
+        product of $R$ random codes: the same white noise, filtered by $w^q$ for queries and by $w^k$ for keys.
+        `attention=linear` is defined as in `spe_sine`.
     Shapes: rotate [B, H, T, D] -> [B, H, T, R]. attend -> [B, H, T, D].
     Source: Liutkus et al. (2021). Code: aliutkus/spe (PyTorch).
     Deviations:

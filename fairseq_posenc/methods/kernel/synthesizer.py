@@ -50,15 +50,15 @@ class _Synthesizer(PositionMethod):
 class SynthesizerRandom(_Synthesizer):
     r"""Use a learned score for every head, query position and key position, independent of the words.
 
-    Equation: $A_{ts} = R[t,s]$, random in Tay et al. (2021); with `mix=plus`, $A_{ts} = q_t \cdot k_s / \sqrt{d_h} + R[t,s]$, and
-        with `mix=plus_alpha`, $A_{ts} = (1 - \operatorname{sigmoid}(a)) q_t \cdot k_s / \sqrt{d_h} + \operatorname{sigmoid}(a)
-        R[t,s]$.
+    Equation: $A_{ts} = R[t,s]$, random in Tay et al. (2021). With `mix=plus`, $A_{ts} = q_t \cdot k_s / \sqrt{d_h} + R[t,s]$,
+        and with `mix=plus_alpha`, $A_{ts} = (1 - \operatorname{sigmoid}(a)) q_t \cdot k_s / \sqrt{d_h} +
+        \operatorname{sigmoid}(a) R[t,s]$.
     Shapes: bias -> [1, H, T, S]. rescale [B, H, T, S] -> same.
     Source: Tay et al. (2021). Code: mesh-tensorflow.
     Deviations:
         * In a mixture, the product is divided by $\sqrt{d_h}$. mesh-tensorflow scales the initial values of the query
           projection instead.
-        * The table has n rows and columns. The mixtures of mesh-tensorflow have 512.
+        * The table has n rows and columns. In mixtures, mesh-tensorflow has 512 rows and columns.
         * Cross-attention keeps its products, because mesh-tensorflow defines the method for self-attention only.
     Cost: L h n^2 parameters per stack. mix=none has no projections of queries and keys, which saves 2 d^2 + 2 d parameters per
         layer.
@@ -99,7 +99,7 @@ class SynthesizerRandom(_Synthesizer):
 class SynthesizerFactorised(_Synthesizer):
     r"""Use a learned score for every head, query position and key position, as a product of two factors of low rank.
 
-    Equation: $A_{ts} = R_1[t] \cdot R_2[s]$, factorised random in Tay et al. (2021); mixtures as in `synthesizer_random`.
+    Equation: $A_{ts} = R_1[t] \cdot R_2[s]$, factorised random in Tay et al. (2021). Mixtures are as in `synthesizer_random`.
     Shapes: bias -> [1, H, T, S]. rescale [B, H, T, S] -> same.
     Source: Tay et al. (2021). Code: mesh-tensorflow.
     Deviations:
@@ -151,9 +151,9 @@ class SynthesizerFactorised(_Synthesizer):
 class SynthesizerDense(_Synthesizer):
     r"""Compute the scores of all key positions from the query only, with a small network.
 
-    Equation: $A_t = W_2 \operatorname{ReLU}(W_1 x_t + b_1) + b_2 \in \mathbb{R}^n$, dense in Tay et al. (2021); with
-        `form=minus`, $A_t = W^T \operatorname{ReLU}(q_t)$ with one $W \in \mathbb{R}^{d_h \times n}$ for all heads; mixtures as
-        in `synthesizer_random`.
+    Equation: $A_t = W_2 \operatorname{ReLU}(W_1 x_t + b_1) + b_2 \in \mathbb{R}^n$, dense in Tay et al. (2021). With
+        `form=minus`, $A_t = W^T \operatorname{ReLU}(q_t)$ with one $W \in \mathbb{R}^{d_h \times n}$ for all heads. Mixtures are
+        as in `synthesizer_random`.
     Shapes: content_scores -> [B, H, T, S]. rescale [B, H, T, S] -> same.
     Source: Tay et al. (2021). Code: mesh-tensorflow (dense_minus).
     Deviations:

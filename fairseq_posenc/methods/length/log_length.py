@@ -22,7 +22,7 @@ class LogLength(PositionMethod):
         transformers 5.
     Deviations:
         * n_t is the number of tokens of the sentence of the keys. In causal attention, n_t counts tokens up to the query.
-        * n counts neither padding nor later tokens. Two public implementations of ssmax count one of the two.
+        * n counts neither padding nor later tokens. Two public implementations of ssmax count padding or later tokens.
         * The released Inkling also multiplies its bias by f. In this project, the biases of other methods keep their size.
         * floor has n_0 = 25. Its use for source sentences is an extension of this project.
         * ssmax starts at a = 1/ln n_0, where the factor is 1 for n_0 keys. The paper's value could not be verified.

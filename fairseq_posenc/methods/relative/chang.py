@@ -17,8 +17,8 @@ class CompositeAttention(PositionMethod):
     r"""Add a learned scalar of the clipped distance (a fixed convolution), and the product of the query with a learned vector of
     this distance (a dynamic convolution).
 
-    Equation: $A_{ts} = (q_t \cdot k_s + q_t \cdot w[\operatorname{clip}(s-t)]) / \sqrt{d_h} + \beta[\operatorname{clip}(s-t)]$;
-        Chang et al. (2021). `key_term` adds $k_s \cdot c[\operatorname{clip}(t-s)] / \sqrt{d_h}$; `depthwise` adds $\sum_{|s-t|
+    Equation: $A_{ts} = (q_t \cdot k_s + q_t \cdot w[\operatorname{clip}(s-t)]) / \sqrt{d_h} + \beta[\operatorname{clip}(s-t)]$.
+        Chang et al. (2021). `key_term` adds $k_s \cdot c[\operatorname{clip}(t-s)] / \sqrt{d_h}$. `depthwise` adds $\sum_{|s-t|
         \le k} K[s-t] \odot v_s + b$ to each head's output.
     Shapes: content_scores -> [B, H, T, S], bias -> [1, H, T, S], content_values -> [B, H, T, D].
     Source: Chang, Xu, Xu and Tu (2021). Code: mlpc-ucsd/BERT_Convolutions.

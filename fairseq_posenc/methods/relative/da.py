@@ -15,8 +15,8 @@ from ...ops.precision import at_least_float32
 class DistanceAware(PositionMethod):
     r"""Multiply rectified scores by a learned sigmoid of the distance, so that every head prefers near or far keys.
 
-    Equation: $A_{ts} = \operatorname{ReLU}(q_t \cdot k_s) c(|s-t|) / \sqrt{d_h}$, $c(x) = (1 + \exp(v)) / (1 + \exp(v - w x))$;
-        Wu et al. (2021); survey, equations 16 and 17.
+    Equation: $A_{ts} = \operatorname{ReLU}(q_t \cdot k_s) c(|s-t|) / \sqrt{d_h}$, $c(x) = (1 + \exp(v)) / (1 + \exp(v - w x))$.
+        Wu et al. (2021). Survey, equations 16 and 17.
     Shapes: rescale [B, H, T, S] -> same.
     Source: Wu, Wu and Huang (2021), abstract. Survey.
     Deviations:

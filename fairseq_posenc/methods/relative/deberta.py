@@ -29,7 +29,7 @@ class Deberta(PositionMethod):
     vectors.
 
     Equation: $A_{ts} = (q_t \cdot k_s + q_t \cdot K_r[D(t,s)] + k_s \cdot Q_r[D(t,s)]) / \sqrt{3 d_h}$, $K_r = P W_K$, $Q_r = P
-        W_Q$, $D(t,s) = \min(\max(t - s + K, 0), 2K - 1)$; He et al. (2021), equation 4.
+        W_Q$, $D(t,s) = \min(\max(t - s + K, 0), 2K - 1)$. He et al. (2021), equation 4.
     Shapes: content_scores -> [B, H, T, S].
     Source: He, Liu, Gao and Chen (2021). Code: microsoft/DeBERTa. Code: Hugging Face's DeBERTa. Survey, equation 15.
     Deviations:
@@ -157,7 +157,7 @@ class Deberta(PositionMethod):
 class DebertaDecoding(Deberta):
     """Compute disentangled attention, and add absolute positions to the inputs of the queries in the last layer.
 
-    Equation: `deberta` with $q_t = W_Q (x_t + P_{abs}[t])$ in the last layer; He et al. (2021), section 3.2.
+    Equation: `deberta` with $q_t = W_Q (x_t + P_{abs}[t])$ in the last layer. He et al. (2021), section 3.2.
     Shapes: project_input of queries [B, T, C] -> same. content_scores -> [B, H, T, S].
     Source: He, Liu, Gao and Chen (2021), the enhanced mask decoder. Code: microsoft/DeBERTa.
     Deviations:

@@ -15,10 +15,10 @@ from ...ops.distances import distances
 class Disan(PositionMethod):
     r"""Mask keys by direction: heads attend to earlier keys only or to later keys only, and never to the query's own key.
 
-    Equation: $M_{ts} = 0$ for $s < t$ in forward heads and for $s > t$ in backward heads, else $-\infty$; Shen et al. (2018),
+    Equation: $M_{ts} = 0$ for $s < t$ in forward heads and for $s > t$ in backward heads, else $-\infty$. Shen et al. (2018),
         equation 13. `multi_dimensional`: $f_{ts} = c \tanh((W_1 h_s + W_2 h_t + b) / c) + M_{ts}$, a score for every channel, $h
-        = \operatorname{ELU}(v)$; $s_t = \sum_s \operatorname{softmax}_s(f_{ts}) \odot h_s$; $F = \operatorname{sigmoid}(W_{f1}
-        h_t + W_{f2} s_t + b_f)$; $o_t = F \odot h_t + (1 - F) \odot s_t$; equations 9-16.
+        = \operatorname{ELU}(v)$, $s_t = \sum_s \operatorname{softmax}_s(f_{ts}) \odot h_s$, $F = \operatorname{sigmoid}(W_{f1}
+        h_t + W_{f2} s_t + b_f)$, $o_t = F \odot h_t + (1 - F) \odot s_t$. Shen et al., equations 9 to 16.
     Shapes: mask -> bool [1, H, T, S]. attend -> [B, H, T, D].
     Source: Shen et al. (2018). Code: taoshen58/DiSAN.
     Deviations:

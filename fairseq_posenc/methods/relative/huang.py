@@ -33,7 +33,7 @@ class _Options(MethodOptions):
 class Huang1(PositionMethod):
     r"""Multiply the scores by a learned scalar of the absolute distance.
 
-    Equation: $A_{ts} = (q_t \cdot k_s) r[|s-t|] / \sqrt{d_h}$; Huang et al. (2020), method 1.
+    Equation: $A_{ts} = (q_t \cdot k_s) r[|s-t|] / \sqrt{d_h}$. Huang et al. (2020), method 1.
     Shapes: rescale [B, H, T, S] -> same.
     Source: Huang, Liang, Xu and Xiang (2020). Survey, equation 18.
     Deviations:
@@ -84,7 +84,7 @@ class Huang1(PositionMethod):
 class Huang2(PositionMethod):
     r"""Multiply the scores by a learned scalar of the signed distance.
 
-    Equation: $A_{ts} = (q_t \cdot k_s) r[s-t] / \sqrt{d_h}$; Huang et al. (2020), method 2.
+    Equation: $A_{ts} = (q_t \cdot k_s) r[s-t] / \sqrt{d_h}$. Huang et al. (2020), method 2.
     Shapes: rescale [B, H, T, S] -> same.
     Source: Huang, Liang, Xu and Xiang (2020). Survey, section 4.1.2.
     Deviations:
@@ -128,7 +128,7 @@ class Huang2(PositionMethod):
 class Huang3(PositionMethod):
     r"""Multiply every channel of the product of query and key by a learned number of the signed distance.
 
-    Equation: $A_{ts} = \sum_i q_{ti} k_{si} r[s-t]_i / \sqrt{d_h}$; Huang et al. (2020), method 3.
+    Equation: $A_{ts} = \sum_i q_{ti} k_{si} r[s-t]_i / \sqrt{d_h}$. Huang et al. (2020), method 3.
     Shapes: rescale [B, H, T, S] -> same.
     Source: Huang, Liang, Xu and Xiang (2020). Survey, equation 19.
     Deviations:
@@ -237,7 +237,7 @@ def _gates(gate: Tensor, rows: Tensor) -> Tensor:
 class Huang4(PositionMethod):
     r"""Add the products of a learned vector of the signed distance with queries and with keys.
 
-    Equation: $A_{ts} = (q_t \cdot k_s + q_t \cdot r[s-t] + k_s \cdot r[s-t]) / \sqrt{d_h}$; Huang et al. (2020), method 4,
+    Equation: $A_{ts} = (q_t \cdot k_s + q_t \cdot r[s-t] + k_s \cdot r[s-t]) / \sqrt{d_h}$. Huang et al. (2020), method 4,
         equations 16 and 17.
     Shapes: content_scores -> [B, H, T, S].
     Source: Huang, Liang, Xu and Xiang (2020). Survey, equation 20. Code: Hugging Face's relative_key_query, which indexes t - s.

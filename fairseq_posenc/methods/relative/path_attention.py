@@ -19,7 +19,7 @@ class PathAttention(PositionMethod):
 
     Equation: $A_{ts} = k_s \cdot (H_{s+1} H_{s+2} \cdots H_t) q_t / \sqrt{d_h}$ for $s \le t$, $H_j = I - \beta_j w_j w_j^T$,
         $\beta_j = 2 \operatorname{sigmoid}(u \cdot x_j + b)$, $w_j = \operatorname{SiLU}(\operatorname{conv}(W_2 W_1 x_j))$ of
-        length 1 in each head; Yang et al. (2025).
+        length 1 in each head. Yang et al. (2025).
     Shapes: rescale [B, H, T, S] -> same.
     Source: Yang et al. (2025), of which a summary was read. Code: fla-org/flash-linear-attention, layers/path_attn.py and
         ops/path_attn/naive.py. PaTH-FoX is path_attention+forgetting.

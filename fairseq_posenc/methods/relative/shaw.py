@@ -16,7 +16,7 @@ class Shaw(PositionMethod):
     r"""Add a learned vector of the clipped distance to keys, to values or to both.
 
     Equation: $A_{ts} = q_t \cdot (k_s + a^K[\operatorname{clip}(s-t)]) / \sqrt{d_h}$, $o_t = \sum_s \alpha_{ts} (v_s +
-        a^V[\operatorname{clip}(s-t)])$; Shaw et al. (2018), equations 3 and 4.
+        a^V[\operatorname{clip}(s-t)])$. Shaw et al. (2018), equations 3 and 4.
     Shapes: content_scores -> [B, H, T, S], content_values -> [B, H, T, D].
     Source: Shaw et al. (2018). Code: tensor2tensor. Survey, equations 11 and 12.
     Deviations:
@@ -95,8 +95,8 @@ class Shaw(PositionMethod):
 class ShawAbsolute(PositionMethod):
     r"""Add a learned vector of every pair of positions to keys, to values or to both.
 
-    Equation: $A_{ts} = q_t \cdot (k_s + a^K[t,s]) / \sqrt{d_h}$, $o_t = \sum_s \alpha_{ts} (v_s + a^V[t,s])$; survey, equations 9
-        and 10.
+    Equation: $A_{ts} = q_t \cdot (k_s + a^K[t,s]) / \sqrt{d_h}$, $o_t = \sum_s \alpha_{ts} (v_s + a^V[t,s])$. Survey, equations
+        9 and 10.
     Shapes: content_scores -> [B, H, T, S], content_values -> [B, H, T, D].
     Source: Shaw et al. (2018), equations 3 and 4, with vectors that are not tied by distance. Survey.
     Deviations:

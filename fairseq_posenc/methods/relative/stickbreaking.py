@@ -16,7 +16,7 @@ class StickBreaking(PositionMethod):
     r"""Give the nearest key a share of the attention, the next key a share of the remainder, and so on.
 
     Equation: $a_{ts} = \operatorname{sigmoid}(z_{ts}) \prod_{s<j<t} (1 - \operatorname{sigmoid}(z_{tj}))$ for $s < t$, $z_{ts} =
-        q_t \cdot k_s / \sqrt{d_h}$; the rest $r_t = \prod_{j<t} (1 - \operatorname{sigmoid}(z_{tj}))$ is not given to a key; Tan
+        q_t \cdot k_s / \sqrt{d_h}$. The rest $r_t = \prod_{j<t} (1 - \operatorname{sigmoid}(z_{tj}))$ is not given to a key. Tan
         et al. (2025).
     Shapes: rescale [B, H, T, S] -> logarithms of the weights. mask -> bool [1, H, T, S]. content_values -> [B, H, T, D].
     Source: Tan et al. (2025). Code: shawntan/stickbreaking-attention. Code: IBM/dolomite-engine (rest=bias).

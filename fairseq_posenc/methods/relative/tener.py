@@ -14,7 +14,7 @@ from ...ops.sinusoids import Sinusoids
 class Tener(PositionMethod):
     r"""Add Transformer-XL's terms with sinusoids that are not projected, so that scores distinguish left from right.
 
-    Equation: $A_{ts} = (q_t + u) \cdot k_s + (q_t + v) \cdot R[t-s]$; Yan et al. (2019); survey, equation 22.
+    Equation: $A_{ts} = (q_t + u) \cdot k_s + (q_t + v) \cdot R[t-s]$. Yan et al. (2019). Survey, equation 22.
     Shapes: content_scores -> [B, H, T, S].
     Source: Yan, Deng, Li and Qiu (2019). Code: fastnlp/TENER.
     Deviations:

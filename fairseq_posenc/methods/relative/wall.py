@@ -17,14 +17,14 @@ class Wall(PositionMethod):
     r"""Multiply every channel of the product of query and key by the forget gates of this channel between them.
 
     Equation: $A_{ts} = \sum_i q_{t,i} k_{s,i} \exp(P_{t,i} - P_{s,i}) / \sqrt{d_h}$, $P_t = \sum_{j \le t} \ln
-        \operatorname{sigmoid}(W x_j + b)$, with a gate for each channel of each head; Averbuch and Pai (2026).
+        \operatorname{sigmoid}(W x_j + b)$, with a gate for each channel of each head. Averbuch and Pai (2026).
     Shapes: rescale [B, H, T, S] -> same.
     Source: fla-org/flash-linear-attention, layers/wall_attn.py and ops/wall_attn/naive.py, contributed by Averbuch and Pai
         (Tilde Research). No paper was read.
     Deviations:
         * The authors' additional scalar gate of each head, which is added unscaled, is wall+forgetting.
-        * W starts normal with deviation 0.02, which is unverified. b starts at 8, as in the code, so that training starts almost
-          as plain attention.
+        * The initial W is normal with standard deviation 0.02, which is unverified. b starts at 8, as in the code, so that
+          training starts almost as plain attention.
         * The exponent is never positive, so nothing overflows. The kernels of the code subtract sums at every 64th key.
     Cost: L (d^2 + d) parameters per stack. B H T S D exponentials per layer in the forward pass, and again in the backward
         pass, in blocks of queries. Decoding caches the sums, which are as large as the keys.

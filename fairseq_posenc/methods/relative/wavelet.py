@@ -14,7 +14,7 @@ class Wavelet(PositionMethod):
     r"""Add the product of the query with a fixed distance vector, whose channels are wavelets of several scales and shifts.
 
     Equation: $A_{ts} = q_t \cdot (k_s + p[t-s]) / \sqrt{d_h}$, $p[x]_i = \psi((x - b_i) / a_i) / \sqrt{a_i}$, $\psi(z) = (1 -
-        z^2) \exp(-z^2 / 2)$; Oka et al. (2025), section 5, after Shaw et al. (2018).
+        z^2) \exp(-z^2 / 2)$. Oka et al. (2025), section 5, after Shaw et al. (2018).
     Shapes: content_scores -> [B, H, T, S].
     Source: Oka, Hasegawa, Nishida and Saito (2025), of which a summary was read. No code was found.
     Deviations:

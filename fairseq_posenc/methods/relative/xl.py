@@ -13,10 +13,10 @@ from ...ops.sinusoids import Sinusoids
 
 class TransformerXL(PositionMethod):
     r"""Add products of queries with projected sinusoids of the distance. One learned vector is added to the queries for the
-    product with keys, and another one for the product with sinusoids.
+    product with keys, and another learned vector for the product with sinusoids.
 
     Equation: $A_{ts} = ((q_t + u) \cdot k_s + (q_t + v) \cdot W_R R[t-s]) / \sqrt{d_h}$, $R[x] = [\sin(x w) \mid \cos(x w)]$,
-        $w_i = 10000^{-2i/d}$; Dai et al. (2019), section 3.3.
+        $w_i = 10000^{-2i/d}$. Dai et al. (2019), section 3.3.
     Shapes: content_scores -> [B, H, T, S].
     Source: Dai et al. (2019). Code: kimiyoung/transformer-xl. Survey, equation 14.
     Deviations:

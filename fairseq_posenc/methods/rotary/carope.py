@@ -78,14 +78,14 @@ class ContextRope(ContentRotation):
     r"""Rotate queries and keys by the running sum of angles that are computed from each token.
 
     Equation: $A_{ts} = (R(\Phi_t) q_t) \cdot (R(\Phi_s) k_s) / \sqrt{d_h}$, $\Phi_{t,i} = \sum_{j \le t} f_j^i$ for pair $i$, $i
-        = 0, \ldots, d_h/2 - 1$, $f_j = 1 / (\operatorname{softplus}(x_j W + b) + 1)$ of each head; Veisi, Fartoot and Amirzadeh
+        = 0, \ldots, d_h/2 - 1$, $f_j = 1 / (\operatorname{softplus}(x_j W + b) + 1)$ of each head. Veisi, Fartoot and Amirzadeh
         (2025).
     Shapes: rotate [B, H, T, D] -> same.
     Source: Veisi, Fartoot and Amirzadeh (2025). No code was found.
     Deviations:
         * W starts at 0 and b at the value that makes f rope's frequency, so that training starts at rope (start=rope).
         * In the paper, training starts as rope. Without b this is impossible, because W = 0 gives f = 0.59.
-        * start=paper has no b. Its initial W, normal with deviation 0.02, is unverified.
+        * start=paper has no b. Its initial W, which is normal with standard deviation 0.02, is unverified.
         * Padding adds no angle.
         * The encoder is an extension of this project: sums run from the left, and the angle between two words is a signed sum.
     Cost: L (d h + h) parameters per stack. Angles [B, H, T, D/2], which queries and keys share.

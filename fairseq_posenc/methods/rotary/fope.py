@@ -29,7 +29,7 @@ class FourierRope(PositionMethod):
 
     Equation: Pair $j = (a, b)$ of a query or key at position $t$ becomes $(a C_{t,j} - b S_{t,j}, b C_{t,j} + a S_{t,j})$, with
         $S_t = \sin(t \theta) C^s$, $C_t = \cos(t \theta) C^c$, $\theta$ the $D$ frequencies of `rope` that are at least $2 \pi /
-        \mathrm{cutoff}$, and matrices $C^s$, $C^c$ in $\mathbb{R}^{D \times D'}$ of each head, $D' = \min(D, d_h/4)$; Hua et al.
+        \mathrm{cutoff}$, and matrices $C^s$, $C^c$ in $\mathbb{R}^{D \times D'}$ of each head, $D' = \min(D, d_h/4)$. Hua et al.
         (2024). Other pairs have no position.
     Shapes: rotate [B, H, T, D] -> same.
     Source: Hua et al. (2024). Code: TsinghuaC3I/Fourier-Position-Embedding, olmo/model.py.

@@ -27,15 +27,15 @@ from ...ops.sinusoids import Frequencies, frequencies
 class Pope(PositionMethod):
     r"""Represent each channel of queries and keys by magnitude and angle: the word sets the magnitude, the position the angle.
 
-    Equation: $A_{ts} = \sum_i \operatorname{softplus}(q_{t,i}) \operatorname{softplus}(k_{s,i}) \cos((t-s) \theta_i - \delta_i) /
-        \sqrt{d_h}$, $\theta_i = \mathrm{base}^{-i/d_h}$, $\delta_i$ a learned phase; Gopalakrishnan et al. (2025).
+    Equation: $A_{ts} = \sum_i \operatorname{softplus}(q_{t,i}) \operatorname{softplus}(k_{s,i}) \cos((t-s) \theta_i - \delta_i)
+        / \sqrt{d_h}$, $\theta_i = \mathrm{base}^{-i/d_h}$, $\delta_i$ a learned phase. Gopalakrishnan et al. (2025).
     Shapes: rotate [B, H, T, D] -> [B, H, T, 2 D], all cosines before all sines. With fraction, the width is D
         plus the number of channels with an angle.
     Source: Summaries of Gopalakrishnan et al. (2025), whose text was not read. Code: x-transformers. Code:
         lucidrains/PoPE-pytorch.
     Deviations:
-        * Phases are not limited to [-2 pi, 0]. Public code limits the phases. The cosine is periodic, and the limit has no
-          gradient for phases above 0.
+        * Phases are not limited to [-2 pi, 0]. Public code limits the phases. A limit does not change the possible cosines,
+          which are periodic, but it removes the gradient of phases above 0.
         * Encoder and cross-attention are extensions of this project. With all phases at 0, scores do not distinguish left from
           right.
         * posenc_pope therefore starts the phases of the encoder at random (start=uniform).

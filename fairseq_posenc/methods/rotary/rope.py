@@ -53,16 +53,16 @@ class RotaryOptions(MethodOptions):
 class Rope(PositionMethod):
     r"""Rotate pairs of channels of queries and keys by angles that grow with the position.
 
-    Equation: $A_{ts} = (R_t q_t) \cdot (R_s k_s) / \sqrt{d_h}$, $R_t$ rotates pair $i$ by $t \cdot \mathrm{base}^{-2i/d_r}$; Su
+    Equation: $A_{ts} = (R_t q_t) \cdot (R_s k_s) / \sqrt{d_h}$, $R_t$ rotates pair $i$ by $t \cdot \mathrm{base}^{-2i/d_r}$. Su
         et al. (2021), equation 15. `keep=p`: the frequency is 0 for $i \ge \lfloor p d_r/2 \rfloor$. `cutoff=L`: it is 0 where
-        its wavelength exceeds $L$. `frequencies=learned`: it is $\exp(p_i/16)$, $p_i$ a parameter that starts at the frequency of
-        `rope`.
+        its wavelength exceeds $L$. `frequencies=learned`: it is $\exp(p_i/16)$, $p_i$ a parameter that starts at the frequency
+        of `rope`.
     Shapes: rotate [B, H, T, D] -> same.
     Source: Su et al. (2021). keep: Barbero et al. (2025), p-RoPE, unverified: only a summary was read.
         cutoff: the lower bound of Hua et al. (2024). frequencies=learned: Zhang et al. (2026) and
         their code, which they call multiplicative GRAPE.
     Deviations:
-        * The default layout is that of GPT-NeoX. It differs from the authors' layout by a fixed permutation of channels.
+        * The default layout is the layout of GPT-NeoX. It differs from the authors' layout by a fixed permutation of channels.
         * Cross-attention is an extension of this project: target positions rotate queries, source positions rotate keys.
         * Heads and layers share learned frequencies by default.
     Cost: no parameters, or d_r/2 per table of learned frequencies. Keys are rotated once, also in incremental decoding.

@@ -19,7 +19,7 @@ class SelectiveRope(ContentRotation):
 
     Equation: $A_{ts} = (R(\Phi_t) q_t) \cdot (R(\Phi_s) k_s) / \sqrt{d_h}$, $\Phi_{t,j} = \mathrm{base}^{-2j/d_h} \sum_{m \le t}
         g_m (u_{m,j} + \exp(b_j))$, $u = \operatorname{conv}(W_2 W_1 x')$, $g_m = \operatorname{sigmoid}(v \cdot x'_m + c)$ with
-        `gate=true`, else 1; $x'$ is $x$ with the channels of each head divided by their length; Movahedi et al. (2026).
+        `gate=true`, else 1. $x'$ is $x$ with the channels of each head divided by their length. Movahedi et al. (2026).
     Shapes: rotate [B, H, T, D] -> same.
     Source: Movahedi et al. (2026), of which a summary was read. Code: timurcarstensen/selective-rope, modules/rotary.py.
     Deviations:
@@ -27,9 +27,9 @@ class SelectiveRope(ContentRotation):
           this base.
         * Without the bias (bias=false, the code's default), the angles of tokens have no constant part.
         * The projection reads the input of the attention, as in the code. The paper's listing projects normalised queries.
-        * The rank is 32, as in all configurations of the code. Its class has 16.
+        * The rank is 32, as in all configurations of the code. The default of its class is 16.
         * The code's form with a full matrix for each head is left out.
-        * Initial weights are those of nn.Linear and nn.Conv1d. The authors' initial weights are unverified.
+        * Weights have the initial values of nn.Linear and nn.Conv1d. The authors' initial weights are unverified.
         * The code adds 1e-6 to the square of the length of x'.
         * Padding adds no angle, and the convolution reads 0 there.
         * The encoder is an extension of this project: sums and convolutions run from the left.

@@ -29,7 +29,7 @@ class XPos(PositionMethod):
     with higher frequencies decrease faster.
 
     Equation: $A_{ts} = \sum_i \zeta_i^{(t-s)/512} (R_t q_t)_i \cdot (R_s k_s)_i / \sqrt{d_h}$, $\zeta_i = (2i + 0.4 d_h) / (1.4
-        d_h)$; Sun et al. (2023).
+        d_h)$. Sun et al. (2023).
     Shapes: rotate [B, H, T, D] -> same.
     Source: Sun et al. (2023). Code: torchscale. Code: x-transformers.
     Deviations:

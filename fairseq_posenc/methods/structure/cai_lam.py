@@ -26,7 +26,7 @@ class GraphTransformer(PositionMethod):
 
     Equation: $X_t = U_t + d[\min(\operatorname{depth}(t), 31)]$, $A_{ts} = (q_t + a_{ts}) \cdot (k_s + b_{ts}) / \sqrt{d_h}$,
         $[a_{ts}; b_{ts}] = W_l r_{ts}$, $r_{ts} = W [h; h'] + c$ of the last states $h$ and $h'$ of a bidirectional GRU over the
-        labels of the path from $t$ to $s$; Cai and Lam (2020), equations 3 to 7.
+        labels of the path from $t$ to $s$. Cai and Lam (2020), equations 3 to 7.
     Shapes: embed [B, S, C] -> [B, S, C]. content_scores -> [B, H, S, S].
     Source: Cai and Lam (2020). Code: jcyk/gtos. Survey, equation 30.
     Deviations:
@@ -43,8 +43,8 @@ class GraphTransformer(PositionMethod):
         * With graph=edges, pairs of words without a path have their own label. The authors' graphs are connected.
         * With graph=edges, depths are distances from the root, and words without a path to the root have depth 31.
         * Labels and GRU layers have no dropout. The authors' code drops both with 0.2.
-        * Labels start with a standard deviation of 0.1. W_l starts uniformly (Glorot and Bengio). The authors' code uses a
-          deviation of 0.02 for both.
+        * Initial labels have a standard deviation of 0.1. The initial W_l is uniform (Glorot and Bengio). The authors' code uses
+          a deviation of 0.02 for both.
         * For translation, this project adds sequential positions, as in posenc_cai_lam.
     Cost: GRU, W and labels once per stack, 2 d^2 parameters per layer, and 32 d for depths. The GRU reads each distinct path of a
         batch once per forward pass. Vectors of pairs are gathered in blocks, never as [B, S, S, d]. O(S^3) in the data loading

@@ -19,10 +19,10 @@ _NO_WAY, _IN_WORD = 10000, 20000
 class Graformer(PositionMethod):
     r"""Add a learned scalar for every head and every bucket of the directed distance between two words of the graph.
 
-    Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} + g[R(t, s)]$. $R(t, s)$ is an index of its own if no way leads from $t$ to $s$
-        or back. Between tokens of one word, it is the offset $s - t$, in a range of its own. Otherwise it is $d(t, s)$ if $d(t,
-        s) \le d(s, t)$, else $-d(s, t)$, with $d$ the length of the shortest directed way. Schmitt et al. (2021), survey,
-        equation 31.
+    Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} + g[R(t, s)]$. $R(t, s)$ is a separate index if no way leads from $t$ to $s$
+        or back. Between tokens of one word, it is the offset $s - t$, in a separate range. Otherwise it is $d(t, s)$ if $d(t, s)
+        \le d(s, t)$, else $-d(s, t)$, with $d$ the length of the shortest directed way. Schmitt et al. (2021), survey, equation
+        31.
     Shapes: bias -> [B, H, S, S].
     Source: Schmitt et al. (2021). Code: mnschmit/graformer. Survey.
     Deviations:

@@ -26,7 +26,7 @@ class GraphBert(PositionMethod):
 
     Equation: $X_t = U_t + PE(WL(t)) + PE(\operatorname{rank}(t)) + PE(\operatorname{hops}(t))$: the word's Weisfeiler-Lehman
         colour, its place by falling closeness $S(\mathrm{root}, t)$, $S = a (I - (1 - a) A D^{-1})^{-1}$, $a = 0.15$, and its
-        distance from the root; Zhang et al. (2020), equations 1 to 5.
+        distance from the root. Zhang et al. (2020), equations 1 to 5.
     Shapes: embed [B, S, C] -> [B, S, C].
     Source: Zhang et al. (2020). Code: jwzhanggy/Graph-Bert.
     Deviations:

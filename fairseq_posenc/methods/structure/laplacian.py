@@ -16,7 +16,7 @@ class Laplacian(PositionMethod):
     r"""Add a linear map of the first eigenvectors of the graph's normalised Laplacian to the embeddings.
 
     Equation: $X_t = U_t + W l_t + b$, where $l_t \in \mathbb{R}^k$ contains the entries of word $t$ in the eigenvectors of $I -
-        D^{-1/2} A D^{-1/2}$ with the $k$ smallest eigenvalues except the smallest; Dwivedi and Bresson (2021), section 2.3.
+        D^{-1/2} A D^{-1/2}$ with the $k$ smallest eigenvalues except the smallest. Dwivedi and Bresson (2021), section 2.3.
     Shapes: embed [B, S, C] -> [B, S, C].
     Source: Dwivedi and Bresson (2021). Code: graphdeeplearning/graphtransformer.
     Deviations:

@@ -16,9 +16,9 @@ from ...ops.trees import Tree, by_token
 class AbsoluteStructure(PositionMethod):
     r"""Add sinusoids of the depth of every word in the dependency tree to the embeddings.
 
-    Equation: $X_t = U_t + PE(\operatorname{depth}(t))$, $\operatorname{depth}(\mathrm{root}) = 0$; with `fuse=tanh` $X_t = U_t +
-        \tanh(PE(t) + PE(\operatorname{depth}(t)))$, with `fuse=linear_tanh` $X_t = U_t + \tanh(W_1 PE(t) + W_2
-        PE(\operatorname{depth}(t)) + b)$; Wang et al. (2019), survey, section 4.6.
+    Equation: $X_t = U_t + PE(\operatorname{depth}(t))$, $\operatorname{depth}(\mathrm{root}) = 0$. With `fuse=tanh`, $X_t = U_t
+        + \tanh(PE(t) + PE(\operatorname{depth}(t)))$, with `fuse=linear_tanh`, $X_t = U_t + \tanh(W_1 PE(t) + W_2
+        PE(\operatorname{depth}(t)) + b)$. Wang et al. (2019), survey, section 4.6.
     Shapes: embed [B, S, C] -> [B, S, C].
     Source: Wang et al. (2019). Survey.
     Deviations:
@@ -88,13 +88,13 @@ class RelativeStructure(PositionMethod):
 
     Equation: $A_{ts} = q_t \cdot (k_s + a^K[\operatorname{clip}(r)]) / \sqrt{d_h}$, $o_t = \sum_s \alpha_{ts} (v_s +
         a^V[\operatorname{clip}(r)])$, where $r(t, s) = \operatorname{depth}(t) - \operatorname{depth}(s)$ if one of the words is
-        an ancestor of the other, else $\operatorname{sgn}(t - s) (\operatorname{depth}(t) + \operatorname{depth}(s))$; Wang et
+        an ancestor of the other, else $\operatorname{sgn}(t - s) (\operatorname{depth}(t) + \operatorname{depth}(s))$. Wang et
         al. (2019), survey, section 4.6.
     Shapes: content_scores -> [B, H, T, S], content_values -> [B, H, T, D].
-    Source: Wang et al. (2019). Survey. The vectors are those of Shaw et al. (2018).
+    Source: Wang et al. (2019). Survey. The form of the vectors is from Shaw et al. (2018).
     Deviations:
         * UNVERIFIED: the clipping distance.
-        * UNVERIFIED: how the paper combines these vectors with those of sequential distances. shaw+spr_rel adds both;
+        * UNVERIFIED: how the paper combines these vectors with vectors of sequential distances. shaw+spr_rel adds both.
           posenc_spr_rel has sinusoids.
         * Heads share tables by default. The survey counts tables of all heads, shared by layers (share=layers).
         * Tokens of one word have r = 0. </s> depends on the root.

@@ -17,7 +17,7 @@ class TreePositions(PositionMethod):
 
     Equation: $X_t = U_t + E(x_t)$, $x(\mathrm{root}) = 0$. For the child $c$ of $p$ at branch $b$, $x(c) =
         [\operatorname{onehot}(b); x'(p)]$, where $x'(p)$ is $x(p)$ without its last branch. For level $i$, branch $b$ and copy
-        $j$, $E$ contains $x_{ib} p_j^i \sqrt{(1 - p_j^2) d / 2}$, $p_j = \tanh(w_j)$; Shiv and Quirk (2019), section 3.
+        $j$, $E$ contains $x_{ib} p_j^i \sqrt{(1 - p_j^2) d / 2}$, $p_j = \tanh(w_j)$. Shiv and Quirk (2019), section 3.
     Shapes: embed [B, S, C] -> [B, S, C].
     Source: Shiv and Quirk (2019). Code: microsoft/icecaps. Survey, section 4.6.
     Deviations:

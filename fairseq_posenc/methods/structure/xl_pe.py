@@ -25,9 +25,9 @@ from ...ops.sinusoids import SinusoidTable
 class CrossLingualPositions(PositionMethod):
     r"""Add sinusoids of a word's position in the sentence and of its position in the word order of the other language.
 
-    Equation: With $P$ of the places and $P'$ of the places in the other order, $X = U + P + P'$; `fuse=tanh` (InXL) $X = U +
-        \tanh(P W_1 + P' W_2 + b)$; `fuse=heads` (HeadXL) $X = U + P$, and the first heads of the first layer take queries and
-        keys of $U + P'$; Ding et al. (2020), section 3.
+    Equation: With $P$ of the places and $P'$ of the places in the other order, $X = U + P + P'$. With `fuse=tanh` (InXL), $X = U
+        + \tanh(P W_1 + P' W_2 + b)$. With `fuse=heads` (HeadXL), $X = U + P$, and the first heads of the first layer take
+        queries and keys of $U + P'$. Ding et al. (2020), section 3.
     Shapes: embed [B, S, C] -> [B, S, C]. rotate [B, H, S, D] -> [B, H, S, D].
     Source: Ding et al. (2020), abstract. Survey, section 4.4.
     Deviations:

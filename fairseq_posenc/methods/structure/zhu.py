@@ -27,9 +27,10 @@ class StructuralTransformer(PositionMethod):
     r"""Add a vector of the path between two words of the tree to keys and to values.
 
     Equation: $A_{ts} = q_t \cdot (k_s + W_R r_{ts}) / \sqrt{d_h}$, $o_t = \sum_s \alpha_{ts} (v_s + W_F r_{ts})$, $r_{ts} =
-        \operatorname{LayerNorm}(f(u_1, \ldots, u_m))$ of the labels of the path from $t$ to $s$, each with its direction; Zhu et
-        al. (2019), equations 4 to 9, survey, equations 28 and 29. $f$ is a convolution over four labels with ReLU, self-attention
-        with attentive pooling over four labels, the average or the sum of five, or a vector of the whole path (`paths=feature`).
+        \operatorname{LayerNorm}(f(u_1, \ldots, u_m))$ of the labels of the path from $t$ to $s$, each with its direction. Zhu et
+        al. (2019), equations 4 to 9, survey, equations 28 and 29. $f$ is a convolution over four labels with ReLU,
+        self-attention with attentive pooling over four labels, the average or the sum of five, or a vector of the whole path
+        (`paths=feature`).
     Shapes: content_scores -> [B, H, S, S], content_values -> [B, H, S, D].
     Source: Zhu et al. (2019). Code: Amazing-J/structural-transformer. Survey.
     Deviations:
