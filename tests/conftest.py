@@ -6,7 +6,7 @@ import pytest
 import torch
 
 _LINES = Path(__file__).with_name("skipped.txt").read_text(encoding="utf-8").splitlines()
-#: all tests that are skipped. A skipped test that is not listed fails. A listed test that runs fails too
+#: all tests that are skipped. A skipped test that is not listed fails. A test that is listed but is not skipped also fails
 SKIPPED = frozenset(line for line in _LINES if " # " not in line)
 #: tests that only run on some machines. Their lines end with the reason
 SKIPPED_SOMEWHERE = frozenset(line.split(" # ")[0] for line in _LINES if " # " in line)

@@ -33,7 +33,7 @@ run_to() { # FILE COMMAND...: write the output to FILE, which is created when th
   local file=$1
   shift
   if [[ -n $DRY_RUN ]]; then show "$@" ">" "$file"; else
-    PYTHONUNBUFFERED=1 "$@" >"$file.part" 2>&1 & # unbuffered: log and output keep their order, no line is inside another
+    PYTHONUNBUFFERED=1 "$@" >"$file.part" 2>&1 & # unbuffered, so that lines of log and output keep their order and stay whole
     wait $! || { tail -n 5 "$file.part" >&2 && fail "${1##*/} failed. The last lines of its output are above, the complete output is in $file.part."; }
     mv "$file.part" "$file"
   fi

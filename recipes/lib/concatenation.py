@@ -4,11 +4,12 @@ concatenation.py score FOLDER TEXT TARGET SEPARATOR
     Compares FOLDER/k1.out to k6.out, and forced.k1.out to forced.k6.out, with TEXT/test.k1.TARGET to TEXT/test.k6.TARGET.
     Writes FOLDER/concatenation.json.
 concatenation.py table OUT CONDITION...
-    Reads OUT/CONDITION/ROW/seed*/concatenation.json. Writes OUT/table.md, OUT/table.csv and OUT/bleu.svg, and prints the first.
+    Reads OUT/CONDITION/ROW/seed*/concatenation.json. Writes OUT/table.md, OUT/table.csv and OUT/bleu.svg, and prints table.md.
 
 Scores of a file, for k sentences per line, with separators removed from both sides:
     bleu, chrf: sacreBLEU's corpus scores. ratio: words of the outputs over words of the references.
-    sentences: share of outputs with k sentences. places: BLEU of the sentences of these outputs by place. null: no sentences.
+    sentences: fraction of outputs with k sentences. places: for these outputs, BLEU of all first sentences, of all second
+    sentences, and so on. null: there are no such sentences.
 """
 
 import csv

@@ -2,7 +2,7 @@
 # Options that a recipe may have:
 #   SUBWORD_LINES  maximum number of lines of a file from which subwords are learnt
 #   JOBS           number of processes and threads
-#   MERGES         number of merges of SUBWORDS=bpe. It replaces VOCABULARY, which also counts characters
+#   MERGES         number of merges of SUBWORDS=bpe, instead of VOCABULARY. VOCABULARY counts merges and characters
 # `normalisation` is the rule with which SentencePiece changes characters.
 # shellcheck shell=bash
 
@@ -83,7 +83,7 @@ join_prefixes() { # ENDING PART...: set `tests` to TEXT/PART.ENDING,TEXT/PART.EN
 binarise() { # TEST_PART...
   local tests
   join_prefixes .sub "$@"
-  run rm -f "$data/dict.$SOURCE.txt" "$data/dict.$TARGET.txt" # of an interrupted call; fairseq-preprocess refuses to replace them
+  run rm -f "$data/dict.$SOURCE.txt" "$data/dict.$TARGET.txt" # files of an interrupted call, which fairseq-preprocess does not replace
   run_to "$text/preprocess.log" "$bin/fairseq-preprocess" --source-lang "$SOURCE" --target-lang "$TARGET" --joined-dictionary \
     --destdir "$data" --trainpref "$text/train.sub" --validpref "$text/valid.sub" --testpref "$tests" "${preprocess_options[@]}"
 }

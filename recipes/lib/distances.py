@@ -1,4 +1,5 @@
-"""Compare the distances between words of trees and graphs with those of an independent library, networkx, for all lines of files.
+"""Compare the distances between words of trees and graphs with the distances of an independent library, networkx, for all lines
+of files.
 
 distances.py FILE...     files of heads and of edges, as posenc side trees writes them
 """

@@ -22,7 +22,7 @@ source recipes/lib/decoding.sh
 source recipes/lib/scoring.sh
 source recipes/lib/comparison.sh
 
-runs='' comparing='' # not those of the environment
+runs='' comparing='' # not the values of the environment
 
 run_recipe() { # FUNCTION, which calls `stage` for every stage. METHODS are checked before the first stage
   check_output

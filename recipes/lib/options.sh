@@ -121,7 +121,7 @@ near_names() { # read names, one per line. Print NAME NEAREST if a name is simil
     -f recipes/lib/near_names.awk
 }
 
-did_you_mean() { # NAME: print the nearest option, or how to find it
+did_you_mean() { # NAME: print the end of a message: the option with the nearest name, and how to list all options
   local near
   near=$(echo "${1^^}" | near_names | cut -d ' ' -f 2)
   [[ -n $near && $near != - ]] || near=$(printf '%s\n' "${option_names[@]}" | grep -Fx -- "${1^^}") || true

@@ -2,7 +2,7 @@
 # shellcheck shell=bash
 
 phase=all
-: "${PARALLEL:=1}" "${SHARE:=}" # of a recipe that does not declare them; it fails where the environment has them
+: "${PARALLEL:=1}" "${SHARE:=}" # for recipes without these options. Such recipes fail if the environment contains PARALLEL or SHARE
 
 row_options() { # declare the options of this file
   option PARALLEL whole:1 1 "number of rows (quickstart: of test sets) that are decoded at the same time, and then scored at the same time"

@@ -7,7 +7,7 @@
 
 check_output() { # OUT
   [[ $OUT != *[:,]* ]] || fail "OUT=$OUT: contains a colon or a comma, which separate paths in fairseq. Choose another name."
-  # shellcheck disable=SC2016 # the characters themselves
+  # shellcheck disable=SC2016 # literal characters
   [[ $OUT != *'${'* && $OUT != *$'\n'* && $OUT != -* ]] ||
     fail "OUT=${OUT//$'\n'/ }: begins with a dash, or contains \${ or a line break. Choose another name."
 }
@@ -15,7 +15,7 @@ check_output() { # OUT
 open_output() { # lock OUT. Machines that only take part in training do not lock it, because machines may share OUT
   if [[ -n $DRY_RUN || ($NODE_RANK != 0 && ${wanted:-} == train) ]]; then return 0; fi
   mkdir -p "$OUT"
-  if command -v flock >/dev/null; then # every command started here holds the lock too, also one that outlives a killed recipe
+  if command -v flock >/dev/null; then # commands inherit the lock. A command that still runs after its recipe was killed keeps the lock
     exec 9>>"$OUT/.lock${SHARE:+.share${SHARE%/*}}"
     flock -w 5 9 || fail "$OUT: in use by another recipe, or by a command of a killed recipe. Wait until it ends, or end it."
   fi
@@ -113,7 +113,7 @@ refuse_settings() { # FOLDER
 find_differences() { # FILE: set `differences` to the settings of the current stage that differ from FILE
   local file=$1 name recorded
   differences=
-  [[ -s $file ]] || file=$OUT/settings # where earlier versions listed those of all stages
+  [[ -s $file ]] || file=$OUT/settings # where earlier versions listed the settings of all stages
   [[ -e $file ]] || return 0
   for name in $stage_settings; do
     recorded=$(grep -m 1 "^$name=" "$file") || continue
@@ -121,4 +121,4 @@ find_differences() { # FILE: set `differences` to the settings of the current st
   done
 }
 
-setting() { printf '%s=%s' "$1" "${!1//$'\n'/ }"; } # NAME: on one line
+setting() { printf '%s=%s' "$1" "${!1//$'\n'/ }"; } # NAME: print the value of the option on one line

@@ -55,7 +55,7 @@ launch() { # LOG OPTION...: run fairseq-train with all workers of this machine. 
   elif ((GPUS == 0 && PROCS > 1)); then
     run_workers "$log" "$PROCS" "${train[@]}" "$@" --distributed-no-spawn --distributed-init-method "tcp://127.0.0.1:$MASTER_PORT"
   else
-    run_logged "$log" "${train[@]}" "$@" # with several GPUs, fairseq-train starts a process for every one by itself
+    run_logged "$log" "${train[@]}" "$@" # with several GPUs, fairseq-train itself starts one process for each GPU
   fi
 }
 
@@ -69,12 +69,12 @@ run_with_others() { # LOG COMMAND...: as run_logged, with the workers of this ma
     meeting+=(--nproc-per-node "$((GPUS ? GPUS : PROCS))" --rdzv-backend c10d --rdzv-endpoint "$RDZV" --rdzv-id posenc
       --rdzv-conf "is_host=$((NODE_RANK == 0)),join_timeout=$WORKER_TIMEOUT,read_timeout=$WORKER_TIMEOUT"
       ${LOCAL_ADDR:+--local-addr "$LOCAL_ADDR"} --max-restarts "$MAX_RESTARTS")
-    export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 # PyTorch 2.13 does not tell a machine that joins again where a shared store is
+    export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 # in PyTorch 2.13, a machine that joins again does not receive the address of a shared store
   else
     meeting+=(--node-rank "$NODE_RANK" --nproc-per-node "$((GPUS ? GPUS : PROCS))" --master-addr "$MASTER_ADDR"
       --master-port "$MASTER_PORT" --rdzv-conf "timeout=$WORKER_TIMEOUT")
   fi
-  [[ $1 != "$bin/python" ]] || shift # torchrun starts a Python for every worker by itself
+  [[ $1 != "$bin/python" ]] || shift # torchrun itself starts one Python process for each worker
   export POSENC_NODE_RANK=$NODE_RANK
   ((NODE_RANK == 0)) || log+=.machine$NODE_RANK # machines may share the folder
   run_logged "$log" "$bin/torchrun" "${meeting[@]}" "$@"
@@ -94,7 +94,7 @@ run_logged() { # LOG COMMAND...: run a command, append its output to LOG, and sh
   fi
 }
 
-printed_since() { tail -c "+$(($2 + 1))" "$1"; } # LOG BYTES: what was printed behind so many bytes
+printed_since() { tail -c "+$(($2 + 1))" "$1"; } # LOG BYTES: print the part of LOG after the first BYTES bytes
 
 end_unmet() { # LOG BYTES PROCESS: end torchrun if another program answers at its port, because PyTorch would wait without a limit
   local left=$((WORKER_TIMEOUT + 20))

@@ -16,7 +16,7 @@ PARTS = {"train": range(6, 30), "valid": range(8, 14), "test": [2, *[7, 8, 9, 10
 
 @pytest.fixture
 def posenc(capsys):
-    """Return a function that runs a command in this process. It returns the exit code, the output and the errors."""
+    """Return a function that runs a command in this process. The function returns the exit code, the output and the errors."""
     from fairseq_posenc.cli import main
 
     def run(*arguments):

@@ -313,7 +313,10 @@ def test_a_missing_peer_is_one_line(monkeypatch, capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize("spec", ["cope", "fire", "shaw", "huang2"])
 def test_memory_of_a_long_sentence_stays_near_that_of_stock(spec):
-    """An earlier attention over 2,048 tokens stored a hundred numbers per pair of tokens. Stock's fused attention stores none."""
+    """An earlier attention over 2,048 tokens stored a hundred numbers per pair of tokens.
+
+    The fused attention of stock fairseq stores no numbers per pair.
+    """
     variants = (models.Variant("stock", None), models.Variant(spec, {"encoder": spec}))
     stock, own = (counting.counted(actions.attention(it, 256, 4, 2048, CPU, torch.float32), CPU).mib for it in variants)
     assert own < 9 * stock, (own, stock)

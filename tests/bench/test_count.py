@@ -108,7 +108,7 @@ def test_what_an_answer_needs_is_an_error_where_it_is_not_known():
 def test_attention_is_one_operator_that_reads_an_aligned_mask(kind):
     """PyTorch selects these kernels on CUDA.
 
-    For them, a boolean mask is converted to numbers, and rows of 20 columns are padded.
+    For these kernels, a boolean mask is converted to numbers, and rows of 20 columns are padded.
     """
     keys = 20 if kind == "unaligned" else 16
     q, k = given(2, 4, 16, 8, dtype=torch.bfloat16), given(2, 4, keys, 8, dtype=torch.bfloat16)

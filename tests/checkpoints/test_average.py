@@ -119,7 +119,7 @@ def test_an_interrupted_training_does_not_go_on_from_an_average(posenc, trained,
 
 @pytest.fixture(scope="module")
 def others(trained, tmp_path_factory):
-    """Return checkpoints that cannot be averaged with those of the training run."""
+    """Return checkpoints that cannot be averaged with the checkpoints of the training run."""
     tmp_path = tmp_path_factory.mktemp("others")
     state = torch.load(trained / "checkpoint1.pt", weights_only=True)
     weight = state["model"]["decoder.embed_tokens.weight"].clone()

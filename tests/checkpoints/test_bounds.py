@@ -1,4 +1,4 @@
-"""Small files that would fill the memory or take hours. Each leads to a one-line error within limits of memory and time."""
+"""Small files that would fill the memory or take hours. Each file leads to a one-line error within limits of memory and time."""
 
 import resource
 import subprocess

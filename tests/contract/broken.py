@@ -1,4 +1,7 @@
-"""Methods with one error each, which prove that the checks detect it. `Sound` is correct. All others change one thing."""
+"""Methods with one error each, which prove that the checks detect these errors.
+
+`Sound` is correct. Every other method changes one thing.
+"""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def test_the_path_of_an_accelerator_gives_the_numbers_of_the_cpu(name, monkeypat
 @pytest.mark.parametrize("positions", [torch.arange(-5000, 5000), torch.tensor([2**30, 10**6]), 3000 * torch.rand(500) - 100])
 @pytest.mark.parametrize("grid, base", [("paper", 10000.0), ("fairseq", 10000.0), ("paper", 1.5)])
 def test_angles_without_float64(positions, grid, base):
-    """Sines and cosines of turns in integers equal those of float64, up to rounding an angle below pi to float32."""
+    """Sines and cosines of turns in integers equal the float64 values, up to rounding an angle below pi to float32."""
     exact = sinusoids.frequencies(32, 64, grid, base)
     made = sinusoids.Frequencies(exact)
     assert torch.equal(made(positions), positions.double().unsqueeze(-1) * exact)

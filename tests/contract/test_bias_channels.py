@@ -1,4 +1,4 @@
-"""Biases of low rank as additional channels of queries and keys. The results equal those of the bias matrix."""
+"""Biases of low rank as additional channels of queries and keys. The results equal the results with the bias matrix."""
 
 import math
 

@@ -1,4 +1,7 @@
-"""Attention of long sentences with a learned bias on a CPU. The results equal those of torch's attention, with less memory."""
+"""Attention of long sentences with a learned bias on a CPU.
+
+The results equal the results of torch's attention, with less memory.
+"""
 
 import pytest
 import torch

@@ -147,7 +147,7 @@ def test_ignored_option_fails():
 
 
 SOUND = [(check, broken.Sound, site) for site in ("encoder", "decoder", "cross") for check in CHECKS]
-# a kernel of its own has no scores
+# a method with its own kernel has no scores
 SOUND += [(check, broken.OwnKernel, "encoder") for check in CHECKS if check is not geometry.check_far]
 
 

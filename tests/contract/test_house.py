@@ -25,7 +25,7 @@ SIDED = ["t5", "at5", "alibi_learned", "tupe_rel", "cope", "forgetting", "gaussi
 def bidirectional(spec: str):
     """Return a model whose decoder attends to all target words, as in a non-autoregressive model.
 
-    Other parts are those of a causal model.
+    All other parts equal the parts of a causal model.
     """
     model = build(decoder="none")
     dims = SMALL

@@ -1,4 +1,4 @@
-"""Peak memory of one attention, in forward and backward pass. Each is measured in a separate process."""
+"""Peak memory of one attention, in forward and backward pass. Every measurement runs in a separate process."""
 
 import subprocess
 import sys

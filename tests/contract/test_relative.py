@@ -50,7 +50,10 @@ def test_sums_of_half_precision_are_not_rounded_on_the_way():
 @pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 @pytest.mark.parametrize("at", COUNTED, ids=str)
 def test_products_with_vectors_of_distances(monkeypatch, at, causal, blocks, tables, limit):
-    """Compare values and gradients with those of a tensor [T, S, D]. In a causal context, compare only what the mask leaves."""
+    """Compare values and gradients with the values and gradients of a tensor [T, S, D].
+
+    In a causal context, compare only the entries that the causal mask allows.
+    """
     if blocks is None:  # computed with a tensor [T, S, D], as for many short sentences
         monkeypatch.setattr(relative, "_is_short", lambda shape, table: True)
     else:

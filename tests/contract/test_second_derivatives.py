@@ -1,4 +1,4 @@
-"""Every autograd function has the right second derivative, or raises a one-line error."""
+"""Every autograd function has the correct second derivative, or raises a one-line error."""
 
 import ast
 from pathlib import Path

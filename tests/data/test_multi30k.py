@@ -209,7 +209,10 @@ def test_a_page_in_place_of_the_data_is_not_trusted(request, server, take, tmp_p
 
 
 def test_parts_that_do_not_agree_are_not_trusted(folder, server, take, tmp_path):
-    """One file is from the page, and the others are the data. Each file can be read, but together they are wrong."""
+    """One file contains the login page, and the other files contain the data.
+
+    Each file can be read, but the files do not fit together.
+    """
     record = ["--downloads", str(tmp_path / "kept"), "--record", str(tmp_path / "sums")]
     server.files = {path.stem: gzip.decompress(path.read_bytes()) for path in folder.iterdir()}
     good, server.files["train.uk"] = server.files["train.uk"], b"<html>\n</html>\n"

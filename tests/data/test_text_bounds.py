@@ -1,4 +1,7 @@
-"""Files that expand or repeat without end. Each leads to one line within limits of time and memory, in a separate process."""
+"""Files that expand or repeat without end.
+
+Each file leads to a one-line error within limits of time and memory, in a separate process.
+"""
 
 import gzip
 import os

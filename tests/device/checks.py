@@ -1,7 +1,7 @@
 """Checks of a method on a device: results compared with the CPU, half precision, decoding, and compilation.
 
-A check returns its measured values. It raises `Finding` with one line if something is wrong. Without a GPU, results are computed
-on the CPU, and the code for a GPU runs on torch's meta device, which computes no numbers.
+A check returns its measured values. The check raises `Finding` with one line if something is wrong. Without a GPU, results are
+computed on the CPU, and the code for a GPU runs on torch's meta device, which computes no numbers.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def given(variant: Variant, device: torch.device, dtype: torch.dtype = torch.flo
 
 
 def numbers(variant: Variant, device: torch.device) -> dict[str, Any]:
-    """Check that logits and gradients in float32 equal those of the CPU."""
+    """Check that logits and gradients in float32 equal the results of the CPU."""
     found = []
     for place in (CPU, device):
         run = given(variant, place)

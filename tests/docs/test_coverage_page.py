@@ -53,7 +53,7 @@ def test_names_and_lines_are_unique():
 
 
 def test_what_was_left_out_on_purpose():
-    """None of these has a separate method. Each has a reason."""
+    """None of these encodings has a separate method. Each encoding has a reason."""
     by_name = {row["method"]: row for row in ROWS}
     for name in ("TAPE", "HoPE, high-frequency", "HoPE, hyperbolic", "Toeplitz neural network (TNN)", "LongRoPE"):
         assert by_name[name]["reason"]

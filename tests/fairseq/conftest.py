@@ -102,13 +102,13 @@ class Fairseq:
         return ["fairseq-train", self.data, "--arch", arch, *self.tiny, *TRAINING.split(), "--save-dir", save_dir, *options]
 
     def train(self, arch: str, save_dir: Path, *options) -> Result:
-        """Train for two updates without validation. Later options override earlier ones."""
+        """Train for two updates without validation. Later options override earlier options."""
         return self.run(*self.training(arch, save_dir, *options))
 
     def generate(self, path, *options) -> Result:
         """Decode the whole test set.
 
-        Without the last option, fairseq-fixed drops a last batch whose size is not a multiple of 8.
+        Without --required-batch-size-multiple 1, fairseq-fixed drops a last batch whose size is not a multiple of 8.
         """
         common = ["--path", path, "--cpu", "--num-workers", 0, "--max-len-b", 12, "--batch-size", 4]
         return self.run("fairseq-generate", self.data, *common, "--required-batch-size-multiple", 1, *options)

@@ -145,7 +145,7 @@ def test_sizes_are_bounded_before_they_are_read(folder, headers, words):
 
 @pytest.mark.parametrize("kind", [tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE], ids=["long name", "pax"])
 def test_headers_are_read_up_to_a_limit(folder, kind):
-    """Python 3.14 reads a header in parts. Earlier versions read it at once."""
+    """Python 3.14 reads a header in parts. Earlier versions read a header at once."""
     size = 2**26
     path = folder / "bomb.tar.gz"
     path.write_bytes(gzip.compress(header("header", size, kind).tobuf(tarfile.GNU_FORMAT) + bytes(size), 1))

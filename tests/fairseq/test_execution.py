@@ -1,4 +1,4 @@
-"""Every place of the installed fairseq that runs code, commands or pickles. A checkpoint cannot reach any of them."""
+"""Every place of the installed fairseq that runs code, commands or pickles. A checkpoint cannot reach any of these places."""
 
 import ast
 import pickle
@@ -134,7 +134,10 @@ def constructs(source: str) -> list[str]:
 
 
 def test_every_place_that_runs_something_is_listed():
-    """In a new version of fairseq, an unlisted place fails here. A listed place that is gone fails too."""
+    """With a new version of fairseq, the test fails for an unlisted place.
+
+    The test also fails for a listed place that no longer exists.
+    """
     counts: dict[tuple[str, str], int] = {}
     for file in sorted(ROOT.rglob("*.py")):
         name = file.relative_to(ROOT).as_posix()

@@ -1,4 +1,7 @@
-"""fairseq's hub interface: it translates raw text as fairseq-generate does. Alignments are equal to those of stock fairseq."""
+"""fairseq's hub interface: it translates raw text as fairseq-generate does.
+
+Alignments are equal to the alignments of stock fairseq.
+"""
 
 import ast
 import dataclasses

@@ -176,7 +176,7 @@ def test_characters(fairseq, tmp_path):
 
 
 def test_references_are_scored_with_their_lengths(fairseq, ldpe):
-    """Log-probabilities equal those of a forward pass with the lengths of the references, as in training."""
+    """Log-probabilities equal the log-probabilities of a forward pass with the lengths of the references, as in training."""
     rows = fairseq.rows(generate(fairseq, ldpe, "--score-reference").succeeded(), "P")
     (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(ldpe)], {"data": str(fairseq.data)})
     task.load_dataset("test")

@@ -1,6 +1,6 @@
 """Fork programs from a process that has imported torch and fairseq. Each program starts in milliseconds instead of seconds.
 
-`folder()` is a bin folder with the program names of the environment. A program in it runs with the caller's arguments,
+`folder()` is a bin folder with the program names of the environment. A program in this folder runs with the caller's arguments,
 environment, folder, files and signals. It ends when the caller ends.
 """
 

@@ -20,7 +20,7 @@ def uses(at) -> list:
 def penalty(at, distance: float, sides: int = 1) -> float:
     """Return the penalty of n heads with the slopes of n heads.
 
-    With two sides, the heads of one side follow those of the other.
+    With two sides, the heads of one side follow the heads of the other side.
     """
     used = uses(at)
     if at.head not in used:

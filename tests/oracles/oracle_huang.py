@@ -1,4 +1,4 @@
-"""Methods 1, 3 and 4 of Huang et al. (2020): a factor for every distance, a gate and a vector for every signed one."""
+"""Methods 1, 3 and 4 of Huang et al. (2020): a factor for every distance, a gate and a vector for every signed distance."""
 
 import math
 

@@ -49,8 +49,8 @@ def yarn(i: int, width: int, at) -> float:
 
 
 def llama3(theta: float, at) -> float:
-    """Keep waves that turn more than `high` times within the trained length, slow down those below `low`, and interpolate the
-    others.
+    """Keep waves that turn more than `high` times within the trained length, slow down waves that turn less than `low` times,
+    and interpolate the other waves.
     """
     turns = at["trained"] * theta / (2 * math.pi)
     if turns > at["high"]:

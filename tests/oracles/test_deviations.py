@@ -1,4 +1,6 @@
-"""If a method differs from its paper or from the authors' code, its page says so, and the method agrees with its page."""
+"""If a method differs from its paper or from the authors' code, the page of the method describes the difference, and the method
+agrees with its page.
+"""
 
 import math
 

@@ -45,7 +45,10 @@ def test_it_begins_as_sinusoids_of_any_length_and_odd_width():
 
 
 def test_one_step_towards_zero():
-    """A network computes h(p) = -p with ReLU(p) and a negative sign. One Runge-Kutta step of 0.1 starts from 1."""
+    """A network computes h(p) = -p with ReLU(p) and a negative sign.
+
+    The test starts at p = 1 and takes one Runge-Kutta step of 0.1.
+    """
     floater = method("start=random,at=input,delta=0.1").double()
     with torch.no_grad():
         for parameter, value in (

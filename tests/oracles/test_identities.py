@@ -112,10 +112,10 @@ def test_nothing_is_plain_attention(spec, values, site):
     equal(ours, plain)
 
 
-# -- numbers of parameters in the specification --------------------------------------------------------------------------
+# -- numbers of parameters -----------------------------------------------------------------------------------------------
 
 DIET = Dims(768, 12, 12, 512, 512)  # table 6 of Chen et al. (2021)
-LARGE = Dims(512, 8, 6, 1024, 1024)  # section 35 of the specification
+LARGE = Dims(512, 8, 6, 1024, 1024)  # a base Transformer with 1,024 positions
 COUNTS = [
     (DIET, "diet_rel", "encoder", 147_312),
     (DIET, "diet_rel:share=layers", "encoder", 147_312 // 12),
@@ -513,7 +513,7 @@ def test_chang_with_a_kernel_of_one_distance_copies_it(delta, site):
     close((ours(x, x, x)[0] - plain(x, x, x)[0]).detach(), expected.detach(), atol=1e-9)
 
 
-# -- weights and masks that nothing learns -------------------------------------------------------------------------------
+# -- fixed weights and masks ---------------------------------------------------------------------------------------------
 
 
 def moment(spec, site, power, queries=N, keys=N):

@@ -520,7 +520,7 @@ def test_paths_of_a_graph():
     assert path(found, 0, 6) == [up(DET), down(FRIEND)] and path(found, 6, 0) == [up(FRIEND), down(DET)]
     assert path(found, 0, 7) == [up(DET), up(NSUBJ), down(END_RELATION)]
     assert path(found, 4, 2) == [] and path(found, 4, 4) == [1]  # no path joins them
-    # siblings, connected by an edge that does not exist
+    # the path of siblings, which no edge connects
     assert path(found, 4, 5) == [up(UNKNOWN_RELATION), down(UNKNOWN_RELATION)]
     (given,) = parsing.parse("cai_lam:graph=edges", "encoder").methods
     made = method_class("cai_lam").side_values(GRAPH, given.options)
@@ -570,7 +570,10 @@ def test_parameters_of_the_authors():
 
 
 def test_average_and_sum_of_labels_are_one_model():
-    """The layer norm removes the factor between them. Without it, a path of three labels would have three times the vector."""
+    """The layer norm removes the factor between them.
+
+    Without the layer norm, a path of three labels would have three times the vector.
+    """
     sentence = examples.random_sentence(range(9))
     average, total = (method(f"zhu:paths={paths}", relations=examples.RELATIONS) for paths in ("average", "sum"))
     total.load_state_dict(average.state_dict())

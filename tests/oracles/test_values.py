@@ -334,7 +334,7 @@ def test_tupe_unties_the_first(spec, site):
 def test_what_tupe_cannot_learn(site, untie_first):
     """Theta 1 always adds the same number to all scores of a query.
 
-    The key bias and theta 2 do so unless the first position is untied.
+    The key bias and theta 2 also do this, unless the first position is untied.
     """
     attn = attention(f"tupe_rel:untie_first={untie_first}", site)
     x = torch.randn(12, 1, C, dtype=torch.double)

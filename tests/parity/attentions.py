@@ -46,7 +46,10 @@ def same(ours: torch.Tensor, theirs: torch.Tensor) -> None:
 
 
 def matters(ours, x: torch.Tensor, without: str = "none") -> None:
-    """Fail if the attention is nearly equal to that of another spec. A wrong position would then have no visible effect."""
+    """Fail if the attention is nearly equal to the attention of another spec.
+
+    A wrong position would then have no visible effect.
+    """
     plain = build(without, ours.positions.site)
     plain.load_state_dict(ours.state_dict(), strict=False)
     assert (attend(ours, x)[1] - attend(plain, x)[1]).abs().max() > 0.05

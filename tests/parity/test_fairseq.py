@@ -191,7 +191,7 @@ def test_none_equals_stock(shape):
 
 
 def test_sinusoidal_beyond_the_table():
-    """Both compute the rows that are not in the table."""
+    """Both models compute the rows that are not in the table."""
     models = pair("sinusoidal")
     source = torch.full((1, 60), 5)
     for model in (models.ours, models.stock):

@@ -10,7 +10,7 @@ TINY = (
 
 @pytest.fixture
 def posenc(capsys):
-    """Return a function that runs a command in this process. It returns the exit code, the output and the errors."""
+    """Return a function that runs a command in this process. The function returns the exit code, the output and the errors."""
     from fairseq_posenc.cli import main
 
     def run(*arguments):

@@ -274,7 +274,7 @@ def test_no_python_inside_bash():
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_the_defaults_of_a_recipe_are_accepted(recipe, tmp_path):
-    """Methods are checked under DRY_RUN too. A study that needs data of the user receives names of folders."""
+    """Methods are also checked under DRY_RUN. A study that needs data of the user receives names of folders."""
     done = run(recipe, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 

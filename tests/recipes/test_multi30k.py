@@ -356,8 +356,8 @@ def test_killed_at_any_moment_it_ends_with_the_same_parameters(whole, tmp_path):
     assert last > 20
     moments = [
         r"num_updates=2,",  # before the first checkpoint
-        r"Saving checkpoint to .*/checkpoint_1_8\.pt",  # while one is written
-        r"Saved checkpoint .*/checkpoint_\d_12\.pt",  # directly after one
+        r"Saving checkpoint to .*/checkpoint_1_8\.pt",  # while a checkpoint is written
+        r"Saved checkpoint .*/checkpoint_\d_12\.pt",  # directly after a checkpoint is written
         r"begin validation",  # at the end of an epoch
         rf"num_updates={last - 2},",
     ]

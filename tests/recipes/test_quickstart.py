@@ -224,7 +224,7 @@ def test_architectures_and_all_of_them():
     assert [words[words.index("--arch") + 1] for words in trained] == [
         f"posenc_{name}_tiny"
         for name in registry.names()
-        if name != "alibi_symmetric"  # the model equals that of alibi
+        if name != "alibi_symmetric"  # the model equals the model of alibi
         and not registry.card(name).documents
         for _ in range(1 + any(side.files for side in registry.card(name).side_inputs))  # also with random trees
     ]

@@ -9,7 +9,7 @@ from fairseq_posenc.cli import main
 
 @pytest.fixture
 def posenc(capsys):
-    """Return a function that runs a command. It returns (status, output, error)."""
+    """Return a function that runs a command. The function returns (status, output, error)."""
 
     def call(*arguments):
         status = main([str(argument) for argument in arguments])

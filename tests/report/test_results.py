@@ -43,7 +43,7 @@ def test_results_are_small():
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda path: str(path.parent.relative_to(ROOT)))
 def test_committed_report(command, tmp_path, monkeypatch):
-    """The figures of all reports are made. Only those of one report are drawn, which takes a third of the time."""
+    """The figures of all reports are created, but only the figures of one report are drawn. This takes a third of the time."""
     monkeypatch.chdir(ROOT)
     if command.parent.name != "float32":
         monkeypatch.setattr(style, "_saved", lambda figure, name: style.Plot("<svg></svg>", b""))

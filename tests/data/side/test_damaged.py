@@ -1,6 +1,6 @@
 """Side files that were changed or damaged, or that belong to another text.
 
-Each leads to a one-line error, at binarising or at loading.
+Each file leads to a one-line error, at binarising or at loading.
 """
 
 import gzip
