@@ -29,6 +29,11 @@ def _read(file: Path) -> dict[str, str]:
     return {key[1]: entry for key, entry in zip(keys, found) if key}
 
 
+def fields(entry: str) -> dict[str, str]:
+    """Return the fields of an entry by name, such as `title` and `year`, as the entry writes them."""
+    return dict(re.findall(r"(\w+) = \{(.*?)\}(?=,\s|\}$)", entry, re.DOTALL))
+
+
 def bibtex(keys: Iterable[str]) -> str:
     """Return the entries of these keys. No entry is repeated."""
     return "\n\n".join(entries()[key] for key in dict.fromkeys(keys))

@@ -11,7 +11,7 @@ import fairseq_posenc as posenc
 from fairseq_posenc.core import SITES, MethodCard
 from fairseq_posenc.registry import catalog
 from fairseq_posenc.registry import spec as parsing
-from fairseq_posenc.registry.citations import entries
+from fairseq_posenc.registry.citations import entries, fields
 from tests.contract.cases import SMALL, builds
 
 
@@ -35,11 +35,29 @@ def test_complete(card):
 def test_bibliography(entry):
     assert re.match(r"@(inproceedings|article)\{[^,\s]+,\n", entry)
     assert entry.count("{") == entry.count("}") and entry.endswith("}")
-    fields = dict(re.findall(r"(\w+) = \{(.*?)\}(?=,\s|\})", entry, re.DOTALL))
-    assert {"title", "author", "year"} <= set(fields) and {"booktitle", "journal"} & set(fields), fields
-    assert re.fullmatch(r"(19|20)\d\d", fields["year"])
-    assert all(", " in author for author in re.split(r"\s+and\s+", fields["author"])), fields["author"]
-    assert fields["year"] in entry.split(",")[0]
+    found = fields(entry)
+    assert {"title", "author", "year"} <= set(found) and {"booktitle", "journal"} & set(found), found
+    assert re.fullmatch(r"(19|20)\d\d", found["year"])
+    assert all(", " in author for author in re.split(r"\s+and\s+", found["author"])), found["author"]
+    assert found["year"] in entry.split(",")[0]
+
+
+@pytest.mark.parametrize("entry", entries().values(), ids=list(entries()))
+def test_every_paper_has_a_doi_or_an_address(entry):
+    found = fields(entry)
+    assert {"doi", "url"} & set(found)
+    if "doi" in found:
+        assert re.fullmatch(r"10\.\d{4,9}/\S+", found["doi"])
+    if "url" in found:
+        arxiv = r"https://arxiv\.org/abs/\d{4}\.\d{4,5}"
+        assert re.fullmatch(arxiv if "arxiv" in found["url"].lower() else r"https://[\w.-]+/\S+", found["url"])
+    if found.get("journal", "").startswith("arXiv:"):
+        assert found["url"] == "https://arxiv.org/abs/" + found["journal"].removeprefix("arXiv:")
+
+
+def test_no_two_papers_have_the_same_doi_or_address():
+    found = [value for entry in entries().values() for name, value in fields(entry).items() if name in {"doi", "url"}]
+    assert len(found) == len(set(found))
 
 
 def test_sites(card):

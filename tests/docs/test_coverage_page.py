@@ -65,3 +65,17 @@ def test_names_without_latex(monkeypatch):
     entry = "@article{x,\n  author = {Sch{\\\"u}tze, Hinrich and Veli{\\v c}kovi\\'c, Petar},\n  year = {2020}}"
     monkeypatch.setattr(coverage, "entries", lambda: {"x": entry})
     assert coverage._paper({"citation": "x"}) == "Schütze and Veličković, 2020"
+
+
+@pytest.mark.parametrize(
+    ("address", "link"),
+    [
+        ("doi = {10.1609/aaai.v35i16.17654}", "https://doi.org/10.1609/aaai.v35i16.17654"),
+        ("url = {https://arxiv.org/abs/2104.09864}", "https://arxiv.org/abs/2104.09864"),
+        ("doi = {10.1/x},\n  url = {https://arxiv.org/abs/2104.09864}", "https://doi.org/10.1/x"),
+    ],
+)
+def test_a_paper_links_to_its_doi_or_its_address(monkeypatch, address, link):
+    entry = f"@article{{x,\n  author = {{Su, Jianlin}},\n  journal = {{AAAI}}, year = {{2021}},\n  {address}}}"
+    monkeypatch.setattr(coverage, "entries", lambda: {"x": entry})
+    assert coverage._paper({"citation": "x"}) == f"[Su, AAAI 2021]({link})"

@@ -11,7 +11,7 @@ from pylatexenc.latex2text import LatexNodes2Text
 from tabulate import tabulate
 
 from fairseq_posenc import registry
-from fairseq_posenc.registry.citations import entries
+from fairseq_posenc.registry.citations import entries, fields
 
 #: file of the entries
 DATA = Path(__file__).with_name("coverage.json")
@@ -81,13 +81,14 @@ def _table(columns: tuple[str, ...], chosen: list[dict[str, Any]]) -> str:
 
 
 def _paper(row: dict[str, Any]) -> str:
-    """Return authors, year and venue, with a link if the entry has an address."""
+    """Return authors, year and venue, with a link if the entry has a DOI or an address."""
     if "citation" in row:
-        fields = dict(re.findall(r"(\w+) = \{(.*?)\}(?=,\s|\}$)", entries()[row["citation"]], re.DOTALL))
+        found = fields(entries()[row["citation"]])
         plain = LatexNodes2Text().latex_to_text
-        names = [plain(author.partition(",")[0]) for author in re.split(r"\s+and\s+", fields["author"])]
+        names = [plain(author.partition(",")[0]) for author in re.split(r"\s+and\s+", found["author"])]
         authors = " and ".join(names) if len(names) < 3 else f"{names[0]} et al."
-        year, venue, url = fields["year"], fields.get("booktitle", fields.get("journal", "")), fields.get("url", "")
+        year, venue = found["year"], found.get("booktitle", found.get("journal", ""))
+        url = f"https://doi.org/{found['doi']}" if "doi" in found else found.get("url", "")
     else:
         authors, year, venue, url = row["authors"], row["year"], row["venue"], row["url"]
     text = ", ".join(filter(None, (authors, f"{venue} {year}".strip())))
