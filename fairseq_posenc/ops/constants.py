@@ -20,4 +20,5 @@ class Constants(nn.Module):
 
     @property
     def values(self) -> Tensor:
+        """Return the numbers in float32, on the device of the model."""
         return self.bits.view(torch.float32)

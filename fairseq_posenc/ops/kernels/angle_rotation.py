@@ -33,7 +33,8 @@ def rotate_by(x: Tensor, angles: Tensor, layout: str, waves: SineCosine | None =
 class AngleRotation(torch.autograd.Function):
     """A rotation that stores only its input and the sines and cosines of the angles for its backward pass.
 
-    Equation: y = R(phi) x. With g the gradient of y, the gradient of x is u = R(-phi) g, and that of phi is u_2 x_1 - u_1 x_2.
+    Equation: y = R(phi) x. With g the gradient of y, the gradient of x is u = R(-phi) g, and the gradient of phi
+        is u_2 x_1 - u_1 x_2.
     """
 
     @staticmethod

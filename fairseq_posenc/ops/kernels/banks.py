@@ -17,7 +17,11 @@ _BLOCK_ON_CPU, _BLOCK = 2**22, 2**25
 
 
 class BankScores(torch.autograd.Function):
-    """Compute x_t . bank[index_ts]: [B, H, T, D], [P, H or 1, D] and [B, T, S] -> [B, H, T, S]."""
+    """Compute x_t . bank[index_ts]: [B, H, T, D], [P, H or 1, D] and [B, T, S] -> [B, H, T, S].
+
+    Equation: y_ts = x_t . bank[index_ts]. With g the gradient of y, the gradient of x_t is sum_s g_ts bank[index_ts], and the
+        gradient of bank[p] is the sum of g_ts x_t over the pairs with index_ts = p.
+    """
 
     @staticmethod
     def forward(ctx, x: Tensor, bank: Tensor, index: Tensor) -> Tensor:
@@ -31,7 +35,11 @@ class BankScores(torch.autograd.Function):
 
 
 class BankSums(torch.autograd.Function):
-    """Compute sum_s weights_ts bank[index_ts]: [B, H, T, S], [P, H or 1, D] and [B, T, S] -> [B, H, T, D]."""
+    """Compute sum_s w_ts bank[index_ts]: weights [B, H, T, S], [P, H or 1, D] and [B, T, S] -> [B, H, T, D].
+
+    Equation: y_t = sum_s w_ts bank[index_ts]. With g the gradient of y, the gradient of w_ts is g_t . bank[index_ts], and the
+        gradient of bank[p] is the sum of w_ts g_t over the pairs with index_ts = p.
+    """
 
     @staticmethod
     def forward(ctx, weights: Tensor, bank: Tensor, index: Tensor) -> Tensor:

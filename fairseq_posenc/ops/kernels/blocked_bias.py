@@ -55,11 +55,13 @@ def plain_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, dropout: floa
 
 
 class BiasedAttention(torch.autograd.Function):
-    """Attention with an additive bias; the backward pass recomputes attention weights block by block.
+    """Compute attention with an additive bias. The backward pass recomputes attention weights block by block.
 
-    Equation: softmax(scale q k^T + bias) v, where `allowed`.
-    Shapes: q [B, H, T, D], k and v [B, H, S, D], bias [B or 1, H or 1, T, S], allowed bool [B or 1, H or 1, T or 1, S] or None;
-        -> [B, H, T, D]. `mask` is the bias merged with `allowed` and detached; with `causal`, the mask hides the keys after
+    Equation: o = w v with w = softmax(scale q k^T + bias), over the keys that are `allowed`. With g the gradient of o, the
+        gradient of v_s is sum_t w_ts g_t, and the gradient of bias_ts is e_ts = w_ts (g_t . v_s - g_t . o_t). The gradients of
+        q_t and k_s are scale sum_s e_ts k_s and scale sum_t e_ts q_t.
+    Shapes: q [B, H, T, D], k and v [B, H, S, D], bias [B or 1, H or 1, T, S], allowed bool [B or 1, H or 1, T or 1, S] or None
+        -> [B, H, T, D]. `mask` is the bias merged with `allowed` and detached. With `causal`, the mask hides the keys after
         each query.
     Cost: no [B, H, T, S] tensor is stored.
     """
@@ -85,9 +87,8 @@ class BiasedAttention(torch.autograd.Function):
         q, k, v, bias, allowed, out = ctx.saved_tensors
         grad_k, grad_v, grad_bias = (torch.zeros_like(x, dtype=at_least_float32(x).dtype) for x in (k, v, bias))
         grad_q = torch.empty_like(q)
-        average = at_least_float32(grad * out).sum(
-            -1, keepdim=True
-        )  # weighted mean of the gradients of the weights, [B, H, T, 1]
+        # weighted mean of the gradients of the weights, [B, H, T, 1]
+        average = at_least_float32(grad * out).sum(-1, keepdim=True)
         queries = max(1, _BLOCK_SCORES // (q.size(1) * k.size(2)))
         blocks = list(_blocks(q.size(2), queries, k.size(2), ctx.causal))
         for b, (rows, keys) in itertools.product(range(q.size(0)), blocks):

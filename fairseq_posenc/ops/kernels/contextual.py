@@ -13,7 +13,7 @@ class ContextualProducts(torch.autograd.Function):
 
     Equation: y_ts = (1 - w) c_t,i + w c_t,i+1 with p = min(sum_j sigmoid(a_tj), P - 1), i = floor(p), w = p - i. The sum runs
         from key s to the last key that is not hidden. With `from_first`, the sum runs from the first key that is not hidden to
-        key s.
+        key s. With g the gradient of y, the gradient of p_ts is g_ts (c_t,i+1 - c_t,i).
     Args:
         scores: a, [B, H, T, S], in any precision.
         products: c, [B, H, T, P], in float32 or wider.

@@ -17,6 +17,10 @@ _HELD_ON_CPU, _HELD = 2**18, 2**28
 class DecayedProducts(torch.autograd.Function):
     """Compute sum_i q_ti k_si exp(p_ti - r_si): q, p [B, H, T, D] and k, r [B, H, S, D] -> [B, H, T, S].
 
+    Equation: y_ts = sum_i q_ti k_si f_tsi with f_tsi = exp(p_ti - r_si). With g the gradient of y, the gradient of q_ti is u_ti
+        = sum_s g_ts k_si f_tsi, and the gradient of k_si is w_si = sum_t g_ts q_ti f_tsi. The gradient of p is q u, and the
+        gradient of r is -k w.
+
     Exponents are positive only for later keys, and are then replaced by 0. The factors [B, H, T, S, D] are computed in blocks of
     queries, also in the backward pass, and are not stored. With `causal`, keys after a block are left out.
     """

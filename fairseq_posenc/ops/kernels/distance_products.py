@@ -40,11 +40,16 @@ class Layout(NamedTuple):
 
 
 def rows_per_block(rows: int, x: Tensor) -> int:
+    """Return the number of rows of a block: a part of `rows` on a CPU, and all rows on an accelerator."""
     return min(rows, max(_FEWEST_ROWS, -(-rows // _BLOCKS))) if devices.on_cpu(x) else rows
 
 
 class DistanceScores(torch.autograd.Function):
-    """Compute x_t . r[s - t]: x [B, H, T, D], vectors [H or 1, W, D] -> [B, H, T, columns]."""
+    """Compute x_t . r[s - t]: x [B, H, T, D], vectors [H or 1, W, D] -> [B, H, T, columns].
+
+    Equation: y_ts = x_t . r[s - t]. With g the gradient of y, the gradient of x_t is sum_s g_ts r[s - t], and the gradient of
+        r[j] is the sum of g_ts x_t over the pairs with s - t = j.
+    """
 
     @staticmethod
     def forward(ctx, x: Tensor, vectors: Tensor, columns: int, layout: Layout) -> Tensor:
@@ -65,7 +70,11 @@ class DistanceScores(torch.autograd.Function):
 
 
 class DistanceSums(torch.autograd.Function):
-    """Compute sum_s w_ts r[s - t]: weights [B, H, T, S], vectors [H or 1, W, D] -> [B, H, T, D]."""
+    """Compute sum_s w_ts r[s - t]: weights [B, H, T, S], vectors [H or 1, W, D] -> [B, H, T, D].
+
+    Equation: y_t = sum_s w_ts r[s - t]. With g the gradient of y, the gradient of w_ts is g_t . r[s - t], and the gradient of
+        r[j] is the sum of w_ts g_t over the pairs with s - t = j.
+    """
 
     @staticmethod
     def forward(ctx, weights: Tensor, vectors: Tensor, layout: Layout) -> Tensor:

@@ -14,6 +14,8 @@ class PolarCoordinates(torch.autograd.Function):
     """Multiply magnitudes by the cosines and the sines of angles: x [B, H, T, D] -> [B, H, T, 2 D], all cosines first.
 
     Equation: y = [softplus(x) cos(phi); softplus(x) sin(phi)], computed in float32 or wider, in the precision of x.
+        With [g; h] the gradient of y, the gradient of x is sigmoid(x) (g cos(phi) + h sin(phi)), and the gradient of phi is
+        softplus(x) (h cos(phi) - g sin(phi)).
     Args:
         angles: phi, [B or 1, H or 1, T, D], for the gradient only.
         cos, sin: cosines and sines of the angles, without a gradient.
