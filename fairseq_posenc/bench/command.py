@@ -36,7 +36,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     ).completer = specs_and_architectures
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument(
-        "--quick", action="store_true", help=f"benchmark of about a minute: {', '.join(_QUICK_METHODS)}; one shape; tiny models"
+        "--quick",
+        action="store_true",
+        help=f"benchmark of about a minute, with one shape and tiny models of {', '.join(_QUICK_METHODS)}",
     )
     kind.add_argument("--peers", action="store_true", help="comparison of one attention module with other installed libraries")
     parser.add_argument(

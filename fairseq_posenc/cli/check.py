@@ -37,9 +37,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "methods",
         nargs="+",
         metavar="SPEC",
-        help="one of: a spec for encoder and decoder, such as rope, or encoder=SPEC;cross=SPEC for single sites, or an "
-        f"architecture, such as {PREFIX}NAME or {PREFIX}NAME:OPTIONS, or {PREFIX}NAME{RANDOM} for random trees or graphs, or "
-        f"{ALL} for the architectures of all methods except methods for documents, or FILE.py or a folder with your own methods",
+        help="spec for encoder and decoder, such as rope, or encoder=SPEC;cross=SPEC for single sites. An architecture is "
+        f"{PREFIX}NAME or {PREFIX}NAME:OPTIONS. {PREFIX}NAME{RANDOM} has random trees or graphs. FILE.py or a folder contains "
+        f"your own methods. '{ALL}' means the architectures of all methods except methods for documents",
     ).completer = specs_and_architectures
     parser.add_argument("--contract", action="store_true", help="full checks of the named methods")
     parser.add_argument(
@@ -47,7 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--side-files", nargs="*", choices=KINDS, metavar="KIND",
-        help=f"kinds of side files that you have: {', '.join(KINDS)} (default: all kinds). The SPEC {ALL} leaves out "
+        help=f"kinds of side files that you have: {', '.join(KINDS)} (default: all kinds). '{ALL}' leaves out "
         "methods that need other kinds",
     )  # fmt: skip
     parser.add_argument(
@@ -55,7 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="check the specs and the cards (the lists of facts about the methods), without building the methods",
     )
-    parser.add_argument("--only-readers", action="store_true", help=f"for the SPEC {ALL}: only methods that read side files")
+    parser.add_argument("--only-readers", action="store_true", help=f"with '{ALL}': only methods that read side files")
     parser.add_argument(
         "--length", type=positive, default=1024, metavar="N", help="maximum sentence length in tokens (default: %(default)s)"
     )

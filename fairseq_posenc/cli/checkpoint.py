@@ -16,8 +16,8 @@ _RESIZE = (
     "New rows have initial values and need further training."
 )
 _START = (
-    "Write a checkpoint with another position encoding. All other parameters are copied from CHECKPOINT, which may also be of "
-    "stock fairseq's transformer. Parameters of the new position encoding have initial values. "
+    "Write a checkpoint with another position encoding. All other parameters are copied from CHECKPOINT. CHECKPOINT may "
+    "also be a checkpoint of stock fairseq's transformer. Parameters of the new position encoding have initial values. "
     "Start the training run with: fairseq-train ... --finetune-from-model OUT."
 )
 

@@ -12,7 +12,9 @@ from ..core import PositionError
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Regenerate the committed pages of the documentation. The new command is: python CHECKOUT/docs/renew.py."
+    parser.description = (
+        "Regenerate the committed pages of the documentation. This command is an earlier form of: python CHECKOUT/docs/renew.py."
+    )
     parser.add_argument("root", type=Path, metavar="CHECKOUT", help="folder of the source code")
 
 
@@ -26,6 +28,6 @@ def call(name: str, root: Path, *words: str) -> int:
     Raise PositionError outside of a checkout, because only a checkout has the folder docs.
     """
     if not (root / "docs" / "conf.py").is_file():
-        raise PositionError(f"{root}: docs/conf.py is missing. Expected a checkout of the source code. Use posenc {name} there.")
+        raise PositionError(f"{root}: docs/conf.py is missing. Expected the folder of a checkout of the source code.")
     print(f"posenc {name}: replaced by python {shlex.join(words)}. The old name works in this version.", file=sys.stderr)
     return subprocess.run([sys.executable, *words]).returncode

@@ -13,7 +13,7 @@ from .docs import call
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Build the documentation as a web site. The start page is OUT/index.html. "
-        "The new command is: python -m sphinx -W --keep-going CHECKOUT/docs OUT."
+        "This command is an earlier form of: python -m sphinx -W --keep-going CHECKOUT/docs OUT."
     )
     parser.add_argument("output", type=Path, metavar="OUT", help="folder of the site")
     parser.add_argument(

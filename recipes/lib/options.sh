@@ -148,7 +148,8 @@ print_help() { # STAGES: print the first comment of the recipe, its stages and i
   sed -n '2,${/^#/!q; s/^# \{0,1\}//p;}' "recipes/${0##*recipes/}"
   echo
   echo "Stages, all by default: $1"
-  echo "Options, as arguments NAME=VALUE or as environment variables; paths are relative to $PWD:"
+  echo "Options, as arguments NAME=VALUE or as environment variables. Paths are relative to $PWD."
+  echo "Parentheses at the end contain the allowed values. A list contains values separated by blanks:"
   for name in "${option_names[@]}"; do
     printf '  %s=%s\n      %s%s\n' "$name" "$(quoted "${default_of[$name]}")" "${help_of[$name]}" "$(kind_in_words "${kind_of[$name]}")"
   done

@@ -37,7 +37,7 @@ def test_an_installed_package_has_no_documentation(capsys, tmp_path, arguments):
     assert main([*arguments, str(tmp_path)]) == 2
     out, error = capsys.readouterr()
     assert out == "" and error.count("\n") == 1
-    assert error.startswith(f"posenc: {tmp_path}: docs/conf.py is missing. Expected a checkout of the source code.")
+    assert error.startswith(f"posenc: {tmp_path}: docs/conf.py is missing. Expected the folder of a checkout of the source code.")
 
 
 @pytest.mark.parametrize(

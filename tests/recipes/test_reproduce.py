@@ -148,7 +148,7 @@ def test_without_a_run_it_prints_the_command(committed, capsys):
     ("arguments", "line"),
     [
         ([f"{RUN}5"], f"posenc: {RUN}5: no such run. Expected one of"),
-        (["README.md"], "posenc: README.md: no folder above it has a file named recipe."),
+        (["README.md"], "posenc: README.md: no parent folder contains a file recipe."),
         ([RUN, "BEEM=3"], "recipes/multi30k_uk/run: BEEM: unknown option. Did you mean BEAM?"),
         ([RUN, "SEEDS=3"], "recipes/reproduce: SEEDS: not an option here"),
         ([RUN, "table"], "recipes/reproduce: table: not an option. Expected NAME=VALUE"),

@@ -30,8 +30,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Join consecutive lines of parallel text into documents. With --sentences, write one test set per "
         "number: OUT.k1.LANGUAGE has 1 sentence per line, OUT.k2.LANGUAGE has 2, and so on. With --mix, write "
-        "a training text OUT.LANGUAGE. For each document, a file that ends in .lines contains the number of "
-        "its first line and its number of lines."
+        "a training text OUT.LANGUAGE. For each document, a file with the ending .lines contains the number "
+        "of the first line and the number of lines."
     )
     parser.add_argument("input", metavar="IN", help="text: IN.SOURCE and IN.TARGET, one sentence per line, plain or gzipped")
     parser.add_argument("output", metavar="OUT", help="prefix of the files to write")
@@ -54,8 +54,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--lines", type=integer, metavar="N",
-        help="number of input lines to use. For --sentences, a multiple of all its numbers (default: the largest "
-        "multiple). For --mix, any number (default: all lines)",
+        help="number of input lines to use. For --sentences, a multiple of every number of sentences (default: "
+        "the largest multiple). For --mix, any number (default: all lines)",
     )  # fmt: skip
     parser.add_argument(
         "--seed", type=integer, metavar="N", help="seed that divides the text into documents for --mix, at least 0 (default: 1)"

@@ -199,8 +199,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--valid", required=True, metavar="PREFIX", help="prefix of the validation text")
     parser.add_argument(
         "--tests", required=True, nargs="+", metavar="NAME=PREFIX",
-        help="test sets: NAME=PREFIX, with the reference PREFIX.TARGET and further references PREFIX.TARGET.1, "
-        "..., or the name of a test set of sacreBLEU",
+        help="test sets: NAME=PREFIX, or the name of a test set of sacreBLEU. The reference is PREFIX.TARGET. Further "
+        "references are PREFIX.TARGET.1, PREFIX.TARGET.2, ...",
     )  # fmt: skip
     parser.add_argument("--source", required=True, metavar="LANGUAGE", help="source language, such as en, pt-BR or zh_Hans")
     parser.add_argument("--target", required=True, metavar="LANGUAGE", help="target language")

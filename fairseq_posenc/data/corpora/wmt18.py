@@ -285,9 +285,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--clean",
         choices=("none", "basic"),
         default="none",
-        help="filter of sentence pairs: none (pairs with an empty side only), or basic (also pairs with control "
-        "characters, unequal lengths, more than 250 words, equal sides, and repeated pairs) (default: "
-        "%(default)s)",
+        help="sentence pairs to remove: none (only pairs with an empty side), or basic (also pairs with control characters, "
+        "more than 250 words, lengths that differ by a factor of more than 1.5, or equal sides, and repeated pairs) "
+        "(default: %(default)s)",
     )
     for name in MORE:
         parser.add_argument(f"--{name}", action="store_true", help=f"additional training data: {name}")

@@ -72,7 +72,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=positive,
         default=100,
         metavar="N",
-        help="number of tokens, the most frequent first (default: %(default)s)",
+        help="number of repeated words to average over, the most frequent first (default: %(default)s)",
     )
 
     command = found["reordering"]

@@ -74,7 +74,7 @@ def results_folder(run: Path) -> Path:
         if (folder / RECIPE).is_file():
             return folder
     raise PositionError(
-        f"{run}: no folder above it has a file named {RECIPE}. Expected a committed run, "
+        f"{run}: no parent folder contains a file {RECIPE}. Expected a committed run, "
         "such as results/multi30k_en-de/tiny/t5/seed1."
     )
 

@@ -113,7 +113,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "inputs", nargs="+", type=Path, metavar="CHECKPOINT", help="checkpoints to average. With --last, a folder of checkpoints"
     )
     parser.add_argument(
-        "--last", type=positive, metavar="N", help="number of checkpoints to average: the last ones of the folder"
+        "--last",
+        type=positive,
+        metavar="N",
+        help="number of checkpoints to average, counted from the last checkpoint in the folder",
     )
     parser.add_argument(
         "--by", choices=_NAMES, default="epoch", help="checkpoints of epochs or of updates (default: %(default)s)"

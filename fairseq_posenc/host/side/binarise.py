@@ -99,7 +99,7 @@ def _kinds(parts: Sequence[Part]) -> tuple[str, ...]:
             raise SideError(
                 "SIDE-MISSING",
                 str(part.text),
-                f"no side files. Expected {wanted} next to it. Create them with posenc side trees.",
+                f"no side files. Expected files with the same name and {wanted} at the end. Create them with posenc side trees.",
             )
         for kind in kinds:
             if os.path.lexists(side_file(part.text, kind)):

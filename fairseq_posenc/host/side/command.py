@@ -147,8 +147,8 @@ def _configure_binarise(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-t", "--target-lang", required=True, metavar="LANG", help="target language")
     for split in SPLITS:
         help = (
-            f"prefix of the text in words, PREFIX.LANG. For the data {split}, {split}1, ..., give several prefixes, "
-            "separated by commas"
+            f"prefix of the text in words, PREFIX.LANG. If the data has several parts ({split}, {split}1, ...), "
+            "one prefix for each part, separated by commas"
         )
         parser.add_argument(f"--{split}pref", metavar="PREFIX", default="", help=help)
     parser.add_argument(

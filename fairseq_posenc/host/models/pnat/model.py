@@ -78,12 +78,12 @@ class PNATModel(PositionTransformer):
             help="number of layers of the predictor (default: %(default)s)",
         )
         add("--predictor-position", default="sinusoidal", metavar="SPEC",
-            help="spec of the position encoding in the predictor, for the decoder inputs in the order of the source "
+            help="spec of the position encoding in the predictor. It encodes the order of the decoder inputs "
             "(default: %(default)s)")  # fmt: skip
         for loss, weight, what in (
             ("word", 1.0, "of the words"), ("position", 1.0, "of the predicted positions"),
-            ("search", 0.0, "of the search: cross-entropy of its result for cosine scores, negative log-likelihood of the target "
-            "tokens for word scores"),
+            ("search", 0.0, "of the search. --search-score cosine: cross-entropy of the search result. --search-score words: "
+            "negative log-likelihood of the target tokens"),
         ):  # fmt: skip
             add(f"--{loss}-loss-weight", type=number, default=weight, metavar="W",
                 help=f"weight of the loss {what} (default: %(default)s)")  # fmt: skip

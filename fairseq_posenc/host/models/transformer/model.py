@@ -128,8 +128,8 @@ class PositionTransformer(TransformerModel):
 
         parser.add_argument(
             "--length-loss-weight", type=number, metavar="W",
-            help="weight of the loss of a length predictor on the encoder output. With this option, the model has such "
-            "a predictor (default: none)",
+            help="weight of the loss of the length predictor. This option adds the predictor, which reads the encoder "
+            "output, to the model (default: none)",
         )  # fmt: skip
         parser.add_argument(
             "--length-stop-gradient",
