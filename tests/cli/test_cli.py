@@ -136,7 +136,7 @@ def test_show_bibtex_has_each_citation_once(capsys):
         (["show", "kerple"], "method 'kerple': this is a group of methods. Expected one of kerple_log, kerple_power."),
         (["list", "--heads", "7"], "not divisible by --heads 7"),
         (["list", "--columns", "method,evidenc"], "Did you mean 'evidence'"),
-        (["docs", "nowhere"], "Expected a checkout of the source code."),
+        (["docs", "nowhere"], "Expected the folder of a checkout of the source code."),
     ],
 )
 def test_wrong_input_is_one_line(capsys, arguments, says):

@@ -94,8 +94,8 @@ The next table was measured on {found["cores"]} cores ({found["processor"]}, tor
 machines share. Each process has one thread, and no other program ran. The model has
 {found["rows"][0]["parameters"] / 1e6:.1f} million parameters, and a batch has {TOKENS} target tokens. The seconds are the median
 of {UPDATES - WARM} updates. The bytes are counted on the network interface. They include network headers, training statistics and
-the traffic at the start of the training run. The last column divides the bytes per update by the size of the gradients in fp32
-(4 bytes per parameter).
+the traffic at the start of the training run. The last column contains the bytes that one machine sends per update, divided by
+the size of the gradients in fp32 (4 bytes per parameter).
 """
     return f"{text}\n{tabulate(rows, list(columns), tablefmt='github', disable_numparse=True)}\n"
 

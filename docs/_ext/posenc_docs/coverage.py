@@ -55,13 +55,13 @@ This page is generated from `docs/_ext/posenc_docs/coverage.json`. To add an ent
 ## Available
 
 The column `code` contains the repository of the authors. The mark "(not the authors')" means another implementation. The mark
-"(not checked)" means that nobody has verified that this repository contains the code of the method.
+"(not checked)" means that the content of this repository has not been verified.
 
 {available}
 
 ## Not available as a method
 
-The column `reason` names other parts of the project that contain the idea, if there are any.
+If another part of the project contains the idea of a method, the column `reason` names this part.
 
 
 {missing}

@@ -101,8 +101,8 @@ def _legend(report: Report) -> str:
         f"**Difference to {BASELINE}**: mean of the row minus mean of `{BASELINE}`, with its 95 % interval in brackets. p is the "
         "p-value of a t test over seeds, corrected for the number of rows by Holm's method."
         + (assumed if few and column.spread else ""),
-        f"**Time**: time of a training step, divided by the time of stock fairseq's Transformer. A batch has {shape} words. The "
-        "time was measured on two CPU cores.",
+        "**Time**: time of a training step, divided by the time of a training step of stock fairseq's Transformer. A batch has "
+        f"{shape} words. The time was measured on two CPU cores.",
     )
     return "\n".join(textwrap.fill(text, 130, initial_indent="* ", subsequent_indent="  ") for text in columns)
 
