@@ -160,7 +160,7 @@ def build_attention(
 def _pad_free(length: int, padding: Tensor | None, device: torch.device) -> Positions:
     """Return positions that count tokens from 0, without padding.
 
-    Padding is masked. Its position ids repeat the position before the padding.
+    Padding is masked. The position ids of padding repeat the last position before the padding.
     """
     counted = Positions.counted(0, length, device)
     if padding is None:
