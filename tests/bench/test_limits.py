@@ -62,7 +62,7 @@ EXCEPTIONS = {
     "wall": Limits((1.7, 1.7), (7.45, 21.4), why="every channel of every pair of tokens has a factor of its own"),
     "spe_conv": Limits((2.1, 2.1), (2.25, 5.3), why="random codes of all positions and channels are convolved in both passes"),
     "spe_sine": Limits((2.5, 2.5), (3.3, 2.55), why="random codes of all positions and channels are computed in both passes"),
-    "zhu": Limits((1.7, 2.0), (1.5, 3.3), 2, why="vectors of pairs are gathered in blocks"),
+    "zhu": Limits((1.7, 2.0), (1.5, 3.3), why="vectors of pairs are gathered in blocks"),
     "cai_lam": Limits(
         (3.0, 7.75), (13.35, 46.7), why="a GRU reads all distinct paths; vectors of pairs are gathered in blocks per head"
     ),
