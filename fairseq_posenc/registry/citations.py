@@ -31,7 +31,13 @@ def _read(file: Path) -> dict[str, str]:
 
 def fields(entry: str) -> dict[str, str]:
     """Return the fields of an entry by name, such as `title` and `year`, as the entry writes them."""
-    return dict(re.findall(r"(\w+) = \{(.*?)\}(?=,\s|\}$)", entry, re.DOTALL))
+    return dict(re.findall(r"(\w+) = \{(.*?)\}(?=,\s+\w+ = |,?\s*\}$)", entry, re.DOTALL))
+
+
+def web_address(entry: str) -> str:
+    """Return the address of the DOI of an entry, or its URL, or an empty text if the entry has neither."""
+    found = fields(entry)
+    return f"https://doi.org/{found['doi']}" if "doi" in found else found.get("url", "")
 
 
 def bibtex(keys: Iterable[str]) -> str:

@@ -55,6 +55,12 @@ def test_every_paper_has_a_doi_or_an_address(entry):
         assert found["url"] == "https://arxiv.org/abs/" + found["journal"].removeprefix("arXiv:")
 
 
+def test_fields_of_an_entry():
+    """Braces and commas inside a field do not end the field."""
+    entry = "@article{x-2020,\n  title = {The {A}, and {{\\c{S}}}},\n  author = {B, C and D, E}, year = {2020}}"
+    assert fields(entry) == {"title": "The {A}, and {{\\c{S}}}", "author": "B, C and D, E", "year": "2020"}
+
+
 def test_no_two_papers_have_the_same_doi_or_address():
     found = [value for entry in entries().values() for name, value in fields(entry).items() if name in {"doi", "url"}]
     assert len(found) == len(set(found))

@@ -11,7 +11,7 @@ from pylatexenc.latex2text import LatexNodes2Text
 from tabulate import tabulate
 
 from fairseq_posenc import registry
-from fairseq_posenc.registry.citations import entries, fields
+from fairseq_posenc.registry.citations import entries, fields, web_address
 
 #: file of the entries
 DATA = Path(__file__).with_name("coverage.json")
@@ -83,12 +83,12 @@ def _table(columns: tuple[str, ...], chosen: list[dict[str, Any]]) -> str:
 def _paper(row: dict[str, Any]) -> str:
     """Return authors, year and venue, with a link if the entry has a DOI or an address."""
     if "citation" in row:
-        found = fields(entries()[row["citation"]])
+        entry = entries()[row["citation"]]
+        found, url = fields(entry), web_address(entry)
         plain = LatexNodes2Text().latex_to_text
         names = [plain(author.partition(",")[0]) for author in re.split(r"\s+and\s+", found["author"])]
         authors = " and ".join(names) if len(names) < 3 else f"{names[0]} et al."
         year, venue = found["year"], found.get("booktitle", found.get("journal", ""))
-        url = f"https://doi.org/{found['doi']}" if "doi" in found else found.get("url", "")
     else:
         authors, year, venue, url = row["authors"], row["year"], row["venue"], row["url"]
     text = ", ".join(filter(None, (authors, f"{venue} {year}".strip())))

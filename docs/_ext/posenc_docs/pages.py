@@ -16,7 +16,7 @@ from fairseq_posenc.core import SITES, Dims, MethodCard
 from fairseq_posenc.core.formula import pretty
 from fairseq_posenc.evaluation.scoring import archive
 from fairseq_posenc.registry import catalog
-from fairseq_posenc.registry.citations import bibtex, entries
+from fairseq_posenc.registry.citations import bibtex, entries, fields, web_address
 from fairseq_posenc.registry.spec import option_rows
 
 _DIMS = Dims(512, 8, 6, vocab_size=catalog.VOCABULARY)
@@ -286,10 +286,9 @@ def _needs(card: MethodCard) -> str:
 def _paper(key: str) -> str:
     """Return a link to a publication, or its title if the entry has no address."""
     entry = entries()[key]
-    field = {name: text for name, text in re.findall(r"\b(title|doi|url) *= *\{((?:[^{}]|\{[^{}]*\})*)\}", entry)}
-    title = _text(re.sub(r"[{}]", "", " ".join(field["title"].split())))
-    address = f"https://doi.org/{field['doi']}" if "doi" in field else field.get("url")
-    return f"[{title}]({address})" if address else title
+    title = _text(re.sub(r"[{}]", "", " ".join(fields(entry)["title"].split())))
+    link = web_address(entry)
+    return f"[{title}]({link})" if link else title
 
 
 def _side_inputs(card: MethodCard) -> dict[str, str]:
