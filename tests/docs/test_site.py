@@ -2,6 +2,7 @@
 
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -12,6 +13,8 @@ from fairseq_posenc.registry.citations import bibtex
 from tests.documents import documents as documents_of_checkout
 
 pytestmark = pytest.mark.slow
+
+CONTRAST = Path(__file__).with_name("contrast.js").read_text(encoding="utf-8")
 
 _VOID = set("area base br col embed hr img input link meta source track wbr".split())
 #: elements that a browser loads automatically, and the attribute with the address
@@ -131,13 +134,31 @@ def test_links_and_elements_that_are_wrong_are_found():
     assert page.wrong and page.links == ["x.html#y"] and page.names == {"here"} and page.fetched == ["//other/host.png"]
 
 
-def test_every_page_opens_without_errors_and_asks_no_other_host(site, parsed, browser):
+def test_low_contrast_is_found(tmp_path, browser):
+    page = tmp_path / "page.html"
+    texts = [
+        ("#777", "grey"),
+        ("#767676", "darker"),
+        ("#0009", "half"),
+        ("#0007", "transparent"),
+        ("#959595; font-size: 24px", "big"),
+    ]
+    lines = "".join(f'<p style="color: {colour}">{text}</p>' for colour, text in texts)
+    page.write_text(
+        f"<!doctype html>{lines}<p style='background: #333; color: #777'>on black</p><p hidden style='color: #eee'>hidden</p>"
+    )
+    browser.open(page.as_uri())
+    assert [found.split(": ")[1] for found in browser.value(CONTRAST)] == ["grey", "transparent", "big", "on black"]
+
+
+def test_every_page_opens_without_errors_and_can_be_read_and_asks_no_other_host(site, parsed, browser):
     wrong = {}
     for path in parsed:
         browser.open(path.as_uri())
         foreign = [address for address in browser.requests() if not address.startswith(("file:", "data:"))]
-        if browser.problems() or foreign:
-            wrong[str(path.relative_to(site))] = browser.problems() + foreign
+        problems = browser.problems() + foreign + browser.value(CONTRAST)
+        if problems:
+            wrong[str(path.relative_to(site))] = problems
     assert not wrong
 
 
