@@ -174,7 +174,7 @@ def test_ponder_cost_and_steps_reach_the_criterion():
     assert values["encoder_steps"] == pytest.approx(float(logged["sum_of_encoder_steps"]) / 13, abs=1e-3)
     assert values["decoder_steps"] == pytest.approx(float(logged["sum_of_decoder_steps"]) / 12, abs=1e-3)
     assert values["ponder"] == pytest.approx(float(logged["loss_of_ponder"]) / size, abs=1e-3)
-    assert size == 11 and "divided by target tokens" in " ".join(Halting.__doc__.split())
+    assert size == 11 and "divided by the number of target tokens" in " ".join(Halting.__doc__.split())
 
 
 def test_more_ponder_weight_is_more_cost_and_nothing_else():
