@@ -162,6 +162,6 @@ def _draw(report: Report, rows: list[Row], costs: dict[str, float]) -> Figure:
         errors = None if score.low is None or score.high is None else [[mean - score.low], [score.high - mean]]
         axis.errorbar(costs[row.name], mean, yerr=errors, label=label_text(row.title), capsize=3, **style)
     axis.set_xlabel("time of a training step, stock fairseq's = 1")
-    axis.set_ylabel("BLEU")
+    axis.set_ylabel("BLEU, mean over seeds and 95 % interval")
     add_legend(figure, axis)
     return figure
