@@ -22,6 +22,7 @@ from fairseq_posenc.ops.kernels import (
     distance_products,
     polar,
     toeplitz,
+    token_losses,
     unit_length,
 )
 
@@ -75,6 +76,7 @@ REFUSED = {
         lambda q, a: polar.PolarCoordinates.apply(q, a, a.detach().cos(), a.detach().sin()),
         (x(B, H, T, D), x(H, T, D)),
     ),
+    "TokenLosses": (lambda logits: token_losses.TokenLosses.apply(logits, torch.tensor([1, 0, 4]), 0)[0], (x(T, 5),)),
     "UnitLength": (unit_length.UnitLength.apply, (x(B, T, D),)),
     "_Codes": (codes, (x(B, H, T, D), x(H, 2, D), x(H, 2, D), x(H, 2, D), x(H, D))),
     "GatedProduct": (

@@ -78,7 +78,7 @@ def test_its_page_states_what_the_paper_leaves_open():
         "change self-attention",
         "at most 200 subwords (`--max-len-b 200`",
         "16 GB, use `DECODE_TOKENS=4000`",
-        "the rule `identity`",
+        "the normalisation rule `identity`",
     ):
         assert words in page, words
 

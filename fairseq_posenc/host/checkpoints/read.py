@@ -25,6 +25,7 @@ _EXCLUDED = frozenset({
     "tensorboard_logdir", "wandb_project", "aim_repo", "aim_run_hash", "azureml_logging",
     "arch", "seed", "encoder_position", "decoder_position", "cross_position", "relations_digest",
     "segments_forced",  # an option of decoding, not of training
+    "loss_in_blocks",  # changes only rounding, time and memory
 })  # fmt: skip
 
 
