@@ -53,6 +53,6 @@ def rotated(x: Tensor, cos: Tensor, sin: Tensor, pairs: int, layout: str) -> Ten
         swapped = torch.cat([x[..., pairs : 2 * pairs], x[..., :pairs], x[..., 2 * pairs :]], -1)
     else:
         swapped = torch.cat([x[..., : 2 * pairs].unflatten(-1, (pairs, 2)).flip(-1).flatten(-2), x[..., 2 * pairs :]], -1)
-    if x.dtype == cos.dtype:
-        return torch.addcmul(x * cos, swapped, sin)
-    return torch.addcmul(x * cos, swapped, sin, out=torch.empty_like(x, memory_format=torch.contiguous_format))
+    if torch.compiler.is_compiling():  # torch.compile does not support a given result that is not contiguous
+        return torch.addcmul(x * cos, swapped, sin).to(x.dtype)
+    return torch.addcmul(x * cos, swapped, sin, out=torch.empty_like(x))
