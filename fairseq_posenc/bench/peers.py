@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.metadata
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -43,7 +45,10 @@ class PeerAttention(nn.Module):
 
 @dataclass(frozen=True)
 class Pair:
-    """A spec of this project, and the peer with the same computation. `{reach}` in a spec is the largest table distance."""
+    """A spec of this project, and the peer with the same computation.
+
+    `spec_for` replaces `{reach}` in the spec by the largest distance of tables.
+    """
 
     spec: str
     site: str
@@ -63,6 +68,25 @@ class Pair:
     def installed(self) -> bool:
         return importlib.util.find_spec(self.package) is not None
 
+    @property
+    def available(self) -> bool:
+        """Whether the library is installed, and the installed version contains the peer."""
+        try:
+            return self.installed and self.build(Sizes(8, 2, 8)) is not None
+        except ImportError:
+            return False
+
+    @property
+    def library(self) -> str:
+        """Name and version of the installed library, such as `transformers 5.24.0`."""
+        name = _distributions()[self.package][0]
+        return f"{name} {importlib.metadata.version(name)}"
+
+
+@functools.cache
+def _distributions() -> Mapping[str, list[str]]:
+    return importlib.metadata.packages_distributions()
+
 
 def _bert(sizes: Sizes, kind: str) -> PeerAttention:
     from transformers import BertConfig
@@ -73,6 +97,8 @@ def _bert(sizes: Sizes, kind: str) -> PeerAttention:
         attention_probs_dropout_prob=0.0, position_embedding_type=kind,
     )  # fmt: skip
     module = BertSelfAttention(config)
+    if not hasattr(module, "distance_embedding"):
+        raise ImportError("This version of transformers has no relative positions in BERT.")
     return PeerAttention(module, lambda x: module(x)[0], nn.Linear(sizes.width, sizes.width))
 
 
@@ -84,11 +110,26 @@ def _bert_key_query(sizes: Sizes) -> PeerAttention:
     return _bert(sizes, "relative_key_query")
 
 
+def _wav2vec2_bert(sizes: Sizes) -> PeerAttention:
+    from transformers import Wav2Vec2BertConfig
+    from transformers.models.wav2vec2_bert.modeling_wav2vec2_bert import Wav2Vec2BertSelfAttention
+
+    reach = sizes.positions - 1
+    config = Wav2Vec2BertConfig(
+        hidden_size=sizes.width, num_attention_heads=sizes.heads, attention_dropout=0.0, attn_implementation="sdpa",
+        position_embeddings_type="relative_key", left_max_position_embeddings=reach, right_max_position_embeddings=reach,
+    )  # fmt: skip
+    module = Wav2Vec2BertSelfAttention(config)
+    return PeerAttention(module, lambda x: module(x)[0])
+
+
 def _t5(sizes: Sizes) -> PeerAttention:
     from transformers import T5Config
     from transformers.models.t5.modeling_t5 import T5Attention
 
-    config = T5Config(d_model=sizes.width, d_kv=sizes.head_width, num_heads=sizes.heads, dropout_rate=0.0)
+    config = T5Config(
+        d_model=sizes.width, d_kv=sizes.head_width, num_heads=sizes.heads, dropout_rate=0.0, attn_implementation="sdpa"
+    )
     module = T5Attention(config, has_relative_attention_bias=True)
     return PeerAttention(module, lambda x: module(x, query_length=x.size(1))[0])
 
@@ -128,17 +169,18 @@ def _espnet(sizes: Sizes) -> PeerAttention:
 
 def _gpt_neox(sizes: Sizes) -> PeerAttention:
     from transformers import GPTNeoXConfig
-    from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXSdpaAttention
+    from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXAttention, GPTNeoXRotaryEmbedding
 
     config = GPTNeoXConfig(
         hidden_size=sizes.width, num_attention_heads=sizes.heads, rotary_pct=1.0, max_position_embeddings=sizes.positions,
-        attention_dropout=0.0, hidden_dropout=0.0,
+        attention_dropout=0.0, hidden_dropout=0.0, attn_implementation="sdpa",
     )  # fmt: skip
-    module = GPTNeoXSdpaAttention(config, layer_idx=0)
+    module = GPTNeoXAttention(config, layer_idx=0)
+    module.rotary_emb = GPTNeoXRotaryEmbedding(config=config)  # since transformers 4.48, not part of the attention module
 
     def attend(x: Tensor) -> Tensor:
         at = torch.arange(x.size(1), device=x.device).unsqueeze(0)
-        return module(x, None, at, position_embeddings=module.rotary_emb(x, at))[0]
+        return module(x, None, position_ids=at, position_embeddings=module.rotary_emb(x, at))[0]
 
     return PeerAttention(module, attend)
 
@@ -171,6 +213,7 @@ def _x_dynamic_bias(sizes: Sizes) -> PeerAttention:
 _HF, _X = "transformers", "x_transformers"
 PAIRS = (
     Pair("shaw:values=false,max_distance={reach}", "encoder", _HF, "Hugging Face BERT, relative_key", _bert_key),
+    Pair("shaw:values=false,max_distance={reach}", "encoder", _HF, "Hugging Face Wav2Vec2-BERT", _wav2vec2_bert),
     Pair("huang4:share=heads,max_distance={reach}", "encoder", _HF, "Hugging Face BERT, relative_key_query", _bert_key_query),
     Pair("t5", "encoder", _HF, "Hugging Face T5", _t5, biases=False),
     Pair("deberta:max_distance={reach}", "encoder", _HF, "Hugging Face DeBERTa", _deberta),
