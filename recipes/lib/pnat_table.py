@@ -3,59 +3,120 @@
 pnat_table.py OUT ROW...
 
 Writes OUT/table.md and OUT/table.csv, and prints the Markdown table. A row is the mean over its seeds, which are folders of
-OUT/ROW. Speeds are speeds of decoding one sentence at a time.
+OUT/ROW. With three or more seeds, BLEU has a 95 % interval, and the difference to the first ROW has a 95 % interval and the
+p-value of Welch's t test after Holm's correction. The speeds are measured by decoding one sentence at a time. OUT/measured.json
+contains the accuracies and speeds of all runs, so that the table can be written without the logs.
 """
 
 import csv
+import json
 import re
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
+import numpy as np
 from tabulate import tabulate
 
 from fairseq_posenc.core import PositionError
+from fairseq_posenc.evaluation.report import statistics, tables
 from fairseq_posenc.evaluation.scoring import archive, record
 
-#: score of a part -> its column
+#: part of the scores -> column of its BLEU
 PARTS = {"test": "BLEU", "lengths": "length beam", "rescored": "rescored", "reference": "reference positions"}
-#: number in the log of fairseq-validate -> its column
+#: name of a number in the log of fairseq-validate -> its column
 ACCURACIES = {
     "position_accuracy": "position %",
     "order_accuracy": "order of pairs %",
     "near_order_accuracy": "of near pairs %",
 }
-SPEED, FASTER = "sentences/s", "times the teacher"
+PARAMETERS, BLEU, SPEED, FASTER = "parameters", "BLEU", "sentences/s", "times the teacher"
+#: statistics over seeds -> their columns in the CSV file
+LIMITS = {"low": "BLEU low", "high": "BLEU high"}
+DIFFERENCE = {
+    "difference": "difference",
+    "difference_low": "difference low",
+    "difference_high": "difference high",
+    "holm": "corrected p",
+}
 
 
 def main(out: str, *rows: str) -> None:
     folders = {"teacher": Path(out) / "teacher", **{row: Path(out) / row for row in rows}}
-    runs = {name: runs_of(folder) for name, folder in folders.items()}
     try:
         scores = {path.parent: found for path, found in archive.find(Path(out)).items()}
     except PositionError as error:
         sys.exit(f"pnat_table.py: {error}")
+    runs = {name: runs_of(folder, scores) for name, folder in folders.items()}
     missing = [folder for found in runs.values() for folder in found if folder not in scores]
     if missing:
         sys.exit(f"pnat_table.py: {missing[0] / record.FILE}: no such file. Run the stage score first.")
-    table = [{"model": name, **mean([read(folder, scores[folder]) for folder in found])} for name, found in runs.items()]
+    file = Path(out) / "measured.json"
+    measured = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    for folder in (folder for found in runs.values() for folder in found):
+        measured.setdefault(str(folder.relative_to(out)), {}).update(measure(folder))
+    file.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
+    values = {
+        name: [{**of(scores[folder]), **measured[str(folder.relative_to(out))]} for folder in found]
+        for name, found in runs.items()
+    }
+    table = [{"model": name, **mean(found), PARAMETERS: found[0][PARAMETERS]} for name, found in values.items()]
+    for row, found in zip(table[1:], over_seeds([[one[BLEU] for one in values[name]] for name in rows])):
+        row.update(found)
     for row in table:
-        row[FASTER] = round(row[SPEED] / table[0][SPEED], 2) if row.get(SPEED) else None
-    columns = ["model", *PARTS.values(), *ACCURACIES.values(), SPEED, FASTER]
-    cells = [[row.get(column) for column in columns] for row in table]
-    text = tabulate(cells, columns, tablefmt="github", missingval="")
+        row[FASTER] = round(row[SPEED] / table[0][SPEED], 2) if SPEED in row and SPEED in table[0] else None
+    rest = [*list(PARTS.values())[1:], *ACCURACIES.values(), SPEED, FASTER]
     teacher = scores[folders["teacher"]]
     seeds = sorted({scores[folder].seed for name, found in runs.items() if name != "teacher" for folder in found})
     shown = f"seed {teacher.seed}" if seeds == [teacher.seed] else f"means over the seeds {', '.join(map(str, seeds))}"
     first = f"# PNAT and its teacher\n\n{teacher.parts['test'].sentences} test sentences, {shown}."
+    text = tabulate(
+        [
+            [row["model"], f"{row[PARAMETERS]:,}", bleu(row), difference(row), *(row.get(column) for column in rest)]
+            for row in table
+        ],
+        ["model", PARAMETERS, BLEU, f"difference to {rows[0]}", *rest],
+        tablefmt="github",
+        missingval="",
+        disable_numparse=[1, 2, 3],
+        colalign=["left", *["right"] * (3 + len(rest))],
+    )
     (Path(out) / "table.md").write_text(f"{first}\n\n{text}\n", encoding="utf-8")
+    columns = ["model", PARAMETERS, BLEU, *LIMITS.values(), *DIFFERENCE.values(), *rest]
     with (Path(out) / "table.csv").open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([columns, *cells])
+        csv.writer(file).writerows([columns, *([row.get(column) for column in columns] for row in table)])
     print(text)
 
 
-def runs_of(folder: Path) -> list[Path]:
-    """Return the training runs of a row: one for each seed, or the folder itself."""
-    return sorted(folder.glob("seed*"), key=lambda run: int(run.name.removeprefix("seed"))) or [folder]
+def runs_of(folder: Path, scored: Collection[Path]) -> list[Path]:
+    """Return the folders of the training runs of a row: one folder per seed. Without seeds, the row's folder is the only run.
+
+    Archived runs have no folders. They are found in `scored`.
+    """
+    found = {*folder.glob("seed*"), *(run for run in scored if run.parent == folder)}
+    return sorted(found, key=lambda run: int(run.name.removeprefix("seed"))) or [folder]
+
+
+def over_seeds(scores: list[list[float]]) -> list[dict]:
+    """Return the statistics of every row over its seeds. Rows of fewer than three seeds have no intervals and no p-value."""
+    padded = np.full((len(scores), max(map(len, scores))), np.nan)
+    for row, found in zip(padded, scores):
+        row[: len(found)] = found
+    compared = vars(statistics.compare(padded, baseline=0))
+    of_rows = [{column: compared[name][i] for name, column in {**LIMITS, **DIFFERENCE}.items()} for i in range(len(scores))]
+    return [{column: round(float(value), 4) for column, value in found.items() if np.isfinite(value)} for found in of_rows]
+
+
+def bleu(row: dict) -> str:
+    """Return the cell '34.80 [34.02, 35.58]'."""
+    low, high = (row.get(column) for column in LIMITS.values())
+    return f"{row[BLEU]:.2f}{tables.interval(low, high, 2)}"
+
+
+def difference(row: dict) -> str:
+    """Return the cell '+1.60 [+0.41, +2.79], p = .030', or "" if the difference has no interval."""
+    value, low, high, p = (row.get(column) for column in DIFFERENCE.values())
+    return "" if p is None else f"{value:+.2f}{tables.interval(low, high, 2, '+')}, {tables.p_text(p)}"
 
 
 def mean(rows: list[dict]) -> dict:
@@ -64,10 +125,16 @@ def mean(rows: list[dict]) -> dict:
     return {column: round(sum(row[column] for row in rows) / len(rows), 2) for column in columns}
 
 
-def read(folder: Path, scores: record.Record) -> dict:
-    """Return one row: scores, accuracies and speed, if their files exist."""
+def of(scores: record.Record) -> dict:
+    """Return the number of parameters and the scores of a run."""
     parts = scores.parts
-    found = {column: round(parts[part].bleu, 2) for part, column in PARTS.items() if part in parts}
+    bleu = {column: round(parts[part].bleu, 2) for part, column in PARTS.items() if part in parts}
+    return {PARAMETERS: scores.parameters, **bleu}
+
+
+def measure(folder: Path) -> dict:
+    """Return the accuracies and the speed in the logs of a run, if the logs exist."""
+    found = {}
     for name, column in ACCURACIES.items():
         numbers = re.findall(rf"\| {name} ([\d.]+)", text_of(folder / "accuracy.out"))
         if numbers:

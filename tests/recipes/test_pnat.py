@@ -3,12 +3,14 @@
 import csv
 import json
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
 import sys
 
 import pytest
+from scipy import stats
 
 from fairseq_posenc.evaluation.scoring import archive
 from tests.recipes.process import ROOT, Process, environment
@@ -18,7 +20,7 @@ LIB = ROOT / "recipes" / "lib"
 
 
 def commands(*stages, **options):
-    """Return every command that it would run, as lists of words without redirections."""
+    """Return every command that the recipe would run, as lists of words without redirections."""
     shown = subprocess.run(
         [RECIPE, *stages], env=environment(DRY_RUN="1", OUT="runs/x", **options), capture_output=True, text=True
     )
@@ -51,7 +53,7 @@ def test_rows_differ_in_their_positions_alone():
 def test_every_row_is_trained_with_every_seed():
     train = of("fairseq-train", commands("train"))
     found = [(value(words, "--save-dir"), value(words, "--seed")) for words in train]
-    rows = ("nat", "nat_absolute", "nat_deep", "pnat")
+    rows = ("nat_deep", "nat", "nat_absolute", "pnat")
     assert found == [(f"runs/x/{row}/seed{seed}", seed) for row in rows for seed in "123"]
 
 
@@ -123,28 +125,79 @@ def test_the_table_needs_scores(tmp_path):
 
 def test_a_row_is_the_mean_over_its_seeds(tmp_path):
     committed, out = ROOT / "results" / "pnat" / "language", tmp_path / "out"
-    places = {"teacher": "teacher", "nat": "nat/seed2", "pnat": "nat/seed10"}  # any two training runs
-    for row, place in places.items():
-        shutil.copytree(committed / row, out / place)
-    archive.write(out, {places[row]: record for row, record in archive.read(committed).items()})
+    places = {"teacher": "teacher", "nat/seed1": "nat/seed2", "pnat/seed1": "nat/seed10"}  # used as two seeds of nat
+    records = archive.read(committed)
+    out.mkdir()
+    archive.write(out, {place: records[run] for run, place in places.items()})
+    for place, speed in (("nat/seed2", "70.5"), ("nat/seed10", "80.5")):
+        folder = out / place
+        folder.mkdir(parents=True)
+        (folder / "speed.out").write_text(
+            f"Translated 300 sentences (4,461 tokens) in 1.8s ({speed} sentences/s, 2452.77 tokens/s)\n"
+        )
+        (folder / "accuracy.out").write_text("valid on 'test' subset | order_accuracy 93.18 | position_accuracy 81.45 | wps 0\n")
     helper("pnat_table.py", out, "nat")
     with (out / "table.csv").open() as file:
         _, nat = csv.DictReader(file)
-    with (committed / "table.csv").open() as file:
-        rows = {row["model"]: row for row in csv.DictReader(file)}
-    expected = (float(rows["nat"]["BLEU"]) + float(rows["pnat"]["BLEU"])) / 2
-    assert float(nat["BLEU"]) == pytest.approx(expected, abs=0.006) and nat["position %"] == ""
+    expected = sum(records[run].parts["test"].bleu for run in ("nat/seed1", "pnat/seed1")) / 2
+    assert float(nat["BLEU"]) == pytest.approx(expected, abs=0.006)
+    assert (nat["sentences/s"], nat["position %"], nat["of near pairs %"]) == ("75.5", "81.45", "")
+    shutil.rmtree(out / "nat")
+    before = (out / "table.csv").read_text()
+    helper("pnat_table.py", out, "nat")  # archived runs have no folders
+    assert (out / "table.csv").read_text() == before
 
 
-@pytest.mark.parametrize("data", ["language", "multi30k_en-de"])
-def test_the_committed_table_is_that_of_its_scores(tmp_path, data):
+def test_rows_of_three_seeds_have_intervals_and_tests():
+    over_seeds = runpy.run_path(str(LIB / "pnat_table.py"))["over_seeds"]
+    first, second, third = [80.0, 81.0, 83.5], [86.0, 85.0, 88.0, 87.0], [82.0, 79.0, 85.5]
+    found = over_seeds([first, second, third])
+    mean, error = sum(first) / 3, stats.sem(first)
+    limits = stats.t.interval(0.95, 2, mean, error)
+    assert (found[0]["BLEU low"], found[0]["BLEU high"]) == pytest.approx(limits, abs=1e-4)
+    assert "corrected p" not in found[0]
+    tests = [stats.ttest_ind(row, first, equal_var=False) for row in (second, third)]
+    small, large = sorted(test.pvalue for test in tests)
+    holm = [min(1.0, 2 * small), max(min(1.0, 2 * small), large)]
+    assert [row["corrected p"] for row in found[1:]] == pytest.approx(holm, abs=1e-4)
+    for row, test in zip(found[1:], tests):
+        interval = test.confidence_interval(0.95)
+        assert (row["difference low"], row["difference high"]) == pytest.approx((interval.low, interval.high), abs=1e-4)
+    assert over_seeds([[80.0], [82.0, 83.0]]) == [{"difference": 0.0}, {"difference": 2.5}]
+
+
+@pytest.mark.parametrize(
+    ("data", "rows"), [("language", ["nat_deep", "nat", "nat_absolute", "pnat"]), ("multi30k_en-de", ["nat", "pnat"])]
+)
+def test_the_committed_table_is_that_of_its_scores(tmp_path, data, rows):
     committed = ROOT / "results" / "pnat" / data
     shutil.copytree(committed, tmp_path / "out")
     for name in ("table.md", "table.csv"):
         (tmp_path / "out" / name).unlink()
-    helper("pnat_table.py", tmp_path / "out", "nat", "pnat")
+    helper("pnat_table.py", tmp_path / "out", *rows)
     for name in ("table.md", "table.csv"):
         assert (tmp_path / "out" / name).read_text() == (committed / name).read_text()
+
+
+def test_the_results_page_states_the_numbers_of_the_table():
+    with (ROOT / "results" / "pnat" / "language" / "table.csv").open() as file:
+        rows = {row["model"]: row for row in csv.DictReader(file)}
+    page = " ".join((ROOT / "results" / "README.md").read_text().split())
+    section = page[page.index("## pnat/language") : page.index("## pnat/multi30k_en-de")]
+
+    def below(row):
+        number = {column: float(rows[row][column]) for column in rows[row] if rows[row][column] and column != "model"}
+        low, high = -number["difference high"], -number["difference low"]
+        p = f"p = {number['corrected p']:.3f}".replace("0.", ".") if number["corrected p"] >= 0.001 else "p < .001"
+        return f"{-number['difference']:.1f} BLEU below `nat_deep` (95 % interval {low:.1f} to {high:.1f}, corrected {p})"
+
+    for row in ("pnat", "nat", "nat_absolute"):
+        assert below(row) in section, row
+    pnat = rows["pnat"]
+    assert f"{float(pnat['reference positions']):.1f} BLEU" in section
+    assert f"{float(rows['teacher']['BLEU']):.1f} BLEU" in section
+    assert f"{float(pnat['position %']):.0f} % of the positions correctly" in section
+    assert f"{float(pnat['times the teacher']):.1f} times as fast" in section
 
 
 @pytest.mark.slow
@@ -158,7 +211,8 @@ def test_killed_in_every_stage_a_small_study_ends_with_its_table(tmp_path):
     assert (teacher["model"], pnat["model"], teacher["times the teacher"]) == ("teacher", "pnat", "1.0")
     parts = json.loads((study.out / "pnat" / "seed2" / "score.json").read_text())["parts"]
     assert set(parts) == {"test", "lengths", "rescored", "reference"}
-    assert all(pnat[column] != "" for column in pnat)
+    over_seeds = {"BLEU low", "BLEU high", "difference low", "difference high", "corrected p"}  # unknown for one seed
+    assert {column for column in pnat if pnat[column] == ""} == over_seeds
     before = study.files()
     study.run("train", "decode", "score")
     assert study.files() == before  # all stages were complete before
