@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..ops import devices
 from ..ops.kernels.blocked_bias import merged
 
 #: alignment of the rows of a mask, in elements. torch's memory-efficient kernel requires it
@@ -21,6 +22,7 @@ class AttentionMask:
 
     Fully masked queries attend to all keys, so that the softmax stays finite. Their output is then set to zero. `logits` is the
     bias with -inf where `allowed` is False. Without a bias, `logits` is `allowed`. Without a bias and a mask, `logits` is None.
+    On an accelerator, the `logits` of a bias are None, because `numbers` computes them in the precision of the queries.
     """
 
     bias: Tensor | None = None  # [B or 1, H or 1, T, S]
@@ -40,7 +42,9 @@ class AttentionMask:
         if may_mask_fully and allowed is not None:
             fully_masked = ~allowed.any(-1, keepdim=True)
             allowed = allowed | fully_masked
-        return cls(bias, allowed, fully_masked, allowed if bias is None else merged(bias, allowed))
+        if bias is None or not devices.on_cpu(bias):  # an accelerator computes `numbers`
+            return cls(bias, allowed, fully_masked, allowed if bias is None else None)
+        return cls(bias, allowed, fully_masked, merged(bias, allowed))
 
     def numbers(self, dtype: torch.dtype | None) -> Tensor | None:
         """Return the bias with -inf where `allowed` is False.
@@ -51,9 +55,9 @@ class AttentionMask:
         kernel.
         """
         bias, allowed = self.bias, self.allowed
-        if bias is not None and bias.requires_grad:
-            whole = merged(bias, allowed) if self.logits is None else self.logits
-            return whole if dtype is None else whole.to(dtype)
+        if bias is not None and bias.requires_grad:  # converted first, because the bias may be equal in all sentences
+            # without gaps between columns, which the memory-efficient kernel does not take
+            return merged(bias if dtype is None else bias.to(dtype, memory_format=torch.contiguous_format), allowed)
         if bias is None and allowed is None:
             return None
         if dtype is None:

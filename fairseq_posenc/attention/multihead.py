@@ -24,14 +24,16 @@ from .site_positions import SitePositions
 _BLOCK_ON_CPU, _BLOCK, _FEWEST_BLOCKS, _LONG = 2**19, 2**25, 16, 2**18
 #: minimum number of queries for which additional channels of queries and keys are faster on an accelerator than a bias matrix
 _CHANNELS_FROM_LENGTH = 128
+#: narrowest width of queries and keys that torch's memory-efficient kernel takes without padding
+_NARROWEST = 8
 
 
 class Attention(nn.Module):
     """Compute multi-head attention. Projections have fairseq's names and initialisation. The mask is an argument of each call.
 
     Shapes: query [B, T, C], key [B, S, C'] -> output [B, T, C] and, if requested, weights [B, H, T, S].
-    Cost: the largest tensor is [B, H, T, S]. This tensor is not stored for long sentences. It is also not stored if only a bias
-        is added to the scores and no weights are requested.
+    Cost: the largest tensor is [B, H, T, S]. If no weights are requested, it is not stored for long sentences, or if only a bias
+        is added to the scores.
     """
 
     __prepare_scriptable__ = refuse_script
@@ -177,6 +179,8 @@ class Attention(nn.Module):
         if content is None:
             return mask.numbers(q.dtype)
         rows = content.size(2)
+        if mask.bias is None:  # adding 0 or -inf is exact, also after the conversion
+            content = content.to(q.dtype)
         hidden = self._causal_numbers(ctx, rows, rows, q) if mask.causal else mask.numbers(q.dtype if mask.bias is None else None)
         return (content if hidden is None else content + hidden).to(q.dtype)
 
@@ -190,17 +194,25 @@ class Attention(nn.Module):
         return ctx.once(("causal numbers", queries, keys, x.dtype), make)
 
     def explicit(
-        self, positions: SitePositions, ctx: AttentionContext, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask
+        self,
+        positions: SitePositions,
+        ctx: AttentionContext,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: AttentionMask,
+        wide: bool = True,
     ) -> tuple[Tensor, Tensor]:
-        """Compute attention step by step, for methods that change scores or values, and for callers that need the weights."""
-        allowed, on_cpu = mask.allowed, devices.on_cpu(q)
-        if mask.causal:
-            queries, keys = q.size(2), k.size(2)
-            allowed = ctx.once(
-                ("causal", queries, keys),
-                lambda: torch.ones(queries, keys, dtype=torch.bool, device=q.device).tril(keys - queries),
-            )
-        scores = self.logits(positions, ctx.replace(allowed=allowed), q, k, mask.bias if on_cpu else None)
+        """Compute attention step by step, for methods that change scores or values, and for callers that need the weights.
+
+        `wide` converts the scores to float32. On an accelerator, a softmax computes in float32 in any case.
+        """
+        allowed, on_cpu = self._allowed(ctx, mask, q, k), devices.on_cpu(q)
+        here = ctx.replace(allowed=allowed)
+        if wide or on_cpu:
+            scores = self.logits(positions, here, q, k, mask.bias if on_cpu else None)
+        else:
+            scores = self.unmasked(positions, here, q, k)
         if not on_cpu:  # one sum of bias and mask, because its gradient then needs no additional kernel
             hidden = (
                 self._causal_numbers(ctx, scores.size(2), scores.size(3), scores) if mask.causal else mask.numbers(scores.dtype)
@@ -216,6 +228,17 @@ class Attention(nn.Module):
         values = positions.sum_terms("content_values", probs, v, ctx=ctx)
         return (out if values is None else out + values), weights
 
+    @staticmethod
+    def _allowed(ctx: AttentionContext, mask: AttentionMask, q: Tensor, k: Tensor) -> Tensor | None:
+        """Return the keys of each query as a boolean mask. A causal mask is computed once for all layers."""
+        if not mask.causal:
+            return mask.allowed
+        queries, keys = q.size(2), k.size(2)
+        return ctx.once(
+            ("causal", queries, keys),
+            lambda: torch.ones(queries, keys, dtype=torch.bool, device=q.device).tril(keys - queries),
+        )
+
     def in_blocks(
         self, positions: SitePositions, ctx: AttentionContext, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask
     ) -> tuple[Tensor, None]:
@@ -223,7 +246,7 @@ class Attention(nn.Module):
         queries, keys = q.size(2), k.size(2)
         block, scores = _BLOCK_ON_CPU if devices.on_cpu(q) else _BLOCK, q.size(0) * q.size(1) * queries * keys
         if queries * keys < _LONG or scores < _FEWEST_BLOCKS * block or not positions.divisible(ctx):
-            return self.explicit(positions, ctx, q, k, v, mask)[0], None
+            return self._explicit_output(positions, ctx, q, k, v, mask), None
         size = max(1, block * queries // scores)
         found = []
         for number, (some, mask_of_some) in enumerate(zip(q.split(size, 2), mask.split(size, queries))):
@@ -238,10 +261,23 @@ class Attention(nn.Module):
     ) -> Tensor:
         """Return the output of `explicit` for the keys of the context.
 
-        The keys of the context are the first keys of `k` and `v`.
+        The keys of the context are the first keys of `k` and `v`. On an accelerator, scaled_dot_product_attention computes the
+        softmax of the scores and the sums of values, unless a method reads the attention weights. The scores are its mask, in
+        the precision of the values, and its queries and keys are zeros. A decoding step is too short for this.
         """
         seen = ctx.keys.ids.size(1)
-        return self.explicit(positions, ctx, q, k[:, :, :seen], v[:, :, :seen], mask.up_to(seen))[0]
+        if seen < k.size(2):
+            k, v, mask = k[:, :, :seen], v[:, :, :seen], mask.up_to(seen)
+        if devices.on_cpu(q) or ctx.state is not None or positions.uses("content_values", ctx.layer):
+            return self.explicit(positions, ctx, q, k, v, mask, wide=False)[0]
+        scores = self._added(self.unmasked(positions, ctx.replace(allowed=self._allowed(ctx, mask, q, k)), q, k), mask, ctx, v)
+        zeros = [self._zeros(ctx, x.shape[:3], v) for x in (q, k)]
+        return F.scaled_dot_product_attention(zeros[0], zeros[1], v, scores, ctx.dropout)
+
+    @staticmethod
+    def _zeros(ctx: AttentionContext, shape: torch.Size, x: Tensor) -> Tensor:
+        """Return the narrowest vectors of zeros that the fused kernel supports, computed once for all layers."""
+        return ctx.once(("zeros", shape, x.dtype), lambda: x.new_zeros(*shape, _NARROWEST))
 
     def make_generation_fast_(
         self, retain_dropout: bool = False, retain_dropout_modules: list[str] | None = None, **kwargs: Any
@@ -252,10 +288,15 @@ class Attention(nn.Module):
     @staticmethod
     def logits(positions: SitePositions, ctx: AttentionContext, q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
         """Return the scaled scores before any mask, in float32 or wider: [B, H, T, S]."""
+        scores = at_least_float32(Attention.unmasked(positions, ctx, q, k))
+        return scores if bias is None else scores + bias
+
+    @staticmethod
+    def unmasked(positions: SitePositions, ctx: AttentionContext, q: Tensor, k: Tensor) -> Tensor:
+        """Return the scaled scores before any bias and mask, in the precision of the hook results: [B, H, T, S]."""
         scores = (q * ctx.scale) @ k.transpose(-1, -2)
         scores = positions.apply_chain("rescale", scores, q, k, ctx=ctx)
         content = positions.sum_terms("content_scores", q, k, ctx=ctx)
         if content is not None:
             scores = scores + content
-        scores = at_least_float32(scores)
-        return scores if bias is None else scores + bias
+        return scores

@@ -17,7 +17,7 @@ from ..data.side import examples
 from .models import WORDS, Variant, dictionary
 
 Action = Callable[[], Any]
-#: number of source sentences, and of source words, in decoding
+#: number of source sentences in decoding, and number of words per source sentence
 DECODED = (8, 24)
 _PAD, _FIRST = 1, 4
 
@@ -31,7 +31,7 @@ def sentences(batch: int, length: int, device: torch.device) -> tuple[Tensor, Te
 
 
 def extras(given: Iterable[PositionMethod], source: Tensor) -> dict[str, Any]:
-    """Return inputs in addition to tokens, for methods that read more: random trees, and the target lengths."""
+    """Return the side inputs of these methods: values from random trees, graphs and orders, and the lengths of sentences."""
     reading = examples.with_side_inputs(given)
     if not reading:
         return {}

@@ -14,7 +14,7 @@ from .settings import Settings
 from .timing import interleaved, ratios
 from .variants import variants
 
-#: number of models in memory at a time
+#: number of models in memory at a time, in addition to the model of stock fairseq
 _GROUP = 6
 
 
@@ -43,7 +43,7 @@ def run(settings: Settings, specs: list[str]) -> int:
 
 
 def _measure(group: list[Variant], settings: Settings, site: str, progress: Progress) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Return, for every measure, the values of every variant."""
+    """Yield each measure, with the values of stock fairseq and of all variants."""
     together = [Variant(STOCK, None), *group]
     device, dtype = settings.device, settings.dtype
     positions = max([*(length for _, length in settings.shapes), settings.steps + 2, actions.DECODED[1]])

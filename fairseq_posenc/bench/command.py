@@ -11,7 +11,7 @@ from ..registry.completion import specs_and_architectures
 
 #: methods with different kinds of cost
 _QUICK_METHODS = ("sinusoidal", "t5", "rope", "shaw", "tupe_rel", "diet_abs")
-#: default settings: of a full benchmark, of --quick, and of --peers
+#: default settings of a full benchmark. Then: of --quick, of --peers, of --count, and of --count with --quick
 _FULL = {
     "shapes": ["32x32", "8x128", "2x512"],
     "lengths": ["32", "128", "512", "2048"],
@@ -38,13 +38,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     kind.add_argument(
         "--quick",
         action="store_true",
-        help=f"benchmark of about a minute, with one shape and tiny models of {', '.join(_QUICK_METHODS)}",
+        help=f"benchmark of about a minute, with one shape and tiny models of {', '.join(_QUICK_METHODS)}; with --count, tiny "
+        "models of all methods",
     )
     kind.add_argument("--peers", action="store_true", help="comparison of one attention module with other installed libraries")
     parser.add_argument(
         "--count",
         action="store_true",
-        help="counts instead of times: kernel launches, synchronisations, bytes and memory on a GPU; needs no GPU",
+        help="counts instead of times, as on a GPU: kernel launches, synchronisations, bytes read and written, and peak "
+        "memory. The command runs without a GPU",
     )
     parser.add_argument(
         "--sites",

@@ -25,7 +25,7 @@ def run(settings: Settings) -> int:
     """Measure the pairs whose peers are installed, and print their ratios."""
     pairs, progress, rows = installed(settings.specs), Progress(), []
     for pair in pairs:
-        row = {"method": pair.method, "site": pair.site, "peer": pair.peer}
+        row = {"method": pair.method, "site": pair.site, "peer": pair.peer, "library": pair.library}
         for batch, length in settings.shapes:
             made = actions(pair, batch, Sizes(settings.width, settings.heads, length), settings)
             progress.show(f"{pair.method} {batch}x{length}")
@@ -42,18 +42,27 @@ def run(settings: Settings) -> int:
 
 
 def installed(methods: list[str]) -> list[Pair]:
-    """Return the pairs of these methods, or all. Print the pairs whose library is not installed."""
-    known = {pair.method: pair for pair in PAIRS}
+    """Return the pairs of these methods whose peer is installed. If no method is given, return all pairs with installed peers.
+
+    Print the libraries that are not installed, and the peers that an installed version does not contain. Raise PositionError if
+    no pair is left.
+    """
+    known = dict.fromkeys(pair.method for pair in PAIRS)
     unknown = [method for method in methods if method not in known]
     if unknown:
         raise PositionError(f"--peers: no other library has {', '.join(unknown)}. Expected one or more of {', '.join(known)}.")
-    chosen = [known[method] for method in methods] or list(PAIRS)
-    found = [pair for pair in chosen if pair.installed]
+    chosen = [pair for method in methods or known for pair in PAIRS if pair.method == method]
+    found = [pair for pair in chosen if pair.available]
     if not found:
-        raise PositionError(f"--peers: no library with {', '.join(pair.method for pair in chosen)} is installed. {_INSTALL}.")
-    for package in dict.fromkeys(pair.package for pair in chosen if pair not in found):
-        without = ", ".join(pair.method for pair in chosen if pair.package == package)
+        names = ", ".join(dict.fromkeys(pair.method for pair in chosen))
+        raise PositionError(f"--peers: no library with {names} is installed. {_INSTALL}.")
+    missing = [pair for pair in chosen if not pair.installed]
+    for package in dict.fromkeys(pair.package for pair in missing):
+        without = ", ".join(pair.method for pair in missing if pair.package == package)
         print(f"{package} is not installed. Not measured: {without}. {_INSTALL}.", file=sys.stderr)
+    for pair in chosen:
+        if pair.installed and pair not in found:
+            print(f"{pair.library} does not contain {pair.peer}. Not measured: this peer of {pair.method}.", file=sys.stderr)
     return found
 
 

@@ -27,7 +27,7 @@ class Counts:
 
 
 def counted(action: Callable[[], Any], device: torch.device) -> Counts:
-    """Count one run. Run the action once before, so that tensors such as optimizer states are not counted."""
+    """Count one run. The caller has already run the action once, so that new optimizer states are not counted."""
     if device.type == "cuda":
         torch.cuda.synchronize()
         before = torch.cuda.memory_allocated()
@@ -58,7 +58,10 @@ def differences(own: dict[str, float], stock: dict[str, float]) -> dict[str, lis
 
 
 class _Counter(TorchDispatchMode):
-    """Count the memory of the storages that operators return until they are freed, and sum operations and bytes."""
+    """Add the memory of each storage that an operator creates, and subtract it when the storage is freed.
+
+    Also sum the operations of matrix products, and the bytes that operators read and write.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,7 +111,8 @@ def _attention_backward(grad: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v:
     return sdpa_backward_flop_count(grad.shape, q.shape, k.shape, v.shape)
 
 
-#: formulas of PyTorch, and missing formulas: products in place, and fused attention on a CPU (causal attention counts in full)
+#: PyTorch's formulas for the number of operations, and formulas that PyTorch lacks: products in place, and fused attention on a
+#: CPU. For causal attention, masked scores count as well
 _FORMULAS = {
     **flop_registry,
     torch.ops.aten.addmm_: flop_registry[torch.ops.aten.addmm],

@@ -70,7 +70,10 @@ def record(settings: Settings) -> dict[str, Any]:
 
 
 def measured(variant: Variant, settings: Settings) -> Iterator[tuple[str, Count]]:
-    """Count a training step, a forward pass in evaluation, and a step of beam search, for every possible shape."""
+    """Count a training step, a forward pass in evaluation, and a step of beam search. Yield (measure, count) for each shape.
+
+    Leave out the shapes that the options of the method do not allow.
+    """
     _load_kernels()
     for batch, length in settings.shapes:
         try:
@@ -89,7 +92,7 @@ def measured(variant: Variant, settings: Settings) -> Iterator[tuple[str, Count]
 
 @cache
 def _load_kernels() -> None:
-    """Run one training step. The first step loads modules, which keep some tensors longer than in later steps."""
+    """Run one training step. The first step imports modules, so that some tensors are freed later than in other steps."""
     values, model = Values(), models.build(Variant(STOCK, None), "_tiny", 8, CPU, torch.bfloat16)
     source, target = (values.moved(x) for x in actions.sentences(2, 6, CPU))
     count(_training(values.move(model), source, target, {}), values)
@@ -110,7 +113,7 @@ def _training(model: nn.Module, source: torch.Tensor, target: torch.Tensor, give
 
 @torch.no_grad()
 def _decoding(model: nn.Module, source: torch.Tensor, given: dict[str, Any], values: Values) -> Count:
-    """Return one step of beam search after `PREFIX` words: the reordering of the state, and the decoder."""
+    """Count one step of beam search after `PREFIX` words: the reordering of the state, and the decoder."""
     model.make_generation_fast_(need_attn=False)
     model.eval()
     if hasattr(model.decoder, "set_beam_size"):
@@ -167,7 +170,7 @@ def differences(row: dict[str, Any], measure: str, found: Count) -> list[str]:
 
 
 def packed(results: dict[str, Any]) -> dict[str, Any]:
-    """Return the results. Each row contains only the places that differ from the plain model."""
+    """Return the results with fewer places: each row contains only the places whose cost differs from the plain model."""
     plain = next((row for row in results["rows"] if row["method"] == _PLAIN), None)
     if plain is None:
         return results
@@ -176,7 +179,7 @@ def packed(results: dict[str, Any]) -> dict[str, Any]:
 
 
 def unpacked(results: dict[str, Any]) -> dict[str, Any]:
-    """Return the inverse of `packed`."""
+    """Undo `packed`: return the results with the cost of all places (operator and function) in each row."""
     plain = next((row for row in results["rows"] if row["method"] == _PLAIN), None)
     if plain is None:
         return results
@@ -216,7 +219,7 @@ def document(results: dict[str, Any]) -> str:
 
 
 def as_json(results: dict[str, Any]) -> str:
-    """Return one line for every number of a row, and for every place."""
+    """Return the results as JSON. Each number has one line, and the cost of each place in the code has one line."""
     return re.sub(r"\[\s+([\d,\s]+?)\s+\]", lambda found: f"[{''.join(found[1].split())}]", json.dumps(results, indent=0)) + "\n"
 
 
@@ -233,7 +236,7 @@ def terminal(results: dict[str, Any], width: int) -> str:
 
 
 def markdown(results: dict[str, Any]) -> str:
-    """Return a table for each action: ratios to stock fairseq, and the growth of bytes with the sentence length."""
+    """Return a table for each action: ratios to stock fairseq, and the growth of launches and bytes with the sentence length."""
     blocks = []
     for kind in _kinds(results):
         head, body = _body(results, kind)

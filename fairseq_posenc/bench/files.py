@@ -55,7 +55,7 @@ def write(results: dict[str, Any], folder: Path) -> None:
 
 
 def _rounded(value: Any) -> Any:
-    """Round fractions to six digits, which is more precise than the measurement."""
+    """Round floating-point numbers to six digits, which is more precise than the measurement."""
     if isinstance(value, dict):
         return {key: _rounded(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -65,8 +65,8 @@ def _rounded(value: Any) -> Any:
 
 def write_peers(results: dict[str, Any], folder: Path) -> None:
     """Write peers.json and peers.csv."""
-    results = _rounded(results)
-    write_texts({"peers.json": json.dumps(results, indent=0) + "\n", "peers.csv": _csv(results["rows"])}, folder)
+    results, names = _rounded(results), ("method", "site", "peer", "library")
+    write_texts({"peers.json": json.dumps(results, indent=0) + "\n", "peers.csv": _csv(results["rows"], names)}, folder)
 
 
 def write_texts(contents: Mapping[str, str | bytes], folder: Path) -> None:
@@ -80,13 +80,13 @@ def write_texts(contents: Mapping[str, str | bytes], folder: Path) -> None:
         raise PositionError(unwritable(folder, error)) from None
 
 
-def _csv(rows: Sequence[dict[str, Any]]) -> str:
+def _csv(rows: Sequence[dict[str, Any]], names: Sequence[str] = ("method", "site")) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["method", "site", "measure", "quantity", "value"])
+    writer.writerow([*names, "measure", "quantity", "value"])
     for row in rows:
         for measure in tables.measures([row]):
             for quantity, value in row[measure].items():
                 if quantity != "operators":
-                    writer.writerow([row["method"], row["site"], measure, quantity, value])
+                    writer.writerow([*(row[name] for name in names), measure, quantity, value])
     return text.getvalue()

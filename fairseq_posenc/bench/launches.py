@@ -41,9 +41,9 @@ _OVERWRITES = {
     aten.bernoulli_,
     aten.random_,
 }
-#: operators that read, of their first argument, only as many elements as they return
+#: operators that read only some elements of their first argument: as many as they return
 _SELECTIONS = {aten.embedding, aten.index_select, aten.gather, aten.index, aten.take_along_dim}
-#: operators whose result, or its shape, depends on values, so that the host waits for the device
+#: operators that return a value to the host, or whose result has a shape that depends on values. The host waits for the device
 _WAITS = {
     aten._local_scalar_dense, aten.equal, aten.nonzero, aten._unique, aten._unique2, aten.unique_dim, aten.unique_consecutive,
     aten.masked_select, aten.repeat_interleave, aten.bincount, aten.histc, aten.is_nonzero,
@@ -56,7 +56,7 @@ _PACKAGE = Path(__file__).parent.parent
 
 @dataclass
 class Cost:
-    """Cost of operators: kernel `launches`, `waits` of the host, and bytes that kernels `read` and have `written`."""
+    """Cost of operators: number of kernel `launches`, number of `waits` of the host, bytes `read` and `written` by kernels."""
 
     launches: int = 0
     waits: int = 0
@@ -149,7 +149,7 @@ class _Counter(TorchDispatchMode):
         if is_view or not (new or written) or packet in _ALLOCATIONS:
             return out
         self.count.float64 += any(x.dtype == torch.float64 for x in new)
-        unread = given[:1] if packet in _OVERWRITES else written if func._overloadname.endswith("out") else []
+        unread = given[:1] if packet in _OVERWRITES else written if _writes_results(func) else []
         read = [_bytes(x) for x in given if not any(x is other for other in unread)]
         wrote = sum(map(_bytes, [*new, *written]))
         if packet in _SELECTIONS and read:
@@ -158,7 +158,10 @@ class _Counter(TorchDispatchMode):
         return out
 
     def _answer(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """Return the values that the host reads. Unknown values are replaced by ones, so that every test of them is true."""
+        """Return the result of an operator that needs values.
+
+        Unknown values are replaced by ones, so that conditions that test these values are true.
+        """
         taken = self.values.taken((args, kwargs))
         to_host = torch.device(kwargs.get("device") or META) == CPU
         known = len(tensors(taken)) == len(tensors((args, kwargs)))
@@ -210,7 +213,7 @@ class _Counter(TorchDispatchMode):
 
 
 def _unknown(packet: Any, args: Any) -> Any:
-    """Return the result if values are not known."""
+    """Return the result of an operator for unknown values: True for `equal`, and ones for values that the host reads."""
     if packet is aten.equal:
         return True
     if packet in (aten._local_scalar_dense, aten._to_copy):
@@ -245,6 +248,11 @@ def _written(func: Any, args: Any, kwargs: dict[str, Any]) -> list[Tensor]:
             value = args[number] if number < len(args) else kwargs.get(argument.name)
             found += tensors(value)
     return found
+
+
+def _writes_results(func: Any) -> bool:
+    """Return whether the tensors that an operator writes are its results, as with `out=`."""
+    return any(argument.is_out for argument in func._schema.arguments)
 
 
 def _bytes(x: Tensor) -> int:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 META, CPU = torch.device("meta"), torch.device("cpu")
-#: maximum number of elements of a tensor with values
+#: maximum number of elements of a result whose values are computed
 _LARGEST = 2**26
 #: alignment of a mask for memory-efficient attention in PyTorch, in elements
 _ALIGNMENT = 8
@@ -53,14 +53,14 @@ class Values:
         self._known: dict[int, Tensor] = {}  # storage -> bytes on the CPU
 
     def moved(self, x: Tensor) -> Tensor:
-        """Return the tensor on the meta device. Integers keep their values, and fractions do not."""
+        """Return the tensor on the meta device. The values of integers and booleans are stored."""
         there = torch.empty_like(x, device=META)
         if not x.is_floating_point():
             self.set(there, x)
         return there
 
     def move(self, model: nn.Module) -> nn.Module:
-        """Move a model. Integers in its buffers keep their values, and shared parameters stay shared."""
+        """Move a model to the meta device. The values of integer buffers are stored, and shared parameters stay shared."""
         kept = {id(x): x.detach().clone() for x in model.buffers() if not x.is_floating_point()}
         buffers = [(x, kept[id(x)]) for x in model.buffers() if id(x) in kept]
         before = torch.__future__.get_swap_module_params_on_conversion()
@@ -114,7 +114,7 @@ class Values:
                 self.set(x, value)
 
     def taken(self, values: Any) -> Any:
-        """Return the arguments with tensors that have values."""
+        """Replace each tensor of these arguments by its values on the CPU, or by None if its values are not known."""
         return tree_map_only(Tensor, self.get, values)
 
 
@@ -124,14 +124,14 @@ def on_cpu(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
 
 class _Generator(torch.Generator):
-    """A CPU generator instead of a generator of the meta device, which does not exist."""
+    """A generator for the CPU if a generator for the meta device is requested. PyTorch has no generator for this device."""
 
     def __new__(cls, device: Any = CPU) -> _Generator:
         return super().__new__(cls, CPU if torch.device(device) == META else device)
 
 
 class _Autocast(torch.autocast):
-    """Autocast of the CPU instead of the meta device, which has no autocast."""
+    """Autocast for the CPU if autocast for the meta device is requested. PyTorch has no autocast for this device."""
 
     def __init__(self, device_type: str, *args: Any, **kwargs: Any):
         super().__init__("cpu" if device_type == "meta" else device_type, *args, **kwargs)
@@ -139,7 +139,10 @@ class _Autocast(torch.autocast):
 
 @contextmanager
 def accelerator_branches() -> Iterator[None]:
-    """Make PyTorch choose as on CUDA: fused attention, fused dropout, and a copy for every tensor created from numbers."""
+    """Within the context, PyTorch uses the same operators as on CUDA.
+
+    These are fused attention, fused dropout, and a copy to the device for every tensor that is created from Python numbers.
+    """
     tensor, dropout = torch.tensor, F.dropout
 
     def copied(data: Any, *, device: Any = None, **kwargs: Any) -> Tensor:
@@ -168,9 +171,10 @@ def attention(
     q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0, is_causal: bool = False,
     scale: float | None = None, enable_gqa: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Compute attention with the CUDA kernel: flash attention in half precision without a mask, else memory-efficient attention.
+    """Compute attention with the operator that PyTorch selects on CUDA.
 
-    As in PyTorch, a boolean mask is converted to numbers, and a mask with unaligned rows is padded.
+    It is flash attention in half precision without a mask, and memory-efficient attention otherwise. As in PyTorch, a boolean
+    mask is converted to numbers, and a mask with unaligned rows is padded.
     """
     assert not enable_gqa
     if attn_mask is None and q.dtype in _HALF and q.size(-1) == v.size(-1):

@@ -29,7 +29,7 @@ WORDS = 1000
 class Variant:
     """The model of one row of the benchmark.
 
-    `specs` are the specs of the three sites, or None for stock fairseq. `name` can be an architecture.
+    `name` is a spec, an architecture, or `STOCK`. `specs` are the specs of the three sites, or None for stock fairseq.
     """
 
     name: str
@@ -37,9 +37,10 @@ class Variant:
 
     @classmethod
     def of(cls, spec: str, site: str) -> Variant:
-        """Return the variant of an architecture, of a method as in its architecture, or of a method at one site.
+        """Return the variant of an architecture or of a spec.
 
-        In the last case, the other site has sinusoids.
+        At site "model", a method without options is used as in its architecture. Other specs are used in encoder and decoder.
+        At a single site, only this site uses the spec, and the rest of encoder and decoder has sinusoids.
         """
         if spec.startswith(PREFIX):
             return cls(spec, architecture(spec).specs)
@@ -57,7 +58,7 @@ class Variant:
     def stands_alone(self, width: int, heads: int) -> bool:
         """Return whether one attention module includes all costs of the encoder methods.
 
-        The result is False if a hook acts outside of attention.
+        The result is False if the methods have no hooks, or if a hook acts outside of attention.
         """
         if self.specs is None:
             return True

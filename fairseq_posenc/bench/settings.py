@@ -87,7 +87,7 @@ class Settings:
 
 
 def _values(option: str, given: list[str], specs: list[str], read: Callable[[str], Any]) -> list[Any]:
-    """Return the values of an option, separated by commas or blanks. Specs after the values are added to `specs`."""
+    """Return the values of an option, separated by commas or blanks. If specs follow the values, append them to `specs`."""
     values: list[Any] = []
     for number, text in enumerate(given):
         if values and _is_spec(text):

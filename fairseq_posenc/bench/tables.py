@@ -26,7 +26,7 @@ def measures(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def terminal(results: dict[str, Any], width: int) -> str:
-    """Return median times and training memory, in tables that fit the width of the terminal."""
+    """Return the median ratios of times, and the ratios of training memory, in tables that fit the width of the terminal."""
     rows = results["rows"]
     alone = [key for key in measures(rows) if key.startswith("attention ")]
     whole = [key for key in measures(rows) if key not in alone]
@@ -46,12 +46,12 @@ def terminal(results: dict[str, Any], width: int) -> str:
 def peers(results: dict[str, Any], width: int) -> str:
     """Return the ratios of `posenc bench --peers`."""
     rows, shapes = results["rows"], measures(results["rows"])
-    body = [[row["method"], row["peer"], *(f"{row[shape]['median']:.2f}" for shape in shapes)] for row in rows]
+    body = [[row["method"], row["peer"], row["library"], *(f"{row[shape]['median']:.2f}" for shape in shapes)] for row in rows]
     first = (
         "Time of the forward and backward pass of one attention module,\n"
         "divided by the time of the peer (below 1: this project is faster):\n\n"
     )
-    return first + fitted(["method", "peer", *shapes], body, width, 2) + "\n" + _listed(_notes(results)[:1])
+    return first + fitted(["method", "peer", "library", *shapes], body, width, 3) + "\n" + _listed(_notes(results)[:1])
 
 
 def markdown(results: dict[str, Any]) -> str:
@@ -122,7 +122,10 @@ def _median(key: str, value: dict[str, float] | None) -> str:
 
 
 def _cell(key: str, value: dict[str, float] | None) -> str:
-    """Return a ratio and its quartiles over rounds. Decoding has the ratio of tokens per second. Attention also has memory."""
+    """Return the ratio of times and its quartiles over rounds.
+
+    For decoding, return the ratio of tokens per second. For one attention module, add the ratio of memory.
+    """
     if value is None or "median" not in value:
         return _median(key, value)
     numbers = [value[name] for name in ("median", "low", "high")]
@@ -137,7 +140,7 @@ def _counts(key: str, value: dict[str, float] | None) -> str:
 
 
 def _profiled(row: dict[str, Any]) -> list[str]:
-    """Return the measures of a row that list operators."""
+    """Return the measures of a row that contain the times of operators, because of --profile."""
     return [key for key in measures([row]) if "operators" in row[key]]
 
 

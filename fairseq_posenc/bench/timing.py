@@ -1,4 +1,4 @@
-"""Measure the times of several actions in turns, as ratios to the first action."""
+"""Measure the times of several actions in turns, and divide them by the times of one of these actions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 
 @dataclass(frozen=True)
 class Ratio:
-    """The median over all rounds, and the quartiles."""
+    """The median over all rounds, and the quartiles. With fewer than four rounds, minimum and maximum replace the quartiles."""
 
     median: float
     low: float
@@ -51,7 +51,11 @@ def ratios(seconds: dict[str, list[float]], base: str) -> dict[str, Ratio]:
 
 
 def _clock(device: torch.device) -> Callable[[], float]:
-    """Return the CPU time of one thread, which is independent of other programs, or wall-clock time for several threads."""
+    """Return the clock of the measurement.
+
+    With one thread on the CPU, it is the CPU time of this process, which is independent of other programs. Otherwise it is
+    wall-clock time. On CUDA, the clock waits for the device.
+    """
     if device.type == "cuda":
 
         def synchronised() -> float:

@@ -1,1 +1,1 @@
-"""Stateless tensor helpers that several methods share."""
+"""Tensor computations that several methods share."""

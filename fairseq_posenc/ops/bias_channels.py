@@ -1,16 +1,13 @@
-"""Compute a bias of low rank as additional channels of queries and keys, so that no bias matrix is needed. Source: Wu et al.
-(2025).
-"""
+"""Replace a bias of low rank by additional channels of queries and keys, so that no bias matrix is needed (Wu et al. 2025)."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-#: Number of half-precision numbers whose sum is a float32 number. Each number is the rounding error of the sum of the numbers
-#: before it
+#: number of half-precision numbers whose sum is a given float32 number
 _PIECES = {torch.bfloat16: 3, torch.float16: 3}
-#: head widths that fused kernels support
+#: fused kernels require head widths that are multiples of this number
 _WIDTH = 8
 
 
@@ -21,9 +18,9 @@ def with_channels(
 
     Args:
         q, k, v: [B, H, T, D] and [B, H, S, D] twice.
-        of_query, of_key: [B or 1, H or 1, T or 1, R] and [B or 1, H or 1, S, R]. Their products are added to the scaled
-            products. In half precision, the factors of queries are rounded, and the factors of keys are not.
-        scale: the factor of the products of queries and keys.
+        of_query, of_key: factors of the bias, [B or 1, H or 1, T or 1, R] and [B or 1, H or 1, S, R]. In half precision, the
+            factors of queries are rounded, and the factors of keys are not.
+        scale: the factor of q k^T.
     """
     pieces = _PIECES.get(q.dtype, 1)
     of_query = (of_query / scale).to(q.dtype)
@@ -37,12 +34,12 @@ def with_channels(
 
 
 def _like(x: Tensor, values: Tensor, channels: int = -1) -> Tensor:
-    """Expand channels to the batch and heads of x [B, H, T, D]: [B, H, T, R]. A number fills all channels."""
+    """Expand `values` to the first three axes of x [B, H, T, D]: [B, H, T, channels]. -1 keeps the channels of `values`."""
     return values.expand(*x.shape[:3], channels)
 
 
 def _split(x: Tensor, dtype: torch.dtype, pieces: int) -> list[Tensor]:
-    """Return numbers of a narrower format whose sum is x."""
+    """Return `pieces` tensors of a narrower type whose sum is x: x rounded, the rounding error rounded, and so on."""
     found = []
     for _ in range(pieces - 1):
         found.append(x.to(dtype))

@@ -9,11 +9,11 @@ from torch import Tensor
 
 
 def log_buckets(delta: Tensor, buckets: int, max_distance: int, bidirectional: bool) -> Tensor:
-    """Map key positions minus query positions, integers [...], to buckets [...].
+    """Map distances (key position minus query position, integers [...]) to indices of buckets [...].
 
-    The first half of the buckets contains one distance each. The second half divides the distances up to `max_distance` evenly on
-    a logarithmic scale. The last bucket contains all longer distances. With `bidirectional`, each direction has half of the
-    buckets, and keys on the right use the upper half. Otherwise all keys on the right are in bucket 0.
+    Each bucket of the first half contains one distance. The buckets of the second half divide the distances up to `max_distance`
+    evenly on a logarithmic scale. The last bucket also contains all longer distances. With `bidirectional`, each direction has
+    half of the buckets: keys on the right use the upper half. Without it, all keys on the right are in bucket 0.
     """
     if bidirectional:
         buckets //= 2
@@ -21,6 +21,6 @@ def log_buckets(delta: Tensor, buckets: int, max_distance: int, bidirectional: b
     else:
         offset, distance = 0, (-delta).clamp(min=0)
     exact = buckets // 2
-    # in float32, because half precision would move distances to other buckets
+    # in float32, because rounding in half precision would change the bucket of some distances
     log = torch.log(distance.clamp(min=exact).float() / exact) / math.log(max_distance / exact) * (buckets - exact)
     return offset + torch.where(distance < exact, distance.long(), (exact + log.long()).clamp(max=buckets - 1))

@@ -1,4 +1,4 @@
-"""Constants of a method on the device of the model."""
+"""Constants that a method needs on the device of the model."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 
 class Constants(nn.Module):
-    """Store float32 numbers that move to the device of the model, and that a change of precision does not round.
+    """Float32 constants that move with the model to its device, and that `.half()` does not round.
 
-    A tensor that is created from numbers in a forward pass would be copied from the host, which then waits for the accelerator.
+    If a forward pass creates a tensor from Python numbers, the host waits until the tensor is copied to the accelerator.
     """
 
     def __init__(self, values: Sequence[float] | Tensor):
@@ -20,5 +20,5 @@ class Constants(nn.Module):
 
     @property
     def values(self) -> Tensor:
-        """Return the numbers in float32, on the device of the model."""
+        """Return the constants in float32, on the device of the model."""
         return self.bits.view(torch.float32)

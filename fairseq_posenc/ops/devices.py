@@ -1,4 +1,4 @@
-"""Test whether a tensor is on a CPU. Code that differs between CPU and accelerator uses only this test."""
+"""Test whether a tensor is on a CPU. All code that differs between CPU and accelerator uses this test."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from torch import Tensor
 
 
 def on_cpu(x: Tensor) -> bool:
-    """Return whether the tensor is on a CPU, where blocks that fit into the cache are faster than a few large kernels."""
+    """Return whether the tensor is on a CPU. There, blocks that fit into the cache are faster than few large kernels."""
     return x.device.type == "cpu"

@@ -1,4 +1,4 @@
-"""Distances between queries and keys, and matrices [T, S] that depend on the distance only."""
+"""Distances between queries and keys, and matrices [T, S] that depend only on the distance."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def distances(queries: Positions, keys: Positions) -> Tensor:
 
 
 def diagonals(queries: Positions, keys: Positions) -> Tensor | None:
-    """Return the T + S - 1 possible distances in ascending order, or None if the positions are not counted (`Positions.start`).
+    """Return the T + S - 1 possible distances in ascending order, or None unless positions are counted (see `Positions`).
 
-    The distance of row t and column s has index s - t + T - 1.
+    The distance between query t and key s has index s - t + T - 1.
     """
     if queries.start is None or keys.start is None:
         return None
@@ -29,12 +29,15 @@ def diagonals(queries: Positions, keys: Positions) -> Tensor | None:
 
 
 def table_row(distance: Tensor, limit: int) -> Tensor:
-    """Return the row of a clipped distance in a table of the distances -limit to limit. Raise PositionError for fractions."""
+    """Return the rows of distances in a table of the distances -limit to limit. Longer distances use the first or last row.
+
+    Raise PositionError for fractions.
+    """
     return require_integer(distance).clamp(-limit, limit) + limit
 
 
 def require_integer(positions: Tensor) -> Tensor:
-    """Return positions or distances unchanged. Raise PositionError for fractions, because tables have rows for integers only."""
+    """Return positions or distances unchanged. Raise PositionError for fractions, because tables only have rows for integers."""
     if positions.is_floating_point():
         raise PositionError(
             "positions: a table requires integer positions only, but another method of the spec produces fractional positions. "
@@ -44,7 +47,7 @@ def require_integer(positions: Tensor) -> Tensor:
 
 
 def toeplitz(values: Tensor, columns: int) -> Tensor:
-    """Return the matrix of values at ascending distances, [..., T + S - 1] -> [..., T, S].
+    """Expand one value per distance, in ascending order, to a matrix: [..., T + S - 1] -> [..., T, S].
 
     The computation needs no index tensor, and its gradient needs no scatter.
     """
@@ -52,10 +55,10 @@ def toeplitz(values: Tensor, columns: int) -> Tensor:
 
 
 def by_distance(queries: Positions, keys: Positions, values: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return the matrix of a function of the distance, [B or 1, H or 1, T, S].
+    """Apply a function to all distances between queries and keys, and return the matrix [B or 1, H or 1, T, S].
 
-    `values` maps distances [...] to [H or 1, ...]. If positions are counted (`Positions.start`), `values` is called once for
-    each distance.
+    `values` maps distances [...] to [H or 1, ...]. If positions are counted (see `Positions`), it receives each distance only
+    once.
     """
     ascending = diagonals(queries, keys)
     if ascending is not None:
@@ -64,8 +67,8 @@ def by_distance(queries: Positions, keys: Positions, values: Callable[[Tensor], 
 
 
 def from_table(table: Tensor, queries: Positions, keys: Positions) -> Tensor:
-    """Return the matrix of a table of the distances -limit to limit, [H or 1, 2 * limit + 1] -> [B or 1, H or 1, T, S].
+    """Read a table of the distances -limit to limit: [H or 1, 2 * limit + 1] -> [B or 1, H or 1, T, S].
 
-    Longer distances use the entry of the limit.
+    Longer distances use the first or last entry.
     """
     return by_distance(queries, keys, lambda distance: table[:, table_row(distance, table.size(1) // 2)])

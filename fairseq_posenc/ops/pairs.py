@@ -1,4 +1,4 @@
-"""Read tables of absolute positions and of pairs of positions."""
+"""Read tables with one row per position, or with one entry per pair of positions."""
 
 from torch import Tensor
 
@@ -7,9 +7,9 @@ from .distances import require_integer
 
 
 def pairs(table: Tensor, queries: Positions, keys: Positions) -> Tensor:
-    """Return the entries of a table of query and key positions, [H or 1, n, m, ...] -> [B or 1, H or 1, T, S, ...].
+    """Read a table at all pairs of query and key positions: [H or 1, n, m, ...] -> [B or 1, H or 1, T, S, ...].
 
-    If positions are counted, the result is a view of the table.
+    If positions are counted (see `Positions`), the result is a view of the table.
     """
     if queries.start is not None and keys.start is not None:
         of_queries = slice(queries.start, queries.start + queries.ids.size(1))
@@ -19,9 +19,9 @@ def pairs(table: Tensor, queries: Positions, keys: Positions) -> Tensor:
 
 
 def rows(table: Tensor, at: Positions) -> Tensor:
-    """Return the rows of a table at positions [B or 1, T], [H or 1, n, width] -> [B or 1, H or 1, T, width].
+    """Read the rows of a table at positions [B or 1, T]: [H or 1, n, width] -> [B or 1, H or 1, T, width].
 
-    If positions are counted, the result is a view of the table.
+    If positions are counted (see `Positions`), the result is a view of the table.
     """
     if at.start is not None:
         return table[:, at.start : at.start + at.ids.size(1)].unsqueeze(0)

@@ -1,4 +1,4 @@
-"""Find the different paths of a batch. A path between two words is a list of edge labels."""
+"""Find the distinct paths between words in a batch. A path is a list of edge labels."""
 
 from __future__ import annotations
 
@@ -10,46 +10,47 @@ from torch import Tensor
 
 from .trees import NOTHING
 
-#: maximum of a key
+#: maximum value of a key
 _ROOM = 2**62
 
 
 def unique_paths(labels: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the different paths and the path number of every pair of words.
+    """Return the distinct paths [P, slots], and the index of the path of every pair of words [B, S, S].
 
-    Labels below `count` [B, S, S, slots] -> paths [P, slots] and numbers [B, S, S].
+    `labels` [B, S, S, slots] contains the paths of all pairs of words. Labels are below `count`.
     """
     first, *others = labels.unbind(-1)
     found, index = _keys(first.long(), count, others, count).unique(return_inverse=True)
     example = torch.empty_like(found)
-    example[index.flatten()] = torch.arange(index.numel(), device=index.device)  # the number of any of the equal paths
+    example[index.flatten()] = torch.arange(index.numel(), device=index.device)  # index of one of the equal paths
     return labels.flatten(0, -2)[example].long(), index
 
 
 def paths_by_length(labels: Tensor, count: int) -> tuple[Tensor, Tensor, list[int]]:
-    """Return the different paths from long to short, the path number of every pair of words, and the paths of each step.
+    """Return the distinct paths [P, slots] from long to short, the index of the path of every pair of words [B, S, S], and a
+    list of numbers of paths, one per step.
 
-    Step t reads label t of all paths with more than t labels. These paths are the first ones, because paths are ordered from
-    long to short. A path without labels is read as one label. The host reads one tensor. Labels below `count` [B, S, S, slots]
-    -> [P, slots], [B, S, S] and a list of numbers of paths.
+    `labels` [B, S, S, slots] contains the paths of all pairs of words. Labels are below `count`. Step t reads label t of all
+    paths with more than t labels, which are the first paths. A path without labels is treated as a path of one label. The host
+    waits for the accelerator once.
     """
     slots = labels.size(-1)
     lengths = (labels != NOTHING).sum(-1).clamp(min=1)
     key, order = _keys(slots - lengths, slots, labels.unbind(-1), count).flatten().sort()
-    first = F.pad(key[1:] != key[:-1], (1, 0), value=True)  # whether it is the first of equal paths
+    first = F.pad(key[1:] != key[:-1], (1, 0), value=True)  # True at the first of equal paths
     number = first.cumsum(0) - 1
     index = torch.empty_like(order).scatter_(0, order, number).view(lengths.shape)
     steps = torch.arange(slots, device=labels.device)
     longer = ((lengths.flatten()[order].unsqueeze(1) > steps) & first.unsqueeze(1)).sum(0).tolist()
-    example = order.new_empty(longer[0]).scatter_(0, number, order)  # the number of any of the equal paths
+    example = order.new_empty(longer[0]).scatter_(0, number, order)  # index of one of the equal paths
     return labels.flatten(0, -2)[example].long(), index, [paths for paths in longer if paths]
 
 
 def _keys(first: Tensor, size: int, others: Sequence[Tensor], count: int) -> Tensor:
-    """Return one integer for each list of numbers. The first numbers are below `size`, and the other numbers below `count`."""
+    """Encode each list of numbers as one integer. The first number is below `size`, and the other numbers are below `count`."""
     key = first
     for slot in others:
-        if size * count > _ROOM:  # replace the keys of beginnings by consecutive numbers
+        if size * count > _ROOM:  # replace the keys by consecutive integers, which are smaller
             found, key = key.unique(return_inverse=True)
             size = len(found)
         key, size = key * count + slot, size * count

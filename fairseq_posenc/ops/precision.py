@@ -1,9 +1,18 @@
-"""Raise the precision of computations for which half precision is not sufficient."""
+"""Use at least float32 for computations for which half precision is not sufficient."""
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+
+#: argument from which log(1 + exp(x)) equals x in float64. In `softplus` of torch, the default is 20
+_LINEAR_FROM = 40
 
 
 def at_least_float32(x: Tensor) -> Tensor:
     """Return the tensor in float32, or unchanged if its type is wider."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def softplus(x: Tensor) -> Tensor:
+    """Return log(1 + exp(x)), also in float64 without an error other than rounding."""
+    return F.softplus(x, threshold=_LINEAR_FROM)

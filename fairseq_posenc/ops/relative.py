@@ -1,4 +1,4 @@
-"""Products of queries, keys and weights with vectors of distances.
+"""Products of queries, keys or attention weights with one vector per distance.
 
 A tensor [T, S, D] is created only if it is smaller than the queries or keys.
 """
@@ -18,14 +18,14 @@ from .kernels.clipped_distances import CollectClipped, SpreadClipped
 from .kernels.distance_products import DistanceScores, DistanceSums, Layout, rows_per_block
 
 Vectors = Callable[[Tensor], Tensor]
-#: side of the columns that a causal context needs in each row
+#: columns that a causal context needs in each row: up to the row, or from the row on. None: all columns
 Needed = Literal["before", "after"] | None
-#: maximum number of columns for which a causal context also computes all distances
+#: maximum number of columns for which all distances are computed, also in a causal context
 _SHORT = 64
 
 
 def same_in_all_layers(key: Hashable, vectors: Vectors, ctx: AttentionContext) -> Vectors:
-    """Wrap `vectors` so that layers with the same counted positions share its results. The results must have no gradient."""
+    """Wrap `vectors` so that all layers with the same counted positions share its results, which must not require gradients."""
     queries, keys = ctx.queries, ctx.keys
     if queries.start is None or keys.start is None:
         return vectors
@@ -34,9 +34,10 @@ def same_in_all_layers(key: Hashable, vectors: Vectors, ctx: AttentionContext) -
 
 
 def kept_while_decoding(key: str, vectors: Vectors, ctx: AttentionContext, of_queries: bool = True) -> Vectors:
-    """Return `vectors`, such that a step of decoding computes the vectors of its longest distance only.
+    """Wrap `vectors` so that each decoding step only computes the vector of the longest distance.
 
-    The state keeps the vectors of shorter distances. `of_queries`: `query_products` calls the function, not `key_products`.
+    The decoding state stores the vectors of shorter distances. `of_queries`: whether the function is for `query_products`, and
+    not for `key_products`.
     """
     counted = ctx.keys.start == 0 and ctx.queries.start is not None and ctx.queries.ids.size(1) == 1
     state = ctx.state
@@ -46,7 +47,7 @@ def kept_while_decoding(key: str, vectors: Vectors, ctx: AttentionContext, of_qu
     def continued(distance: Tensor) -> Tensor:
         known = state.get(key)
         count = 0 if known is None else known.size(1)
-        # distances ascend for queries, from the longest one to 0, and descend for keys, to the longest one
+        # for queries, the longest distance is the first one; for keys, it is the last one
         found = vectors(distance[: len(distance) - count] if of_queries else distance[count:])
         parts = [found] if known is None else [found, known] if of_queries else [known, found]
         return state.store_shared(key, torch.cat(parts, 1))
@@ -55,9 +56,9 @@ def kept_while_decoding(key: str, vectors: Vectors, ctx: AttentionContext, of_qu
 
 
 def query_products(q: Tensor, ctx: AttentionContext, vectors: Vectors, limit: int | None = None) -> Tensor:
-    """Compute q_t . r[s - t]: [B, H, T, D] -> [B, H, T, S]. In a causal context, later keys have undefined values.
+    """Compute q_t . r[s - t]: [B, H, T, D] -> [B, H, T, S]. In a causal context, the results for later keys are undefined.
 
-    `vectors` maps distances [W] to [H or 1, W, D]. With `limit`, longer distances use the vectors of -limit and limit.
+    `vectors` is r. It maps distances [W] to [H or 1, W, D]. With `limit`, longer distances use the vector of -limit or limit.
     """
     return _products(q, ctx.queries, ctx.keys, vectors, limit, "before" if ctx.causal else None)
 
@@ -71,7 +72,7 @@ def key_products(k: Tensor, ctx: AttentionContext, vectors: Vectors, limit: int 
 def sum_products(q: Tensor, k: Tensor, ctx: AttentionContext, vectors: Vectors, limit: int | None = None) -> Tensor:
     """Compute (q_t + k_s) . r[s - t]: [B, H, T, D] and [B, H, S, D] -> [B, H, T, S].
 
-    The result is the sum of `query_products` and `key_products` with one table.
+    The result is the sum of `query_products` and `key_products` with the same vectors.
     """
     queries, keys = ctx.queries, ctx.keys
     counted = queries.start is not None and keys.start is not None
@@ -101,7 +102,7 @@ def value_products(weights: Tensor, ctx: AttentionContext, vectors: Vectors, lim
 
 
 def _products(x: Tensor, rows: Positions, columns: Positions, vectors: Vectors, limit: int | None, needed: Needed) -> Tensor:
-    """Compute products [B, H, rows, D] -> [B, H, rows, columns] in the way that needs the fewest operations."""
+    """Compute `query_products` for rows and columns, [B, H, rows, D] -> [B, H, rows, columns], with the fewest operations."""
     if limit is not None and _few_vectors(rows, columns, limit):
         table = vectors(torch.arange(-limit, limit + 1, device=x.device)).to(x.dtype)
         return spread_clipped(_table_product(x, table.transpose(-1, -2)), rows, columns, limit)
@@ -117,25 +118,25 @@ def _products(x: Tensor, rows: Positions, columns: Positions, vectors: Vectors, 
 
 
 def _is_short(shape: tuple[int, ...], table: Tensor) -> bool:
-    """Return whether a tensor [T, S, D] is much smaller than [B, H, T, D]: many short sentences with one table."""
+    """Return whether [T, S, D] is much smaller than [B, H, T, D]. This is true for many short sentences with one table."""
     batch, heads, _, columns = shape
     return columns <= _SHORT and batch * heads // len(table) >= 2 * columns
 
 
 def _by_pair(table: Tensor, columns: Positions) -> tuple[bool, Tensor]:
-    """Expand vectors of ascending distances to pairs of positions.
+    """Expand the vectors of ascending distances to pairs of positions, and return whether there is only one table.
 
-    [1, T + S - 1, D] -> True, [T, S, D]. [H, T + S - 1, D] -> False, [H, D, T, S].
+    Shapes: [1, T + S - 1, D] -> True and [T, S, D], or [H, T + S - 1, D] -> False and [H, D, T, S].
     """
     width = columns.ids.size(1)
     if len(table) > 1:
         return False, toeplitz(table.transpose(-1, -2), width)
     index = toeplitz(torch.arange(table.size(1), device=table.device), width)  # [T, S]
-    return True, F.embedding(index, table[0])  # its gradient is one kernel
+    return True, F.embedding(index, table[0])  # the gradient of embedding is one kernel
 
 
 def _few_vectors(rows: Positions, columns: Positions, limit: int) -> bool:
-    """Return whether products with all vectors of a clipped table are fewer than products with the occurring distances."""
+    """Return whether the clipped table has fewer vectors than there are distances, or positions are not counted."""
     counted = rows.start is not None and columns.start is not None
     return not counted or 2 * limit + 1 < rows.ids.size(1) + columns.ids.size(1) - 1
 
@@ -145,11 +146,11 @@ def _same_positions(rows: Positions, columns: Positions) -> bool:
 
 
 def _occurring(rows: Positions, columns: Positions, limit: int | None, needed: Needed) -> tuple[Tensor, Layout]:
-    """Return the occurring clipped distances in ascending order, and their layout. In a causal context, leave out later keys."""
+    """Return the clipped distances that occur, in ascending order, and their layout. A causal context omits most later keys."""
     along, offset = diagonals(rows, columns), rows.ids.size(1) - 1
-    if not _same_positions(rows, columns) or columns.ids.size(1) <= _SHORT:  # leaving out keys would save little or no time
+    if not _same_positions(rows, columns) or columns.ids.size(1) <= _SHORT:  # omitting keys would save little or no time
         needed = None
-    beyond = rows_per_block(rows.ids.size(1), along) - 1  # number of unneeded distances in a block
+    beyond = rows_per_block(rows.ids.size(1), along) - 1  # number of later keys that a block of rows includes
     if needed == "before":
         along = along[: offset + 1 + beyond]
     elif needed == "after":
@@ -158,20 +159,23 @@ def _occurring(rows: Positions, columns: Positions, limit: int | None, needed: N
 
 
 def _table_product(x: Tensor, table: Tensor) -> Tensor:
-    """Compute [B, H, T, N] @ [H or 1, N, M] -> [B, H, T, M]. Heads that share the table use one product."""
+    """Compute [B, H, T, N] @ [H or 1, N, M] -> [B, H, T, M]. If heads share the table, this is one matrix product."""
     return x @ (table[0] if table.size(0) == 1 else table)
 
 
 def spread(columns: Tensor, index: Tensor) -> Tensor:
-    """Read column `index` [B or 1, T, S] of every row: [B, H, T, W] -> [B, H, T, S]."""
+    """Read the columns `index` [B or 1, T, S] of every row: [B, H, T, W] -> [B, H, T, S]."""
     return columns.gather(-1, index.unsqueeze(1).expand(*columns.shape[:2], -1, -1))
 
 
 def spread_clipped(columns: Tensor, queries: Positions, keys: Positions, limit: int) -> Tensor:
-    """Read the column of every clipped distance: [B, H, T, 2 * limit + 1] -> [B, H, T, S]."""
+    """Read for each key the column of its clipped distance: [B, H, T, 2 * limit + 1] -> [B, H, T, S]."""
     return SpreadClipped.apply(columns, queries, keys, limit)
 
 
 def collect_clipped(weights: Tensor, queries: Positions, keys: Positions, limit: int) -> Tensor:
-    """Sum over the keys of every clipped distance: [B, H, T, S] -> [B, H, T, 2 * limit + 1]. Transpose of `spread_clipped`."""
+    """Sum over all keys with the same clipped distance: [B, H, T, S] -> [B, H, T, 2 * limit + 1].
+
+    This is the transpose of `spread_clipped`.
+    """
     return CollectClipped.apply(weights, queries, keys, limit)

@@ -1,4 +1,4 @@
-"""Rotation of pairs of channels."""
+"""Rotate pairs of channels, as in rotary position embeddings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Waves = tuple[Tensor, Tensor]
 
 
 def every_channel(sin: Tensor, cos: Tensor, layout: str, width: int) -> Waves:
-    """Repeat sines and cosines of pairs for both channels, [..., T, pairs] -> [..., T, D]. Other channels are not rotated.
+    """Expand the sines and cosines of pairs to all channels: [..., T, pairs] -> [..., T, D]. Channels without a pair get angle 0.
 
     layout: "halves" pairs channel i with i + pairs, "interleaved" pairs channel 2i with 2i + 1.
     """
@@ -24,13 +24,13 @@ def every_channel(sin: Tensor, cos: Tensor, layout: str, width: int) -> Waves:
 
 
 def rotate(x: Tensor, waves: Waves, pairs: int, layout: str) -> Tensor:
-    """Rotate the first pairs of channels, [..., T, D] -> same. The waves are in float32 or wider, and have no gradient."""
+    """Rotate the first `pairs` pairs of channels, [..., T, D] -> same. The waves are in float32 or wider, without a gradient."""
     rotation = _Rotation.apply if torch.is_grad_enabled() else rotated
     return rotation(x, *waves, pairs, layout)
 
 
 class _Rotation(torch.autograd.Function):
-    """Rotation that stores only the waves for its backward pass. The gradient is the rotation by the opposite angles."""
+    """A rotation that stores only the waves for the backward pass. The gradient is rotated by the opposite angles."""
 
     @staticmethod
     def forward(ctx, x: Tensor, cos: Tensor, sin: Tensor, pairs: int, layout: str) -> Tensor:
@@ -45,7 +45,7 @@ class _Rotation(torch.autograd.Function):
 
 
 def rotated(x: Tensor, cos: Tensor, sin: Tensor, pairs: int, layout: str) -> Tensor:
-    """Return every channel times its cosine, plus the other channel of its pair times its sine.
+    """Return each channel times its cosine, plus the other channel of its pair times its signed sine.
 
     The sum is computed in the precision of the waves or wider, and rounded to the precision of x.
     """
@@ -53,6 +53,6 @@ def rotated(x: Tensor, cos: Tensor, sin: Tensor, pairs: int, layout: str) -> Ten
         swapped = torch.cat([x[..., pairs : 2 * pairs], x[..., :pairs], x[..., 2 * pairs :]], -1)
     else:
         swapped = torch.cat([x[..., : 2 * pairs].unflatten(-1, (pairs, 2)).flip(-1).flatten(-2), x[..., 2 * pairs :]], -1)
-    if torch.compiler.is_compiling():  # torch.compile does not support a given result that is not contiguous
+    if torch.compiler.is_compiling():  # torch.compile does not support out= for tensors that are not contiguous
         return torch.addcmul(x * cos, swapped, sin).to(x.dtype)
     return torch.addcmul(x * cos, swapped, sin, out=torch.empty_like(x))

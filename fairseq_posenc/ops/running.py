@@ -1,4 +1,4 @@
-"""Computations that decoding continues from step to step: entries of queries, and short convolutions."""
+"""Computations that continue from one decoding step to the next: entries of the new queries, and short convolutions."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from ..core import AttentionContext
 
 
 def at_queries(x: Tensor, ctx: AttentionContext) -> Tensor:
-    """Return the entries of the keys that are queries: [B, H, S, ...] -> [B, H, T, ...]."""
+    """Select the entries of the keys that are also queries: [B, H, S, ...] -> [B, H, T, ...]."""
     queries, keys = ctx.queries, ctx.keys
     if queries.start is not None and keys.start is not None:
         first = queries.start - keys.start
         return x[:, :, first : first + queries.ids.size(1)]
     same = queries.ids.unsqueeze(-1) == keys.ids.unsqueeze(-2)  # [B or 1, T, S]
-    # the last key with this position, because left padding has the first position too
+    # the last key with the position of the query, because left padding also has the first position
     columns = (same * torch.arange(1, same.size(-1) + 1, device=same.device)).argmax(-1)
     index = columns[:, None].view(columns.size(0), 1, -1, *[1] * (x.dim() - 3))  # [B or 1, T] -> [B or 1, 1, T, ...]
     return x.gather(2, index.expand(*x.shape[:2], -1, *x.shape[3:]))
 
 
 def without_padding(x: Tensor, ctx: AttentionContext) -> Tensor:
-    """Set values of new keys to 0 at padding: [B, N, C] -> same, for the last N keys."""
+    """Set the values of the last N keys to 0 at padding: [B, N, C] -> same."""
     if ctx.key_padding is None:
         return x
     return x.masked_fill(ctx.key_padding[:, -x.size(1) :, None], 0.0)
 
 
 def causal_convolution(x: Tensor, weight: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Convolve every channel with the words up to each word. The last tap reads the word itself.
+    """Apply a causal convolution to every channel. Its last tap reads the current token.
 
     Args:
-        x: [B, N, C], the new words.
+        x: [B, N, C], the new tokens.
         weight: [C, taps].
-        before: [B, taps - 1, C], the words before the new words. None at the start of a sentence reads zeros.
+        before: [B, taps - 1, C], the tokens before the new tokens. None at the start of a sentence, where zeros are read.
 
     Returns:
-        [B, N, C], and the last words, [B, taps - 1, C], which are `before` in the next step.
+        The result [B, N, C], and the last tokens [B, taps - 1, C], which are `before` in the next step.
     """
     taps = weight.size(-1)
     x = F.pad(x, (0, 0, taps - 1, 0)) if before is None else torch.cat([before.to(x.dtype), x], 1)

@@ -1,4 +1,4 @@
-"""Find the sentences of a document. A separator token divides a document into sentences."""
+"""Find the sentences of a document, which separator tokens divide into sentences."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from torch import Tensor
 from ..core import AttentionContext, Dims, PositionError
 from .sinusoids import Sinusoids
 
-#: end of sentence in fairseq
+#: fairseq's token at the end of a sentence
 _END = "</s>"
-#: number of a separator that does not occur
+#: index of the separator if there is no dictionary. It is equal to no token
 _ABSENT = -1
 
 
 def before(tokens: Tensor, separator: int) -> Tensor:
-    """Count the separators before each token, [B, T] -> [B, T]. A separator belongs to the sentence that it ends."""
+    """Count the separators before each token, [B, T] -> [B, T]. A separator belongs to the sentence before it."""
     ends = tokens.eq(separator).long()
     return ends.cumsum(1) - ends
 
 
 def opened(tokens: Tensor, separator: int) -> Tensor:
-    """Count the separators up to each token, [B, T] -> [B, T]. A separator belongs to the sentence that it begins."""
+    """Count the separators up to and including each token, [B, T] -> [B, T]. A separator belongs to the sentence after it."""
     return tokens.eq(separator).long().cumsum(1)
 
 
 def inside(tokens: Tensor, separator: int) -> Tensor:
-    """Count the tokens before each token in its sentence, [B, T] -> [B, T]."""
+    """Return the index of each token in its sentence, from 0: [B, T] -> [B, T]."""
     columns = torch.arange(tokens.size(1), device=tokens.device)
     ends = tokens.eq(separator)
     begins = torch.where(ends, columns + 1, torch.zeros_like(columns))  # the column after each separator
-    first = begins.cummax(1).values.roll(1, 1)  # maximum over the separators before a token
+    first = begins.cummax(1).values.roll(1, 1)  # column of the first token of the sentence
     first[:, 0] = 0
     return columns - first
 
@@ -42,15 +42,15 @@ def sentences(tokens: Tensor, separator: int) -> Tensor:
     return tokens.eq(separator).sum(1) + 1
 
 
-#: a function that counts for each token: `before`, `opened` or `inside`
+#: type of the functions `before`, `opened` and `inside`
 Count = Callable[[Tensor, int], Tensor]
 
 
 class Separator:
-    """Separator of sentences at one site, with its numbers in the source and target dictionaries.
+    """The separator of sentences at one site, with its indices in the source and target dictionaries.
 
     Without a dictionary, a document is one sentence. Raise PositionError if a dictionary lacks the separator. Also raise
-    PositionError if the separator is the end of sentence, which a decoder never writes inside a sentence.
+    PositionError if the separator is </s> in the decoder, because a decoder writes </s> only at the end.
     """
 
     def __init__(self, method: str, token: str, dims: Dims):
@@ -73,7 +73,7 @@ class Separator:
         return words.get(self._token, _ABSENT)
 
     def of_queries(self, ctx: AttentionContext, count: Count = before) -> Tensor | None:
-        """Return the count for each query: [B, T], or None without tokens. All beams of a source sentence are queries."""
+        """Return the count for each query, [B, T], or None without tokens. In beam search, T may be the number of beams."""
         if ctx.prefix is None:
             return None
         found = count(ctx.prefix, self.own)
@@ -91,10 +91,10 @@ class Separator:
 
 
 def labels(separator: Separator, ctx: AttentionContext, count: str) -> Tensor | None:
-    """Return the sentence number of each query, from 1: [B, T], or None without tokens.
+    """Return the label of the sentence of each query, from 1: [B, T], or None without tokens.
 
-    count: "start" numbers the sentences from the first sentence. "end" numbers the sentences from the last source sentence,
-    which has 1. Later sentences also have 1.
+    count: with "start", the first sentence has label 1. With "end", sentences are counted backwards from the last source
+    sentence, which has label 1. Target sentences after it also have label 1.
     """
     number, sentences_of_source = separator.of_queries(ctx), separator.sentences(ctx)
     if number is None or count == "start":
@@ -103,10 +103,10 @@ def labels(separator: Separator, ctx: AttentionContext, count: str) -> Tensor | 
 
 
 def sentence_vectors(vectors: Tensor | Sinusoids | None, label: Tensor, width: int) -> Tensor:
-    """Return the vectors of sentences, [B, T] -> [B, T, width] in float32.
+    """Return a vector for the label of each sentence, [B, T] -> [B, T, width] in float32.
 
-    vectors: a table [rows, width], whose last row is used for all later sentences, or sinusoids of the label, or None. With None,
-    a vector is 1 in the channel of the label, or in the last channel if the label is larger.
+    vectors: a table [rows, width], or sinusoids, or None for one-hot vectors. Labels beyond the table, or beyond the channels of
+    one-hot vectors, use the last row or channel.
     """
     if isinstance(vectors, Sinusoids):
         return vectors(label)
@@ -116,7 +116,7 @@ def sentence_vectors(vectors: Tensor | Sinusoids | None, label: Tensor, width: i
 
 
 def refuse_width(method: str, kind: str, width: int) -> None:
-    """Raise PositionError for widths without sinusoids. For width 2, the formula of fairseq divides by zero."""
+    """Raise PositionError for widths that sinusoids do not support. For width 2, fairseq's formula divides by zero."""
     if kind == "sinusoidal" and (width < 4 or width % 2):
         raise PositionError(
             f"{method}: sinusoids of sentences have {width} channels. Expected an even number of at least 4. Change the width."

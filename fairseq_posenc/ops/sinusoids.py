@@ -1,6 +1,7 @@
 """Sinusoids of positions, rounded to float32.
 
-A CPU computes angles in float64. An accelerator, where float64 is slow, computes turns in 64-bit integers (`Frequencies`).
+Angles are computed in float64 on a CPU. On an accelerator, where float64 is slow, they are computed in 64-bit integers
+(`Frequencies`).
 """
 
 from __future__ import annotations
@@ -15,16 +16,14 @@ from ..core import Positions
 from . import devices
 from .constants import Constants
 
-#: steps of one turn
+#: number of integer steps of a full turn (2 pi)
 _TURN = 2.0**64
 
 
 def frequencies(count: int, width: int, grid: str, base: float | Tensor = 10000.0, device: torch.device | None = None) -> Tensor:
-    """Return the first `count` angular frequencies for `width` channels in float64: [count].
+    """Return the first `count` angular frequencies for `width` channels, in float64: [count], or [..., count] for a base [...].
 
-    If `base` is a tensor [...], the result is [..., count].
-
-    grid: "paper" is base^(-2k/width), Vaswani et al. (2017). "fairseq" is base^(-k/(width//2 - 1)), whose last frequency is
+    grid: "paper" is base^(-2k/width), as in Vaswani et al. (2017). "fairseq" is base^(-k/(width//2 - 1)), whose last frequency is
     1/base.
     """
     given = isinstance(base, Tensor)
@@ -34,11 +33,11 @@ def frequencies(count: int, width: int, grid: str, base: float | Tensor = 10000.
 
 
 class Frequencies(nn.Module):
-    """Compute the angles of positions at constant frequencies [n].
+    """Compute the angles of positions for constant frequencies [n].
 
-    The frequencies are stored as integers with the bits of float64, so that `.half()` does not round them. An accelerator counts
-    a turn in 2^64 steps. The product of a position and the steps of a frequency overflows by whole turns. The remainder is then
-    an angle from -pi to pi, which is rounded to float32 only once.
+    The frequencies are stored as integers with the bits of float64, so that `.half()` does not round them. On an accelerator,
+    angles are integers, and a full turn has 2^64 steps. Overflow of the product of position and frequency removes full turns, so
+    that the result is an angle from -pi to pi. It is rounded to float32 only once.
     """
 
     def __init__(self, values: Tensor):
@@ -59,14 +58,14 @@ class Frequencies(nn.Module):
         return positions.double() * self.values if devices.on_cpu(positions) else self.remainders(positions)
 
     def remainders(self, positions: Tensor) -> Tensor:
-        """Return the angles of positions without whole turns, in float32, [..., 1] -> [..., n]."""
+        """Return the angles of positions without full turns, in float32, [..., 1] -> [..., n]."""
         whole = positions.floor() if positions.is_floating_point() else positions
         angles = (whole.long() * self.steps).float() * (2 * math.pi / _TURN)
         return angles + (positions - whole).float() * self.rounded.values if positions.is_floating_point() else angles
 
 
 class Sinusoids(nn.Module):
-    """Compute sines and cosines of positions. `sinusoid` describes the arguments."""
+    """Compute sinusoids of positions that are multiplied by `step`. `sinusoid` describes the other arguments."""
 
     def __init__(self, width: int, layout: str, grid: str, base: float = 10000.0, step: float = 1.0):
         super().__init__()
@@ -81,24 +80,24 @@ class Sinusoids(nn.Module):
 def sinusoid(positions: Tensor, width: int, layout: str, grid: str, base: float | Tensor = 10000.0) -> Tensor:
     """Return sines and cosines of positions, [...] -> [..., width] in float32. If the width is odd, the last channel is zero.
 
-    base: one base for all positions, or bases [...] that are broadcast to the positions.
-    layout: "interleaved" places each sine before its cosine. "halves" places all sines before all cosines.
+    base: one base for all positions, or one base per position [...].
+    layout: "interleaved" puts each sine before its cosine. "halves" puts all sines before all cosines.
     """
     return waves(positions.double().unsqueeze(-1) * frequencies(width // 2, width, grid, base, positions.device), width, layout)
 
 
 def waves(angles: Tensor, width: int, layout: str) -> Tensor:
-    """Return sines and cosines of angles, [..., width // 2] -> [..., width] in float32, as `sinusoid`."""
+    """Return sines and cosines of angles in the layout of `sinusoid`, [..., width // 2] -> [..., width] in float32."""
     pair = (angles.sin(), angles.cos())
     found = torch.stack(pair, -1).flatten(-2) if layout == "interleaved" else torch.cat(pair, -1)
     return (F.pad(found, (0, 1)) if width % 2 else found).float()
 
 
 class SinusoidTable(nn.Module):
-    """Sinusoids of positions. The first `rows` positions are stored, and other positions are computed.
+    """Sinusoids of positions. The sinusoids of the first `rows` positions are stored in a table, and others are computed.
 
-    The table is stored as integers with the same bits, so that `.half()` does not round it. `origin` is added to all positions.
-    The sums are multiplied by `step`.
+    The table is stored as integers with the same bits, so that `.half()` does not round it. `origin` is added to all positions,
+    and the sums are multiplied by `step`.
     """
 
     def __init__(self, rows: int, width: int, layout: str, grid: str, base: float = 10000.0, origin: int = 0, step: float = 1.0):
@@ -114,12 +113,12 @@ class SinusoidTable(nn.Module):
         return self.rows[at.start : at.start + at.ids.size(1)].unsqueeze(0)
 
     def of_words(self, numbers: Tensor) -> Tensor:
-        """Return sinusoids of numbers [B, S] in float32: [B, S, width]. The numbers, such as depths, are at most S."""
+        """Return sinusoids of integers from 0 to S, such as depths in a tree: [B, S] -> [B, S, width] in float32."""
         if numbers.size(1) > self.bits.size(0):
             return self.waves(numbers + self.origin)
         return self.rows[numbers]
 
     @property
     def rows(self) -> Tensor:
-        """Return the first rows of the table, [rows, width] in float32."""
+        """Return the table, [rows, width] in float32."""
         return self.bits.view(torch.float32)

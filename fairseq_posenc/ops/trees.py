@@ -1,6 +1,6 @@
 """Compute paths, depths, ancestors and distances in dependency trees, as numpy arrays.
 
-Words count from 0, and the head of the root is -1. `by_token` maps arrays of words to arrays of tokens.
+Word indices begin with 0, and the head of the root is -1. `by_token` converts arrays over words to arrays over tokens.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """A tree. `heads` [n] contains the head of every word, and -1 for the root."""
+    """A dependency tree. `heads` [n] contains the word index of the head of every word, and -1 for the root."""
 
     heads: np.ndarray
 
     @functools.cached_property
     def up(self) -> np.ndarray:
-        """Return the path from every word up to the root: [n, depth + 1]. The path begins with the word. -1 follows the root."""
+        """Return the path from every word up to the root, including both: [n, maximum depth + 1]. -1 follows after the root."""
         heads, ways = self.heads.tolist(), []
-        for word in range(len(heads)):  # faster than numpy for the size of sentences
+        for word in range(len(heads)):  # for sentences, this loop is faster than numpy
             way = [word]
             while (word := heads[word]) >= 0:
                 way.append(word)
@@ -38,15 +38,15 @@ class Tree:
 
     @functools.cached_property
     def paths(self) -> np.ndarray:
-        """Return the path from the root down to every word: [n, depth + 1]. The path ends with the word, and -1 follows."""
+        """Return the path from the root down to every word, including both: [n, maximum depth + 1]. -1 follows after the word."""
         column = self.depths[:, None] - np.arange(self.up.shape[1])
         return np.where(column >= 0, np.take_along_axis(self.up, column.clip(0), 1), -1)
 
     @functools.cached_property
     def ancestors(self) -> np.ndarray:
-        """Return whether the word of the row is the word of the column or one of its ancestors: bool [n, n]."""
+        """Return whether the row word is equal to the column word or is one of its ancestors: bool [n, n]."""
         count = len(self.heads)
-        found = np.zeros((count + 1, count), bool)  # entries after the root use the last row
+        found = np.zeros((count + 1, count), bool)  # -1 after the root is the index of the last row, which is removed
         found[self.up, np.arange(count)[:, None]] = True
         return found[:-1]
 
@@ -63,9 +63,7 @@ class Tree:
 
     @property
     def siblings(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return, for every word, its number among the dependents of its head, from the left, and the sibling before the word,
-        or -1.
-        """
+        """Return for every word its index among the dependents of its head, and its nearest sibling on the left, or -1."""
         number, before, last = [], [], {}
         for word, head in enumerate(self.heads.tolist()):
             before.append(last.get(head, -1))
@@ -74,10 +72,10 @@ class Tree:
         return np.array(number), np.array(before)
 
     def path_words(self, slots: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the first edges of the path from every word i to every word j. Each edge is represented by its lower word.
+        """Return the first `slots` edges of the path from every word i to every word j, and the number of edges that lead up.
 
-        -> words [n, n, slots], with -1 after the end, and the number of edges that lead up, [n, n]. The following edges lead
-        down.
+        Each edge is represented by its dependent: [n, n, slots], with -1 after the end. The first edges lead up, and their number
+        is in the second array [n, n]. The other edges lead down.
         """
         rising = self.depths[:, None] - self.common  # [n, n]
         step = np.arange(slots)
@@ -90,18 +88,19 @@ class Tree:
 
 
 def by_token(values: np.ndarray, words: np.ndarray, axes: int = 1) -> np.ndarray:
-    """Map words to tokens: [n, ...] -> [S, ...], or [n, n, ...] -> [S, S, ...]. Each token has the values of its word."""
+    """Give each token the values of its word: [n, ...] -> [S, ...], or with axes=2 [n, n, ...] -> [S, S, ...]."""
     return values[words] if axes == 1 else values[words[:, None], words]
 
 
-#: labels without a relation: end of path, the word itself, too long a path. Relation r has label 2r upwards and 2r + 1 downwards
+#: labels for the end of a path, the word itself, and a path that is too long. An edge with relation r has label 2r upwards, and
+#: 2r + 1 downwards
 NOTHING, ITSELF, TOO_LONG = 0, 1, 2
 
 
 def path_labels(heads: np.ndarray, relations: np.ndarray, slots: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first labels of the path from every word to every word, [n, n, slots], and the number of labels, [n, n].
+    """Return the first `slots` labels of the path from every word to every word, [n, n, slots], and the path lengths [n, n].
 
-    Relations are numbered from 2, as in side files.
+    Indices of relations begin with 2, as in side files.
     """
     tree = Tree(heads)
     words, rising = tree.path_words(slots)

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import weakref
+from importlib.metadata import version
 
 import pytest
 import torch
@@ -46,7 +47,7 @@ def test_memory_of_what_is_there_at_the_same_time():
 
     def together():
         kept = [torch.ones(2**18) for _ in range(5)]
-        views = [x.view(2, -1)[0] for x in kept]  # both share it
+        views = [x.view(2, -1)[0] for x in kept]  # a list and its views share the memory
         return len(views)
 
     assert 1 <= counting.counted(one_after_the_other, CPU).mib < 2.1
@@ -274,13 +275,48 @@ def test_a_comparison_with_peers(tmp_path, capsys):
     assert cli.main(["bench", *options]) == 0
     shown = capsys.readouterr().out
     rows = json.loads((tmp_path / "peers.json").read_text())["rows"]
-    assert [row["method"] for row in rows] == [pair.method for pair in peers.PAIRS]
+    assert [(row["method"], row["peer"]) for row in rows] == [(pair.method, pair.peer) for pair in peers.PAIRS if pair.available]
     assert all(set(row["2x8"]) == set(row["1x16"]) == {"median", "low", "high"} and row["peer"] in shown for row in rows)
+    assert all(row["library"] in shown for row in rows)
+    assert f"transformers {version('transformers')}" in {row["library"] for row in rows}
     with open(tmp_path / "peers.csv", encoding="utf-8") as file:
-        assert len(list(csv.DictReader(file))) == 2 * 3 * len(rows)
+        found = list(csv.DictReader(file))
+    assert len(found) == 2 * 3 * len(rows) and {row["library"] for row in found} == {row["library"] for row in rows}
 
 
-@pytest.mark.parametrize("pair", peers.PAIRS, ids=lambda pair: pair.method)
+def test_versions_of_transformers_contain_these_peers():
+    """The tests below skip a peer that the installed version does not contain."""
+    missing = {pair.peer for pair in peers.PAIRS if not pair.available}
+    old = int(version("transformers").partition(".")[0]) < 5
+    assert missing == (set() if old else {"Hugging Face BERT, relative_key", "Hugging Face BERT, relative_key_query"})
+
+
+def test_a_version_without_the_peer_is_one_line(monkeypatch, capsys):
+    """BERT of transformers 5 ignores the option for relative positions. The attention would be measured without positions."""
+    from transformers.models.bert import modeling_bert
+
+    class Plain(torch.nn.Module):
+        def __init__(self, config):
+            super().__init__()
+
+    monkeypatch.setattr(modeling_bert, "BertSelfAttention", Plain)
+    assert [pair.peer for pair in comparison.installed(["shaw", "huang4"])] == ["Hugging Face Wav2Vec2-BERT"]
+    library, error = f"transformers {version('transformers')}", capsys.readouterr().err
+    assert error == (
+        f"{library} does not contain Hugging Face BERT, relative_key. Not measured: this peer of shaw.\n"
+        f"{library} does not contain Hugging Face BERT, relative_key_query. Not measured: this peer of huang4.\n"
+    )
+    assert cli.main(["bench", "--peers", "huang4"]) == 2
+    assert "no library with huang4 is installed" in capsys.readouterr().err
+
+
+@pytest.fixture(params=peers.PAIRS, ids=lambda pair: f"{pair.method}-{pair.build.__name__.strip('_')}")
+def pair(request):
+    if not request.param.available:
+        pytest.skip(f"{request.param.library} does not contain {request.param.peer}")
+    return request.param
+
+
 def test_a_peer_reaches_all_its_parameters(pair):
     """The whole attention is timed: every parameter has a gradient, and the output has the width of the input."""
     sizes = peers.Sizes(32, 4, 9)
@@ -291,7 +327,16 @@ def test_a_peer_reaches_all_its_parameters(pair):
     assert [name for name, p in peer.named_parameters() if p.grad is None] == []
 
 
-@pytest.mark.parametrize("pair", peers.PAIRS, ids=lambda pair: pair.method)
+@pytest.mark.parametrize("method, fused", [("t5", 5), ("rope", 4)])
+def test_a_peer_uses_the_fused_kernel_if_its_version_has_it(method, fused, monkeypatch):
+    """`fused` is the first major version of transformers whose attention uses the fused kernel."""
+    used, kernel = [], torch.nn.functional.scaled_dot_product_attention
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", lambda *a, **k: used.append(1) or kernel(*a, **k))
+    (pair,) = (pair for pair in peers.PAIRS if pair.method == method)
+    pair.build(peers.Sizes(32, 4, 9))(torch.randn(2, 9, 32))
+    assert bool(used) == (int(version("transformers").partition(".")[0]) >= fused)
+
+
 def test_ours_has_biases_where_the_peer_has(pair):
     peer = pair.build(peers.Sizes(32, 4, 9))
     linear = [module for module in peer.modules() if isinstance(module, torch.nn.Linear)]
@@ -313,7 +358,7 @@ def test_a_missing_peer_is_one_line(monkeypatch, capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize("spec", ["cope", "fire", "shaw", "huang2"])
 def test_memory_of_a_long_sentence_stays_near_that_of_stock(spec):
-    """An earlier attention over 2,048 tokens stored a hundred numbers per pair of tokens.
+    """In an earlier version of this project, attention over 2,048 tokens stored a hundred numbers per pair of tokens.
 
     The fused attention of stock fairseq stores no numbers per pair.
     """

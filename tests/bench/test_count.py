@@ -165,7 +165,7 @@ def test_pinned(name):
 
 @pytest.mark.parametrize("name", registry.names())
 def test_no_float64_and_no_tensor_of_the_cpu(name):
-    """This applies to a training step, a forward pass and a step of beam search, as in the stored counts."""
+    """Test a training step, a forward pass and a step of beam search, as in the stored counts."""
     row = next(row for row in counts.read(PINNED)["rows"] if row["method"] == name)
     found = {(measure, what): row[measure][what] for measure in tables.measures([row]) for what in ("float64", "host")}
     if name in IN_FLOAT64:

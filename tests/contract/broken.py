@@ -1,6 +1,7 @@
 """Methods with one error each, which prove that the checks detect these errors.
 
-`Sound` is correct. Every other method changes one thing.
+Four methods are correct: `Sound`, `OwnKernel`, `RunningSum` and `SaysThatItReadsContent`. Each of the other methods contains one
+error.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class LeaksFuture(Sound):
 
 
 class OwnKernel(PositionMethod):
-    """A correct method with its own kernel. The next three methods change it."""
+    """A correct method with its own kernel. The next two methods change it."""
 
     card = card("own_kernel", learnable=False, parameters="0")
 
@@ -101,7 +102,7 @@ class MixesSentences(Sound):
 
 
 class RunningSum(Sound):
-    """Compute a mean of all words up to now. It is correct. The state of the next class is not reordered with the beams."""
+    """A correct method that adds the sum of all words up to each word. Two subclasses have errors in the decoding state."""
 
     card = card("running_sum", sites=("decoder",))
 

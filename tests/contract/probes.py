@@ -29,7 +29,7 @@ class Shifted(PositionMethod):
 
 
 class JustShifted(PositionMethod):
-    """Only the shift of SHAPE, for combinations."""
+    """Shift the positions as SHAPE does, without a term of its own. Specs combine this method with other methods."""
 
     card = card("just_shifted", learnable=False, parameters="0", sites=("encoder", "decoder"))
 
@@ -91,7 +91,10 @@ def depth(tokens: Tensor) -> dict:
 
 
 class DepthOfKeys(PositionMethod):
-    """Use the depth of keys in cross-attention, whose keys beams share. Side input: [B, S] of the source."""
+    """Add a bias for the depth of the keys in cross-attention. All beams of a sentence share these keys.
+
+    Side input: [B, S] of the source.
+    """
 
     card = card("depth_of_keys", sites=("cross",), parameters="5 * h", side_inputs=(SideInput("depth", "B S", padding=4),))
 
@@ -137,7 +140,10 @@ def length(tokens: Tensor) -> dict:
 
 
 class CountdownCross(Countdown):
-    """Use the remaining length in queries of cross-attention, next to keys that beams share. Side input: [B] of the target."""
+    """Add sinusoids of the remaining length to the queries of cross-attention. All beams of a sentence share its keys.
+
+    Side input: [B] of the target.
+    """
 
     card = card(
         "countdown_cross", learnable=False, parameters="0", reference="absolute", injection="APE",

@@ -6,12 +6,13 @@ import math
 import pytest
 import torch
 
-import fairseq_posenc.host.plugin  # noqa: F401  registers the models
+import fairseq_posenc
+import fairseq_posenc.host.plugin
 from fairseq_posenc import registry
 from fairseq_posenc.bench import actions, models
 from fairseq_posenc.core import Positions
 from fairseq_posenc.ops import devices, sinusoids
-from fairseq_posenc.ops.kernels import clipped_distances, toeplitz
+from fairseq_posenc.ops.kernels import clipped_distances, contextual, toeplitz
 
 CPU = torch.device("cpu")
 SHAPES = list(itertools.product((2, 3, 9), (1, 4, 9, 12), (0, 2, 30), (0, 5)))
@@ -19,7 +20,10 @@ SHAPES = list(itertools.product((2, 3, 9), (1, 4, 9, 12), (0, 2, 30), (0, 5)))
 
 @pytest.mark.parametrize("limit", [0, 1, 2, 4, 20])
 def test_clipped_distances(limit):
-    """Rows, columns and first positions are in every order, so that keys are before, within and after the limit."""
+    """Test queries and keys with different lengths and different first positions.
+
+    Distances are then below, within and above the limits of the table.
+    """
     for rows, columns, first_query, first_key in SHAPES:
         queries, keys = Positions.counted(first_query, rows), Positions.counted(first_key, columns)
         weights = torch.randn(2, 3, rows, columns, dtype=torch.float64)
@@ -36,14 +40,52 @@ def test_diagonal_sums(rows, columns):
     torch.testing.assert_close(toeplitz.diagonal_sums_at_once(matrix), toeplitz.DiagonalSums.apply(matrix))
 
 
+@pytest.mark.parametrize("from_first", [False, True])
+@pytest.mark.parametrize("positions", [2, 3, 40])
+def test_contextual_scores(positions, from_first):
+    """Some keys have no gate. Some sums of gates exceed the last position of a small table. No sum exceeds position 39."""
+    counts = (torch.rand(2, 1, 9, 30) > 0.2).double()
+    given = torch.randn(2, 3, 9, 30, dtype=torch.float64), torch.randn(2, 3, 9, positions, dtype=torch.float64)
+    weights, found = torch.randn(2, 3, 9, 30, dtype=torch.float64), []
+    for kernel in (contextual.ContextualScores, contextual.InterpolatedScores):
+        scores, products = (x.clone().requires_grad_() for x in given)
+        out = kernel.apply(scores, products, counts, from_first)
+        found.append([out, *torch.autograd.grad(out, (scores, products), weights)])
+    for one, other in zip(*found):
+        torch.testing.assert_close(other, one)
+
+
+@pytest.mark.parametrize("queries, first", [(9, 0), (4, 0), (4, 2), (3, 6), (1, 8)])
+@pytest.mark.parametrize("positions", [2, 3, 40])
+def test_contextual_scores_of_both_directions(positions, queries, first):
+    """Compare one sum of gates with separate sums of both directions. The queries are all keys, or some neighbouring keys."""
+    later = torch.ones(queries, 9, dtype=torch.bool).triu(first + 1)
+    counts = (torch.rand(2, 1, 1, 9) > 0.2).double()
+    scores = torch.randn(2, 3, queries, 9, dtype=torch.float64, requires_grad=True)
+    left, right = (torch.randn(2, 3, queries, positions, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    before = contextual.ContextualScores.apply(scores, left, counts * ~later, False)
+    after = contextual.ContextualScores.apply(scores, right, counts * torch.ones(queries, 9).triu(first), True)
+    products = torch.cat([left.flip(-1), right], -1)
+    found = contextual.InterpolatedBothWays.apply(scores, products, counts, later, first)
+    expected, weights = torch.where(later, after, before), torch.randn_like(found)
+    torch.testing.assert_close(found, expected)
+    given = scores, left, right
+    for one, other in zip(torch.autograd.grad(found, given, weights), torch.autograd.grad(expected, given, weights)):
+        torch.testing.assert_close(one, other)
+
+
 def _results(name):
-    """Return logits of a training batch with padding, and the gradients of all parameters, in float64 and without dropout."""
+    """Return logits of a training batch with padding, and the gradients of all parameters, in float64 and without dropout.
+
+    Also return whether a table of sines is part of the model.
+    """
     model = models.build(models.Variant.of(name, "model"), "_tiny", 80, CPU, torch.float64).eval()
     source, target = actions.sentences(2, 70, CPU)
     torch.manual_seed(1)
     logits, _ = model(source, None, target, **actions.extras(actions.methods(model), source))
     logits.square().mean().backward()
-    return [logits.detach(), *(p.grad for p in model.parameters() if p.grad is not None)]
+    sines = any(isinstance(module, sinusoids.Frequencies) for module in model.modules())
+    return [logits.detach(), *(p.grad for p in model.parameters() if p.grad is not None)], sines
 
 
 @pytest.mark.slow
@@ -51,20 +93,37 @@ def _results(name):
 def test_the_path_of_an_accelerator_gives_the_numbers_of_the_cpu(name, monkeypatch):
     """Sentences have 70 tokens, which is more than one block of every loop over queries.
 
-    An accelerator computes tables in float32.
+    An accelerator computes tables of sines in float32.
     """
-    expected = _results(name)
+    expected, sines = _results(name)
     monkeypatch.setattr(devices, "on_cpu", lambda x: False)
-    found = _results(name)
+    found, _ = _results(name)
     assert len(found) == len(expected)
     for one, other in zip(found, expected):
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=5e-7)
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=5e-7 if sines else 1e-7)
+
+
+@pytest.mark.parametrize("site", ["encoder", "decoder"])
+@pytest.mark.parametrize("spec", ["cope", "da", "stickbreaking"])
+def test_one_attention_whose_scores_are_the_mask_of_the_fused_kernel(spec, site, monkeypatch):
+    attention = fairseq_posenc.build_attention(spec, 16, 2, site=site).double().eval()
+    for parameter in attention.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    x, padding = torch.randn(9, 2, 16, dtype=torch.float64), torch.zeros(2, 9, dtype=torch.bool)
+    padding[1, 7:] = True
+    expected, _ = attention(x, x, x, key_padding_mask=padding, need_weights=False)
+    monkeypatch.setattr(devices, "on_cpu", lambda x: False)
+    found, _ = attention(x, x, x, key_padding_mask=padding, need_weights=False)
+    torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize("positions", [torch.arange(-5000, 5000), torch.tensor([2**30, 10**6]), 3000 * torch.rand(500) - 100])
 @pytest.mark.parametrize("grid, base", [("paper", 10000.0), ("fairseq", 10000.0), ("paper", 1.5)])
 def test_angles_without_float64(positions, grid, base):
-    """Sines and cosines of turns in integers equal the float64 values, up to rounding an angle below pi to float32."""
+    """Without float64, angles are computed as integers, with 2^64 steps per full turn.
+
+    Sines and cosines then equal the float64 values, up to the rounding of an angle to float32.
+    """
     exact = sinusoids.frequencies(32, 64, grid, base)
     made = sinusoids.Frequencies(exact)
     assert torch.equal(made(positions), positions.double().unsqueeze(-1) * exact)

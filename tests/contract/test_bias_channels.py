@@ -41,7 +41,7 @@ def test_methods_with_factors():
 
 @pytest.mark.parametrize("spec", [f"{name}{share}" for name in WITH_FACTORS for share in ("", ":share=heads", ":share=layers")])
 def test_the_factors_are_those_of_the_bias(spec):
-    """They are equal up to one number per query, which the softmax cancels."""
+    """The product of the factors equals the bias, except for one number per query, which the softmax cancels."""
     method = method_of(spec)
     for layer in range(SMALL.num_layers):
         ctx = context(method.dims, layer)
@@ -102,7 +102,10 @@ def test_pieces_of_a_sum(dtype, errors):
 
 
 def attended(of_query, of_key, causal: bool) -> torch.Tensor:
-    """Return weights [T, S] of the fixture of the published values, with these factors [T or 1, R] and [S, R]."""
+    """Return attention weights [T, S] for the queries and keys of test_published_values.py.
+
+    The factors of the bias are `of_query` [T or 1, R] and `of_key` [S, R].
+    """
     q = torch.tensor([[math.sin(0.3 * t + 0.7 * i + 0.1) for i in range(4)] for t in range(4)], dtype=torch.double)
     k = torch.tensor([[math.cos(0.5 * s - 0.4 * i) for i in range(4)] for s in range(4)], dtype=torch.double)
     factors = (torch.tensor(x, dtype=torch.double)[None, None] for x in (of_query, of_key))

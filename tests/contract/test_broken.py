@@ -121,7 +121,7 @@ def test_broken_method_fails(check, method, site):
 
 @pytest.mark.parametrize("method, site", [(broken.LimitedTooEarly, "encoder"), (broken.WidensEverything, "encoder")], ids=named)
 def test_broken_method_stops(method, site):
-    """In these methods, the error raises another exception inside the check."""
+    """The error of these methods raises an exception in the model, before an assertion of the check can fail."""
     check = {broken.LimitedTooEarly: geometry.check_length, broken.WidensEverything: numerics.check_half}[method]
     with registered(method), pytest.raises((ValueError, RuntimeError)) as found:
         check(Case(method.card.name, site))

@@ -80,7 +80,11 @@ def test_the_attention_of_a_method_is_one_graph(name):
 
 
 def _in_a_model() -> list[str]:
-    """Return one method that an attention module can use alone, which represents all of these methods, and all other methods."""
+    """Return the methods whose whole model is compiled.
+
+    If the attention of a method compiles to one graph (test above), one such method is sufficient here. All other methods are
+    included.
+    """
     one_graph = [name for name in _alone() if name not in SEVERAL_GRAPHS]
     return [name for name in registry.names() if name not in one_graph[1:]]
 
@@ -135,7 +139,7 @@ def test_every_hook_of_an_attention_is_trained():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EVALUATED_ALONE)
 def test_what_does_not_train_is_listed(name):
-    """Remove a method from the list when torch or the method supports it."""
+    """Each listed method fails in training. If the test fails because a method can be trained, remove it from the list."""
     module, x = attention(name), torch.randn(9, 2, 16)
     padding = torch.zeros(2, 9, dtype=torch.bool)
     padding[1, 7:] = True

@@ -110,7 +110,7 @@ def test_every_part_has_an_effect(case):
 def test_nothing_is_lost_beside_a_kernel(case):
     """A method's own kernel may not use all projections.
 
-    Methods that act on these projections then raise an error. No parameter is idle.
+    A method that acts on an unused projection raises an error. In all other pairs, every parameter has a gradient.
     """
     serving = [name for name in registry.names() if case.site in registry.card(name).all_sites]
     beside = [Case(f"{case.spec}+{name}", case.site) for name in serving if name != "none"]

@@ -34,7 +34,7 @@ def test_every_family_has_methods_and_every_method_a_family():
 
 
 def test_every_method_with_a_card_is_declared():
-    """If the reader of files missed a card, nobody could use this method."""
+    """A method whose card is not found in the source file could not be used."""
     from fairseq_posenc.core import PositionMethod
 
     for found in declarations().values():

@@ -65,8 +65,9 @@ def test_parameters_of_global_layers():
 
 
 def reached(model, source, target):
-    """Return whether the first source word changes the last encoder state, and whether the last source word changes the first
-    target word.
+    """Return two largest differences. The first is that of the last encoder state if the first source word changes.
+
+    The second is that of the logits of the first target word if the last source word changes.
     """
     first, last = source.clone(), source.clone()
     first[0, 0], last[0, -1] = 11, 11
@@ -128,7 +129,7 @@ def test_global_layers_that_are_refused(changes, says):
     assert says in str(error.value) and "\n" not in str(error.value)
 
 
-# -- cross-attention without a beam that is folded -----------------------------------------------------------------------
+# -- cross-attention in training -----------------------------------------------------------------------------------------
 
 
 def test_a_target_with_more_sentences_than_its_source():
@@ -163,7 +164,7 @@ def allowed(words, source, prefix, limits=None, free=True):
     tokens = torch.tensor([numbers(words, prefix)])
     limits = forced.segments.limits(torch.tensor([numbers(words, source)])) if limits is None else torch.tensor([limits])
     scores = forced.forced(torch.zeros(1, len(words)), tokens, limits, torch.tensor([free]))[0]
-    return {word for word in ("<sep>", "</s>", "a", "b") if scores[words.index(word)] == 0}
+    return {word for word in ("<s>", "<sep>", "</s>", "a", "b") if scores[words.index(word)] == 0}
 
 
 def test_limits_of_sentences(words):
@@ -175,7 +176,7 @@ def test_limits_of_sentences(words):
 
 
 def test_a_translation_has_as_many_sentences_as_its_source(words):
-    assert allowed(words, "a <sep> b </s>", "</s>") == {"a", "b"}  # no sentence is empty
+    assert allowed(words, "a <sep> b </s>", "</s>") == {"a", "b"}  # no sentence is empty. fairseq-generate does not print <s>
     assert allowed(words, "a <sep> b </s>", "</s> a") == {"a", "b", "<sep>"}
     assert allowed(words, "a <sep> b </s>", "</s> a <sep>") == {"a", "b"}
     assert allowed(words, "a <sep> b </s>", "</s> a <sep> b") == {"a", "b", "</s>"}

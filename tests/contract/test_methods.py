@@ -5,13 +5,14 @@ import pytest
 from fairseq_posenc.testing.contract import CONTRACT
 from tests.contract.cases import all_cases, defaults, marked
 
-#: the reason why a check cannot pass for a case, as a skip
+#: specs for which the check of gradients is skipped. The message of the skip is the reason
 STRAIGHT = {"fire:hidden=10"}
-#: the decoder always attends to the left. Setting this option is no error
+#: a case whose option has no effect: the decoder always attends to the left. This project does not raise an error for it
 SAID_TWICE = {"disan:directions=forward@decoder"}
-#: with few trained positions, all pairs are slow as in scaling=linear. A window of 32 hides nothing in 12 words
+#: specs whose option does not change the output of short sentences. With few trained positions, llama3 divides all frequencies,
+#: as scaling=linear does. A window of 32 hides no key in a sentence of 12 words
 EQUAL_NUMBERS = {"rope_scaled:trained=3,scaling=llama3", "rope_scaled:scaling=llama3,trained=3", "window:heads=0-1"}
-#: tolerances of results, and costs
+#: specs whose option changes only the accuracy and the cost
 EXACTNESS = {"floater:adjoint=true", "floater:substeps=3"}
 
 

@@ -1,4 +1,4 @@
-"""Other changes of Liu et al. (2021b): shuffled source words, and positions that are frozen in fine-tuning."""
+"""Shuffled source words, and positions that are frozen in fine-tuning, as in Liu et al. (2021b)."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from tests.contract.cases import registered
 
 
 def shuffled(text: list, probability: float = 1.0, seed: int = 0, padding: int = 2):
-    """Return the sentences as words after one shuffle in training. Return the remaining tokens of each row as numbers."""
+    """Return the sentences after one shuffle in training. Check that </s> and the padding do not move."""
     words = Dictionary()
     rows = [[words.add_symbol(word) for word in sentence.split()] + [words.eos()] for sentence in text]
     width = max(map(len, rows)) + padding

@@ -130,7 +130,9 @@ def beside_fractions(site: str) -> list:
 
 @pytest.mark.parametrize("case", [*beside_fractions("encoder"), *beside_fractions("decoder")])
 def test_a_method_beside_fractions_is_refused_at_building_or_trains(case, monkeypatch):
-    """The declared position types are correct: methods that raise the error need integers."""
+    """Combine each method with fractional positions. The model raises an error for methods that count tokens, and for methods
+    whose `position_type` is "integer". The latter would otherwise raise an error in training. Other methods can be trained.
+    """
     cape, method = parsing.build(case.spec, SMALL.at(case.site), case.site)
     if method.counts_tokens:
         assert f"{method.card.name} counts positions from the tokens" in refusal(case.spec, case.site)
@@ -153,7 +155,7 @@ def test_a_method_beside_fractions_is_refused_at_building_or_trains(case, monkey
 def test_generation_beyond_the_training_length(spec):
     """A model that is trained on short sentences decodes long sentences.
 
-    Their positions are within its range, or are sinusoids.
+    Each method has enough positions for long sentences, or computes sinusoids for any position.
     """
     model = build(encoder=spec, decoder=spec)
     source, target = batch(sentences(116, 60, 8), "left"), batch(sentences(117, 60, 8))

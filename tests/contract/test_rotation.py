@@ -49,7 +49,7 @@ def test_half_precision_is_rounded_once(layout):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("shape", [(2, 3, 5, 2), (1, 3, 5, 2), (2, 1, 5, 2), (5, 2)])
 def test_angles_have_a_gradient(layout, shape):
-    """This includes angles that sentences or heads share, and channels that are not rotated."""
+    """Test angles that sentences or heads share, and channels that are not rotated."""
     x = torch.randn(2, 3, 5, 6, dtype=torch.float64, requires_grad=True)
     angles = torch.randn(shape, dtype=torch.float64, requires_grad=True)
     close(rotate_by(x, angles, layout), rotate(x, every_channel(angles.sin(), angles.cos(), layout, 6), 2, layout), 1e-14)

@@ -47,7 +47,7 @@ def test_nothing_is_found_in_a_sound_one(name):
         assert [found for found in findings(name) if (name, found.goes_wrong) not in ALLOWED] == []
 
 
-#: a method with its own kernel has no scores of far positions
+#: pairs (correct method, problem) that may be found. There are none
 ALLOWED = set()
 
 
@@ -75,7 +75,7 @@ def test_what_new_writes_passes(capsys, file):
 
 @pytest.fixture
 def fork_server(monkeypatch):
-    """Python 3.14 starts processes with a server that keeps the environment in which the first one was started."""
+    """Start processes with a server, as Python 3.14 does. The server keeps the environment at the start of its first process."""
     forkserver.ensure_running()
     server = functools.partial(concurrent.futures.ProcessPoolExecutor, mp_context=multiprocessing.get_context("forkserver"))
     monkeypatch.setattr(runner, "ProcessPoolExecutor", server)

@@ -20,7 +20,10 @@ from fairseq_posenc.ops.kernels import (
     contextual,
     decayed_products,
     distance_products,
+    gate_sums,
+    parabolas,
     polar,
+    stick_breaking,
     toeplitz,
     token_losses,
     unit_length,
@@ -49,6 +52,8 @@ def codes(vectors, frequencies, offsets, gains, plain):
     return spe._Codes.apply(vectors, frequencies, offsets, gains, plain, noise, AT.ids, range(1))
 
 
+DISTANCE = torch.arange(S) - torch.arange(T).unsqueeze(1)
+SIDES = torch.stack([DISTANCE < 0, DISTANCE > 0])[None]  # the first head runs to the left, the second head to the right
 LAYOUT = distance_products.Layout(T - 1)
 RIGHT = {  # name -> a function of the differentiable inputs, and the inputs
     "BankScores": (lambda q, bank: banks.BankScores.apply(q, bank, INDEX), (x(B, H, T, D), x(5, H, D))),
@@ -64,20 +69,38 @@ REFUSED = {
     "AngleRotation": (lambda q, a: angle_rotation.rotate_by(q, a, "halves"), (x(B, H, T, D), x(T, 1))),
     "DistanceScores": (lambda q, r: distance_products.DistanceScores.apply(q, r, S, LAYOUT), (x(B, H, T, D), x(H, W, D))),
     "DistanceSums": (lambda w, r: distance_products.DistanceSums.apply(w, r, LAYOUT), (x(B, H, T, S), x(H, W, D))),
-    "ContextualProducts": (
-        lambda scores, products: contextual.ContextualProducts.apply(scores, products, torch.zeros(1, S), False),
+    "ContextualScores": (
+        lambda scores, products: contextual.ContextualScores.apply(scores, products, torch.ones(1, S), False),
         (x(B, H, T, S), x(B, H, T, 3)),
     ),
+    "InterpolatedScores": (
+        lambda scores, products: contextual.InterpolatedScores.apply(scores, products, torch.ones(1, S), False),
+        (x(B, H, T, S), x(B, H, T, 3)),
+    ),
+    "InterpolatedBothWays": (
+        lambda scores, products: contextual.InterpolatedBothWays.apply(scores, products, torch.ones(1, S), DISTANCE > 0, 0),
+        (x(B, H, T, S), x(B, H, T, 4)),
+    ),
     "DecayedProducts": (
-        lambda q, k, p, r: decayed_products.DecayedProducts.apply(q, k, p, r, False),
-        (x(B, H, T, D), x(B, H, S, D), x(B, H, T, D), x(B, H, S, D)),
+        lambda q, k, p: decayed_products.DecayedProducts.apply(q, k, p, decayed_products.Halves.of(T, q.device)),
+        (x(B, H, T, D), x(B, H, S, D), x(B, H, S, D)),
+    ),
+    "GateSums": (lambda edges: gate_sums.GateSums.apply(edges, DISTANCE <= 0, False), (x(B, H, T, S),)),
+    "Parabolas": (
+        lambda centres, windows: parabolas.Parabolas.apply(centres, windows, torch.arange(S)[None, None, None], torch.float64),
+        (x(B, H, T, 1), x(B, H, T, 1)),
     ),
     "PolarCoordinates": (
-        lambda q, a: polar.PolarCoordinates.apply(q, a, a.detach().cos(), a.detach().sin()),
+        lambda q, a: polar.PolarCoordinates.apply(q, a, torch.stack([a.detach().cos(), a.detach().sin()], -2)),
         (x(B, H, T, D), x(H, T, D)),
+    ),
+    "StickBreakingLogits": (
+        lambda scores: stick_breaking.StickBreakingLogits.apply(scores, SIDES, DISTANCE == 0, 1),
+        (x(B, H, T, S),),
     ),
     "TokenLosses": (lambda logits: token_losses.TokenLosses.apply(logits, torch.tensor([1, 0, 4]), 0)[0], (x(T, 5),)),
     "UnitLength": (unit_length.UnitLength.apply, (x(B, T, D),)),
+    "_Features": (spe._Features.apply, (x(B, H, T, D), x(1, H, T, 3, D))),
     "_Codes": (codes, (x(B, H, T, D), x(H, 2, D), x(H, 2, D), x(H, 2, D), x(H, D))),
     "GatedProduct": (
         lambda q, k, gate: huang.GatedProduct.apply(q, k, gate, INDEX[:1], False),
@@ -109,7 +132,7 @@ def test_second_derivative(name):
 def test_a_second_derivative_that_is_not_implemented_raises(name):
     """The error is raised even if the derivative is not used.
 
-    Otherwise, terms of other inputs would be missing without a message.
+    Otherwise, second derivatives with respect to other inputs could lack a term, without a message.
     """
     function, inputs = REFUSED[name]
     out = function(*inputs)

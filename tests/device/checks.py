@@ -34,7 +34,7 @@ class Finding(Exception):
 
 @dataclass(frozen=True)
 class Given:
-    """A model in evaluation, so that dropout draws no random numbers, and one batch."""
+    """A model in evaluation mode, in which dropout is off, and one batch."""
 
     model: nn.Module
     source: Tensor
@@ -73,7 +73,7 @@ def numbers(variant: Variant, device: torch.device) -> dict[str, Any]:
 
 
 def half(dtype: torch.dtype) -> Callable[[Variant, torch.device], dict[str, Any]]:
-    """Check logits and gradients in half precision, at the initial values."""
+    """Return a check that logits and gradients are finite in this precision. Parameters have their initial values."""
 
     def check(variant: Variant, device: torch.device) -> dict[str, Any]:
         run = given(variant, device, dtype)
@@ -90,7 +90,7 @@ def half(dtype: torch.dtype) -> Callable[[Variant, torch.device], dict[str, Any]
 
 
 def step(variant: Variant, device: torch.device) -> dict[str, Any]:
-    """Return the loss after two steps of training with dropout."""
+    """Check that all parameters are finite after two steps of training with dropout."""
     model = models.build(variant, SIZE, LENGTH + 2, CPU, torch.float32).to(device)
     source, target = actions.sentences(BATCH, LENGTH, device)
     action = actions.training(model, source, target)
@@ -103,7 +103,7 @@ def step(variant: Variant, device: torch.device) -> dict[str, Any]:
 
 
 def search(variant: Variant, device: torch.device) -> dict[str, Any]:
-    """Check that the CPU computes the same scores for the translations that beam search finds."""
+    """Check that beam search on the device finds translations with the same scores as beam search on the CPU."""
     scores = []
     for place in dict.fromkeys([CPU, device]):
         model = models.build(variant, SIZE, LENGTH + 2, CPU, torch.float32).to(place)
@@ -131,9 +131,9 @@ def compiled(variant: Variant, device: torch.device) -> dict[str, Any]:
 
 
 def branches(variant: Variant, device: torch.device) -> dict[str, Any]:
-    """Check that a training step, a forward pass and a step of beam search run the code for a GPU.
+    """Check that a training step, a forward pass and a step of beam search run the code for a GPU, without float64.
 
-    The host may wait only once.
+    In the training step, the host may wait only once.
     """
     found = {}
     settings = Settings(

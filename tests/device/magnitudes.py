@@ -63,7 +63,7 @@ def largest_scores() -> Iterator[list[float]]:
 
 @torch.no_grad()
 def magnitudes(spec: str, size: str = SIZE, length: int = LENGTH) -> tuple[float, float]:
-    """Return the largest absolute attention score and the largest absolute logit. Raise ValueError for other numbers."""
+    """Return the largest absolute attention score and the largest absolute logit. Raise ValueError if one is not finite."""
     cpu = torch.device("cpu")
     model = models.build(models.Variant.of(spec, "model"), size, length + 2, cpu, torch.float16).eval()
     source, target = actions.sentences(1, length, cpu)

@@ -6,7 +6,7 @@ from fairseq_posenc.testing.reference import Oracle, product
 
 
 def place_in_table(a: int, x: float, y: float, buckets: int, max_distance: float) -> float:
-    """Return beta, the real-valued bucket number. x and y are the unconstrained exact range and largest distance."""
+    """Return beta, the real-valued bucket number of the distance a. x and y are the parameters that determine alpha and gamma."""
     alpha = 1 + (buckets - 2) / (1 + math.exp(-x))
     gamma = alpha + 1 + (max_distance - buckets / 2 - 1) * math.exp(y)
     beta = a if a < alpha else alpha + (buckets - alpha) * math.log(a / alpha) / math.log(gamma / alpha)

@@ -32,12 +32,12 @@ def row_cope(q, k, column, seen, at):
 
 
 def increment(name: str, row: int, at) -> float:
-    """Return the number that a head computes from the input of a word, before it becomes an increment."""
+    """Return w . x + b for the input of a word, before softplus."""
     return at.own(f"{name}weight") @ at.inputs[1][row] + at.own(f"{name}offset")
 
 
 def row_cable(q, k, column, seen, at):
-    """Context-aware biases (Veisi et al. 2025): c decreases by an increment with every word."""
+    """Context-aware biases (Veisi et al. 2025). c(t) is minus the sum of the increments of all words up to t."""
 
     def c(t):
         return -sum(softplus(increment("", j, at)) for j in seen if j <= t)
@@ -46,7 +46,7 @@ def row_cable(q, k, column, seen, at):
 
 
 def row_forgetting(q, k, column, seen, at):
-    """Sums of logarithms of forget gates: every gate between key and query reduces the weight of the key."""
+    """Forget gates (Lin et al. 2025): the bias of a key is the sum of the logarithms of the gates from the key to the query."""
 
     def forgotten(first, last, name):
         """Return the sum over the words after `first` up to and including `last`."""

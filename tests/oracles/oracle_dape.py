@@ -14,7 +14,7 @@ def softplus(x: float) -> float:
 
 
 def base_bias(head: int, t, s, at) -> float:
-    """Return the bias of one head, by the method with this name."""
+    """Return the bias of the base method for one head."""
     distance = abs(s - t)
     if at["base"] == "alibi":
         return -slopes(at.heads)[head] * distance

@@ -43,7 +43,7 @@ def score(q, k, t, s, at):
     parts = [q @ k]
     if at["terms"] in ("both", "c2p"):
         parts.append(q @ projected("k", place_in_table(t - s, at), at))
-    # the paper uses the distance of the query from the key. The authors' code uses the index of c2p again
+    # the paper has the index D(s,t) in the term of the keys. The authors' code has D(t,s), as in the term of the queries
     if at["terms"] in ("both", "p2c"):
         parts.append(k @ projected("q", place_in_table(s - t if at["index"] == "paper" else t - s, at), at))
     return sum(parts) / math.sqrt(len(parts) * len(q))

@@ -16,7 +16,10 @@ def sigmoid(x):
 
 
 def raw(name: str, t, s, at) -> float:
-    """Return KERPLE's parameter before its constraint. With separate sides, there are two. A decoder has only one side."""
+    """Return a parameter of KERPLE before its constraint.
+
+    With sides=apart, keys on the right have a second parameter, except in a decoder.
+    """
     later = at["sides"] == "apart" and at.site != "decoder" and s > t
     return at.own(name)[1 if later else 0]
 
@@ -40,7 +43,7 @@ def score_sandwich(q, k, t, s, at):
 
 
 def score_fire(q, k, t, s, at):
-    """The MLP reads the distance divided by the position of the query, if this position exceeds a threshold."""
+    """The MLP reads the distance divided by the position of the query, or by the threshold if the position is smaller."""
 
     def own(name):
         return at.parameters[name] if at["share"] == "layers" else at.parameters[name][at.layer]

@@ -15,7 +15,7 @@ def coordinates(words: int, known: list, count: int) -> np.ndarray:
     if words < 2:
         return out
     joined = [[float((i, j) in known) for j in range(words)] for i in range(words)]
-    # in the usual order of operations: eigenvectors of a repeated eigenvalue are arbitrary and depend on the last bit
+    # The products are computed from left to right, because eigenvectors of a repeated eigenvalue change with the last bit.
     root = [1 / math.sqrt(max(sum(row), 1.0)) for row in joined]
     laplacian = np.array([[float(i == j) - root[i] * joined[i][j] * root[j] for j in range(words)] for i in range(words)])
     _, vectors = np.linalg.eigh(laplacian)

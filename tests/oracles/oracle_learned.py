@@ -1,4 +1,4 @@
-"""Learned absolute positions (Gehring et al. 2017) in fairseq's rows. The first position follows the padding row."""
+"""Learned absolute positions (Gehring et al. 2017). As in fairseq, the row of the first position follows the padding row."""
 
 import numpy as np
 

@@ -1,6 +1,6 @@
-"""Methods that change positions in training, as they are in evaluation: SHAPE, randomised positions, CAPE.
+"""Evaluation of the methods that change positions in training: SHAPE, randomised positions, CAPE.
 
-tests/oracles/test_moved.py compares the random numbers of training with their equations.
+tests/oracles/test_moved.py compares the random positions in training with the equations.
 """
 
 from fractions import Fraction

@@ -8,7 +8,7 @@ from fairseq_posenc.testing.reference import Oracle, product
 
 
 def rotated(x: np.ndarray, position: float, layout: str, fraction: float, base: float, frequency=None) -> np.ndarray:
-    """Rotate pair i by an angle of base^(-2i/d_r) per position, or by the result of `frequency` for i and this angle."""
+    """Rotate pair i by the angle position * theta_i with theta_i = base^(-2i/d_r), or position * frequency(i, theta_i)."""
     width = int(len(x) * fraction) // 2 * 2  # an even number of channels
     out = x.copy()
     for i in range(width // 2):

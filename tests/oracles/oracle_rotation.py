@@ -79,7 +79,7 @@ def scaled_frequencies(width: int, length: int, at) -> list:
         growth = factor
     elif how == "dynamic" and length > at["trained"]:
         growth = factor * length / at["trained"] - (factor - 1)
-    if growth != 1:  # a single pair has no slower pair that a larger base could scale
+    if growth != 1:  # with growth 1, `width` may be 2, so that width - 2 would be 0
         base *= growth ** (width / (width - 2))
     return [base ** (-2 * i / width) / (factor if how == "linear" else 1) for i in range(width // 2)]
 

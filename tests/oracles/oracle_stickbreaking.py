@@ -14,7 +14,7 @@ def sigmoid(x: float) -> float:
 def to_the_left(at) -> bool:
     """Return whether a head attends to the left.
 
-    A decoder has only earlier words. Elsewhere, half of the heads attend to each side.
+    In a decoder, all heads attend to the left. In an encoder, the first half of the heads does.
     """
     return at.causal or at.head < at.heads // 2
 
@@ -24,7 +24,7 @@ def allowed(t, s, at):
 
 
 def shares(q, k, column, seen, at) -> dict:
-    """Return the weight of every visible key. The query itself has the remaining weight."""
+    """Return column -> weight, for all keys that the query can attend to. The token itself has the remaining weight."""
     found, remains = {}, 1.0
     for s in sorted((s for s in seen if s != column), reverse=to_the_left(at)):  # from near to far keys
         part = sigmoid(product(q[column], k[s], None, None, at))
@@ -39,7 +39,7 @@ def row(q, k, column, seen, at):
 
 
 def plus(v, column, seen, at):
-    """Return the use of the remaining weight, which the weights assign to the word itself."""
+    """Return the vector that moves the remaining weight from the token itself to the learned vector, or to nothing."""
     if at["rest"] == "self":
         return 0
     own = Oracle("stickbreaking", [])

@@ -22,7 +22,7 @@ def score_tener(q, k, t, s, at):
 
     u, v = at.own("content_bias"), at.own("position_bias")
     total = (q + u) @ k + (q + v) @ r(t - s if at["sign"] == "paper" else s - t)
-    if at["key_term"]:  # the authors' code has t - s here for both signs above
+    if at["key_term"]:  # in the authors' code, this term has the distance t - s, also if the term above has s - t
         total += k @ r(t - s)
     return total / math.sqrt(len(q)) if at["scaled"] else total
 

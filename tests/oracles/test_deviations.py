@@ -97,7 +97,12 @@ SAYS = {
     ],
     "rel_proj": ["There is no paper", "The released model has 1024", "Inkling normalises queries and keys"],
     "rope": ["unverified: only a summary was read", "which they call multiplicative GRAPE"],
-    "rope_scaled": ["yarn's ramp is linear in the index i of the pair", "rounded down and up", "number of turns within L_0"],
+    "rope_scaled": [
+        "yarn's ramp is linear in the index i of the pair",
+        "starts (wavelength L_0/32) is rounded down",
+        "the ramp ends (L_0) is rounded up",
+        "number of turns within L_0",
+    ],
     "rr": ["Dropout follows the GRU", "Embeddings keep the factor √(d)", "5 decoder layers", "two bias vectors"],
     "row_gates": ["There is no paper", "By default, the sum contains the gates of the tokens after the key"],
     "sandwich": ["Public implementations differ in the first j", "with `first=0`"],

@@ -57,7 +57,10 @@ def context(site, sources=SOURCES, targets=TARGETS):
 
 
 def steps(site):
-    """Yield every decoding step, with two beams for each of two sources: (context, row of each query, column of the queries)."""
+    """Yield (context, target words of each beam, source words of each beam, column of the query) for every decoding step.
+
+    There are two beams for each of two sources.
+    """
     beams = [TARGETS[0], [TARGETS[0][0], *reversed(TARGETS[0][1:])], TARGETS[2][:7], TARGETS[2][:1] + TARGETS[2][2:8]]
     sources = [SOURCES[0], SOURCES[0], SOURCES[2], SOURCES[2]]
     for length in range(1, 8):

@@ -1,4 +1,4 @@
-"""Exact values of the newer methods of attention, and identities between methods."""
+"""Exact values of methods that act in the attention, and identities between methods."""
 
 import dataclasses
 import math
@@ -331,7 +331,7 @@ BUCKETS = {0: 0, 1: 1, 128: 128, 131: 131, 135: 133, 150: 143, 200: 169, 256: 19
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_deberta_buckets(sign):
-    # 256 rows on each side of 0. Beyond the last distance, the first row is used for one more number than the last row
+    # The table has 512 rows. Row 256 belongs to distance 0. There are 256 rows for distances below 0, but only 255 above.
     given = rows_of_deberta("deberta:max_distance=512,buckets=256", "key_weight", 2, [sign * distance for distance in BUCKETS])
     expected = [sign * bucket for bucket in BUCKETS.values()]
     close(given[:, :-1], [np.add(expected, 256)[:-1]] * H)

@@ -14,7 +14,10 @@ LAYERS = 3
 
 
 def by_id(oracle) -> bool:
-    """Return whether a method depends only on position ids. A GRU reads columns, which the encoder rolls to the right before."""
+    """Return whether a method at the input depends only on position ids.
+
+    A GRU instead reads the columns from left to right. In a model, the encoder first moves padding from the left to the right.
+    """
     return oracle.embed is not None and oracle.name not in ("rnn", "rr")
 
 

@@ -37,7 +37,7 @@ def test_three_words_left():
 
 
 def test_a_length_of_ten_thousand_gives_sinusoids():
-    """Lengths count </s>, and the first position counts: 1, 2, ... instead of 0, 1, ..."""
+    """With </s>, the length is 10,000, the base of the sinusoids. The first position is 1."""
     plain = parsing.build("sinusoidal:origin=zero", Dims(8, 2).at("decoder"), "decoder")[0]
     at = Positions.counted(1, 6)
     wanted = plain.embed(torch.zeros(1, 6, 8), None, AttentionContext(at, at))

@@ -33,7 +33,7 @@ class Given(nn.Module):
 
 
 def fixture(spec: str, site: str = "decoder", heads: int = 1, width: int = 4, start: int = 0) -> np.ndarray:
-    """Return the logits [heads, T, S] of the closed forms at positions from `start`. `set_up` writes the parameters."""
+    """Return the logits [heads, T, S] of a new method, for queries and keys in closed form at positions from `start`."""
     return scores_of(built(spec, site, heads, width), start)
 
 
@@ -48,7 +48,7 @@ def built(spec: str, site: str = "decoder", heads: int = 1, width: int = 4) -> n
 
 
 def scores_of(attn: nn.Module, start: int = 0) -> np.ndarray:
-    """Return scores. The hidden states are those of one head. All other channels are 0."""
+    """Return the scores of hidden states in closed form. Only the first four channels are not 0."""
     x = torch.nn.functional.pad(wave(math.sin, 0.2, 0.5, 0.3), (0, attn.positions.dims.embed_dim - 4)).unsqueeze(1)
     ids = (torch.arange(start, start + LENGTH),) * 2 if start else ()
     return attn.scores(x, x, *ids)[0].detach().numpy()
@@ -202,6 +202,16 @@ def test_dape_of_version_2():
     close(scores_of(dape("kernel=3", 3))[0, 3], [0.9710169219, 1.1798717790, 1.0241673888, 0.6476004131])
 
 
+@pytest.mark.parametrize("taps", [1, 3])
+def test_the_network_of_dape_has_float32(taps):
+    """Scores in half precision are converted before the network, not after it."""
+    method, at = dape(f"kernel={taps}", taps).position.bfloat16(), Positions.counted(0, LENGTH)
+    scores, x = torch.randn(1, 2, LENGTH, LENGTH).bfloat16(), torch.zeros(1, 2, LENGTH, 4)
+    ctx = AttentionContext(at, at, causal=True)
+    of_half, of_single = (method.rescale(given, x, x, ctx) for given in (scores, scores.float()))
+    assert of_half.dtype == torch.float32 and torch.equal(of_half, of_single)
+
+
 def test_dape_without_its_network_is_its_base():
     for base in ("alibi", "fire"):
         attn, plain = built(f"dape:base={base},start=zero"), built(base)
@@ -306,11 +316,14 @@ def test_carope_starts_at_rope():
     close(fixture("carope"), fixture("rope"), 1e-6)
 
 
-# -- reflections on the way ----------------------------------------------------------------------------------------------
+# -- path_attention: one reflection per word between key and query --------------------------------------------------------
 
 
 def of_words(attn: nn.Module, start: int = 0) -> np.ndarray:
-    """Return the logits for hidden states in which word t has a 1 in channel t. Projections are then given word by word."""
+    """Return the logits for one-hot hidden states: word t has a 1 in channel t.
+
+    Row t of a projection matrix is then the projection of word t.
+    """
     x = torch.eye(LENGTH, dtype=torch.double).unsqueeze(1)
     ids = (torch.arange(start, start + LENGTH),) * 2 if start else ()
     return attn.scores(x, x, *ids)[0].detach().numpy()
@@ -361,7 +374,7 @@ def test_grape_a(gate, expected):
     for vectors, values in ((method.of_key, U), (method.of_query, V)):
         if vectors is not None:
             put(vectors, values)
-    # the number that starts at 1 is stored in float32
+    # softplus of the learned number is 1 only up to rounding, because float32 stores the number
     close((scores_of(attn) - fixture("none"))[0, 3, 1] / slope, expected, 1e-6)
 
 

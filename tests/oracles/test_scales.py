@@ -49,7 +49,11 @@ def oracle_of(name: str, options: dict) -> Oracle:
 
 
 def composed(reader: Oracle, reading, owner: Oracle, owning) -> Oracle:
-    """Combine the row of both oracles. Each oracle has 1/sqrt(d_h), and the factor of the method that sets the scale."""
+    """Return an oracle of the spec reader+owner. The scale of the owner multiplies a term of the reader.
+
+    The scores of the reader contain the scale 1/sqrt(d_h). They are multiplied by `factor`, so that they have the scale of the
+    owner. Then the terms of the owner are added.
+    """
     factor = OWNERS[owner.name] * math.sqrt(HEAD_DIM)
 
     def at_each(at):

@@ -111,7 +111,7 @@ def test_gradients_of_codes(ids, first):
 
 
 def test_codes_have_no_second_derivative():
-    """Otherwise, it would be wrong without an error."""
+    """The second derivative is not implemented. Without the error, it would be wrong without a message."""
     method = parsing.build("spe_sine:exact=false", Dims(WIDTH, HEADS), "encoder")[0]
     at = Positions.counted(0, 3)
     ctx = AttentionContext(at, at)

@@ -570,9 +570,9 @@ def test_parameters_of_the_authors():
 
 
 def test_average_and_sum_of_labels_are_one_model():
-    """The layer norm removes the factor between them.
+    """The layer norm removes the factor between average and sum.
 
-    Without the layer norm, a path of three labels would have three times the vector.
+    Without the layer norm, the sum of three labels would be three times their average.
     """
     sentence = examples.random_sentence(range(9))
     average, total = (method(f"zhu:paths={paths}", relations=examples.RELATIONS) for paths in ("average", "sum"))

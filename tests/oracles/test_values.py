@@ -394,7 +394,7 @@ def test_nonsymmetric_alibi_of_four_heads():
 
 
 def seen(spec, n, site="encoder"):
-    """Return to which keys the average head attends, n by n."""
+    """Return a matrix [n, n]: 1 if at least one head attends from the query to the key, else 0."""
     attn = attention(spec, site)
     x = torch.randn(n, 1, C).double()
     return (attn(x, x, x)[1][0] > 0).int().tolist()

@@ -41,7 +41,7 @@ def copy(theirs: torch.nn.Linear, ours: torch.nn.Linear, factor: float = 1.0) ->
 
 
 def same(ours: torch.Tensor, theirs: torch.Tensor) -> None:
-    assert theirs.abs().max() > 1e-2  # otherwise, the comparison would be without meaning
+    assert theirs.abs().max() > 1e-2  # a comparison of numbers near 0 would prove nothing
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=2e-6)
 
 

@@ -67,7 +67,7 @@ def build(arch: str, *flags: str):
 
 
 def enlarge(model) -> None:
-    """Enlarge biases, because they start at zero, and their factors would have no effect."""
+    """Add noise to all parameters. Biases start at zero, so that errors in terms with biases would otherwise have no effect."""
     torch.manual_seed(1)
     for parameter in model.parameters():
         parameter.data += 0.2 * torch.randn_like(parameter)
@@ -218,7 +218,7 @@ def test_sinusoidal_gradients_with_shared_memory():
 
 
 def test_initial_weights_come_from_the_same_distributions():
-    """Compare the scale of every plain parameter.
+    """Compare the standard deviation of every parameter. Parameters with constant values must be equal.
 
     A wrong initialisation would otherwise be visible only in long training runs.
     """

@@ -167,7 +167,7 @@ def test_huang4_attention(reach, site, x, padding):
 @pytest.mark.parametrize("reach", [5, LENGTH, LENGTH + 3])
 def test_deberta_attention(reach, terms, site, x, padding):
     ours = build(f"deberta:max_distance={reach},terms={terms}", site)
-    ours.k_proj.bias.data.zero_()  # they have none
+    ours.k_proj.bias.data.zero_()  # Hugging Face's key projection has no bias
     config = DebertaConfig(
         hidden_size=WIDTH, num_attention_heads=HEADS, attention_probs_dropout_prob=0.0, relative_attention=True,
         max_relative_positions=reach, pos_att_type=["c2p", "p2c"] if terms == "both" else [terms],
@@ -240,9 +240,9 @@ def test_xl_attention_of_xlnet(clamp, site, x, padding):
         getattr(theirs, name).data = weight.data.T.reshape(WIDTH, HEADS, HEAD)
     theirs.o.data = ours.out_proj.weight.data.view(WIDTH, HEADS, HEAD)
     for projection in (ours.q_proj, ours.k_proj, ours.v_proj, ours.out_proj):
-        projection.bias.data.zero_()  # they have none
+        projection.bias.data.zero_()  # XLNet's projections have no biases
     theirs.r_w_bias.data, theirs.r_r_bias.data = method.content_bias[0].data, method.position_bias[0].data
-    theirs.layer_norm = torch.nn.Identity()  # it belongs to the residual connection
+    theirs.layer_norm = torch.nn.Identity()  # this norm follows the residual connection
     directed(ours, x)
 
     out, _, weights = theirs(
@@ -346,7 +346,7 @@ def llama(width: int, heads: int, scaling: str, factor: float, base: float, trai
         ("dynamic", 4.0, 500.0, 100, 101, 0.5),
         ("llama3", 8.0, 500000.0, 8192, 1, 1.0),  # as Llama 3.1
         ("llama3", 4.0, 10000.0, 64, 1, 0.5),
-        ("ntk", 3.0, 10000.0, None, 2, 1.0),  # dynamic with factor f grows by f + 1 at twice the trained length
+        ("ntk", 3.0, 10000.0, None, 2, 1.0),  # ntk with factor f equals dynamic with f - 1 at length 2 L_0
     ],
 )
 def test_rope_scaled_frequencies(scaling, factor, base, trained, length, fraction):
@@ -399,7 +399,10 @@ def test_rope_scaled_attention(scaling, site, x, padding):
 
 
 def test_rope_scaled_dynamic_attention_of_encoders(x, padding):
-    """Each sentence is scaled separately. Hugging Face receives each sentence alone, without the stored longer length."""
+    """Each sentence has its own scale. Hugging Face receives one sentence at a time.
+
+    Its module for rotations is created again, because it stores the longest length.
+    """
     ours, theirs = scaled_pair("dynamic", "encoder", 5)
     matters(ours, x, "rope:base=100")
     directed(ours, x)
@@ -412,7 +415,7 @@ def test_rope_scaled_dynamic_attention_of_encoders(x, padding):
 
 
 def test_rope_scaled_dynamic_attention_of_decoders(x):
-    """Every query is the last query of a sentence that ends with it."""
+    """The output of each query equals the last output of Hugging Face for the sentence up to this query."""
     ours, theirs = scaled_pair("dynamic", "decoder", 5)
     matters(ours, x, "rope:base=100")
     directed(ours, x)

@@ -61,9 +61,9 @@ def test_dynamic_bias_attention(depth, log, norm, site, x, padding):
     method.layers[-1].weight.data.mul_(5)  # after norms, numbers of the usual size would have little effect
     for other, own in zip([*(block[0] for block in bias.mlp[:-1]), bias.mlp[-1]], method.layers):
         copy(other, own)
-    bias.mlp[0][0].weight.data.neg_()  # their distance is query minus key
+    bias.mlp[0][0].weight.data.neg_()  # in x-transformers, a distance is query minus key
     for number, own in enumerate(method.norms):
-        if number == 0:  # their form has no offset
+        if number == 0:  # the first norm of x-transformers has no offset
             bias.mlp[number][1].gamma.data = own.weight.data
             own.bias.data.zero_()
         else:
@@ -74,7 +74,7 @@ def test_dynamic_bias_attention(depth, log, norm, site, x, padding):
 
 @pytest.mark.parametrize("scale_base", [4, 512])
 def test_xpos_attention(scale_base, x, padding):
-    """Their powers count from the middle of the sentence, which has no effect on scores."""
+    """In x-transformers, powers count from the middle of the sentence. This has no effect on scores."""
     ours, theirs = pair(f"xpos:scale_base={scale_base}", "decoder")
     if scale_base < LENGTH:  # with 512, these sentences would be too short for a visible decay
         matters(ours, x, "rope:layout=interleaved")
@@ -95,7 +95,7 @@ def test_rope_scaled_attention(scaling, theirs_factor, site, x, padding):
 
 @pytest.mark.parametrize("start", [1.0, WIDTH**-0.5])
 def test_scaled_sinusoidal_positions(start, x):
-    """Both use the scale with which this project's method starts."""
+    """Both modules use the initial scale of this project."""
     ours, theirs = (
         parsing.build(f"scaled_sinusoidal:start={start}", Dims(WIDTH, HEADS), "encoder")[0],
         ScaledSinusoidalEmbedding(WIDTH),
@@ -111,7 +111,7 @@ def test_scaled_sinusoidal_positions(start, x):
 def test_pope_attention(base, site, x, padding):
     ours, theirs = pair(f"pope:base={base}", site)
     polar = PolarEmbedding(HEAD, HEADS, base=base)
-    torch.nn.init.uniform_(ours.position.phase, -6.0, 0.0)  # their angles are limited to one turn
+    torch.nn.init.uniform_(ours.position.phase, -6.0, 0.0)  # x-transformers limits the phases to one turn
     polar.learned_bias.data = ours.position.phase[0].data.unsqueeze(1)
     directed(ours, x)
     agree(ours, theirs, x, padding, polar_pos_emb=polar(torch.arange(LENGTH)))
@@ -119,7 +119,7 @@ def test_pope_attention(base, site, x, padding):
 
 @pytest.mark.parametrize("vectors, reach", [(16, 1024), (3, 5)])
 def test_rel_proj_attention(vectors, reach, x, padding):
-    """All distances have a curve in one case. In the other case, some distances have none."""
+    """With reach=1024, all distances have learned values. With reach=5, longer distances have none."""
     ours, theirs = pair(
         f"rel_proj:vectors={vectors},reach={reach},bias=true", "decoder",
         use_rel_proj_pos_bias=True, rel_proj_num_distance_basis=vectors, rel_proj_max_dist=reach,

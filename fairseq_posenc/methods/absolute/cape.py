@@ -22,8 +22,8 @@ class Cape(PositionMethod):
     Source: Likhomanenko et al. (2021). Code: branch cape of flashlight, and gcambara/cape.
     Deviations:
         * The authors' code for translation is not public. Shared draws and the ratio a are unverified.
-        * Both sides of a sentence pair share D and l, each in proportion to the limits of its side.
-        * The ratio a is 1 by default. It is intended for the mean target length divided by the mean source length.
+        * Source and target of a sentence pair use the same two random numbers for D and l. Each side has its own limits.
+        * The ratio a is 1 by default. For the encoder, the mean target length divided by the mean source length is intended.
         * e_max=0.5 is the value of the authors' code for speech.
         * The public code also multiplies the jitter by the factor a.
         * Positions are not centred at their mean, because a decoder does not know the mean.
@@ -73,7 +73,7 @@ class Cape(PositionMethod):
         self.table = SinusoidTable(dims.max_positions, dims.embed_dim, "interleaved", "paper")
 
     @property
-    def hooks(self):
+    def hooks(self) -> frozenset[str]:
         return super().hooks - ({"embed"} if self.options.vectors == "none" else set())
 
     def reach(self, positions: int) -> float:

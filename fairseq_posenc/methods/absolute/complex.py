@@ -43,7 +43,7 @@ class ComplexEmbedding(PositionMethod):
         learned: bool = option(True, "learned frequencies (false: the fixed frequencies of sinusoids)")
         first_position: Literal[1, 0] = option(1, "number of the first position (1 in the authors' code)")
 
-        def __post_init__(self):
+        def __post_init__(self) -> None:
             if self.frequencies == "word" and not self.learned:
                 raise PositionError("frequencies=word requires learned frequencies. Remove learned=false.")
 

@@ -27,12 +27,12 @@ from ...ops.distances import require_integer
 from ...ops.precision import at_least_float32
 from ...ops.sinusoids import Frequencies, frequencies
 
-#: number of positions that are integrated at a time. The memory of a solver grows with its square. Decoding integrates one block
-#: in advance
+#: number of positions that are integrated at a time, because the memory of a solver grows with the square of this number.
+#: Decoding integrates whole blocks
 _BLOCK = 32
 #: inputs with a separate path in every layer
 _STREAMS = ("query", "key", "value")
-#: per solver: number of calls of the networks per step, and ticks per step. Each call is at a tick
+#: solver -> number of calls of the networks per step, and number of ticks into which a step is divided. Every call is at a tick
 _CALLS = {"euler": (1, 1), "midpoint": (2, 2), "rk4": (4, 3)}
 
 
@@ -47,11 +47,11 @@ class Floater(PositionMethod):
     Source: Liu, Yu, Dhillon and Hsieh (2020), section 3. Code: xuanqing94/FLOATER.
     Deviations:
         * Each layer has three paths, for queries, keys and values, as in the authors' code.
-        * Accounts of the paper describe one path per layer, added to the input of the layer.
+        * Descriptions of the paper by others have one path per layer, added to the input of the layer.
         * By default, paths start as sinusoids: p(0) = (0, ..., 1, ...) and h(x, p) = Omega p + the network.
         * Omega is the matrix whose exponential rotates the sinusoids. The last layer of the network starts at zero.
-        * The authors' code adds sinusoids to the embeddings. Its network computes the biases of projections from random initial
-          values.
+        * The authors' code adds sinusoids to the embeddings. The paths of the authors' code start at random values, and replace
+          the biases of the projections.
         * The closest spec to the authors' code is sinusoidal+floater:start=random.
         * Positions are added before the projections, so that the biases of the projections remain.
         * The solver rotates with the sinusoids, so that sinusoids are exact for every step size.
@@ -144,9 +144,9 @@ class Floater(PositionMethod):
         return frozenset({"prepare", "embed" if self.options.at == "input" else "project_input"})
 
     def prepare(self, ctx: AttentionContext) -> list[list[Tensor]]:
-        """Return the path of every stream and layer, [n, C] with n > the last position.
+        """Return the paths of queries, keys and values: three lists with one path per layer, [n, C] with n > the last position.
 
-        With at=input, there is one stream and one layer.
+        With at=input, return one list with one path.
         """
         path = self.path(max(ctx.queries.last, ctx.keys.last) + 1, ctx)  # [n, networks, paths of each, C]
         if devices.on_cpu(path) and not bool(path.isfinite().all()):
@@ -182,9 +182,9 @@ class Floater(PositionMethod):
         solve = partial(library.odeint_adjoint, adjoint_params=tuple(velocity.weights))
 
         def steps(velocity: nn.Module, state: Tensor, times: Tensor) -> Tensor:
-            """Return the times of all steps between each two times.
+            """Return the times at which solver steps begin, and the last time.
 
-            The number of steps is an option. Every given time is the end of a step.
+            Each interval between two neighbouring `times` is divided into `substeps` steps.
             """
             return torch.cat([(times[:-1, None] + times.diff()[:, None] * parts).flatten(), times[-1:]])
 

@@ -14,12 +14,12 @@ class Fourier(PositionMethod):
     r"""Map sines and cosines at learned frequencies to position vectors with a small network, and add them to the embeddings.
 
     Equation: $P[t] = W_2 \operatorname{GELU}(W_1 f_t + b_1) + b_2$ with $f_t = F^{-0.5} (\cos(t w_1), \ldots, \cos(t w_{F/2}),
-        \sin(t w_1), \ldots, \sin(t w_{F/2}))$, for one coordinate and one group. The frequencies $w_1$ to $w_{F/2}$ are learned.
-        Li et al. (2021).
+        \sin(t w_1), \ldots, \sin(t w_{F/2}))$. The frequencies $w_1$ to $w_{F/2}$ are learned. Li et al. (2021), for positions
+        with one coordinate in one group.
     Shapes: embed [B, T, C] -> [B, T, C].
     Source: Li et al. (2021). Code: willGuimont/learnable_fourier_positional_encoding.
     Deviations:
-        * The sizes of the paper and the variance of its initial frequencies could not be read.
+        * The paper could not be read in full, so the authors' model sizes and initial variance are unknown.
         * $F = 768$, 32 hidden units and $\gamma = 10$ are the values of the example in the public code.
         * Initial frequencies have standard deviation $1 / \gamma$. The public code has $1 / \gamma^2$.
         * t is the position itself, without a unit of length.

@@ -77,7 +77,10 @@ class Language(PositionMethod):
         return x + F.embedding(rows, self.weight.flatten(0, 1))
 
     def _languages(self, tokens: Tensor, ctx: AttentionContext) -> Tensor:
-        """Return the language of every token: [B, T] -> [B, 1 or T]. A decoder reads it only from the tokens up to each token."""
+        """Return the language of every token: [B, T] -> [B, 1 or T].
+
+        In a causal decoder, the language of a token depends only on the tokens up to this token.
+        """
         named = torch.zeros_like(tokens)  # number of the language from 1. 0 if the token is not a language token
         for index, number in enumerate(self.numbers, 1):
             named = named.masked_fill(tokens == number, index)

@@ -20,16 +20,16 @@ class Randomised(PositionMethod):
     Shapes: positions [B, T] -> [B, T]. embed [B, T, C] -> [B, T, C].
     Source: Ruoss et al. (2023). Code: google-deepmind/randomized_positional_encodings.
     Deviations:
-        * The authors' models also draw positions in evaluation, because they know the length.
-        * A decoder does not know the length of its output. Evaluation therefore draws nothing.
+        * The authors also draw positions in evaluation, because the length of the input is known.
+        * The length of a translation is not known in decoding. In this project, evaluation therefore draws nothing.
         * In evaluation, the first positions are `stride` apart, later positions are closer, and all positions are below N.
         * The default stride is the mean distance between the positions of a training sentence of 32 tokens.
         * Consecutive positions (stride=1) are very rare in training. With them, the model loses the order of tokens.
         * Each sentence has its own positions. The authors draw once for all sentences of a batch.
-        * A sentence that is shorter than its batch has the first of the drawn positions.
+        * The same number of positions is drawn for all sentences of a batch. Shorter sentences use the smallest ones.
     Cost: no parameters. In training, T of N positions are drawn for each sentence.
-    Raises: PositionError for a sentence longer than the maximum length (--max-source-positions, --max-target-positions). N is a
-        multiple of the maximum length.
+    Raises: PositionError for a sentence longer than the maximum length (--max-source-positions, --max-target-positions), and for
+        non-integer positions. N is a multiple of the maximum length.
     """
 
     @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Randomised(PositionMethod):
         self.table = SinusoidTable(self.range, dims.embed_dim, "interleaved", "paper")
 
     @property
-    def hooks(self):
+    def hooks(self) -> frozenset[str]:
         return super().hooks - ({"embed"} if self.options.vectors == "none" else set())
 
     def reach(self, positions: int) -> float:

@@ -50,7 +50,7 @@ class Shape(PositionMethod):
         self.table = SinusoidTable(dims.max_positions, dims.embed_dim, "interleaved", "paper")
 
     @property
-    def hooks(self):
+    def hooks(self) -> frozenset[str]:
         return super().hooks - ({"embed"} if self.options.vectors == "none" else set())
 
     def reach(self, positions: int) -> float:

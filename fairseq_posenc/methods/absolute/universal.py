@@ -12,7 +12,7 @@ from ...ops.sinusoids import SinusoidTable
 
 
 class Universal(PositionMethod):
-    r"""Add sinusoids of the position and of the layer number before every layer, and not to the embeddings.
+    r"""Add sinusoids of the position and of the layer number to the input of every layer.
 
     Equation: $H^l = F(H^{l-1} + C[l])$, $C[l][t, 2k] = \sin(t w_k) + \sin(l w_k)$, $C[l][t, 2k+1] = \cos(t w_k) + \cos(l w_k)$,
         with $w_k = 10000^{-2k/d}$. $F$ is the layer, and $H^l$ the output of step $l = 1$ to $L$. Dehghani et al. (2019),

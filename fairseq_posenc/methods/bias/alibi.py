@@ -1,7 +1,7 @@
 """Linear biases of the distance, in the form of the paper and in forms for encoders."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -16,7 +16,8 @@ from ...ops.precision import at_least_float32
 def slopes(heads: int) -> list[float]:
     """Return the slopes of the paper: 2^(-8i/h) if h is a power of two.
 
-    Otherwise, they combine the slopes of two powers of two.
+    Otherwise, the first n slopes are the slopes of n heads, with n the largest power of two below h. Then every second slope of
+    2 n heads follows.
     """
     below = 2 ** (heads.bit_length() - 1)
     of_power = [2 ** (-8 * i / below) for i in range(1, below + 1)]
@@ -46,9 +47,10 @@ class Alibi(PositionMethod):
     Deviations:
         * The authors' forms for encoders are separate methods: alibi_symmetric, alibi_nonsymmetric and alibi_learned.
         * Cross-attention is an extension of this project, with the term - m_h |s - ratio t|. It is relative only for ratio=1.
-        * With heads=, n heads have the slopes of n heads. The other heads have no penalty, as in x-transformers.
+        * With heads=, the n chosen heads have the slopes of a model with n heads. The other heads have no penalty, as in
+          x-transformers.
     Cost: no parameters. One vector of T + S - 1 values per forward pass.
-    Raises: PositionError for a ratio other than 1 outside cross-attention.
+    Raises: PositionError for a ratio other than 1 outside cross-attention, and for a head in heads= that does not exist.
     """
 
     @dataclass(frozen=True)
@@ -100,21 +102,13 @@ class AlibiSymmetric(PositionMethod):
 
     Options = HeadOptions
 
-    card = MethodCard(
+    card = replace(
+        Alibi.card,
         name="alibi_symmetric",
         title="ALiBi, symmetric",
-        citations=("press-etal-2022-train",),
-        survey="not in the survey",
-        reference="relative",
-        injection="MAM",
-        learnable=False,
-        recurring=True,
-        extrapolation="runs",
         evidence="paper",
         sites=("encoder",),
-        extended_sites=("cross",),
         directional=False,
-        default_specs={"encoder": "alibi_symmetric", "decoder": "alibi"},
     )
 
     def __init__(self, options: HeadOptions, dims: Dims):
@@ -136,24 +130,19 @@ class AlibiNonsymmetric(PositionMethod):
     Deviations:
         * The paper describes only the causal form.
     Cost: as for alibi.
-    Raises: PositionError for an odd number of heads, or an odd number of heads in heads=.
+    Raises: PositionError for an odd number of heads, for an odd number of heads in heads=, and for a head in heads= that does
+        not exist.
     """
 
     Options = HeadOptions
 
-    card = MethodCard(
+    card = replace(
+        AlibiSymmetric.card,
         name="alibi_nonsymmetric",
         title="ALiBi, nonsymmetric",
-        citations=("press-etal-2022-train",),
-        survey="not in the survey",
-        reference="relative",
-        injection="MAM",
-        learnable=False,
-        recurring=True,
-        extrapolation="runs",
-        evidence="paper",
-        sites=("encoder",),
         default_specs={"encoder": "alibi_nonsymmetric", "decoder": "alibi"},
+        extended_sites=(),
+        directional=True,
     )
 
     def __init__(self, options: HeadOptions, dims: Dims):
@@ -192,6 +181,7 @@ class AlibiLearned(PositionMethod):
         * All layers share the slopes. The issue does not say whether layers share them.
         * Decoder and cross-attention are extensions of this project.
     Cost: 2 h parameters per stack, or h in a causal decoder.
+    Raises: PositionError for a head in heads= that does not exist.
     """
 
     @dataclass(frozen=True)
@@ -200,20 +190,14 @@ class AlibiLearned(PositionMethod):
             "exponential", "function from parameter to slope (exponential starts at the fixed slopes, sigmoid starts at random)"
         )
 
-    card = MethodCard(
+    card = replace(
+        AlibiNonsymmetric.card,
         name="alibi_learned",
         title="ALiBi, learned slopes",
-        citations=("press-etal-2022-train",),
-        survey="not in the survey",
-        reference="relative",
-        injection="MAM",
         learnable=True,
-        recurring=True,
-        extrapolation="runs",
-        evidence="paper",
-        sites=("encoder",),
         extended_sites=("decoder", "cross"),
         parameters="used_heads if causal else 2 * used_heads",
+        default_specs={},
     )
 
     def __init__(self, options: Options, dims: Dims):

@@ -27,7 +27,7 @@ class AdaptiveT5(PositionMethod):
         * The whole form is therefore a reconstruction by this project. Published scores are not evidence for this form.
         * Cross-attention is an extension of this project.
         * $\gamma$ is learned on a logarithmic scale. Earlier versions of this form learned $\gamma$ in positions.
-        * Checkpoints of earlier versions load to the same scores. Their training continues with --reset-optimizer.
+        * Checkpoints of earlier versions can be loaded, with unchanged scores. To resume training, add --reset-optimizer.
     Cost: sides * (B h + 2 g) parameters per stack. sides is 1 in a causal decoder, else 2. g is h with borders=heads, else 1.
         One vector of T + S - 1 values per forward pass.
     Raises: PositionError if max_distance does not exceed buckets/2 + 1. PositionError for an odd number of buckets with
@@ -42,7 +42,7 @@ class AdaptiveT5(PositionMethod):
         interpolate: bool = option(True, "interpolation between neighbouring buckets (false: T5's bias with fixed borders)")
         share: Literal["layers", "none", "heads"] = option("layers", "sharing of the table: across heads, across layers, or none")
 
-        def __post_init__(self):
+        def __post_init__(self) -> None:
             if self.max_distance <= self.buckets / 2 + 1:
                 raise PositionError(
                     f"max_distance={self.max_distance} is too small. Expected more than buckets/2 + 1 = {self.buckets / 2 + 1}."
@@ -118,9 +118,9 @@ class AdaptiveT5(PositionMethod):
         return torch.lerp(below, above, (beta - low).expand_as(below))
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
-        """Load a state dict, also of earlier versions.
+        """Load a state dict of this version or of an earlier version.
 
-        There, `largest` is [L, H, sides], and gamma is alpha + 1 + softplus(largest).
+        In the earlier version, `largest` has the shape [L, H, sides], and gamma is alpha + 1 + softplus(largest).
         """
         name = f"{prefix}largest"
         given = state_dict.get(name)
@@ -131,6 +131,9 @@ class AdaptiveT5(PositionMethod):
 
 
 def _border_share(options) -> str:
-    """Return what shares alpha and gamma: heads, all, or the value of `share`."""
+    """Return the value of `share` for alpha and gamma.
+
+    With borders=heads, it is the option `share`. Otherwise, all heads share alpha and gamma.
+    """
     shared = {"none": "heads", "heads": "heads", "layers": "all", "all": "all"}
     return options.share if options.borders == "heads" else shared[options.share]

@@ -82,7 +82,7 @@ class Cable(RunningSum):
     Deviations:
         * The product keeps $1/\sqrt{d_h}$, which the authors' code omits in effect.
         * The encoder is an extension of this project and unverified, although the authors report an encoder.
-        * The encoder's bias is symmetric: minus the sum over the tokens between query and key in either order.
+        * The encoder's bias is symmetric. If query and key exchange their places, the sum contains the same tokens.
     Cost: L (d h + h) parameters per stack. Running sums [B, H, S].
     """
 

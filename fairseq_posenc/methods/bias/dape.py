@@ -30,7 +30,7 @@ class Dape(PositionMethod):
     Source: Zheng et al. (2024a, 2024b). Code: chuanyang-Zheng/DAPE.
     Deviations:
         * The authors' first name of the method is CAPE. It is not the method `cape` of this project.
-        * With a kernel, hidden units of masked keys are 0, as the input is. The authors mask only the input.
+        * With a kernel, the input and the hidden units of masked keys are 0. The authors mask only the input.
         * The authors' decoding therefore differs from their training. In this project, both are equal.
         * Convolutions read 0 at padding, so that left padding has no effect.
         * Scalars of kerple_log and networks of fire are per layer.
@@ -50,7 +50,7 @@ class Dape(PositionMethod):
         hidden: int = option(32, "number w of hidden units", minimum=1, maximum=65536)
         start: Literal["random", "zero"] = option("random", "initial W_2 and b_2: random as in the authors' code, or 0")
 
-        def __post_init__(self):
+        def __post_init__(self) -> None:
             if self.kernel % 2 == 0:
                 raise PositionError(f"kernel={self.kernel} is even. Expected an odd number. Use kernel={self.kernel + 1}.")
 

@@ -1,6 +1,6 @@
 """Learned scores of positions that do not depend on tokens: by distance, as a product of positions, and with compressed keys."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -110,19 +110,12 @@ class DietAbsolute(_Diet):
         share: Literal["none", "heads", "layers", "all"] = option("layers", _SHARED)
         scale: Literal["head", "model"] = option("head", _SCALE)
 
-    card = MethodCard(
+    card = replace(
+        DietRelative.card,
         name="diet_abs",
         title="DIET, absolute",
-        citations=("chen-etal-2021-simple",),
-        survey="not in the survey",
         reference="absolute",
-        injection="MAM",
-        learnable=True,
-        recurring=True,
         extrapolation="error",
-        evidence="paper",
-        sites=("encoder", "decoder"),
-        extended_sites=("cross",),
         parameters="tables * (n + m) * (rank or d_h)",
     )
     position_type = "integer"
@@ -138,7 +131,7 @@ class DietAbsolute(_Diet):
 
     def bias(self, ctx: AttentionContext) -> Tensor:
         queries = rows(self.of_layer(self.query_positions, ctx), ctx.queries)
-        return at_least_float32(queries @ rows(self.of_layer(self.key_positions, ctx), ctx.keys).transpose(-1, -2))
+        return queries @ rows(self.of_layer(self.key_positions, ctx), ctx.keys).transpose(-1, -2)
 
 
 class DietLinformer(_Diet):
@@ -173,19 +166,11 @@ class DietLinformer(_Diet):
         )
         scale: Literal["head", "model"] = option("head", _SCALE)
 
-    card = MethodCard(
+    card = replace(
+        DietAbsolute.card,
         name="diet_linformer",
         title="DIET with Linformer's compressed keys",
-        citations=("chen-etal-2021-simple",),
-        survey="not in the survey",
-        reference="absolute",
-        injection="MAM",
-        learnable=True,
-        recurring=True,
-        extrapolation="error",
-        evidence="paper",
         sites=("encoder",),
-        extended_sites=("cross",),
         parameters="tables * (n + rank) * (width or d_h) + (1 if shared_by_layers else L) * rank * m * (2 - tie)",
         default_specs={"decoder": "diet_abs"},
     )
@@ -262,7 +247,7 @@ class Segments(PositionMethod):
             False, "sentence vectors added before every layer and not only to the embeddings, with place=input"
         )
 
-        def __post_init__(self):
+        def __post_init__(self) -> None:
             changed = [name for name in ("vectors", "count", "every_layer") if getattr(self, name) != getattr(type(self), name)]
             if self.place == "heads" and changed:
                 raise PositionError(
@@ -271,17 +256,11 @@ class Segments(PositionMethod):
             if self.every_layer and self.layers is not None:
                 raise PositionError("segments: every_layer means all layers. Expected no layers=. Leave one of them out.")
 
-    card = MethodCard(
+    card = replace(
+        DietRelative.card,
         name="segments",
         title="Segment attention of DIET, sentence vectors",
         citations=("chen-etal-2021-simple", "lupo-etal-2023-encoding"),
-        survey="not in the survey",
-        reference="relative",
-        injection="MAM",
-        learnable=True,
-        recurring=True,
-        extrapolation="clips",
-        evidence="paper",
         sites=("encoder",),
         extended_sites=("decoder",),
         parameters="(segments * d if vectors == 'learned' else 0) if place == 'input' else L * h * segments**2",
@@ -306,7 +285,7 @@ class Segments(PositionMethod):
             self.waves = Sinusoids(dims.embed_dim, "halves", "fairseq") if options.vectors == "sinusoidal" else None
 
     @property
-    def hooks(self):
+    def hooks(self) -> frozenset[str]:
         if self.options.place == "heads":
             return super().hooks - {"embed", "before_layer"}
         return super().hooks - {"bias"} - (set() if self.options.every_layer else {"before_layer"})
@@ -319,7 +298,7 @@ class Segments(PositionMethod):
         return x if ctx.layer == 0 else x + self._vectors(ctx, x[..., 0]).to(x.dtype)
 
     def _vectors(self, ctx: AttentionContext, like: Tensor) -> Tensor:
-        """Return the vectors of the queries' sentences, [B, T, C]. `like` [B, T] is any tensor of the queries."""
+        """Return the vector of the sentence of each query, [B, T, C]. Only the shape [B, T] of `like` is used."""
 
         def label() -> Tensor:
             found = labels(self.separator, ctx, self.options.count)
@@ -334,6 +313,9 @@ class Segments(PositionMethod):
         words = lambda: keys.masked_fill(ctx.tokens == self.dims.padding_idx, 0)  # noqa: E731
         if not (self.training or ctx.causal or ctx.once((self, "several"), lambda: bool(words().any()))):
             return None
-        table = at_least_float32(self.of_layer(self.get_parameter("table"), ctx))  # [H, segments, segments]
+        table = self.of_layer(self.get_parameter("table"), ctx)  # [H, segments, segments]
         queries, keys = (number.clamp(max=self.options.segments - 1) for number in (queries, keys))
-        return table[:, queries.unsqueeze(-1), keys.unsqueeze(-2)].transpose(0, 1)  # [H, B, T, S] -> [B, H, T, S]
+        numbers = torch.arange(self.options.segments, device=keys.device).unsqueeze(-1)
+        chosen = (keys.unsqueeze(-2) == numbers).to(table.dtype)  # [B, segments, S], one 1 per key
+        # a product, because the gradient of an index would add all pairs of words to few entries of the table
+        return table[:, queries].transpose(0, 1) @ chosen.unsqueeze(1)  # [B, H, T, segments] -> [B, H, T, S]

@@ -1,6 +1,6 @@
 """A learned scalar for each pair of positions, or for each distance."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from torch import Tensor, nn
@@ -76,19 +76,12 @@ class DufterRelative(PositionMethod):
     """
 
     Options = _Options
-    card = MethodCard(
+    card = replace(
+        DufterAbsolute.card,
         name="dufter_rel",
         title="Direct position interactions, relative",
-        citations=("dufter-etal-2020-increasing",),
-        survey="not in its Table 1",
         reference="relative",
-        injection="MAM",
-        learnable=True,
-        recurring=True,
         extrapolation="clips",
-        evidence="paper",
-        sites=("encoder",),
-        extended_sites=("decoder", "cross"),
         parameters="tables * (2 * max(n, m) - 1)",
         default_specs={"encoder": "dufter_rel:layers=0", "decoder": "dufter_rel:layers=0"},
     )

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -71,7 +72,7 @@ class Fire(PositionMethod):
 
     def bias(self, ctx: AttentionContext) -> Tensor:
         threshold = (self._own(self.multiplier, ctx.layer) * self.options.threshold).abs()
-        # with few pairs, an accelerator does not wait for the value of the threshold
+        # with few pairs, compute every pair, so that the host does not wait for the value of the threshold
         few = not devices.on_cpu(threshold) and ctx.queries.ids.numel() * ctx.keys.ids.numel() <= _FEW_PAIRS
         if few:
             return self._of_queries(ctx.queries.ids, threshold, ctx.keys.ids, ctx.layer).transpose(0, 1)
@@ -95,8 +96,8 @@ class Fire(PositionMethod):
         slope = self._own(self.slope, layer)
         ratio = _psi(slope * delta.to(limits.dtype)) / (_psi(slope * limits) + _EPSILON)
         first, last = ([self._own(parameter, layer) for parameter in self.mlp[i].parameters()] for i in (0, 2))
-        hidden = torch.relu(ratio.unsqueeze(-1) * first[0][:, 0] + first[1])
-        return (hidden @ last[0].mT + last[1]).movedim(-1, 0)  # [..., H] -> [H, ...]
+        hidden = torch.relu(F.linear(ratio.unsqueeze(-1), *first))
+        return F.linear(hidden, *last).movedim(-1, 0)  # [..., H] -> [H, ...]
 
     def _own(self, parameter: Tensor, layer: int) -> Tensor:
         """Return the part of a parameter that this layer uses."""

@@ -1,7 +1,7 @@
 """Learned penalties that grow with the logarithm or a power of the distance."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -112,21 +112,10 @@ class KerplePower(_Kerple):
     Raises: PositionError for sides=apart in a causal decoder.
     """
 
-    card = MethodCard(
+    card = replace(
+        KerpleLog.card,
         name="kerple_power",
         title="KERPLE, power",
-        citations=("chi-etal-2022-kerple",),
-        survey="not in the survey",
-        reference="relative",
-        injection="MAM",
-        learnable=True,
-        recurring=True,
-        extrapolation="runs",
-        evidence="paper",
-        sites=("decoder",),
-        extended_sites=("encoder", "cross"),
-        parameters="2 * tables * (2 if sides == 'apart' else 1)",
-        directional=False,
         default_specs={"encoder": "kerple_power:sides=apart"},
     )
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, option
+from ...ops.kernels.parabolas import Parabolas
 from ...ops.precision import at_least_float32
 
 #: minimum window, as a fraction of the number of keys. A window of 0 would lead to a division by zero
@@ -49,7 +50,7 @@ class Localness(PositionMethod):
             "heads", "sharing of the parameters: across heads, across layers, both (all), or none"
         )
 
-        def __post_init__(self):
+        def __post_init__(self) -> None:
             if self.window != "fixed" and self.width != type(self).width:
                 raise PositionError(
                     "localness: width has no effect on a predicted window. Expected window=fixed. Leave width out."
@@ -95,12 +96,12 @@ class Localness(PositionMethod):
         hidden = None if self.query_weight is None else self._hidden(self.query_weight, q, ctx)
         centre = queries if self.centre is None else size * self._gate(self.centre, hidden, ctx)  # [B, H, T, 1]
         if self.window is None:
-            window: Tensor | float = float(self.options.width)
+            window = queries.new_full((1, 1, 1, 1), self.options.width)
         else:
             if self.key_weight is not None:
                 hidden = self._hidden(self.key_weight, self._mean_key(k, ctx), ctx)
             window = size * self._gate(self.window, hidden, ctx).clamp(min=_SMALLEST)
-        return -2 * ((keys.transpose(2, 3) - centre) / window).square()  # [B or 1, 1, S, 1] -> [B or 1, 1, 1, S]
+        return Parabolas.apply(centre, window, keys.transpose(2, 3), q.dtype)  # [B or 1, 1, S, 1] -> [B or 1, 1, 1, S]
 
     def _hidden(self, weight: Tensor, x: Tensor, ctx: AttentionContext) -> Tensor:
         """Return tanh(W x) of each head: [B, H, T, D] -> [B, H, T, D], in float32 or wider."""

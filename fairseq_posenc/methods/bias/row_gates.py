@@ -1,6 +1,6 @@
 """Forget gates of tokens that are computed separately for each query."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, option
 from ...ops.constants import Constants
 from ...ops.kernels.angle_rotation import rotate_by
+from ...ops.kernels.gate_sums import GateSums
 from ...ops.precision import at_least_float32
 from .alibi import slopes
 
@@ -25,6 +26,13 @@ class RowGateOptions(MethodOptions):
         "after_key",
         "tokens whose gates weight a key: after the key up to the query, or from the key to the token before the query",
     )
+
+
+def projected(x: Tensor, weight: Tensor) -> Tensor:
+    """Project and split into heads, in float32 or wider: x [B, N, C], weight [H, C, width] -> [B, H, N, width]."""
+    heads, _, width = weight.shape
+    columns = at_least_float32(weight).movedim(0, 1).flatten(1)  # [C, H width]
+    return at_least_float32(at_least_float32(x) @ columns).unflatten(-1, (heads, width)).transpose(1, 2)
 
 
 class RowGateBias(PositionMethod):
@@ -44,9 +52,7 @@ class RowGateBias(PositionMethod):
         counted = (keys < queries if from_key else keys <= queries).unsqueeze(1)  # [B or 1, 1, T, S]
         if ctx.key_padding is not None:
             counted = counted & ~ctx.key_padding[:, None, None]
-        gates = F.logsigmoid(edges).masked_fill(~counted, 0.0)
-        to_the_end = gates.flip(-1).cumsum(-1).flip(-1)
-        return to_the_end if from_key else to_the_end - gates
+        return GateSums.apply(edges, counted, from_key)
 
     @staticmethod
     def all_keys(name: str, new: Tensor, ctx: AttentionContext) -> Tensor:
@@ -106,12 +112,11 @@ class RowGates(RowGateBias):
         return at_least_float32(of_query @ of_word.mT)
 
     def _projected(self, weight: Tensor, x: Tensor, ctx: AttentionContext) -> Tensor:
-        """Project and split into heads: [B, N, C] -> [B, H, N, width]."""
-        return at_least_float32(x).unsqueeze(1) @ at_least_float32(self.of_layer(weight, ctx))
+        return projected(x, self.of_layer(weight, ctx))
 
 
 class GrapeAP(RowGateBias):
-    r"""Weight each key by the product of forget gates from the key to the query, where each gate reads its own position.
+    r"""Weight each key by the product of forget gates from the key to the query, with gates that also depend on the position.
 
     Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} + m_h \sum_{l=s+1}^{t} \ln \operatorname{sigmoid}(p_t \cdot R(l) p'_l / d')$,
         with $m_h$ the slopes of `alibi`. $p = W x$ with $d'$ channels per head, $p' = p / \operatorname{rms}(p)$, and $R(l)$
@@ -134,18 +139,12 @@ class GrapeAP(RowGateBias):
         width: int = option(8, "even number d' of channels of the projection per head", minimum=2, maximum=4096)
         direction: Literal["rope", "code"] = option("rope", "direction of the rotation: as in rope, or as in the authors' code")
 
-    card = MethodCard(
+    card = replace(
+        RowGates.card,
         name="grape_ap",
         title="Additive GRAPE along the path (GRAPE-AP)",
         citations=("zhang-etal-2026-group",),
-        survey="not in the survey",
         reference="both",
-        injection="MAM",
-        learnable=True,
-        recurring=True,
-        extrapolation="runs",
-        evidence="paper",
-        sites=("decoder",),
         parameters="L * d * h * width",
     )
 
@@ -170,5 +169,4 @@ class GrapeAP(RowGateBias):
         return at_least_float32(of_query @ of_word.mT) / self.options.width
 
     def _projected(self, x: Tensor, ctx: AttentionContext) -> Tensor:
-        """Project and split into heads: [B, N, C] -> [B, H, N, width]."""
-        return at_least_float32(at_least_float32(x).unsqueeze(1) @ at_least_float32(self.of_layer(self.weight, ctx)))
+        return projected(x, self.of_layer(self.weight, ctx))

@@ -1,6 +1,6 @@
 """Products of positions with separate projections, shared by all layers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +17,10 @@ class TupeAbsolute(PositionMethod):
     r"""Add products of position vectors, which have separate projections, to the scores of all layers.
 
     Equation: $A_{ts} = q_t \cdot k_s / \sqrt{2 d_h} + (LN(p_t) U_Q) \cdot (LN(p_s) U_K) / \sqrt{2 d_h}$, with learned position
-        vectors $p_t$, projections $U_Q$ and $U_K$, and layer norm $LN$. Ke et al. (2021), equation 7. With `untie_first`, row 0
-        becomes $\theta_1 = u_0 \cdot u_0$ and column 0 $\theta_2 = u_1 \cdot u_1$ of the projected table, equation 11.
+        vectors $p_t$, projections $U_Q$ and $U_K$, and layer norm $LN$. Ke et al. (2021), equation 7. With `untie_first`, the
+        second term is $\theta_1$ if the query is at the first position, else $\theta_2$ if the key is at the first position.
+        $\theta_1 = (LN(u_0) U_Q) \cdot (LN(u_0) U_K) / \sqrt{2 d_h}$, and $\theta_2$ the same product of $u_1$, with $u_0$ and
+        $u_1$ the rows 0 and 1 of the table, equation 11.
     Shapes: bias -> [1, H, T, S].
     Source: Ke, He and Liu (2021). Code: guolinke/TUPE.
     Deviations:
@@ -110,31 +112,23 @@ class TupeRelative(TupeAbsolute):
     r"""Add TUPE's absolute term and a T5 bias to the scores of all layers.
 
     Equation: `tupe_abs` $+ b[\operatorname{bucket}(s-t)]$, with $b$ learned. Ke et al. (2021), equation 9. With `untie_first`,
-        column 0 has bucket 32, row 0 bucket 16.
+        column 0 has bucket 32, and row 0 has bucket 16.
     Shapes: bias -> [1, H, T, S].
     Source: Ke, He and Liu (2021). Code: guolinke/TUPE.
     Deviations:
         * The deviations of tupe_abs also apply to tupe_rel.
-        * The survey counts a relative bias per distance without heads, not per bucket and head.
+        * The survey's number of parameters has one relative bias per distance. This method has one per bucket and head.
         * Bucket 32 receives no gradient without untie_first. Bucket 16 receives no gradient outside a causal decoder.
         * A causal decoder has unidirectional buckets.
     Cost: 33 h parameters per stack more than tupe_abs.
     Raises: PositionError for untie_first in cross-attention, for positions beyond the table, and for non-integer positions.
     """
 
-    card = MethodCard(
+    card = replace(
+        TupeAbsolute.card,
         name="tupe_rel",
         title="TUPE, absolute and relative",
-        citations=("ke-etal-2021-rethinking",),
-        survey="4.1.2",
         reference="both",
-        injection="MAM",
-        learnable=True,
-        recurring=True,
-        extrapolation="error",
-        evidence="paper",
-        sites=("encoder",),
-        extended_sites=("decoder", "cross"),
         parameters="(n + 1) * d + 2 * (d**2 + d) + 2 * d + cross * ((m + 1) * d + 2 * d) + 33 * h",
         survey_parameters="2 d^2 + n (d+2)",
     )
@@ -172,7 +166,7 @@ class _PositionTable(nn.Module):
         return self.norm(self.embedding(require_integer(rows)))
 
 
-def _first(ctx: AttentionContext):
+def _first(ctx: AttentionContext) -> tuple[Tensor, Tensor]:
     """Return whether the query, and whether the key, is at the first position: [B or 1, 1, T, 1] and [B or 1, 1, 1, S]."""
     first_row = (ctx.queries.ids == 0)[:, None, :, None]
     first_column = (ctx.keys.ids == 0)[:, None, None, :]

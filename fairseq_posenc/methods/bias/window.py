@@ -31,7 +31,7 @@ class Window(PositionMethod):
         width: int = option(32, "width w of the window, an even number of keys on both sides together", minimum=0, maximum=65536)
         dilation: int = option(1, "distance g between neighbouring keys of the window, in tokens", minimum=1, maximum=65536)
 
-        def __post_init__(self):
+        def __post_init__(self) -> None:
             if self.width % 2:
                 raise PositionError(
                     f"width={self.width} is odd. Expected an even number, half of it for each side. "

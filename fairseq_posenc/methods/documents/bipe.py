@@ -1,6 +1,6 @@
 """Positions on two levels: position of a token in its sentence, and number of its sentence in the document."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -39,7 +39,7 @@ class _Bilevel(PositionMethod):
 
     counts_tokens = content_dependent = True
 
-    def __init__(self, options, dims: Dims):
+    def __init__(self, options: BilevelOptions, dims: Dims):
         super().__init__(options, dims)
         self.separator = Separator(self.card.name, options.separator, dims)
         self.weight = None
@@ -53,7 +53,7 @@ class _Bilevel(PositionMethod):
             nn.init.normal_(self.weight, std=dims.embed_dim**-0.5)
 
     @property
-    def hooks(self):
+    def hooks(self) -> frozenset[str]:
         return super().hooks - ({"embed"} if self.dims.cross else set())
 
     def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
@@ -157,21 +157,10 @@ class BipeAlibi(_Bilevel):
     class Options(BilevelOptions):
         factor: float = option(96.0, "factor f of the slopes", minimum=0.0, maximum=1e6)
 
-    card = MethodCard(
+    card = replace(
+        BipeRope.card,
         name="bipe_alibi",
         title="Bilevel positions with linear biases (BiPE-ALiBi)",
-        citations=("he-etal-2024-two",),
-        survey="not in the survey",
-        reference="both",
-        injection="MAM",
-        learnable=True,
-        recurring=True,
-        extrapolation="clips",
-        evidence="paper",
-        sites=("encoder", "decoder"),
-        extended_sites=("cross",),
-        parameters="0 if cross else longest * d",
-        documents=True,
     )
 
     def __init__(self, options: Options, dims: Dims):

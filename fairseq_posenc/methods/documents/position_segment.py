@@ -43,7 +43,7 @@ class PositionSegment(PositionMethod):
         separator: str = option("<sep>", "token that ends a sentence, as in the dictionary")
         segments: int = option(8, "number of learned vectors, for vectors=learned", minimum=2, maximum=1024)
 
-        def __post_init__(self):
+        def __post_init__(self) -> None:
             if self.vectors != "learned" and self.segments != type(self).segments:
                 raise PositionError(
                     "position_segment: segments has no effect without vectors=learned. Expected vectors=learned. "

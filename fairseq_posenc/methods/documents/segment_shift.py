@@ -20,9 +20,9 @@ class SegmentShift(PositionMethod):
     Source: Lupo, Dinarelli and Besacier (2022). Code: lorelupo/focused-concat. Only the code was read, not the text of the
         papers.
     Deviations:
-        * A separator token marks the end of a sentence. The authors' task keeps the ends of sentences next to the tokens.
+        * A separator token marks the end of a sentence. The authors' task stores the ends of sentences separately.
         * The shift changes the positions of all methods of the spec.
-        * Decoding uses the same positions as training. In the authors' code, decoding of a single token uses other positions.
+        * Decoding uses the same positions as training. In the authors' code, incremental decoding uses other positions.
         * With mean=true, target sentences after the last source sentence have the shift of the last source sentence.
         * The discount of the loss of context sentences is not included.
     Cost: no parameters. One cumulative sum, and sinusoids of the positions of each document.
@@ -41,7 +41,7 @@ class SegmentShift(PositionMethod):
             "sinusoidal", "sinusoids added to the embeddings, or none (only the other methods of the spec read the positions)"
         )
 
-        def __post_init__(self):
+        def __post_init__(self) -> None:
             if self.mean and self.shift != type(self).shift:
                 raise PositionError("segment_shift: shift has no effect with mean=true. Expected one of them. Leave one out.")
 
@@ -66,7 +66,7 @@ class SegmentShift(PositionMethod):
         self.table = SinusoidTable(dims.max_positions, dims.embed_dim, "halves", "fairseq", origin=dims.padding_idx + 1)
 
     @property
-    def hooks(self):
+    def hooks(self) -> frozenset[str]:
         return super().hooks - ({"embed"} if self.options.vectors == "none" else set())
 
     def reach(self, positions: int) -> float:

@@ -15,7 +15,8 @@ class UnifPE(PositionMethod):
 
     Equation: $P[t + o]$ with $P$ the sinusoids of fairseq. $o = j l + g$ if $j \ge k$, else $o = j l$, with $j$ and $k$ uniform
         in $\{0, \ldots, m - 1\}$, $l$ the number of tokens of the sentence with `</s>`, $m = \lfloor M / l \rfloor$ and $g = M
-        \operatorname{mod} l$. $o = 0$ where $2 l \ge M$, and in evaluation. Peng, Bawden and Yvon (2024).
+        \operatorname{mod} l$. $o = 0$ where $2 l \ge M$, and in evaluation. With probability `plain`, $o = 0$ for all sentences
+        of a training step. Peng, Bawden and Yvon (2024).
     Shapes: positions [B, T] -> same. embed [B, T, C] -> [B, T, C].
     Source: Peng, Bawden and Yvon (2024). Code: ziqianPeng/fairseq. Only the code was read, not the paper's text.
     Deviations:
@@ -61,7 +62,7 @@ class UnifPE(PositionMethod):
         self.table = SinusoidTable(dims.max_positions, dims.embed_dim, "halves", "fairseq", origin=dims.padding_idx + 1)
 
     @property
-    def hooks(self):
+    def hooks(self) -> frozenset[str]:
         return super().hooks - ({"embed"} if self.options.vectors == "none" else set())
 
     def reach(self, positions: int) -> float:

@@ -1,7 +1,8 @@
-"""Stochastic positional encoding, with sinusoids and with filtered noise. It also gives linear attention relative positions."""
+"""Stochastic positional encoding, with sinusoids and with filtered noise. Linear attention can use the codes."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -22,13 +23,14 @@ from ...core import (
 )
 from ...ops.distances import require_integer
 from ...ops.kernels.derivatives import first_derivative_only
+from ...ops.kernels.outputs import write
 from ...ops.precision import at_least_float32
 
 _EVALUATION_SEED = 1_000_003
-#: numbers of positions per block: of linear attention, of drawn noise, and of waves that use the same rotated noise
+#: numbers of positions per block: in linear attention and in convolutions, in the noise of spe_conv, and in the codes of spe_sine
 _CHUNK, _NOISE_BLOCK, _WAVE_BLOCK = 64, 128, 256
 
-#: tensors that a state keeps, because they depend on parameters only
+#: tensors that the decoding state stores, because they do not depend on tokens
 _KEPT = ("spe_frequencies", "spe_gains", "spe_plain")
 #: angular frequencies, offsets and gains, [H, K, D] each, and the factor of the plain product, [H, D]
 Sines = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -48,7 +50,7 @@ class _Spe(PositionMethod):
 
     def gate(self, ctx: AttentionContext) -> Tensor:
         """Return the share of the plain product in each channel: [H, 1, D, 1]."""
-        return at_least_float32(self.get_parameter("gates")[ctx.layer]).sigmoid()[:, None, :, None]
+        return at_least_float32(self.of_layer(self.get_parameter("gates"), ctx)).sigmoid()[:, None, :, None]
 
     @recurrent
     def attend(self, q: Tensor, k: Tensor, v: Tensor, ctx: AttentionContext) -> Tensor:
@@ -56,8 +58,8 @@ class _Spe(PositionMethod):
             raise PositionError(
                 f"{self.card.name}: attention=linear does not support attention dropout. Expected --attention-dropout 0."
             )
-        # the authors' queries and keys are smaller by this fourth root. Their phi is then proportional to this phi, and the
-        # factor cancels
+        # the authors divide queries and keys by the fourth root of d_h, then apply ReLU and add 0.001. Here, the added number is
+        # multiplied by this root instead. The outputs are equal, because the common factor of all weights cancels
         least = 1e-3 * self.dims.head_dim**0.25
         q, k, values = F.relu(at_least_float32(q)) + least, F.relu(at_least_float32(k)) + least, at_least_float32(v)
         if ctx.key_padding is not None:
@@ -97,7 +99,8 @@ class SineSpe(_Spe):
     Source: Liutkus et al. (2021). Code: aliutkus/spe (PyTorch).
     Deviations:
         * Softmax attention with the exact expectation is the default. The authors draw random codes (exact=false).
-        * Codes have the factor $1/\sqrt{R}$, so that attention keeps $1/\sqrt{d_h}$. The authors' codes need $1/\sqrt{R}$ there.
+        * Codes have the factor $1/\sqrt{R}$, so that attention keeps $1/\sqrt{d_h}$. The authors' codes require an
+          attention with the scale $1/\sqrt{R}$.
         * In evaluation, the noise has a fixed seed, so that results are repeatable.
         * The gate is the gate of the authors' PyTorch code. Their JAX code exchanges gate and 1 - gate.
         * K is 5 and R is 64, as in the authors' music experiments. The defaults of their code are 1 and 256.
@@ -120,7 +123,7 @@ class SineSpe(_Spe):
         realizations: int = option(64, "number R of random codes (only with exact=false)", minimum=1, maximum=65536)
         gated: bool = option(True, "learned mixture with the plain product, per channel and layer")
 
-        def __post_init__(self):
+        def __post_init__(self) -> None:
             if self.exact and self.attention == "linear":
                 raise PositionError("attention=linear requires random codes. Add exact=false.")
             if self.exact and self.realizations != type(self).realizations:
@@ -153,10 +156,10 @@ class SineSpe(_Spe):
         self.gains = nn.Parameter(2 * gains / gains.norm(dim=-1, keepdim=True).sqrt())
 
     @property
-    def hooks(self):
+    def hooks(self) -> frozenset[str]:
         return super().hooks - {hook for hook, unused in self._unused() if unused}
 
-    def _unused(self):
+    def _unused(self) -> tuple[tuple[str, bool], ...]:
         return ("attend", self.options.attention == "softmax"), ("prepare", self.options.exact)
 
     def prepare(self, ctx: AttentionContext) -> Tensor:
@@ -166,22 +169,30 @@ class SineSpe(_Spe):
         return torch.randn(shape, generator=self.generator(0, device), device=device)
 
     def rotate(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        offsets = at_least_float32(self.offsets)  # theta, for queries only
-        return self._encode(x, at, offsets if which == "query" else torch.zeros_like(offsets), ctx)
-
-    def _encode(self, x: Tensor, at: Positions, offsets: Tensor, ctx: AttentionContext) -> Tensor:
         """Encode queries or keys: [B, H, T, D] -> [B, H, T, D'].
 
         The products of encoded queries and keys are sum_i q_i k_i P'_i. With random codes, the mean of these products is this
         sum.
         """
-        known = [] if ctx.state is None else [found for name in _KEPT if (found := ctx.state.get(name)) is not None]
-        frequencies, gains, plain = known or self._sines(ctx)
-        if ctx.state is not None and not known:
-            for name, tensor in zip(_KEPT, (frequencies, gains, plain)):
-                ctx.state.store_shared(name, tensor)
-        encode = self._features if self.options.exact else self._codes
-        return encode(at_least_float32(x), at, (frequencies, offsets.mT, gains, plain), ctx).to(x.dtype)
+        frequencies, gains, plain = self._shared_sines(which, ctx)
+        offsets = at_least_float32(self.offsets).mT if which == "query" else None  # theta, for queries only
+        if self.options.exact:
+            return self._features(x, at, frequencies, offsets, gains, plain)
+        offsets = torch.zeros_like(frequencies) if offsets is None else offsets
+        return self._codes(at_least_float32(x), at, (frequencies, offsets, gains, plain), ctx).to(x.dtype)
+
+    def _shared_sines(self, which: Projection, ctx: AttentionContext) -> Sequence[Tensor]:
+        """Return the result of `_sines`, computed once for queries and keys. A state keeps it for the next steps."""
+        if ctx.state is not None:
+            known = [found for name in _KEPT if (found := ctx.state.get(name)) is not None]
+            return known or [ctx.state.store_shared(name, tensor) for name, tensor in zip(_KEPT, self._sines(ctx))]
+        if which == "query":  # `rotate` is called for queries before keys
+            made = self._sines(ctx)
+            for name, tensor in zip(_KEPT, made):
+                ctx.hand_over((self, name), tensor)
+            return made
+        handed = [tensor for name in _KEPT if (tensor := ctx.take((self, name))) is not None]
+        return handed or self._sines(ctx)
 
     def _sines(self, ctx: AttentionContext) -> tuple[Tensor, Tensor, Tensor]:
         """Return frequencies and gains of the cosines, [H, K, D] each, and the factor of the plain product, [H, D]."""
@@ -191,12 +202,14 @@ class SineSpe(_Spe):
         gains = gains * (1 - plain).sqrt().unsqueeze(-1)
         return frequencies.mT, gains.mT, plain.sqrt()
 
-    def _features(self, x: Tensor, at: Positions, sines: Sines, ctx: AttentionContext) -> Tensor:
+    def _features(
+        self, x: Tensor, at: Positions, frequencies: Tensor, offsets: Tensor | None, gains: Tensor, plain: Tensor
+    ) -> Tensor:
         """Multiply every channel by the waves of its sum: [B, H, T, D] -> [B, H, T, (2K + 1) D]."""
-        frequencies, offsets, gains, plain = sines
-        angles = _angles(at.ids, frequencies) + offsets[:, None, None]
+        angles = _angles(at.ids, frequencies)
+        angles = angles if offsets is None else angles + offsets[:, None, None]
         waves = _waves(angles.cos(), angles.sin(), gains, plain)  # [H, B or 1, T, M, D]
-        return (x.unsqueeze(-2) * waves.transpose(0, 1)).flatten(-2)
+        return _Features.apply(x, waves.transpose(0, 1))
 
     def _codes(self, x: Tensor, at: Positions, sines: Sines, ctx: AttentionContext) -> Tensor:
         """Project the result of `_features` onto random noise: [B, H, T, R]. Blocks of counted positions use the same waves."""
@@ -207,13 +220,38 @@ class SineSpe(_Spe):
         return _Codes.apply(x, *sines, noise, ids, starts)
 
 
+class _Features(torch.autograd.Function):
+    """Multiply every channel by its waves, in the precision of x: [B, H, T, D], [B or 1, H, T, M, D] -> [B, H, T, M D].
+
+    Equation: y_md = x_d w_md. With g the gradient of y, the gradient of x_d is sum_m g_md w_md, and the gradient of w_md is
+        g_md x_d, summed over the sentences that share the waves.
+    """
+
+    @staticmethod
+    def forward(ctx, x: Tensor, waves: Tensor) -> Tensor:
+        ctx.save_for_backward(x, waves)
+        out = x.new_empty(*x.shape[:-1], *waves.shape[-2:])
+        return write(out, torch.mul, x.unsqueeze(-2), waves).flatten(-2)
+
+    @staticmethod
+    @first_derivative_only
+    def backward(ctx, grad: Tensor):
+        x, waves = ctx.saved_tensors
+        grad = grad.unflatten(-1, waves.shape[-2:])
+        products = write(torch.empty_like(grad), torch.mul, grad, waves)
+        of_x = products.sum(-2)
+        write(products, torch.mul, grad, x.unsqueeze(-2))
+        of_waves = products.sum(0, keepdim=True, dtype=waves.dtype) if waves.size(0) == 1 else products.to(waves.dtype)
+        return of_x, of_waves
+
+
 class _Codes(torch.autograd.Function):
     """Compute sum_md x_d wave_md noise_md at every position, with M = 2K + 1: [B, H, T, D] -> [B, H, T, R].
 
-    Positions are computed in blocks with the length of `ids` [B or 1, t]. `ids` count from the start of a block. All blocks use
-    the same waves. The noise [H, M, D, R] is rotated by the angles of the position at which a block begins, one of `starts`. The
-    products of x and the waves are M times as large as x. They are computed again in the backward pass. The noise has no
-    gradient.
+    Positions are computed in blocks with the length of `ids` [B or 1, t]. `ids` count from the start of a block, so that all
+    blocks use the same waves. `starts` contains the first position of each block. For each block, the noise [H, M, D, R] is
+    rotated by the angles of this first position. The products of x and the waves are M times as large as x. They are computed
+    again in the backward pass. The noise has no gradient.
     """
 
     @staticmethod
@@ -334,7 +372,8 @@ class ConvolutionalSpe(_Spe):
     Source: Liutkus et al. (2021). Code: aliutkus/spe (PyTorch).
     Deviations:
         * Softmax attention is the default.
-        * Codes have the factor $1/\sqrt{R}$, so that attention keeps $1/\sqrt{d_h}$. The authors' codes need $1/\sqrt{R}$ there.
+        * Codes have the factor $1/\sqrt{R}$, so that attention keeps $1/\sqrt{d_h}$. The authors' codes require an
+          attention with the scale $1/\sqrt{R}$.
         * In evaluation, the noise has fixed seeds, so that results are repeatable.
         * The gate is the gate of the authors' PyTorch code. Their JAX code exchanges gate and 1 - gate.
         * P is 128 and R is 64, as in the authors' music experiments. The defaults of their code are 200 and 256.
@@ -343,7 +382,7 @@ class ConvolutionalSpe(_Spe):
         * The formula in the survey belongs to spe_sine.
         * Cross-attention is an extension of this project.
     Cost: 2 P d parameters per stack, and gates of d per layer. One convolution of O(T P d R) for queries and one for keys
-        per layer.
+        per forward pass. Decoding computes them in every layer.
     Raises: PositionError for attention=linear with attention dropout, because it has no weights, and for positions that are
         not integers.
     """
@@ -357,22 +396,12 @@ class ConvolutionalSpe(_Spe):
         realizations: int = option(64, "number R of random codes", minimum=1, maximum=65536)
         gated: bool = option(True, "learned mixture with the plain product, per channel and layer")
 
-    card = MethodCard(
+    card = replace(
+        SineSpe.card,
         name="spe_conv",
         title="Stochastic positional encoding, convolutional",
-        citations=("liutkus-etal-2021-relative",),
-        survey="4.1.2",
-        reference="relative",
-        injection="MAM",
-        learnable=True,
-        recurring=True,
         extrapolation="clips",
-        evidence="paper",
-        sites=("encoder", "decoder"),
-        extended_sites=("cross",),
         parameters="2 * length * d + gated * L * d",
-        survey_parameters="3 K d h + d L",
-        stochastic=True,
     )
     position_type = "integer"
 
@@ -383,40 +412,49 @@ class ConvolutionalSpe(_Spe):
         self.key_filter = nn.Parameter(torch.rand(shape) * (2 / options.length) ** 0.5)
 
     @property
-    def hooks(self):
+    def hooks(self) -> frozenset[str]:
         return super().hooks - ({"attend"} if self.options.attention == "softmax" else set())
 
-    def prepare(self, ctx: AttentionContext) -> Tensor:
-        """Return standard normal noise [R, d, 1 + P - 1 + n]: one column for the plain product, and P - 1 + n columns for
-        positions.
+    def prepare(self, ctx: AttentionContext) -> tuple[Tensor, Tensor, dict[tuple[str, Positions], Tensor]]:
+        """Return normal noise with variance 1 / R, its part for the plain product [H, D, R], and the codes of queries and keys,
+        which all layers share. Decoding computes the codes in every layer.
+
+        The noise [R, d, 1 + P - 1 + n] has one column for the plain product, and P - 1 + n columns for positions.
         """
         columns = max(ctx.queries.last, ctx.keys.last) + 1 + self.options.length
         known = None if ctx.state is None else ctx.state.get("spe_noise")
         drawn = [] if known is None else [known]
         for block in range(0 if known is None else known.size(-1) // _NOISE_BLOCK, -(-columns // _NOISE_BLOCK)):
             shape, device = (self.options.realizations, self.dims.embed_dim, _NOISE_BLOCK), self.query_filter.device
-            drawn.append(torch.randn(shape, generator=self.generator(block, device), device=device))
+            drawn.append(torch.randn(shape, generator=self.generator(block, device), device=device).mul_(shape[0] ** -0.5))
         noise = torch.cat(drawn, -1)
-        return noise if ctx.state is None else ctx.state.store_shared("spe_noise", noise)
+        plain = noise[..., 0].unflatten(1, (self.dims.num_heads, -1)).permute(1, 2, 0).contiguous()
+        if ctx.state is not None:
+            return ctx.state.store_shared("spe_noise", noise), plain, {}
+        sides = ("query", ctx.queries), ("key", ctx.keys)
+        dtype = self.query_filter.dtype
+        return noise, plain, {(which, at): self._codes(which, noise, at).to(dtype).contiguous() for which, at in sides}
 
     def rotate(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        return self._encode(x, self.query_filter if which == "query" else self.key_filter, at, ctx)
-
-    def _encode(self, x: Tensor, taps: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
         """Encode queries or keys: [B, H, T, D] -> [B, H, T, R]. The mean of their products is sum_i q_i k_i P'_i."""
-        taps, ids = at_least_float32(taps), require_integer(at.ids)
-        noise = ctx.prepared[self].to(taps.dtype)
-        first = int(ids.min()) if at.start is None else at.start
-        span = noise[..., 1 + first : 1 + at.last + self.options.length]
-        codes = filtered(span, taps.flatten(0, 1))  # [R, d, positions]
-        codes = codes[..., ids - first].unflatten(1, (self.dims.num_heads, -1)).permute(3, 1, 4, 2, 0)  # [B or 1, H, T, D, R]
-        if self.gates is not None:
-            gate = self.gate(ctx)
-            plain = noise[..., 0].unflatten(1, (self.dims.num_heads, -1)).permute(1, 2, 0).unsqueeze(1)  # [H, 1, D, R]
-            codes = codes * (1 - gate).sqrt() + plain * gate.sqrt()
-        codes = codes * self.options.realizations**-0.5
+        noise, plain, known = ctx.prepared[self]
+        codes = known[which, at] if (which, at) in known else self._codes(which, noise, at)
         rows = "htdr" if codes.size(0) == 1 else "bhtdr"  # one product for all sentences with the same positions
-        return torch.einsum(f"bhtd,{rows}->bhtr", at_least_float32(x), codes.reshape(codes.shape[-len(rows) :])).to(x.dtype)
+        codes = codes.reshape(codes.shape[-len(rows) :]).to(x.dtype)
+        if self.gates is None:
+            return torch.einsum(f"bhtd,{rows}->bhtr", x, codes)
+        gate = self.gate(ctx).squeeze(-1)  # [H, 1, D]
+        encoded = torch.einsum(f"bhtd,{rows}->bhtr", x * (1 - gate).sqrt().to(x.dtype), codes)
+        return encoded + x @ (gate.sqrt().mT * plain).to(x.dtype)
+
+    def _codes(self, which: str, noise: Tensor, at: Positions) -> Tensor:
+        """Return the filtered noise of positions: [B or 1, H, T, D, R]."""
+        taps = at_least_float32(self.query_filter if which == "query" else self.key_filter)
+        ids = require_integer(at.ids)
+        first = int(ids.min()) if at.start is None else at.start
+        span = noise[..., 1 + first : 1 + at.last + self.options.length].to(taps.dtype)
+        codes = filtered(span, taps.flatten(0, 1))  # [R, d, positions]
+        return codes[..., ids - first].unflatten(1, (self.dims.num_heads, -1)).permute(3, 1, 4, 2, 0)
 
 
 def filtered(x: Tensor, taps: Tensor) -> Tensor:

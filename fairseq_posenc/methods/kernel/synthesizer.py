@@ -1,6 +1,6 @@
 """Scores that are learned per position, or computed only from the query, instead of products with keys."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -34,7 +34,7 @@ class _Synthesizer(PositionMethod):
     alone = frozenset({"value"})
 
     @property
-    def hooks(self):
+    def hooks(self) -> frozenset[str]:
         return super().hooks - (set() if self.options.mix == "plus_alpha" else {"rescale"})
 
     def scale(self, ctx: AttentionContext) -> float:
@@ -43,7 +43,7 @@ class _Synthesizer(PositionMethod):
     def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
         return scores * (1 - self._balance(ctx))
 
-    def _balance(self, ctx: AttentionContext):
+    def _balance(self, ctx: AttentionContext) -> float | Tensor:
         return 1.0 if self.alpha is None else at_least_float32(self.of_layer(self.alpha, ctx)).sigmoid()
 
 
@@ -56,10 +56,10 @@ class SynthesizerRandom(_Synthesizer):
     Shapes: bias -> [1, H, T, S]. rescale [B, H, T, S] -> same.
     Source: Tay et al. (2021). Code: mesh-tensorflow.
     Deviations:
-        * In a mixture, the product is divided by $\sqrt{d_h}$. mesh-tensorflow scales the initial values of the query
+        * In a mixture, $q_t \cdot k_s$ is divided by $\sqrt{d_h}$. mesh-tensorflow scales the initial values of the query
           projection instead.
         * The table has n rows and columns. In mixtures, mesh-tensorflow has 512 rows and columns.
-        * Cross-attention keeps its products, because mesh-tensorflow defines the method for self-attention only.
+        * Cross-attention has ordinary scores, because mesh-tensorflow defines the method for self-attention only.
     Cost: L h n^2 parameters per stack. mix=none has no projections of queries and keys, which saves 2 d^2 + 2 d parameters per
         layer.
     Raises: PositionError for a sentence of more than n positions, and for positions that are not integers.
@@ -104,9 +104,9 @@ class SynthesizerFactorised(_Synthesizer):
     Source: Tay et al. (2021). Code: mesh-tensorflow.
     Deviations:
         * According to other sources, the paper has rank 8. This could not be verified. mesh-tensorflow has rank 16.
-        * In a mixture, the product is divided by $\sqrt{d_h}$.
-        * mesh-tensorflow mixes products with full tables only.
-        * Cross-attention keeps its products, because mesh-tensorflow defines the method for self-attention only.
+        * In a mixture, $q_t \cdot k_s$ is divided by $\sqrt{d_h}$.
+        * mesh-tensorflow mixes $q_t \cdot k_s$ only with full tables, not with factors.
+        * Cross-attention has ordinary scores, because mesh-tensorflow defines the method for self-attention only.
     Cost: 2 L h n rank parameters per stack. mix=none has no projections of queries and keys, which saves 2 d^2 + 2 d parameters
         per layer.
     Raises: PositionError for a sentence of more than n positions, and for positions that are not integers.
@@ -118,18 +118,10 @@ class SynthesizerFactorised(_Synthesizer):
         mix: Literal["none", "plus", "plus_alpha"] = option("none", _MIX)
         share: Literal["none", "heads", "layers", "all"] = option("none", _SHARE)
 
-    card = MethodCard(
+    card = replace(
+        SynthesizerRandom.card,
         name="synthesizer_factorised",
         title="Synthesizer, factorised random",
-        citations=("tay-etal-2021-synthesizer",),
-        survey="not in its Table 1",
-        reference="absolute",
-        injection="MAM",
-        learnable=True,
-        recurring=True,
-        extrapolation="error",
-        evidence="paper",
-        sites=("encoder", "decoder"),
         parameters="2 * tables * n * rank + (mix == 'plus_alpha') * (1 if shared_by_layers else L)",
     )
     position_type = "integer"
@@ -158,12 +150,12 @@ class SynthesizerDense(_Synthesizer):
     Source: Tay et al. (2021). Code: mesh-tensorflow (dense_minus).
     Deviations:
         * Every head has its own network, whose hidden width is d_h by default.
-        * In a mixture, the product is divided by $\sqrt{d_h}$. mesh-tensorflow scales the initial values of the query
+        * In a mixture, $q_t \cdot k_s$ is divided by $\sqrt{d_h}$. mesh-tensorflow scales the initial values of the query
           projection instead.
-        * Cross-attention keeps its products, because mesh-tensorflow defines the method for self-attention only.
+        * Cross-attention has ordinary scores, because mesh-tensorflow defines the method for self-attention only.
     Cost: L h (hidden (d + 1) + (hidden + 1) n) parameters per stack, L d_h n with form=minus. Scores of all n positions for every
-        query. mix=none has no key projection, and form=paper has no query projection. Each of the two saves d^2 + d parameters
-        per layer.
+        query. With mix=none, there is no key projection, and with form=paper also no query projection. Each missing projection
+        saves d^2 + d parameters per layer.
     Raises: PositionError for hidden with form=minus, for a sentence of more than n positions, and for positions that are
         not integers.
     """
@@ -176,22 +168,14 @@ class SynthesizerDense(_Synthesizer):
         hidden: int | None = option(None, "width of the hidden layer, for form=paper (none: d_h)", minimum=1, maximum=65536)
         mix: Literal["none", "plus", "plus_alpha"] = option("none", _MIX)
 
-        def __post_init__(self):
+        def __post_init__(self) -> None:
             if self.form == "minus" and self.hidden is not None:
                 raise PositionError(f"hidden={self.hidden} has no effect with form=minus. Remove hidden.")
 
-    card = MethodCard(
+    card = replace(
+        SynthesizerRandom.card,
         name="synthesizer_dense",
         title="Synthesizer, dense",
-        citations=("tay-etal-2021-synthesizer",),
-        survey="not in its Table 1",
-        reference="absolute",
-        injection="MAM",
-        learnable=True,
-        recurring=True,
-        extrapolation="error",
-        evidence="paper",
-        sites=("encoder", "decoder"),
         parameters="L * (h * ((hidden or d_h) * (d + 1) + ((hidden or d_h) + 1) * n) if form == 'paper' else d_h * n)"
         " + (mix == 'plus_alpha') * L",
     )

@@ -45,7 +45,7 @@ class LogLength(PositionMethod):
             "none", "sharing of a and b: across heads, across layers, both (all), or none, for ssmax"
         )
 
-        def __post_init__(self):
+        def __post_init__(self) -> None:
             own = {"start": self.start is not None, "bias": self.bias, "share": self.share != type(self).share}
             given = [name for name, changed in own.items() if changed]
             if self.form != "ssmax" and given:

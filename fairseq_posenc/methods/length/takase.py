@@ -1,6 +1,6 @@
 """Sinusoids of the requested output length (Takase and Okazaki 2019)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from torch import Tensor
@@ -131,21 +131,10 @@ class LengthRatio(OutputLength):
             "fairseq", "frequencies of fairseq and tensor2tensor, or frequencies of the paper"
         )
 
-    card = MethodCard(
+    card = replace(
+        LengthDifference.card,
         name="lrpe",
         title="Length-ratio positional encoding",
-        citations=("takase-okazaki-2019-positional", "oka-etal-2020-incorporating"),
-        survey="4.4",
-        reference="absolute",
-        injection="APE",
-        learnable=False,
-        recurring=False,
-        extrapolation="runs",
-        evidence="paper",
-        sites=("decoder",),
-        survey_parameters="0",
-        side_inputs=(SideInput("target_length", "B", "target"),),
-        default_specs={"encoder": "sinusoidal"},
     )
 
     def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:

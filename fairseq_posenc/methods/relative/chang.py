@@ -27,7 +27,7 @@ class CompositeAttention(PositionMethod):
         * The depthwise convolution has no learned factor.
         * Decoder and cross-attention are extensions of this project. Cross-attention has no depthwise convolution.
     Cost: (2k + 1) (h + d_h) parameters per layer, and (2k + 1) d + d more with depthwise=true. Memory O(B H T (T + S)).
-    Raises: PositionError for depthwise=true in cross-attention.
+    Raises: PositionError for depthwise=true in cross-attention, and for non-integer positions.
     """
 
     @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class CompositeAttention(PositionMethod):
             nn.init.uniform_(self.kernel, -(rows**-0.5), rows**-0.5)
 
     @property
-    def hooks(self):
+    def hooks(self) -> frozenset[str]:
         return super().hooks - (set() if self.options.depthwise else {"content_values"})
 
     def _rows(self, delta: Tensor) -> Tensor:

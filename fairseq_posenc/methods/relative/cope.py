@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, option
+from ...ops import devices
 from ...ops.distances import distances
-from ...ops.kernels.contextual import ContextualProducts
+from ...ops.kernels.contextual import InterpolatedBothWays, contextual_scores
 from ...ops.precision import at_least_float32
 
 
@@ -30,7 +31,7 @@ class ContextualPositions(PositionMethod):
         * The encoder is an experimental extension of this project. It has one table per direction.
         * Cross-attention is an experimental extension of this project. Its sums run from the key to the last source token.
     Cost: L largest d_h parameters per stack if heads share tables. Each direction needs products of all queries with all
-        positions, one gather, and one cumulative sum over the scores.
+        positions, one interpolation (on a CPU, a gather), and one cumulative sum over the scores.
     """
 
     @dataclass(frozen=True)
@@ -69,25 +70,39 @@ class ContextualPositions(PositionMethod):
         self.right_table = self.parameter_table(options.largest, dims.head_dim, share=options.share) if twice else None
 
     def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
-        left, right = ctx.once(self, lambda: self._hidden(scores, ctx))
-        found = ContextualProducts.apply(scores, self._logits(self.table, q, ctx), left, False)
+        first = ctx.first_query
+        if self.right_table is not None and first is not None and not devices.on_cpu(scores):
+            vectors = torch.cat([self.of_layer(self.table, ctx).flip(-2), self.of_layer(self.right_table, ctx)], -2)
+            given = ctx.once((self, "both"), lambda: (self._all_keys(scores, ctx), self._later(scores, first)))
+            return InterpolatedBothWays.apply(scores, self._logits(vectors, q, ctx), *given, first)
+        left, right = ctx.once(self, lambda: self._counts(scores, ctx))
+        found = contextual_scores(scores, self._logits(self.of_layer(self.table, ctx), q, ctx), left, False)
         if self.right_table is not None:
-            further = ContextualProducts.apply(scores, self._logits(self.right_table, q, ctx), right, True)
+            further = contextual_scores(scores, self._logits(self.of_layer(self.right_table, ctx), q, ctx), right, True)
             found = further.where(distances(ctx.queries, ctx.keys).unsqueeze(1) > 0, found)
-        return scores + found
+        return found
 
-    def _hidden(self, scores: Tensor, ctx: AttentionContext) -> list[Tensor]:
-        """Return 0, or -inf at keys without a gate, for sums from the left and from the right: [B or 1, 1, T or 1, S] each."""
-        none = torch.zeros(1, scores.size(-1), dtype=torch.float32, device=scores.device)
-        if ctx.key_padding is not None:
-            none = none.masked_fill(ctx.key_padding[:, None, None], float("-inf"))
+    def _counts(self, scores: Tensor, ctx: AttentionContext) -> list[Tensor]:
+        """Return 1, or 0 at keys without a gate, for sums from the left and from the right: [B or 1, 1, T or 1, S] each."""
+        all_keys = self._all_keys(scores, ctx)
         if ctx.cross:
-            return [none, none]
+            return [all_keys, all_keys]
         delta = distances(ctx.queries, ctx.keys).unsqueeze(1)  # [B or 1, 1, T, S]
-        return [none.masked_fill(side, float("-inf")) for side in (delta > 0, delta < 0)]
+        return [all_keys.masked_fill(side, 0.0) for side in (delta > 0, delta < 0)]
+
+    @staticmethod
+    def _all_keys(scores: Tensor, ctx: AttentionContext) -> Tensor:
+        """Return 1, or 0 at padding, [B or 1, 1, 1, S]."""
+        all_keys = torch.ones(1, 1, 1, scores.size(-1), dtype=torch.float32, device=scores.device)
+        return all_keys if ctx.key_padding is None else all_keys.masked_fill(ctx.key_padding[:, None, None], 0.0)
+
+    @staticmethod
+    def _later(scores: Tensor, first: int) -> Tensor:
+        """Return whether a key is after the query, bool [T, S]."""
+        return torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(first + 1)
 
     def _logits(self, table: Tensor, q: Tensor, ctx: AttentionContext) -> Tensor:
-        """Return the products of queries with all positions of a table, [B, H, T, largest]."""
+        """Return the products of queries with all positions of a table, [H or 1, P, d_h] -> [B, H, T, P]."""
         q = q * ctx.scale if self.options.scale == "code" else q
-        vectors = self.of_layer(table, ctx).squeeze(0)  # [largest, d_h] for all heads, or [H, largest, d_h]
+        vectors = table.squeeze(0)  # [P, d_h] for all heads, or [H, P, d_h]
         return at_least_float32(q @ vectors.to(q.dtype).mT)

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -29,7 +29,8 @@ class Deberta(PositionMethod):
     vectors.
 
     Equation: $A_{ts} = (q_t \cdot k_s + q_t \cdot K_r[D(t,s)] + k_s \cdot Q_r[D(t,s)]) / \sqrt{3 d_h}$, $K_r = P W_K$, $Q_r = P
-        W_Q$, $D(t,s) = \min(\max(t - s + K, 0), 2K - 1)$. He et al. (2021), equation 4.
+        W_Q$, $D(t,s) = \min(\max(t - s + K, 0), 2K - 1)$, with one learned vector per distance in $P$. He et al. (2021),
+        equation 4.
     Shapes: content_scores -> [B, H, T, S].
     Source: He, Liu, Gao and Chen (2021). Code: microsoft/DeBERTa. Code: Hugging Face's DeBERTa. Survey, equation 15.
     Deviations:
@@ -39,8 +40,8 @@ class Deberta(PositionMethod):
         * The survey does not count the projections, and counts the absolute positions of deberta_emd.
         * Decoder and cross-attention are extensions of this project.
     Cost: 2 K d + L (2 d^2 + d) parameters per stack, 2 K d with share_key=true. Memory O(B H T (T + S)).
-    Raises: PositionError if half of the buckets reaches max_distance, for share_key=true with keys and queries of different
-        widths, and for positions that are not integers.
+    Raises: PositionError if half of the buckets is not smaller than max_distance - 1. PositionError for share_key=true with keys
+        and queries of different widths. PositionError for non-integer positions.
     """
 
     @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Deberta(PositionMethod):
             "code", "row for the term of the keys: D(t,s) as in the code, or D(s,t) as in the paper"
         )
         terms: Literal["both", "c2p", "p2c"] = option(
-            "both", "products with positions of queries (c2p), of keys (p2c), or of both"
+            "both", "vectors that are multiplied with the distance vectors: queries (c2p), keys (p2c), or both"
         )
         share_key: bool = option(False, "same projections for positions and tokens, as in versions 2 and 3")
         norm: bool = option(False, "layer norm on the vectors of positions, as in versions 2 and 3")
@@ -136,9 +137,9 @@ class Deberta(PositionMethod):
         p = p if self.norm is None else self.norm(p)
         if self.options.share_key:
             return ctx.project(which, p)
-        weights = self.get_parameter(f"{which}_weight")  # [L, C, C]
-        bias = self.query_bias[ctx.layer] if which == "query" and self.query_bias is not None else None
-        return nn.functional.linear(p, weights[ctx.layer], bias).unflatten(-1, (self.dims.num_heads, -1)).transpose(0, 1)
+        weight = self.of_layer(self.get_parameter(f"{which}_weight"), ctx)  # [C, C]
+        bias = self.of_layer(self.query_bias, ctx) if which == "query" and self.query_bias is not None else None
+        return nn.functional.linear(p, weight, bias).unflatten(-1, (self.dims.num_heads, -1)).transpose(0, 1)
 
     def row(self, distance: Tensor) -> Tensor:
         """Return the row of the table for distances t - s."""
@@ -175,22 +176,16 @@ class DebertaDecoding(Deberta):
     Raises: PositionError as for deberta, and for sentences longer than the table.
     """
 
-    card = MethodCard(
+    card = replace(
+        Deberta.card,
         name="deberta_emd",
         title="DeBERTa, absolute positions at the end",
-        citations=("he-etal-2021-deberta",),
-        survey="4.1.2",
         reference="both",
-        injection="MAM",
-        learnable=True,
-        recurring=True,
         extrapolation="error",
         evidence="reconstruction",
-        sites=("encoder",),
         extended_sites=("decoder",),
         parameters="2 * (buckets or max_distance or max(n, m)) * d + norm * 2 * d"
         " + L * (0 if share_key else (2 if terms == 'both' else 1) * d**2 + (0 if terms == 'c2p' else d)) + n * d",
-        survey_parameters="3 n d",
     )
 
     def __init__(self, options: Deberta.Options, dims: Dims):

@@ -28,10 +28,11 @@ class Disan(PositionMethod):
         * The output projection combines the directions.
         * Attention dropout drops the weights of the multi-dimensional form. The authors drop inputs of the linear layers.
         * The decoder is an extension of this project. All its heads attend to earlier keys.
-    Cost: no parameters. multi_dimensional: L h (4 d_h^2 + 2 d_h) parameters per stack, and no query and key projections. c tanh
-        of B H T S D numbers is computed in blocks of queries of at most B H S^2 numbers.
-    Raises: PositionError for directions=backward or only a causal mask in the decoder, and for directions=both with an odd
-        number of heads.
+    Cost: no parameters. multi_dimensional: L h (4 d_h^2 + 2 d_h) parameters per stack, and no query and key projections. The
+        B H T S D scores are computed in blocks of about S / d_h queries, so that a block has about B H S^2 scores.
+    Raises: PositionError for directions=backward in the decoder. PositionError for diagonal=true in the decoder without
+        multi_dimensional=true, because the mask would equal the causal mask. PositionError for directions=both in the encoder
+        with an odd number of heads.
     """
 
     @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class Disan(PositionMethod):
             self.gate_bias = nn.Parameter(torch.zeros(shape[:3]))
 
     @property
-    def hooks(self):
+    def hooks(self) -> frozenset[str]:
         return super().hooks - {"mask" if self.options.multi_dimensional else "attend"}
 
     def mask(self, ctx: AttentionContext) -> Tensor:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -15,6 +15,9 @@ from ...ops.kernels.clipped_distances import clipped_columns
 from ...ops.kernels.derivatives import first_derivative_only
 from ...ops.precision import at_least_float32
 from ...ops.relative import sum_products
+
+#: minimum number of blocks of a causal attention on an accelerator; each block leaves out the keys after its last query
+_FEWEST_CAUSAL_BLOCKS = 4
 
 
 @dataclass(frozen=True)
@@ -97,21 +100,12 @@ class Huang2(PositionMethod):
     """
 
     Options = _Options
-    card = MethodCard(
+    card = replace(
+        Huang1.card,
         name="huang2",
         title="Huang et al., method 2 (multiplicative)",
-        citations=("huang-etal-2020-improve",),
-        survey="4.1.2",
-        reference="relative",
-        injection="MAM",
-        learnable=True,
-        recurring=True,
-        extrapolation="clips",
-        evidence="paper",
-        sites=("encoder",),
-        extended_sites=("decoder", "cross"),
         parameters="tables * (2 * (max_distance or max(n, m) - 1) + 1)",
-        survey_parameters="d L h (2n-1)",
+        directional=True,
     )
     position_type = "integer"
 
@@ -142,21 +136,11 @@ class Huang3(PositionMethod):
     """
 
     Options = _Options
-    card = MethodCard(
+    card = replace(
+        Huang2.card,
         name="huang3",
         title="Huang et al., method 3 (a factor for every channel)",
-        citations=("huang-etal-2020-improve",),
-        survey="4.1.2",
-        reference="relative",
-        injection="MAM",
-        learnable=True,
-        recurring=True,
-        extrapolation="clips",
-        evidence="paper",
-        sites=("encoder",),
-        extended_sites=("decoder", "cross"),
         parameters="tables * (2 * (max_distance or max(n, m) - 1) + 1) * d_h",
-        survey_parameters="d L h (2n-1)",
     )
     position_type = "integer"
 
@@ -189,8 +173,13 @@ class GatedProduct(torch.autograd.Function):
         ctx.save_for_backward(q, k, gate, rows)
         out = q.new_zeros(*q.shape[:3], k.size(2))
         for some, seen, product in _blocks(q, k, causal):
-            torch.mul(q[:, :, some].unsqueeze(3), _gates(gate, rows[:, some, seen]), out=product)  # [B, H, c, S, D]
-            out[:, :, some, seen] = product.mul_(k[:, :, seen].unsqueeze(2)).sum(-1)
+            here, keys, gates = q[:, :, some].unsqueeze(3), k[:, :, seen].unsqueeze(2), _gates(gate, rows[:, some, seen])
+            if devices.on_cpu(k):
+                torch.mul(here, gates, out=product)  # [B, H, c, S, D]
+                out[:, :, some, seen] = product.mul_(keys).sum(-1)
+            else:
+                torch.mul(keys, gates, out=product)
+                out[:, :, some, seen] = (product @ here.mT).squeeze(-1)
         return out
 
     @staticmethod
@@ -199,20 +188,47 @@ class GatedProduct(torch.autograd.Function):
         q, k, gate, rows = ctx.saved_tensors
         grad_q, grad_k = torch.empty_like(q), torch.zeros_like(at_least_float32(k))
         grad_gate = torch.zeros_like(at_least_float32(gate))
+        block = _on_cpu if devices.on_cpu(k) else _with_products
         for some, seen, product in _blocks(q, k, ctx.causal):
-            g, here, at = grad[:, :, some, seen].unsqueeze(-1), q[:, :, some].unsqueeze(3), rows[:, some, seen]
-            keys = k[:, :, seen].unsqueeze(2)
-            torch.mul(g, _gates(gate, at), out=product)
-            if devices.on_cpu(product):
-                for own, query in zip(product.unbind(2), here.unbind(2)):
-                    grad_k[:, :, seen].addcmul_(own, query)
-            else:  # one kernel for all queries
-                grad_k[:, :, seen] += (product * here).sum(2, dtype=grad_k.dtype)
-            grad_q[:, :, some] = product.mul_(keys).sum(-2)
-            torch.mul(g, keys, out=product)
-            summed = product.mul_(here).sum_to_size(at.size(0), gate.size(0), *product.shape[2:])
-            grad_gate.index_add_(1, at.flatten(), at_least_float32(summed.transpose(0, 1).flatten(1, 3)))
+            given = grad[:, :, some, seen], q[:, :, some], k[:, :, seen], gate, rows[:, some, seen], product
+            block(*given, grad_q[:, :, some], grad_k[:, :, seen], grad_gate)
         return grad_q, grad_k.to(k.dtype), grad_gate.to(gate.dtype), None, None
+
+
+def _on_cpu(
+    grad: Tensor, q: Tensor, k: Tensor, gate: Tensor, rows: Tensor, product: Tensor, of_q: Tensor, of_k: Tensor, of_gate: Tensor
+) -> None:
+    """Write the gradient of the queries of a block, and add the gradients of keys and gates. The products stay in a cache."""
+    g, here, keys = grad.unsqueeze(-1), q.unsqueeze(3), k.unsqueeze(2)
+    torch.mul(g, _gates(gate, rows), out=product)
+    for own, query in zip(product.unbind(2), here.unbind(2)):
+        of_k.addcmul_(own, query)
+    of_q.copy_(product.mul_(keys).sum(-2))
+    torch.mul(g, keys, out=product)
+    summed = product.mul_(here).sum_to_size(rows.size(0), gate.size(0), *product.shape[2:])
+    of_gate.index_add_(1, rows.flatten(), at_least_float32(summed.transpose(0, 1).flatten(1, 3)))
+
+
+def _with_products(
+    grad: Tensor, q: Tensor, k: Tensor, gate: Tensor, rows: Tensor, product: Tensor, of_q: Tensor, of_k: Tensor, of_gate: Tensor
+) -> None:
+    """Compute `_on_cpu` on an accelerator. Each product of two vectors is read by one matrix product, which also sums it."""
+    gates = _gates(gate, rows)
+    torch.mul(k.unsqueeze(2), gates, out=product)  # [B, H, c, S, D]
+    of_q.copy_((grad.unsqueeze(-2) @ product).squeeze(-2))
+    by_key = product.view(*k.shape[:3], q.size(2), q.size(3))  # [B, H, S, c, D]
+    torch.mul(q.unsqueeze(2), gates.transpose(2, 3), out=by_key)
+    of_k += (grad.mT.unsqueeze(-2) @ by_key).squeeze(-2)
+    torch.mul(q.unsqueeze(3), k.unsqueeze(2), out=product)
+    if rows.size(0) == 1:  # [H c S, 1, B] @ [H c S, B, D]
+        summed = (grad.flatten(1).mT.unsqueeze(1) @ product.flatten(1, 3).transpose(0, 1)).view(1, *product.shape[1:])
+    else:
+        summed = product.mul_(grad.unsqueeze(-1))
+    if gate.size(0) == 1:
+        summed = summed.sum(1, keepdim=True)
+    vectors = summed.permute(0, 2, 3, 1, 4).flatten(3).flatten(0, 2)  # one per pair of words, with the channels of all heads
+    found = torch.ops.aten.embedding_dense_backward(vectors, rows.flatten(), gate.size(1), -1, False)  # adds in float32
+    of_gate += found.unflatten(1, (gate.size(0), -1)).transpose(0, 1)
 
 
 def _blocks(q: Tensor, k: Tensor, causal: bool) -> Iterator[tuple[slice, slice, Tensor]]:
@@ -222,6 +238,8 @@ def _blocks(q: Tensor, k: Tensor, causal: bool) -> Iterator[tuple[slice, slice, 
     """
     held = 2**18 if devices.on_cpu(k) else 2**28
     size = min(max(1, held // k.numel()), q.size(2))
+    if causal and not devices.on_cpu(k):
+        size = min(size, -(-q.size(2) // _FEWEST_CAUSAL_BLOCKS))
     buffer = q.new_empty(q.size(0) * q.size(1) * size * k.size(2) * k.size(3))
     for start in range(0, q.size(2), size):
         stop = min(start + size, q.size(2))
@@ -251,21 +269,11 @@ class Huang4(PositionMethod):
     """
 
     Options = _Options
-    card = MethodCard(
+    card = replace(
+        Huang3.card,
         name="huang4",
         title="Huang et al., method 4",
-        citations=("huang-etal-2020-improve",),
-        survey="4.1.2",
-        reference="relative",
-        injection="MAM",
-        learnable=True,
-        recurring=True,
-        extrapolation="clips",
         evidence="peer",
-        sites=("encoder",),
-        extended_sites=("decoder", "cross"),
-        parameters="tables * (2 * (max_distance or max(n, m) - 1) + 1) * d_h",
-        survey_parameters="d L h (2n-1)",
     )
     position_type = "integer"
 

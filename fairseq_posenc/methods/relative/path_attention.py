@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, option
+from ...ops.kernels.unit_length import UnitLength
 from ...ops.precision import at_least_float32
 from ...ops.running import causal_convolution, without_padding
 
@@ -27,7 +28,8 @@ class PathAttention(PositionMethod):
         * Forget gates of path_attention+forgetting are not scaled, as in the Forgetting Transformer. The authors' code scales
           them by $1/\sqrt{d_h}$.
         * w and the products are in float32. The authors' kernels round w to float16.
-        * w has length 1, unless its length before normalisation is below 1e-12. The authors' code adds 1e-6 to its square.
+        * w has length 1, unless its length before normalisation is below 1e-12. The authors' code adds 1e-6 to the square of
+          the length.
         * The encoder is an experimental extension of this project. For $s > t$,
           $A_{ts} = q_t \cdot (H_{t+1} \cdots H_s) k_s / \sqrt{d_h}$, with $w$ and $\beta$ of this direction.
         * Both convolutions of the encoder read the words before each word.
@@ -113,7 +115,7 @@ class PathAttention(PositionMethod):
             w = F.silu(w)
             if ctx.state is not None:
                 ctx.state.store_per_row(f"words{side}", last)
-        w = F.normalize(w.unflatten(-1, (self.dims.num_heads, -1)), dim=-1).transpose(1, 2)
+        w = UnitLength.apply(w.unflatten(-1, (self.dims.num_heads, -1))).transpose(1, 2)
         beta = self.options.beta * (x @ of_side(self.weight).mT + of_side(self.offset)).sigmoid()  # [B, N, H]
         return w, without_padding(beta, ctx).mT.unsqueeze(-1)
 
@@ -126,26 +128,24 @@ def scores_along(
     w [B, H, N, D] and beta [B, H, N, 1] belong to all tokens in their order. For s > t, the product is early_s . late_t.
     """
     passed = (word_ids.unsqueeze(-2) <= late_ids.unsqueeze(-1)).unsqueeze(1)  # [B or 1, 1, T, N]
-    of_late, of_early = (late @ w.mT) * passed, _of_early(early, early_ids, w, beta, word_ids)
-    system = _system(w, beta)
+    scaled = beta * w
+    of_late, of_early = (late @ w.mT) * passed, _of_early(early, early_ids, -scaled, word_ids)
+    system = scaled @ w.mT  # read below the diagonal only: later tokens j and earlier tokens i
     if of_late.size(2) <= of_early.size(3):  # solve as few systems as possible: one per query, or one per key
         of_late = torch.linalg.solve_triangular(system, of_late, upper=False, left=False, unitriangular=True)
     else:
         of_early = torch.linalg.solve_triangular(system, of_early, upper=False, unitriangular=True)
-    return late @ early.mT - of_late @ of_early
+    found = torch.baddbmm((late @ early.mT).flatten(0, 1), of_late.flatten(0, 1), of_early.flatten(0, 1))
+    return found.unflatten(0, of_late.shape[:2])
 
 
 def moved_along(early: Tensor, early_ids: Tensor, w: Tensor, beta: Tensor, word_ids: Tensor) -> Tensor:
     """Return H_n ... H_(s+1) early_s over all tokens after s up to the last token n: [B, H, S, D] -> [B, H, S, D]."""
-    of_early = _of_early(early, early_ids, w, beta, word_ids)
-    return early - torch.linalg.solve_triangular(_system(w, beta), of_early, upper=False, unitriangular=True).mT @ w
+    scaled = beta * w
+    of_early = _of_early(early, early_ids, -scaled, word_ids)
+    return early + torch.linalg.solve_triangular(scaled @ w.mT, of_early, upper=False, unitriangular=True).mT @ w
 
 
-def _system(w: Tensor, beta: Tensor) -> Tensor:
-    """Return beta_j w_j . w_i of later tokens j and earlier tokens i, below an implied diagonal of 1: [B, H, N, N]."""
-    return (beta * (w @ w.mT)).tril(-1)
-
-
-def _of_early(early: Tensor, early_ids: Tensor, w: Tensor, beta: Tensor, word_ids: Tensor) -> Tensor:
-    """Return beta_j w_j . early_s for tokens j after s: [B, H, N, S]."""
-    return beta * (w @ early.mT) * (early_ids.unsqueeze(-2) < word_ids.unsqueeze(-1)).unsqueeze(1)
+def _of_early(early: Tensor, early_ids: Tensor, scaled: Tensor, word_ids: Tensor) -> Tensor:
+    """Return scaled_j . early_s for tokens j after s: [B, H, N, S]."""
+    return (scaled @ early.mT) * (early_ids.unsqueeze(-2) < word_ids.unsqueeze(-1)).unsqueeze(1)

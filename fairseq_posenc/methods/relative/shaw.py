@@ -76,7 +76,7 @@ class Shaw(PositionMethod):
                 nn.init.uniform_(table, -bound, bound)
 
     @property
-    def hooks(self):
+    def hooks(self) -> frozenset[str]:
         unused = {"content_scores": not self.options.keys, "content_values": not self.options.values}
         return super().hooks - {hook for hook, left_out in unused.items() if left_out}
 
@@ -147,18 +147,25 @@ class ShawAbsolute(PositionMethod):
                 nn.init.normal_(table, std=dims.head_dim**-0.5)
 
     @property
-    def hooks(self):
+    def hooks(self) -> frozenset[str]:
         unused = {"content_scores": not self.options.keys, "content_values": not self.options.values}
         return super().hooks - {hook for hook, left_out in unused.items() if left_out}
 
     def content_scores(self, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
         table = pairs(self.of_layer(self.key_table, ctx), ctx.queries, ctx.keys).to(q.dtype)  # [B or 1, H or 1, T, S, D]
-        return torch.einsum("bhtd,bhtsd->bhts", q * ctx.scale, self._fit(table, q))
+        return self._product("bhtd,{}tsd->bhts", q * ctx.scale, table)
 
     def content_values(self, probs: Tensor, v: Tensor, ctx: AttentionContext) -> Tensor:
         table = pairs(self.of_layer(self.value_table, ctx), ctx.queries, ctx.keys).to(probs.dtype)
-        return torch.einsum("bhts,bhtsd->bhtd", probs, self._fit(table, probs))
+        return self._product("bhts,{}tsd->bhtd", probs, table)
 
     @staticmethod
-    def _fit(table: Tensor, x: Tensor) -> Tensor:
-        return table.expand(x.size(0), x.size(1), -1, -1, -1)
+    def _product(equation: str, x: Tensor, table: Tensor) -> Tensor:
+        """Compute einsum with a table [B or 1, H or 1, T, S, D]. If its first or second axis has size 1, remove this axis.
+
+        Otherwise, the gradient would first be computed for the table expanded to all sentences and heads, in more memory.
+        """
+        axes = "".join(axis for axis, size in zip("bh", table.shape) if size > 1)
+        return torch.einsum(
+            equation.format(axes), x, table.reshape(*(size for size in table.shape[:2] if size > 1), *table.shape[2:])
+        )

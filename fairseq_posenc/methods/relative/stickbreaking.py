@@ -4,12 +4,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, option
 from ...ops.distances import distances
-from ...ops.precision import at_least_float32
+from ...ops.kernels.stick_breaking import StickBreakingLogits
 
 
 class StickBreaking(PositionMethod):
@@ -24,12 +23,12 @@ class StickBreaking(PositionMethod):
         * The remainder goes to the word itself (rest=self), to a learned vector of each head (rest=bias), or to nothing
           (rest=drop).
         * The weights of a query and its remainder sum to 1, so the softmax of their logarithms is exact.
-        * The encoder is an experimental extension of this project. Half of the heads run to the left, the other half to the
-          right.
+        * The encoder is an experimental extension of this project. In half of the heads, keys on the left take shares. In the
+          other half, keys on the right take shares.
         * The normalisation of heads in dolomite-engine is left out.
-    Cost: no parameters, or L d with rest=bias. Scores are stored, with one cumulative sum in float32.
-        Minimum cost: two log-sigmoids and the sum, each of [B, H, T, S] numbers, in both passes. A weight depends on all nearer
-            keys.
+    Cost: no parameters, or L d with rest=bias. The scores are stored for the backward pass.
+        Minimum cost: a softplus and a cumulative sum of [B, H, T, S] numbers in float32, in both passes. A weight depends on all
+            nearer keys.
     Raises: PositionError for an odd number of heads in an encoder, and for a method in the same layer that adds to the scores.
     """
 
@@ -67,18 +66,20 @@ class StickBreaking(PositionMethod):
         self.value = self.parameter_table(dims.head_dim, share="none") if options.rest == "bias" else None
 
     @property
-    def hooks(self):
+    def hooks(self) -> frozenset[str]:
         return super().hooks - ({"content_values"} if self.options.rest == "self" else set())
 
     def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
-        scores, delta = at_least_float32(scores), distances(ctx.queries, ctx.keys).unsqueeze(1)  # [B or 1, 1, T, S]
-        takes, breaking = F.logsigmoid(scores), self._by_side(delta < 0, delta > 0)
+        breaking, own = ctx.once(self, lambda: self._masks(ctx))
         if ctx.allowed is not None:  # a hidden key takes no share of the weight
             breaking = breaking & ctx.allowed
-        passes = F.logsigmoid(-scores).masked_fill(~breaking, 0.0)  # [B, H, T, S]
-        left, right = passes.tensor_split([self.left_heads], 1)
-        before = torch.cat([_to_the_end(left), right.cumsum(-1)], 1) - passes  # sum over all keys nearer to the query
-        return torch.where(delta == 0, passes.sum(-1, keepdim=True), takes + before)
+        first = ctx.first_query
+        return StickBreakingLogits.apply(scores, breaking, own if first is None else first, self.left_heads)
+
+    def _masks(self, ctx: AttentionContext) -> tuple[Tensor, Tensor]:
+        """Return the keys that take a share in each head [B or 1, H, T, S], and the token itself [B or 1, 1, T, S]."""
+        delta = distances(ctx.queries, ctx.keys).unsqueeze(1)
+        return self._by_side(delta < 0, delta > 0), delta == 0
 
     def mask(self, ctx: AttentionContext) -> Tensor:
         delta = distances(ctx.queries, ctx.keys).unsqueeze(1)  # [B or 1, 1, T, S]
@@ -98,12 +99,7 @@ class StickBreaking(PositionMethod):
     def _by_side(self, left: Tensor, right: Tensor) -> Tensor:
         """Select one mask per head: [B or 1, 1, T, S] twice -> [B or 1, H, T, S].
 
-        The first heads run to the left, the other heads to the right.
+        The first heads use the mask of the left side, the other heads the mask of the right side.
         """
         heads = self.left_heads, self.dims.num_heads - self.left_heads
         return torch.cat([side.expand(-1, count, -1, -1) for side, count in zip((left, right), heads)], 1)
-
-
-def _to_the_end(x: Tensor) -> Tensor:
-    """Return the sums from every column to the last column."""
-    return x.flip(-1).cumsum(-1).flip(-1)

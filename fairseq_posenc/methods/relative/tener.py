@@ -75,7 +75,8 @@ class Tener(PositionMethod):
         return self.dims.head_dim**-0.5 if self.options.scaled else 1.0
 
     def content_scores(self, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
-        u, v = (bias[ctx.layer].unsqueeze(-1).to(q.dtype) for bias in (self.content_bias, self.position_bias))  # [H, D, 1]
+        biases = (self.of_layer(bias, ctx) for bias in (self.content_bias, self.position_bias))
+        u, v = (bias.unsqueeze(-1).to(q.dtype) for bias in biases)  # [H, D, 1]
         turned = -1 if self.options.sign == "paper" else 1
 
         def waves(of: str, sign: int) -> Vectors:

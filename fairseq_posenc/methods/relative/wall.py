@@ -5,7 +5,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod
-from ...ops.kernels.decayed_products import DecayedProducts
+from ...ops.distances import distances
+from ...ops.kernels.decayed_products import DecayedProducts, Halves
 from ...ops.precision import at_least_float32
 from ...ops.running import at_queries
 
@@ -25,10 +26,9 @@ class Wall(PositionMethod):
         * The authors' additional scalar gate of each head, which is added unscaled, is wall+forgetting.
         * The initial W is normal with standard deviation 0.02, which is unverified. b starts at 8, as in the code, so that
           training starts almost as plain attention.
-        * The exponent is never positive, so nothing overflows. The kernels of the code subtract sums at every 64th key.
-    Cost: L (d^2 + d) parameters per stack. B H T S D exponentials per layer in the forward pass, and again in the backward
-        pass, in blocks of queries. Decoding caches the sums, which are as large as the keys.
-        The number of exponentials is d_h times the number of scores. Only a fused kernel could avoid storing them.
+        * The exponent is never positive, so nothing overflows. The authors' kernels instead subtract the sum at every 64th key.
+    Cost: L (d^2 + d) parameters per stack. B T d log2(T) exponentials per layer, which are stored for the backward pass.
+        Decoding caches the sums, which are as large as the keys.
     """
 
     card = MethodCard(
@@ -56,10 +56,14 @@ class Wall(PositionMethod):
 
     def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
         with torch.autocast(q.device.type, enabled=False):
-            sums = self._sums(ctx)
-            causal = ctx.causal and q.size(2) == k.size(2)
-            own = at_queries(sums, ctx)
-            return DecayedProducts.apply(at_least_float32(q) * ctx.scale, at_least_float32(k), own, sums, causal)
+            q, sums, queries = q * ctx.scale, self._sums(ctx), q.size(2)
+            if ctx.first_query is None:
+                later = distances(ctx.queries, ctx.keys).unsqueeze(1) > 0
+                return _of_each(q, k, at_queries(sums, ctx), sums).masked_fill(later, 0.0)
+            if queries == 1:  # fewer kernels
+                return _of_each(q, k, sums[:, :, -1:], sums)
+            halves = ctx.once(("halves", queries), lambda: Halves.of(queries, q.device))
+            return DecayedProducts.apply(q, k, sums, halves)
 
     def _sums(self, ctx: AttentionContext) -> Tensor:
         """Return P of all keys: [B, H, S, D]."""
@@ -75,3 +79,9 @@ class Wall(PositionMethod):
         if known is not None:
             sums = torch.cat([known, known[:, :, -1:] + sums], 2)
         return ctx.state.store_per_row("sum", sums)
+
+
+def _of_each(q: Tensor, k: Tensor, own: Tensor, sums: Tensor) -> Tensor:
+    """Return the scores of any queries with the sums `own`: [B, H, T, D] and [B, H, S, D] -> [B, H, T, S]."""
+    decays = ((p - sums).clamp(max=0).exp() for p in own.split(1, 2))
+    return torch.stack([(x * k * decay).sum(-1) for x, decay in zip(q.split(1, 2), decays)], 2)

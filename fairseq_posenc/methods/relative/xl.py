@@ -72,6 +72,6 @@ class TransformerXL(PositionMethod):
     def _vectors(self, delta: Tensor, ctx: AttentionContext) -> Tensor:
         """Return W_R R[-delta]: [W] -> [H, W, D]."""
         distance = -delta if self.options.clamp is None else -delta.clamp(-self.options.clamp, self.options.clamp)
-        weight = self.projection[ctx.layer]
+        weight = self.of_layer(self.projection, ctx)
         waves = same_in_all_layers(self, lambda x: self.waves(x).to(weight.dtype), ctx)
         return (waves(distance) @ weight.transpose(0, 1)).unflatten(-1, (self.dims.num_heads, -1)).transpose(0, 1)

@@ -87,19 +87,19 @@ class Pope(PositionMethod):
         self.table = Constants(self._turned(torch.arange(dims.max_distance + 1)).flatten())
 
     def rotate(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        angles, *waves = ctx.once((self, at), lambda: self._with_waves(self._angles(at)))  # [B or 1, 1, T, width]
+        angles, waves = ctx.once((self, at), lambda: self._with_waves(self._angles(at)))  # [B or 1, 1, T, width]
         if which == "key":
             phase = at_least_float32(self.of_layer(self.phase, ctx)).unsqueeze(-2)  # [H or 1, width] -> [H or 1, 1, width]
-            angles, *waves = self._with_waves(angles + phase)
+            angles, waves = self._with_waves(angles + phase)
         if self.width == x.size(-1):
-            return PolarCoordinates.apply(x, angles, *waves)
-        return torch.cat([PolarCoordinates.apply(x[..., : self.width], angles, *waves), x[..., self.width :]], -1)
+            return PolarCoordinates.apply(x, angles, waves)
+        return torch.cat([PolarCoordinates.apply(x[..., : self.width], angles, waves), x[..., self.width :]], -1)
 
     @staticmethod
-    def _with_waves(angles: Tensor) -> list[Tensor]:
-        """Return the angles, and their cosines and sines without a gradient."""
+    def _with_waves(angles: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the angles, and their cosines and sines without a gradient, [..., T, 2, width]."""
         fixed = angles.detach()
-        return [angles, fixed.cos(), fixed.sin()]
+        return angles, torch.stack([fixed.cos(), fixed.sin()], -2)
 
     def _angles(self, at: Positions) -> Tensor:
         """Return the angles of positions, [B or 1, 1, T, width]. A table contains the angles of counted positions."""

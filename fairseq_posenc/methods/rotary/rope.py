@@ -55,8 +55,8 @@ class Rope(PositionMethod):
 
     Equation: $A_{ts} = (R_t q_t) \cdot (R_s k_s) / \sqrt{d_h}$, $R_t$ rotates pair $i$ by $t \cdot \mathrm{base}^{-2i/d_r}$. Su
         et al. (2021), equation 15. `keep=p`: the frequency is 0 for $i \ge \lfloor p d_r/2 \rfloor$. `cutoff=L`: it is 0 where
-        its wavelength exceeds $L$. `frequencies=learned`: it is $\exp(p_i/16)$, $p_i$ a parameter that starts at the frequency
-        of `rope`.
+        its wavelength exceeds $L$. `frequencies=learned`: it is $\exp(p_i/16)$, with a parameter $p_i$, and starts at the
+        frequency of `rope`.
     Shapes: rotate [B, H, T, D] -> same.
     Source: Su et al. (2021). keep: Barbero et al. (2025), p-RoPE, unverified: only a summary was read.
         cutoff: the lower bound of Hua et al. (2024). frequencies=learned: Zhang et al. (2026) and
@@ -66,7 +66,8 @@ class Rope(PositionMethod):
         * Cross-attention is an extension of this project: target positions rotate queries, source positions rotate keys.
         * Heads and layers share learned frequencies by default.
     Cost: no parameters, or d_r/2 per table of learned frequencies. Keys are rotated once, also in incremental decoding.
-    Raises: PositionError if no pair of channels is rotated, and for learned frequencies with keep or cutoff.
+    Raises: PositionError if no pair of channels is rotated, for learned frequencies with keep or cutoff, for share without
+        learned frequencies, for heads= with share=none or share=layers, and for a head in heads= that does not exist.
     """
 
     @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class Rope(PositionMethod):
             "all", "sharing of learned frequencies: across heads, across layers, both (all), or none"
         )
 
-        def __post_init__(self):
+        def __post_init__(self) -> None:
             if self.frequencies == "fixed" and self.share != type(self).share:
                 raise PositionError("share has no effect with fixed frequencies. Expected frequencies=learned. Remove share.")
             if self.heads is not None and self.share in ("none", "layers"):
@@ -146,7 +147,7 @@ class Rope(PositionMethod):
         return every_channel(sin, cos, self.options.layout, x.size(-1))
 
 
-def rotated_width(options, dims: Dims) -> int:
+def rotated_width(options: RotaryOptions, dims: Dims) -> int:
     """Return the number of channels that are rotated, which is even. Raise PositionError if it is 0."""
     width = int(options.fraction * dims.head_dim) // 2 * 2
     if width == 0:
@@ -157,10 +158,10 @@ def rotated_width(options, dims: Dims) -> int:
     return width
 
 
-def turning_pairs(options, width: int) -> int:
+def turning_pairs(options: RotaryOptions, width: int) -> int:
     """Return the number of pairs that rotate.
 
-    These are the pairs with the highest frequencies. Raise PositionError if it is 0.
+    The rotated pairs are the pairs with the highest frequencies. Raise PositionError if no pair rotates.
     """
     longest = math.inf if options.cutoff is None else options.cutoff
     within = int((frequencies(width // 2, width, "paper", options.base) * longest >= 2 * math.pi).sum())

@@ -20,39 +20,41 @@ class RopeScaled(PositionMethod):
 
     Equation: `rope` with $\theta'_i$ in place of $\theta_i = \mathrm{base}^{-2i/d_r}$. `linear`: $\theta_i / f$. `ntk`:
         $\mathrm{base}' = \mathrm{base} \cdot f^{d_r/(d_r-2)}$. `dynamic`: $\mathrm{base}' = \mathrm{base} \cdot (f n / L_0 - f +
-        1)^{d_r/(d_r-2)}$ for lengths $n > L_0$. `yarn`: $\theta_i ((1 - r_i) + r_i / f)$, $r_i$ a ramp from wavelengths of
-        $L_0/32$ to $L_0$, and sines and cosines times $0.1 \ln f + 1$. `llama3`: with $n_i = L_0 \theta_i / (2 \pi)$ turns within
-        $L_0$, $\theta_i$ for $n_i > \mathrm{high}$, $\theta_i / f$ for $n_i < \mathrm{low}$, else $\theta_i ((1 - a_i) / f +
-        a_i)$, $a_i = (n_i - \mathrm{low}) / (\mathrm{high} - \mathrm{low})$. `keep` and `cutoff` read $\theta_i$, not
-        $\theta'_i$.
+        1)^{d_r/(d_r-2)}$ for lengths $n > L_0$. `yarn`: $\theta_i ((1 - r_i) + r_i / f)$. $r_i$ rises from 0 at the wavelength
+        $L_0/32$ to 1 at the wavelength $L_0$, and sines and cosines are multiplied by $0.1 \ln f + 1$. `llama3`: with $n_i = L_0
+        \theta_i / (2 \pi)$ turns within $L_0$, $\theta_i$ for $n_i > \mathrm{high}$, $\theta_i / f$ for $n_i < \mathrm{low}$,
+        else $\theta_i ((1 - a_i) / f + a_i)$, $a_i = (n_i - \mathrm{low}) / (\mathrm{high} - \mathrm{low})$. `keep` and `cutoff`
+        read $\theta_i$, not $\theta'_i$.
     Shapes: rotate [B, H, T, D] -> same. With scaling=dynamic in the decoder, rescale -> [B, H, T, S].
     Source: Chen et al. (2023), linear. bloc97 (2023), ntk and dynamic. Peng et al. (2024), yarn. Code: Hugging Face's rope
         utilities, also for llama3.
     Deviations:
         * yarn's ramp is linear in the index i of the pair, as in the authors' code and Hugging Face's. The paper's ramp is
           linear in the number of turns within L_0.
-        * The ramp is between the pairs of the two wavelengths, rounded down and up.
+        * The index at which yarn's ramp starts (wavelength L_0/32) is rounded down. The index at which the ramp ends (L_0) is
+          rounded up.
         * In the encoder, dynamic uses the length of each source sentence.
         * In the decoder, dynamic uses the number of words up to the query, so that incremental decoding equals teacher
           forcing. The authors do not rotate cached keys again.
         * Cross-attention is an extension of this project.
     Cost: as rope. In the decoder, dynamic rotates all keys again for every query beyond L_0.
-    Raises: PositionError if no pair of channels is rotated, or only one for ntk and dynamic, for trained= with linear or
-        ntk, and for low= or high= without llama3.
+    Raises: PositionError if no pair of channels is rotated, or if only one pair is rotated with ntk or dynamic. PositionError for
+        trained= with linear or ntk, for low= or high= without llama3, and if high is not larger than low.
     """
 
     @dataclass(frozen=True)
     class Options(RotaryOptions):
         scaling: Literal["linear", "ntk", "dynamic", "yarn", "llama3"] = option(
             "linear",
-            "lowered frequencies: all (linear), low ones more (ntk; dynamic: by the length), only low ones (yarn, llama3)",
+            "frequencies that are lowered: all by the factor f (linear), low frequencies more than high frequencies (ntk, and "
+            "dynamic, which depends on the length), or only low frequencies (yarn, llama3)",
         )
         factor: float = option(2.0, "factor f between the supported length and the training length", minimum=1.0)
         trained: int = option(512, "training length L_0 in positions, for dynamic, yarn and llama3", minimum=1)
         low: float = option(1.0, "number of turns within L_0 below which llama3 divides a frequency by f", minimum=0.0)
         high: float = option(4.0, "number of turns within L_0 above which llama3 keeps a frequency", minimum=0.0)
 
-        def __post_init__(self):
+        def __post_init__(self) -> None:
             if self.scaling in ("linear", "ntk") and self.trained != type(self).trained:
                 raise PositionError(
                     f"trained has no effect with scaling={self.scaling}. Expected dynamic, yarn or llama3. Remove trained."
@@ -94,7 +96,7 @@ class RopeScaled(PositionMethod):
         self.frequencies = None if options.scaling == "dynamic" else Frequencies(self._frequencies(None))
 
     @property
-    def hooks(self):
+    def hooks(self) -> frozenset[str]:
         return super().hooks - ({"rotate"} if self.by_query else {"rescale"})
 
     def rotate(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:

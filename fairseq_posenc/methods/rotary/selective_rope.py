@@ -30,7 +30,7 @@ class SelectiveRope(ContentRotation):
         * The rank is 32, as in all configurations of the code. The default of its class is 16.
         * The code's form with a full matrix for each head is left out.
         * Weights have the initial values of nn.Linear and nn.Conv1d. The authors' initial weights are unverified.
-        * The code adds 1e-6 to the square of the length of x'.
+        * For x', the authors' code adds 1e-6 to the square of the length by which it divides.
         * Padding adds no angle, and the convolution reads 0 there.
         * The encoder is an extension of this project: sums and convolutions run from the left.
     Cost: L (rank d + rank d/2 + conv d/2 + d/2) parameters per stack, L (d + 1) h more with gates. Angles [B, H, T, D/2], which

@@ -1,4 +1,4 @@
-"""Graph Transformer: the path between two words, read by a recurrent network, in queries and keys."""
+"""Graph Transformer: a recurrent network encodes the path between two words. The result is added to queries and keys."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, SideInput, option
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, Sentence, SideInput, option
 from ...ops.graphs import FAR, distances, joined_by, paths_by
 from ...ops.kernels.banks import BankScores
 from ...ops.paths import paths_by_length
@@ -86,7 +86,7 @@ class GraphTransformer(PositionMethod):
     )
 
     @classmethod
-    def side_values(cls, sentence, options):
+    def side_values(cls, sentence: Sentence, options: Options) -> dict[str, np.ndarray]:
         labels, lengths = paths_by(options.graph, sentence, _LONGEST)
         far = (lengths > _LONGEST) & (lengths < FAR)  # equal in both directions
         labels[far], labels[far, 0] = NOTHING, TOO_LONG
@@ -131,9 +131,9 @@ class GraphTransformer(PositionMethod):
         """Return the three products other than q . k. Vectors are computed per path, not per pair of words."""
         r, index = ctx.prepared[self]
         with torch.autocast(q.device.type, enabled=False):
-            both = F.linear(at_least_float32(r), at_least_float32(self.relation_of_layer[ctx.layer]))
+            both = F.linear(r.to(q.dtype), self.of_layer(self.relation_of_layer, ctx).to(q.dtype))
             of_query, of_key = both.unflatten(-1, (2, q.size(1), -1)).unbind(1)  # [P, H, D] each
-            of_words = BankScores.apply(at_least_float32(q), of_key, index)
-            of_words = of_words + BankScores.apply(at_least_float32(k), of_query, index.mT).mT
-            alone = (of_query * of_key).sum(-1)[index]  # [P, H] -> [B, S, S, H]
-        return ((of_words + alone.permute(0, 3, 1, 2)) * ctx.scale).to(q.dtype)
+            of_words = BankScores.apply(q * ctx.scale, of_key, index)
+            of_words = of_words + BankScores.apply(k * ctx.scale, of_query, index.mT).mT
+            alone = (of_query * of_key * ctx.scale).sum(-1)[index]  # [P, H] -> [B, S, S, H]
+        return of_words + alone.permute(0, 3, 1, 2)

@@ -7,7 +7,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, SideInput, option, shared_by_layers
+from ...core import (
+    AttentionContext,
+    Dims,
+    MethodCard,
+    MethodOptions,
+    PositionMethod,
+    Sentence,
+    SideInput,
+    option,
+    shared_by_layers,
+)
 from ...ops.graphs import FAR, distances, joined_by
 from ...ops.precision import at_least_float32
 from ...ops.trees import by_token
@@ -74,7 +84,7 @@ class Graformer(PositionMethod):
     content_dependent = True
 
     @classmethod
-    def side_values(cls, sentence, options):
+    def side_values(cls, sentence: Sentence, options: Options) -> dict[str, np.ndarray]:
         words, joined = sentence.words, joined_by(options.graph, sentence)
         there = distances(joined | joined.T if options.undirected else joined)
         distance = by_token(np.where(there <= there.T, there, -there.T), words, 2)

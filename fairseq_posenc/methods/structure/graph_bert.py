@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, SideInput, option
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, Sentence, SideInput, option
 from ...ops.graphs import distances, joined_by
 from ...ops.sinusoids import SinusoidTable
 from ...ops.trees import by_token
@@ -25,7 +25,7 @@ class GraphBert(PositionMethod):
     r"""Add sinusoids or learned vectors of three numbers to the embeddings. The numbers describe the place of a word in a graph.
 
     Equation: $X_t = U_t + PE(WL(t)) + PE(\operatorname{rank}(t)) + PE(\operatorname{hops}(t))$: the word's Weisfeiler-Lehman
-        colour, its place by falling closeness $S(\mathrm{root}, t)$, $S = a (I - (1 - a) A D^{-1})^{-1}$, $a = 0.15$, and its
+        colour, its rank by decreasing closeness $S(\mathrm{root}, t)$, $S = a (I - (1 - a) A D^{-1})^{-1}$, $a = 0.15$, and its
         distance from the root. Zhang et al. (2020), equations 1 to 5.
     Shapes: embed [B, S, C] -> [B, S, C].
     Source: Zhang et al. (2020). Code: jwzhanggy/Graph-Bert.
@@ -33,7 +33,7 @@ class GraphBert(PositionMethod):
         * The use for sentences is a reconstruction. The authors represent nodes of one large graph.
         * A sine and its cosine have the same frequency. The paper prints 2l/d for sines and (2l+1)/d for cosines.
         * The graph is the tree of the sentence in both directions, or with graph=edges the graph of its edges.
-        * The target of the graph is the root, and its context is all words.
+        * In the terms of the paper, the target node is the root, and the context of the target node contains all words.
         * Words without a path to the root have distance 99, as in the authors' code.
         * </s> is not in the graph and has no vectors.
         * The authors' code has learned tables (embedding=learned).
@@ -73,7 +73,7 @@ class GraphBert(PositionMethod):
     )
 
     @classmethod
-    def side_values(cls, sentence, options):
+    def side_values(cls, sentence: Sentence, options: Options) -> dict[str, np.ndarray]:
         """Return colour, rank and hops of every token, or -1 for </s>: [S, 3]."""
         found = np.full((len(sentence), 3), -1, np.int32)
         if len(sentence) > 1:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, SideInput, option
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, Sentence, SideInput, option
 from ...ops.graphs import joined_by
 from ...ops.trees import by_token
 
@@ -29,8 +29,8 @@ class Laplacian(PositionMethod):
         * The graph is the tree of the sentence in both directions, or with graph=edges the graph of its edges.
         * Each component of more than one word has the eigenvalue 0. A word without edges has the eigenvalue 1. Only the
           first eigenvector is left out.
-        * Trees often have repeated eigenvalues. Their eigenvectors are arbitrary up to a rotation, which random signs do
-          not cover.
+        * Trees often have repeated eigenvalues. The eigenvectors of a repeated eigenvalue are only defined up to a rotation.
+          Random signs do not include these rotations.
         * In evaluation, the solver determines the signs and the rotations.
     Cost: (k + 1) d parameters per stack. O(n^3) per sentence in the data loading workers.
     """
@@ -60,7 +60,7 @@ class Laplacian(PositionMethod):
     )
 
     @classmethod
-    def side_values(cls, sentence, options):
+    def side_values(cls, sentence: Sentence, options: Options) -> dict[str, np.ndarray]:
         found = np.zeros((len(sentence), options.eigenvectors), np.float32)
         if len(sentence) > 2:
             leads = joined_by(options.graph, sentence)[:-1, :-1]  # without </s>

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, SideInput, option
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, Sentence, SideInput, option
 from ...ops.relative import spread
 from ...ops.sinusoids import SinusoidTable
 from ...ops.trees import Tree, by_token
@@ -59,8 +59,10 @@ class AbsoluteStructure(PositionMethod):
     )
 
     @classmethod
-    def side_values(cls, sentence, options):
-        return {"spr_depth": by_token(Tree(sentence.heads).depths, sentence.words)}
+    def side_values(cls, sentence: Sentence, options: Options) -> dict[str, np.ndarray]:
+        heads = sentence.heads
+        assert heads is not None  # the card names this side file
+        return {"spr_depth": by_token(Tree(heads).depths, sentence.words)}
 
     def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
@@ -133,8 +135,10 @@ class RelativeStructure(PositionMethod):
     )
 
     @classmethod
-    def side_values(cls, sentence, options):
-        tree, place = Tree(sentence.heads), np.arange(len(sentence.heads))
+    def side_values(cls, sentence: Sentence, options: Options) -> dict[str, np.ndarray]:
+        heads = sentence.heads
+        assert heads is not None  # the card names this side file
+        tree, place = Tree(heads), np.arange(len(heads))
         related = tree.ancestors | tree.ancestors.T
         row, column = tree.depths[:, None], tree.depths
         distance = np.where(related, row - column, np.sign(place[:, None] - place) * (row + column))
@@ -155,7 +159,7 @@ class RelativeStructure(PositionMethod):
                 nn.init.uniform_(table, -bound, bound)
 
     @property
-    def hooks(self):
+    def hooks(self) -> frozenset[str]:
         unused = {"content_scores": not self.options.keys, "content_values": not self.options.values}
         return super().hooks - {hook for hook, left_out in unused.items() if left_out}
 

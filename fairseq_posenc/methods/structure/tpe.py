@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, SideInput, option
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, Sentence, SideInput, option
 from ...ops.precision import at_least_float32
 from ...ops.trees import Tree, by_token
 
@@ -29,7 +29,7 @@ class TreePositions(PositionMethod):
         * Tokens have the place of their word. </s> is the last child of the root.
         * Words deeper than `depth` lose the branches near the root.
     Cost: floor(d / (K depth)) parameters per stack, with K = 2 for binary trees. O(S depth) in the data loading workers.
-    Raises: PositionError if a branch needs more channels than the model has.
+    Raises: PositionError for more branches than channels of the model.
     """
 
     @dataclass(frozen=True)
@@ -61,12 +61,14 @@ class TreePositions(PositionMethod):
     )
 
     @classmethod
-    def side_values(cls, sentence, options):
-        number, before = Tree(sentence.heads).siblings
+    def side_values(cls, sentence: Sentence, options: Options) -> dict[str, np.ndarray]:
+        heads = sentence.heads
+        assert heads is not None  # the card names this side file
+        number, before = Tree(heads).siblings
         if options.branches is None:
-            above, branch = np.where(before >= 0, before, sentence.heads), (before >= 0).astype(int)
+            above, branch = np.where(before >= 0, before, heads), (before >= 0).astype(int)
         else:
-            above, branch = sentence.heads, np.minimum(number, options.branches - 1)
+            above, branch = heads, np.minimum(number, options.branches - 1)
         up = Tree(above).up[:, : options.depth + 1]  # the last step leads to the root, which has no branch
         found = np.full((len(above), options.depth), -1, np.int16)
         found[:, : up.shape[1] - 1] = np.where(up[:, 1:] >= 0, branch[up[:, :-1]], -1)

@@ -16,6 +16,7 @@ from ...core import (
     PositionMethod,
     Positions,
     Projection,
+    Sentence,
     SideInput,
     option,
 )
@@ -25,9 +26,9 @@ from ...ops.sinusoids import SinusoidTable
 class CrossLingualPositions(PositionMethod):
     r"""Add sinusoids of a word's position in the sentence and of its position in the word order of the other language.
 
-    Equation: With $P$ of the places and $P'$ of the places in the other order, $X = U + P + P'$. With `fuse=tanh` (InXL), $X = U
-        + \tanh(P W_1 + P' W_2 + b)$. With `fuse=heads` (HeadXL), $X = U + P$, and the first heads of the first layer take
-        queries and keys of $U + P'$. Ding et al. (2020), section 3.
+    Equation: $X = U + P + P'$, with $P$ the sinusoids of the positions, and $P'$ the sinusoids of the positions in the other
+        order. With `fuse=tanh` (InXL), $X = U + \tanh(P W_1 + P' W_2 + b)$. With `fuse=heads` (HeadXL), $X = U + P$, and the
+        first heads of the first layer compute queries and keys from $U + P'$. Ding et al. (2020), section 3.
     Shapes: embed [B, S, C] -> [B, S, C]. rotate [B, H, S, D] -> [B, H, S, D].
     Source: Ding et al. (2020), abstract. Survey, section 4.4.
     Deviations:
@@ -35,7 +36,8 @@ class CrossLingualPositions(PositionMethod):
         * fuse=heads adds (P' - P) W to projected queries and keys. This equals projecting U + P' if no layer norm precedes
           the first attention.
         * Tokens of one word stay together, and </s> is last.
-        * Sinusoids are fairseq's or the paper's. They count from padding_idx + 1, as in `sinusoidal`.
+        * The option sinusoids selects fairseq's sinusoids or the paper's sinusoids. Positions count from padding_idx + 1, as in
+          `sinusoidal`.
     Cost: no parameters, or 2 d^2 + d with fuse=tanh.
     Raises: PositionError for heads=K without fuse=heads, or with more heads than the model has.
     """
@@ -68,7 +70,7 @@ class CrossLingualPositions(PositionMethod):
     )
 
     @classmethod
-    def side_values(cls, sentence, options):
+    def side_values(cls, sentence: Sentence, options: Options) -> dict[str, np.ndarray]:
         slot = np.empty_like(sentence.order)
         slot[sentence.order] = np.arange(len(slot))  # positions of every word
         place = np.empty_like(sentence.words)
@@ -93,7 +95,7 @@ class CrossLingualPositions(PositionMethod):
             nn.init.zeros_(self.of_place.bias)
 
     @property
-    def hooks(self):
+    def hooks(self) -> frozenset[str]:
         return super().hooks if self.options.fuse == "heads" else super().hooks - {"rotate"}
 
     def _vectors(self, at: Positions, ctx: AttentionContext) -> tuple[Tensor, Tensor]:

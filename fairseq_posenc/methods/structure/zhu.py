@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, SideInput, option
+from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, Sentence, SideInput, option
 from ...ops.graphs import paths_by, relations_by
 from ...ops.kernels.banks import BankScores, BankSums
 from ...ops.paths import unique_paths
@@ -19,7 +19,7 @@ from ...ops.trees import ITSELF, NOTHING, by_token
 _POOLING = 128
 #: number of vectors of whole paths
 _FEATURES = 20000
-#: factors of the hash of a path, computed with 64-bit integers that overflow
+#: the powers of this number are the factors of the labels in the hash of a path. 64-bit integers overflow
 _HASH = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -29,8 +29,8 @@ class StructuralTransformer(PositionMethod):
     Equation: $A_{ts} = q_t \cdot (k_s + W_R r_{ts}) / \sqrt{d_h}$, $o_t = \sum_s \alpha_{ts} (v_s + W_F r_{ts})$, $r_{ts} =
         \operatorname{LayerNorm}(f(u_1, \ldots, u_m))$ of the labels of the path from $t$ to $s$, each with its direction. Zhu et
         al. (2019), equations 4 to 9, survey, equations 28 and 29. $f$ is a convolution over four labels with ReLU,
-        self-attention with attentive pooling over four labels, the average or the sum of five, or a vector of the whole path
-        (`paths=feature`).
+        self-attention with attentive pooling over four labels, the average or the sum of five labels, or a vector of the whole
+        path (`paths=feature`).
     Shapes: content_scores -> [B, H, S, S], content_values -> [B, H, S, D].
     Source: Zhu et al. (2019). Code: Amazing-J/structural-transformer. Survey.
     Deviations:
@@ -84,7 +84,7 @@ class StructuralTransformer(PositionMethod):
     )
 
     @classmethod
-    def side_values(cls, sentence, options):
+    def side_values(cls, sentence: Sentence, options: Options) -> dict[str, np.ndarray]:
         """Return the first labels of every path, [S, S, slots], or one number per path, [S, S, 1]."""
         slots = {"convolution": 4, "attention": 4, "average": 5, "sum": 5}.get(options.paths) or max(2, len(sentence))
         labels = by_token(paths_by(options.graph, sentence, slots)[0], sentence.words, 2)
@@ -128,22 +128,32 @@ class StructuralTransformer(PositionMethod):
             self.register_parameter(f"{name}_bias", nn.Parameter(torch.zeros(layers, dims.head_dim)))
 
     def content_scores(self, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
-        vectors, index = self._relations("key", ctx)
-        return BankScores.apply(q * ctx.scale, vectors.to(q.dtype), index)
+        r, index = self._relations(ctx)
+        ctx.hand_over(self, r)
+        return BankScores.apply(q * ctx.scale, self._mapped("key", r, ctx).to(q.dtype), index)
 
     def content_values(self, probs: Tensor, v: Tensor, ctx: AttentionContext) -> Tensor:
-        vectors, index = self._relations("value", ctx)
-        return BankSums.apply(probs, vectors.to(probs.dtype), index)
+        handed = ctx.take(self)
+        r, index = self._relations(ctx, handed)
+        return BankSums.apply(probs, self._mapped("value", r, ctx).to(probs.dtype), index)
 
-    def _relations(self, which: str, ctx: AttentionContext) -> tuple[Tensor, Tensor]:
-        """Return W r of the distinct paths, [P, 1, d_h], and the number of the path between every two words, [B, S, S]."""
+    def _relations(self, ctx: AttentionContext, known: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return r of the distinct paths, [P, w], and the number of the path between every two words, [B, S, S].
+
+        `known` is r, if another hook has already computed it.
+        """
         paths, index = ctx.once((self, "paths"), lambda: unique_paths(ctx.side["zhu_path"], len(self.labels)))
-        layer = ctx.layer
-        r = F.layer_norm(self._encode(paths, layer), (self.options.width,), self.norm[layer], self.norm_bias[layer])
-        found = F.linear(r, self.get_parameter(which)[layer], self.get_parameter(f"{which}_bias")[layer])
-        return found.unsqueeze(1), index
+        if known is not None:
+            return known, index
+        norm, bias = (self.of_layer(parameter, ctx) for parameter in (self.norm, self.norm_bias))
+        return F.layer_norm(self._encode(paths, ctx), (self.options.width,), norm, bias), index
 
-    def _encode(self, paths: Tensor, layer: int) -> Tensor:
+    def _mapped(self, which: str, r: Tensor, ctx: AttentionContext) -> Tensor:
+        """Return W r + b of the distinct paths, [P, 1, d_h]."""
+        weight, bias = (self.of_layer(self.get_parameter(name), ctx) for name in (which, f"{which}_bias"))
+        return F.linear(r, weight, bias).unsqueeze(1)
+
+    def _encode(self, paths: Tensor, ctx: AttentionContext) -> Tensor:
         """Return the vectors of paths: [P, slots] -> [P, w]."""
         known = (paths != NOTHING).unsqueeze(-1)  # [P, slots, 1]
         x = self.labels[paths] * known * self.options.width**0.5
@@ -151,20 +161,22 @@ class StructuralTransformer(PositionMethod):
             return x[:, 0]
         # the kernel is as wide as a path, so the convolution is one linear map of its four labels
         if self.options.paths == "convolution":
-            return F.linear(x.flatten(1), self.convolution[layer], self.convolution_bias[layer]).relu()
+            weight, bias = (self.of_layer(parameter, ctx) for parameter in (self.convolution, self.convolution_bias))
+            return F.linear(x.flatten(1), weight, bias).relu()
         if self.options.paths == "attention":
-            return self._attend(x, known, layer)
+            return self._attend(x, known, ctx)
         total = x.sum(1)
         return total / known.sum(1).clamp(min=1) if self.options.paths == "average" else total
 
-    def _attend(self, x: Tensor, known: Tensor, layer: int) -> Tensor:
+    def _attend(self, x: Tensor, known: Tensor, ctx: AttentionContext) -> Tensor:
         """Apply self-attention to the labels of a path. Return the weighted mean of the result."""
         width, least = self.options.width, torch.finfo(x.dtype).min
         x = x + self.waves(torch.arange(x.size(1), device=x.device)).to(x.dtype)
-        q, k, v = F.linear(x, self.attention[layer]).chunk(3, -1)
+        attention, hidden, pooling = (self.of_layer(weight, ctx) for weight in (self.attention, self.hidden, self.pooling))
+        q, k, v = F.linear(x, attention).chunk(3, -1)
         weights = (q @ k.mT / width**0.5).masked_fill(~known.mT, least).softmax(-1)
         found = weights @ v  # [P, slots, w]
-        scores = F.linear(torch.tanh(F.linear(found, self.hidden[layer])), self.pooling[layer])  # [P, slots, 1]
+        scores = F.linear(torch.tanh(F.linear(found, hidden)), pooling)  # [P, slots, 1]
         return (scores.masked_fill(~known, least).softmax(1) * found * known).sum(1)
 
 

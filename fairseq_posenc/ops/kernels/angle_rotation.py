@@ -7,6 +7,7 @@ from torch import Tensor
 
 from ..precision import at_least_float32
 from .derivatives import first_derivative_only
+from .outputs import write
 
 #: sines and cosines of angles, [..., T, pairs] each
 SineCosine = tuple[Tensor, Tensor]
@@ -31,50 +32,48 @@ def rotate_by(x: Tensor, angles: Tensor, layout: str, waves: SineCosine | None =
 
 
 class AngleRotation(torch.autograd.Function):
-    """A rotation that stores only its input and the sines and cosines of the angles for its backward pass.
+    """A rotation that stores only its result, and the sines and cosines of the angles.
 
-    Equation: y = R(phi) x. With g the gradient of y, the gradient of x is u = R(-phi) g, and the gradient of phi
-        is u_2 x_1 - u_1 x_2.
+    Equation: y = R(phi) x. With g the gradient of y, the gradient of x is R(-phi) g, and the gradient of phi is
+        g_2 y_1 - g_1 y_2.
     """
 
     @staticmethod
     def forward(ctx, x: Tensor, angles: Tensor, sin: Tensor, cos: Tensor, layout: str) -> Tensor:
-        ctx.save_for_backward(x, sin, cos)
+        y = _turned(x, sin, cos, layout, 1)
+        ctx.save_for_backward(y if ctx.needs_input_grad[1] else None, sin, cos)
         ctx.form = layout, angles.shape, angles.dtype
-        return _joined(*_turned(_pairs(x, sin.size(-1), layout), sin, cos, 1), x, layout)
+        return y
 
     @staticmethod
     @first_derivative_only
     def backward(ctx, grad: Tensor):
-        x, sin, cos = ctx.saved_tensors
+        y, sin, cos = ctx.saved_tensors
         layout, shape, dtype = ctx.form
-        u_1, u_2 = _turned(_pairs(grad, sin.size(-1), layout), sin, cos, -1)
         of_angles = None
         if ctx.needs_input_grad[1]:
-            x_1, x_2 = _pairs(x, sin.size(-1), layout)
-            of_angles = (u_2 * x_1).addcmul_(u_1, x_2, value=-1).sum_to_size(shape).to(dtype)
-        return _joined(u_1, u_2, grad, layout), of_angles, None, None, None
+            (g_1, g_2), (y_1, y_2) = (_pairs(given, sin.size(-1), layout).unbind(-2) for given in (grad, y))
+            zero = sin.new_zeros(1)  # so that the products have the precision of the sines
+            of_angles = torch.addcmul(zero, g_2, y_1).addcmul_(g_1, y_2, value=-1).sum_to_size(shape).to(dtype)
+        return _turned(grad, sin, cos, layout, -1), of_angles, None, None, None
 
 
-def _turned(pair: tuple[Tensor, Tensor], sin: Tensor, cos: Tensor, sign: int) -> tuple[Tensor, Tensor]:
+def _turned(x: Tensor, sin: Tensor, cos: Tensor, layout: str, sign: int) -> Tensor:
     """Rotate the two channels of every pair forwards (sign=1) or backwards (sign=-1).
 
-    Compute in the precision of the waves or wider.
+    Compute in the precision of the waves or wider, and round to the precision of x.
     """
-    x_1, x_2 = pair
-    return (x_1 * cos).addcmul_(x_2, sin, value=-sign), (x_2 * cos).addcmul_(x_1, sin, value=sign)
+    count, y = sin.size(-1), torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    given, found = _pairs(x, count, layout), _pairs(y, count, layout)
+    products = given * cos.unsqueeze(-2)
+    for own, other, value in ((0, 1, -sign), (1, 0, sign)):
+        write(found[..., own, :], torch.addcmul, products[..., own, :], given[..., other, :], sin, value=value)
+    if x.size(-1) > 2 * count:
+        y[..., 2 * count :] = x[..., 2 * count :]
+    return y
 
 
-def _joined(y_1: Tensor, y_2: Tensor, x: Tensor, layout: str) -> Tensor:
-    """Return x with the channels of its first pairs replaced."""
-    parts = [y_1, y_2] if layout == "halves" else [torch.stack([y_1, y_2], -1).flatten(-2)]
-    if x.size(-1) > 2 * y_1.size(-1):
-        parts.append(x[..., 2 * y_1.size(-1) :])
-    return torch.cat(parts, -1, out=torch.empty(x.shape, dtype=x.dtype, device=x.device))
-
-
-def _pairs(x: Tensor, pairs: int, layout: str) -> tuple[Tensor, Tensor]:
-    """Return the first and the second channel of every pair: [..., T, D] -> [..., T, pairs] twice."""
-    if layout == "halves":
-        return x[..., :pairs], x[..., pairs : 2 * pairs]
-    return x[..., : 2 * pairs : 2], x[..., 1 : 2 * pairs : 2]
+def _pairs(x: Tensor, pairs: int, layout: str) -> Tensor:
+    """Return the first and the second channels of every pair: [..., T, D] -> [..., T, 2, pairs]."""
+    x = x[..., : 2 * pairs]
+    return x.unflatten(-1, (2, pairs)) if layout == "halves" else x.unflatten(-1, (pairs, 2)).mT

@@ -13,7 +13,7 @@ from torch import Tensor
 from .. import devices
 
 #: maximum number of elements of the selected vectors of a block; an accelerator needs fewer launches with larger blocks
-_BLOCK_ON_CPU, _BLOCK = 2**22, 2**25
+_BLOCK_ON_CPU, _BLOCK = 2**22, 2**27
 
 
 class BankScores(torch.autograd.Function):
@@ -65,7 +65,20 @@ def _chosen(bank: Tensor, index: Tensor) -> Tensor:
     return bank[index].permute(0, 3, 1, 2, 4)  # [B, t, S, H or 1, D] -> [B, H or 1, t, S, D]
 
 
+def _as_one_head(x: Tensor, bank: Tensor) -> tuple[Tensor, Tensor]:
+    """Return vectors [B, H, T, H D], which are 0 in the channels of other heads, and a bank [P, 1, H D] of all heads.
+
+    On an accelerator, products with zeros are faster than a copy of all selected vectors in the order of heads.
+    """
+    if bank.size(1) == 1 or devices.on_cpu(bank):
+        return x, bank
+    wide = x.new_zeros(*x.shape[:3], *bank.shape[1:])
+    wide.diagonal(0, 1, 3).copy_(x.permute(0, 2, 3, 1))  # [B, T, D, H]
+    return wide.flatten(3), bank.flatten(1).unsqueeze(1)
+
+
 def _scores(x: Tensor, bank: Tensor, index: Tensor) -> Tensor:
+    x, bank = _as_one_head(x, bank)
     out = x.new_empty(*x.shape[:3], index.size(2))
     for rows in _blocks(bank, index):
         vectors = _chosen(bank, index[:, rows])
@@ -77,6 +90,10 @@ def _scores(x: Tensor, bank: Tensor, index: Tensor) -> Tensor:
 
 
 def _sums(weights: Tensor, bank: Tensor, index: Tensor) -> Tensor:
+    heads = bank.size(1)
+    if heads > 1 and not devices.on_cpu(bank):
+        of_all_heads = _sums(weights, bank.flatten(1).unsqueeze(1), index).unflatten(-1, (heads, -1))
+        return of_all_heads.diagonal(0, 1, 3).permute(0, 3, 1, 2)  # [B, H, T, D]
     out = weights.new_empty(*weights.shape[:3], bank.size(2))
     for rows in _blocks(bank, index):
         vectors = _chosen(bank, index[:, rows])
@@ -89,6 +106,8 @@ def _sums(weights: Tensor, bank: Tensor, index: Tensor) -> Tensor:
 
 def _outer(weights: Tensor, x: Tensor, bank: Tensor, index: Tensor) -> Tensor:
     """Return, for every vector of the bank, the sum of weights_ts x_t over the pairs that select it, in float32 or wider."""
+    shape = bank.shape
+    x, bank = _as_one_head(x, bank)
     total = torch.zeros_like(bank, dtype=torch.promote_types(bank.dtype, torch.float32))
     for rows in _blocks(bank, index):
         some, queries = weights[:, :, rows], x[:, :, rows]
@@ -96,5 +115,10 @@ def _outer(weights: Tensor, x: Tensor, bank: Tensor, index: Tensor) -> Tensor:
             products = (some.permute(0, 2, 3, 1) @ queries.transpose(1, 2)).unsqueeze(3)  # [B, t, S, 1, D]
         else:
             products = torch.einsum("bhts,bhtd->btshd", some, queries)
-        total.index_add_(0, index[:, rows].flatten(), products.flatten(0, 2).to(total.dtype))
-    return total.to(bank.dtype)
+        products, chosen = products.flatten(0, 2), index[:, rows].flatten()
+        if devices.on_cpu(bank):
+            total.index_add_(0, chosen, products.to(total.dtype))
+        else:  # reads half precision, and adds in float32
+            gradient = torch.ops.aten.embedding_dense_backward(products.flatten(1), chosen, len(bank), -1, False)
+            total += gradient.view_as(total)
+    return total.to(bank.dtype).view(shape)

@@ -2,59 +2,125 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from .. import devices
+from ..precision import at_least_float32
 from .derivatives import first_derivative_only
+from .outputs import write
 
-#: maximum number of factors in a block; on a CPU they fit into the cache of a core
-_HELD_ON_CPU, _HELD = 2**18, 2**28
+
+class Halves(NamedTuple):
+    """Halves of a sentence of T words, halved again and again. At level l, a half has 2^l words."""
+
+    late: Tensor  # bool [L, 1, 1, T, 1], True for words in the second half of two
+    sign: Tensor  # [L, 1, 1, T, 1], 1 for words in the second half, -1 for words in the first half
+    border: Tensor  # [L T], index of the last word of the first half, plus T for words in the second half
+
+    @classmethod
+    def of(cls, count: int, device: torch.device) -> Halves:
+        words = torch.arange(count, device=device)
+        size = 1 << torch.arange((count - 1).bit_length(), device=device).unsqueeze(1)
+        late = (words & size) > 0  # [L, T]
+        border = ((words | (2 * size - 1)) - size).clamp(max=count - 1) + late * count
+        late = late[:, None, None, :, None]
+        return cls(late, late.float() * 2 - 1, border.flatten())
 
 
 class DecayedProducts(torch.autograd.Function):
-    """Compute sum_i q_ti k_si exp(p_ti - r_si): q, p [B, H, T, D] and k, r [B, H, S, D] -> [B, H, T, S].
+    """Compute sum_i q_ti k_si exp(p_ti - p_si) for keys s up to query t: q [B, H, T, D], k and p [B, H, S, D] -> [B, H, T, S].
 
-    Equation: y_ts = sum_i q_ti k_si f_tsi with f_tsi = exp(p_ti - r_si). With g the gradient of y, the gradient of q_ti is u_ti
-        = sum_s g_ts k_si f_tsi, and the gradient of k_si is w_si = sum_t g_ts q_ti f_tsi. The gradient of p is q u, and the
-        gradient of r is -k w.
+    The queries are the last T of the keys. No channel of p increases from one key to the next. Products with later keys are 0.
 
-    Exponents are positive only for later keys, and are then replaced by 0. The factors [B, H, T, S, D] are computed in blocks of
-    queries, also in the backward pass, and are not stored. With `causal`, keys after a block are left out.
+    Equation: y_ts = sum_i q_ti k_si f_tsi with f_tsi = exp(p_ti - p_si). With g the gradient of y, the gradient of q_ti is u_ti
+        = sum_s g_ts k_si f_tsi, and the gradient of k_si is w_si = sum_t g_ts q_ti f_tsi. The gradient of p is q u - k w.
+
+    For a key b between s and t, f_tsi = exp(p_ti - p_bi) exp(p_bi - p_si). No exponent is positive, so nothing overflows. Scores
+    of queries in a second half and keys in its first half are therefore one product of two matrices of decayed vectors. Here, b
+    is the last word of the first half. Keys before the first query decay up to the first query.
+    Args:
+        halves: `Halves.of(T)`.
+    Cost: stores T D log2(T) factors in float32 or wider, and as many channels of decayed vectors in the precision of q.
     """
 
     @staticmethod
-    def forward(ctx, q: Tensor, k: Tensor, p: Tensor, r: Tensor, causal: bool) -> Tensor:
-        ctx.causal = causal
-        ctx.save_for_backward(q, k, p, r)
+    def forward(ctx, q: Tensor, k: Tensor, p: Tensor, halves: Halves) -> Tensor:
+        earlier = k.size(2) - q.size(2)
+        own_k, own_p = k[:, :, earlier:], p[:, :, earlier:]
         out = q.new_zeros(*q.shape[:3], k.size(2))
-        for some, seen in _blocks(q, k, causal):
-            factors = _factors(p[:, :, some], r[:, :, seen]).mul_(k[:, :, seen].unsqueeze(2))
-            out[:, :, some, seen] = (factors @ q[:, :, some].unsqueeze(-1)).squeeze(-1)
+        out.diagonal(earlier, -2, -1).copy_((at_least_float32(q) * own_k).sum(-1))
+        factors, decayed = _decayed(q, own_k, own_p, halves)
+        for level, vectors in enumerate(decayed):
+            for scores, (first, second) in zip(_between(out[..., earlier:], level), _pairs(vectors, level)):
+                scores.copy_(second @ first.mT)
+        before = []
+        if earlier:
+            border = own_p[:, :, :1]
+            before = [(own_p - border).exp_(), (border - p[:, :, :earlier]).exp_()]
+            before += [(x * factor).to(q.dtype) for x, factor in zip((q, k[:, :, :earlier]), before)]
+            out[..., :earlier] = before[2] @ before[3].mT
+        ctx.save_for_backward(q, k, factors, decayed, *before)
         return out
 
     @staticmethod
     @first_derivative_only
     def backward(ctx, grad: Tensor):
-        q, k, p, r = ctx.saved_tensors
-        of_q, of_k = torch.empty_like(q), torch.zeros_like(k)
-        for some, seen in _blocks(q, k, ctx.causal):
-            factors = _factors(p[:, :, some], r[:, :, seen]).mul_(grad[:, :, some, seen].unsqueeze(-1))
-            of_q[:, :, some] = (factors * k[:, :, seen].unsqueeze(2)).sum(3)
-            of_k[:, :, seen] += factors.mul_(q[:, :, some].unsqueeze(3)).sum(2)
-        return of_q, of_k, q * of_q, -k * of_k, None
+        q, k, factors, decayed, *before = ctx.saved_tensors
+        earlier = k.size(2) - q.size(2)
+        grad, grad_before = grad[..., earlier:], grad[..., :earlier]
+        of_word = at_least_float32(grad.diagonal(0, -2, -1)).unsqueeze(-1)  # a word itself does not decay
+        of_q, of_k = of_word * k[:, :, earlier:], of_word * q
+        for level, (vectors, factor) in enumerate(zip(decayed, factors)):
+            parts = (_pairs(x, level) for x in (vectors, factor, of_k, of_q))
+            for g, (first, second), (first_factor, second_factor), (keys, _), (_, queries) in zip(_between(grad, level), *parts):
+                g = g.contiguous()
+                queries.addcmul_(g @ first, second_factor)
+                keys.addcmul_(g.mT @ second, first_factor)
+        if earlier:
+            query_factor, key_factor, queries, keys = before
+            of_q.addcmul_(grad_before @ keys, query_factor)
+            of_k = torch.cat([(grad_before.mT @ queries) * key_factor, of_k], 2)
+        of_p = of_k * -k
+        of_p[:, :, earlier:].addcmul_(of_q, q)
+        return of_q.to(q.dtype), of_k.to(k.dtype), of_p, None
 
 
-def _factors(p: Tensor, r: Tensor) -> Tensor:
-    """Return the factors exp(p - r) of a block: [B, H, c, D] and [B, H, S, D] -> [B, H, c, S, D]."""
-    return (p.unsqueeze(3) - r.unsqueeze(2)).clamp_(max=0).exp_()
+def _decayed(q: Tensor, k: Tensor, p: Tensor, halves: Halves) -> tuple[Tensor, Tensor]:
+    """Return the factors exp(-|p_t - p_b|) of all levels, and the products with queries in second halves and keys in first
+    halves: [L, B, H, T, D] each.
+    """
+    late, sign, border = halves
+    signed = torch.cat([p, -p], 2)[:, :, border].unflatten(2, (-1, p.size(2))).movedim(2, 0)  # [L, B, H, T, D]
+    factors = write(p.new_empty(signed.shape), torch.addcmul, signed, sign.to(p.dtype), p).exp_()
+    decayed = q.new_empty(signed.shape)
+    return factors, write(decayed, torch.where, late, q, k.to(q.dtype)).mul_(factors)
 
 
-def _blocks(q: Tensor, k: Tensor, causal: bool) -> Iterator[tuple[slice, slice]]:
-    """Yield blocks of queries, and the keys that each block needs."""
-    size = max(1, (_HELD_ON_CPU if devices.on_cpu(k) else _HELD) // k.numel())
-    for first in range(0, q.size(2), size):
-        end = min(first + size, q.size(2))
-        yield slice(first, end), slice(0, end if causal else k.size(2))
+def _pairs(x: Tensor, level: int) -> list[tuple[Tensor, Tensor]]:
+    """Return the two halves of each block of 2^(l+1) words: [B, H, T, D] -> pairs of [B, H, blocks, 2^l, D].
+
+    The last words may be a shorter block, which is a further pair. Its second half is shorter than 2^l.
+    """
+    size = 2**level
+    blocks = x.size(2) // (2 * size)
+    whole, rest = x.split([2 * size * blocks, x.size(2) - 2 * size * blocks], 2)
+    found = [whole.unflatten(2, (blocks, 2 * size)).split(size, 3)] if blocks else []
+    if rest.size(2) > size:
+        found.append(rest.unsqueeze(2).split([size, rest.size(2) - size], 3))
+    return found
+
+
+def _between(scores: Tensor, level: int) -> list[Tensor]:
+    """Return scores of second halves with first halves: [B, H, T, T] -> [B, H, blocks, 2^l, 2^l], in the order of `_pairs`."""
+    size = 2**level
+    blocks = scores.size(3) // (2 * size)
+    end = 2 * size * blocks
+    found = []
+    if blocks:
+        whole = scores[:, :, :end, :end].unflatten(3, (blocks, 2 * size)).unflatten(2, (blocks, 2 * size))
+        found.append(whole.diagonal(0, 2, 4)[:, :, size:, :size].movedim(-1, 2))
+    if scores.size(3) - end > size:
+        found.append(scores[:, :, end + size :, end : end + size].unsqueeze(2))
+    return found

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from ..precision import at_least_float32
 from .derivatives import first_derivative_only
+from .outputs import write
+
+#: argument from which the derivative of softplus is 1 in float64
+_LINEAR_FROM = 40
 
 
 class PolarCoordinates(torch.autograd.Function):
@@ -18,27 +20,28 @@ class PolarCoordinates(torch.autograd.Function):
         softplus(x) (h cos(phi) - g sin(phi)).
     Args:
         angles: phi, [B or 1, H or 1, T, D], for the gradient only.
-        cos, sin: cosines and sines of the angles, without a gradient.
+        waves: cosines and sines of the angles, [B or 1, H or 1, T, 2, D], without a gradient.
     """
 
     @staticmethod
-    def forward(ctx, x: Tensor, angles: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        size = F.softplus(at_least_float32(x))
-        ctx.save_for_backward(x, size if ctx.needs_input_grad[1] else None, cos, sin)
+    def forward(ctx, x: Tensor, angles: Tensor, waves: Tensor) -> Tensor:
+        size = torch.logaddexp(x, waves.new_zeros(1))  # softplus, which reads half precision and computes in float32
+        ctx.save_for_backward(x, size if ctx.needs_input_grad[1] else None, waves)
         ctx.form = angles.shape, angles.dtype
-        out = torch.empty(*x.shape[:-1], 2 * x.size(-1), dtype=x.dtype, device=x.device)
-        return torch.cat([size * cos, size * sin], -1, out=out)
+        out = x.new_empty(*x.shape[:-1], 2, x.size(-1))
+        return write(out, torch.mul, size.unsqueeze(-2), waves).flatten(-2)
 
     @staticmethod
     @first_derivative_only
     def backward(ctx, grad: Tensor):
-        x, size, cos, sin = ctx.saved_tensors
-        of_cos, of_sin = grad.chunk(2, -1)
-        wide = at_least_float32(x)
-        of_size = (of_cos * cos).addcmul_(of_sin, sin)
-        of_x = torch.ops.aten.softplus_backward(of_size, wide, 1, 20).to(x.dtype)
+        x, size, waves = ctx.saved_tensors
+        grad, (cos, sin) = grad.unflatten(-1, (2, -1)), waves.unbind(-2)
+        of_cos, of_sin = grad.unbind(-2)
+        of_size, of_x = (of_cos * cos).addcmul_(of_sin, sin), torch.empty_like(x)
+        torch.ops.aten.softplus_backward(of_size, x, 1, _LINEAR_FROM, grad_input=of_x)
         of_angles = None
         if ctx.needs_input_grad[1]:
             shape, dtype = ctx.form
-            of_angles = (of_sin * cos).addcmul_(of_cos, sin, value=-1).mul_(size).sum_to_size(shape).to(dtype)
-        return of_x, of_angles, None, None
+            summed = (size.unsqueeze(-2) * grad).sum_to_size(*shape[:-1], 2, shape[-1])
+            of_angles = (summed[..., 1, :] * cos).addcmul_(summed[..., 0, :], sin, value=-1).to(dtype)
+        return of_x, of_angles, None

@@ -1,0 +1,19 @@
+"""Write the results of operators into parts of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def write(out: Tensor, operator: Callable[..., Tensor], *args: Any, **options: Any) -> Tensor:
+    """Write the result of an operator of PyTorch into `out`, which may be a part of a tensor or have another type.
+
+    torch.compile does not support parts of tensors as `out=`. It compiles a copy instead.
+    """
+    if torch.compiler.is_compiling():
+        return out.copy_(operator(*args, **options))
+    return operator(*args, **options, out=out)

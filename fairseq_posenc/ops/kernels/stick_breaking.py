@@ -1,0 +1,88 @@
+"""Logarithms of the shares that stick-breaking attention gives to keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from .derivatives import first_derivative_only
+from .outputs import write
+
+
+class StickBreakingLogits(torch.autograd.Function):
+    """Return the logarithm of the share of every key: scores [B, H, T, S] -> the same shape and type.
+
+    Equation: y_ts = a_ts - m_ts b_ts - sum_j m_tj b_tj over all keys j nearer to the query than s, with b = log(1 + exp(a)). For
+        the token itself, y_tt = -sum_j m_tj b_tj over all keys. With g the gradient of y, the gradient of a_ts is
+        g_ts - m_ts sigmoid(a_ts) (g_ts + g_tt + sum_j g_tj) over all keys j farther from the query than s.
+    Args:
+        scores: a, [B, H, T, S].
+        breaking: m, whether a key takes a share, bool [B or 1, H, T, S].
+        own: whether a key is the token itself, bool [B or 1, 1, T, S]. Such a key takes no share. If the queries are T
+            neighbouring keys, `own` can be the number of the first of these keys.
+        left: number of heads in which the nearest key is the last key. In the other heads, the first key is the nearest key.
+    Cost: stores the scores of keys that take a share. Sums are computed in float32 or wider.
+    """
+
+    @staticmethod
+    def forward(ctx, scores: Tensor, breaking: Tensor, own: Tensor | int, left: int) -> Tensor:
+        seen = torch.where(breaking, scores, float("-inf"))
+        ctx.save_for_backward(seen)
+        ctx.own, ctx.left = own, left
+        sums = _wide(scores)
+        taken = write(sums[..., 1:], torch.logaddexp, seen, sums.new_zeros(1))  # reads half precision, computes in float32
+        total = taken.sum(-1, keepdim=True)
+        out = torch.empty_like(scores)
+        for heads, sign in _sides(left, scores):
+            own_sums = sums[:, heads]
+            own_sums[..., :1] = -total[:, heads] if sign > 0 else 0.0
+            own_sums.cumsum_(-1)
+            # heads to the left: less the sum over all keys but those farther than s
+            rest = own_sums[..., :-1] if sign > 0 else own_sums[..., 1:]
+            write(out[:, heads], torch.add, scores[:, heads], rest, alpha=sign)
+        if isinstance(own, Tensor):
+            return torch.where(own, total.neg().to(out.dtype), out)
+        out.diagonal(own, -2, -1).copy_(-total.squeeze(-1))
+        return out
+
+    @staticmethod
+    @first_derivative_only
+    def backward(ctx, grad: Tensor):
+        (seen,) = ctx.saved_tensors
+        grads, own = _wide(grad), ctx.own
+        others, all_keys = grads[..., 1:], grad.sum(-1, keepdim=True, dtype=grads.dtype)
+        if isinstance(own, Tensor):
+            write(others, torch.mul, grad, ~own)
+            of_itself = all_keys - others.sum(-1, keepdim=True)
+        else:
+            others.copy_(grad)
+            of_itself = others.diagonal(own, -2, -1).unsqueeze(-1).clone()
+            others.diagonal(own, -2, -1).zero_()
+        share, of_scores = seen.sigmoid(), torch.empty_like(grad)
+        for heads, sign in _sides(ctx.left, grad):
+            # sums over all keys that are not nearer than s, and the token itself. Heads to the right: with the opposite sign
+            own_grads = grads[:, heads]
+            own_grads[..., :1] = of_itself[:, heads] if sign > 0 else -all_keys[:, heads]
+            own_grads = own_grads.cumsum(-1)
+            rest = own_grads[..., 1:] if sign > 0 else own_grads[..., :-1]
+            write(of_scores[:, heads], torch.addcmul, grad[:, heads], rest, share[:, heads], value=-sign)
+        if isinstance(own, Tensor):
+            of_scores.masked_fill_(own, 0.0)
+        else:
+            of_scores.diagonal(own, -2, -1).zero_()
+        return of_scores, None, None, None
+
+
+def _wide(x: Tensor) -> Tensor:
+    """Return memory for one number more than every row of x has, in float32 or wider."""
+    return x.new_empty(*x.shape[:-1], x.size(-1) + 1, dtype=torch.promote_types(x.dtype, torch.float32))
+
+
+def _sides(left: int, scores: Tensor) -> Iterator[tuple[slice, int]]:
+    """Yield the heads that run to the left with the sign 1, and the heads that run to the right with the sign -1."""
+    if left:
+        yield slice(left), 1
+    if left < scores.size(1):
+        yield slice(left, None), -1

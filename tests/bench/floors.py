@@ -1,0 +1,243 @@
+"""Floors: the smallest cost that a training step of a method can have on an accelerator, derived from its equation.
+
+A floor consists of the counts of the model without positions (`none`) and of terms. A term is the cost of a tensor or an operator
+that the equation requires. These rules apply to all floors:
+
+* PyTorch runs operators one by one. Every operator reads its inputs from memory and writes its result.
+* A matrix product reads two tensors and writes one. Its backward pass reads the gradient twice and writes two gradients.
+* A matrix product can add a matrix that it reads. The mask of hidden keys is small, because sentences or queries share it.
+* A sum of products over an axis is a matrix product. The tensor of the single products is not needed.
+* An elementwise operator has at most three inputs. It reads a factor that several elements share once.
+* A sum, a cumulative sum, a softmax, an interpolation, a convolution and a cell of a GRU are one operator each.
+* The fused attention has an added matrix as input. It reads the matrix in both passes, and writes the gradient of the matrix.
+* The scores have half precision, as in the other methods. Exponentials and sums over keys have float32, because they need it.
+* A softmax computes in float32, whatever it reads and writes.
+* A sigmoid and a softplus with a second input, such as `torch.logaddexp(x, 0)`, read half precision and compute in float32.
+* Any other operator with one input computes in the precision of the input, so that float32 needs a conversion. An operator with
+  two inputs reads any precision. Every operator can write any precision, into a part of another tensor as well.
+* A backward pass reads a gradient and the saved inputs, and writes one gradient. Saved tensors cause no further cost.
+* If a method projects the hidden states once more, the backward pass adds another gradient to the gradient of the hidden states.
+* Tensors with one number per word, weights, and tables of positions are left out. They are small.
+
+The numbers of the terms are passes over a tensor in half precision. A pass in float32 counts as two passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of a training step: sentences, words per sentence, and the sizes of the base model."""
+
+    batch: int
+    length: int
+    heads: int = 8
+    width: int = 64
+    layers: int = 6
+
+    @property
+    def pairs(self) -> int:
+        """Bytes of a number for every head and every pair of words, in half precision."""
+        return 2 * self.batch * self.heads * self.length**2
+
+    @property
+    def words(self) -> int:
+        """Bytes of the vectors of all words, in half precision."""
+        return 2 * self.batch * self.length * self.heads * self.width
+
+    @property
+    def vectors(self) -> int:
+        """Bytes of a vector for every head and every pair of words, in half precision."""
+        return self.pairs * self.width
+
+
+@dataclass(frozen=True)
+class Term:
+    """Passes over tensors in half precision: one number per pair, the vectors of words, or one vector per pair.
+
+    `other` returns further bytes.
+    """
+
+    why: str
+    pairs: float = 0
+    words: float = 0
+    vectors: float = 0
+    other: Callable[[Sizes], float] = lambda sizes: 0
+
+    def moved(self, sizes: Sizes) -> float:
+        passes = self.pairs * sizes.pairs + self.words * sizes.words + self.vectors * sizes.vectors
+        return passes + self.other(sizes)
+
+
+@dataclass(frozen=True)
+class Floor:
+    """The floor of one method.
+
+    stacks: number of stacks that use the method. of_layer: terms of each layer of these stacks. of_stack: terms of each stack.
+    launches: number of operators in addition to the model without positions. None: the launches are within their limit.
+    """
+
+    stacks: int
+    of_layer: tuple[Term, ...]
+    of_stack: tuple[Term, ...] = ()
+    launches: Callable[[Sizes], int] | None = None
+
+    def moved(self, sizes: Sizes) -> float:
+        """Return the bytes in addition to the model without positions."""
+        one = sizes.layers * sum(term.moved(sizes) for term in self.of_layer) + sum(term.moved(sizes) for term in self.of_stack)
+        return self.stacks * one
+
+
+_SCORES = Term("the product of queries and keys writes the scores; two products read their gradient", pairs=3)
+_ADDED = Term("the fused attention reads the scores twice and writes their gradient", pairs=3)
+_HIDDEN = Term("-inf is added to the scores of hidden keys: read, written", pairs=2)
+_SECOND_SCORES = Term("a second product adds to the scores: read, written; backward: two products read the gradient", pairs=4)
+_WEIGHTS = Term(
+    "a second term reads the weights, so that they are a tensor: softmax 2, read by the product with values; backward: "
+    "written 1, softmax 3, weights read 1",
+    pairs=8,
+)
+_SECOND_VALUES = Term(
+    "the second term reads the weights; backward: it adds to their gradient 2, and its gradient reads the weights", pairs=4
+)
+_ROTATION = Term("rotated queries and keys: product 3, two products and sums 4, in both passes", words=28)
+
+
+FLOORS = {
+    "path_attention": Floor(
+        1,
+        (
+            _ADDED,
+            Term("products of queries, keys and words with words, in float32 6, masks of two products 8", pairs=14),
+            Term("the solution of the system 6, its product 6, scores 1, difference 4", pairs=17),
+            Term("gradients: scores 2, converted 3, last product 12, system 12, masks 12, products 12", pairs=53),
+            Term("vectors of words in float32: low rank 1, product with convolution 2, SiLU 4, length 6, factors 4, queries and "
+                 "keys converted 6, products 12", words=35),
+            Term("their gradients: products 24, factors 10, queries and keys 8, length 14, SiLU 6, products with convolution 4, "
+                 "low rank and hidden states 7", words=73),
+            Term("the encoder has rotary positions. " + _ROTATION.why, words=28),
+        ),
+    ),
+    "cope": Floor(
+        2,
+        (
+            _SCORES,
+            Term("gates: sigmoid 3; backward 5", pairs=8),
+            Term("cumulative sums of gates, and of gradients", pairs=8),
+            Term("sums of gates, at which the coordinates begin", pairs=2),
+            Term("interpolation 4; backward: converted 3, gradients of both coordinates 8", pairs=15),
+            Term("sum of scores and products 4; backward: sum of two gradients 3", pairs=7),
+            Term("in the encoder, the direction selects the coordinate: 6; backward 6", pairs=12 / 2),
+            _ADDED,
+            Term("products of queries with 64 positions, in the encoder 128: 3, interpolated 2; gradients 7",
+                 words=(12 + 24) / 2),
+        ),
+    ),
+    "dape": Floor(  # scores and network have float32, so that the bias has no rounding errors of half precision
+        2,
+        (
+            _SCORES,
+            Term("32 hidden units for 8 heads are 4 numbers in float32 per head: scores 3, written 8, leaky ReLU 16", pairs=27),
+            Term("second product 10, plus scores and bias 2, converted 3, and in the encoder hidden keys 2", pairs=15 + 2 / 2),
+            _ADDED,
+            Term("gradients: converted 3, second product 10, its weights 10, leaky ReLU 24, first product 10, its weights 10",
+                 pairs=67),
+            Term("gradients of the biases of hidden units and scores: sums over sentences 10; sum of two gradients 5", pairs=15),
+        ),
+        launches=lambda sizes: 2 * sizes.layers * (
+            13  # attention: scale, copies, product and its gradients, hidden keys, instead of one fused operator
+            + 16  # two products with bias, activation, sum, product of the base; gradients of all
+            + 10  # conversions of scores and four weights, in both passes
+            + 18  # the base, kerple_log: three parameters, its operators, and the sums over diagonals
+        ),
+    ),
+    "huang3": Floor(
+        2,
+        (
+            Term("the product of three vectors writes the scores; three products read their gradient", pairs=4),
+            Term("products of queries and factors: written, read by the product with keys and by the gradient of keys. The "
+                 "decoder needs half of the pairs", vectors=3 * 3 / 4),
+            Term("gradients of queries and factors: two products of two vectors, written and read", vectors=4 * 3 / 4),
+            _HIDDEN,
+            _ADDED,
+        ),
+        launches=lambda sizes: 2 * sizes.layers * (
+            6  # gather, two products, scale; hidden keys
+            + 11  # three products of vectors, three products with the gradient, scatter, conversion, scale, two layouts
+        ),
+    ),
+    "spe_sine": Floor(
+        2,
+        (
+            Term("11 waves for queries and for keys: products with waves 12, read by the attention 10", words=2 * 22),
+            Term("gradients: attention 20, of vectors 12, of waves 12", words=2 * 44),
+            Term("5 cosines and 5 sines of positions, which all sentences share: times gains 15, read 11; backward: "
+                 "gradients of waves 6, of gains 15, of frequencies 15",
+                 other=lambda sizes: 2 * 62 * 2 * sizes.words / sizes.batch),
+        ),
+    ),
+    "zhu": Floor(
+        1,
+        (
+            _SCORES,
+            _SECOND_SCORES,
+            _WEIGHTS,
+            _SECOND_VALUES,
+            Term("vectors of all pairs of words, which keys, values and heads share: gathered 2, read by two products; backward: "
+                 "read by two products, gradient written 1, scattered 1", other=lambda sizes: 8 * sizes.vectors / sizes.heads),
+            Term("the gradient is one product of joined weights and gradients", pairs=4),
+        ),
+    ),
+    "cai_lam": Floor(
+        1,
+        (
+            _SCORES,
+            _SECOND_SCORES,
+            _SECOND_SCORES,
+            Term("products of both vectors of a path: gathered 1, added 3; backward: scattered 1", pairs=5),
+            _ADDED,
+            Term("queries and keys as vectors of paths, which all layers share: read by a product; backward: read 1, gradient "
+                 "written and added to other gradients 2", vectors=2 * 4),
+            Term("queries and keys of every head as vectors of paths: written 8, read 8; gradients 32", words=2 * 48),
+        ),
+        (Term("vectors of all pairs of words: gathered 2, gradient scattered 1", vectors=3),),
+        launches=lambda sizes: 2 * 2 * 8 * (2 + 3)  # two layers of the GRU in two directions, at most 8 labels, see rnn
+        + sizes.layers * 60,
+    ),
+    "floater": Floor(
+        2,
+        (Term("projected vectors of positions are added by the projections; their gradients are sums over sentences", words=3),),
+        (
+            Term("4 calls per position read two weights in float32, in both passes",
+                 other=lambda sizes: sizes.length * 4 * 4 * 4 * (sizes.heads * sizes.width) ** 2),
+        ),
+        launches=lambda sizes: 2 * sizes.length * (
+            4 * (2 + 3)  # calls: product with ReLU, product added to a state; backward: two products, ReLU
+            + 4 + 5  # intermediate states and their sum, in both passes
+            + 3 + 3  # rotations by constant angles, as products
+        ),
+    ),
+    "rnn": Floor(
+        2,
+        (),
+        (
+            Term("every step reads the matrix of the hidden state in both passes",
+                 other=lambda sizes: sizes.length * 2 * 2 * 3 * (sizes.heads * sizes.width) ** 2),
+            Term("products of inputs 4 and states 4, cells 13; backward: cells 13, states 5, sum of two gradients 3, weights 8, "
+                 "inputs 4", words=54),
+        ),
+        launches=lambda sizes: 2 * sizes.length * (
+            2  # product of the state, cell
+            + 3  # cell, product, sum of two gradients
+        ),
+    ),
+}  # fmt: skip
+FLOORS["rr"] = Floor(
+    2,
+    (_SCORES, _SECOND_SCORES, _WEIGHTS, _SECOND_VALUES),
+    FLOORS["rnn"].of_stack,
+    lambda sizes: FLOORS["rnn"].launches(sizes) + 2 * sizes.layers * 35,  # type: ignore[misc]
+)
