@@ -1,1 +1,1 @@
-"""Scores of training runs, reports that compare runs, and analyses of trained models."""
+"""Score training runs, compare runs in reports, and analyse trained models."""

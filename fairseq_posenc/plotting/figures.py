@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 FORMATS = (".png", ".svg", ".pdf")
 
-#: blue below the middle, red above it; colour-blind readers can distinguish these colours
+#: blue below the middle of the scale, red above the middle. Colour-blind readers can distinguish these colours
 _COLOURS, _MASKED, _LINE, _FAINT = "RdBu_r", "#dcdcdc", "#0072B2", "#555555"
 _STYLE = {
     "font.family": "DejaVu Sans",  # part of matplotlib, so the figure is equal on all machines
@@ -34,12 +34,12 @@ _STYLE = {
 _DRAWN = " *"
 _READING = "Rows are queries, columns are keys. All positions have the same content. Grey: the query cannot attend to the key."
 
-#: width and height of a panel in inches, and maximum number of rows
+#: width and height of a panel in inches, and maximum number of rows of a figure
 _PANEL, _MOST_ROWS = (3.1, 3.0), 100
 
-#: sizes of the atlas in pixels: a cell of 32 x 32 positions has a whole number of pixels
+#: sizes of the atlas in pixels. A matrix has 128 pixels per side: with 32 positions, each position has exactly 4 pixels
 _DPI, _SIDE, _PITCH_X, _PITCH_Y, _COLUMNS, _MARGIN, _TOP = 100, 128, 156, 198, 10, 16, 58
-#: number of columns of the legend of the atlas
+#: number of free columns of the last row of the atlas that the legend needs. With fewer columns, the legend has its own row
 _LEGEND_COLUMNS = 5
 
 
@@ -80,14 +80,15 @@ def save(figure: Figure, path: Path, description: str | None = None) -> None:
 
 
 def draw(panels: Sequence[Panel], curves: bool = False, query: int | None = None) -> Figure:
-    """Return a figure with a grid of matrices, or with one row per matrix: the scores of one query, and the mean score by
-    distance.
+    """Return a figure with the matrices of all panels in a grid.
+
+    With `curves`, the figure has one row per panel: the matrix, the values of one query, and the mean value by distance.
     """
     return _styled((lambda panels: _curves(panels, query)) if curves else _grid, panels)
 
 
 def draw_atlas(panels: Sequence[Panel]) -> Figure:
-    """Draw all panels in the order of their families. Each panel has its own colour scale."""
+    """Draw all panels in the given order, with the names of their families. Each panel has its own colour scale."""
     return _styled(_atlas, panels)
 
 
@@ -122,7 +123,7 @@ def _figure(rows: int, columns: int, panels: Sequence[Panel]) -> tuple[Figure, l
     width = columns * _PANEL[0]
     lines = textwrap.wrap(" ".join([_READING, *map(_sentence, meanings(panels))]), int(width * 18))
     below = 0.13 * len(lines) + 0.15
-    height = rows * _PANEL[1] + below + 0.1  # titles are a little higher than their pad
+    height = rows * _PANEL[1] + below + 0.1  # 0.1 inch more, because the titles are higher than the space above the matrices
     figure = Figure((width, height), dpi=150, layout="constrained")
     figure.get_layout_engine().set(rect=(0, below / height, 1, 1 - (below + 0.1) / height))
     figure.text(0.08 / width, 0.05 / height, "\n".join(lines), color=_FAINT, fontsize=7)

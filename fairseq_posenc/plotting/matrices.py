@@ -1,4 +1,6 @@
-"""Compute the effect of the positions of one site on attention, as matrices over queries and keys of equal content.
+"""Compute the effect of positions on the attention of one site. All positions have the same content.
+
+The results are matrices with one number for each query and key.
 
 Methods that read the structure of a sentence receive the same random tree in every call.
 """
@@ -24,11 +26,11 @@ WEIGHT = "weight"
 
 #: hooks that change the inputs of the query and key projections
 _VECTORS = hooks_where(lambda hook: Phase.INPUT <= hook.phase <= Phase.ATTENTION_INPUT)
-#: hooks that change queries and keys, so that the effect of positions cannot be separated from their product
+#: hooks that change queries and keys. The effect of positions is then part of the product of query and key
 _ROTATIONS = hooks_where(lambda hook: hook.phase == Phase.PROJECTED)
-#: hooks that change the product of queries and keys
+#: hooks that change the scores, or add to them
 _CHANGES = hooks_where(lambda hook: hook.phase == Phase.SCORES and hook.kind in (Kind.CHAIN, Kind.SUM))
-#: number of tokens per segment, if the dictionary has an end of sentence
+#: number of tokens per sentence of a document, including the separator
 _SEGMENT = 8
 #: number of draws of noise for the mean, and first seed
 _DRAWS, _SEED = 32, 1
@@ -36,7 +38,7 @@ _DRAWS, _SEED = 32, 1
 
 @dataclass(frozen=True)
 class Matrix:
-    """Numbers of queries and keys: [H, T, S], or [1, T, S] if heads are equal. nan: the query cannot attend to the key."""
+    """One number for each query and key: [H, T, S], or [1, T, S] if heads are equal. nan: the query cannot attend to the key."""
 
     values: Tensor
     quantity: str
@@ -45,9 +47,11 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Content:
-    """Content of every position: hidden states of queries and keys, [C] each, and directions after projection, [H, D].
+    """Content of every position.
 
-    `project` is the function with which methods project vectors.
+    hidden: hidden states of queries and keys, [C] each.
+    direction: one vector per head, [H, D]. All projected queries and keys of the head have the direction of this vector.
+    project: function that methods call to project vectors, such as vectors of positions.
     """
 
     hidden: tuple[Tensor, Tensor]
@@ -63,7 +67,9 @@ def plain_content(dims: Dims) -> Content:
 
 
 def matrices(positions: SitePositions, length: int, layer: int = 0, content: Content | None = None) -> list[Matrix]:
-    """Return the matrices of one layer: similarity of position vectors, and scores, or weights of methods with their own kernel.
+    """Return the matrices of one layer: the similarity of position vectors, the scores, or both.
+
+    A method with the hook `attend` has attention weights instead of scores.
 
     For methods with noise, return the mean over many draws, with fixed seeds. Raise PositionError if a method does not support
     this number of positions.
@@ -115,7 +121,7 @@ def _context(positions: SitePositions, length: int, layer: int, content: Content
 
 
 def position_vectors(positions: SitePositions, length: int, layer: int = 0) -> Tensor | None:
-    """Return the vectors of all positions, [T, C], computed with word embeddings of zero. None: the method has no vectors."""
+    """Return one vector per position, [T, C]: the input of the queries, as in `_vectors`. None: the method has no vectors."""
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(_SEED)
         ctx = _context(positions, length, layer, plain_content(positions.dims))
@@ -141,7 +147,10 @@ def _vectors(positions: SitePositions, ctx: AttentionContext) -> tuple[Tensor, T
 
 
 def _cosines(positions: SitePositions, ctx: AttentionContext) -> Tensor | None:
-    """Return the cosine similarity of the vectors of two positions, computed with word embeddings of zero: [1, T, S]."""
+    """Return the cosine similarity of the vectors of two positions, [1, T, S]. The vectors are computed as in `_vectors`.
+
+    None: the method has no vectors.
+    """
     x, queries = _vectors(positions, ctx)
     mixed = any(method.mixes_keys for method, _ in positions.using("project_input", ctx))
     keys = x if mixed else positions.project_input("key", x, ctx.keys, ctx)
@@ -152,7 +161,7 @@ def _cosines(positions: SitePositions, ctx: AttentionContext) -> Tensor | None:
 
 
 def _projected(positions: SitePositions, ctx: AttentionContext, content: Content) -> Tensor:
-    """Return queries whose scaled product is 1: [1, H, T, D]. The keys are equal to the queries."""
+    """Return vectors [1, H, T, D] that are both queries and keys. The scaled product of a query and a key is 1."""
     direction = content.direction.float()
     scale = ctx.scale or direction.size(-1) ** -0.5
     size = direction.norm(dim=-1, keepdim=True).clamp(min=1e-12)
@@ -160,8 +169,11 @@ def _projected(positions: SitePositions, ctx: AttentionContext, content: Content
 
 
 def _scores(positions: SitePositions, ctx: AttentionContext, content: Content) -> Matrix:
-    """Return scores. Without rotations, subtract the score 1 of the content. If a method has only a mask, return 1."""
-    everywhere = ctx.replace(causal=False)  # otherwise methods leave out the keys that a mask hides
+    """Return the scores. Without positions, every score is 1.
+
+    If hooks change the scores and no hook rotates queries or keys, subtract 1. The result is then the effect of the positions.
+    """
+    everywhere = ctx.replace(causal=False)  # in a causal context, methods do not compute the scores of later keys
     x = _projected(positions, ctx, content)
     q = positions.scale_queries(positions.rotate("query", x, ctx.queries, ctx), ctx)
     k = positions.rotate("key", x, ctx.keys, ctx)
@@ -178,7 +190,7 @@ def _scores(positions: SitePositions, ctx: AttentionContext, content: Content) -
 
 
 def _weights(positions: SitePositions, ctx: AttentionContext, content: Content) -> Tensor:
-    """Return the weight of every value in every output of a method with its own kernel, as derivatives: [H, T, S].
+    """Return the derivatives of outputs with respect to values, [H, T, S], for a method with its own kernel.
 
     The derivatives are averaged over channels. If the output of the kernel is linear in the values, the derivatives are the
     attention weights.

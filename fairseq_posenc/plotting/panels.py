@@ -62,7 +62,10 @@ def of_sources(
 
 
 def atlas(length: int) -> list[Panel]:
-    """Return one panel per method, by family and name: the first head at the first site of the authors."""
+    """Return one panel per method, sorted by family and name.
+
+    A panel contains the first head, at the first site for which the authors define the method.
+    """
     found = []
     for name in registry.names():
         *_, drawn = _of_spec(name, length, None, 0, _ATLAS_SEED)

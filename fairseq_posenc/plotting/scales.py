@@ -1,4 +1,4 @@
-"""Map numbers to colours: blue below 0, white at 0, red above."""
+"""Map numbers to colours: blue for negative numbers, red for positive numbers, white for 0 or the number closest to 0."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ class Scale:
 
 
 def scale_of(values: Tensor) -> Scale:
-    """Return a scale that is symmetric around 0 if the numbers have both signs. Otherwise white is the number closest to 0."""
+    """Return a scale that is symmetric around 0 if the numbers have both signs. Otherwise white is the number closest to 0.
+
+    If all numbers are equal, white is 0.
+    """
     low, high = _ends(values)
     if low < 0 < high:
         return Scale(-max(-low, high), max(-low, high), 0.0, 1.0)

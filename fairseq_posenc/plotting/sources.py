@@ -18,7 +18,7 @@ from ..data.side.examples import RELATIONS
 from ..registry.spec import build, parse
 from .matrices import Content
 
-#: sizes of the model of a spec; the spec and the number of positions in the picture can increase the sizes
+#: width, heads, positions and words of the model that is built for a spec. A longer picture has more positions
 _WIDTH, _HEADS, _POSITIONS, _WORDS = 512, 8, 128, 8
 _SEED = 1
 _CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")
@@ -31,13 +31,16 @@ def is_run(text: str) -> bool:
 
 
 def first_site(spec: str) -> str:
-    """Return the first site at which the authors define all methods of the spec, or the first site with an extension."""
+    """Return the first site at which the authors define all methods of the spec.
+
+    If there is no such site, return the first site at which this project supports all of these methods.
+    """
     cards = [registry.card(method.name) for method in parse(spec).methods]
     for sites in ([card.sites for card in cards], [card.all_sites for card in cards]):
         shared = [site for site in SITES if all(site in served for served in sites)]
         if shared:
             return shared[0]
-    return "encoder"  # building raises the error
+    return "encoder"  # no site supports all methods, so that building them raises an error
 
 
 def fresh(spec: str, site: str, length: int, layer: int = 0, seed: int | None = None) -> SitePositions:
@@ -76,7 +79,7 @@ def checkpoint_of(path: Path) -> Path:
 
 
 def load_with_task(path: Path, data: str | None = None) -> tuple[Any, Any, Any]:
-    """Return the model of a run in evaluation, its training settings, and its task with dictionaries and data."""
+    """Return the model of a run in evaluation mode, the training settings, and the task with dictionaries and data."""
     found = checkpoint_of(path)
     from ..host import plugin  # noqa: F401  (first, because it patches fairseq and its checkpoint loader)
 
@@ -112,7 +115,7 @@ def load_with_task(path: Path, data: str | None = None) -> tuple[Any, Any, Any]:
 
 
 def of_model(model: Any, sites: Sequence[str], layer: int) -> Iterator[tuple[str, str, SitePositions, Content]]:
-    """Return site, spec, positions and average word for these sites of a model."""
+    """Yield (site, spec, positions, content) for these sites of a model. The content is the average word of the dictionary."""
     encoder, decoder = model.encoder, model.decoder
     for site in sites:
         stack = encoder if site == "encoder" else decoder
@@ -130,9 +133,9 @@ def of_model(model: Any, sites: Sequence[str], layer: int) -> Iterator[tuple[str
 
 
 def _average_word(stack: Any) -> torch.Tensor:
-    """Return the mean of all embeddings.
+    """Return the mean of the embeddings of all words.
 
-    The terms of the scores that are linear in the query are then means over the dictionary.
+    If a term of the scores is linear in the word embedding, the term for this vector is the mean of the terms for all words.
     """
     return stack.embed_scale * stack.embed_tokens.weight.mean(0)
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: colours of Okabe and Ito without yellow; colour-blind readers can distinguish them
+#: colours of Okabe and Ito without yellow. Colour-blind readers can distinguish these colours
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _LINES = ("-", "--", ":", "-.")
 _MARKERS = "osD^vP*X"
@@ -93,7 +93,7 @@ def line_style(index: int) -> dict[str, Any]:
 
 
 def label_text(name: str) -> str:
-    """Return a name as a label. A long name has several lines, and no character is read as mathematics."""
+    """Return a name as a label. A long name has several lines. Dollar signs are escaped, so that matplotlib prints them."""
     lines = [""]
     for piece in re.findall(rf"[^+, ]{{1,{_WIDEST - 1}}}[+, ]*|[+, ]+", name):
         if lines[-1] and len((lines[-1] + piece).rstrip()) > _WIDEST:

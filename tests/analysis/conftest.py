@@ -1,4 +1,4 @@
-"""Small models with their data, in the form in which a training run leaves them, and a function that runs the command."""
+"""Small models and their data, in the files that a training run writes, and a function that runs the command."""
 
 import random
 from pathlib import Path
@@ -31,7 +31,7 @@ def posenc(capsys):
 
 @pytest.fixture
 def refusal(posenc):
-    """Return the one line of error with which a command stops."""
+    """Return a function that runs a command. The command must fail with a one-line error, which the function returns."""
 
     def run(*arguments):
         status, out, error = posenc(*arguments)
@@ -44,7 +44,7 @@ def refusal(posenc):
 
 @pytest.fixture(scope="session")
 def data(tmp_path_factory) -> Path:
-    """Write a language of letters, whose target is the source backwards, as fairseq-preprocess writes it."""
+    """Write sentences of letters in the binary format of fairseq-preprocess. Each target is its source in reverse order."""
     import torch
     from fairseq.data import Dictionary, indexed_dataset
 
@@ -66,7 +66,7 @@ def data(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def runs(data, tmp_path_factory):
-    """Write folders of untrained models. Return the folder of each spec of the encoder."""
+    """Write folders of untrained models. Return spec of the encoder -> folder."""
     import torch
     from fairseq import options, tasks
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf

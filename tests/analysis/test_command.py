@@ -94,16 +94,16 @@ def test_a_frozen_encoder_stays_and_a_new_one_learns(runs):
 
 @pytest.mark.slow
 def test_a_moved_word_is_learned_where_states_show_it(runs):
-    """States that contain words and places are sufficient for the output layer."""
+    """If states contain words and places, the output layer learns to find the moved word and its original place."""
     import argparse
     from random import Random
 
     import torch
 
     class Plain(torch.nn.Module):
-        """Encode sentences in which each word follows the word before it in the alphabet.
+        """Return the one-hot vectors of word and place, and their difference.
 
-        A moved word is then visible in its neighbours.
+        In the sentence of this test, word i stands at place i. After a move, words at other places have a difference.
         """
 
         def __init__(self):
@@ -195,7 +195,7 @@ def test_methods_with_side_inputs_are_refused(refusal, runs, tmp_path, monkeypat
 
 @pytest.fixture
 def scored(tmp_path):
-    """Two runs with a score.json. In the second run, translations of long sentences are wrong."""
+    """Return two runs with a score.json. In the first run, the translations of long sentences are wrong."""
     from fairseq_posenc.evaluation.scoring import record
     from fairseq_posenc.evaluation.scoring.score import measure
     from fairseq_posenc.evaluation.scoring.sentences import count

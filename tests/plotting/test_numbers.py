@@ -22,7 +22,7 @@ def drawn(spec, site="encoder", length=LENGTH, **options):
 
 
 def table(value, length=LENGTH):
-    """Return [T, S] of a function of query and key. None if a query may not attend to the key."""
+    """Return the matrix [T, S] of value(query, key). If the query cannot attend to the key, value returns None."""
     rows = [[value(t, s) for s in range(length)] for t in range(length)]
     return torch.tensor([[math.nan if number is None else number for number in row] for row in rows])
 
@@ -56,7 +56,10 @@ def test_sinusoids_are_alike_by_the_mean_cosine_of_their_angles():
 
 
 def test_positions_that_multiply_words_are_alike_as_those_of_one_word():
-    """Complex embeddings rotate: the cosine of one word at two positions is the mean cosine of its angles."""
+    """Complex embeddings rotate each pair of channels.
+
+    The cosine of one word at two positions is the mean, over pairs, of the cosine of the angle between the two rotations.
+    """
     found = drawn("complex:frequencies=dimension,learned=false")
     assert found.quantity == quantities.COSINE
     angles = [10000 ** (-2 * (i // 2) / 256) for i in range(256)]
@@ -68,7 +71,8 @@ def test_t5_shares_buckets():
     with torch.no_grad():
         positions.methods[0].weight[:] = torch.arange(8.0)
     (matrix,) = matrices(positions, LENGTH)
-    # two exact buckets on each side, then 2 up to distance 5, 3 from 6 on: 2 + floor(2 ln(x / 2) / ln 8)
+    # each side has 4 buckets: one for distance 0, one for distance 1, bucket 2 for distances up to 5, and bucket 3 for larger
+    # distances x, from the formula 2 + floor(2 ln(x / 2) / ln 8)
     near = [0, 1, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3]
     for values in matrix.values:
         assert_close(values, table(lambda t, s: float(near[abs(s - t)] + 4 * (s > t))))
@@ -98,7 +102,7 @@ def test_compressed_keys_are_spread_over_the_keys_again():
     method = positions.methods[0]
     (matrix,) = matrices(positions, LENGTH)
     mixer = method.key_mixer[0, :, :LENGTH].double()
-    content = mixer.sum(1)  # a key is this multiple of its content. The scaled product of the content is 1
+    content = mixer.sum(1)  # the key is the content times this number, and the scaled product of the content with itself is 1
     for head in range(8):
         bias = method.query_positions[0, head, :LENGTH].double() @ method.key_positions[0, head].double().T
         wanted = (content + bias).softmax(-1) @ mixer

@@ -20,7 +20,7 @@ def posenc(capsys):
 
 @pytest.fixture
 def write(tmp_path):
-    """Write records as runs. Return their folder."""
+    """Return a function that writes records as runs. It returns the folder of the runs."""
 
     def write_runs(*records):
         for number, record in enumerate(records):
@@ -34,7 +34,7 @@ def write(tmp_path):
 
 @pytest.fixture
 def small_files():
-    """Simulate a full disk: files within the context end after this many bytes."""
+    """Return a function of a number of bytes. Within the returned context, no file can become larger, as on a full disk."""
 
     @contextlib.contextmanager
     def limit(size):

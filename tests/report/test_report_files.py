@@ -90,7 +90,7 @@ def test_latex_reads_back_as_the_markdown(written):
         "tab:report-scores", "tab:report-difference-to-none", "tab:report-tests-over-sentences", "tab:report-training",
         "tab:report-bleu-by-source-length-test",
     ]  # fmt: skip
-    assert r"\caption{Difference to none. test BLEU: t5 (+" in text and "Holm p" in text
+    assert r"\caption{Difference to none. test BLEU: t5 (+" in text and "corrected p" in text
     assert text.count("{") == text.count("}") and text.isascii()
 
 

@@ -17,7 +17,7 @@ from tests.report.test_report import as_json
 
 @pytest.fixture
 def study(tmp_path):
-    """Write runs into another folder than the folder of the table."""
+    """Return a function that writes runs into a second folder, next to the folder of the table. It returns the second folder."""
 
     def write_study(*records):
         for number, record in enumerate(records):
@@ -65,7 +65,7 @@ def test_runs_of_another_folder_say_how_much_one_seed_varies(posenc, write, stud
     assert f"pooled over t5 in {folder}, 5 runs" in pooled_note(table)
     assert f"test: standard deviation {deviation:.1f} BLEU, 4 degrees of freedom" in pooled_note(table)
     assert re.fullmatch(
-        r"test BLEU: learned \(-\d+\.\d BLEU, 95 % interval -\d+\.\d to -\d+\.\d, Holm p [=<] \.\d+, 1 seed each\) "
+        r"test BLEU: learned \(-\d+\.\d BLEU, 95 % interval -\d+\.\d to -\d+\.\d, corrected p [=<] \.\d+, 1 seed each\) "
         r"differs from none; 1 row is not distinguishable from it with 1 seed each\.",
         table["conclusions"][0],
     )
@@ -184,7 +184,7 @@ def test_rows_with_three_seeds_are_compared_by_their_own_variance(posenc, write)
     found = score(table, "t5")["difference"]
     assert found["test"] == "Welch" and found["p"] == pytest.approx(wanted.pvalue)
     assert "rows with 3 seeds or more: Welch's t test, each row with its own variance" in table["notes"]
-    assert re.search(r"t5 \(\+\d.* Holm p [=<] \.\d+, 3 and 4 seeds\) differs from none\.", table["conclusions"][0])
+    assert re.search(r"t5 \(\+\d.* corrected p [=<] \.\d+, 3 and 4 seeds\) differs from none\.", table["conclusions"][0])
 
 
 def test_paired_seeds(posenc, write):
@@ -214,7 +214,7 @@ def test_the_best_and_those_not_distinguishable_from_it_are_marked(posenc, write
     _, out, _ = posenc("report", folder)
     cells = [line.split("|")[3].strip() for line in out.splitlines() if line.startswith("| ")][1:]
     assert [cell.count("*") for cell in cells] == [4, 2, 0]
-    assert "* bold: the best; italic: not distinguishable from the best (Holm p > .05)" in out
+    assert "* bold: the best; italic: not distinguishable from the best (corrected p > .05)" in out
 
 
 def test_two_seeds_that_are_alike_by_accident_make_no_difference_large(posenc, write):

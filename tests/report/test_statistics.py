@@ -106,7 +106,7 @@ def test_too_few_seeds_say_nothing():
 
 
 def shown(found):
-    """The fraction of tables with at least one row that differs from the baseline."""
+    """Return the fraction of tables with at least one row that differs from the baseline."""
     return float((np.nanmin(found.holm, -1) <= statistics.ALPHA).mean())
 
 

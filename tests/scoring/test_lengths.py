@@ -64,7 +64,7 @@ def test_metrics_by_hand():
     assert found["variance"] == (0 + 1 + 4 + 25) / 4
     assert found["mean_absolute_difference"] == (0 + 1 + 2 + 5) / 4
     assert [found[f"within_{n}"] for n in (0, 1, 2, 5)] == [0.25, 0.5, 0.75, 1.0]
-    assert found["within_5_percent"] == 0.75  # 0 of 10, 1 of 20 and 2 of 40
+    assert found["within_5_percent"] == 0.75  # differences of 0 at length 10, 1 at 20, and 2 at 40
     assert (found["mean_asked"], found["mean_got"]) == (18.75, 19.75)
 
 

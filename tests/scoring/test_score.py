@@ -27,7 +27,7 @@ LOG = """
 
 
 def generated(hypotheses, order=(2, 0, 1), config="", targets=REFERENCES):
-    """Return the output in the order of fairseq-generate: by length, within the log."""
+    """Return an output of fairseq-generate: log lines, and hypotheses ordered by length instead of by number."""
     lines = [f"INFO:fairseq_cli.generate:{config}"] if config else []
     for i in order[: len(hypotheses)]:
         lines += [
@@ -103,7 +103,7 @@ def test_another_commit_keeps_the_parts_that_are_scored(trained, monkeypatch):
 
 
 def test_tokenised_text_is_counted_as_it_stands(trained):
-    """This also applies to the statistics, from which significance tests are computed."""
+    """With --tokenize none, neither BLEU nor the statistics of sentences tokenise the text again."""
     words = ["ein &apos; hund . .", "die katze &quot; sieht &quot; den hund .", "hunde , die schlafen ."]
     given = [words[0], words[1].replace("den", "einen"), words[2]]
     (trained.parent / "test.sov").write_text("\n".join(words) + "\n")

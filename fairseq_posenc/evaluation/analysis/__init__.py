@@ -1,1 +1,1 @@
-"""Published analyses of the positions of trained models."""
+"""`posenc analyse`: published analyses of how trained models use positions."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...common.option_types import not_negative, positive, read_number
 
-#: name of an analysis and of its module -> summary and description
+#: name of an analysis, which is also the name of its module -> (summary, description)
 ANALYSES = {
     "vectors": (
         "similarity of position vectors",
@@ -58,7 +58,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         )
         if name not in ("sinusoids", "lengths"):
             command.add_argument(
-                "--data", metavar="FOLDER", help="folder of the prepared data (default: the folder of the training run)"
+                "--data", metavar="FOLDER", help="folder of the prepared data (default: the data folder of the training run)"
             )
 
     for name in ("vectors", "identical"):
@@ -141,7 +141,7 @@ def run(args: argparse.Namespace) -> int:
     from . import results
 
     if args.output:
-        results.make_folder(args.output)  # check this before the long computation
+        results.make_folder(args.output)  # before the long computation, because this can fail
     found = _analysis(args.analysis)(args)
     print(results.screen(found), end="")
     if args.output:

@@ -1,7 +1,6 @@
-"""Attention between identical words. All differences between scores come from the positions.
+"""Attention between identical words. All differences between the scores result from the positions.
 
-Wang et al. (2021), On Position Embeddings in BERT, define the properties. The authors give no formulas. The formulas of the
-indicators are this project's reconstruction.
+Wang et al. (2021), On Position Embeddings in BERT, describe the properties. The formulas are this project's reconstruction.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ from .runs import Run, load_runs
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_NEAR = 16  # maximum distance at which monotonicity is counted
-_EQUAL = 1e-5  # relative size of rounding errors
-_COLUMNS = 5
+_NEAR = 16  # maximum distance for monotonicity
+_EQUAL = 1e-5  # maximum relative difference that counts as a rounding error
+_COLUMNS = 5  # maximum number of plots per line
 
 
 @dataclass(frozen=True)
 class Indicators:
-    """Indicators of the scores and the weights [T, S] of an attention.
+    """Properties of attention between identical words.
 
     symmetry, invariance, monotonicity: 1 if the scores are fully symmetric, translation invariant, or monotonic.
-    balance: above 1 if later words have more weight than earlier words.
+    balance: above 1 if later words have more attention weight than earlier words.
     """
 
     symmetry: float
@@ -43,7 +42,7 @@ class Indicators:
 
 
 def indicators(scores: Tensor, weights: Tensor) -> Indicators:
-    """Return the indicators of one head, or of the mean over heads, from scores and weights [T, T]."""
+    """Return the indicators for the scores [T, T] and the weights [T, T] of one head, or for the means over heads."""
     a, length = scores.double(), len(scores)
     symmetry = _symmetry(a)
     diagonals = [a.diagonal(k) for k in range(2 - length, length - 1)]  # diagonals with at least two scores
@@ -64,9 +63,9 @@ def _symmetry(a: Tensor) -> float:
 
 
 def _monotonicity(a: Tensor) -> float:
-    """Return how often a score falls with distance: the fraction of pairs of neighbouring distances whose nearer score is larger.
+    """Return how often a score decreases when the distance increases by one, as a fraction.
 
-    Differences of the size of rounding errors do not count.
+    Differences that may be rounding errors do not count as a decrease.
     """
     above = _EQUAL * max(1.0, float(a.abs().max()))
     counted = fallen = 0
@@ -84,9 +83,9 @@ def _balance(weights: Tensor) -> float:
 
 @torch.no_grad()
 def probe(run: Run, words: Tensor, length: int) -> tuple[Tensor, Tensor] | None:
-    """Return the scores before the softmax and the weights of the first encoder layer, each [H, T, T], as means over words.
+    """Return the scores before the softmax and the weights of the first encoder layer, each [H, T, T].
 
-    Return None if a method computes no scores.
+    Both are means over `words`, each of which is repeated `length` times. Return None if a method computes no scores.
     """
     encoder = run.model.encoder
     positions = encoder.position
@@ -113,7 +112,7 @@ def probe(run: Run, words: Tensor, length: int) -> tuple[Tensor, Tensor] | None:
 
 
 def frequent_words(run: Run, number: int) -> Tensor:
-    """Return the most frequent words of the dictionary, without its special symbols."""
+    """Return the indices of the most frequent words of the dictionary, without special symbols."""
     words = run.words
     ranked = sorted(range(words.nspecial, len(words)), key=lambda index: (-words.count[index], index))
     real = [index for index in ranked if words.count[index] > 0 and not words.symbols[index].startswith("madeupword")]

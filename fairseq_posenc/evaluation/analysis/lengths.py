@@ -1,4 +1,4 @@
-"""Quality by source length, from the sentence statistics in score.json (Neishi and Yoshinaga 2019)."""
+"""Translation quality by source length, from the sentence statistics in score.json (Neishi and Yoshinaga 2019)."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Quality:
-    """Quality of the translations of some sentences of one run, measured with sacreBLEU."""
+    """sacreBLEU's scores for a subset of the sentences of one run."""
 
-    sentences: int
+    sentences: int  # number of sentences
     bleu: float
     chrf: float
     brevity: float  # brevity penalty, 1 if hypotheses are not too short
@@ -36,14 +36,14 @@ class Quality:
 
 
 def quality(statistics: SentenceStatistics) -> Quality:
-    """Return the quality of these sentences. Raise ZeroDivisionError if there are no sentences."""
+    """Return the scores of these sentences. Raise ZeroDivisionError if there are no sentences."""
     bleu = stored_metric("bleu")._aggregate_and_compute(statistics.bleu)
     chrf = stored_metric("chrf")._aggregate_and_compute(statistics.chrf)
     return Quality(len(statistics.bleu), bleu.score, chrf.score, bleu.bp, bleu.ratio)
 
 
 def select(statistics: SentenceStatistics, first: int, last: int | None) -> SentenceStatistics:
-    """Return the sentences whose source lengths, in words, are in this range."""
+    """Return the statistics of the sentences whose source has `first` to `last` words. None: no maximum."""
     lengths = statistics.source_words or []
     kept = [n for n, words in enumerate(lengths) if max(words, 1) >= first and (last is None or words <= last)]
     pick = [[rows[number] for number in kept] for rows in (statistics.bleu, statistics.chrf, lengths)]
@@ -51,7 +51,7 @@ def select(statistics: SentenceStatistics, first: int, last: int | None) -> Sent
 
 
 def _load(path: Path, parts: Sequence[str] | None) -> tuple[Record, list[str], SentenceStatistics]:
-    """Return the record of a run, and one test part that joins all its test parts."""
+    """Return the record of a run, the names of its selected test sets, and the concatenated statistics of these test sets."""
     file = (path if path.is_dir() else path.parent) / FILE
     if not file.is_file():
         raise PositionError(f"{path}: {FILE} is missing. Expected a scored run. Run posenc score {path} PART=REFERENCE.")
@@ -64,7 +64,7 @@ def _load(path: Path, parts: Sequence[str] | None) -> tuple[Record, list[str], S
         packed = record.parts[name].statistics
         try:
             found = None if packed is None else SentenceStatistics.unpack(packed)
-        except Exception:  # decoding a damaged text can raise any of these errors
+        except Exception:  # decoding a damaged text can raise errors of many types
             raise PositionError(
                 f"{file}: the sentence statistics of test set {shorten(name)} are damaged. Run posenc score again."
             ) from None
@@ -79,7 +79,7 @@ def _load(path: Path, parts: Sequence[str] | None) -> tuple[Record, list[str], S
 
 
 def analyse(args: argparse.Namespace) -> Result:
-    random_seed()  # check this before the long computation
+    random_seed()  # before the long computation, because a wrong seed raises an error
     loaded = [_load(path, args.parts) for path in args.runs]
     titles = _titles([record for record, _, _ in loaded], args.runs)
     runs = {title: statistics for title, (_, _, statistics) in zip(titles, loaded)}
@@ -125,12 +125,12 @@ def _bleu(found: tuple[float, float | None] | None) -> str | None:
 
 
 def _holm(tested: dict[str, dict[str, float]]) -> dict[str, float]:
-    """Return the p-values of BLEU, corrected for the number of runs."""
+    """Return the p-values of BLEU after Holm's correction for the number of runs."""
     return dict(zip(tested, map(float, holm(np.array([p["bleu"] for p in tested.values()])))))
 
 
 def _difference(own: dict[str, tuple[float, float | None] | None], seen: int | None) -> list[float | None]:
-    """Return the difference in BLEU between sources that are longer than all training sources and the other sources."""
+    """Return BLEU of the sources that are longer than all training sources, minus BLEU of all other sources."""
     if not seen:
         return []
     far, near = own[_unseen(seen)], own[_seen(seen)]
@@ -146,7 +146,7 @@ def _titles(records: Sequence[Record], paths: Sequence[Path]) -> list[str]:
 
 
 def _require_same_sentences(loaded: Sequence[tuple[Record, list[str], SentenceStatistics]], titles: Sequence[str]) -> None:
-    """Raise PositionError unless source, reference, decoding and signatures of every part are equal in all runs."""
+    """Raise PositionError unless the conditions of every test set, such as reference and decoding, are equal in all runs."""
     first, wanted, _ = loaded[0]
     known = conditions(first)
     for (record, names, _), title in zip(loaded, titles):
@@ -170,9 +170,9 @@ def _unseen(words: int) -> str:
 
 
 def _buckets(seen: int | None, statistics: SentenceStatistics) -> list[tuple[int, int | None, str]]:
-    """Return the non-empty buckets.
+    """Return the buckets of ten lengths that contain sentences.
 
-    If the longest training source is known, add buckets of all shorter and of all longer sources.
+    If `seen`, the length of the longest training source, is given, add a bucket of lengths up to `seen` and one above it.
     """
     tens = {bucket_name(bucket): bucket for bucket in _tens(statistics)}
     found = {name: bucket for name, bucket in tens.items() if select(statistics, *bucket).bleu}

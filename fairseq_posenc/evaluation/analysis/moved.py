@@ -1,6 +1,6 @@
-"""Robustness of translation to moved words: BLEU of sources in which one word was moved, compared with the original sources.
+"""Compare BLEU for original sources with BLEU for sources in which one word was moved.
 
-This is the second experiment of Yang et al. (2019). Here whole words are moved, not subwords. The last word is not moved.
+This is the second experiment of Yang et al. (2019). This project moves whole words, not subwords. The last word is not moved.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from .runs import Run, batch_of, load_runs, pairs
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: minimum number of sentences of a bucket whose BLEU is shown
+#: BLEU of a bucket is shown only if the bucket has at least this number of sentences
 _FEWEST = 50
-_BATCH = 32
-# marker at the beginning of words (SentencePiece), and marker of subwords that are continued (subword-nmt)
+_BATCH = 32  # number of sentences
+# SentencePiece's marker at the beginning of words, and subword-nmt's marker at the end of subwords that are not the last
 _WORD_BEGIN, _WORD_GOES_ON = "▁", "@@"
 _BUCKETS = ["1-4", "5-9", *moves.bucket_names()[1:]]
 
 
 def words_of(tokens: Sequence[int], symbols: Sequence[str]) -> list[Sequence[int]]:
-    """Return the subwords of every word."""
+    """Split a sentence of subwords into words. Each word is a list of subwords."""
     pieces = [symbols[token] for token in tokens]
     if any(piece.startswith(_WORD_BEGIN) for piece in pieces):
         begins = [piece.startswith(_WORD_BEGIN) for piece in pieces]
@@ -43,14 +43,14 @@ def words_of(tokens: Sequence[int], symbols: Sequence[str]) -> list[Sequence[int
 
 
 def joining(symbols: Sequence[str]) -> str | None:
-    """Return which tool must join the subwords of a dictionary: "sentencepiece", "subword_nmt", or None for words."""
+    """Return fairseq's name for the format of the subwords: "sentencepiece", "subword_nmt", or None for words."""
     if any(symbol.startswith(_WORD_BEGIN) for symbol in symbols):
         return "sentencepiece"
     return "subword_nmt" if any(symbol.endswith(_WORD_GOES_ON) for symbol in symbols) else None
 
 
 def bucket(distance: int) -> int:
-    """Return the number of the bucket of a move: 1 to 4 places, 5 to 9 places, then the paper's buckets of ten places."""
+    """Return the index of the bucket of a move by `distance` words: 1 to 4, 5 to 9, then the paper's buckets of ten distances."""
     return int(distance >= 5) if distance < moves.BUCKET else 1 + moves.bucket(distance)
 
 
@@ -66,7 +66,7 @@ class Translator:
 
     @torch.no_grad()
     def translate(self, sources: Sequence[Sequence[int]], progress: Progress, what: str) -> list[str]:
-        """Return the translations in the given order. Sentences of similar lengths are in the same batch."""
+        """Return the translations in the order of the sources. Batches contain sentences of similar lengths."""
         order = sorted(range(len(sources)), key=lambda number: len(sources[number]))
         found = [""] * len(sources)
         for first in range(0, len(order), _BATCH):
@@ -80,7 +80,7 @@ class Translator:
         return found
 
     def text(self, tokens: Tensor, reference: bool = False) -> str:
-        """Return a sentence as words. An unknown word of a reference becomes <<unk>>, which no hypothesis contains."""
+        """Return a sentence as text. An unknown word of a reference becomes <<unk>>, which is in no hypothesis."""
         return self.target.string(tokens, self.joining, escape_unk=reference)
 
 
@@ -126,7 +126,7 @@ def analyse(args: argparse.Namespace) -> Result:
 
 
 def _moved(source: Sequence[int], run: Run, seed: int) -> tuple[list[int], int] | None:
-    """Return the source with one word moved, and the number of places of the move. Return None for fewer than three words."""
+    """Return the source with one word moved, and the distance of the move in words. Return None for fewer than three words."""
     words = words_of(source, run.words.symbols)
     drawn = moves.draw(len(words), Random(seed))
     return None if drawn is None else ([piece for word in moves.move(words, *drawn) for piece in word], abs(drawn[0] - drawn[1]))

@@ -1,4 +1,4 @@
-"""Move a word of a sentence to another place, as in the detection of word reordering (Yang et al. 2019)."""
+"""Move a word of a sentence to another position, as in the detection of word reordering (Yang et al. 2019)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-#: number of distances in one bucket, and number of buckets
+#: number of distances per bucket, and number of buckets
 BUCKET, BUCKETS = 10, 7
 
 
@@ -19,23 +19,23 @@ def move(words: Sequence[T], origin: int, target: int) -> list[T]:
 
 
 def labels(origin: int, target: int) -> tuple[int, int]:
-    """Return two indices in the changed sentence: the moved word, and the word before which it belongs."""
+    """Return two indices in the changed sentence: of the moved word, and of the word that followed it originally."""
     return target, origin + 1 if origin > target else origin
 
 
 def restore(words: Sequence[T], inserted: int, original: int) -> list[T]:
-    """Return the original sentence, from the changed sentence and its labels."""
+    """Return the original sentence. `inserted` and `original` are the labels of the changed sentence."""
     return move(words, inserted, original - 1 if original > inserted else original)
 
 
 def draw(length: int, random: Random, least: int = 1) -> tuple[int, int] | None:
-    """Return the origin and the target of a random move by at least `least` places. The last word is not moved.
+    """Return the origin and the target of a random move over at least `least` words, without the last word.
 
     Return None if the sentence is too short.
     """
     if length - 2 < least:
         return None
-    while True:  # in a long sentence, most pairs are far enough apart
+    while True:  # draw again until the distance is large enough
         origin, target = random.randrange(length - 1), random.randrange(length - 1)
         if abs(origin - target) >= least:
             return origin, target

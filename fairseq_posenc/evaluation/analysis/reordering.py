@@ -1,7 +1,7 @@
-"""Detection of word reordering. Can a moved word, and its original place, be found from the states of an encoder?
+"""Detection of word reordering: train a classifier that finds a moved word and its original position from encoder states.
 
-Yang, Wang, Wong, Chao and Tu (2019), Assessing the Ability of Self-Attention Networks to Learn Word Order. As in their code,
-words are the tokens of the data, sentences have 6 to 49 tokens, and the last token is not moved.
+Yang, Wang, Wong, Chao and Tu (2019), Assessing the Ability of Self-Attention Networks to Learn Word Order. As in the authors'
+code, words are the tokens of the data, sentences have 6 to 49 tokens, and the last token is not moved.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _SHORTEST, _LONGEST = 6, 49  # minimum and maximum number of tokens of a sentence
-_PATIENCE = 5  # number of validations without improvement after which training stops
-#: learning rates from the paper
+_PATIENCE = 5  # training stops after this number of validations without improvement
+#: mode -> default learning rate
 _RATES = {"frozen": 1e-3, "scratch": 1e-5}
-#: minimum number of test sentences of a bucket whose accuracy is shown
+#: the accuracy of a bucket is shown only if the bucket has at least this number of instances
 _FEWEST = 50
 
 
 class Pointers(nn.Module):
-    """The output layer. It returns two logits [B, S] from states [B, S, C]: for the moved word, and for the word after its
-    original place.
+    """The output layer: states [B, S, C] -> logits [B, S] for the moved word, and logits [B, S] for its original position.
 
-    Equation: [Q, K, V] = W H + b; P_I = softmax(u . tanh(Q) + c); v = sum_s P_I[s] V_s; P_O = softmax(K v / sqrt(d)).
+    Equation: [Q, K, V] = W H + b; P_I = softmax(u . tanh(Q) + c); v = sum_s P_I[s] V_s; P_O = softmax(K v / sqrt(d)). P_I is the
+        distribution over the moved word, P_O the distribution over the word that followed it originally.
     """
 
     def __init__(self, width: int):
@@ -57,7 +57,7 @@ class Pointers(nn.Module):
 
 @dataclass(frozen=True)
 class Instance:
-    """A sentence in which one token was moved, the index of this token, and its original place."""
+    """A sentence in which one token was moved, with its labels (`moves.labels`)."""
 
     words: list[int]
     inserted: int
@@ -66,10 +66,10 @@ class Instance:
 
 @dataclass(frozen=True)
 class Accuracies:
-    """Accuracies on a test set.
+    """Accuracies on a test set, as fractions.
 
-    All accuracies are fractions. For each bucket of |I - O|, there is the number of instances and the accuracy of both
-    predictions.
+    buckets: for each bucket of the distance |inserted - original|, the number of instances, and the accuracy of both predictions
+    together.
     """
 
     both: float
@@ -86,14 +86,14 @@ class Detector(nn.Module):
         self.encoder, self.frozen = encoder, frozen
         self.pointers = Pointers(encoder.embed_tokens.embedding_dim)
         encoder.requires_grad_(not frozen)
-        # the embeddings of the translation model. A new encoder also uses these embeddings
+        # a new encoder also uses the embeddings of the translation model, which are not trained
         encoder.embed_tokens.requires_grad_(False)
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         self.encoder.train(self.training and not self.frozen)
         with torch.set_grad_enabled(self.training and not self.frozen):
             states = self.encoder(tokens)["encoder_out"][0].transpose(0, 1)  # [S, B, C] -> [B, S, C]
-        outside = torch.arange(tokens.size(1)) >= lengths.unsqueeze(1)  # the end of the sentence is also outside
+        outside = torch.arange(tokens.size(1)) >= lengths.unsqueeze(1)  # </s> is also outside
         return self.pointers(states, outside)
 
 
@@ -104,7 +104,7 @@ def instance(words: Sequence[int], random: Random, least: int) -> Instance | Non
 
 
 def detector(run: Run, mode: str, seed: int) -> Detector:
-    """Return a detector with the encoder of the run, or with a new encoder with the settings and embeddings of the run."""
+    """Return a detector with the encoder of the run, or with a new encoder of the same settings and embeddings."""
     if mode == "frozen":
         encoder = run.model.encoder
     else:
@@ -123,10 +123,7 @@ def train(
     args: argparse.Namespace,
     progress: Progress,
 ) -> int:
-    """Train until there is no improvement on the validation set.
-
-    Keep the best state. Return the number of updates of the best state.
-    """
+    """Train until the validation loss no longer decreases. Load the best state, and return its number of updates."""
     learned = [parameter for parameter in found.parameters() if parameter.requires_grad]
     optimizer = torch.optim.Adam(learned, args.lr or _RATES[args.mode])
     random, best, reached, state = Random(args.seed), float("inf"), 0, None

@@ -1,4 +1,4 @@
-"""The result of an analysis: a table on the screen, in Markdown and CSV, a plot, and arrays."""
+"""The result of an analysis: a table for the terminal, and files in Markdown and CSV, a plot and arrays."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ NOTHING = "-"
 
 @dataclass(frozen=True)
 class Result:
-    """Rows of texts and numbers. None is a missing number. A note explains missing numbers."""
+    """A table of texts and numbers, with its notes, plot and arrays. None is a missing number, which a note explains."""
 
-    name: str  # name of the files, without suffix
+    name: str  # file name without suffix
     title: str
     head: Sequence[str]
     rows: Sequence[Sequence[Any]]
@@ -45,12 +45,12 @@ def make_folder(folder: Path) -> None:
 
 
 def screen(result: Result) -> str:
-    """Return the table and its notes."""
+    """Return title, table and notes as text for the terminal."""
     return f"{result.title}\n\n{_table(result, 'simple')}\n" + _notes(result)
 
 
 def write(result: Result, folder: Path) -> list[str]:
-    """Write NAME.md, NAME.csv, NAME.svg, NAME.png and arrays. Return the names of the files."""
+    """Write NAME.md, NAME.csv, the plot as NAME.svg and NAME.png, and the arrays. Return the file names."""
     from ...plotting.style import render
 
     plot = render(result.name, result.plot)
@@ -87,7 +87,7 @@ def _notes(result: Result) -> str:
 def _csv(result: Result) -> str:
     """Return the rows as CSV.
 
-    Numbers have six digits, so that rounding on other machines has no effect. Missing numbers are empty.
+    Numbers have six significant digits, so that rounding errors do not change the file. Missing numbers are empty.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

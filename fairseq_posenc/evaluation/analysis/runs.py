@@ -1,4 +1,4 @@
-"""Load trained models for an analysis one at a time, together with the sentences of their data."""
+"""Load trained models for an analysis, one at a time, and the sentences of their data."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Run:
 
     @property
     def words(self) -> Any:
-        """Return the dictionary of the source."""
+        """Return the dictionary of the source language."""
         return self.task.source_dictionary
 
     def require_words_alone(self, purpose: str) -> None:
-        """Raise PositionError if a method reads side inputs. The sentences of an analysis consist of tokens only."""
+        """Raise PositionError if a method reads side inputs, which do not exist for the sentences of this analysis."""
         read = list(self.model.encoder.side_inputs)
         if read:
             raise PositionError(
@@ -41,7 +41,7 @@ class Run:
 
 
 def load_runs(paths: Sequence[Path], data: str | None = None) -> Iterator[Run]:
-    """Yield one run after another. Raise PositionError before the first run if a run has no checkpoint."""
+    """Load and yield one run after another. If any run has no checkpoint, raise PositionError before the first run is loaded."""
     for path in paths:
         checkpoint_of(path)
     seen: set[str] = set()
@@ -54,14 +54,14 @@ def load_runs(paths: Sequence[Path], data: str | None = None) -> Iterator[Run]:
 
 
 def method_of(specs: dict[str, str]) -> str:
-    """Return the spec if both stacks have the same spec and cross-attention has none. Otherwise return the specs of all sites."""
+    """Return one spec if encoder and decoder have the same spec and cross-attention has none, else the specs of all sites."""
     if specs["encoder"] == specs["decoder"] and specs["cross"] == "none":
         return specs["encoder"]
     return ", ".join(f"{site} {specs[site]}" for site in SITES if specs[site] != "none")
 
 
 def pairs(run: Run, subset: str) -> list[tuple[list[int], list[int]]]:
-    """Yield source and target of every sentence of a part of the data, without </s>."""
+    """Return source and target of every sentence pair of a split, without </s>."""
     try:
         run.task.load_dataset(subset)
     except (FileNotFoundError, OSError) as error:
@@ -79,7 +79,7 @@ def _without_end(words: list[int], end: int) -> list[int]:
 
 
 def batch_of(sentences: Sequence[Sequence[int]], run: Run) -> Tensor:
-    """Return a batch [B, S]. Each sentence has its </s>, and is padded on the right."""
+    """Return a batch [B, S] of the sentences. </s> is appended to each sentence, then padding."""
     width = max(map(len, sentences)) + 1
     tokens = torch.full((len(sentences), width), run.words.pad())
     for row, words in zip(tokens, sentences):

@@ -1,4 +1,4 @@
-"""Products of sinusoids by distance, before and after a projection W (Yan et al. 2019; survey, Figure 6)."""
+"""Dot products of sinusoids by distance, without and with a random projection W (Yan et al. 2019; survey, Figure 6)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PROJECTIONS = 2
 
 
 def products(width: int, distance: int, grid: str, seed: int) -> dict[str, list[float]]:
-    """Return the dot products of positions t and t + k, without and with W, by name. k is from -distance to distance."""
+    """Return the dot products of the vectors of positions t and t + k, for k from -distance to distance: name -> products."""
     at = torch.arange(2 * distance + 1)
     vectors = sinusoid(at, width, "halves", grid).double()
     middle = vectors[distance]

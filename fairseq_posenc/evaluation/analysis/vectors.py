@@ -1,4 +1,4 @@
-"""Similarity of position vectors, and prediction of positions and of their order from these vectors.
+"""Similarity of position vectors, and prediction of positions and of their order from position vectors.
 
 Wang and Chen (2020), What Do Position Embeddings Learn? An Empirical Study of Pre-Trained Language Model Positional Encoding.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _FOLDS, _PAIRS, _ITERATIONS = 5, 512, 1000
-_COLUMNS = 4  # columns of the picture
+_COLUMNS = 4  # maximum number of plots per line
 
 
 def similarity(vectors: Tensor) -> Tensor:
@@ -32,8 +32,9 @@ def similarity(vectors: Tensor) -> Tensor:
 
 
 def absolute_error(vectors: Tensor, seed: int) -> float:
-    """Return the mean error of the rounded positions that a linear regression predicts from vectors, with five-fold
-    cross-validation.
+    """Predict positions from vectors by linear regression. Return the mean absolute error of the rounded predictions.
+
+    The predictions are from five-fold cross-validation.
     """
     from sklearn.linear_model import LinearRegression
     from sklearn.model_selection import KFold, cross_val_predict
@@ -45,10 +46,9 @@ def absolute_error(vectors: Tensor, seed: int) -> float:
 
 
 def order_error(vectors: Tensor, seed: int) -> float:
-    """Return the error rate of a logistic regression that predicts, from the vectors of two positions, which position comes
-    first.
+    """Predict which of two positions is first from their vectors, by logistic regression. Return the error rate.
 
-    The error rate is from five-fold cross-validation.
+    The predictions are from five-fold cross-validation.
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import KFold, cross_val_predict
@@ -65,7 +65,7 @@ def order_error(vectors: Tensor, seed: int) -> float:
 
 
 def vectors_of(run: Run, site: str, length: int) -> Tensor | None:
-    """Return the position vectors at the first layer [T, C], or None if positions are not added to the embeddings."""
+    """Return the position vectors [T, C] at the input of the first layer, or None if no method adds vectors to the embeddings."""
     stack = run.model.encoder if site == "encoder" else run.model.decoder
     return position_vectors(stack.position, int(min(length, stack.max_positions())))
 

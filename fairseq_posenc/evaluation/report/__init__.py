@@ -1,1 +1,1 @@
-"""Tables and plots of many runs, computed only from their score.json."""
+"""`posenc report`: tables and plots that compare runs. They are computed only from score.json files."""

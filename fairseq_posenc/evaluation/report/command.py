@@ -1,4 +1,4 @@
-"""`posenc report`: compare runs. All numbers are computed from their score.json files."""
+"""The command line of `posenc report`, which compares runs by their score.json files."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--published", type=Path, metavar="FILE", help="JSON file of published scores, for an additional column")
     parser.add_argument(
         "--seed-variance", "--chance", dest="seed_variance", type=Path, metavar="FILE|FOLDER",
-        help="other runs with several seeds (folder), or their scores (JSON file), for the seed variance of rows with few seeds",
+        help="other runs with several seeds (folder), or their scores (JSON file). Rows with one or two seeds also use the "
+        "variance of these scores",
     )  # fmt: skip
     parser.add_argument(
         "--seed-test", choices=SEED_TESTS, default="welch",
@@ -96,13 +97,13 @@ def run(args: argparse.Namespace) -> int:
     from .records import load, read_published, read_seed_variance, require_comparable
     from .sentences import random_seed
 
-    random_seed()  # raise errors about wrong options before the computation
+    random_seed()  # before the long computation, because a wrong seed raises an error
     figures = read_published(args.published) if args.published else None
     variance = read_seed_variance(args.seed_variance) if args.seed_variance else None
     records = load(args.runs)
     require_comparable(records)
     if args.output:
-        formats.make_folder(args.output)  # check this before the tests, which take long
+        formats.make_folder(args.output)  # before the significance tests, because this can fail and they take long
     full = bool(args.full or args.output)
     compare = full or args.baseline is not None
     options = Options(args.methods, args.baseline, args.order, args.seed_test, compare, args.test, args.samples)
@@ -118,7 +119,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def write(report: Report, folder: Path, name: str = "report", digits: int = 1) -> list[str]:
-    """Write all files of the report. Return their names."""
+    """Write all files of the report. Return the file names."""
     from . import formats, plots, tables
 
     figures = plots.draw_plots(report)

@@ -1,4 +1,4 @@
-"""The rows of a report and their numbers: scores with intervals, differences to a baseline, and scores by source length."""
+"""Compute the rows and the numbers of a report: scores, differences to a baseline with tests, and BLEU by source length."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .sentences import (
 
 @dataclass(frozen=True)
 class Values:
-    """One number of one method, for each seed."""
+    """One number of one method, such as BLEU, for each seed."""
 
     by_seed: dict[int, float]
 
@@ -53,17 +53,17 @@ class Row:
     """All runs of one method."""
 
     name: str
-    runs: list[Record]  # in the order of their seeds. Empty if the method has no run
-    reconstruction: bool = False  # whether a method of the row is a reconstruction
+    runs: list[Record]  # in the order of seeds. Empty if the method has no run
+    reconstruction: bool = False  # whether the card of a method in this row says that it is a reconstruction
 
     @property
     def title(self) -> str:
-        """Return the name of the row. Marks show a reconstruction, and requested output lengths."""
+        """Return the name of the row, with † for a reconstruction and ‡ for requested output lengths."""
         return self.name + " †" * self.reconstruction + " ‡" * bool(self.asked)
 
     @property
     def asked(self) -> list[str]:
-        """Return the sources of the output lengths that were requested in decoding."""
+        """Return the sources of the requested output lengths, such as "reference". Empty if no lengths were requested."""
         return sorted({part.asked.source for run in self.runs for part in run.parts.values() if part.asked})
 
     def values(self, get: Callable[[Record], float | None]) -> Values | None:
@@ -75,18 +75,18 @@ class Row:
 
     @property
     def peak_memory(self) -> float | None:
-        """Return the peak memory in GiB, as the maximum over seeds."""
+        """Return the maximum peak memory over seeds, in GiB."""
         values = self.values(lambda run: run.peak_memory.gib if run.peak_memory else None)
         return max(values.by_seed.values()) if values else None
 
     @property
     def final_loss(self) -> Values | None:
-        """Return the validation loss of the decoded model, or the last validation loss before it."""
+        """Return the validation loss of the decoded checkpoint, or the last validation loss before this checkpoint."""
         return self.values(_final_loss)
 
 
 def _score_of(scores: PartScores | None, metric: str) -> float | None:
-    """Return BLEU, chrF or another score of a test part. Return None if the run was scored without this metric."""
+    """Return BLEU, chrF or another score of a test part, or None if the test part was not scored with this metric."""
     if scores is None:
         return None
     if metric in METRICS:
@@ -101,15 +101,15 @@ def _final_loss(run: Record) -> float | None:
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference between a row and the baseline in one score, over all seeds of both."""
+    """The difference between the mean score of a row and the mean score of the baseline."""
 
     mean: float
-    seeds: tuple[int, int]  # numbers of seeds of the row and of the baseline
-    low: float | None = None  # interval of 95 %. None: unknown, also in the fields below
+    seeds: tuple[int, int]  # number of seeds of the row, number of seeds of the baseline
+    low: float | None = None  # lower limit of the 95 % interval. In this field and the next ones, None is unknown
     high: float | None = None
-    p: float | None = None  # p-value of this row
-    holm: float | None = None  # p-value corrected for all rows
-    test: str = ""
+    p: float | None = None  # uncorrected p-value
+    holm: float | None = None  # p-value after Holm's correction for the number of rows
+    test: str = ""  # name of the test, or "" if p is unknown
 
     @property
     def known(self) -> bool:
@@ -122,12 +122,12 @@ class Difference:
 
 @dataclass(frozen=True)
 class Score:
-    """One score of a row."""
+    """One score of a row, such as BLEU on one test part."""
 
     values: Values
-    low: float | None = None  # 95 % interval of the mean. None: unknown
+    low: float | None = None  # lower limit of the 95 % interval of the mean. None: unknown
     high: float | None = None
-    difference: Difference | None = None  # None for the baseline, and if the baseline has no score
+    difference: Difference | None = None  # None in the row of the baseline, and if the baseline has no score
     rank: str = ""  # BEST, TIED or ""
 
 
@@ -136,24 +136,24 @@ BEST, TIED = "best", "not distinguishable from the best"
 
 @dataclass(frozen=True)
 class Spread:
-    """The standard deviation over seeds that is assumed for rows with few seeds."""
+    """The pooled standard deviation over seeds, which is used for rows with few seeds."""
 
-    deviation: float  # in units of `scale`
+    deviation: float  # on the scale `scale`
     degrees: int  # degrees of freedom
     scale: str
-    rows: list[str]  # rows of the table from which the deviation was computed
-    others: list[str]  # rows of other tables from which it was computed
-    runs: int
-    equal: float | None  # p-value of Bartlett's test that these rows have the same variance
+    rows: list[str]  # names of the rows of this table that were pooled
+    others: list[str]  # names of the rows from --seed-variance that were pooled
+    runs: int  # number of runs that were pooled
+    equal: float | None  # p-value of Bartlett's test that the pooled rows have the same variance
 
 
 @dataclass(frozen=True)
 class Column:
-    """One score of all rows: one metric on one test part."""
+    """The scores of all rows for one metric on one test part."""
 
     name: str  # title of the metric
-    scores: dict[str, Score]  # score of each row
-    spread: Spread | None = None  # None: unknown
+    scores: dict[str, Score]  # name of the row -> score
+    spread: Spread | None = None  # None: the seed variance is unknown
     smaller_is_better: bool = False
 
 
@@ -163,11 +163,11 @@ class Lengths:
 
     names: list[str]  # names of the buckets
     sentences: list[int]  # number of sentences in each bucket
-    rows: dict[str, list[Values | None]]  # BLEU in each bucket. None if a bucket has too few sentences
+    rows: dict[str, list[Values | None]]  # name of the row -> BLEU of each bucket. None: too few sentences or no runs
 
     @property
     def shown(self) -> list[int]:
-        """Return the buckets from the first bucket with a sentence to the last one."""
+        """Return the indices of all buckets from the first to the last bucket that contains sentences."""
         used = [i for i, number in enumerate(self.sentences) if number]
         return list(range(used[0], used[-1] + 1))
 
@@ -178,28 +178,28 @@ class Report:
 
     rows: list[Row]
     parts: list[str]
-    columns: dict[tuple[str, str], Column]  # by test part and metric
+    columns: dict[tuple[str, str], Column]  # (test part, metric) -> scores of all rows
     baseline: str
     options: Options = field(default_factory=Options)
     published: Published | None = None
     sentence_tests: dict[tuple[str, str, str], dict[int, float]] = field(
         default_factory=dict
-    )  # (row, part, metric): p-values after Holm's correction, by seed
-    lengths: dict[str, Lengths] = field(default_factory=dict)  # by test part
-    variance_source: str = ""  # folders and files of --seed-variance
+    )  # (row, test part, metric) -> {seed: p-value after Holm's correction}
+    lengths: dict[str, Lengths] = field(default_factory=dict)  # test part -> BLEU by source length
+    variance_source: str = ""  # folder of --seed-variance, or the source that its file names
     unused_variance: bool = False  # whether --seed-variance contains no run of this task
 
     def score(self, row: str, part: str, metric: str) -> Score | None:
         return self.columns[part, metric].scores.get(row)
 
     def metrics(self, part: str) -> dict[str, str]:
-        """Return the names of the metrics of a test part: BLEU, chrF, and all other metrics with which a run was scored."""
+        """Return the metrics of a test part, key -> title: BLEU, chrF, and all other metrics with which a run was scored."""
         return {metric: column.name for (own, metric), column in self.columns.items() if own == part}
 
     def digits(self, part: str, metric: str, wanted: int) -> int:
         """Return the number of decimals of a score.
 
-        Scores of other programs that are at most 1, such as COMET, have two more decimals.
+        If the scores of another program, such as COMET, are at most 1, two decimals are added.
         """
         means = [abs(score.values.mean) for score in self.columns[part, metric].scores.values()]
         return wanted + 2 if metric not in (*METRICS, others.TER) and max(means) <= 1 else wanted
@@ -210,11 +210,11 @@ class Report:
 
     @property
     def seeds(self) -> int:
-        """Return the largest number of seeds of a method."""
+        """Return the maximum number of seeds per row."""
         return max(len(row.runs) for row in self.rows)
 
     def added_parameters(self, row: Row) -> int | None:
-        """Return the number of parameters of a row, minus the number of parameters of the row without positions."""
+        """Return how many parameters a row has in addition to the row `none`. Return None if this is unknown."""
         plain = next((row for row in self.rows if row.name == "none" and row.runs), None)
         return row.runs[0].parameters - plain.runs[0].parameters if plain and row.runs else None
 
@@ -225,10 +225,10 @@ def make_report(
     published: Published | None = None,
     variance: SeedVariance | None = None,
 ) -> Report:
-    """Compare runs that agree in all conditions.
+    """Compare runs. All conditions of the runs must be equal (`require_comparable`).
 
     Raises:
-        PositionError: A spec is wrong, the baseline has no runs, or statistics of sentences are damaged.
+        PositionError: A spec is wrong, the baseline has no runs, or sentence statistics are damaged.
     """
     options, variance = options or Options(), variance or SeedVariance()
     rows = make_rows(records, options.expected)
@@ -261,7 +261,7 @@ def make_report(
 
 
 def _metrics(records: list[Record], part: str) -> list[str]:
-    """Return BLEU, chrF, TER and the scores of other programs, by name."""
+    """Return the keys of the metrics of a test part: BLEU, chrF, TER, then scores of other programs in alphabetical order."""
     more = {name for record in records if part in record.parts for name in record.parts[part].others}
     return [*METRICS, *sorted(more, key=lambda name: (name != others.TER, name))]
 
@@ -274,7 +274,7 @@ def _baseline(rows: list[Row], wanted: str | None) -> Row:
 
 
 def _by_score(rows: list[Row], column: Column) -> list[Row]:
-    """Return the rows with the best score first. Rows without a score are last."""
+    """Sort the rows by score in descending order. Rows without a score are last."""
     scores = {name: score.values.mean for name, score in column.scores.items()}
     return sorted(rows, key=lambda row: -scores.get(row.name, -np.inf))
 
@@ -283,7 +283,7 @@ def _by_score(rows: list[Row], column: Column) -> list[Row]:
 
 
 def _others(variance: SeedVariance, records: list[Record], part: str) -> list[Record]:
-    """Return the runs of the same task that are not in the table."""
+    """Return the runs of --seed-variance that have the same task as the table, and are not in the table."""
     wanted: dict[str, dict[str, Any]] = {}
     for record in records:
         for name, settings in conditions(record).items():
@@ -292,12 +292,12 @@ def _others(variance: SeedVariance, records: list[Record], part: str) -> list[Re
     return [run for run in variance.records if (identity(run), run.seed) not in taken and same_task(run, wanted, part)]
 
 
-#: name, key of the row of the table with the same method (or None), and scores by seed
+#: for each row of --seed-variance: name, key (equal to the key of the table's row with the same method, or None), and scores
 _Others = list[tuple[str, Any, list[float]]]
 
 
 def _with_scores(runs: list[Record], variance: SeedVariance, part: str, metric: str) -> _Others:
-    """Return the rows that are not in the table and have scores, from runs and from a file."""
+    """Return the scores of --seed-variance, one item per method of its runs, or one per row of its file."""
     groups: dict[Any, list[Record]] = {}
     for run in runs:
         groups.setdefault((identity(run), tuple(sorted(run.versions.items()))), []).append(run)
@@ -349,9 +349,9 @@ def _difference(found: statistics.Comparison, i: int, baseline: int) -> Differen
 def _spread(
     run: list[tuple[Row, Values]], scores: statistics.Array, elsewhere: _Others, scale: str, percent: bool
 ) -> tuple[Spread | None, statistics.Pool | None]:
-    """Return the variance over seeds, pooled over the rows of the table and over rows that are not in the table.
+    """Return the variance over seeds, pooled over the rows of the table and the rows of --seed-variance.
 
-    Additional seeds of a method that is in the table belong to its row.
+    If a method is in both, all its seeds are one row.
     """
     by_key = {(identity(row.runs[0]), tuple(sorted(row.runs[0].versions.items()))): i for i, (row, _) in enumerate(run)}
     lists = [[number for number in line if np.isfinite(number)] for line in scores.tolist()]
@@ -390,7 +390,7 @@ def _number(value: Any) -> float | None:
 def _sentence_tests(
     rows: list[Row], part: str, metrics: list[str], baseline: Row, options: Options
 ) -> dict[tuple[str, str, str], dict[int, float]]:
-    """Return p-values by seed, after Holm's correction over the rows with statistics of the same seed as the baseline."""
+    """Return p-values by seed, for seeds that a row and the baseline share. Holm's correction is over the rows of one seed."""
     by_seed: dict[int, dict[str, dict[str, statistics.Array]]] = {}
     for row in rows:
         for run in row.runs:
@@ -413,7 +413,7 @@ def _sentence_tests(
 
 
 def _lengths(rows: list[Row], part: str) -> Lengths | None:
-    """Return BLEU by source length. Return None if no run contains source lengths."""
+    """Return BLEU by source length, or None if no run has source lengths."""
     counted = [
         (row.name, run.seed, sentences) for row in rows for run in row.runs if (sentences := sentence_statistics(run, part))
     ]
@@ -438,12 +438,10 @@ def _lengths(rows: list[Row], part: str) -> Lengths | None:
 
 
 def make_rows(records: list[Record], expected: Sequence[str]) -> list[Row]:
-    """Return the rows. Expected specs come first, in the given order. An expected spec without runs also has a row.
+    """Return one row per method: first the expected specs in the given order, then other methods in alphabetical order.
 
-    Other methods follow in order of their names.
-
-    Runs with the same options are in one row, also if their specs are written differently. Raise PositionError for an expected
-    spec that is wrong.
+    An expected spec without runs also has a row. Runs with the same options are in one row, even if their specs are written
+    differently. Raise PositionError for a wrong expected spec.
     """
     groups = _groups(records)
     names = {key: _name(runs, expected) for key, runs in groups.items()}
@@ -478,13 +476,13 @@ def _groups(records: list[Record]) -> dict[Any, list[Record]]:
 
 
 def _name(runs: list[Record], expected: Sequence[str]) -> str:
-    """Return the requested label, or else the shortest spec: t5 instead of t5:buckets=32."""
+    """Return the name of the row of these runs: the label in `expected`, or else the shortest, t5 and not t5:buckets=32."""
     labels = sorted({label(run) for run in runs}, key=lambda text: (len(text), text))
     return next((text for text in expected if text in labels), labels[0])
 
 
 def _find(spec: str, names: dict[Any, str]) -> Any:
-    """Return the row to which a spec refers: the row with this name, or else the row with the same options."""
+    """Return the key of the row with this name, or else of the row with the same options, or None."""
     for key, name in names.items():
         if name == spec:
             return key
@@ -493,12 +491,12 @@ def _find(spec: str, names: dict[Any, str]) -> Any:
 
 
 def spec_key(spec: str) -> tuple[Any, ...]:
-    """Return the key of runs with this spec in encoder and decoder, or with these specs of several sites."""
+    """Return the key (`identity`) of runs with this spec. The spec may contain separate specs for several sites."""
     return tuple(sorted((site, parse(found).signature) for site, found in sites_of(spec).items())), (), None
 
 
 def find_row(rows: list[Row], spec: str) -> Row:
-    """Return the row of a baseline. Raise PositionError with the names of all rows if there is none."""
+    """Return the row of the baseline. If there is no such row, raise PositionError with the names of all rows."""
     names = [row.name for row in rows if row.runs]
     keys = {identity(row.runs[0]): row.name for row in rows if row.runs}
     try:
@@ -511,7 +509,7 @@ def find_row(rows: list[Row], spec: str) -> Row:
 
 
 def _reconstructed(specs: Mapping[str, str]) -> bool:
-    """Return whether a method is a reconstruction according to its card."""
+    """Return whether the card of a method in these specs says that the method is a reconstruction."""
     from ... import registry  # imports torch, so it is imported here
 
     methods = {part.partition(":")[0].strip() for spec in specs.values() for part in spec.split("+")}

@@ -1,4 +1,4 @@
-"""Convert a report to Markdown, LaTeX, HTML, CSV and JSON, and to Markdown that fits a terminal."""
+"""Convert a report to Markdown, LaTeX, HTML, CSV and JSON, and to text for the terminal."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from .tables import NOT_RUN, Table
 _LINES = "Of more than 20 rows, the plot contains the baseline and the rows with the highest BLEU on the first test set."
 _CAPTIONS = {
     "scores": "Scores of every method: the mean over seeds and its 95 % interval, and every seed as a small circle. "
-    "The vertical line is the baseline. Filled dots differ from it (Holm p at most .05).",
+    "The vertical line is the baseline. Filled dots differ from it (corrected p at most .05).",
     "learning": f"Validation loss in the course of training. {_LINES}",
     "length": f"BLEU by the number of source words. {_LINES}",
 }
 
 
 def _tabulate(table: Table, form: str, text: Callable[[str], str], marks: Mapping[str, Callable[[str], str]]) -> str:
-    """Return the cells as text. Cells with a rank are marked. The first column is left-aligned."""
+    """Return the table in a format of tabulate. `text` escapes cells, and `marks` highlights cells with a rank."""
     body = [
         [marks.get(table.ranks.get((i, j), ""), str)(text(cell)) for j, cell in enumerate(cells)]
         for i, cells in enumerate(table.body)
@@ -46,10 +46,7 @@ def _tabulate(table: Table, form: str, text: Callable[[str], str], marks: Mappin
 
 
 def markdown(tables: Sequence[Table], notes: Sequence[str], figures: Mapping[str, str] | None = None) -> str:
-    """Return the report as Markdown.
-
-    Tables have titles if there are several. `figures` are file names by the name of the figure.
-    """
+    """Return the report as Markdown. A single table has no title. `figures` contains the file name of each figure."""
     text = []
     for table in tables:
         title = f"## {markdown_text(table.title)}\n\n" if len(tables) > 1 else ""
@@ -62,9 +59,9 @@ def markdown(tables: Sequence[Table], notes: Sequence[str], figures: Mapping[str
 
 
 def compact(text: str) -> str:
-    """Remove the spaces that align columns from wide tables.
+    """Remove the spaces that align the columns of wide tables.
 
-    Such tables cannot be read as text, and their files are half as large.
+    Such tables are not readable as text in any case, and this halves the size of the file.
     """
     lines = text.splitlines(keepends=True)
     return "".join(re.sub(r"(?<=\|) +| +(?=\|)", " ", _short_rule(line)) if _is_wide_row(line) else line for line in lines)
@@ -78,7 +75,7 @@ def _short_rule(line: str) -> str:
     return re.sub("-{3,}", "---", line) if re.fullmatch(r"[|:\-\s]+", line) else line
 
 
-_NARROWEST, _WIDEST = 40, 130  # characters per line in a terminal, and in an aligned table of a file
+_NARROWEST, _WIDEST = 40, 130  # minimum width of a terminal, and maximum width of an aligned table in a file, in characters
 
 
 def terminal_width() -> int | None:
@@ -89,7 +86,7 @@ def terminal_width() -> int | None:
 def show(tables: Sequence[Table], notes: Sequence[str], width: int | None) -> str:
     """Return the report for a terminal.
 
-    A table that is wider than the screen is split. Each part repeats the names of the rows.
+    A table that is wider than the terminal is split by columns. Each part repeats the names of the rows.
     """
     if width is None:
         return markdown(tables, notes)
@@ -137,7 +134,7 @@ _LATEX = {
 
 
 def latex(tables: Sequence[Table], notes: Sequence[str], name: str = "report") -> str:
-    """Return LaTeX floats. The caption contains the sentences of the table. The label is tab:NAME-TITLE."""
+    """Return one LaTeX float per table. The caption contains the title and the sentences. The label is tab:NAME-TITLE."""
     found = [r"% needs \usepackage{booktabs}" + "\n"]
     for table in tables:
         marks = {BEST: lambda cell: rf"\textbf{{{cell}}}", TIED: lambda cell: rf"\textit{{{cell}}}"}
@@ -155,7 +152,7 @@ def latex(tables: Sequence[Table], notes: Sequence[str], name: str = "report") -
 
 def _latex(text: str) -> str:
     escaped = "".join(_LATEX.get(character, character) for character in text)
-    return re.sub(r"(?<![\w.])-(?=\d)", "$-$", escaped)  # a minus instead of a hyphen
+    return re.sub(r"(?<![\w.])-(?=\d)", "$-$", escaped)  # a hyphen before a number becomes a minus sign
 
 
 # --- HTML ---
@@ -174,7 +171,7 @@ figure { margin: 1.2rem 0; } figure svg { max-width: 100%; height: auto; } figca
 
 
 def html(tables: Sequence[Table], notes: Sequence[str], figures: Mapping[str, str]) -> str:
-    """Return one HTML page without external files. `figures` are SVG texts by name."""
+    """Return one HTML page without external files. `figures` contains the SVG text of each figure."""
     body = []
     for table in tables:
         marks = {BEST: lambda cell: f"<strong>{cell}</strong>", TIED: lambda cell: f"<em>{cell}</em>"}
@@ -193,7 +190,7 @@ def html(tables: Sequence[Table], notes: Sequence[str], figures: Mapping[str, st
 
 
 def _inline(svg: str) -> str:
-    """Return an SVG without prolog and namespaces, which are not needed within HTML."""
+    """Return an SVG text without prolog and namespaces, which are not needed inside HTML."""
     return re.sub(r' xmlns(:\w+)?="[^"]*"', "", svg[svg.index("<svg") :])
 
 
@@ -201,7 +198,7 @@ def _inline(svg: str) -> str:
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return rows as CSV, with one column per key. A text that a spreadsheet would evaluate gets a leading apostrophe."""
+    """Return rows as CSV, with one column per key. A cell that a spreadsheet would evaluate gets a leading apostrophe."""
     out = io.StringIO()
     columns = list(dict.fromkeys(key for row in rows for key in row))
     lines = [columns, *([row.get(column, "") for column in columns] for row in rows)]
@@ -210,7 +207,7 @@ def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def csv_table(report: Report) -> str:
-    """Return one row per method with unrounded numbers. Missing numbers are empty."""
+    """Return a CSV file with one line per method. Scores have four decimals. Missing numbers are empty."""
     return csv_text([_numbers(report, row) for row in report.rows])
 
 
@@ -264,7 +261,7 @@ def _spread(key: str, values: Values | None) -> dict[str, Any]:
 
 
 def as_json(report: Report, notes: Sequence[str], conclusions: Sequence[str]) -> dict[str, Any]:
-    """Return all numbers of a report without rounding. None: the number was not computed or is unknown."""
+    """Return all numbers of a report without rounding, as JSON types. None: the number was not computed or is unknown."""
     compared = report.options.sentences
     return {
         "parts": report.parts,

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
     from ..scoring.record import PartScores, Record
 
-_PANEL, _COLUMNS = 2.2, 4  # size of a panel in inches, and number of panels in a row
+_PANEL, _COLUMNS = 2.2, 4  # size of a panel in inches, and maximum number of panels per line
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `posenc lengths`, the earlier name of this view."""
+    """Add the options of `posenc lengths`, the earlier name of this command."""
     parser.description = (
         "Compare requested and produced output lengths, and BLEU. The test sets must be decoded with --length-from, or by a "
         "model that reads lengths. This command is the earlier name of posenc report --view lengths."
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class Decoding:
-    """One test set of one run, with its output lengths."""
+    """The output lengths of one test set of one run."""
 
     row: str
     part: str
@@ -74,12 +74,12 @@ class Decoding:
 
     @property
     def asked(self) -> str:
-        """Return the requested lengths as tables show them: 'reference' or '0.8 reference'."""
+        """Return the name of the requested lengths in tables, such as 'reference', or '0.8 reference' with a ratio."""
         source = self.scores.asked.source
         return source if self.scores.asked.ratio == 1 else f"{self.scores.asked.ratio:g} {source}"
 
     def measured(self, rows: list[int] | None = None) -> dict[str, float]:
-        """Return all metrics of the selected sentences, or of all sentences."""
+        """Return all metrics of the sentences with the indices `rows`, or of all sentences."""
         rows = list(range(len(self.lengths.got))) if rows is None else rows
         counts = [self.statistics.bleu[row] for row in rows]
         ratio, penalty = brevity_penalty(counts)
@@ -87,7 +87,7 @@ class Decoding:
         return {**self.lengths.of(rows).metrics(), **others}
 
     def buckets(self) -> Iterator[tuple[str, list[int]]]:
-        """Yield the sentences of each bucket of source lengths in words."""
+        """Yield the name of each bucket of source lengths, and the indices of its sentences."""
         words = self.statistics.source_words or []
         for first, last in buckets_up_to(max(words, default=0)):
             rows = [row for row, n in enumerate(words) if max(n, 1) >= first and (last is None or n <= last)]
@@ -96,7 +96,7 @@ class Decoding:
 
 
 def load(folders: list[Path]) -> list[Decoding]:
-    """Return all decodings with lengths in these folders. The order is the order of the folders, then of the paths."""
+    """Return all decodings with requested lengths below these folders, in the order of the folders, then of the paths."""
     from ..scoring.archive import find
     from ..scoring.record import FILE
 
@@ -126,7 +126,7 @@ def _decodings(record: Record, all_records: list[Record]) -> Iterator[Decoding]:
             continue
         try:
             lengths, statistics = Lengths.unpack(scores.lengths), SentenceStatistics.unpack(scores.statistics)
-        except Exception as error:  # decoding a damaged text can raise many errors
+        except Exception as error:  # decoding a damaged text can raise errors of many types
             raise PositionError(
                 f"{_name(record, all_records)}, {part}: the output lengths are damaged ({error}). Run posenc score again."
             ) from None
@@ -134,7 +134,7 @@ def _decodings(record: Record, all_records: list[Record]) -> Iterator[Decoding]:
 
 
 def _name(record: Record, records: list[Record]) -> str:
-    """Return the name of a run in a table: the settings that differ between the runs, and the noise."""
+    """Return the name of a run in a table: its method (only of the decoder if this is sufficient), its noise, and its seed."""
     from .records import label
 
     encoders = {other.method.get("encoder") for other in records}
@@ -174,9 +174,9 @@ def _cell(measured: dict[str, float] | None, metric: str, digits: int) -> str:
 
 
 def _of_references(decodings: list[Decoding]) -> list[Decoding]:
-    """Return the decodings with the length of the reference.
+    """Return the decodings whose requested lengths are the reference lengths.
 
-    If there are none, return the decodings with the first kind of requested lengths.
+    If there are none, return the decodings with the same kind of requested lengths as the first decoding.
     """
     wanted = "reference" if any(decoding.asked == "reference" for decoding in decodings) else decodings[0].asked
     return [decoding for decoding in decodings if decoding.asked == wanted]
@@ -209,7 +209,7 @@ def _by_source(decodings: list[Decoding]) -> Table:
 
 
 def csv_table(decodings: list[Decoding]) -> str:
-    """Return one row per decoding, and one row per bucket of source lengths."""
+    """Return a CSV file with one line per decoding, and one line per decoding and bucket of source lengths."""
     rows: list[dict[str, Any]] = []
     for decoding in decodings:
         known = {"decoder": decoding.row, "part": decoding.part, **decoding.scores.asked.model_dump()}
@@ -221,7 +221,10 @@ def csv_table(decodings: list[Decoding]) -> str:
 
 
 def draw(decodings: list[Decoding]) -> Figure:
-    """Plot one panel per run: the mean produced length for every requested length, over all decodings with reference lengths."""
+    """Plot one panel per run: the mean produced length for every requested length.
+
+    Only decodings with the lengths of references or sources are included.
+    """
     import statistics
 
     from ...plotting.style import label_text, line_style, new_figure

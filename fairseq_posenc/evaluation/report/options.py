@@ -1,4 +1,4 @@
-"""Options of the comparison in a report. This module does not import the libraries of the computation."""
+"""Options of the comparison in a report. This module imports no large libraries, because the command line needs it."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ ORDERS = ("score", "given")
 SEED_TESTS = ("welch", "paired")
 
 BOOTSTRAP, RANDOMIZATION = "bs", "ar"
-#: tests over sentences by sacreBLEU's names, and sacreBLEU's default numbers of samples
+#: sacreBLEU's name of a test over sentences -> title of the test, or sacreBLEU's default number of samples
 TESTS = {RANDOMIZATION: "paired approximate randomization", BOOTSTRAP: "paired bootstrap resampling"}
 SAMPLES = {RANDOMIZATION: 10000, BOOTSTRAP: 1000}
 
 
 @dataclass(frozen=True)
 class Options:
-    """Options of the comparison in a report."""
+    """Options of the comparison in a report (see `posenc report --help`)."""
 
-    expected: Sequence[str] = ()  # specs that have a row, also without a run
+    expected: Sequence[str] = ()  # specs that have a row even if they have no run
     baseline: str | None = None  # None: sinusoidal, or else the first row with a run
     order: str = "score"
     seed_test: str = "welch"
-    sentences: bool = True  # also compute scores by source length, and the tests over sentences, which take long
+    sentences: bool = True  # whether to compute BLEU by source length, and the tests over sentences, which take long
     test: str = RANDOMIZATION
     samples: int = 0  # 0: sacreBLEU's default
 
     @property
     def drawn(self) -> int:
-        """Return the number of samples."""
+        """Return the number of samples of the test over sentences."""
         return self.samples or SAMPLES[self.test]

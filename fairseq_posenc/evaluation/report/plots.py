@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_PANEL = 3.2  # inches: the width of a panel of scores
-_ROW, _LINE = 0.3, 0.17  # inches: the height of a row, and of each additional line of its name
+_PANEL = 3.2  # width of a panel of scores, in inches
+_ROW, _LINE = 0.3, 0.17  # height of a row, and of each additional line of its name, in inches
 MOST_LINES = 20  # maximum number of lines in one plot
 
 
 def draw_plots(report: Report) -> dict[str, Plot]:
-    """Return the plots for which there is data, by name."""
+    """Return the plots by name, without plots for which data is missing."""
     plots = {"scores": _scores, "learning": _learning, "length": _length}
     found = {name: render(name, functools.partial(plot, report)) for name, plot in plots.items()}
     return {name: plot for name, plot in found.items() if plot is not None}
@@ -33,7 +33,7 @@ def _shown(report: Report) -> list[tuple[int, Row]]:
 
 
 def _lines(report: Report) -> list[tuple[int, Row]]:
-    """Return the rows of a line plot: all rows, or the baseline and the rows with the highest BLEU on the first test set."""
+    """Return the rows of a line plot: the baseline and the rows with the highest BLEU on the first test set, up to MOST_LINES."""
 
     def rank(found: tuple[int, Row]) -> tuple[bool, float]:
         score = report.score(found[1].name, report.parts[0], "bleu")
@@ -44,7 +44,7 @@ def _lines(report: Report) -> list[tuple[int, Row]]:
 
 
 def _scores(report: Report) -> Figure:
-    """Plot the scores as dots, because the axes do not begin at zero. If there are many methods, all panels are side by side."""
+    """Plot the scores as dots, not as bars, because the axes do not begin at zero. With many rows, all panels are in one line."""
     rows = _shown(report)
     edges = _edges([row for _, row in rows])
     lines = [[(part, *metric) for metric in report.metrics(part).items()] for part in report.parts]
@@ -70,7 +70,7 @@ def _scores(report: Report) -> Figure:
 
 
 def _edges(rows: Sequence[Row]) -> list[float]:
-    """Return the boundaries of rows in inches. Rows whose names have several lines are higher."""
+    """Return the vertical boundaries of the rows in inches. A row is higher if its name has several lines."""
     return list(accumulate((_ROW + _LINE * label_text(row.title).count("\n") for row in rows), initial=0.0))
 
 
@@ -90,7 +90,7 @@ def _width_of_names(figure: Figure, axis: Axes) -> float:
 
 
 def _dot(axis: Axes, place: float, score: Score, colour: str) -> None:
-    """Plot one row: its mean, its interval, and every seed. The dot is filled if the row differs from the baseline."""
+    """Plot one row: its mean, its interval, and every seed. The dot is open if the row does not differ from the baseline."""
     values = score.values
     if score.low is not None and score.high is not None:
         axis.plot([score.low, score.high], [place, place], color=colour, linewidth=1.4, marker="|", markersize=6)
@@ -105,7 +105,7 @@ def _learning(report: Report) -> Figure | None:
     curves = [(index, row, curve) for index, row in _lines(report) if (curve := _curve(row))]
     if not any(len(curve) > 1 for _, _, curve in curves):
         return None
-    # the legend has the order of the ends of the lines
+    # sort the legend by the last loss of each line, from top to bottom
     curves.sort(key=lambda found: list(found[2].values())[-1].mean, reverse=True)
     figure, ((axis,),) = new_figure(6.5, 4)
     for index, row, curve in curves:
@@ -126,7 +126,7 @@ def _learning(report: Report) -> Figure | None:
 
 
 def _curve(row: Row) -> dict[int, Values]:
-    """Return the learning curve: the mean by number of updates, over the seeds that were validated at this update."""
+    """Return the learning curve: number of updates -> validation losses of all seeds that were validated at this update."""
     points: dict[int, dict[int, float]] = {}
     for run in row.runs:
         for updates, loss in run.learning_curve or ():

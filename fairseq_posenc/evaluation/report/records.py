@@ -1,4 +1,4 @@
-"""Read and name the score.json files of runs, and check which runs can be in one table. Read files of published scores."""
+"""Read score.json files, name their methods, and check that runs can be compared. Read files of published scores and seeds."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ...registry.architectures import COMPLEX_MODEL
 from ...registry.spec import parse
 from ..scoring.record import FILE, Record, Score, Text
 
-#: fields of a method or of one run. The rows of a table must agree in all other fields
+#: fields that depend on the method or on the single run. All other fields must be equal in all rows of a table
 _MAY_DIFFER = frozenset({
     "arch", "method", "signature", "seed", "parameters", "bleu", "chrf", "statistics", "lengths",
     "tokens_per_second", "training_seconds", "peak_memory", "learning_curve", "device", "commit",
-    # the name of a row contains them
+    # settings that are part of the name of a row
     "tie_encoder_layers", "tie_decoder_layers", "encoder_halting", "decoder_halting", "random_structure",
     *(f"{site}_global_layers" for site in SITES),
     "task", "relations", "order_source",  # settings of methods with side inputs
@@ -29,10 +29,10 @@ _MAY_DIFFER = frozenset({
 
 
 def load(folders: Sequence[Path]) -> list[Record]:
-    """Read all records below the folders, in the order of their paths. A run that is in two folders counts once.
+    """Read all records below the folders, in the order of their paths. A run that is in two folders is returned once.
 
     Raises:
-        PositionError: A folder contains no runs, or two different runs of one method have the same seed.
+        PositionError: A folder contains no runs, or two different runs have the same method and seed.
     """
     from ..scoring import archive  # imports numpy, so it is imported here
 
@@ -58,27 +58,27 @@ def load(folders: Sequence[Path]) -> list[Record]:
 
 
 def _without_speed(record: Record) -> dict[str, Any]:
-    """Return the fields that are equal in every training run with the same seed."""
+    """Return the fields of a record that do not change if the same training run is repeated."""
     return record.model_dump(exclude={"tokens_per_second", "training_seconds", "peak_memory", "device"})
 
 
 def label(record: Record) -> str:
-    """Return the name of a method in a table: its spec or the specs of all sites, and its model."""
+    """Return the name of the row of a run: its spec, or the specs of all sites, and other properties of its model."""
     name = describe(record.method) if record.method else record.arch
     return name + "".join(f" ({trait})" for trait in _traits(record))
 
 
 def describe(method: Mapping[str, str]) -> str:
-    """Return a short text of the specs of all sites."""
+    """Return the specs of all sites as a short text."""
     if method["encoder"] == method["decoder"] and method["cross"] == "none":
         return method["encoder"]
     return ", ".join(f"{site} {spec}" for site, spec in method.items() if spec != "none")
 
 
 def identity(record: Record) -> tuple[Any, ...]:
-    """Return the key of the runs of one row: all options, independent of the notation of the specs.
+    """Return a key that is equal for all runs of one row. It contains all options, so that the notation of a spec has no effect.
 
-    In a run of an earlier version, later options have their default values.
+    Options that did not exist in the version that trained the run have their default values.
     """
     named = {site: _signature(text) for site, text in record.signature.items()} or record.method or {"arch": record.arch}
     return tuple(sorted(named.items())), tuple(_traits(record)), _random(record)
@@ -86,10 +86,7 @@ def identity(record: Record) -> tuple[Any, ...]:
 
 @functools.cache
 def _signature(text: str) -> str:
-    """Return the signature of a spec with the options of this version.
-
-    Return the signature unchanged if this version does not know the spec.
-    """
+    """Return the signature of a spec with all options of this version. A signature with unknown parts is not changed."""
     try:
         return parse(text).signature
     except PositionError:
@@ -97,7 +94,7 @@ def _signature(text: str) -> str:
 
 
 def _traits(record: Record) -> Iterator[str]:
-    """Yield the properties of a model that do not belong to a method."""
+    """Yield the properties of a run that are part of the name of its row, in addition to its specs."""
     if record.arch.startswith(COMPLEX_MODEL):
         yield "complex Transformer"
     tied = [side for side in ("encoder", "decoder") if record.settings.get(f"tie_{side}_layers")]
@@ -117,17 +114,17 @@ def _traits(record: Record) -> Iterator[str]:
 
 
 def _halting(record: Record) -> list[str]:
-    """Return the stacks in which the number of layers depends on the token."""
+    """Return the stacks with adaptive computation time, in which the number of steps depends on the token."""
     return [side for side in ("encoder", "decoder") if record.settings.get(f"{side}_halting")]
 
 
 def _random(record: Record) -> Any:
-    """Return the seed of random structure, or None."""
+    """Return the value of --random-structure, which is a seed or None."""
     return record.settings.get("random_structure")
 
 
 def require_comparable(records: list[Record]) -> None:
-    """Raise PositionError if a row differs from an earlier row. A test part that is missing in one row is not a difference."""
+    """Raise PositionError if the conditions of two runs differ. A test part that only one run has is not a difference."""
     known: dict[str, tuple[Record, dict[str, Any]]] = {}
     for record in records:
         for name, settings in conditions(record).items():
@@ -144,16 +141,16 @@ def require_comparable(records: list[Record]) -> None:
 
 
 def conditions(record: Record) -> dict[str, dict[str, Any]]:
-    """Return all conditions in which the rows of a table agree, as a flat dictionary.
+    """Return all conditions that must be equal in the rows of a table: group of conditions -> flat dictionary.
 
-    The name of a test part is the key of its conditions. The conditions of the training have the key "". Requested output
-    lengths are separate conditions, because only some models read them. The number of layers is a separate condition, because it
-    may result from halting.
+    The group "" contains the conditions of the training. Each test part has a group with its name. Requested output lengths are
+    separate groups, because only some models read lengths. Numbers of layers are separate groups, because stacks with halting
+    do not have such a condition. Each additional metric is also a separate group.
     """
     content = record.model_dump(mode="json")
     parts = content.pop("parts")
     if stops_early(record):
-        del content["updates"]  # these follow from the method and the seed
+        del content["updates"]  # the number depends on the method and the seed
     layers = {side: content["settings"].pop(f"{side}_layers", None) for side in ("encoder", "decoder")}
     lengths = {part: asked for part, scores in parts.items() if (asked := scores.pop("asked")) is not None}
     for name in record.row:
@@ -170,7 +167,7 @@ def conditions(record: Record) -> dict[str, dict[str, Any]]:
 
 
 def stops_early(record: Record) -> bool:
-    """Return whether the training may end before its last update, because the validation loss stops falling."""
+    """Return whether the training run used --patience, so that its number of updates depends on the validation loss."""
     patience = record.settings.get("patience")
     return isinstance(patience, int) and patience > 0
 
@@ -180,7 +177,7 @@ def _shown(value: Any) -> str:
 
 
 def _settings(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-    """Yield all settings that must be equal, with flat names: 'settings.lr', 'parts.test.decoding.beam', ..."""
+    """Yield (name, value) of all settings that must be equal. Names are paths such as 'parts.test.decoding.beam'."""
     if not isinstance(value, dict):
         yield ".".join(path), value
         return
@@ -197,28 +194,25 @@ class _File(BaseModel):
 
 
 class Published(_File):
-    """One column of published scores, by the name of a row."""
+    """A file of published scores (--published), for one test part and one metric."""
 
     source: Text
     metric: Literal["bleu", "chrf"]
     part: Text
-    same_task: bool = False  # whether data, model and training are intended to be the same
-    figures: dict[Text, Annotated[int | float, Field(ge=0, le=100)]]
+    same_task: bool = False  # whether the runs are intended to have the same data, model and training
+    figures: dict[Text, Annotated[int | float, Field(ge=0, le=100)]]  # name of a row -> score
 
 
 class SeedScores(_File):
-    """Scores of several seeds for rows that are not in the table.
-
-    For each test part and metric, each row has a list of scores.
-    """
+    """A file of scores of other runs (--seed-variance)."""
 
     source: Text
-    scores: dict[Text, dict[Text, list[list[Score]]]]
+    scores: dict[Text, dict[Text, list[list[Score]]]]  # test part -> metric -> one list of scores (one per seed) for each row
 
 
 @dataclass(frozen=True)
 class SeedVariance:
-    """Runs or scores of --seed-variance. They are not rows of the table."""
+    """Runs or scores from --seed-variance, which are not shown in the table."""
 
     source: str = ""
     records: list[Record] = field(default_factory=list)
@@ -231,7 +225,7 @@ _SEEDS = 'Expected "source", and "scores": {PART: {METRIC: [[SCORE OF SEED 1, SC
 
 
 def read_published(path: Path) -> Published:
-    """Return the published scores of a JSON file. Raise PositionError if the file contains none."""
+    """Return the published scores of a JSON file. Raise PositionError for another file."""
     return _read(Published, path, "published figures", _FORM)
 
 
@@ -260,10 +254,7 @@ def _read(form: type[_File_], path: Path, what: str, expected: str) -> _File_:
 
 
 def same_task(record: Record, wanted: Mapping[str, Mapping[str, Any]], part: str) -> bool:
-    """Return whether a run has the conditions of a table: data, model, training, decoding, reference and metric.
-
-    Versions may differ.
-    """
+    """Return whether a run has the conditions `wanted` of a table in its training and in a test part. Versions may differ."""
     own = conditions(record)
     names = [name for name in ("", part, f"{part} lengths", "encoder layers", "decoder layers") if name in wanted]
     return part in own and all(_without_versions(own[name]) == _without_versions(wanted[name]) for name in names if name in own)

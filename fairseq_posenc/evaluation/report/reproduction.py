@@ -1,4 +1,4 @@
-"""`posenc verify`: compare a committed run with a repetition of this run."""
+"""`posenc verify`: compare a committed run, which is an original run in results/, with a repetition of this run."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from ...core import PositionError
 from ..scoring.record import Record
 from ..scoring.sentences import METRICS
 
-RECIPE = "recipe"  # file in a folder of results that contains the command that trained the runs
-_LEVEL = 0.05  # probability that all numbers together are within their ranges
+RECIPE = "recipe"  # name of the file in a folder of results that contains the command with which the runs were trained
+_LEVEL = 0.05  # probability that at least one number is outside its range, if only the seed differs
 
 
 @dataclass(frozen=True)
 class Number:
-    """One number of both runs."""
+    """One number of the committed run and of the repetition."""
 
     name: str
     committed: float
     repeated: float
-    low: float | None = None  # range of a run with another seed. None: the seed variance is unknown
+    low: float | None = None  # lower limit of the range that is expected for another seed. None: the seed variance is unknown
     high: float | None = None
 
     @property
@@ -35,10 +35,9 @@ class Number:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Compare a repetition of a training run with the committed run. Print the scores, the validation loss "
-        "and the number of parameters of both runs. Exit with status 1 if a difference is larger than "
-        "expected between two seeds of one method. recipes/reproduce trains the repetition and then calls "
-        "this command."
+        "Compare a repetition of a training run with the committed run, which is the original run in results/. Print the "
+        "scores, the validation loss and the number of parameters of both runs. Exit with status 1 if a difference is larger "
+        "than expected between two seeds of one method. recipes/reproduce trains the repetition and then calls this command."
     )
     parser.add_argument("committed", type=Path, metavar="COMMITTED", help="folder of the committed run: RESULTS/METHOD/seedN")
     parser.add_argument("repetition", type=Path, nargs="?", metavar="RUN", help="folder of the repetition, with a score.json")
@@ -46,7 +45,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--seed-variance",
         type=Path,
         metavar="FILE|FOLDER",
-        help="other runs with several seeds (folder), or their scores (JSON file), in addition to RESULTS",
+        help="other runs with several seeds (folder), or their scores (JSON file). The seed variance is computed from these runs "
+        "and from the runs in RESULTS",
     )
     parser.add_argument(
         "--arguments", action="store_true", help="print only the recipe that repeats the run, and its arguments, one per line"
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def results_folder(run: Path) -> Path:
-    """Return the folder of results that contains a run: the nearest parent folder with a file named recipe.
+    """Return the folder of results that contains a run: the nearest parent folder with a file `recipe`.
 
     Raises:
         PositionError: There is no such folder.
@@ -74,14 +74,14 @@ def results_folder(run: Path) -> Path:
         if (folder / RECIPE).is_file():
             return folder
     raise PositionError(
-        f"{run}: no parent folder contains a file {RECIPE}. Expected a committed run, "
+        f"{run}: no parent folder contains a file with the name '{RECIPE}'. Expected a committed run, "
         "such as results/multi30k_en-de/tiny/t5/seed1."
     )
 
 
 def recipe_arguments(folder: Path, run: Path, record: Record) -> list[str]:
-    """Return the recipe that trained a run, with METHODS and SEEDS of this run."""
-    row = run.parent.name  # recipes name the folder after the row of the table
+    """Return the command that trained a run, with METHODS and SEEDS restricted to this run, as a list of arguments."""
+    row = run.parent.name  # recipes use the name of the row as the name of this folder
     if not row.startswith("posenc_"):
         specs = record.method
         both = specs["encoder"] == specs["decoder"] and specs["cross"] == "none"
@@ -144,7 +144,7 @@ def _verify(args: argparse.Namespace, records: list[Record], committed: Record) 
 
 
 def _repetition(folder: Path, committed: Record) -> Record:
-    """Return the only run below the folder that has the method and the seed of the committed run."""
+    """Return the run below the folder with the method and seed of the committed run. Raise PositionError for none or several."""
     from .records import identity, label, load
 
     records = load([folder])
@@ -159,11 +159,11 @@ def _repetition(folder: Path, committed: Record) -> Record:
 
 
 def compare(records: list[Record], committed: Record, found: Record, variance) -> list[Number]:
-    """Return every score and the last validation loss of both runs, each with the range in which another seed is expected.
+    """Return BLEU, chrF and the last validation loss of both runs, each with the range that is expected for another seed.
 
     Equation: range = committed +- t_nu(1 - 0.05 / (2 K)) s sqrt(2), where s is the standard deviation over seeds, pooled over the
-        rows of the table, nu its degrees of freedom, and K the number of numbers. If the scores of a table span more than 20
-        points, they are compared on the logit scale.
+        rows of the table, nu its degrees of freedom, and K the number of compared numbers. If the scores of a table differ by
+        more than 20 points, s is computed on the logit scale.
     """
     from .comparison import Row, make_report
     from .options import Options
@@ -214,7 +214,7 @@ def _loss_range(value: float, groups: Sequence[Sequence[float]], count: int) -> 
 
 
 def _margin(deviation: float, degrees: int, count: int) -> float:
-    """Return the maximum difference between two seeds in 95 % of repetitions, for all numbers together."""
+    """Return the half width of a range. In 95 % of repetitions, all `count` numbers are within their ranges."""
     from scipy.special import stdtrit
 
     return float(stdtrit(degrees, 1 - _LEVEL / (2 * count))) * deviation * 2**0.5

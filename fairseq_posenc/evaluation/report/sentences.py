@@ -1,4 +1,4 @@
-"""The sentences of a test part: tests of the difference between two systems, and BLEU by the number of source words."""
+"""Computations on the sentences of a test part: significance tests between two systems, and BLEU by source length."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from . import statistics
 from .options import RANDOMIZATION, SAMPLES
 from .records import label
 
-#: minimum number of sentences whose BLEU is shown
+#: BLEU of a bucket is shown only if the bucket has at least this number of sentences
 MIN_SENTENCES = 50
 
 #: minimum and maximum number of words of a source. None: no limit
@@ -25,7 +25,7 @@ Bucket = tuple[int, int | None]
 
 
 def sentence_counts(run: Record, part: str) -> dict[str, statistics.Array]:
-    """Return the counts of every sentence [N, K] by metric. Only metrics with which the run was scored are included."""
+    """Return metric -> counts of every sentence [N, K], for the metrics with which the test part was scored."""
     counted = sentence_statistics(run, part)
     found = {} if counted is None else {metric: np.array(getattr(counted, metric)) for metric in METRICS}
     for name, other in run.parts[part].others.items() if part in run.parts else ():
@@ -33,14 +33,14 @@ def sentence_counts(run: Record, part: str) -> dict[str, statistics.Array]:
             rows = np.array(others.unpack(other.statistics))
             if len(rows) != run.parts[part].sentences or rows.shape[1] != (2 if name == others.TER else 1):
                 raise ValueError("statistics of another number of sentences")
-        except Exception:  # decoding a damaged text can raise any of these errors
+        except Exception:  # decoding a damaged text can raise errors of many types
             raise PositionError(_damaged(run, part)) from None
         found[name] = rows if name == others.TER else np.concatenate([rows, np.ones_like(rows)], 1)
     return found
 
 
 def sentence_statistics(run: Record, part: str) -> SentenceStatistics | None:
-    """Return the statistics of the sentences of a part. Return None if the run has no such statistics, or lacks the part."""
+    """Return the sentence statistics of a test part, or None if the run has no such statistics or no such test part."""
     scores = run.parts.get(part)
     if scores is None or scores.statistics is None:
         return None
@@ -49,7 +49,7 @@ def sentence_statistics(run: Record, part: str) -> SentenceStatistics | None:
         if len(found.bleu) != scores.sentences:
             raise ValueError("wrong number of sentences in the statistics")
         return found
-    except Exception:  # decoding a damaged text can raise any of these errors
+    except Exception:  # decoding a damaged text can raise errors of many types
         raise PositionError(_damaged(run, part)) from None
 
 
@@ -59,7 +59,7 @@ def _damaged(run: Record, part: str) -> str:
 
 
 def random_seed() -> int | None:
-    """Return the seed of the tests over sentences from SACREBLEU_SEED. Return None for 'none'."""
+    """Return the random seed of the tests over sentences, from the environment variable SACREBLEU_SEED. None: no fixed seed."""
     seed = os.environ.get("SACREBLEU_SEED", "12345")
     if seed.lower() == "none":
         return None
@@ -71,7 +71,7 @@ def random_seed() -> int | None:
 def paired_test(
     baseline: SentenceStatistics, systems: Mapping[str, SentenceStatistics], test: str = RANDOMIZATION, samples: int = 0
 ) -> dict[str, dict[str, float]]:
-    """Return the uncorrected two-sided p-value of every other system, for BLEU and chrF."""
+    """Compare each system with the baseline. Return name -> metric -> uncorrected two-sided p-value, for BLEU and chrF."""
     return {
         name: {
             metric: sentence_test(metric, np.array(getattr(baseline, metric)), np.array(getattr(system, metric)), test, samples)
@@ -93,19 +93,20 @@ def sentence_test(
 
 
 def bleu(sums: statistics.Array) -> statistics.Array:
-    """Return BLEU [samples] of summed counts [samples, 10], by sacreBLEU's definition with exponential smoothing."""
+    """Return BLEU [samples] from summed counts [samples, 10], as defined by sacreBLEU with exponential smoothing."""
     words, reference, correct, total = sums[:, 0], sums[:, 1], sums[:, 2:6], sums[:, 6:10]
     with np.errstate(divide="ignore", invalid="ignore"):
         penalty = np.where(words < reference, np.exp(1 - reference / words), 1.0)
-        halved = 0.5 ** np.cumsum(correct == 0, 1)  # orders of n-grams without a match
+        halved = 0.5 ** np.cumsum(correct == 0, 1)  # halved once more for each n without a match
         precision = 100 * np.where(correct > 0, correct, halved) / total
         score = penalty * np.exp(np.log(precision).mean(1))
     return np.where(correct.any(1) & (total > 0).all(1), score, 0.0)
 
 
 def chrf(sums: statistics.Array) -> statistics.Array:
-    """Return chrF2 [samples] of summed counts [samples, 18], by sacreBLEU's definition: means over the orders that occur in both
-    texts.
+    """Return chrF2 [samples] from summed counts [samples, 18], as defined by sacreBLEU.
+
+    Precision and recall are means over the n-gram orders that occur in both texts.
     """
     hypothesis, reference, both = sums[:, 0::3], sums[:, 1::3], sums[:, 2::3]
     there = (hypothesis > 0) & (reference > 0)
@@ -117,25 +118,26 @@ def chrf(sums: statistics.Array) -> statistics.Array:
 
 
 def ter(sums: statistics.Array) -> statistics.Array:
-    """Return TER [samples] of summed counts [samples, 2], by sacreBLEU's definition: edits per word of the references, in
-    percent.
-    """
+    """Return TER [samples] from summed counts [samples, 2], as defined by sacreBLEU: edits per 100 words of the references."""
     edits, words = sums[:, 0], sums[:, 1]
     with np.errstate(divide="ignore", invalid="ignore"):
         return 100 * np.where(words > 0, edits / words, edits > 0)
 
 
 def mean(sums: statistics.Array) -> statistics.Array:
-    """Return the mean [samples] of sentence scores, from their sum and their number [samples, 2]."""
+    """Return the mean [samples] of sentence scores. [samples, 2] contains the sum of the scores and the number of sentences."""
     return sums[:, 0] / sums[:, 1]
 
 
-#: functions that score many samples at once. sacreBLEU needs one call per sample, which would take minutes
+#: metric -> function that computes the scores of many samples at once. sacreBLEU's functions would take minutes
 SCORES = {"bleu": bleu, "chrf": chrf, others.TER: ter}
 
 
 def buckets_up_to(longest: int) -> list[Bucket]:
-    """Return buckets of ten words. Lengths of at least 60 words are one bucket, unless some sentences do not fit into it."""
+    """Return buckets of ten lengths for sentences of up to `longest` words.
+
+    All lengths of at least 60 words are one bucket, unless there are lengths of at least 70 words.
+    """
     tens = range(60, longest + 1, 10) if longest >= 70 else ()
     return [(1, 9), *((first, first + 9) for first in (10, 20, 30, 40, 50, *tens)), *([] if tens else [(60, None)])]
 
@@ -146,7 +148,7 @@ def bucket_name(bucket: Bucket) -> str:
 
 
 def bleu_by_length(sentences: SentenceStatistics, buckets: list[Bucket]) -> list[tuple[int, float | None]]:
-    """Return the number of sentences and their BLEU for every bucket. Return nothing if the source lengths are unknown."""
+    """Return (number of sentences, BLEU) for every bucket, or an empty list if the source lengths are unknown."""
     found = []
     for first, last in buckets if sentences.source_words else ():
         inside = [

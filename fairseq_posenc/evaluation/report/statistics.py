@@ -1,7 +1,7 @@
-"""Statistics of a comparison over training seeds and over test sentences: functions of numpy arrays.
+"""Statistical tests over training seeds and over test sentences, as functions of numpy arrays.
 
-Scores have the shape [..., M, S]: M rows of a table and S seeds, with NaN if a row has no training run of a seed. The leading
-axes are tables. A simulation of many tables therefore calls the same function as a report.
+Scores have the shape [..., M, S]: M rows of a table and S seeds, with NaN if a row has no training run of a seed. Leading axes
+are different tables, so that a simulation of many tables uses the same functions as a report.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from .options import BOOTSTRAP, RANDOMIZATION
 Array = NDArray[Any]
 
 ALPHA = 0.05  # level of every test after Holm's correction. Intervals have the level 1 - ALPHA
-WELCH_SEEDS = 3  # minimum number of seeds of a row that is compared with its own variance
+WELCH_SEEDS = 3  # minimum number of seeds for Welch's test, in which each row has its own variance
 FEWEST_DEGREES = 2  # minimum degrees of freedom of a pooled variance
-FLOOR, CEILING = 5.0, 95.0  # a row whose mean is outside these limits has little variance, and is not pooled
-WIDE = 20.0  # maximum range of the means of a table, in points, on the linear scale. Larger ranges use the logit scale
+FLOOR, CEILING = 5.0, 95.0  # rows whose mean is outside these limits are not pooled, because their variance is small
+WIDE = 20.0  # if the means of a table differ by more than this number of points, the logit scale is used
 
 POINTS, LOGIT = "points", "logit"  # scales on which variances are pooled
 WELCH, POOLED, PAIRED = "Welch", "pooled", "paired"
@@ -29,23 +29,23 @@ WELCH, POOLED, PAIRED = "Welch", "pooled", "paired"
 
 @dataclass(frozen=True)
 class Comparison:
-    """The rows of a table, and their differences to one row. All arrays have the shape [..., M]. NaN means unknown."""
+    """The rows of a table, and their differences to a baseline row. All arrays have the shape [..., M]. NaN means unknown."""
 
-    n: Array  # seeds
+    n: Array  # number of seeds
     mean: Array
-    low: Array  # interval of the mean
+    low: Array  # lower limit of the interval of the mean
     high: Array
     difference: Array  # mean of the row minus mean of the baseline
-    difference_low: Array  # interval of the difference
+    difference_low: Array  # lower limit of the interval of the difference
     difference_high: Array
-    p: Array  # two-sided p-value of one row
-    holm: Array  # p-value after Holm's correction for all rows
+    p: Array  # two-sided p-value without correction
+    holm: Array  # p-value after Holm's correction for the number of rows
     test: Array  # WELCH, POOLED or PAIRED. "" if p is unknown
 
 
 @dataclass(frozen=True)
 class Pool:
-    """A variance over seeds, assumed to be equal for all rows, on one scale. Arrays have the shape [...]."""
+    """The pooled variance over seeds, which is assumed to be equal for all rows. Arrays have the shape [...]."""
 
     variance: Array
     degrees: Array  # degrees of freedom
@@ -59,7 +59,7 @@ def logit(scores: Array) -> Array:
 
 
 def choose_scale(means: Array) -> str:
-    """Return LOGIT if the means of a table differ by more than WIDE points and are between 0 and 100. Return POINTS otherwise."""
+    """Return LOGIT if the means of a table are between 0 and 100 and differ by more than WIDE points. Otherwise return POINTS."""
     known = means[np.isfinite(means)]
     return LOGIT if len(known) and known.min() >= 0 and known.max() <= 100 and np.ptp(known) > WIDE else POINTS
 
@@ -83,14 +83,14 @@ def pool(scores: Array, scale: str = POINTS, percent: bool = True) -> Pool:
 
 
 def poolable(n: Array, mean: Array, percent: bool = True) -> Array:
-    """Return whether a row has several seeds and is neither near 0 nor near 100."""
+    """Return whether each row has several seeds and, with `percent`, a mean between FLOOR and CEILING."""
     return (n > 1) & ((mean > FLOOR) & (mean < CEILING) | (not percent))
 
 
 def compare(scores: Array, baseline: int, known: Pool | None = None, scale: str = POINTS, paired: bool = False) -> Comparison:
     """Compute the interval of every mean, and the difference of every row to the baseline with interval and p-value.
 
-    Equation: D = mean_a - mean_b, p = 2 T_nu(-|D| / SE), interval D +- t_nu SE.
+    Equation: D = mean_a - mean_b, p = 2 T_nu(-|D| / SE), interval D +- t_nu SE, with one of three forms of SE and nu.
         Welch, if n_a and n_b are at least three: SE^2 = s_a^2 / n_a + s_b^2 / n_b, nu = SE^4 / sum_i (s_i^2 / n_i)^2 / (n_i - 1).
         Pooled, if one row has fewer seeds: SE = s_p sqrt(1 / n_a + 1 / n_b). All rows are assumed to have the same variance.
         Paired, for M rows with the same S seeds: s_e^2 = sum (y - mean_m - mean_s + mean)^2 / ((M - 1)(S - 1)), SE = s_e sqrt(2 /
@@ -100,8 +100,8 @@ def compare(scores: Array, baseline: int, known: Pool | None = None, scale: str 
     Args:
         scores: [..., M, S], in points.
         baseline: index of the row with which other rows are compared.
-        known: the pooled variance, on `scale`. Intervals on the logit scale are transformed back to points.
-        paired: use the paired form for all rows that have all S seeds.
+        known: the pooled variance on the scale `scale`. Intervals on the logit scale are transformed back to points.
+        paired: use the paired form. Rows that lack one of the S seeds then have no p-value.
 
     Source: Welch (1947); Holm (1979).
     """
@@ -142,9 +142,10 @@ def compare(scores: Array, baseline: int, known: Pool | None = None, scale: str 
 
 
 def holm(p: Array) -> Array:
-    """Return p-values after Holm's (1979) step-down correction over the last axis: p_(i) (M - i + 1), then the running maximum.
+    """Return p-values after Holm's (1979) step-down correction over the last axis.
 
-    NaN stays NaN and does not count in M.
+    Equation: the running maximum of p_(i) (M - i + 1), where p_(i) is the i-th smallest of M p-values. NaN remains NaN, and is
+        not counted in M.
     """
     order = np.argsort(p, -1)  # NaN last
     sorted_p = np.take_along_axis(p, order, -1)
@@ -156,9 +157,9 @@ def holm(p: Array) -> Array:
 
 
 def equal_variance(scores: Array, scale: str = POINTS, percent: bool = True) -> float | None:
-    """Return the p-value of Bartlett's test that the pooled rows of scores [M, S] have the same variance.
+    """Return the p-value of Bartlett's test that the poolable rows of scores [M, S] have the same variance.
 
-    Return None for one row.
+    Only rows with at least WELCH_SEEDS seeds are tested. Return None if there are fewer than two such rows.
     """
     from scipy import stats
 
@@ -168,21 +169,22 @@ def equal_variance(scores: Array, scale: str = POINTS, percent: bool = True) -> 
     return float(stats.bartlett(*several).pvalue) if len(several) > 1 else None
 
 
-_BLOCK = 1024  # samples per block. The number is a multiple of 32, so that blocks draw the same bits as one call
+_BLOCK = 1024  # number of samples per block. It is a multiple of 32, so that blocks draw the same random bits as one call
 
 
 def sentence_test(
     baseline: Array, other: Array, score: Callable[[Array], Array], test: str, samples: int, seed: int | None
 ) -> float:
-    """Return the two-sided p-value of the difference between two systems, over the choice of the test sentences.
+    """Return the two-sided p-value of the difference between two systems, with respect to the choice of test sentences.
 
-    Equation: p = (1 + #{extreme}) / (samples + 1), where D is the absolute difference of the scores of the two systems.
-        RANDOMIZATION: the systems exchange each sentence with probability 1/2; extreme: |d*| >= D.
-        BOOTSTRAP: sentences are drawn with replacement; extreme: |d* - mean d*| >= D.
+    Equation: p = (1 + number of extreme samples) / (samples + 1). D is the absolute difference between the scores of the two
+        systems, and d* their difference in a sample.
+        RANDOMIZATION: the systems exchange each sentence with probability 1/2. A sample is extreme if |d*| >= D.
+        BOOTSTRAP: sentences are drawn with replacement. A sample is extreme if |d* - mean d*| >= D.
 
     Args:
-        baseline, other: [N, K], K counts of each sentence.
-        score: function that returns the scores [samples] of summed counts [samples, K].
+        baseline, other: [N, K], K counts for each of N sentences.
+        score: function that computes scores [samples] from summed counts [samples, K].
         seed: seed of the random numbers. None: a different seed in every call.
 
     Source: Riezler and Maxwell (2005); Koehn (2004). RANDOMIZATION uses the same random numbers as sacreBLEU. sacreBLEU's
@@ -222,7 +224,7 @@ def _on(scale: str, scores: Array) -> Array:
 
 
 def _moments(scores: Array) -> tuple[Array, Array, Array]:
-    """Return number, mean and sample variance over the last axis. NaN is left out."""
+    """Return number, mean and sample variance over the last axis, without NaN."""
     there = np.isfinite(scores)
     n = there.sum(-1)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -232,7 +234,7 @@ def _moments(scores: Array) -> tuple[Array, Array, Array]:
 
 
 def _residuals(scores: Array) -> tuple[Array, Array]:
-    """Return variance and degrees of freedom of scores [..., M, S] after subtraction of the means of rows and seeds."""
+    """Return the residual variance of scores [..., M, S] without the effects of rows and seeds, and its degrees of freedom."""
     complete = np.isfinite(scores).all(-1)
     rows, seeds = complete.sum(-1), scores.shape[-1]
     kept = np.where(complete[..., None], scores, np.nan)

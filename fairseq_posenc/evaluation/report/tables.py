@@ -1,4 +1,4 @@
-"""The tables of a report as text, with their sentences and notes. All output formats have the same content."""
+"""The tables, sentences and notes of a report as text. All output formats show the same text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .sentences import MIN_SENTENCES, random_seed
 NOT_RUN = "not run"
 NOT_MEASURED = "not measured"
 
-#: maximum number of methods that a sentence lists. With more methods, the sentence contains their number
+#: maximum number of methods that a sentence lists. For more methods, the sentence contains only their number
 _NAMED = 8
 
 
@@ -29,8 +29,8 @@ class Table:
     title: str
     head: list[str]
     body: list[list[str]]
-    figure: str | None = None  # the plot with the same numbers
-    text: list[str] = field(default_factory=list)  # sentences that describe the results in the table
+    figure: str | None = None  # name of the plot with the same numbers
+    text: list[str] = field(default_factory=list)  # sentences about the results in the table
     ranks: dict[tuple[int, int], str] = field(default_factory=dict)  # (row, column): BEST or TIED
 
 
@@ -40,13 +40,13 @@ def all_tables(report: Report, digits: int = 1) -> list[Table]:
 
 
 def compared_tables(report: Report, digits: int = 1) -> list[Table]:
-    """Return the tables of scores, of their differences to the baseline, and of tests over sentences."""
+    """Return the tables of scores, of differences to the baseline, and of tests over sentences."""
     found = [replace(score_table(report, digits), text=[]), _differences(report, digits)]
     return found + ([_sentence_tests(report)] if report.sentence_tests else [])
 
 
 def score_table(report: Report, digits: int = 1) -> Table:
-    """Return the table of scores. A report shows only this table, unless more tables are requested."""
+    """Return the table of scores, which is the only table by default."""
     head, body = _first_columns(report)
     ranks = {}
     for part in report.parts:
@@ -73,12 +73,12 @@ def _score(score: Score | None, runs: int, digits: int) -> str:
 
 
 def interval(low: float | None, high: float | None, digits: int, sign: str = "") -> str:
-    """Return ' [34.0, 35.6]', or "" if the interval is unknown."""
+    """Return an interval as text such as ' [34.0, 35.6]', or "" if the interval is unknown."""
     return "" if low is None or high is None else f" [{low:{sign}.{digits}f}, {high:{sign}.{digits}f}]"
 
 
 def _first_columns(report: Report) -> tuple[list[str], list[list[str]]]:
-    """Return the name of the method, and the number of seeds if there are several."""
+    """Return head and body of the first columns: the name of the row, and the number of seeds if a row has several seeds."""
     if report.seeds == 1:
         return ["method"], [[row.title] for row in report.rows]
     return ["method", "seeds"], [[row.title, str(len(row.runs)) if row.runs else NOT_RUN] for row in report.rows]
@@ -107,13 +107,13 @@ def _difference_cell(report: Report, row: Row, part: str, metric: str, digits: i
 
 
 def difference_text(difference: Difference, digits: int = 1) -> str:
-    """Return mean, interval and p-value after Holm's correction, as in '+1.6 [+0.4, +2.8], p = .030'."""
+    """Return mean, interval and p-value after Holm's correction, for example '+1.6 [+0.4, +2.8], p = .030'."""
     known = f", {p_text(difference.holm)}" if difference.holm is not None else ""
     return f"{difference.mean:+.{digits}f}{interval(difference.low, difference.high, digits, '+')}{known}"
 
 
 def p_text(p: float) -> str:
-    """Return a p-value without its leading zero."""
+    """Return a p-value as text without the leading zero, for example 'p = .030'."""
     if p < 0.001:
         return "p < .001"
     if p >= 0.995:
@@ -122,7 +122,7 @@ def p_text(p: float) -> str:
 
 
 def conclusions(report: Report, digits: int = 1) -> list[str]:
-    """Return one sentence per score. It lists the rows that differ from the baseline."""
+    """Return one sentence per test part and metric, which lists the rows that differ from the baseline."""
     found = [_conclusion(report, part, metric, report.digits(part, metric, digits)) for part, metric in report.columns]
     return [sentence for sentence in found if sentence]
 
@@ -157,12 +157,12 @@ def _conclusion(report: Report, part: str, metric: str, digits: int) -> str:
 
 
 def in_words(difference: Difference, unit: str, digits: int) -> str:
-    """Return a difference with its interval, p-value and numbers of seeds."""
+    """Return a difference with interval, p-value and numbers of seeds, in words."""
     own, base = difference.seeds
     seeds = f"{own} seed{'s' * (own > 1)} each" if own == base else f"{own} and {base} seeds"
     limits = f"{difference.low:.{digits}f} to {difference.high:.{digits}f}"
     p = p_text(difference.holm if difference.holm is not None else 1.0)
-    return f"{difference.mean:+.{digits}f} {unit}, 95 % interval {limits}, Holm {p}, {seeds}"
+    return f"{difference.mean:+.{digits}f} {unit}, 95 % interval {limits}, corrected {p}, {seeds}"
 
 
 def _seeds(differences: list[Difference]) -> str:
@@ -225,7 +225,7 @@ def _loss(row: Row) -> str:
 
 
 def _values(values: Values | None, runs: int, digits: int) -> str:
-    """Return mean ± standard deviation."""
+    """Return 'mean ± standard deviation', and the number of values if some runs have none."""
     if values is None:
         return NOT_RUN
     spread = "" if values.sd is None else f" ± {values.sd:.{digits}f}"
@@ -259,9 +259,9 @@ def _lengths(report: Report, digits: int) -> list[Table]:
 
 
 def notes(report: Report, full: bool = False) -> list[str]:
-    """Return notes, each a sentence or a list: the conditions that all rows share, and how the numbers were computed.
+    """Return the notes of a report: the conditions that all rows share, and how the numbers were computed.
 
-    `full` adds decoding, devices, and the definitions of time and memory.
+    `full` adds notes about decoding and devices, and the definitions of time and memory.
     """
     runs = report.runs
     versions = ", ".join(f"{name} {version}" for name, version in runs[0].versions.items())
@@ -303,7 +303,7 @@ def _updates(runs: list[Record]) -> str:
 
 
 def _score_notes(report: Report) -> Iterator[str]:
-    """Return notes about the computation of intervals and p-values, and about its assumptions."""
+    """Yield notes about how scores, intervals and p-values are computed, and about the assumptions."""
     if smaller := dict.fromkeys(column.name for column in report.columns.values() if column.smaller_is_better):
         yield f"smaller is better: {', '.join(smaller)}"
     scores = [score for column in report.columns.values() for score in column.scores.values()]
@@ -313,7 +313,7 @@ def _score_notes(report: Report) -> Iterator[str]:
     elif report.seeds > 1:
         yield f"scores: mean over seeds {seeds}"
     ranks = {score.rank for score in scores}
-    tied = f"; italic: {TIED} (Holm p > .05)" if TIED in ranks else ""
+    tied = f"; italic: {TIED} (corrected p > .05)" if TIED in ranks else ""
     if len(report.rows) > 1 and BEST in ranks:
         yield f"bold: the best{tied}"
     yield from _test_notes({score.difference.test for score in scores if score.difference and score.difference.test}, report)

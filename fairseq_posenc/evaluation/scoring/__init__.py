@@ -1,4 +1,1 @@
-"""Measure trained models.
-
-One score.json per run contains the scores of its translations, its training log and its peak memory.
-"""
+"""Score trained models. The file score.json of a run contains its scores, training speed, validation losses and peak memory."""

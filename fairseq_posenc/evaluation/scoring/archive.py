@@ -1,12 +1,11 @@
 """Store many score.json files in two small files: `posenc archive RUNS`.
 
-`runs.json` contains the records, one per line. Content that all records share is stored once. `sentences.xz` contains the numbers
-of every sentence, which significance tests and scores by length read. The archive is lossless: `find` returns the records of the
-original files.
+`runs.json` contains the records, one per line. Fields that are equal in all records are stored once. `sentences.xz` contains the
+statistics of every sentence, which significance tests and scores by length read. The archive is lossless: `find` returns the
+records of the original files.
 
-Equation: the n-gram counts of a sentence are predicted from other counts of this sentence. The file contains the errors e of the
-    prediction: x_k = e_k + floor((b_k + sum_j x_j w_jk) / 2^12 + 1/2), where j are the columns before k, and w and b are
-    integers.
+Equation: each count of a sentence is predicted from other counts of this sentence, and the archive contains the errors e of the
+    prediction: x_k = e_k + floor((b_k + sum_j x_j w_jk) / 2^12 + 1/2). j are the columns before k, and w and b are integers.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ from .sentences import SentenceStatistics
 
 RUNS, SENTENCES = "runs.json", "sentences.xz"
 _FORMAT = 2
-_MOST_BYTES, _MOST_NUMBERS, _MEMORY = 2**28, 2**26, 2**29  # bytes of a file, unpacked numbers, and bytes of memory of the decoder
-_LARGEST = 2**31 - 1  # largest number of a sentence
+_MOST_BYTES, _MOST_NUMBERS, _MEMORY = 2**28, 2**26, 2**29  # maximum bytes of a file, number of counts, and bytes of memory
+_LARGEST = 2**31 - 1  # maximum count of a sentence
 _FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]  # LZMA filter for bytes
-_NAMES = ("statistics", "lengths")
+_NAMES = ("statistics", "lengths")  # fields of PartScores that sentences.xz contains
 
-#: columns of SentenceStatistics in the order of their prediction. Each is predicted from the columns before it. The first
-#: columns are the characters of the reference, of the hypothesis, and the characters that both have in common
+#: columns of SentenceStatistics in the order of the prediction. Each column is predicted from the columns before it. The first
+#: columns are the reference length in words, and the numbers of character n-grams of the reference
 _ORDER = (1, *range(11, 28, 3), 0, *range(10, 28, 3), *range(6, 10), *range(12, 28, 3), *range(2, 6))
 _BITS = 12  # bits of the fraction of a weight
 
@@ -65,15 +64,15 @@ def run(args: argparse.Namespace) -> None:
 
 
 def find(folder: Path, replace: bool = False) -> dict[Path, Record]:
-    """Return all records below a folder, by the path of their score.json and in the order of these paths.
+    """Return path of score.json -> record, for all runs below a folder, in the order of the paths.
 
-    The path of an archived run is the path of its original score.json.
+    For an archived run, the path is the path that its original score.json had.
 
     Args:
-        replace: a score.json replaces the archived run with the same path.
+        replace: whether a score.json takes precedence over an archived run with the same path.
 
     Raises:
-        PositionError: A score.json and an archive have different records of the same run.
+        PositionError: A score.json differs from the archived run with the same path, and `replace` is not set.
     """
     found = {path: record.read(path) for path in folder.rglob(record.FILE)}
     for path in folder.rglob(RUNS):
@@ -88,7 +87,7 @@ def find(folder: Path, replace: bool = False) -> dict[Path, Record]:
 
 
 def write(folder: Path, records: dict[str, Record]) -> None:
-    """Write an archive of records by name."""
+    """Write an archive of these records: name of a run -> record."""
     contents = {name: content.model_dump(mode="json", exclude_unset=True) for name, content in records.items()}
     blocks: dict[tuple[str, str | None, str], list[np.ndarray]] = {}
     for content in contents.values():
@@ -106,7 +105,7 @@ def write(folder: Path, records: dict[str, Record]) -> None:
                                 "Store them in separate archives."
                             )
                         blocks[key].append(numbers)
-                    scores[kind] = ""  # these numbers are in the other file, in this order
+                    scores[kind] = ""  # sentences.xz contains these numbers, in the order of the runs
     stacked = {key: np.stack(rows) for key, rows in blocks.items()}  # [runs, columns, sentences]
     index = [[*key, *numbers.shape] for key, numbers in stacked.items()]
     shared = _shared(list(contents.values()))
@@ -120,7 +119,7 @@ def write(folder: Path, records: dict[str, Record]) -> None:
 
 
 def read(folder: Path) -> dict[str, Record]:
-    """Return the records of an archive by name. Raise PositionError if a file is damaged."""
+    """Return the records of an archive: name of a run -> record. Raise PositionError if a file is damaged."""
     path = folder / RUNS
     try:
         if path.stat().st_size > _MOST_BYTES:
@@ -151,7 +150,7 @@ def _text(value: Any, indent: int | None = None) -> str:
 
 
 def _columns(kind: str, packed: str) -> np.ndarray:
-    """Return the columns [columns, sentences] of a text."""
+    """Unpack a field of score.json to an array [columns, sentences]."""
     if kind == "lengths":
         lengths = Lengths.unpack(packed)
         return np.array([lengths.asked, lengths.got])
@@ -161,7 +160,7 @@ def _columns(kind: str, packed: str) -> np.ndarray:
 
 
 def _packed(kind: str, numbers: np.ndarray) -> str:
-    """Return the text of score.json for columns [columns, sentences]."""
+    """Pack an array [columns, sentences] to the text of a field of score.json."""
     if kind == "lengths":
         return Lengths(*numbers.tolist()).pack()
     words = numbers[28].tolist() if len(numbers) > 28 else None
@@ -169,7 +168,7 @@ def _packed(kind: str, numbers: np.ndarray) -> str:
 
 
 def _encode(blocks: dict[tuple[str, str | None, str], np.ndarray]) -> bytes:
-    """Return the weights, then the errors of each block. Small errors are stored sentence by sentence, low bytes first."""
+    """Return the weights, followed by the errors of each block, as bytes. The low bytes of all errors of a block come first."""
     weights = _weights([numbers for (*_, kind), numbers in blocks.items() if kind == "statistics"])
     data = [weights.astype("<i4").tobytes()]
     for (*_, kind), numbers in blocks.items():
@@ -184,7 +183,7 @@ def _encode(blocks: dict[tuple[str, str | None, str], np.ndarray]) -> bytes:
 
 
 def _decode(path: Path, index: list[Any]) -> dict[tuple[str, str | None, str], Iterator[np.ndarray]]:
-    """Return the columns [columns, sentences] of every run in the order of the runs, by test set, reference and kind."""
+    """Return (test set, reference, kind) -> iterator over one array [columns, sentences] per run, in the order of the runs."""
     sizes = [[int(size) for size in sizes] for *_, runs, columns, sentences in index for sizes in [(runs, columns, sentences)]]
     total = sum(runs * columns * sentences for runs, columns, sentences in sizes)
     if any(size < 1 for shape in sizes for size in shape) or total > _MOST_NUMBERS:
@@ -212,9 +211,7 @@ def _decode(path: Path, index: list[Any]) -> dict[tuple[str, str | None, str], I
 
 
 def _weights(blocks: list[np.ndarray]) -> np.ndarray:
-    """Return the weights of a least-squares fit over all sentences, as integers of 2^-12: [column, earlier columns and a
-    constant].
-    """
+    """Return the weights of a least-squares fit, as integers in units of 2^-12: [column, earlier columns and a constant]."""
     width = len(_ORDER)
     moments = np.zeros((width + 1, width + 1))
     for numbers in blocks:
@@ -229,14 +226,14 @@ def _weights(blocks: list[np.ndarray]) -> np.ndarray:
 
 
 def _predicted(numbers: np.ndarray, weights: np.ndarray, place: int) -> np.ndarray:
-    """Return the predictions [runs, sentences] of a column from the columns before it, computed with exact integers."""
+    """Predict a column [runs, sentences] from the columns before it, with integer arithmetic."""
     before = numbers[:, _ORDER[:place]]  # [runs, columns, sentences]
     total = np.einsum("rcs,c->rs", before, weights[place, :place]) + weights[place, -1]
     return (total + 2 ** (_BITS - 1)) >> _BITS
 
 
 def _shared(contents: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the fields of all records in their order, with null for values that differ. Return nothing if the order differs."""
+    """Return the fields that all records have, with null for values that differ. Return {} if the order of the fields differs."""
     first, *others = contents
     names = [name for name in first if all(name in other for other in others)]
     if any([name for name in other if name in names] != names for other in others):
@@ -247,7 +244,7 @@ def _shared(contents: list[dict[str, Any]]) -> dict[str, Any]:
         if all(isinstance(value, dict) for value in values):
             found[name] = _shared(values)
         else:
-            # compare as text, because 1 is not 1.0 or true
+            # compare as text, because Python treats 1, 1.0 and True as equal
             found[name] = values[0] if len(set(map(_text, values))) == 1 else None
     return found
 
@@ -265,7 +262,7 @@ def _without(content: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with(own: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
-    """Return the complete record, with its fields in the order of `shared`."""
+    """Return the complete record: the shared fields in their order, then the fields that only this record has."""
     common = {
         name: _with(own.get(name, {}), value) if isinstance(value, dict) else own.get(name, value)
         for name, value in shared.items()

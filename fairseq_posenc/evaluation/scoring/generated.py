@@ -1,4 +1,4 @@
-"""The output of fairseq-generate for one test set: hypotheses and settings, and checks against a reference."""
+"""Read the output of fairseq-generate for one test set, and check it against the reference."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _SOURCE = re.compile(r"^S-([0-9]{1,9})\t(.*)$", re.MULTILINE)
 _TARGET = re.compile(r"^T-([0-9]{1,9})\t(.*)$", re.MULTILINE)
 _SETTINGS = "{'_name': "
 _LONGEST_SETTINGS = 1_000_000  # maximum number of characters
-_COMPARED = 5_000  # compared characters of a sentence. The time of the comparison grows with the square of this number
+_COMPARED = 5_000  # maximum number of characters that are compared per sentence, because the time is quadratic in this number
 
-#: markers of SentencePiece and subword-nmt in a text whose subwords were not joined
+#: marker in a text whose subwords were not joined -> type of the subwords
 _SUBWORDS = {"▁": "sentencepiece", "@@": "subword_nmt"}
 _UNKNOWN = "<<unk>>"  # the unknown token in fairseq's T- lines
-#: minimum similarity of the letters of two sentences that count as the same. Tokenisation and unknown words change much less
+#: minimum similarity of the letters of a reference and of the same sentence in the prepared data, which may be tokenised
 _SIMILAR = 0.5
 
 
@@ -33,9 +33,9 @@ class Generated:
     """The output of fairseq-generate for one test part, in the order of the references."""
 
     hypotheses: list[str]
-    sources: list[str]  # sources without subwords. Empty if the output contains no sources
-    targets: dict[int, str]  # the targets of the prepared data, by number of the sentence
-    decoding: dict[str, Any]  # empty if the output does not contain the log
+    sources: list[str]  # sources in words. Empty if the output does not contain all sources
+    targets: dict[int, str]  # index of the sentence -> target in the prepared data
+    decoding: dict[str, Any]  # decoding settings. Empty if the output does not contain the log
     checkpoint: str | None
 
 
@@ -57,7 +57,7 @@ def parse(text: str, references: int, name: str) -> Generated:
 
 
 def hypotheses(text: str, references: int, name: str) -> list[str]:
-    """Return the best hypothesis of every sentence, in the order of the references: D lines, or H lines if there is no D line."""
+    """Return the best hypothesis of every sentence, in the order of the references, from D lines or else from H lines."""
     found: dict[str, dict[int, str]] = {"D": {}, "H": {}}
     for kind, index, hypothesis in _HYPOTHESIS.findall(text):
         found[kind].setdefault(int(index), hypothesis)  # the first of several hypotheses is the best
@@ -73,7 +73,7 @@ def hypotheses(text: str, references: int, name: str) -> list[str]:
 
 
 def _settings(text: str) -> tuple[dict[str, Any], str | None]:
-    """Return the decoding settings and the checkpoint from the log of fairseq-generate, which precedes its output."""
+    """Return the decoding settings and the path of the checkpoint from the log of fairseq-generate, at the start of `text`."""
     for line in text.split("\n"):
         start = line.find(_SETTINGS)
         if start < 0 or not line.endswith("}") or len(line) > _LONGEST_SETTINGS:
@@ -83,9 +83,9 @@ def _settings(text: str) -> tuple[dict[str, Any], str | None]:
             common = config["common_eval"]
             path = common["path"]
             if config["generation"].get("iter_decode_with_external_reranker"):
-                path = path.rpartition(os.pathsep)[0]  # the last path only rescores
+                path = path.rpartition(os.pathsep)[0]  # the last checkpoint only rescores
             forced = (config.get("task") or {}).get("segments_forced")
-            more = {"segments_forced": forced} if forced else {}  # earlier versions have no such setting
+            more = {"segments_forced": forced} if forced else {}  # missing in the log of earlier versions
             return {**config["generation"], "post_process": common["post_process"], **more}, path
         except (ValueError, SyntaxError, LookupError, TypeError, RecursionError, MemoryError):
             continue  # another line with braces, or a setting that is not a literal
@@ -93,7 +93,7 @@ def _settings(text: str) -> tuple[dict[str, Any], str | None]:
 
 
 def require_translations(generated: Generated, references: list[str], name: str) -> None:
-    """Raise PositionError if the hypotheses are not translations in words."""
+    """Raise PositionError if the output contains scores of references, or subwords instead of words."""
     if generated.decoding.get("score_reference"):
         raise PositionError(f"{name}: scores of the references. Expected translations. Decode without --score-reference.")
     for mark, kind in _SUBWORDS.items():
@@ -107,10 +107,9 @@ def require_translations(generated: Generated, references: list[str], name: str)
 
 
 def tokenised_lines(hypotheses: list[str], references: list[str]) -> tuple[int, int]:
-    """Return how many hypotheses end in a separate punctuation mark, and how many references end in an attached mark.
+    """Count the references that end in a punctuation mark without a space before it, and their hypotheses with such a space.
 
-    Only lines whose reference ends in an attached mark are counted. In these lines, a separate mark shows that the hypothesis is
-    tokenised, for example by Moses.
+    The space shows that the hypothesis is tokenised, for example by Moses. Return (number of hypotheses, number of references).
     """
     ends = [(line, text.strip()) for line, text in zip(hypotheses, references)]
     attached = [line for line, text in ends if text[-1:] in _MARKS and text[-2:-1].strip()]
@@ -136,7 +135,7 @@ def require_same_sentences(generated: Generated, references: list[str], name: st
 
 
 def _letters(text: str) -> str:
-    """Return the letters that are independent of tokenisation, casing and character normalisation."""
+    """Return the letters and digits of a text, in a form that does not depend on tokenisation, case and Unicode normalisation."""
     return "".join(filter(str.isalnum, unicodedata.normalize("NFKC", html.unescape(text)).casefold()))
 
 

@@ -1,4 +1,4 @@
-"""The output lengths of one test set: requested lengths from the log, and lengths of the hypotheses."""
+"""Output lengths of one test set: requested lengths from the log, and produced lengths of the hypotheses."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _NAMED = re.compile(
     re.MULTILINE,
 )
 _ASKED = re.compile(r"\basked: ((?:[0-9]{1,9}:[0-9]{1,9} )*[0-9]{1,9}:[0-9]{1,9}) ?$", re.MULTILINE)
-_TOKENS = re.compile(r"^P-([0-9]{1,9})\t(.*)$", re.MULTILINE)  # one number per token, and one for </s>
+_TOKENS = re.compile(r"^P-([0-9]{1,9})\t(.*)$", re.MULTILINE)  # one score per token, and one for </s>
 
-#: tolerances of the accuracy, in units of length
+#: tolerances for the difference between produced and requested length
 WITHIN = (0, 1, 2, 5)
-_SHARE = 0.05  # tolerances of the accuracy, as fractions of the requested length
+_SHARE = 0.05  # additional tolerance, as a fraction of the requested length
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Lengths:
 
     @classmethod
     def unpack(cls, text: str) -> Lengths:
-        """Return the lengths of a packed text. Raise ValueError if the text is damaged."""
+        """Return the lengths from the text of `pack`. Raise ValueError if the text is damaged."""
         try:
             asked, got = json.loads(zlib.decompressobj().decompress(base64.b64decode(text), 2**28))
         except (ValueError, TypeError, RecursionError, zlib.error) as error:
@@ -47,12 +47,12 @@ class Lengths:
         return cls(asked, got)
 
     def of(self, rows: list[int]) -> Lengths:
-        """Return the lengths of the selected sentences."""
+        """Return the lengths of the sentences with these indices."""
         return Lengths([self.asked[row] for row in rows], [self.got[row] for row in rows])
 
     def metrics(self) -> dict[str, float]:
-        """Return means, variance, mean absolute difference, and the fraction of sentences within a tolerance of the requested
-        length.
+        """Return the mean lengths, the mean squared ("variance") and mean absolute difference of produced and requested lengths,
+        and the fraction of sentences within each tolerance.
         """
         differences = [got - asked for asked, got in zip(self.asked, self.got)]
         size = len(differences)
@@ -68,7 +68,7 @@ class Lengths:
 
 
 def parse(text: str, hypotheses: list[str], name: str) -> dict[str, Any]:
-    """Return the fields `asked` and `lengths` for the scores of a test part. Return no fields if no length was requested."""
+    """Return the fields `asked` and `lengths` of PartScores, or {} if no lengths were requested."""
     found = _NAMED.search(text)
     if found is None:
         return {}
@@ -79,7 +79,7 @@ def parse(text: str, hypotheses: list[str], name: str) -> dict[str, Any]:
             f"{name}: requested lengths for {len(asked)} of {len(hypotheses)} sentences. Expected one per sentence. Decode again."
         )
     if found["unit"] == "char":
-        got = [len(hypothesis) + 1 if hypothesis else 0 for hypothesis in hypotheses]  # words are joined by single spaces
+        got = [len(hypothesis) + 1 if hypothesis else 0 for hypothesis in hypotheses]  # one space per word, as in `Unit`
     else:
         counts: dict[int, int] = {}
         for number, scores in _TOKENS.findall(text):
@@ -94,9 +94,7 @@ def _pairs(line: str) -> list[list[str]]:
 
 
 def brevity_penalty(rows: list[list[int]]) -> tuple[float, float]:
-    """Return the ratio of hypothesis length to reference length in words, and BLEU's brevity penalty, from sacreBLEU's sentence
-    counts.
-    """
+    """Return the ratio of hypothesis length to reference length, and BLEU's brevity penalty, from sacreBLEU's counts."""
     hypotheses, references = sum(row[0] for row in rows), sum(row[1] for row in rows)
     if not hypotheses or not references:
         return 0.0, 0.0

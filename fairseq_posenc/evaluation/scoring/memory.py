@@ -1,9 +1,9 @@
-"""Run fairseq-train in this process. At its end, print the peak memory:
+"""Run fairseq-train in this process, and print the peak memory at the end:
 
     python fairseq_posenc/evaluation/scoring/memory.py fairseq-train DATA OPTION...
 
-Run this file by its path. Importing the package imports fairseq earlier than fairseq-train does, which changes the form of its
-log. On a GPU, fairseq logs the memory, and this number is not used.
+Run this file by its path, because importing the package also imports fairseq, which changes the format of the log. On a GPU, this
+number is not used, because fairseq logs the memory.
 """
 
 import atexit
@@ -17,7 +17,7 @@ PEAK_OF_PROCESS = "peak memory of the training process: {:.3f} GiB"
 
 def peak_memory() -> float:
     """Return the peak resident memory of this process in GiB."""
-    if os.path.exists("/proc/self/status"):  # in contrast to getrusage, this does not include the memory of the parent process
+    if os.path.exists("/proc/self/status"):  # getrusage may also include the memory of the parent process
         with open("/proc/self/status") as status:
             return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 2**20
     import resource  # does not exist on Windows
@@ -31,7 +31,7 @@ def main(command: list) -> None:
         sys.exit(f"{command[0] if command else 'no command'}: not a command. Expected fairseq-train with its options.")
     atexit.register(lambda: print(PEAK_OF_PROCESS.format(peak_memory()), flush=True))
     sys.argv = [script, *command[1:]]
-    sys.path[0] = os.path.dirname(script)  # as if the script had been called directly
+    sys.path[0] = os.path.dirname(script)  # as if the script were called directly
     runpy.run_path(script, run_name="__main__")
 
 

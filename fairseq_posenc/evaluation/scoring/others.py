@@ -1,4 +1,4 @@
-"""Other scores than BLEU and chrF: sacreBLEU's TER, and sentence scores that another program has computed."""
+"""Scores in addition to BLEU and chrF: sacreBLEU's TER, and sentence scores that another program has computed."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ TER = "ter"
 _RESERVED = ("bleu", "chrf", TER)
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.+-]{0,40}")
 _LARGEST = 10**6  # maximum absolute value of a sentence score
-_MOST_BYTES = 64  # maximum bytes of a line with a score
-_UNPACKED = 2**28  # bytes of unpacked statistics
+_MOST_BYTES = 64  # maximum mean number of bytes per line of a file of scores
+_UNPACKED = 2**28  # maximum number of bytes of unpacked statistics
 
 
 def ter(hypotheses: list[str], references: Sequence[list[str]]) -> dict[str, Any]:
-    """Return sacreBLEU's TER for `PartScores.others`.
+    """Return the fields of `OtherScore` for sacreBLEU's TER.
 
-    The statistics of a sentence are its edits and the mean length of its references.
+    The statistics of a sentence are its number of edits and the mean length of its references.
     """
     from sacrebleu.metrics import TER as Metric
 
@@ -42,14 +42,14 @@ def ter(hypotheses: list[str], references: Sequence[list[str]]) -> dict[str, Any
 
 
 def title(name: str) -> str:
-    """Return the title of a metric in tables."""
+    """Return the name of a metric in tables."""
     return name.upper() if name == TER else name
 
 
 def given(name: str, path: Path, sentences: int, smaller_is_better: bool = False) -> dict[str, Any]:
-    """Return the scores of a file with one number per sentence, and their mean.
+    """Return the fields of `OtherScore` for a file with one score per sentence. The score of the test part is their mean.
 
-    Raise PositionError if the file has another content.
+    Raise PositionError if the file has other content.
     """
     if not _NAME.fullmatch(name) or name.lower() in _RESERVED:
         raise PositionError(
@@ -83,7 +83,7 @@ def pack(rows: list[list[float]]) -> str:
 
 
 def unpack(text: str) -> list[list[float]]:
-    """Return the rows of a packed text. Decoding a damaged text can raise an error in each of its steps."""
+    """Return the rows from the text of `pack`. For a damaged text, errors of many types can be raised."""
     columns = json.loads(zlib.decompressobj().decompress(base64.b64decode(text), _UNPACKED))
     rows = [list(map(float, row)) for row in zip(*columns, strict=True)]
     if not rows or not all(abs(value) <= 2**31 for row in rows for value in row):

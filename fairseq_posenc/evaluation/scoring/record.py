@@ -1,4 +1,4 @@
-"""The schema of score.json. All readers and writers of score.json use this module."""
+"""The schema of score.json. All code that reads or writes score.json uses this module."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...common.messages import join, shorten
 from ...core import SITES, PositionError
 
 FILE = "score.json"
-_LARGEST = 10**15  # largest count or number of seconds, far above the values of a training run
+_LARGEST = 10**15  # maximum of counts and quantities, far above the values of a training run
 
 Text = Annotated[str, StringConstraints(max_length=2000, pattern=r"^[^\p{Cc}]+$")]  # one line, because tables print it
 Count = Annotated[int, Field(ge=0, le=_LARGEST)]
@@ -23,7 +23,7 @@ Score = Annotated[float, Field(ge=0, le=100)]
 
 
 def _require_finite(value: Any) -> Any:
-    """Raise an error for numbers that Python cannot print or compare. Settings may be any other JSON."""
+    """Return a JSON value. Raise ValueError if it contains a number that is not finite or has more than 64 bits."""
     if isinstance(value, (int, float)) and not (math.isfinite(value) and abs(value) < 2**64):
         raise ValueError("a number is too large or not finite")
     for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
@@ -58,7 +58,7 @@ class OtherScore(_Model):
 
     score: Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]  # score of the test part
     metric: Text  # signature of the metric
-    statistics: str  # scores of every sentence, packed
+    statistics: str  # statistics of every sentence, packed by `others.pack`
     smaller_is_better: bool = False
 
 
@@ -73,10 +73,10 @@ class PartScores(_Model):
     reference: Text | None = None  # hash of the reference text
     source: Text | None = None  # hash of the source text
     decoding: Settings = Field(default_factory=dict)
-    statistics: str | None = None  # statistics of every sentence, packed
+    statistics: str | None = None  # packed SentenceStatistics
     asked: AskedLengths | None = None
-    lengths: str | None = None  # requested and produced lengths of every sentence, packed
-    others: dict[Text, OtherScore] = Field(default_factory=dict)  # by name of the metric
+    lengths: str | None = None  # packed Lengths: requested and produced length of every sentence
+    others: dict[Text, OtherScore] = Field(default_factory=dict)  # name of the metric -> score
 
 
 class PeakMemory(_Model):
@@ -90,20 +90,20 @@ class Record(_Model):
     """The content of one score.json: a training run, and the scores of its test parts."""
 
     arch: Text
-    # spec by site. Empty for a model without this plugin's positions
+    # site -> spec. Empty for a model of stock fairseq
     method: Annotated[dict[str, Text], AfterValidator(_require_sites)]
-    signature: dict[str, Text] = Field(default_factory=dict)  # the same specs with all options
+    signature: dict[str, Text] = Field(default_factory=dict)  # site -> spec with the values of all options
     seed: Annotated[int, Field(ge=-_LARGEST, le=_LARGEST)]
     updates: Count
     settings: Settings = Field(default_factory=dict)
-    row: list[Text] = Field(default_factory=list)  # settings that are part of the name of a row, together with the method
+    row: list[Text] = Field(default_factory=list)  # names of settings that are added to the name of the row
     data: Text  # hash of the prepared data
     corpus: Text | None = None
     versions: Annotated[dict[Text, Text], Field(min_length=1)]
-    commit: Text | None = None  # commit of the checkout of posenc. None: an installation without a checkout
+    commit: Text | None = None  # commit of this project. None: installed without a checkout
     parameters: Count
-    tokens_per_second: Quantity | None = None  # None: not in the log. This also applies to the fields below
-    learning_curve: list[tuple[Count, Quantity]] | None = None  # numbers of updates, and validation losses
+    tokens_per_second: Quantity | None = None  # in this field and the next ones, None: not in the log
+    learning_curve: list[tuple[Count, Quantity]] | None = None  # (number of updates, validation loss)
     training_seconds: Quantity | None = None
     peak_memory: PeakMemory | None = None
     device: Text | None = None
@@ -111,12 +111,12 @@ class Record(_Model):
 
 
 def parse(text: str, name: str) -> Record:
-    """Return the record of a JSON text. Raise PositionError with the wrong fields."""
+    """Return the record of a JSON text. Raise PositionError, which names the wrong fields, if the text is not a record."""
     try:
         return Record.model_validate_json(text)
     except ValidationError as error:
         problems = error.errors(include_url=False, include_input=False)
-    except ValueError as error:  # a lone surrogate character in the text itself
+    except ValueError as error:  # the text contains a lone surrogate character
         problems = [{"type": "json_invalid", "msg": str(error), "loc": ()}]
     if problems[0]["type"] == "json_invalid":
         raise PositionError(f"{name}: damaged ({shorten(problems[0]['msg'])}). Remove it and run posenc score again.")
@@ -128,17 +128,17 @@ def parse(text: str, name: str) -> Record:
 
 
 def _place(location: tuple[int | str, ...]) -> list[int | str]:
-    """Return the path of a wrong field, without pydantic's names for the alternatives of a union."""
+    """Return the path of a wrong field, without the names that pydantic adds for the types of a union."""
     return [step for step in location if step not in ("int", "float", "[key]")]
 
 
 def read(path: Path) -> Record:
-    """Return the record of a file. Raise PositionError if the file cannot be read, or is not a score.json."""
+    """Return the record of a score.json file. Raise PositionError if the file cannot be read or is damaged."""
     return parse(read_text(path), str(path))
 
 
 def write(path: Path, fields: dict[str, Any]) -> Record:
-    """Write the fields of a record to a file, and return the record."""
+    """Check the fields of a record, write them to a file, and return the record."""
     text = json.dumps(fields, indent=1, ensure_ascii=False)
     record = parse(text, str(path))
     replace_file(path, lambda partial: partial.write_text(text + "\n", encoding="utf-8"))

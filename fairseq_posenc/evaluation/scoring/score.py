@@ -1,9 +1,8 @@
 """`posenc score`: compute BLEU and chrF from the output of fairseq-generate, and write them to RUN/score.json.
 
 score.json also contains the settings that are needed to reproduce the scores. RUN is the folder of one trained model. It contains
-the decoded checkpoint, `train.log`, which is the output of fairseq-train, and one file `PART.out` per test set. `PART.out` is the
-complete output of fairseq-generate, with the log and the T- lines. The prepared data must be at the path that was used in
-training.
+the checkpoint, the output of fairseq-train (`train.log`), and one file `PART.out` per test set. `PART.out` is the complete output
+of fairseq-generate, with the log and the T- lines. The prepared data must be at the path that was used in training.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from ...core import PositionError
 if TYPE_CHECKING:
     from .record import PartScores
 
-#: fields of a test part that the command prints
+#: fields of a test part that --json prints
 _SHOWN = frozenset({"sentences", "bleu", "bleu_signature", "chrf", "chrf_signature"})
-#: fields of a record that may differ between two scorings of the same training run
+#: fields of score.json that may change if the same training run is scored again
 _MEASURED = frozenset({"parts", "tokens_per_second", "learning_curve", "training_seconds", "peak_memory", "device", "commit"})
 
-#: tokenizers of sacreBLEU that need no download
+#: tokenizers of sacreBLEU that do not require a download
 TOKENS = ("13a", "none", "intl", "char", "zh")
 
 _DESCRIPTION = """\
@@ -38,7 +37,7 @@ RUN is the folder of the model, usually its --save-dir. The folder must contain 
 The file train.log is the complete output of fairseq-train, such as `fairseq-train ... 2>&1 | tee -a RUN/train.log`.
 The file PART.out is the complete output of fairseq-generate for the test set PART, such as
 `fairseq-generate ... --remove-bpe > RUN/PART.out 2>&1`.
-The decoded checkpoint (*.pt) is the checkpoint that PART.out names.
+The checkpoint (*.pt) is the checkpoint that fairseq-generate decoded with. PART.out names this checkpoint.
 The prepared data must still be in the folder that the training run used.
 """
 
@@ -59,7 +58,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--log", type=Path, metavar="FILE", help="output of fairseq-train, in simple or json format (default: RUN/train.log)"
     )
     parser.add_argument(
-        "--checkpoint", type=Path, metavar="FILE", help="decoded checkpoint (default: the checkpoint that the output names)"
+        "--checkpoint",
+        type=Path,
+        metavar="FILE",
+        help="checkpoint that fairseq-generate decoded with (default: the checkpoint that PART.out names)",
     )
     parser.add_argument(
         "--tokenize", choices=TOKENS, help="tokenizer of sacreBLEU; none for tokenised text (default: the default of sacreBLEU)"
@@ -78,8 +80,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--row", nargs="+", default=[], metavar="SETTING",
-        help="options of fairseq-train that become part of the name of the row in tables, such as lr. Use them if "
-        "rows of one method differ in this option",
+        help="options of fairseq-train, such as lr, that are added to row names in tables. Use them if rows of one method "
+        "differ in these options",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="JSON output: an array with one object per test set")
 
@@ -123,7 +125,7 @@ def _shown(found: PartScores) -> dict[str, Any]:
 
 
 def _parts(given: list[str], generated: str) -> dict[str, list[Path]]:
-    """Return the references of every test part."""
+    """Return test part -> paths of its references, from arguments PART=REFERENCE."""
     found: dict[str, list[Path]] = {}
     for item in given:
         part, equals, reference = item.partition("=")
@@ -141,7 +143,7 @@ def _parts(given: list[str], generated: str) -> dict[str, list[Path]]:
 
 
 def _segment_scores(args: argparse.Namespace, part: str, sentences: int, parts: int) -> dict[str, Any]:
-    """Return the scores of other programs for a test part, by the name of the metric."""
+    """Return the scores of other programs for a test part: name of the metric -> fields of `OtherScore`."""
     from . import others
 
     options = {"--segment-scores": args.segment_scores, "--segment-errors": args.segment_errors}
@@ -161,7 +163,7 @@ def _segment_scores(args: argparse.Namespace, part: str, sentences: int, parts: 
 
 
 def _row(names: list[str], settings: dict[str, Any]) -> list[str]:
-    """Return the settings that are part of the name of a row, if the training run has them."""
+    """Return the setting names of --row. Raise PositionError for a name that is not a setting of the training run."""
     unknown = [name for name in names if name not in settings]
     if unknown:
         raise PositionError(
@@ -171,7 +173,7 @@ def _row(names: list[str], settings: dict[str, Any]) -> list[str]:
 
 
 def _measured(log: Path) -> dict[str, Any]:
-    """Return the fields of a score.json that are read from the log."""
+    """Return the fields of score.json that are read from the training log."""
     from .training_log import parse_training_log
 
     fields = parse_training_log(read_text(log, errors="replace"))
@@ -181,7 +183,7 @@ def _measured(log: Path) -> dict[str, Any]:
 
 
 def training_fields(checkpoint: Path) -> dict[str, Any]:
-    """Return the fields of score.json about the training run that are not in its log, and the number of averaged checkpoints."""
+    """Return the fields of score.json that are read from the checkpoint and its data, and the number of averaged checkpoints."""
     from ...common.versions import commit, versions
     from ...host.checkpoints.read import corpus_name, data_digest, read
 
@@ -202,9 +204,9 @@ def score_part(
     more_references: Sequence[Path] = (),
     ter: bool = False,
 ) -> tuple[dict[str, Any], str | None]:
-    """Return the scores of one output, its decoding settings, and the checkpoint that its log names.
+    """Return the fields of `PartScores` for one output of fairseq-generate, and the path of the checkpoint that its log names.
 
-    `compare` checks the reference against the T- lines of the output. A shuffled or wrong reference raises an error.
+    With `compare`, a reference that differs from the T- lines of the output raises PositionError.
     """
     from . import generated as outputs
     from . import lengths, others
@@ -250,7 +252,7 @@ def _more_references(path: Path, number: int, first: Path) -> list[str]:
 def measure(
     hypotheses: list[str], references: list[str], tokenize: str | None = None, more_references: Sequence[list[str]] = ()
 ) -> dict[str, Any]:
-    """Return sacreBLEU's BLEU and chrF of a test set, with their signatures. `tokenize` is only for BLEU."""
+    """Return sacreBLEU's BLEU and chrF of a test set, with their signatures. `tokenize` is the tokenizer for BLEU."""
     from sacrebleu.metrics import BLEU, CHRF
 
     scores: dict[str, Any] = {"sentences": len(references)}
@@ -263,7 +265,7 @@ def measure(
 
 
 def update(run_dir: Path, training: dict[str, Any], part: str, scores: dict[str, Any]) -> PartScores:
-    """Add one test part to the score.json of a run. Test parts of another training run are removed."""
+    """Add one test part to the score.json of a run. If score.json is from another training run, its test parts are removed."""
     from . import record
 
     path = run_dir / record.FILE
@@ -277,7 +279,7 @@ def update(run_dir: Path, training: dict[str, Any], part: str, scores: dict[str,
 
 
 def _as_json(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return settings in JSON types. Values without a JSON type, such as infinity, become text."""
+    """Convert settings to JSON types. Values without a JSON type, such as infinity, become text."""
     return json.loads(json.dumps(settings, default=str), parse_constant=str)
 
 

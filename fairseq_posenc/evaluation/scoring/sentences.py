@@ -1,7 +1,4 @@
-"""Sentence statistics of sacreBLEU in score.json.
-
-Significance tests and scores by length need only these statistics, not the text.
-"""
+"""sacreBLEU's sentence statistics in score.json. Significance tests and scores by length read them instead of the text."""
 
 from __future__ import annotations
 
@@ -15,15 +12,15 @@ from typing import Any
 
 METRICS = {"bleu": "BLEU", "chrf": "chrF"}
 
-_NUMBERS = {"bleu": 10, "chrf": 18}  # numbers per sentence
-_LARGEST = 2**28  # maximum bytes of unpacked statistics. One million sentences need less
+_NUMBERS = {"bleu": 10, "chrf": 18}  # number of counts per sentence
+_LARGEST = 2**28  # maximum number of bytes of unpacked statistics. One million sentences need less
 
 
 @dataclass(frozen=True)
 class SentenceStatistics:
-    """The counts of every sentence of one test part.
+    """sacreBLEU's counts and the source length of every sentence of one test part.
 
-    Raise ValueError unless all fields are counts of the same number of sentences.
+    Raise ValueError if a field contains other values than counts, or if the fields have different numbers of sentences.
     """
 
     # per sentence: length of the hypothesis, length of the reference, matching n-grams, n-grams of the hypothesis
@@ -47,7 +44,7 @@ class SentenceStatistics:
 
     @classmethod
     def unpack(cls, text: str) -> SentenceStatistics:
-        """Return the statistics of a packed text. Decoding a damaged text can raise an error in each of its steps."""
+        """Return the statistics from the text of `pack`. For a damaged text, errors of many types can be raised."""
         columns = json.loads(zlib.decompressobj().decompress(base64.b64decode(text), _LARGEST))
         rows = {name: [list(row) for row in zip(*columns[name])] for name in METRICS}
         return cls(**rows, source_words=columns["source_words"])
@@ -64,7 +61,7 @@ def count(
     tokenize: str | None = None,
     more_references: Sequence[list[str]] = (),
 ) -> SentenceStatistics:
-    """Return the sentence statistics of sacreBLEU. `tokenize` is the tokenizer of BLEU if it is not the default."""
+    """Return sacreBLEU's sentence statistics. `tokenize` is the tokenizer for BLEU. None: sacreBLEU's default."""
     metrics = {name: _metric(name, tokenize if name == "bleu" else None) for name in METRICS}
     counts = {
         name: metric._extract_corpus_statistics(hypotheses, [references, *more_references]) for name, metric in metrics.items()
@@ -76,7 +73,7 @@ def count(
 def _metric(name: str, tokenize: str | None = None) -> Any:
     from sacrebleu.metrics import BLEU, CHRF
 
-    # sacreBLEU already warns when it computes the score
+    # force=True hides a warning that sacreBLEU already prints when it computes the score
     metric = BLEU(force=True, tokenize=tokenize) if name == "bleu" else CHRF()
     metric.num_refs = 1
     return metric
@@ -84,7 +81,7 @@ def _metric(name: str, tokenize: str | None = None) -> Any:
 
 @functools.cache
 def stored_metric(name: str) -> Any:
-    """Return a metric of sacreBLEU that reads sentence statistics instead of hypotheses."""
+    """Return a metric of sacreBLEU that reads SentenceStatistics instead of hypotheses."""
     metric = _metric(name)
 
     class Stored(type(metric)):  # type: ignore[misc]
@@ -97,5 +94,5 @@ def stored_metric(name: str) -> Any:
 
 
 def corpus_bleu(rows: list[list[int]]) -> float:
-    """Return BLEU of the sentences with these statistics."""
+    """Return BLEU from the counts of these sentences."""
     return stored_metric("bleu")._aggregate_and_compute(rows).score

@@ -1,4 +1,4 @@
-"""Read the log of fairseq-train: parameters, speed, validation losses, seconds in updates, memory and device."""
+"""Read parameters, speed, validation losses, training time, memory and device from the log of fairseq-train."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from .memory import PEAK_OF_PROCESS
 
 _NUMBER = r"([0-9]{1,18}(?:\.[0-9]{1,40})?(?:e[+-]?[0-9]{1,2})?)"  # fairseq writes 1234567 as 1.23457e+06
-_LONGEST_LINE = 20_000  # maximum characters of a line. fairseq logs numbers in lines of a few hundred characters
+_LONGEST_LINE = 20_000  # maximum number of characters of a line. The lines with numbers have a few hundred characters
 _PARAMETERS = re.compile(r"num\. shared model params: ([0-9,]{1,24})(?![0-9,])")
 _INNER = re.compile(r"\btrain_inner\b")
 _EPOCH_END = re.compile(r"\btrain\W+epoch [0-9]+ \||\"train_wps\"")
@@ -30,9 +30,9 @@ _PROCESS = re.compile(re.escape(PEAK_OF_PROCESS).replace(re.escape("{:.3f}"), _N
 
 
 def parse_training_log(log: str) -> dict[str, Any]:
-    """Return the fields of score.json from a log. None for missing values.
+    """Return the fields of score.json that a log contains. Missing values are None.
 
-    A resumed training run logs an epoch or a validation again. The later value is used, because it belongs to the final model.
+    If a resumed training run logs an epoch or a validation again, the later value is used, because it belongs to the final model.
     """
     lines = [line for line in log.split("\n") if len(line) <= _LONGEST_LINE]
     gpu, parameters = _first(_GPU, lines), _first(_PARAMETERS, lines)
@@ -51,11 +51,8 @@ def _first(pattern: re.Pattern[str], lines: list[str]) -> re.Match[str] | None:
 
 
 def _speed(lines: list[str]) -> int | None:
-    """Return the median number of target tokens per second.
-
-    If nothing was logged within epochs, use the values of whole epochs.
-    """
-    for kind in (_INNER, _EPOCH_END):  # few updates, or a progress bar: values are logged only at the ends of epochs
+    """Return the median number of target tokens per second, from values within epochs, or else from values of whole epochs."""
+    for kind in (_INNER, _EPOCH_END):  # short epochs and progress bars log values only at the end of an epoch
         speeds = [float(number) for line in lines if kind.search(line) for number in _TOKENS_PER_SECOND.findall(line)]
         if any(speeds):
             return round(median(speeds))
@@ -74,7 +71,7 @@ def _json_lines(lines: list[str]) -> Iterator[dict[str, Any]]:
 
 
 def _learning_curve(lines: list[str]) -> list[list[float]]:
-    """Return [updates, validation loss] in the order of the updates, for the first of several validation sets."""
+    """Return a list of [number of updates, validation loss] for the first validation set in the log."""
     found = []
     for line in lines:
         subset = _VALID.search(line)
@@ -93,7 +90,7 @@ def _learning_curve(lines: list[str]) -> list[list[float]]:
 
 
 def _number(value: Any) -> float | None:
-    """Return the finite number in a field of a json log, which may be a number or a text. Return None otherwise."""
+    """Return a field of a json log, which is a number or a text, as a finite number. Return None if it is not."""
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
@@ -102,9 +99,9 @@ def _number(value: Any) -> float | None:
 
 
 def _training_seconds(lines: list[str]) -> float | None:
-    """Return the seconds in updates, without validation and saving.
+    """Return the training time in seconds, without validation and saving.
 
-    In an unfinished epoch, fairseq's checkpoint contains the sum.
+    If an epoch was interrupted, its resumed part also counts the time before the interruption.
     """
     epochs: dict[int, float] = {}
     for line in lines:
@@ -120,7 +117,7 @@ def _training_seconds(lines: list[str]) -> float | None:
 
 
 def _peak_memory(lines: list[str], total: float | None) -> dict[str, Any] | None:
-    """Return the peak memory of the GPU at the logged updates, or else of the process if memory.py has run it."""
+    """Return the peak memory of the GPU at the logged updates, or else the peak memory that memory.py has printed."""
     free, process = ([number for line in lines for number in kind.findall(line)] for kind in (_GPU_FREE, _PROCESS))
     if total is not None and free:
         return {"of": "GPU", "gib": round(total - min(map(float, free)), 1)}
