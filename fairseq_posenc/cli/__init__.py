@@ -1,4 +1,4 @@
-"""The `posenc` command. A subcommand's module is imported when it is called."""
+"""The `posenc` command. The module of a subcommand is imported only when this subcommand is called."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def make_parser(*configured: str | None) -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command. Wrong input prints one line on standard error and returns 2."""
+    """Run one command and return its exit status. For wrong input, print one line on standard error and return 2."""
     completing = "_ARGCOMPLETE" in os.environ  # set by a shell with completion
     if completing:
         arguments = os.environ["COMP_LINE"].split()[1:]
@@ -107,7 +107,7 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:  # for example `posenc list | head`
         sys.stderr.close()
         return 0
-    except OSError as error:  # for example a name of more than 255 bytes
+    except OSError as error:  # for example a file name of more than 255 bytes
         from ..common.messages import shorten
 
         name = f"{shorten(str(error.filename), 200)}: " if error.filename is not None else ""

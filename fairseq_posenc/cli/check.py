@@ -1,4 +1,7 @@
-"""posenc check: build methods before training, and find equal models. For files, run the checks that every method must pass."""
+"""posenc check: build methods before training, and find equal models.
+
+For the file of a method, or with --contract, run the checks that every method must pass.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from ..registry.spec import MethodSpec, build, parse, sites_of
 ALL = "all"
 #: number of relations between words, as in a treebank, for methods with one table row per relation
 _RELATIONS = 50
-#: suffix of a control: a method that reads the structure of sentences gets the structure of other words
+#: suffix of a control, the same method with random trees or graphs
 RANDOM = "@random"
 
 
@@ -47,15 +50,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--side-files", nargs="*", choices=KINDS, metavar="KIND",
-        help=f"kinds of side files that you have: {', '.join(KINDS)} (default: all kinds). '{ALL}' leaves out "
-        "methods that need other kinds",
+        help=f"kinds of side files that you have: {', '.join(KINDS)} (default: all kinds). With SPEC "
+        f"'{ALL}', methods that need other kinds are left out",
     )  # fmt: skip
     parser.add_argument(
         "--cards-only",
         action="store_true",
         help="check the specs and the cards (the lists of facts about the methods), without building the methods",
     )
-    parser.add_argument("--only-readers", action="store_true", help=f"with '{ALL}': only methods that read side files")
+    parser.add_argument("--only-readers", action="store_true", help=f"with SPEC '{ALL}': only methods that read side files")
     parser.add_argument(
         "--length", type=positive, default=1024, metavar="N", help="maximum sentence length in tokens (default: %(default)s)"
     )
@@ -168,7 +171,10 @@ def side_files(specs: dict[str, str]) -> set[str]:
 
 
 def specs_of(name: str) -> dict[str, str]:
-    """Return the spec at every site, for an architecture posenc_NAME or posenc_NAME:OPTIONS, or for a row of a table."""
+    """Return the spec at every site.
+
+    `name` is a spec, specs of single sites (encoder=SPEC;cross=SPEC), or an architecture posenc_NAME or posenc_NAME:OPTIONS.
+    """
     if not name.startswith(PREFIX):
         return sites_of(name)
     plain, colon, options = name.partition(":")
@@ -190,7 +196,10 @@ def _expand(methods: list[str]) -> list[tuple[str, bool]]:
 
 
 def _all() -> list[str]:
-    """Return the architecture of every method for single sentences, followed by its control if it reads structure."""
+    """Return the architecture of every method for single sentences, each followed by its control with random structure.
+
+    `check` removes the controls of methods that read no side file.
+    """
     names = [name for name in registry.names() if not registry.card(name).documents]
     return [PREFIX + name + ending for name in names for ending in ("", RANDOM)]
 

@@ -31,7 +31,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="checkpoint to read")
         action.add_argument("out", type=Path, metavar="OUT", help="checkpoint to write")
         action.add_argument(
-            "--data", type=Path, metavar="FOLDER", help="folder of the dictionaries (default: the folder of the training run)"
+            "--data",
+            type=Path,
+            metavar="FOLDER",
+            help="folder of the dictionaries (default: the data folder of the training run)",
         )
     for side in ("source", "target"):
         resize.add_argument(

@@ -1,4 +1,4 @@
-"""posenc completion"""
+"""posenc completion: print a script for the completion of commands in a shell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""posenc list"""
+"""posenc list: print a table of all methods."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..registry.architectures import beside_methods
 _FLAGS = {
     "learnable": "methods with learned parameters, or without",
     "recurring": "positions act in every layer, not only at the input",
-    "unbound": "a different encoding for every position, at every sentence length",
+    "unbound": "methods that are defined at every sentence length and do not clip distances, or other methods",
 }
 
 
@@ -30,8 +30,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--evidence",
         choices=("peer", "paper", "reconstruction"),
-        help="reference for the implementation: peer (public implementation), paper (equations or authors' code) "
-        "or reconstruction",
+        help="basis of the implementation: peer (compared with a public implementation), paper (equations or authors' code) or "
+        "reconstruction (full text of the paper not available)",
     )
     for option, default, meaning in (
         ("--embed-dim", 512, "embedding dimension"), ("--heads", 8, "attention heads"), ("--layers", 6, "layers"),

@@ -1,4 +1,4 @@
-"""posenc path"""
+"""posenc path: print the folder of the plugin, for --user-dir."""
 
 import argparse
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""posenc plot"""
+"""posenc plot: plot the attention scores of methods and trained models."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="seed of random parameters, for methods that have no effect at initialisation (default: initial parameters)",
     )
     parser.add_argument(
-        "--data", metavar="FOLDER", help="folder of the prepared data of a run (default: the folder of the training run)"
+        "--data", metavar="FOLDER", help="folder of the prepared data of a run (default: the data folder of the training run)"
     )
     parser.add_argument(
         "--output",

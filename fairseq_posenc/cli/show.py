@@ -1,4 +1,4 @@
-"""posenc show"""
+"""posenc show: print the page of a method, or its citation."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from ..core import PositionError
 from .messages import shorten
 
-#: bytes of a text that is read as a whole
+#: maximum size in bytes of a text that is read as a whole
 LARGEST_TEXT = 2**30
 
 
@@ -18,7 +18,8 @@ def read_text(path: Path, errors: str = "strict", largest: int = LARGEST_TEXT) -
     """Return the text of a UTF-8 file, without a byte order mark.
 
     Raises:
-        PositionError: if the file cannot be read, is not a regular file (such as /dev/zero), or has more than `largest` bytes.
+        PositionError: if the file cannot be read, is not a regular file (such as /dev/zero), is not UTF-8, or has more than
+            `largest` bytes.
     """
     require_regular(path, largest)
     try:

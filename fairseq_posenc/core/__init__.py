@@ -1,7 +1,7 @@
-"""The contract between a position method and the Transformer that hosts it.
+"""The interface between a position method and the Transformer that calls its hooks.
 
-Letters used in every shape: B sentences, T queries, S keys, H heads, D channels of a head, C = H * D model width, L layers.
-A distance is always key position minus query position. Names that need torch are imported at first use.
+Letters used in every shape: B sentences, T queries, S keys, H heads, D channels per head, C = H * D model width, L layers.
+A distance is always key position minus query position. Classes that need torch are imported at first use.
 """
 
 import importlib

@@ -16,7 +16,7 @@ SITES = ("encoder", "decoder", "cross")
 
 
 def option(default: Any, help: str, *, minimum: float | None = None, maximum: float | None = None) -> Any:
-    """Declare one option of a method: default, help text and range. Other files do not repeat these values."""
+    """Declare one option of a method: default value, help text and allowed range."""
     return dataclasses.field(default=default, metadata={"help": help, "minimum": minimum, "maximum": maximum})
 
 
@@ -31,7 +31,7 @@ class MethodOptions:
 
 @dataclass(frozen=True)
 class HeadOptions(MethodOptions):
-    """Options of methods that can be used by a subset of the heads."""
+    """Options of methods that can be restricted to some of the heads."""
 
     heads: tuple[int, ...] | None = option(None, "heads that use the method, from 0, as in heads=0 or heads=0/2 or heads=0-3")
 
@@ -42,25 +42,25 @@ class MethodCard:
 
     Tests check every property. All tables of methods are generated from cards.
 
-    The docstring of the class gives the equation and the deviations from the paper.
+    The docstring of the method's class contains the equation and the deviations from the paper.
 
-    parameters: the number of trainable scalars of one stack, in the letters of `core.formula`.
-    extrapolation: beyond the trained length: "runs", "clips" (distances beyond the table share one entry), or "error".
-    directional: False if a reversed sentence has the same scores. A causal mask is not considered.
-    stochastic: the scores may be random. Their mean then equals the equation.
-    losses: the names of the terms that the method adds to the training loss with ctx.add_loss. Training then needs this plugin's
-    criterion.
+    parameters: a formula for the number of trainable scalars of one stack. `core/formula.py` defines its letters.
+    extrapolation: result for sentences longer than in training: "runs", "clips" (distances beyond the table share one entry), or
+    "error".
+    directional: False if reversing a sentence only reverses the order of its scores. A causal mask is not considered.
+    stochastic: the scores may be random. The equation then describes their mean.
+    losses: names of the loss terms that the method adds with ctx.add_loss. Training then requires this plugin's criterion.
     default_specs: the specs of the architecture `posenc_<name>`. Empty if the architecture uses only this method, at all of its
     self-attention sites.
-    documents: the method reads the sentences of a document. The dictionaries must contain the separator of sentences.
-    local: the method's mask restricts attention to a sentence. The options --*-global-layers add an attention without this mask.
-    tied_layers: in `posenc_<name>`, all layers of the encoder share their parameters, and all layers of the decoder as well.
+    documents: the method reads documents. The dictionaries must contain the token that separates sentences.
+    local: the method's mask restricts attention to one sentence. --*-global-layers add an attention without this mask.
+    tied_layers: in `posenc_<name>`, all encoder layers share one set of parameters, and all decoder layers share another set.
     """
 
     name: str
     title: str
     citations: tuple[str, ...]  # keys of references.bib
-    survey: str  # the section of the survey of Dufter, Schmitt and Schütze (2022)
+    survey: str  # the section about this method in the survey of Dufter, Schmitt and Schütze (2022)
     reference: Literal["absolute", "relative", "both", "none"]
     injection: Literal["APE", "MAM", "other", "none"]  # "APE": added to the embeddings. "MAM": in the attention matrix
     learnable: bool
@@ -68,7 +68,7 @@ class MethodCard:
     extrapolation: Literal["runs", "clips", "error"]
     evidence: Literal["peer", "paper", "reconstruction"]
     sites: tuple[str, ...]
-    extended_sites: tuple[str, ...] = ()  # sites that this project adds; the authors do not define the method there
+    extended_sites: tuple[str, ...] = ()  # sites that this project adds; the authors do not define the method for them
     parameters: str = "0"
     survey_parameters: str = ""
     directional: bool = True
@@ -82,22 +82,19 @@ class MethodCard:
 
     @property
     def unbound(self) -> bool:
-        """Return whether all positions stay distinct at any length, as in the survey.
-
-        A method that clips distances is bounded.
-        """
+        """Return whether the method runs at any length and distances do not share one entry ("unbound" in the survey)."""
         return self.extrapolation == "runs"
 
     @property
     def all_sites(self) -> tuple[str, ...]:
-        """Return the sites of the authors and of this project, in the order of `SITES`."""
+        """Return all supported sites, `sites` and `extended_sites`, in the order of `SITES`."""
         return tuple(site for site in SITES if site in self.sites + self.extended_sites)
 
     @property
     def specs(self) -> dict[str, str]:
-        """Return the spec of every site of posenc_<name>.
+        """Return the spec of every site of the architecture posenc_<name>.
 
-        By default, it is the method itself at all self-attention sites where the method is defined.
+        By default, the architecture uses the method at all self-attention sites that the method supports.
         """
         chosen = {site: self.name if site in self.all_sites else "none" for site in ("encoder", "decoder")}
         return {**chosen, "cross": "none", **self.default_specs}

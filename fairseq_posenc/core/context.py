@@ -26,8 +26,8 @@ class Positions:
 
     Positions begin with 0 and do not count padding.
 
-    `start` is set if every sentence has the positions start, start + 1, ... Such positions are called counted. Only for counted
-    positions can a Toeplitz matrix be built from one vector.
+    `start` is set if every sentence has the positions start, start + 1, ... Such positions are called counted. Their matrix of
+    distances is a Toeplitz matrix, which can be built from one vector.
     """
 
     ids: Tensor
@@ -52,12 +52,12 @@ class Positions:
 class AttentionContext:
     """Arguments of a hook. Hooks must use position ids, not sequence lengths or column numbers.
 
-    causal: a mask hides the keys after each query. The scores of hidden keys have no effect.
+    causal: the attention masks the keys after each query. The scores of masked keys have no effect.
     cross: queries and keys belong to different sequences.
     scale: factor of the product of queries and keys in this layer.
     dropout: dropout probability of attention weights, 0 in evaluation. A method that overrides `attend` must apply this dropout.
     inputs: hidden states of queries [B, T, C] and keys [B, S, C] inside an attention. None before the attention.
-    state: set while decoding step by step. Keys then cover all steps up to now. Queries cover only the new steps.
+    state: set while decoding step by step. `keys` then contains all positions up to now, and `queries` only the new positions.
     """
 
     queries: Positions
@@ -70,37 +70,51 @@ class AttentionContext:
     key_padding: Tensor | None = None  # bool [B, S], True at padding
     inputs: tuple[Tensor, Tensor] | None = None
     tokens: Tensor | None = None  # [B, S], the tokens of the keys, if the host has tokens
-    #: [B, T'], the tokens up to the last query, if they are not the first or last tokens of `tokens`
+    #: [B, T'], the tokens up to the last query, if they differ from `tokens`: in cross-attention, and in a block of queries
     query_tokens: Tensor | None = None
     source: Tensor | None = None  # [B, S'], the tokens of the source sentences, if the host has tokens
     allowed: Tensor | None = None  # bool [B or 1, H or 1, T or 1, S], only in `rescale`: the keys of each query. None: all keys
     project: Callable[[str, Tensor], Tensor] | None = None  # ("query" or "key", [..., T, C]) -> [..., H, T, D]
     state: State | None = None
+    block_start: int | None = None  # in a block of queries: number of queries before the block
     side: SideInputs = dataclasses.field(default_factory=SideInputs)
     # a lambda, because torch.compile does not trace a class as the factory itself
     store: ForwardStore = dataclasses.field(default_factory=lambda: ForwardStore())
 
     def replace(self, **changes: Any) -> AttentionContext:
-        """Return the context with other values for these fields."""
+        """Return a copy of the context with new values for the given fields."""
         return dataclasses.replace(self, **changes)
 
     @property
     def prefix(self) -> Tensor | None:
         """Return the tokens up to the last query, [B, T'], or None if the host has no tokens.
 
-        The queries are the last of these tokens.
+        The queries are the last tokens of this prefix.
 
-        In the cross-attention of beam search, B counts beams. The beams of a source sentence are then queries of one attention.
+        In the cross-attention of beam search, B is the number of beams of all sentences. All beams of a source sentence are then
+        queries of one row.
         """
         return self.tokens if self.query_tokens is None and not self.cross else self.query_tokens
 
     @property
+    def first_query(self) -> int | None:
+        """Return the index of the key that is the first query, if the queries are neighbouring keys. Otherwise, return None."""
+        queries, keys = self.queries.ids.size(1), self.keys.ids.size(1)
+        if self.cross or self.block_start is not None:
+            return None if self.cross else self.block_start
+        if self.state is not None or queries == keys:
+            return keys - queries
+        if self.queries.start is None or self.keys.start is None:
+            return None
+        return self.queries.start - self.keys.start
+
+    @property
     def prepared(self) -> Mapping[PositionMethod, Any]:
-        """Return the results of `prepare` by method."""
+        """Return a mapping from each method to the result of its hook `prepare`."""
         return self.store.prepared
 
     def prepared_by(self, method: PositionMethod) -> AttentionContext:
-        """Return the context with the result of `prepare` of this method."""
+        """Call the hook `prepare` of this method, and return the context with its result."""
         return self.with_prepared({method: method.prepare(self)} if "prepare" in method.hooks else {})
 
     def with_prepared(self, prepared: Mapping[PositionMethod, Any]) -> AttentionContext:
@@ -108,13 +122,14 @@ class AttentionContext:
         return self.replace(store=self.store.with_prepared(prepared))
 
     def part(self, first: int, end: int, keys: int) -> AttentionContext:
-        """Return the context of a block of queries and of the first keys.
+        """Return the context of a block: queries `first` to `end` - 1, and the first `keys` keys.
 
-        Values that the block stores are not visible outside the block.
+        Losses of the block, results of `once` and tensors of `hand_over` are not visible outside the block.
         """
         return self.replace(
             queries=self.queries.part(first, end),
             keys=self.keys.part(0, keys),
+            block_start=first,
             key_padding=None if self.key_padding is None else self.key_padding[:, :keys],
             inputs=None if self.inputs is None else (self.inputs[0][:, first:end], self.inputs[1][:, :keys]),
             tokens=None if self.tokens is None else self.tokens[:, :keys],

@@ -14,9 +14,9 @@ class Dims:
     causal: each query attends only to the keys up to its own position.
     cross: queries and keys belong to different sequences. `key_embed_dim` is the width of the keys' hidden states (0: the width
     of the queries).
-    words: the dictionary of the queries.
-    source_words: the dictionary of the source sentences. A method of the decoder may also read this dictionary.
-    relations: the number of relations between words in the side files. `core/sentence.py` defines the numbers of the relations.
+    words: the dictionary of the queries' language, token -> index.
+    source_words: the dictionary of the source language. A method of the decoder may also read this dictionary.
+    relations: the number of relation labels in the side files. `core/sentence.py` defines the indices of the labels.
     """
 
     embed_dim: int
@@ -26,9 +26,9 @@ class Dims:
     max_key_positions: int = 1024
     padding_idx: int = 1
     vocab_size: int = 0
-    words: Mapping[str, int] = dataclasses.field(default_factory=dict, repr=False, compare=False)  # the dictionary, if any
+    words: Mapping[str, int] = dataclasses.field(default_factory=dict, repr=False, compare=False)  # empty without a dictionary
     source_words: Mapping[str, int] = dataclasses.field(default_factory=dict, repr=False, compare=False)
-    relations: int = 0  # relations have the numbers 0 to relations-1. 0 if the data has no dict.relations.txt
+    relations: int = 0  # labels have the indices 0 to relations-1. 0 if the data has no dict.relations.txt
     causal: bool = False
     cross: bool = False
     key_embed_dim: int = 0
@@ -45,7 +45,7 @@ class Dims:
 
     @property
     def max_distance(self) -> int:
-        """Return the largest distance between two positions."""
+        """Return the maximum distance between two positions."""
         return max(self.max_positions, self.max_key_positions) - 1
 
     def at(self, site: str) -> Dims:

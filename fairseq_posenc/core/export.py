@@ -1,4 +1,4 @@
-"""Raise errors for TorchScript and ONNX: a module with positions cannot be exported to them."""
+"""Raise an error if a module with position methods is exported to TorchScript or ONNX."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .errors import Refusal
 def refuse_script(module: Any = None) -> NoReturn:
     """Raise the error for torch.jit.script.
 
-    torch calls `__prepare_scriptable__` of a module before it reads any code, so modules use this function under that name.
+    Modules use this function as `__prepare_scriptable__`, which torch calls before it reads the code of a module.
     """
     raise Refusal(
         "TorchScript and ONNX: not supported for modules with position methods, whose hooks are chosen in Python. "

@@ -1,12 +1,12 @@
-"""Formulas of cards (no torch). A formula is the number of parameters of a method. It is printed, evaluated and tested.
+"""Formulas of cards (no torch). A formula computes the number of parameters of a method. `posenc show` prints it.
 
 Letters:
-    d: embedding dimension. h: number of heads. d_h: dimension of a head. L: layers of the stack that use the method.
+    d: embedding dimension. h: number of heads. d_h: dimension of a head. L: number of layers of the stack that use the method.
     n, m: maximum numbers of positions of queries and keys. They differ only in cross-attention.
     V: size of the dictionary. causal, cross, relations: as in `Dims`.
-    tables: number of tables of a stack, from the option `share` (none: L h, heads: L, layers: h, all: 1).
-    used_heads: number of heads that use the method, from the option `heads`.
-    Every option is available by its name.
+    tables: number of tables per stack. It depends on the option `share` (none: L h, heads: L, layers: h, all: 1).
+    used_heads: number of heads that use the method. It depends on the option `heads`.
+    A formula can also contain the name of any option of the method.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from .errors import PositionError
 
 
 def owners(share: str, dims: Dims) -> tuple[int, int]:
-    """Return the numbers of tables along layers and heads. `share` is the dimension along which the table is shared."""
+    """Return the sizes of the layer axis and the head axis of a table. `share` is the axis along which the table is shared."""
     layers, heads = dims.num_layers, dims.num_heads
     return {"none": (layers, heads), "heads": (layers, 1), "layers": (1, heads), "all": (1, 1)}[share]
 
 
 def heads_of(options: Any, dims: Dims) -> tuple[int, ...]:
-    """Return the heads that use a method.
+    """Return the indices of the heads that use a method: by default, all heads.
 
-    Without the option `heads`, these are all heads. Raise PositionError for an unknown head.
+    Raise PositionError if the option `heads` contains an index that does not exist.
     """
     given = getattr(options, "heads", None)
-    if not isinstance(given, tuple):  # all heads, or another option with the name `heads`
+    if not isinstance(given, tuple):  # the option is not set, or the method has a different option with the name `heads`
         return tuple(range(dims.num_heads))
     if given[-1] >= dims.num_heads:
         raise PositionError(
@@ -81,8 +81,8 @@ _OPERATORS: dict[type, Callable[..., Any]] = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
     ast.GtE: operator.ge, ast.Is: operator.is_, ast.IsNot: operator.is_not,
 }  # fmt: skip
-_LONGEST = 2000  # characters of a formula
-_LARGEST = 10**30  # characters of a number in a formula
+_LONGEST = 2000  # maximum number of characters of a formula
+_LARGEST = 10**30  # maximum absolute value of a number in a formula
 _LARGEST_EXPONENT = 64
 
 
@@ -97,7 +97,7 @@ def _parse(formula: str) -> ast.Expression:
 
 
 def _value(node: ast.expr, letters: Mapping[str, Any]) -> Any:
-    """Return the value of a part: numbers, texts, letters, arithmetic, comparisons, conditions, max, min and count."""
+    """Return the value of a node. Allowed: numbers, texts, letters, arithmetic, comparisons, conditions, max, min and count."""
     if isinstance(node, ast.Constant) and (node.value is None or isinstance(node.value, (bool, int, float, str))):
         return _bounded(node.value)
     if isinstance(node, ast.Name) and node.id in letters:
@@ -146,5 +146,5 @@ def _bounded(value: Any) -> Any:
 
 
 def pretty(formula: str) -> str:
-    """Return the formula in mathematical notation: 2 (d^2 + d) for 2 * (d**2 + d)."""
+    """Return the formula in mathematical notation, for example 2 (d^2 + d) for 2 * (d**2 + d)."""
     return re.sub(r" ?\* ?", " ", formula.replace("**", "^"))

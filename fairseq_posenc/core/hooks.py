@@ -1,7 +1,4 @@
-"""The hooks of a method: when each hook is called, and how several methods combine.
-
-All sets of hooks are derived from this table.
-"""
+"""The table of hooks: when each hook is called, and how the results of several methods are combined."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ class Phase(IntEnum):
     PROJECTED = 4  # on projected queries and keys
     SCORES = 5  # on the scores
     VALUES = 6  # on the heads' outputs
-    KERNEL = 7  # instead of scale, scores, masks, softmax and values
+    KERNEL = 7  # replaces scale, scores, masks, softmax and values
 
 
 class Kind(Enum):
@@ -41,7 +38,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Hook:
-    """One hook: phase, kind, and the projections that it changes or reads. `acts_on` restricts the projections of a method."""
+    """One hook: phase, kind, and the projections that it changes or reads. A method restricts the projections with `acts_on`."""
 
     phase: Phase
     kind: Kind
@@ -51,7 +48,7 @@ class Hook:
 def acts_on(*projections: Projection, mixes_positions: bool = False) -> Callable[[F], F]:
     """Mark a hook `project_input` or `rotate` that changes only these projections. It is not called for other projections.
 
-    `mixes_positions`: the result does not have one key per position.
+    `mixes_positions`: the keys that the hook returns do not correspond to one position each.
     """
 
     def decorate(hook: F) -> F:
@@ -74,7 +71,7 @@ def _hook(phase: Phase, kind: Kind, *projections: str) -> Hook:
     return Hook(phase, kind, frozenset(projections))
 
 
-#: in the order of a forward pass. A bias or mask that depends only on positions may be computed earlier
+#: the hooks in the order of a forward pass. A bias or mask that depends only on positions may be computed earlier
 HOOKS: dict[str, Hook] = {
     "positions": _hook(Phase.START, Kind.CHAIN),
     "prepare": _hook(Phase.START, Kind.EACH),
@@ -101,11 +98,11 @@ def hooks_where(holds: Callable[[Hook], bool]) -> frozenset[str]:
 BEFORE_LAYERS = hooks_where(lambda hook: hook.phase <= Phase.INPUT)
 #: hooks on hidden states outside the attention, which only a complete model can call
 OUTSIDE_ATTENTION = hooks_where(lambda hook: hook.phase in (Phase.INPUT, Phase.LAYER))
-#: hooks that change the attention matrix; all other hooks change vectors before it
+#: hooks that act on projected vectors or later; all other hooks act before the projections
 IN_MATRIX = hooks_where(lambda hook: hook.phase >= Phase.PROJECTED)
-#: hooks without effect if a method overrides `attend`
+#: hooks that have no effect if a method overrides `attend`
 REPLACED_BY_KERNEL = hooks_where(lambda hook: hook.phase in (Phase.SCORES, Phase.VALUES))
-#: hooks that need the scores or weights as tensors, which a fused kernel does not store
+#: hooks that need a tensor of scores or attention weights, which a fused kernel does not store
 NEEDS_SCORES = tuple(
     sorted(hooks_where(lambda hook: hook.phase == Phase.VALUES or (hook.phase == Phase.SCORES and hook.kind == Kind.CHAIN)))
 )

@@ -27,9 +27,9 @@ def default_scale(head_dim: int) -> float:
 class PositionMethod(nn.Module):
     """Base class of position methods. A method overrides the hooks that its paper changes.
 
-    One instance is used by all layers of a stack. Parameters that layers do not share have a leading layer axis. `of_layer`
-    selects the layer. Hooks that are not overridden have no cost. `hooks.py` defines when each hook is called and how methods
-    combine.
+    All layers of a stack use one instance. A parameter that layers do not share has a leading layer axis, from which `of_layer`
+    selects the layer. Hooks that are not overridden have no cost. `hooks.py` defines when each hook is called, and how the
+    results of several methods are combined.
     """
 
     card: ClassVar[MethodCard]
@@ -40,15 +40,16 @@ class PositionMethod(nn.Module):
     per_layer: bool = False
     #: whether `bias` or `rotate` reads ctx.inputs, ctx.tokens or ctx.side; decoding can then not compute the bias in advance
     content_dependent: bool = False
-    #: input of `rescale`: "positions" (a factor), "scores", or "content" (queries and keys). "weights": `rescale` returns
-    #: logarithms of attention weights. Other methods must then not add terms to the scores
+    #: input of `rescale`: "positions" (it multiplies the scores by a factor of positions only), "scores", or "content"
+    #: (queries and keys). "weights": `rescale` returns logarithms of attention weights. Then no other method at this site can add
+    #: terms to the scores
     rescale_reads: Literal["positions", "scores", "content", "weights"] = "positions"
     #: "integer": hooks need integer positions, for example as row numbers of a table. "fractional": `positions` returns fractions
     #: in training
     position_type: Literal["any", "integer", "fractional"] = "any"
-    #: whether the method counts positions from the tokens. The hook `positions` of another method would then have no effect
+    #: whether the method computes positions from the tokens. The hook `positions` of another method would then have no effect
     counts_tokens: bool = False
-    #: whether every forward pass reads a value of an accelerator, such as the number of different paths
+    #: whether every forward pass reads a value from the accelerator, such as the number of different paths
     waits: bool = False
 
     __prepare_scriptable__ = refuse_script
@@ -62,13 +63,13 @@ class PositionMethod(nn.Module):
         super().__init__()
         self.options, self.dims = options, dims
 
-    # -- in the data loader processes, without the module --------------------------------------------------------------
+    # -- called in the data loader processes, which have no instance ---------------------------------------------------
 
     @classmethod
     def side_values(cls, sentence: Sentence, options: Any) -> Mapping[str, np.ndarray]:
         """Return the side inputs of one sentence by name.
 
-        Shapes: [], [S] or [S, S] with one entry per token, then axes of fixed size.
+        Shapes: [], [S] or [S, S] with S tokens. Axes of fixed size may follow.
         """
         raise NotImplementedError
 
@@ -76,7 +77,7 @@ class PositionMethod(nn.Module):
 
     @property
     def hooks(self) -> frozenset[str]:
-        """Return the overridden hooks. A method whose options disable a hook overrides this property."""
+        """Return the names of the overridden hooks. Override this property if an option can disable a hook."""
         return self._overridden
 
     @property
@@ -86,7 +87,7 @@ class PositionMethod(nn.Module):
 
     @classmethod
     def projections_of(cls, hook: str) -> frozenset[str]:
-        """Return the projections that this hook changes or reads: from `acts_on`, or from the table of hooks."""
+        """Return the projections that this hook changes or reads, as given by `acts_on` or by the table of hooks."""
         return getattr(getattr(cls, hook), "projections", HOOKS[hook].projections)
 
     @property
@@ -101,7 +102,7 @@ class PositionMethod(nn.Module):
 
     @property
     def limit(self) -> int | None:
-        """Return the maximum number of query positions, or None if it is not limited."""
+        """Return the maximum number of query positions, or None without a limit."""
         return self.dims.max_positions if self.card.extrapolation == "error" else None
 
     @property
@@ -110,27 +111,30 @@ class PositionMethod(nn.Module):
         return self.dims.max_key_positions if self.card.extrapolation == "error" else None
 
     def reach(self, positions: int) -> float:
-        """Return the number of positions that other methods must support after `positions`, for a sentence of this length."""
+        """Return the length of the range from which the hook `positions` may return positions, for a sentence of this length.
+
+        Other methods at the site must support this range.
+        """
         return positions
 
     # -- hooks, in the order of a forward pass -----------------------------------------------------------------------
 
     def positions(self, ids: Tensor, ctx: AttentionContext) -> Tensor:
-        """Change position ids: [B, T] -> same, may become float.
+        """Change position ids: [B, T] -> same shape, integers or floats.
 
-        In evaluation, ids are [1, T], and no random numbers are drawn.
+        In evaluation, ids are [1, T], and the hook must not draw random numbers.
         """
         return ids
 
     def prepare(self, ctx: AttentionContext) -> Any:
         """Return values that the hooks of one forward pass share, such as random numbers or tensors with a gradient.
 
-        It is called once per forward pass, before the layers. Other hooks read the result as ctx.prepared[self].
+        The hook is called once per forward pass, before the layers. Other hooks read the result as ctx.prepared[self].
         """
         raise NotImplementedError
 
     def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
-        """Change the embeddings: [B, T, C], tokens [B, T] -> [B, T, C]. Sentences start in the first column."""
+        """Change the embeddings: [B, T, C], tokens [B, T] -> [B, T, C]. Padding is on the right."""
         return x
 
     def before_layer(self, x: Tensor, ctx: AttentionContext) -> Tensor:
@@ -140,29 +144,29 @@ class PositionMethod(nn.Module):
     def project_input(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
         """Change the input of the query, key or value projection: [B, T, C] -> same; keys and values [B, S, C] -> [B, S', C].
 
-        Each key is passed once, because decoding caches the result. `acts_on` names the projections that the method changes.
+        Decoding passes each key only once, and caches the result. `acts_on` names the projections that the method changes.
         """
         return x
 
     def rotate(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
         """Change projected queries or keys: [B, H, T, D] -> [B, H, T, D'].
 
-        Each key is passed once, because decoding caches the result. `which` is never "value".
+        Decoding passes each key only once, and caches the result. `which` is never "value".
         """
         return x
 
     def scale(self, ctx: AttentionContext) -> float | Tensor:
         """Return the factor of the product of queries and keys: a float, or a tensor [B or 1, H or 1, T, 1] of query factors.
 
-        A float replaces 1/sqrt(d_h) and depends on options and sizes only. All methods of a spec that return a float must return
-        the same float. Hooks read this float as ctx.scale. A tensor is an additional factor per query. This tensor is computed
-        from the positions in every forward pass, and multiplies the queries after `rotate`. Tensors of several methods are
+        A float replaces 1/sqrt(d_h) and depends only on options and sizes. All methods of a spec that return a float must return
+        the same float. Hooks read this float as ctx.scale. A tensor contains an additional factor per query. It is computed from
+        the positions in every forward pass, and multiplies the queries after `rotate`. Tensors of several methods are
         multiplied. When a model is built, the hook is called once per layer for a single position without inputs.
         """
         return default_scale(self.dims.head_dim)
 
     def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
-        """Change the scaled product of queries and keys, before terms are added: [B, H, T, S] -> [B, H, T, S]."""
+        """Change the scaled product of queries and keys, before other terms are added: [B, H, T, S] -> [B, H, T, S]."""
         return scores
 
     def content_scores(self, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
@@ -170,7 +174,7 @@ class PositionMethod(nn.Module):
         raise NotImplementedError
 
     def bias(self, ctx: AttentionContext) -> Tensor | None:
-        """Return a term [B or 1, H or 1, T, S] in float32 that is added to the scaled product, or None.
+        """Return a term [B or 1, H or 1, T, S] in float32 that is added to the scaled product, or None for no term.
 
         Set `content_dependent` if the bias depends on more than positions.
         """
@@ -179,7 +183,7 @@ class PositionMethod(nn.Module):
     def bias_factors(self, ctx: AttentionContext) -> tuple[Tensor, Tensor] | None:
         """Return two factors of `bias` for all queries and keys of a causal attention, or None if the bias has no factors.
 
-        Equation: bias_ts = sum_r q'_tr k'_sr + c_t. The softmax cancels the number c_t, which is equal for all keys.
+        Equation: bias_ts = sum_r q'_tr k'_sr + c_t. The number c_t is equal for all keys, so it does not change the softmax.
         Shapes: q' [B or 1, H or 1, T, R] and k' [B or 1, H or 1, S, R], in float32 or wider.
 
         `bias` must still return the whole bias. The attention appends the factors to queries and keys as additional channels if
@@ -188,29 +192,29 @@ class PositionMethod(nn.Module):
         return None
 
     def mask(self, ctx: AttentionContext) -> Tensor:
-        """Return bool [B or 1, H or 1, T, S], True if a query may attend to a key. A query without allowed keys has output 0."""
+        """Return bool [B or 1, H or 1, T, S], True if a query may attend to a key. The output of a query without keys is 0."""
         raise NotImplementedError
 
     def content_values(self, probs: Tensor, v: Tensor, ctx: AttentionContext) -> Tensor:
-        """Return a term [B, H, T, D] that is added to the outputs of heads, from weights [B, H, T, S] and values [B, H, S, D]."""
+        """Return a term [B, H, T, D] of the outputs of the heads, from attention weights [B, H, T, S] and values [B, H, S, D]."""
         raise NotImplementedError
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, ctx: AttentionContext) -> Tensor:
         """Return the outputs of the heads [B, H, T, D].
 
-        The method then computes scale, scores, masks, softmax and the sum of values itself.
+        This hook replaces the scale, scores, masks, softmax and sum of values of the attention.
         """
         raise NotImplementedError
 
     # -- helpers of methods with parameters --------------------------------------------------------------------------
 
     def parameter_table(self, *shape: int, share: str) -> nn.Parameter:
-        """Return a zero parameter [L or 1, H or 1, *shape].
+        """Return a parameter of zeros [L or 1, H or 1, *shape].
 
-        `share` is the dimension along which the table is shared: none, heads, layers or all.
+        `share` is the axis along which the parameter is shared: none, heads, layers or all.
         """
         return nn.Parameter(torch.zeros(*owners(share, self.dims), *shape))
 
     def of_layer(self, parameter: Tensor, ctx: AttentionContext) -> Tensor:
         """Return the part of a parameter that this layer uses: [L or 1, ...] -> [...]."""
-        return parameter[ctx.layer if parameter.size(0) > 1 else 0]
+        return parameter[0] if parameter.size(0) == 1 else ctx.store.parts(parameter)[ctx.layer]

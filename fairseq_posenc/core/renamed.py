@@ -1,4 +1,4 @@
-"""Earlier names of the parts of the contract, for methods outside this package (no torch)."""
+"""Errors for methods outside this package that use class names, hooks or flags of earlier versions (no torch)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import inspect
 
 from .errors import PositionError
 
-#: names that methods import
+#: earlier class name -> present class name
 IMPORTED = {"Options": "MethodOptions"}
-#: earlier hooks and flags of a class, and their replacements
+#: earlier hook or flag of a method -> its replacement
 _MEMBERS = {
     "draw": "prepare(ctx), whose result hooks read as ctx.prepared[self]",
     "query_input": 'project_input(which, x, at, ctx) below @acts_on("query")',
@@ -25,7 +25,7 @@ _MEMBERS = {
 
 
 def new_name(name: str) -> str:
-    """Return the message about an import of an earlier name."""
+    """Return the error message for the import of an earlier class name."""
     return f"{name}: this class was renamed. Expected {IMPORTED[name]}. Replace the name in this file."
 
 

@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import numpy as np
 
-#: numbers of relations, in the numbering of fairseq's dictionaries: relation of `</s>` to the root, unknown relation, and first
-#: relation of the training data (0 and 1 are unused)
+#: indices of relation labels: the label between `</s>` and the root, the unknown label, and the first label of the training data.
+#: 0 and 1 are unused, as in fairseq's dictionaries
 END_RELATION, UNKNOWN_RELATION, FIRST_RELATION = 2, 3, 4
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """One source sentence of n words and S tokens, with the content of its side files. Words are counted from 0.
+    """One source sentence of n words and S tokens, with the content of its side files. Word indices begin with 0.
 
-    `</s>` is the last word, n-1. In trees and graphs it is a child of the root. Fields without a side file are None.
+    `</s>` is the last word, n-1. In trees and graphs, it is a child of the root. A field is None if its side file is missing.
     """
 
-    words: np.ndarray  # [S], the word of every token
-    heads: np.ndarray | None = None  # [n], the head of every word, -1 for the root
-    relations: np.ndarray | None = None  # [n], the number of the relation between every word and its head
-    edges: np.ndarray | None = None  # [m, 3]: from, to, and the number of the relation
-    order: np.ndarray | None = None  # [n], the original word index at each place of the reordered sentence
+    words: np.ndarray  # [S], the word index of every token
+    heads: np.ndarray | None = None  # [n], the index of the head of every word, -1 for the root
+    relations: np.ndarray | None = None  # [n], the index of the relation label between every word and its head
+    edges: np.ndarray | None = None  # [m, 3]: index of the first word, index of the second word, index of the relation label
+    order: np.ndarray | None = None  # [n], the original word index at each position of the reordered sentence
 
     def __len__(self) -> int:
         """Return n, the number of words."""

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 class SideInput:
     """Declaration of one input tensor that belongs to the source or the target sentence.
 
-    axes: "B" (one value per sentence), "B S" (one per word) or "B S S" (one per pair of words). Axes of fixed size may follow.
+    axes: "B" (one value per sentence), "B S" (one per token) or "B S S" (one per pair of tokens). Axes of fixed size may follow.
     files: kinds of side files from which the side input is computed. With the option graph=edges, a method reads edges instead.
 
-    The host reorders a side input together with the tokens. The host also moves padding from the left to the right, and selects
-    the rows of the current beams.
+    The model changes a side input in the same way as the tokens: it moves padding from the left to the right, and selects the
+    rows of the current beams.
     """
 
     name: str
@@ -31,13 +31,13 @@ class SideInput:
 
     @property
     def words(self) -> int:
-        """Return the number of axes over words."""
+        """Return the number of axes over tokens."""
         return self.axes.count("S")
 
     def collate(self, rows: Sequence[Tensor], length: int, left_pad: bool = False) -> Tensor:
-        """Combine the tensors of sentences, without axis B, into one tensor of the batch.
+        """Combine one tensor per sentence, without axis B, into one tensor of the batch.
 
-        Padding is the same as for the tokens.
+        Padding is at the same positions as in the tokens.
         """
         first = rows[0]
         shape = (len(rows), *[length] * self.words, *first.shape[self.words :])
@@ -50,7 +50,7 @@ class SideInput:
 
 
 class SideInputs(Mapping):
-    """Side inputs of a batch by name, [B, ...] each, in the order of the tokens without padding on the left."""
+    """Side inputs of a batch by name, [B, ...] each. Padding is on the right."""
 
     def __init__(self, tensors: Mapping[str, Tensor] | None = None, declared: Mapping[str, SideInput] | None = None):
         self._declared = declared or {}
@@ -81,12 +81,12 @@ class SideInputs(Mapping):
 
     def up_to(self, length: int) -> SideInputs:
         """Return a copy in which target-side inputs are truncated to the prefix: [B, T, ...] -> [B, length, ...]."""
-        return self._each(lambda side, x: x[(slice(None), *(slice(length),) * side.words)] if side.of == "target" else x)
+        return self._each(lambda side, x: x[(slice(None),) + (slice(length),) * side.words] if side.of == "target" else x)
 
     def every(self, beam: int) -> SideInputs:
-        """Return every `beam`-th row of the batch.
+        """Return a copy with every `beam`-th row of the batch, which is one row per sentence.
 
-        In cross-attention, one row contains the queries of all beams of a sentence.
+        In cross-attention, the queries of one row are the beams of a sentence.
         """
         return self if beam == 1 else self._each(lambda side, x: x[::beam])
 
@@ -109,7 +109,7 @@ def declared_by(cards: Sequence) -> dict[str, SideInput]:
 
 
 def _roll(x: Tensor, axes: int, shift: Tensor) -> Tensor:
-    """Move each row of [B, S, ...] or [B, S, S, ...] to the left by its shift [B, 1], along `axes` axes of words."""
+    """Move each row of [B, S, ...] or [B, S, S, ...] to the left by its shift [B, 1], along the first `axes` axes after B."""
     for axis in range(1, 1 + axes):
         columns = shift.new_ones(x.size(axis)).cumsum(0) - 1  # 0, 1, ...
         index = (columns + shift) % x.size(axis)  # [B, S]

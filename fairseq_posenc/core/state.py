@@ -10,8 +10,8 @@ class State:
     """Read and write fairseq's incremental_state.
 
     `store_per_row` stores tensors with one row per row of the batch. These tensors are reordered with the beams. `store_shared`
-    stores tensors that do not depend on the sentence. `per_source` returns a view for cross-attention, which has one row for all
-    beams of a source sentence.
+    stores tensors that do not depend on the sentence. `per_source` returns a view for cross-attention, whose tensors have one
+    row for all beams of a source sentence.
     """
 
     def __init__(self, store: dict, scope: str = "", kind: str = "rows"):
@@ -22,7 +22,7 @@ class State:
         return State(self._store, f"{self._scope}{scope}.", self._kind)
 
     def per_source(self) -> State:
-        """Return a view with one row for all beams of a source sentence."""
+        """Return a view for tensors with one row for all beams of a source sentence."""
         return State(self._store, self._scope, "sources")
 
     def get(self, name: str) -> Tensor | None:
@@ -31,7 +31,7 @@ class State:
         return stored if stored is not None else self._tensors("shared").get(self._scope + name)
 
     def store_per_row(self, name: str, tensor: Tensor) -> Tensor:
-        """Store a tensor with one row per row of the batch, and return it. It is reordered with the beams."""
+        """Store a tensor with one row per row of the batch, and return it. `reorder` reorders this tensor with the beams."""
         self._tensors(self._kind)[self._scope + name] = tensor
         return tensor
 
@@ -41,7 +41,7 @@ class State:
         return tensor
 
     def reorder(self, order: Tensor, beam: int = 1) -> None:
-        """Select rows in this order. For tensors of the source, select one sentence per group of `beam` rows."""
+        """Select rows in this order. In tensors with one row per source sentence, select one row per group of `beam` rows."""
         sources = order if beam == 1 else order.view(-1, beam)[:, 0] // beam
         same = [(x == torch.arange(len(x), device=x.device)).all() for x in (order, sources)]
         rows_unchanged, sources_unchanged = torch.stack(same).tolist()  # a single synchronisation for both

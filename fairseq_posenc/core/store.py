@@ -18,9 +18,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class ForwardStore:
-    """Values that the hooks of one forward pass share. Hooks read and write it through `AttentionContext`.
+    """Values that the hooks of one forward pass share. Hooks access the store through `AttentionContext`.
 
-    The sites of one decoder share losses, means and random numbers of sentence pairs. Everything else belongs to one site.
+    Both sites of a decoder share losses, means and the random numbers of sentence pairs. All other values belong to one site.
     """
 
     prepared: Mapping[PositionMethod, Any] = dataclasses.field(default_factory=dict)
@@ -31,26 +31,26 @@ class ForwardStore:
     _handed: dict[Hashable, Tensor] = dataclasses.field(default_factory=dict)
 
     def of_site(self) -> ForwardStore:
-        """Return the store of another site. It contains no results of `prepare`."""
+        """Return a new store for another site, which contains only the shared values."""
         return dataclasses.replace(self, prepared={}, _made={}, _handed={})
 
     def of_block(self) -> ForwardStore:
-        """Return the store of a block of queries.
+        """Return a new store for a block of queries.
 
-        The block keeps its own tensors and losses, because its activations are recomputed.
+        Losses and tensors of the block are stored separately, because the backward pass computes the block again.
         """
         return dataclasses.replace(self, losses={}, _made={}, _handed={})
 
     def with_prepared(self, prepared: Mapping[PositionMethod, Any]) -> ForwardStore:
-        """Return the store with these results of `prepare`."""
+        """Return a copy of the store with these results of `prepare`."""
         return dataclasses.replace(self, prepared={**self.prepared, **prepared})
 
     def add_loss(self, name: str, value: Tensor) -> None:
-        """Add [B] to the loss of this name."""
+        """Add a tensor [B] to the loss with this name."""
         self.losses[name] = value if name not in self.losses else self.losses[name] + value
 
     def add_mean(self, name: str, total: Tensor, count: Tensor) -> None:
-        """Store the sums [B] and the counts [B] of a mean that is logged."""
+        """Store the sums [B] and the counts [B] from which a mean is logged."""
         self.means[name] = torch.stack([total.detach(), count.to(total.dtype)], 1)  # [B, 2]
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
@@ -59,16 +59,24 @@ class ForwardStore:
             self._made[key] = make()
         return self._made[key]
 
+    def parts(self, parameter: Tensor) -> tuple[Tensor, ...]:
+        """Return the parts of a parameter along its first axis: [L, ...] -> L tensors [...].
+
+        All layers use the parts of one call, so that the backward pass joins their gradients once. Otherwise, it would compute a
+        gradient of all layers for every layer. Parts without a gradient are stored separately, for recomputed activations.
+        """
+        return self.once((parameter, torch.is_grad_enabled()), lambda: parameter.unbind(0))
+
     def hand_over(self, key: Hashable, tensor: Tensor) -> None:
         """Keep a tensor for one later call of `take`."""
         self._handed[key] = tensor
 
     def take(self, key: Hashable) -> Tensor | None:
-        """Return the tensor of `hand_over` and remove it. Return None if there is no tensor."""
+        """Return and remove the tensor that `hand_over` has stored, or return None."""
         return self._handed.pop(key, None)
 
     def once_per_pair(self, name: str, draw: Callable[[], Tensor]) -> Tensor:
-        """Return draw(), [B, ...], or the value that the other side of the sentence pairs has already stored under this name."""
+        """Return draw(), [B, ...], or the value that the encoder or the decoder has already stored under this name."""
         if name not in self.pair_draws:
             self.pair_draws[name] = draw()
         return self.pair_draws[name]

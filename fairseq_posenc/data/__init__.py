@@ -1,1 +1,1 @@
-"""Training and test data."""
+"""Download, generate and check training and test data."""

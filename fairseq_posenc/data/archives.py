@@ -1,7 +1,7 @@
-"""Get archives with known checksums from several addresses, a mirror or a folder, and read them as streams.
+"""Get archives with known checksums from public addresses, a mirror or a folder, and extract files from them.
 
-A mirror or a folder replaces the public addresses. The paths of its files are the paths of the public addresses, as in
-MIRROR/wmt13/NAME.tgz. The checksums of this version apply to these files, unless the caller passes other checksums.
+A mirror or a folder replaces the public addresses. It must contain each file at the path of its public address, for example
+MIRROR/wmt13/NAME.tgz. Its files must have the known checksums, unless the caller passes other checksums.
 """
 
 from __future__ import annotations
@@ -22,23 +22,20 @@ from ..common.files import digest, unwritable
 from ..core import PositionError
 from .download import CHUNK, download, read_address, read_sums
 
-_ALGORITHMS = {32: "md5", 64: "sha256"}  # hash function by the length of a checksum
+_ALGORITHMS = {32: "md5", 64: "sha256"}  # number of digits of a checksum -> hash function
 
 
 @dataclass(frozen=True)
 class Archive:
-    """A file with one or several addresses. The first address names the file.
+    """A file that can be downloaded from one or several addresses."""
 
-    checksum: sha256, or md5 if no sha256 was published.
-    """
-
-    addresses: tuple[str, ...]
-    checksum: str
-    size: int = 0  # in bytes. 0 if unknown
+    addresses: tuple[str, ...]  # the first address determines path and name of the file
+    checksum: str  # SHA-256, or MD5 if no SHA-256 was published
+    size: int = 0  # number of bytes. 0 if unknown
 
     @property
     def place(self) -> str:
-        """Return the path of the file on its public host. The path is needed because several years use the same file name."""
+        """Return the path of the file on its public host. The file name is not sufficient, because some names occur twice."""
         return urllib.parse.urlsplit(self.addresses[0]).path.lstrip("/")
 
     @property
@@ -49,18 +46,18 @@ class Archive:
 
 @dataclass(frozen=True)
 class Store:
-    """The origin of archives, and the folder of the downloads, which are stored by address."""
+    """The origin of archives, and the folder of downloads."""
 
-    downloads: Path
-    origin: str = ""  # a mirror or a folder that replaces the addresses of the archives
-    # in the format of sha256sum, by the path at the origin. It replaces the checksums of this version
+    downloads: Path  # contains each file at HOST/PATH
+    origin: str = ""  # mirror or folder that replaces the public addresses
+    # file in the format of sha256sum, with paths at the origin. It replaces the known checksums
     checksums: Path | None = None
-    pause: float = 1.0
+    pause: float = 1.0  # seconds before the first retry of a download
 
     def get(self, archives: Iterable[Archive]) -> dict[Archive, Path]:
-        """Return the archives as local files, each with its checksum.
+        """Return archive -> local file, after a check of all checksums. Download missing files.
 
-        Raise PositionError for missing disk space before any download.
+        Before any download, raise PositionError if the disk space is not sufficient.
         """
         archives = tuple(archives)
         folder = self._folder()
@@ -70,7 +67,7 @@ class Store:
         return {archive: self._from_folder(archive, folder) if folder else self._download(archive) for archive in archives}
 
     def expected(self, archive: Archive) -> str:
-        """Return the checksum that the file must have. Raise PositionError if `checksums` does not list the file."""
+        """Return the checksum that an archive must have. Raise PositionError if the file `checksums` does not contain it."""
         if self.checksums is None:
             return archive.checksum
         if not self.checksums.is_file():
@@ -112,7 +109,7 @@ class Store:
     def _download(self, archive: Archive) -> Path:
         path = self._path(archive)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.with_name(path.name + ".lock").open("a") as lock:  # kept, because another recipe may need the same archive
+        with path.with_name(path.name + ".lock").open("a") as lock:  # not removed, because another process may be waiting for it
             fcntl.flock(lock, fcntl.LOCK_EX)
             if path.is_file() and not self._difference(archive, path):
                 return path
@@ -136,7 +133,7 @@ class Store:
         )
 
     def _difference(self, archive: Archive, path: Path) -> str:
-        """Return how a file differs from the expected one, or an empty string."""
+        """Return how a file differs from the expected file in size or checksum, or an empty string."""
         expected = self.expected(archive)
         if self.checksums is None and archive.size and path.stat().st_size != archive.size:
             return f"{path.stat().st_size:,} bytes instead of {archive.size:,}"
@@ -157,9 +154,9 @@ def require_room(folder: Path, need: int, what: str) -> None:
 
 
 def extract(archive: Path, wanted: Mapping[str, Path]) -> None:
-    """Copy members of a tar archive, by name, to the given files. Other members are skipped.
+    """Copy members of a tar archive to files. `wanted` contains name of the member -> file.
 
-    Raise PositionError if the archive is damaged, or if it lacks a member that is requested.
+    Raise PositionError if the archive is damaged or lacks a member.
     """
     missing = dict(wanted)
     if not missing:
@@ -177,7 +174,7 @@ def extract(archive: Path, wanted: Mapping[str, Path]) -> None:
     except (tarfile.TarError, EOFError, zlib.error) as error:
         raise PositionError(f"{archive}: damaged ({error}). Remove it and run the command again.") from None
     except OSError as error:
-        if error.errno is None:  # gzip raises this error for a file in another format
+        if error.errno is None:  # gzip raises such an error for a file in another format
             raise PositionError(f"{archive}: damaged ({error}). Remove it and run the command again.") from None
         raise PositionError(unwritable(next(iter(missing.values())).parent, error)) from None
     raise PositionError(f"{archive}: these files are missing in the archive: {', '.join(missing)}. Download the archive again.")

@@ -1,9 +1,9 @@
-"""Get files from a folder or from the network. Downloads are resumed, repeated after errors, and checked against a sha256.
+"""Get files from a folder or from the network. Downloads are resumed, retried after errors, and checked by their SHA-256.
 
-The SHA-256 checksum of a file is read from SHA256SUMS next to the file, or from the recorded downloads. If neither contains the
-file, its first download is trusted. The caller reads the file and then calls `record_downloads`. All later downloads of this
-address must have the same sha256. If a network sends a web page instead of the data, reading fails, so that the page is not
-recorded.
+The expected checksum of a file is read from SHA256SUMS next to the file, or from the record of earlier downloads. If neither
+contains the file, its first download is trusted. The caller reads the file and then calls `record_downloads`, so that later
+downloads from this address must have the same checksum. If the network has sent a web page instead of the data, the caller fails
+to read the file, and the page is not recorded.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from ..common.files import digest, require_regular, unwritable
 from ..core import PositionError
 
 SUMS = "SHA256SUMS"
-TRIES = 5
-TIMEOUT = 60.0  # seconds without received data
-CHUNK = 1 << 20
-_LARGEST_SUMS = 2**24  # maximum bytes of SHA256SUMS
-_ABSENT = (404, 410)
-_FINAL = (400, 401, 403, 405, 451)  # a retry would lead to the same error
+TRIES = 5  # maximum number of requests per file
+TIMEOUT = 60.0  # maximum number of seconds without received data
+CHUNK = 1 << 20  # number of bytes that are read at once
+_LARGEST_SUMS = 2**24  # maximum number of bytes of SHA256SUMS
+_ABSENT = (404, 410)  # HTTP status if the file does not exist
+_FINAL = (400, 401, 403, 405, 451)  # HTTP status of errors that a retry cannot solve
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EISDIR)
 
 
 def sha256(data: bytes) -> str:
-    """Return the sha256 in hexadecimal digits."""
+    """Return the SHA-256 of the data in hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()
 
 
 def read_address(origin: str) -> tuple[str, str]:
-    """Return the scheme and the path of an address or a folder. Raise PositionError for an address that cannot be read."""
+    """Return the scheme and the path of an address or a folder. Raise PositionError for an invalid address."""
     try:
         parts = urllib.parse.urlsplit(origin)
         found = parts.scheme, parts.path
@@ -59,12 +59,12 @@ class Source:
 
     origin: str
     downloads: Path  # folder of the downloads
-    record: Path  # file of their addresses and sha256, in the format of sha256sum
-    pause: float = 1.0  # seconds before the first retry. Each retry doubles the time
+    record: Path  # file with checksums and addresses of earlier downloads, in the format of sha256sum
+    pause: float = 1.0  # seconds before the first retry. The time doubles with each retry
 
     @functools.cached_property
     def folder(self) -> Path | None:
-        """Return the folder that `origin` names, or None if `origin` is an address from which files are downloaded."""
+        """Return `origin` as a folder, or None if `origin` is an http or https address."""
         scheme, path = read_address(self.origin)
         if scheme in ("http", "https"):
             return None
@@ -74,7 +74,10 @@ class Source:
         return folder
 
     def get(self, name: str) -> Path | None:
-        """Return the path of a file with the right sha256. Return None if the source does not have the file."""
+        """Return the local path of a file, downloaded if necessary. Return None if the source does not have the file.
+
+        Raise PositionError if the file has a wrong checksum.
+        """
         path = (self.folder or self.downloads) / name
         if self.folder is None and not (path.is_file() and digest(path) == self._known(name)):
             if not self._download(name):
@@ -102,7 +105,7 @@ class Source:
 
     @functools.cached_property
     def _unrecorded(self) -> dict[str, str]:
-        """Return file name -> sha256 of the downloads that `record_downloads` will record."""
+        """Return file name -> SHA-256 of the downloads that `record_downloads` will record."""
         return {}
 
     def _known(self, name: str) -> str | None:
@@ -121,9 +124,9 @@ class Source:
             )
 
     def record_downloads(self) -> None:
-        """Record the sha256 of every new download that is not listed in a SHA256SUMS.
+        """Write the checksum of every file that was downloaded for the first time to the record.
 
-        Call this after the files have been read.
+        Files that SHA256SUMS lists are not recorded. Call this function after the files have been read.
         """
         for name, found in self._unrecorded.items():
             try:
@@ -140,7 +143,7 @@ class Source:
 
 
 def download(address: str, path: Path, pause: float = 1.0) -> bool:
-    """Download a file with retries. Continue a partial download. Return whether the address has the file."""
+    """Download a file, with retries, or resume a partial download. Return False if the file does not exist at the address."""
     for attempt in range(1, TRIES + 1):
         try:
             return _attempt(address, path)
@@ -160,7 +163,7 @@ def download(address: str, path: Path, pause: float = 1.0) -> bool:
 
 
 def _attempt(address: str, path: Path) -> bool:
-    """Request the missing bytes once. A partial file is continued only if the file on the server has not changed."""
+    """Download a file with one request. A partial download is resumed only if the file on the server has not changed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part, tag = (path.with_name(path.name + ending) for ending in (".part", ".part.tag"))
     begun = part.stat().st_size if part.is_file() and tag.is_file() else 0
@@ -180,7 +183,7 @@ def _attempt(address: str, path: Path) -> bool:
         else:
             tag.unlink(missing_ok=True)
         with part.open("ab" if resumed else "wb") as file:
-            length = response.length  # None also if the header is not a number
+            length = response.length  # None if the length is not known
             expected = None if length is None else length + (begun if resumed else 0)
             while chunk := response.read(CHUNK):
                 file.write(chunk)
@@ -192,7 +195,7 @@ def _attempt(address: str, path: Path) -> bool:
 
 
 def read_sums(path: Path, name: str) -> dict[str, str]:
-    """Return file name -> sha256 from lines of sha256sum: checksum, two blanks or a blank and an asterisk, name."""
+    """Return file name -> checksum from a file in the format of sha256sum. Return {} if the file does not exist."""
     if not path.is_file():
         return {}
     try:

@@ -1,7 +1,4 @@
-"""Read text files of any size line by line, plain or gzipped.
-
-The decompressed size is limited. Every error message is one line.
-"""
+"""Read plain or gzipped text files line by line. The decompressed size is limited, and errors are one-line messages."""
 
 from __future__ import annotations
 
@@ -14,8 +11,8 @@ from typing import IO, Any
 from ..common.files import require_regular, unreadable
 from ..core import PositionError
 
-LONGEST_LINE = 2**24  # maximum bytes of a line
-#: maximum decompressed bytes, and maximum ratio to the compressed size. For text, the ratio is seldom above ten
+LONGEST_LINE = 2**24  # maximum number of bytes of a line
+#: a gzip file may expand to FREE_BYTES plus MOST_TIMES its size. For text, the ratio of the sizes is seldom above ten
 FREE_BYTES, MOST_TIMES = 2**24, 100
 
 
@@ -23,8 +20,8 @@ class Lines:
     """The lines of a UTF-8 file, with their line feeds. Only a line feed ends a line.
 
     Raises:
-        PositionError: at opening if the file is missing or is not a regular file; while reading if it is not UTF-8, a damaged or
-            truncated gzip, has a line of more than `LONGEST_LINE` bytes, or expands beyond the bound of a gzip.
+        PositionError: When it is opened: the file is missing or is not a regular file. While it is read: the file is not UTF-8,
+            is a damaged gzip file, expands to too many bytes, or has a line of more than `LONGEST_LINE` bytes.
     """
 
     def __init__(self, path: Path):
@@ -73,7 +70,7 @@ class Lines:
 
 
 def read_gzip(path: Path, name: str, largest: int) -> bytes:
-    """Return the content of a gzip file. Raise PositionError for a damaged file, and for content of more than `largest` bytes."""
+    """Return the content of a gzip file. Raise PositionError if the file is damaged or expands to more than `largest` bytes."""
     try:
         with gzip.open(path, "rb") as file:
             data = file.read(largest + 1)

@@ -1,4 +1,4 @@
-"""Finding methods: their names and cards, the spec grammar, architecture names, citations and completion candidates."""
+"""Look up methods, their cards and citations. Parse specs, define architectures, and complete arguments."""
 
 from .lookup import card, declaration, method_class, names, nearest
 

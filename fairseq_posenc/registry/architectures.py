@@ -1,7 +1,4 @@
-"""The architectures (no torch): posenc_<method> in four sizes, posenc_transformer, and posenc_pnat.
-
-The specs of posenc_transformer are options.
-"""
+"""The architectures, each in four sizes (no torch): posenc_transformer, posenc_<method>, and combinations such as posenc_pnat."""
 
 from __future__ import annotations
 
@@ -12,17 +9,17 @@ from typing import Any
 from ..core import PositionError
 from . import lookup
 
-#: prefix of the names of all architectures
+#: prefix of the names of all models and architectures
 PREFIX = "posenc_"
-#: name of the fairseq model, and of its architecture. Users set the specs of this architecture with options
+#: name of the fairseq model, and of the architecture whose specs users set with options
 MODEL = "posenc_transformer"
 #: name of the fairseq model with complex hidden states
 COMPLEX_MODEL = "posenc_complex_transformer"
-#: name of the non-autoregressive fairseq model with learned positions
+#: name of the non-autoregressive fairseq model that predicts positions
 PNAT = "posenc_pnat"
 #: name of the fairseq task whose batches contain side inputs
 TASK = "posenc_translation"
-#: name of the fairseq task of non-autoregressive models
+#: name of the fairseq task for non-autoregressive models
 NAT_TASK = "posenc_nat_translation"
 
 
@@ -37,7 +34,7 @@ class Size:
     dropout: float
 
 
-#: suffix of the architecture's name -> its size
+#: suffix of an architecture's name -> size
 SIZES = {
     "": Size(6, 512, 8, 2048, 0.1),
     "_tiny": Size(2, 128, 4, 512, 0.1),
@@ -48,7 +45,7 @@ SIZES = {
 
 @dataclass(frozen=True)
 class Architecture:
-    """Spec of every site, size, whether all layers of a stack are shared, fairseq model, and further options of the model."""
+    """Spec of every site, size, whether the layers of a stack share parameters, name of the fairseq model, and its options."""
 
     specs: Mapping[str, str]
     size: Size
@@ -58,7 +55,7 @@ class Architecture:
 
 
 def _beside_methods(size: Size) -> Iterator[tuple[str, Architecture]]:
-    """Yield the architectures that combine methods with other options of the model."""
+    """Yield the architectures that are not named after a method. They combine methods, or set other options of the model."""
     sites = {site: "complex:frequencies=dimension,learned=false" for site in ("encoder", "decoder")}
     yield COMPLEX_MODEL, Architecture({**sites, "cross": "none"}, size, model=COMPLEX_MODEL)
     # tensor2tensor's maximum number of steps is twice its number of layers
@@ -66,7 +63,7 @@ def _beside_methods(size: Size) -> Iterator[tuple[str, Architecture]]:
     halting = {f"{side}_halting": "continue" for side in ("encoder", "decoder")}
     universal = lookup.card("universal")
     yield "posenc_universal_halting", Architecture(universal.specs, size, universal.tied_layers, options={**steps, **halting})
-    # in the authors' model, 2 of 6 layers are global
+    # in the authors' model, the last 2 of 6 layers are global
     group, last = lookup.card("group"), max(1, size.layers // 3)
     yield (
         "posenc_g_transformer",
@@ -74,23 +71,23 @@ def _beside_methods(size: Size) -> Iterator[tuple[str, Architecture]]:
     )
     sites = dict.fromkeys(("encoder", "decoder"), "sinusoidal+shortformer+xl")
     yield "posenc_p_transformer", Architecture({**sites, "cross": "shortformer"}, size)
-    # every fourth layer has full attention without positions. With fewer layers, it is the last layer
+    # every fourth layer has full attention without positions. If there are fewer than four layers, only the last one has
     whole = min(4, size.layers)
     layers = "/".join(str(layer) for layer in range(size.layers) if layer % 4 != whole - 1)
     spec = f"rope:layout=interleaved,base=50000,layers={layers}+window:width=64,layers={layers}"
     yield "posenc_rope_window", Architecture({"encoder": spec, "decoder": spec, "cross": "none"}, size)
-    # the positions that the authors use in the decoder
+    # the authors use shaw with this distance in the decoder
     pnat = {"encoder": "sinusoidal", "decoder": "shaw:max_distance=4", "cross": "none"}
     yield PNAT, Architecture(pnat, size, model=PNAT, options={"length_loss_weight": 0.1})
 
 
 def beside_methods() -> list[str]:
-    """Return the names of the architectures that combine methods with other options, without a size."""
+    """Return the names, without a size, of the architectures that are not named after a method."""
     return [name for name, _ in _beside_methods(SIZES[""])]
 
 
 def architectures() -> Iterator[tuple[str, Architecture]]:
-    """Yield every architecture with its name."""
+    """Yield (name, architecture) of all architectures."""
     for suffix, size in SIZES.items():
         yield MODEL + suffix, Architecture({"encoder": "sinusoidal", "decoder": "sinusoidal", "cross": "none"}, size)
         for card in map(lookup.card, lookup.names()):
@@ -100,15 +97,19 @@ def architectures() -> Iterator[tuple[str, Architecture]]:
 
 
 def architecture(name: str) -> Architecture:
-    """Return the architecture of this name without a size.
+    """Return the architecture with this name.
 
-    Raise PositionError if the specs of the architecture are options, or if the name is unknown.
+    Raise PositionError for an unknown name, for a name with a size, and for posenc_transformer, whose specs are options.
     """
     found = dict(architectures()).get(name)
-    if found is None or name == MODEL or any(suffix and name.endswith(suffix) for suffix in SIZES):
+    size = next((suffix for suffix in SIZES if suffix and name.endswith(suffix)), "")
+    if found is None or name == MODEL or size:
         try:
             lookup.card(name.removeprefix(PREFIX))
         except PositionError as error:
+            plain = name.removesuffix(size)
+            if size and found is not None and plain != MODEL:
+                raise PositionError(f"architecture {name!r}: the name contains a size. Expected {plain}.") from None
             raise PositionError(f"architecture {name!r}: {error} Expected {PREFIX}NAME, without a size.") from None
     if found is None:
         raise PositionError(f"architecture {name!r}: no architecture has this name. Expected {PREFIX}NAME, without a size.")

@@ -1,4 +1,4 @@
-"""Tables and pages of the methods, generated from their cards and docstrings (no torch)."""
+"""Tables and pages about methods, generated from cards and docstrings (no torch)."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ COLUMNS = (
     "method", "family", "reference", "injection", "learnable", "recurring", "unbound", "number", "parameters", "survey", "sites",
     "evidence",
 )  # fmt: skip
-#: default columns of `posenc list`, which fit a terminal of 80 columns
+#: columns of `posenc list` by default. They fit a terminal with 80 characters per line
 SHORT = ("method", "family", "reference", "number", "evidence")
 
-#: size of the dictionary with which tables count parameters
+#: dictionary size for the numbers of parameters in tables
 VOCABULARY = 32000
-#: the stack for which docs/methods.md counts parameters
+#: sizes for the numbers of parameters in docs/methods.md
 _LISTED = Dims(512, 8, 6, vocab_size=VOCABULARY)
 _FLAGS = ("learnable", "recurring", "unbound")
-#: values of the cards, and their explanations on pages
+#: value of a card -> explanation on the page of the method
 EXTRAPOLATION = {
     "runs": "defined at every length",
     "clips": "distances beyond the table share one entry",
@@ -45,7 +45,7 @@ EVIDENCE = {
 
 @dataclass(frozen=True)
 class Description:
-    """The docstring of a method: its first sentence, and the text of each section. Each bullet of a section is one line.
+    """The docstring of a method: its first paragraph, and section -> text. Each bullet of a section is one line.
 
     Formulas are TeX between dollar signs.
     """
@@ -57,7 +57,7 @@ class Description:
 def describe(name: str) -> Description:
     """Return the parsed docstring of a method."""
     summary, _, labelled = lookup.declaration(name).docstring.partition("\n\n")
-    items = re.split(r"\n(?=\S)", re.sub(r"\n\s+(?!\s|\* )", " ", labelled))  # remove line breaks, except before bullets
+    items = re.split(r"\n(?=\S)", re.sub(r"\n\s+(?!\s|\* )", " ", labelled))  # join lines, except before sections and bullets
     sections = dict(item.split(":", 1) for item in items if ":" in item)
     return Description(
         " ".join(summary.split()), {label: re.sub(r"\n\s+", "\n", text).strip() for label, text in sections.items()}
@@ -80,9 +80,9 @@ def count(spec: str, dims: Dims, site: str = "encoder") -> int:
 
 
 def facts(card: MethodCard) -> dict[str, Any]:
-    """Return the row of one method in a table like the survey's Table 1.
+    """Return the row of one method in a table like Table 1 of the survey: column -> value.
 
-    The sites are marked as the authors' or this project's.
+    `sites` contains for each site "authors" (defined by the authors) or "extended" (an extension of this project).
     """
     return {
         "method": card.name,
@@ -92,13 +92,13 @@ def facts(card: MethodCard) -> dict[str, Any]:
         **{flag: getattr(card, flag) for flag in _FLAGS},
         "parameters": pretty(card.parameters),
         "survey": card.survey_parameters or None,
-        "sites": {**dict.fromkeys(card.sites, "authors"), **dict.fromkeys(card.extended_sites, "ours")},
+        "sites": {**dict.fromkeys(card.sites, "authors"), **dict.fromkeys(card.extended_sites, "extended")},
         "evidence": card.evidence,
     }
 
 
 def rows(dims: Dims, columns: Sequence[str] = COLUMNS, **wanted: Any) -> list[dict[str, Any]]:
-    """Return these columns of all methods whose cards agree with `wanted` (site, reference, flags, ...)."""
+    """Return the columns of all methods whose cards have the values `wanted`, such as site="cross" or learnable=True."""
     unknown = [column for column in columns if column not in COLUMNS]
     if unknown:
         raise PositionError(
@@ -110,26 +110,26 @@ def rows(dims: Dims, columns: Sequence[str] = COLUMNS, **wanted: Any) -> list[di
 
 
 def table(found: list[dict[str, Any]], style: str) -> str:
-    """Return a table of methods as text."""
+    """Return a table of methods as text, in a format of tabulate or as tab-separated values."""
     if not found:
         return "no method agrees with these filters"
     cells = [{column: _cell(value) for column, value in row.items()} for row in found]
-    if style == "tsv":  # plain numbers without padding, because programs read this style
+    if style == "tsv":  # numbers without separators and padding, because programs read this format
         return "\n".join("\t".join(map(str, line)) for line in [cells[0], *(row.values() for row in cells)])
     return tabulate(cells, headers="keys", tablefmt=style, intfmt=",")
 
 
 def _cell(value: Any) -> Any:
-    """Return the table cell for a value of `facts`."""
+    """Convert a value of `facts` to a table cell."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):  # sites
-        return " ".join(f"({site})" if whose == "ours" else site for site, whose in value.items())
+        return " ".join(f"({site})" if whose == "extended" else site for site, whose in value.items())
     return "-" if value is None else value
 
 
 def entry(name: str) -> dict[str, Any]:
-    """Return the facts about one method, for JSON."""
+    """Return all facts about one method, as a JSON object."""
     card, description = lookup.card(name), describe(name)
     options = [dict(zip(("option", "allowed", "default", "meaning"), values)) for values in option_rows(name)]
     return {
@@ -167,13 +167,13 @@ def page(name: str) -> str:
 
 
 def sites(card: MethodCard) -> str:
-    """Return the sites of a method, and the sites that this project adds."""
+    """Return the sites of the authors and the sites that this project adds, as text."""
     extensions = f". Extensions of this project: {', '.join(card.extended_sites)}" if card.extended_sites else ""
     return ", ".join(card.sites) + extensions
 
 
 def _item(label: str, text: str) -> str:
-    """Return a list item. Bullets in its text become a nested list."""
+    """Return a Markdown list item. If its text consists of bullets, they become a nested list."""
     return f"- {label}: {text}" if not text.startswith("* ") else f"- {label}:\n{textwrap.indent(text, '  ')}"
 
 
@@ -185,5 +185,5 @@ def _agrees(card: MethodCard, wanted: Mapping[str, Any]) -> bool:
 
 
 def cite(names: Sequence[str]) -> str:
-    """Return the BibTeX entries of some methods, each once."""
+    """Return the BibTeX entries of these methods without duplicates."""
     return bibtex(key for name in names for key in lookup.card(name).citations)

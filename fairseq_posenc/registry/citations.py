@@ -1,4 +1,4 @@
-"""The BibTeX entries of all methods, in references.bib (no torch)."""
+"""Read the BibTeX entries of all methods from references.bib (no torch)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 from ..common.files import read_text
 from . import external
 
-_LARGEST = 2**24  # bytes
+_LARGEST = 2**24  # maximum number of bytes of a file
 
 
 @functools.cache
 def entries() -> dict[str, str]:
-    """Return all BibTeX entries by key, of this package and of references.bib next to methods outside this package."""
+    """Return key -> BibTeX entry, from this package and from files references.bib next to methods outside this package."""
     found = _read(Path(__file__).with_name("references.bib"))
     for folder in {source.path.parent: None for source in external.sources()}:
         file = folder / "references.bib"
@@ -30,16 +30,16 @@ def _read(file: Path) -> dict[str, str]:
 
 
 def fields(entry: str) -> dict[str, str]:
-    """Return the fields of an entry by name, such as `title` and `year`, as the entry writes them."""
+    """Return the fields of an entry, such as `title` and `year`: name -> BibTeX text."""
     return dict(re.findall(r"(\w+) = \{(.*?)\}(?=,\s+\w+ = |,?\s*\}$)", entry, re.DOTALL))
 
 
 def web_address(entry: str) -> str:
-    """Return the address of the DOI of an entry, or its URL, or an empty text if the entry has neither."""
+    """Return the web address of an entry, from its DOI or else from its URL, or an empty text."""
     found = fields(entry)
     return f"https://doi.org/{found['doi']}" if "doi" in found else found.get("url", "")
 
 
 def bibtex(keys: Iterable[str]) -> str:
-    """Return the entries of these keys. No entry is repeated."""
+    """Return the entries with these keys without duplicates."""
     return "\n\n".join(entries()[key] for key in dict.fromkeys(keys))

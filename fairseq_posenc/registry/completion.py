@@ -1,4 +1,4 @@
-"""Shell completion of arguments of the posenc command, called by argcomplete (no torch)."""
+"""Shell completion of method names and specs in posenc commands. argcomplete calls these functions (no torch)."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from .architectures import PREFIX
 
 
 def methods(prefix: str, **_: Any) -> list[str]:
-    """Return the names of methods."""
+    """Return the names of methods that begin with the prefix."""
     return [name for name in lookup.names() if name.startswith(prefix)]
 
 
 def specs(prefix: str, **_: Any) -> list[str]:
-    """Return completions of a spec."""
+    """Return the completions of an incomplete spec."""
     return spec.complete(prefix)
 
 
 def specs_and_architectures(prefix: str, **_: Any) -> list[str]:
-    """Return completions of a spec, and the architectures of methods."""
+    """Return the completions of an incomplete spec or of an architecture name."""
     return [*specs(prefix), *(name for name in map(PREFIX.__add__, lookup.names()) if name.startswith(prefix))]

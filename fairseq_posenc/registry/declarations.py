@@ -1,4 +1,4 @@
-"""Read the cards and options of a method file (no torch). The file is not run."""
+"""Read the cards and options of method files without running the files (no torch)."""
 
 from __future__ import annotations
 
@@ -26,19 +26,22 @@ if TYPE_CHECKING:
     from ..core import PositionMethod
 
 _ROOT = Path(__file__).parents[1] / "methods"
-#: the name of this package
+#: name of this package
 _PACKAGE = __package__.partition(".")[0]
-#: the family of methods outside this package
+#: family of all methods outside this package
 EXTERNAL = "external"
-_LARGEST_FILE = 2**20  # bytes of a method file
-_LONGEST_TEXT = 2000  # characters of a text on a card
-#: reserved names, because two architectures would have the same name
+_LARGEST_FILE = 2**20  # maximum number of bytes of a method file
+_LONGEST_TEXT = 2000  # maximum number of characters of a text on a card
+#: method names that are not allowed, because posenc_NAME would also be the name of another architecture
 RESERVED = re.compile(r"all|transformer.*|.*_(tiny|small|big)")
 
 
 @dataclass(frozen=True)
 class Declaration:
-    """Describe one method: card, options, docstring, family (the name of its folder), and the location of its class."""
+    """What is known about a method without importing it: card, options, docstring, family, and the location of its class.
+
+    The family is the name of the folder of the method.
+    """
 
     card: MethodCard
     options: type
@@ -49,22 +52,22 @@ class Declaration:
     source: external.Source | None = None  # only for a method outside this package
 
     def load(self) -> type[PositionMethod]:
-        """Return the class."""
+        """Import and return the class of the method."""
         module = importlib.import_module(self.module) if self.source is None else external.load(self.source)
         return getattr(module, self.class_name)
 
 
 class _Undeclared:
-    """Replace PositionMethod while a file is read. It has the attributes that a class inherits."""
+    """Used instead of PositionMethod, which needs torch, while a file is read. Methods inherit its attributes."""
 
     Options = MethodOptions
 
 
 @functools.cache
 def declarations() -> dict[str, Declaration]:
-    """Return all methods in methods/ and outside this package by name.
+    """Return name -> declaration of all methods of this package, and of methods outside this package.
 
-    Raise PositionError if a file outside this package is wrong.
+    Raise PositionError if a file outside this package has an error.
     """
     found: dict[str, Declaration] = {}
     for path in sorted(_ROOT.glob("*/*.py")):
@@ -86,26 +89,25 @@ def declarations() -> dict[str, Declaration]:
 
 
 def include(path: Path) -> list[str]:
-    """Add a file, or all files of a folder, for this process and its children. Return the names of their methods."""
+    """Add a method file, or all method files of a folder, for this process and its children. Return the names of the methods."""
     sources = external.of_path(path)
     if path.resolve() not in map(Path.resolve, map(Path, filter(None, os.environ.get(external.VARIABLE, "").split(os.pathsep)))):
         given = os.environ.get(external.VARIABLE)
         os.environ[external.VARIABLE] = os.pathsep.join([str(path.resolve()), *filter(None, [given])])
         declarations.cache_clear()
-    declarations()  # raise an error for names that exist already
+    declarations()  # raises an error if a name already exists
     return [own.card.name for source in sources for own in declared_by(source)]
 
 
 def named_files() -> str | None:
-    """Return the files outside this package, for `name_files` in another process."""
+    """Return the value of POSENC_METHODS, which `name_files` sets in another process."""
     return os.environ.get(external.VARIABLE)
 
 
 def name_files(value: str | None) -> None:
-    """Set the files outside this package.
+    """Set POSENC_METHODS in a new process.
 
-    With Python's fork server, a new process has the environment that existed when the server started. This environment lacks
-    later changes of POSENC_METHODS.
+    Processes that Python's fork server starts have the environment of this server, which lacks later changes of the variable.
     """
     if value != named_files():
         os.environ.pop(external.VARIABLE, None)
@@ -115,7 +117,7 @@ def name_files(value: str | None) -> None:
 
 
 def declared_by(source: external.Source) -> list[Declaration]:
-    """Return the methods of a file outside this package. Raise PositionError if it has no method, or if a card is wrong."""
+    """Return the methods of a file outside this package. Raise PositionError if a card is wrong, or if a named file has none."""
     found = [dataclasses.replace(own, module=source.module, source=source) for own in _declared(source.path)]
     if not found and source.named:
         raise PositionError(
@@ -138,9 +140,9 @@ def _declared(path: Path) -> Iterator[Declaration]:
 
 
 def _what_is_wrong(own: Declaration) -> str:
-    """Return what is wrong with the values of a card, or an empty string.
+    """Return a description of the first value of a card that is not allowed, or an empty string.
 
-    Whether the values are true is a test of the contract.
+    The contract tests check whether allowed values are true for the method.
     """
     card, hints = own.card, get_type_hints(MethodCard)
     for name in ("reference", "injection", "extrapolation", "evidence"):
@@ -187,11 +189,17 @@ def _parse(path: Path) -> ast.Module:
 
 @functools.cache
 def _read(path: Path) -> dict[str, Any]:
-    """Return the constants and classes of a file by name. Classes of methods have only a docstring, options and a card."""
+    """Return name -> constant or class of a file. Of the class of a method, only docstring, options and card are kept."""
     public = ("Dims", "HeadOptions", "MethodCard", "MethodOptions", "PositionError", "SideInput", "option")
     names = {name: getattr(core, name) for name in public} | {"PositionMethod": _Undeclared}
     package = SimpleNamespace(**names, core=SimpleNamespace(**names))
-    names |= {"dataclass": dataclass, "Literal": Literal, "Optional": Optional, "__name__": __name__}
+    names |= {
+        "dataclass": dataclass,
+        "replace": dataclasses.replace,
+        "Literal": Literal,
+        "Optional": Optional,
+        "__name__": __name__,
+    }
     reserved = frozenset(names)
     for node in _parse(path).body:
         if isinstance(node, ast.Import):
@@ -208,7 +216,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _assigned(target: ast.expr, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the names and values of an assignment of literals, as in A = 1 or A, B = 1, 2. Skip attributes and items."""
+    """Yield (name, value) of an assignment of literals such as A = 1 or A, B = 1, 2. Skip assignments to attributes and items."""
     if isinstance(target, ast.Name):
         yield target.id, value
     elif isinstance(target, ast.Tuple) and isinstance(value, (tuple, list)) and len(target.elts) == len(value):
@@ -217,19 +225,21 @@ def _assigned(target: ast.expr, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _is_reserved(name: str, reserved: frozenset[str]) -> bool:
-    """Return whether a file must not redefine this name."""
+    """Return whether a method file must not redefine this name."""
     return name in reserved or name.startswith("__")
 
 
 def _read_class(node: ast.ClassDef, path: Path, names: dict[str, Any], reserved: frozenset[str]) -> None:
-    """Add a class to the names. If its card cannot be read, using the class raises an error."""
+    """Add a class to `names`. If reading the class would run code, raise an error for a class with a card. Other classes raise it
+    when a card uses them.
+    """
     kept = _declaration_of(node, names)
     try:
-        if not _is_own(path):  # methods of a class of options run only when the method is built
-            kept = _Without().visit(copy.deepcopy(kept))
+        if not _is_own(path):  # functions of an options class, such as __post_init__, must not run while the file is read
+            kept = _without_functions(kept)
         if node.name in reserved and not _is_own(path):
             raise NotLiteral(node, f"the class {node.name!r} has the same name as a class of this package")
-        require_class(_Without().visit(copy.deepcopy(kept)), names)
+        require_class(_without_functions(kept), names)
     except NotLiteral as error:
         if any(isinstance(item, ast.Assign) and _names(item, "card") for item in kept.body):
             raise PositionError(_unread(path, error.line or node.lineno, error)) from None
@@ -249,17 +259,17 @@ def _is_own(path: Path) -> bool:
     return _ROOT in path.parents
 
 
-class _Without(ast.NodeTransformer):
-    """Remove the methods of a class of options. They are not read."""
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> ast.ClassDef:
-        self.generic_visit(node)
-        node.body = [item for item in node.body if not isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef))] or [ast.Pass()]
-        return node
+def _without_functions(node: ast.ClassDef) -> ast.ClassDef:
+    """Return a copy of the syntax tree of a class without the functions of the class and of its inner classes."""
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    body = [_without_functions(item) if isinstance(item, ast.ClassDef) else item for item in node.body]
+    own = copy.copy(node)
+    own.body = [item for item in body if not isinstance(item, functions)] or [ast.Pass()]
+    return own
 
 
 def _imported(node: ast.ImportFrom, path: Path, names: dict[str, Any]) -> dict[str, Any]:
-    """Return the imported names, as in `from .rope import Rope` or `from fairseq_posenc.methods.bias.t5 import T5`."""
+    """Return name -> value of an import such as `from .rope import Rope` or `from fairseq_posenc.core import MethodCard`."""
     if node.module is None:
         return {}
     if node.level in (1, 2):
@@ -278,16 +288,18 @@ def _imported(node: ast.ImportFrom, path: Path, names: dict[str, Any]) -> dict[s
 
 
 def _declaration_of(node: ast.ClassDef, names: dict[str, Any]) -> ast.ClassDef:
-    """Return a class of options unchanged. Of other classes, return only docstring, options and card."""
+    """Return an options class unchanged. Reduce other classes to docstring, options and card."""
     if any(isinstance(name, ast.Name) and name.id == "dataclass" for call in node.decorator_list for name in ast.walk(call)):
         return node
     bases = [base for base in node.bases if _is_class(base, names)]
     kept = [item for item in node.body if _declares(item) or (item is node.body[0] and is_docstring(item))]
-    return ast.copy_location(ast.ClassDef(node.name, bases, [], kept or [ast.Pass()], []), node)
+    own = copy.copy(node)
+    vars(own).update(bases=bases, keywords=[], body=kept or [ast.Pass()], decorator_list=[], type_params=[])
+    return own
 
 
 def _is_class(node: ast.expr, names: dict[str, Any]) -> bool:
-    """Return whether a base class is known: a name, or an attribute of this package."""
+    """Return whether a base class is known: by its name in this file, or as an attribute of this package."""
     if isinstance(node, ast.Attribute):
         return isinstance(node.value, ast.Name) and isinstance(getattr(names.get(node.value.id), node.attr, None), type)
     return isinstance(node, ast.Name) and isinstance(names.get(node.id), (type, Unread))

@@ -1,4 +1,4 @@
-"""Find methods outside this package: files of POSENC_METHODS, and entry points of installed packages (no torch)."""
+"""Find the files of methods outside this package: files in POSENC_METHODS, and entry points of installed packages (no torch)."""
 
 from __future__ import annotations
 
@@ -15,29 +15,26 @@ from types import ModuleType
 
 from ..core import PositionError
 
-#: environment variable with files and folders, separated as in PATH
+#: environment variable that contains files and folders, separated as in PATH
 VARIABLE = "POSENC_METHODS"
-#: group of entry points of modules or packages
+#: entry point group of modules or packages with methods
 GROUP = "fairseq_posenc.methods"
-#: prefixes of files in a folder that are not methods
+#: in a folder, files with these prefixes are not method files
 _NO_METHODS = ("_", "oracle_", "test_", "conftest", "setup")
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file with methods: its path, its module name, and whether the user named this file.
-
-    A file that the user names must have a method.
-    """
+    """A file that may contain methods."""
 
     path: Path
     module: str
-    named: bool
-    installed: bool = False  # the name by which a package is imported
+    named: bool  # whether the user named this file, not only its folder. A named file must contain a method
+    installed: bool = False  # True: `module` is the import name of an installed module
 
 
 def sources() -> list[Source]:
-    """Return all files outside this package, each once. Raise PositionError for missing files."""
+    """Return all method files outside this package without duplicates. Raise PositionError for missing files."""
     found: dict[Path, Source] = {}
     for source in (*_of_environment(), *_of_entry_points()):
         found.setdefault(source.path, source)
@@ -45,7 +42,7 @@ def sources() -> list[Source]:
 
 
 def of_path(path: Path) -> list[Source]:
-    """Return the file, or the files of a folder."""
+    """Return a method file, or all method files of a folder."""
     path = path.expanduser().resolve()
     if path.is_dir():
         return [_source(file, False) for file in sorted(path.glob("*.py")) if not file.name.startswith(_NO_METHODS)]
@@ -57,7 +54,7 @@ def of_path(path: Path) -> list[Source]:
 
 
 def load(source: Source) -> ModuleType:
-    """Return the module of a file. Raise PositionError if the import fails."""
+    """Import a file and return its module. Raise PositionError if the import fails."""
     try:
         if source.installed:
             return importlib.import_module(source.module)
@@ -107,7 +104,7 @@ def _of_entry_points() -> Iterator[Source]:
 
 
 def _path_of(name: str) -> Path | None:
-    """Return the file of a module, without importing the module or its packages."""
+    """Return the file of a module without importing the module, or None."""
     first, *rest = name.split(".")
     spec = importlib.util.find_spec(first)
     if spec is None or spec.origin is None:

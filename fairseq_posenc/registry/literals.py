@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 from ..core import Dims, MethodCard, SideInput, option
 
-#: names that a card or an option may call
-_CALLS = (MethodCard, SideInput, Dims, option)
+#: classes and functions that a card or an option may call
+_CALLS = (MethodCard, SideInput, Dims, option, replace)
 _TYPES = ("int", "float", "str", "bool")
-_WORDS = "literals, MethodCard(...), SideInput(...) and option(...)"
+_WORDS = "literals, MethodCard(...), replace(CLASS.card, ...), SideInput(...) and option(...)"
 
 
 class NotLiteral(ValueError):
-    """An expression or statement that would run code. `line` is its line number."""
+    """Raised for an expression or statement that would run code, in line `line` of the file."""
 
     def __init__(self, node: ast.AST, problem: str):
         super().__init__(f"{problem}. Expected {_WORDS}")
@@ -24,14 +25,14 @@ class NotLiteral(ValueError):
 
 
 class Unread:
-    """Replace a class that cannot be read. Any use of the replacement raises an error with the reason."""
+    """Used instead of a class that cannot be read. Any use of it in a card raises `reason`."""
 
     def __init__(self, reason: NotLiteral):
         self.reason = reason
 
 
 def require_value(node: ast.expr, names: Mapping[str, Any]) -> None:
-    """Raise NotLiteral unless the expression is a literal, the name of a constant, or an allowed call."""
+    """Raise NotLiteral unless the expression is a literal, an allowed call, CLASS.card, or names a constant or options class."""
     if isinstance(node, ast.Constant):
         return
     if isinstance(node, (ast.Tuple, ast.List)):
@@ -56,7 +57,7 @@ def require_value(node: ast.expr, names: Mapping[str, Any]) -> None:
 
 
 def require_class(node: ast.ClassDef, names: Mapping[str, Any]) -> None:
-    """Raise NotLiteral unless the class contains only a docstring, literals, fields of options, and such classes."""
+    """Raise NotLiteral unless the class contains only a docstring, literals, option fields, and classes of this kind."""
     if node.keywords:
         raise NotLiteral(node, f"class {node.name} has keywords")
     for decorator in node.decorator_list:
@@ -91,7 +92,7 @@ def is_docstring(item: ast.stmt) -> bool:
 
 
 def is_literal_value(value: Any) -> bool:
-    """Return whether a value consists of values that a literal can have."""
+    """Return whether a value is a literal, a card, a side input, or a container of these values."""
     if isinstance(value, (tuple, list)):
         return all(map(is_literal_value, value))
     if isinstance(value, dict):
@@ -100,9 +101,7 @@ def is_literal_value(value: Any) -> bool:
 
 
 def _require_annotation(node: ast.expr) -> None:
-    """Raise NotLiteral unless the annotation is int, float, str, bool, a Literal of constants, Optional, a union with None, or a
-    tuple of these.
-    """
+    """Raise NotLiteral unless the annotation consists of int, float, str, bool, None, Literal, Optional, tuple and unions."""
     if isinstance(node, ast.Name) and node.id in _TYPES:
         return
     if isinstance(node, ast.Constant) and (node.value is None or node.value is ...):
@@ -132,7 +131,7 @@ def _is_number(node: ast.expr) -> bool:
 
 
 def _known(node: ast.Name, names: Mapping[str, Any]) -> Any:
-    """Return the value of a name. Raise NotLiteral if the file does not define it by a literal or an import."""
+    """Return the value of a name. Raise NotLiteral if the file does not define the name by a literal, a class or an import."""
     if node.id.startswith("__") or node.id not in names:
         raise NotLiteral(node, f"the name {node.id} is not defined by a literal")
     value = names[node.id]

@@ -1,11 +1,11 @@
-"""Methods by name (no torch). The file of a method is imported when the method is built."""
+"""Look up methods by name (no torch). The file of a method is imported only when its class is needed."""
 
 from __future__ import annotations
 
 import difflib
 
 from ..common.messages import shorten
-from ..core import MethodCard, PositionError
+from ..core import SITES, MethodCard, PositionError
 from .declarations import Declaration, declarations
 
 
@@ -21,6 +21,8 @@ def declaration(name: str) -> Declaration:
         members = [other for other in found if other.startswith(f"{name}_")]
         wrong = f"this is a group of methods. Expected one of {', '.join(members)}." if members else "unknown."
         hint = "" if members else nearest(name, names())
+        if name in SITES:
+            hint = f" A spec for one site has the form {name}=SPEC."
         raise PositionError(
             f"method {shorten(name)!r}: {wrong}{hint} For all methods, run posenc list. For your own methods, set POSENC_METHODS."
         )
@@ -33,11 +35,11 @@ def card(name: str) -> MethodCard:
 
 
 def method_class(name: str) -> type:
-    """Return the class of a method."""
+    """Import and return the class of a method."""
     return declaration(name).load()
 
 
 def nearest(given: str, allowed: list[str]) -> str:
-    """Return the sentence " Did you mean 'X'?" for the nearest name, or an empty string if no name is near."""
+    """Return the sentence " Did you mean 'X'?" for the most similar name, or an empty string if no name is similar."""
     match = difflib.get_close_matches(given, allowed, 1, 0.5)
     return f" Did you mean {match[0]!r}?" if match else ""

@@ -1,4 +1,4 @@
-"""Convert the TeX formulas of docstrings to plain text, for terminals. pylatexenc is imported when it is needed."""
+"""Convert the TeX formulas of docstrings to plain text for terminals. pylatexenc is imported at first use."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import functools
 import re
 from collections.abc import Callable
 
-#: a formula in a docstring, between dollar signs
+#: a TeX formula between dollar signs
 FORMULA = re.compile(r"\$([^$]+)\$")
 
 
 def plain(text: str) -> str:
-    """Return a docstring with formulas in plain text: `A_ts = q_t · k_s` for `$A_{ts} = q_t \\cdot k_s$`."""
+    """Convert all formulas in a text to plain text, for example `$A_{ts} = q_t \\cdot k_s$` to `A_ts = q_t · k_s`."""
     return FORMULA.sub(lambda formula: _converter()(formula[1]), text)
 
 
@@ -20,7 +20,7 @@ def _converter() -> Callable[[str], str]:
     from pylatexenc.latex2text import LatexNodes2Text, MacroTextSpec, get_default_latex_context_db
 
     class Converter(LatexNodes2Text):
-        """Keep the meaning of groups and spaces: x_(t-1) for x_{t-1}, and q · tanh(k) for q \\cdot \\tanh(k)."""
+        """Write groups with parentheses, and keep spaces: x_{t-1} -> x_(t-1), q \\cdot \\tanh(k) -> q · tanh(k)."""
 
         def group_node_to_text(self, node):
             inside = self.nodelist_to_text(node.nodelist)
@@ -30,7 +30,7 @@ def _converter() -> Callable[[str], str]:
             return super().macro_node_to_text(node) + node.macro_post_space
 
     commands = get_default_latex_context_db()
-    # \operatorname is followed by a group, which is the name. An unknown command is not converted.
+    # \operatorname{NAME} becomes NAME. Unknown commands are not converted
     commands.add_context_category("fairseq_posenc", macros=[MacroTextSpec("operatorname", "")], prepend=True)
     commands.set_unknown_macro_spec(MacroTextSpec("", simplify_repl=lambda node: f"\\{node.macroname}"))
     return Converter(latex_context=commands, strict_latex_spaces=True).latex_to_text

@@ -17,27 +17,27 @@ from .lookup import declaration, names, nearest
 if typing.TYPE_CHECKING:
     from ..core import PositionMethod
 
-#: larger numbers raise an error, because they are probably mistakes
+#: maximum numbers per spec. Larger numbers are probably mistakes, and raise an error
 _MOST_METHODS, _MOST_LAYERS, _MOST_PARAMETERS = 16, 1000, 2**34
-#: maximum number of problems of one spec in a message
+#: maximum number of problems that an error message lists
 _MOST_PROBLEMS = 6
 
 
 @dataclasses.dataclass(frozen=True)
 class MethodSpec:
-    """One method of a spec with all options."""
+    """One method of a spec, and the values of all its options."""
 
     name: str
     options: Any
 
     def __str__(self) -> str:
-        """Return the method with the options that differ from their defaults."""
+        """Return the text of the method with the options that differ from their defaults."""
         changed = [field.name for field in dataclasses.fields(self.options) if getattr(self.options, field.name) != field.default]
         return self.name + (":" + self._texts(changed) if changed else "")
 
     @property
     def signature(self) -> str:
-        """Return the method with all options."""
+        """Return the text of the method with all options."""
         return self.name + ":" + self._texts([field.name for field in dataclasses.fields(self.options)])
 
     def _texts(self, names: list[str]) -> str:
@@ -56,12 +56,12 @@ class Spec:
 
     @property
     def signature(self) -> str:
-        """Return the methods with all options."""
+        """Return the text of the spec with all options of all methods."""
         return "+".join(method.signature for method in self.methods)
 
 
 def parse(text: str, site: str | None = None) -> Spec:
-    """Parse `name:option=value,option=value+name`. Raise one PositionError with all problems."""
+    """Parse `name:option=value,option=value+name`. Raise one PositionError with the first problems."""
     problems: list[str] = []
     if site not in (None, *SITES):
         problems.append(f"site {site!r} is unknown. Expected one of {', '.join(SITES)}.")
@@ -80,9 +80,10 @@ def parse(text: str, site: str | None = None) -> Spec:
 
 
 def sites_of(row: str) -> dict[str, str]:
-    """Return the spec of every site. `SPEC` applies to encoder and decoder. `encoder=SPEC;cross=SPEC` applies to the named sites.
+    """Return the spec of every site from a text.
 
-    Raise PositionError for a site that is unknown or given twice. The specs are not parsed.
+    The text is either one spec, for encoder and decoder, or `encoder=SPEC;cross=SPEC`, for the named sites. Other sites have the
+    spec none. The specs are not parsed. Raise PositionError for a site that is unknown or given twice.
     """
     if not row.startswith(tuple(f"{site}=" for site in SITES)):
         return {"encoder": row, "decoder": row, "cross": "none"}
@@ -97,7 +98,7 @@ def sites_of(row: str) -> dict[str, str]:
 
 
 def build(spec: str, dims: Dims, site: str) -> list[PositionMethod]:
-    """Build the methods of a spec for a stack. Raise PositionError if a method does not support it."""
+    """Build the methods of a spec for a site. Raise PositionError if a method does not support the site or the sizes."""
     built = []
     for method_spec in parse(spec, site).methods:
         layers = method_spec.options.layers
@@ -118,7 +119,7 @@ def build(spec: str, dims: Dims, site: str) -> list[PositionMethod]:
 
 
 def option_rows(name: str) -> list[tuple[str, str, str, str]]:
-    """Return (option, allowed values, default, help) of every option of a method."""
+    """Return (option, allowed values, default, help text) for every option of a method."""
     options = declaration(name).options
     hints = _types(options)
     return [
@@ -128,7 +129,7 @@ def option_rows(name: str) -> list[tuple[str, str, str, str]]:
 
 
 def complete(begun: str) -> list[str]:
-    """Return completions of a spec: methods, options, or the values of an option with few values."""
+    """Return the completions of an incomplete spec: names of methods, names of options, or values of an option."""
     before, plus, piece = begun.rpartition("+")
     name, colon, rest = piece.partition(":")
     if not colon:
@@ -145,7 +146,7 @@ def complete(begun: str) -> list[str]:
 
 
 def _choices(hint: Any) -> list[str]:
-    """Return the values of a type with few values."""
+    """Return the values of a type as texts if the type has few values, such as bool or Literal. Otherwise return []."""
     arguments = typing.get_args(hint)
     if typing.get_origin(hint) is typing.Literal:
         return list(map(str, arguments))
@@ -156,7 +157,7 @@ def _choices(hint: Any) -> list[str]:
 
 
 def _require_memory(method_spec: MethodSpec, dims: Dims) -> None:
-    """Raise PositionError for options with too many parameters, before torch allocates them."""
+    """Raise PositionError if a method would have too many parameters, before torch allocates them."""
     count = declaration(method_spec.name).card.count(method_spec.options, dims)
     if count > _MOST_PARAMETERS:
         raise PositionError(
@@ -181,7 +182,7 @@ def _misplaced(name: str, site: str) -> str:
 
 
 def _parse_method(text: str, site: str | None) -> tuple[MethodSpec | None, list[str]]:
-    """Return one method of a spec, or None, and its problems."""
+    """Parse one method of a spec. Return it, or None if it cannot be built, and all problems."""
     name, _, rest = text.strip().partition(":")
     try:
         found = declaration(name)
@@ -210,7 +211,7 @@ def _parse_method(text: str, site: str | None) -> tuple[MethodSpec | None, list[
 
 
 def _value(text: str, hint: Any, metadata: typing.Mapping[str, Any]) -> Any:
-    """Parse one value. Raise ValueError if the type or the range does not allow it."""
+    """Parse the value of one option. Raise ValueError if it does not have the type, or is not in the range, of the option."""
     arguments = typing.get_args(hint)
     if type(None) in arguments:
         return None if text == _nothing(hint) else _value(text, next(a for a in arguments if a is not type(None)), metadata)
@@ -237,12 +238,12 @@ def _value(text: str, hint: Any, metadata: typing.Mapping[str, Any]) -> Any:
 
 
 def _nothing(hint: Any) -> str:
-    """Return how a spec writes None: "none", or "all" for layers and heads."""
+    """Return the text for None in a spec: "all" for the options layers and heads, otherwise "none"."""
     return "all" if any(typing.get_origin(a) is tuple for a in typing.get_args(hint)) else "none"
 
 
 def _layers(text: str) -> tuple[int, ...]:
-    """Parse 0, 0/2 or 0-3."""
+    """Parse a list of layers or heads, such as 0, 0/2 or 0-3."""
     found: list[int] = []
     for piece in text.split("/"):
         first, dash, last = piece.partition("-")
@@ -274,4 +275,4 @@ def _text(value: Any, hint: Any) -> str:
         return str(value).lower()
     if isinstance(value, tuple):
         return "/".join(map(str, value))
-    return _nothing(hint) if value is None else str(value).replace("e+", "e")  # a plus would begin the next method
+    return _nothing(hint) if value is None else str(value).replace("e+", "e")  # a plus sign would begin the next method

@@ -1,1 +1,1 @@
-"""Checks that every method must pass, for methods of this package and of users. They require PyTorch and fairseq."""
+"""Checks that every method must pass, also methods outside this package. The checks require PyTorch and fairseq."""

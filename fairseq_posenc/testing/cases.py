@@ -1,6 +1,6 @@
-"""List the specs on which the checks run: every method at every site of its card, and with every option changed.
+"""List the cases on which the checks run: every method, with default options and with changed options, at every site of its card.
 
-A new method is tested without any further list.
+A new method is included automatically.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ SMALL = Dims(embed_dim=16, num_heads=4, num_layers=2, max_positions=64, max_key_
 
 
 class NotApplicable(Exception):
-    """Raised if a check does not apply to a case, with the reason."""
+    """Raised by a check that does not apply to a case. The message is the reason."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
     """A spec at one site.
 
-    `side` computes the side inputs of one source sentence, for probes whose inputs do not come from a file.
+    `side` computes the side inputs of one source sentence. Only methods in tests need it, whose side inputs have no side file.
     """
 
     spec: str
@@ -64,10 +64,11 @@ def _only_positions(spec: str, site: str) -> bool:
 
 @functools.cache
 def specs(name: str, site: str) -> list[str]:
-    """Return the default spec, and specs with one option changed, or two if one changed option is not allowed.
+    """Return the default spec, and one spec for each changed value of an option.
 
-    The default is always included: if it cannot be built, its tests fail. A method that only changes the positions of other
-    methods has no effect without them. test_positions.py tests such methods together with others.
+    If a changed value is not allowed alone, return all specs that also change another option and are allowed. The default spec is
+    always included, so that tests fail if it cannot be built. Specs that only change the positions of other methods are not
+    included, because they have no effect alone. tests/contract/test_positions.py tests them together with other methods.
     """
     flips = [flip for flip in _flips(name) if not _only_positions(f"{name}:{flip}", site)]
     alone = {flip: builds(f"{name}:{flip}", site) for flip in flips}
@@ -76,7 +77,10 @@ def specs(name: str, site: str) -> list[str]:
 
 
 def _flips(name: str) -> list[str]:
-    """Return option=value for every other choice, every other truth value, and every integer near its minimum."""
+    """Return option=value for every changed value: all other choices, the other truth value, and the minimum + 2 of an integer.
+
+    heads= becomes 0-1. Floating-point numbers, other texts and layers= do not change.
+    """
     options = registry.declaration(name).options
     hints = typing.get_type_hints(options)
     found = []
@@ -93,24 +97,24 @@ def _others(hint: typing.Any, field: dataclasses.Field) -> list[str]:
         return [str(choice) for choice in typing.get_args(hint) if choice != field.default]
     if hint is bool:
         return ["false" if field.default else "true"]
-    if hint is int or int in typing.get_args(hint):  # small tables, so that short sentences reach their ends
+    if hint is int or int in typing.get_args(hint):  # small values, so that short sentences reach the ends of tables
         return [str((field.metadata["minimum"] or 0) + 2)]
     return []
 
 
 @functools.cache
 def defaults() -> list[Case]:
-    """Return every method with its default options, at every site of its card."""
+    """Return the cases of all methods with default options, at every site of the card."""
     return [Case(name, site) for name in registry.names() for site in registry.card(name).all_sites]
 
 
 @functools.cache
 def all_cases() -> list[Case]:
-    """Return every method with every option changed, at every site of its card."""
+    """Return the cases of all methods with all specs of `specs`, at every site of the card."""
     return [Case(spec, case.site) for case in defaults() for spec in specs(case.name, case.site)]
 
 
 @functools.cache
 def standalone(case: Case) -> bool:
-    """Return whether an attention module computes the whole method. No hook may act on hidden states outside of attention."""
+    """Return whether an attention module alone computes the method: no hook acts on hidden states outside the attention."""
     return not any(method.hooks & OUTSIDE_ATTENTION for method in parsing.build(case.spec, SMALL.at(case.site), case.site))

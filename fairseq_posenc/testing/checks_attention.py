@@ -1,4 +1,4 @@
-"""Checks of build_attention, the attention module for any Transformer."""
+"""Checks of `build_attention`, the attention module for other Transformers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .models import close, refused
 
 
 def attention(case: Case, seed: int = 36) -> nn.Module:
-    """Return a float64 attention module. Its position parameters differ from their initial values."""
+    """Return an attention module in float64, whose position parameters differ from their initial values."""
     torch.manual_seed(seed)
     sizes = {"max_positions": 32, "relations": SMALL.relations}
     built = build_attention(case.spec, SMALL.embed_dim, SMALL.num_heads, site=case.site, **sizes).double()
@@ -34,14 +34,14 @@ def inputs(case: Case, queries: int = 7, keys: int = 9) -> tuple[Tensor, Tensor]
 
 
 def padding(keys: int, side: str) -> Tensor:
-    """Return the padding mask of sentences with the full length, one token less, and three tokens less."""
+    """Return the padding mask [3, keys] of sentences with `keys`, `keys` - 1 and `keys` - 3 tokens."""
     real = torch.tensor([keys, keys - 1, keys - 3]).unsqueeze(1)
     mask = torch.arange(keys) >= real
     return mask if side == "right" else mask.flip(1)
 
 
 def side_inputs(built: nn.Module, mask: Tensor) -> dict[str, Tensor]:
-    """Return side inputs of random trees for every row of a padding mask [B, S], in the columns of the mask."""
+    """Return the side inputs of random sentences whose padding is the mask [B, S]."""
     methods = examples.with_side_inputs(built.positions.methods)
     lengths = (~mask).sum(1).tolist() if methods else []
     sentences = [examples.random_sentence(range(50 * row, 50 * row + length)) for row, length in enumerate(lengths)]
@@ -49,7 +49,7 @@ def side_inputs(built: nn.Module, mask: Tensor) -> dict[str, Tensor]:
 
 
 def check_kernels(case: Case) -> None:
-    """Compare the fused and the explicit computation: outputs and gradients, with and without padding and a mask."""
+    """Compare outputs and gradients of fused and explicit attention, with and without padding, with and without attn_mask."""
     built = attention(case)
     own_kernel = built.positions.uses("attend", 0)
     for side in (None, "right", "left"):
@@ -68,7 +68,7 @@ def check_kernels(case: Case) -> None:
 
 
 def check_blocks(case: Case) -> None:
-    """Compare computation in blocks of queries, as for long sentences, with computation at once: outputs and gradients."""
+    """Compare outputs and gradients of attention in blocks of queries, as for long sentences, and of attention at once."""
     built = attention(case)
     for side in (None, "right", "left"):
         x, source = inputs(case)
@@ -82,7 +82,7 @@ def check_blocks(case: Case) -> None:
 
 
 def _run(built: nn.Module, x: Tensor, source: Tensor, **given: Any) -> tuple[Tensor, ...]:
-    """Return the output and all gradients."""
+    """Return the output, and the gradients of the input and of all parameters."""
     built.zero_grad()
     x = x.clone().requires_grad_()
     out, _ = built(x, x if source.size(0) == x.size(0) else source, source, **given)
@@ -91,7 +91,10 @@ def _run(built: nn.Module, x: Tensor, source: Tensor, **given: Any) -> tuple[Ten
 
 
 def check_weights(case: Case) -> None:
-    """Check that weights are zero at padding. They must sum to one, or to zero if a query cannot attend to any key."""
+    """Check that attention weights, averaged over heads, are zero at padding and have the correct sum.
+
+    The sum is the share of heads in which the query can attend to at least one key. It is one for most methods.
+    """
     built = attention(case)
     for side in ("right", "left"):
         x, source = inputs(case)
@@ -110,12 +113,12 @@ def check_weights(case: Case) -> None:
 
 
 def _share_of_heads_that_see(case: Case, hidden: Tensor, queries: int) -> Tensor:
-    """Return the share of heads that can attend to at least one key, [B, T], computed from masks, padding and the causal mask."""
+    """Return for each query the share of heads in which the query can attend to at least one key, [B, T]."""
     keys = hidden.size(1)
     seen = ~hidden[:, None, None].expand(-1, SMALL.num_heads, queries, -1)
     if case.site == "decoder":
         seen = seen & torch.ones(queries, keys, dtype=torch.bool).tril()
-    real = (~hidden).cumsum(1).sub(1).clamp(min=0)  # positions without padding
+    real = (~hidden).cumsum(1).sub(1).clamp(min=0)  # positions, which do not count padding
     at = Positions(torch.arange(queries)[None]) if case.site == "cross" else Positions(real)
     ctx = AttentionContext(at, Positions(real), causal=case.site == "decoder", cross=case.site == "cross")
     for method in parsing.build(case.spec, SMALL.at(case.site), case.site):
@@ -125,9 +128,9 @@ def _share_of_heads_that_see(case: Case, hidden: Tensor, queries: int) -> Tensor
 
 
 def check_fully_masked(case: Case) -> None:
-    """Check that queries without keys return zeros, and that output and gradient have no NaN.
+    """Check that outputs and gradients are finite if queries cannot attend to any key, and that masked weights are zero.
 
-    The cases are sentences of one word, and masks that hide all keys.
+    The cases are sentences of one and of three words, and sentences of five words with a causal mask or a mask of the diagonal.
     """
     built = attention(case)
     causal, diagonal = torch.ones(5, 5, dtype=torch.bool).triu(1), torch.eye(5, dtype=torch.bool)
@@ -145,7 +148,7 @@ def check_fully_masked(case: Case) -> None:
 
 
 def check_attention_padding(case: Case) -> None:
-    """Check padding as check_padding does, for an attention module that receives columns instead of tokens."""
+    """Check that padding on either side does not change the outputs of an attention module."""
     built = attention(case)
     x, source = inputs(case)
     keys = x if case.site != "cross" else source
@@ -169,7 +172,7 @@ def _to_the_right(x: Tensor, lengths: list) -> Tensor:
 
 
 def check_attention_steps(case: Case) -> None:
-    """Compare decoding step by step, with reordered rows and left padding, with computation at once."""
+    """Compare step-by-step decoding with computation at once. Rows are reordered, and sentences have left padding."""
     built = attention(case)
     for shorter in ([0, 0, 0], [0, 1, 3]):
         x, source = inputs(case)
@@ -189,7 +192,7 @@ def check_attention_steps(case: Case) -> None:
 
 
 def check_scores(case: Case) -> None:
-    """Check that softmax of `scores` returns the weights, and that a part of the queries has the same scores as all queries."""
+    """Check that the softmax of `scores` equals the weights, and that `scores` returns equal numbers for some of the queries."""
     built = attention(case)
     x, source = inputs(case)
     keys = x if case.site != "cross" else source

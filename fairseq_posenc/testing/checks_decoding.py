@@ -1,4 +1,4 @@
-"""Checks of a complete model: padding, batches, decoding step by step, and causality. Each check receives a case."""
+"""Checks of complete models: padding, batches, step-by-step decoding, and causality."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .models import FIRST, LAST, SEPARATOR, batch, build_for, close, differ, enc
 
 
 def run(model: Any, source: Tensor, target: Tensor, **options: Any) -> dict[str, Tensor | None]:
-    """Return encoder output [B, S, C], logits [B, T, V] and cross-attention weights [B, T, S], in the columns of the input."""
+    """Return encoder output [B, S, C], logits [B, T, V], and cross-attention weights [B, T, S] for the columns of `source`."""
     encoded = encode(model, source)
     found, extra = model.decoder(target, encoded, **options)
     return {"encoder": encoded["encoder_out"][0].transpose(0, 1), "logits": found, "weights": extra["attn"][0]}
 
 
 def check_padding(case: Case) -> None:
-    """Check that padding on either side, by any number of columns, does not change the outputs of a sentence."""
+    """Check that padding on either side does not change the outputs of a sentence."""
     model = fixed(case)
     sources, targets = sentences(1, 6, 9, 1), sentences(2, 5, 8, 2)
     alone = [run(model, s[None], t[None]) for s, t in zip(sources, targets)]
@@ -32,7 +32,7 @@ def check_padding(case: Case) -> None:
 
 def _same_sentence(found: dict[str, Tensor | None], expected: dict[str, Tensor | None], side: str) -> None:
     words, steps = expected["encoder"].size(1), expected["logits"].size(1)
-    close(found["encoder"][:words], expected["encoder"][0])  # the encoder rolls left padding to the right
+    close(found["encoder"][:words], expected["encoder"][0])  # the encoder moves left padding to the right
     close(found["logits"][:steps], expected["logits"][0])
     if expected["weights"] is None:
         assert found["weights"] is None
@@ -44,7 +44,7 @@ def _same_sentence(found: dict[str, Tensor | None], expected: dict[str, Tensor |
 
 
 def check_batch(case: Case) -> None:
-    """Compare a batch of N sentences with N batches of one sentence."""
+    """Compare one batch of three sentences with three batches of one sentence."""
     model = fixed(case)
     source, target = torch.stack(sentences(3, 7, 7, 7)), torch.stack(sentences(4, 6, 6, 6))
     together = logits(model, source, target)
@@ -52,17 +52,17 @@ def check_batch(case: Case) -> None:
         close(together[row], logits(model, source[row : row + 1], target[row : row + 1])[0])
 
 
-#: methods whose weights of far keys are nearly 0. For these methods, a test changes the second word instead of the last word
+#: methods with nearly no weight at far keys. For these methods, check_full_context changes the second word, not the last word
 NEAR_KEYS = {"localness"}
 
-#: reorderings of beam search, for two beams of three sentences: swapped, duplicated and finished rows
+#: orders in which beam search selects the rows of three sentences with two beams: swapped, duplicated and finished rows
 GROUPED = ([0, 1, 2, 3, 4, 5], [1, 0, 2, 2, 5, 4], [0, 0, 3, 2, 4, 4], [3, 2, 5, 4], [0, 0, 3, 2], [3, 2])
-#: reorderings across sentences
+#: orders that also exchange rows between sentences
 ANY = ([0, 1, 2, 3, 4, 5], [1, 4, 2, 2, 5, 0], [0, 0, 3, 2, 4, 4], [3, 1, 2, 5], [2, 2, 0, 1], [1, 3])
 
 
 def check_incremental(case: Case, beam: int = 1, **changes: Any) -> None:
-    """Compare decoding step by step, with rows that beam search reorders, with teacher forcing."""
+    """Compare step-by-step decoding, in which rows are reordered as in beam search, with teacher forcing."""
     model = build_for(case, **changes) if changes else fixed(case)
     rows = [words for words in sentences(5, 7, 4, 6) for _ in range(2)]
     encoded = encode(model, batch(rows, "left"))
@@ -87,12 +87,12 @@ def check_incremental(case: Case, beam: int = 1, **changes: Any) -> None:
 
 
 def check_beams(case: Case) -> None:
-    """Run check_incremental with beams that share the keys of their source sentence."""
+    """Run check_incremental with two beams per sentence, which share the keys of their source sentence."""
     check_incremental(case, beam=2)
 
 
 def check_tied_layers(case: Case) -> None:
-    """Run check_incremental with one layer that is used as all layers of a stack."""
+    """Run check_incremental with tied layers in encoder and decoder."""
     check_incremental(case, tie_encoder_layers=True, tie_decoder_layers=True)
 
 
@@ -107,7 +107,7 @@ def check_causality(case: Case) -> None:
 
 
 def check_full_context(case: Case) -> None:
-    """Check full_context_alignment: the decoder attends to later words, unless the method is causal, and not to padding."""
+    """Check full_context_alignment: the decoder attends to later words, unless the method masks them, and not to padding."""
     model = fixed(case)
     source, targets = torch.stack(sentences(9, 6, 6)), sentences(10, 6, 4)
     found = run(model, source, batch(targets, "right", 2), full_context_alignment=True)["logits"]
@@ -125,7 +125,7 @@ def check_full_context(case: Case) -> None:
 
 
 def _looks_back(method: PositionMethod, tokens: Tensor) -> bool:
-    """Return whether the mask of the method hides the last of these words [1, T] from the first."""
+    """Return whether the mask of the method hides the last of these words [1, T] from the first word."""
     at = Positions.counted(0, tokens.size(1))
     masks = "mask" in type(method)._overridden
     return masks and not bool(method.mask(AttentionContext(at, at, tokens=tokens))[..., 0, -1].any())

@@ -1,4 +1,4 @@
-"""Checks of order, distance and length. They compare the behaviour of a method with the claims of its card."""
+"""Checks of word order, distances and lengths. They compare the behaviour of a method with its card."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from ..registry import spec as parsing
 from .cases import SMALL, Case, NotApplicable
 from .models import Describe, build_for, close, describe, differ, encode, fixed, logits, moved, positions_by_site, sentences
 
-#: methods that count source words for the positions, and ignore the position ids
+#: methods that compute positions from the source words in cross-attention, and ignore position ids there
 COUNTING_WORDS = {"cope"}
 #: specs that only change the scores of other methods
 WITHOUT_POSITIONS = {"dape:base=none"}
-#: hooks that change vectors before attention, outside of its scores
+#: hooks that change hidden states before the attention, and not its scores
 VECTORS = BEFORE_LAYERS | OUTSIDE_ATTENTION
 
 
 def check_order(case: Case) -> None:
-    """Check that another word order changes the output, or does not change it for a method that claims no positions.
+    """Check that another word order changes the output, or does not change it if the card has reference="none".
 
-    The decoder has one layer: with two layers, a causal mask is sufficient to make the word order visible.
+    The decoder has only one layer. With two layers, the output would depend on the word order because of the causal mask alone.
     """
     model = build_for(case, decoder_layers=1)
-    length = 40  # longer than all windows
+    length = 40  # longer than the windows of all methods
     source, target = torch.stack(sentences(11, length)), torch.stack(sentences(12, length))
     order = torch.cat([torch.arange(length - 1).flip(0), torch.tensor([length - 1])])
     before = logits(model, source, target)
@@ -49,10 +49,10 @@ def check_order(case: Case) -> None:
 
 
 def _knows_order(case: Case) -> bool:
-    """Return whether a method can distinguish word orders. A mask to the left must hide some of the earlier words."""
+    """Return whether a method can distinguish word orders. A method that is only a mask must hide some of the earlier words."""
     if case.spec in WITHOUT_POSITIONS:
         return False
-    if case.card.documents:  # in another order, the words belong to other sentences
+    if case.card.documents:  # in another order, words belong to other sentences of the document
         return True
     method, at = case.method(), Positions.counted(0, 40)
     masks_only = method.hooks <= {"mask", "attend"} and "mask" in type(method)._overridden
@@ -62,7 +62,7 @@ def _knows_order(case: Case) -> bool:
 
 
 def check_direction(case: Case) -> None:
-    """Check `directional` on the card. Without directions, a reversed sentence must have the reversed output."""
+    """Check `directional` on the card. If it is False, the output of a reversed sentence must be the reversed output."""
     model = fixed(case)
     source = torch.stack(sentences(13, 8))
     if reads_sentences(case):  # </s> is not moved
@@ -77,16 +77,19 @@ def check_direction(case: Case) -> None:
 
 
 def reads_sentences(case: Case) -> bool:
-    """Return whether the method reads the structure of a sentence instead of position ids."""
+    """Return whether the method reads trees, graphs or orders from side files."""
     return any(side.files for side in case.card.side_inputs)
 
 
 def _read_backwards(words: Tensor) -> Sentence:
-    """Return the sentence whose words, except the last, are in reversed order. Its structure is renumbered accordingly."""
+    """Return the structure of reversed words. It is the structure of the original words with reversed word indices.
+
+    The last word, </s>, is not moved.
+    """
     last = len(words) - 1
     given = describe(torch.cat([words[:last].flip(0), words[last:]]))
     count = int(given.words[-1])
-    turned = np.append(np.arange(count)[::-1], count)  # old number -> new number. The map is its own inverse
+    turned = np.append(np.arange(count)[::-1], count)  # old word index -> new word index. This map is its own inverse
     heads = np.where(given.heads >= 0, turned[given.heads], -1)[turned]
     order = turned[np.append(given.order[:count][::-1], count)]
     edges = np.column_stack([turned[given.edges[:, :2]], given.edges[:, 2]])
@@ -94,14 +97,14 @@ def _read_backwards(words: Tensor) -> Sentence:
 
 
 def _chain(length: int) -> Sentence:
-    """Return a tree in which every word depends on the word before it, and </s> depends on the first word."""
+    """Return a tree in which every word depends on the word before it. Only </s> depends on the first word."""
     words, relations = np.arange(length), np.full(length, FIRST_RELATION)
     heads = np.append(words[:-1] - 1, 0)
     return Sentence(words, heads, relations, np.column_stack([heads, words, relations])[1:], words)
 
 
 def check_structure(case: Case) -> None:
-    """Check that another structure of the same words changes the output."""
+    """Check that the output changes if the same words have another structure."""
     model = fixed(case)
     source, target = torch.stack(sentences(14, 9, 9)), torch.stack(sentences(15, 6, 6))
     other = logits(model, source, target, lambda words: describe(words + 1))
@@ -109,9 +112,9 @@ def check_structure(case: Case) -> None:
 
 
 def check_shift(case: Case) -> None:
-    """Shift all positions by the same number.
+    """Shift all positions. Check that the output of absolute methods changes, and that the output of relative methods does not.
 
-    The output must change for absolute methods, and must not change for relative methods.
+    In cross-attention, also check that the output changes if only the source positions are shifted.
     """
     if case.method().draws:
         raise NotApplicable("random codes are relative on average only. The oracles check them")
@@ -123,7 +126,7 @@ def check_shift(case: Case) -> None:
     before = logits(model, source, target)
     with moved(positions, queries=5, keys=5):
         after = logits(model, source, target)
-    if case.card.reference in ("absolute", "both") and "unit=char" not in case.spec:  # counted from words, not from ids
+    if case.card.reference in ("absolute", "both") and "unit=char" not in case.spec:  # unit=char ignores ids
         differ(after, before, f"the card claims reference={case.card.reference}, but shifting all positions has no effect")
     else:
         close(after, before)
@@ -134,7 +137,7 @@ def check_shift(case: Case) -> None:
 
 
 def check_uncounted(case: Case) -> None:
-    """Check that given position ids and counted position ids lead to the same output, because the code differs."""
+    """Check that positions with and without `Positions.start` lead to the same output, because their code differs."""
     model = fixed(case)
     source, target = torch.stack(sentences(16, 7, 7)), torch.stack(sentences(17, 6, 6))
     before = logits(model, source, target)
@@ -143,9 +146,9 @@ def check_uncounted(case: Case) -> None:
 
 
 def check_length(case: Case) -> None:
-    """Check the maximum length. A method with a limit must work at the limit and raise an error beyond it.
+    """Check the maximum length. A method with extrapolation="error" must work up to the limit, and raise an error beyond it.
 
-    A method without a limit must work with four times this length.
+    All other methods must work with four times this length.
     """
     limit = 8
     model = build_for(case, max_source_positions=limit, max_target_positions=limit)
@@ -180,20 +183,21 @@ def _runs_beyond(case: Case, model, limit: int) -> None:
     except PositionError as error:
         raise AssertionError(f"the card claims extrapolation={case.card.extrapolation}, but {error}") from None
     assert found.isfinite().all()
-    larger = build_for(case)  # with tables for all positions
+    larger = build_for(case)  # its limits are larger than the sentences
     if {name: x.shape for name, x in larger.state_dict().items()} == {name: x.shape for name, x in model.state_dict().items()}:
         larger.load_state_dict(model.state_dict())
         close(found, logits(larger, source, target))
 
 
 def check_far(case: Case) -> None:
-    """Check that long distances have equal scores if the card says "clips", and only then."""
+    """Check that two long distances have equal scores if the card has extrapolation="clips", and different scores otherwise."""
     method = case.method()
     hooks = method.hooks
-    if method.draws and not reads_sentences(case):  # signs of eigenvectors are random in training only
+    if method.draws and not reads_sentences(case):  # methods that read sentences draw random signs only in training
         raise NotApplicable("random codes are equal on average only. The oracles check them")
     if case.card.extrapolation == "error" or case.card.injection in ("none", "other") or hooks <= {"mask"} or "attend" in hooks:
-        assert case.card.extrapolation != "clips"  # no scores depend on positions
+        # these methods have no scores at long distances, or scores of two distances cannot be compared
+        assert case.card.extrapolation != "clips"
         return
     near, far = _far_vectors(case) if hooks <= VECTORS else _far_scores(case)
     if case.card.extrapolation == "clips":
@@ -203,7 +207,7 @@ def check_far(case: Case) -> None:
 
 
 def _far_scores(case: Case):
-    """Return the scores of two keys of equal content, 299 and 298 steps before the last query."""
+    """Return the scores of two keys with equal content at the distances -297 and -298 from a query."""
     torch.manual_seed(21)
     dims = dataclasses.replace(SMALL, num_layers=1, max_positions=8, max_key_positions=8).at(case.site)
     attention = PositionalAttention(SitePositions(parsing.build(case.spec, dims, case.site), dims, case.site), 0.0).double()
@@ -211,7 +215,7 @@ def _far_scores(case: Case):
         parameter.data.add_(torch.randn_like(parameter), alpha=0.5)
     if (
         attention.q_proj is not None and attention.k_proj is not None
-    ):  # a positive product, because da sets negative products to 0
+    ):  # equal projections, so that products are positive, because da sets negative products to 0
         attention.k_proj.load_state_dict(attention.q_proj.state_dict())
     x = torch.randn(1, 1, SMALL.embed_dim, dtype=torch.float64).expand(300, 1, -1)
     scores = attention.scores(x, x, side_inputs=_of_chain(attention.positions.methods, 300))[0, :, -2]

@@ -1,4 +1,4 @@
-"""Checks of precision and memory: half precision, repeatability, and recomputed activations."""
+"""Checks of half precision, autocast, repeatability, and recomputed activations."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from .cases import Case
 from .checks_decoding import run
 from .models import build_for, close, logits, sentences, side_inputs
 
-#: maximum difference to float32, relative to the size of the output: a few rounding errors of each type
+#: maximum difference to float32, relative to the standard deviation of the output: a few rounding errors of each type
 HALF = {torch.float16: 0.02, torch.bfloat16: 0.12}
 
 
 def check_half(case: Case, length: int = 300) -> None:
-    """Check that a half-precision model keeps its type and is close to the float32 model, also beyond position 256."""
+    """Check that the output of a half-precision model has half precision, and is close to the output of the float32 model.
+
+    The sentences have more than 256 words, because bfloat16 cannot represent all integers above 256.
+    """
     source, target = torch.stack(sentences(32, length)), torch.stack(sentences(33, length))
     for dtype, tolerance in HALF.items():
         changes = {"max_source_positions": length, "max_target_positions": length}
@@ -33,7 +36,7 @@ def check_half(case: Case, length: int = 300) -> None:
 
 
 def check_autocast(case: Case) -> None:
-    """Check that a float32 model trains under torch.autocast with nearly the same loss."""
+    """Check that a float32 model has nearly the same output under torch.autocast, and finite gradients."""
     model = build_for(case).train()
     source, target = torch.stack(sentences(36, 9, 9)), torch.stack(sentences(37, 8, 8))
     given, found = side_inputs(model, source), []
@@ -49,7 +52,7 @@ def check_autocast(case: Case) -> None:
 
 
 def check_repeatable(case: Case) -> None:
-    """Check that two evaluations return the same bits, and that a forward pass does not change the model."""
+    """Check that two evaluations have exactly the same output, and that a forward pass does not change the model."""
     model = build_for(case)
     source, target = torch.stack(sentences(34, 7, 7)), torch.stack(sentences(35, 6, 6))
     first = logits(model, source, target)
@@ -63,7 +66,7 @@ def check_repeatable(case: Case) -> None:
 
 
 def _memory(model: nn.Module) -> dict[str, Any]:
-    """Return every attribute and buffer of every module, as text and numbers that can be compared."""
+    """Return all attributes and buffers of all modules, in a form that can be compared."""
     found: dict[str, Any] = {}
     for name, module in model.named_modules():
         for key, value in vars(module).items():
@@ -74,7 +77,7 @@ def _memory(model: nn.Module) -> dict[str, Any]:
 
 
 def check_checkpointing(case: Case) -> None:
-    """Check that recomputed activations do not change gradients, with dropout and with layers left out."""
+    """Check that --checkpoint-activations does not change gradients, with dropout and LayerDrop."""
     found = []
     for recomputed in (False, True):
         sides = ("encoder", "decoder")

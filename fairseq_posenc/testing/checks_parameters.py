@@ -33,12 +33,12 @@ from .models import (
     side_inputs,
 )  # fmt: skip
 
-#: specs with an option that affects the encoder and the decoder
+#: specs with an option that has an effect only if encoder and decoder use the method
 SHARED_BY_STACKS = {"unifpe:tie=true"}
 
 
 def check_count(case: Case) -> None:
-    """Compare the number of trainable parameters with the formula on the card, for several model sizes and for some layers."""
+    """Compare the number of trainable parameters with the formula on the card, for several sizes, and with layers=0."""
     shapes = (
         SMALL,
         dataclasses.replace(SMALL, embed_dim=24, num_heads=2, num_layers=3, max_positions=9, max_key_positions=17),
@@ -49,7 +49,7 @@ def check_count(case: Case) -> None:
             try:
                 method = parsing.build(spec, dims.at(case.site), case.site)[0]
             except PositionError:
-                assert "layers" in spec  # check_layers verifies for which methods this error is correct
+                assert "layers" in spec  # some methods do not support layers=
                 continue
             found = sum(p.numel() for p in method.parameters() if p.requires_grad)
             expected = case.card.count(method.options, method.dims)
@@ -71,7 +71,7 @@ def check_flags(case: Case) -> None:
 
 
 def _draws(case: Case) -> bool:
-    """Return whether `prepare` returns other numbers for other seeds in training, with some choice of options."""
+    """Return whether `prepare` returns different tensors for different seeds in training, for the first spec with this hook."""
     methods = [Case(spec, case.site).method().train() for spec in specs(case.name, case.site)]
     method = next((method for method in methods if "prepare" in method.hooks), None)
     if method is None:
@@ -109,7 +109,7 @@ def check_gradients(case: Case) -> None:
     model = build_for(case).double().train()
     loss = _loss(model)
     loss.backward()
-    without = []  # parameters without an effect on the output
+    without = []  # parameters with zero gradient
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             assert parameter.grad is not None, f"{name} is not used"
@@ -117,22 +117,22 @@ def check_gradients(case: Case) -> None:
             if parameter.grad.abs().max() < 1e-10:
                 assert _cancels(case, name), f"{name} has no gradient"
                 without.append((parameter, torch.randn_like(parameter)))
-    if without:  # one check for all parameters
+    if without:  # check all of these parameters together: changing them must not change the loss
         close(_slope(model, without), torch.zeros_like(loss), 1e-7)
-    # a random direction, so that a missing part of the gradient is detected
+    # compare the slope of the loss in a random direction of all parameters with their gradients
     torch.manual_seed(22)
     ways = [(p, torch.randn_like(p)) for p in position_parameters(model).values()]
     if ways:
-        # adjoint=true integrates in the backward pass, with the step size of the forward pass
+        # with adjoint=true, the gradient is also computed by numerical integration
         exact = 1e-2 if "adjoint=true" in case.spec else 1e-5
         close(_slope(model, ways), sum((p.grad * way).sum() for p, way in ways), exact)
 
 
 def _cancels(case: Case, name: str) -> bool:
-    """Return whether a parameter adds the same number to all scores of a query. Softmax then cancels the number.
+    """Return whether a parameter only adds the same number to all scores of a query, so that it does not change the softmax.
 
-    This is the case for the bias of the key projection. For a parameter of a method, the scores before and after a change of the
-    parameter are compared.
+    This is true for the bias of the key projection. For a parameter of a method, this function changes the parameter and
+    compares the scores.
     """
     if name.endswith("k_proj.bias"):
         return True
@@ -143,21 +143,21 @@ def _cancels(case: Case, name: str) -> bool:
     x, source = inputs(case)
     given = of_attention(built, torch.zeros(x.size(1), len(source), dtype=torch.bool))
     before = built.scores(x, source, side_inputs=given)
-    with torch.no_grad():  # a small step, because networks are piecewise linear
+    with torch.no_grad():  # a small change, because networks with ReLU are only piecewise linear
         own[0].add_(1.0 + torch.randn_like(own[0]).abs(), alpha=1e-5)
     change = built.scores(x, source, side_inputs=given) - before
     return bool(change.abs().max() > 1e-8) and bool((change - change[..., :1]).abs().max() < 1e-12)
 
 
 def _loss(model) -> Tensor:
-    torch.manual_seed(23)  # equal random numbers in every call
+    torch.manual_seed(23)  # every call draws the same random numbers
     source, target = batch(sentences(24, 14, 5), "left"), batch(sentences(25, 14, 4))
     found = model(source, None, target[:, :-1], side_inputs=side_inputs(model, source))[0].log_softmax(-1)
     return label_smoothed_nll_loss(found.flatten(0, 1), target[:, 1:].reshape(-1, 1), 0.1, ignore_index=PAD)[0].sum()
 
 
 def _slope(model, ways: list, step: float = 1e-6) -> Tensor:
-    """Return the change of the loss along a direction, from two more forward passes."""
+    """Return the slope of the loss in a direction, computed from two forward passes. `ways`: pairs of parameter and direction."""
     ends = []
     with torch.no_grad():
         for sign in (1, -2):
@@ -170,9 +170,7 @@ def _slope(model, ways: list, step: float = 1e-6) -> Tensor:
 
 
 def check_state_dict(case: Case) -> None:
-    """Check that the state dict contains the parameters only, and that another model that loads the state dict returns the same
-    bits.
-    """
+    """Check that the state dict of positions contains only parameters, and that a model that loads it has the same output."""
     model, other = build_for(case), build_for(case, seed=1)
     for positions in positions_by_site(model).values():
         assert set(positions.state_dict()) == {name for name, _ in positions.named_parameters()}
@@ -182,7 +180,7 @@ def check_state_dict(case: Case) -> None:
 
 
 def check_effect(case: Case) -> None:
-    """Check that the output changes if the method is removed, and if any of its parameters changes."""
+    """Check that the output changes if the method is removed, and if any parameter of the method changes."""
     model, without = build_for(case), build()
     model.load_state_dict(model.state_dict())
     model.eval()
@@ -206,10 +204,7 @@ def check_effect(case: Case) -> None:
 
 
 def _same_plain_parts(model: nn.Module, other: nn.Module) -> bool:
-    """Copy the parameters of `model` that do not belong to a position method to `other`.
-
-    Return whether all of these parameters were copied.
-    """
+    """Copy all parameters that both models have from `model` to `other`. Return whether this copies all parameters of `other`."""
     own: dict[str, Tensor] = other.state_dict()
     given = {name: x for name, x in model.state_dict().items() if name in own and name != "positions_version"}
     nn.Module.load_state_dict(other, given, strict=False)
@@ -217,7 +212,7 @@ def _same_plain_parts(model: nn.Module, other: nn.Module) -> bool:
 
 
 class _changed:
-    """Add noise to a parameter within a with block."""
+    """Context in which noise is added to a parameter."""
 
     def __init__(self, parameter: nn.Parameter):
         self.parameter, self.before = parameter, parameter.detach().clone()
@@ -230,13 +225,13 @@ class _changed:
 
 
 def check_options(case: Case) -> None:
-    """Check that a changed option changes parameters or output, at least in training."""
+    """Check that a changed option changes the shapes of parameters or the output, at least in training."""
     plain, changed = build_for(Case(case.name, case.site, case.side)), build_for(case)
     shapes = [{name: p.shape for name, p in position_parameters(m).items()} for m in (plain, changed)]
     if shapes[0] != shapes[1]:
         return
     source, target = torch.stack(sentences(30, 12, 12)), torch.stack(sentences(31, 11, 11))
-    if case.card.documents:  # more sentences than rows of small tables
+    if case.card.documents:  # so that there are more sentences than rows in small tables
         source[:, ::2], target[:, 1::2] = SEPARATOR, SEPARATOR
     if case.spec in SHARED_BY_STACKS:
         raise NotApplicable("encoder and decoder share random numbers if both use the method")
@@ -244,7 +239,7 @@ def check_options(case: Case) -> None:
         plain, changed = plain.train(), changed.train()
     found = []
     for model in (changed, plain):
-        torch.manual_seed(36)  # equal random numbers
+        torch.manual_seed(36)  # both models draw the same random numbers
         found.append(logits(model, source, target))
     differ(*found, f"{case} does what {case.name} does")
 

@@ -1,4 +1,4 @@
-"""List all checks. For each check, define the cases to which it applies, and the error that a user would observe."""
+"""The list of all checks: the cases to which each check applies, and the problem that a user would observe if it fails."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ def _always(case: Case) -> bool:
 
 @dataclass(frozen=True)
 class Check:
-    """One check. `goes_wrong` is the error that a user would observe. `variants`: the check also runs with changed options."""
+    """One check.
+
+    goes_wrong: the problem that a user would observe if the check fails. variants: whether the check also runs with changed
+    options. applies: whether the check applies to a case.
+    """
 
     run: Callable[[Case], None]
     goes_wrong: str
@@ -49,7 +53,10 @@ def _steps(case: Case) -> bool:
 
 
 def _moves(case: Case) -> bool:
-    """Return whether position ids can be shifted. Places in a tree and positions counted from tokens cannot."""
+    """Return whether shifting position ids has an effect that check_shift can test.
+
+    If an absolute method computes positions from a tree or from tokens, shifting position ids has no effect.
+    """
     counted = geometry.reads_sentences(case) or case.method().counts_tokens
     return not (counted and case.card.reference in ("absolute", "both"))
 

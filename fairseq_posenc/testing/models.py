@@ -1,4 +1,4 @@
-"""Build small models with fairseq, and run them."""
+"""Build and run small fairseq models for the checks."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from ..host.models.transformer.model import PositionTransformer
 from .cases import SMALL, Case
 
 PAD = SMALL.padding_idx
-FIRST, LAST = 4, SMALL.vocab_size  # range of the words in the dictionary
+FIRST, LAST = 4, SMALL.vocab_size  # indices of words in the dictionary: FIRST to LAST - 1
 END = 2
-SEPARATOR = END  # separator of the sentences of a document
+SEPARATOR = END  # token between the sentences of a document
 TARGET_ROOM = 40  # maximum number of target words in models with side inputs
 
-#: content of the side files for the words [S] of a source sentence
+#: function that returns the structure of a source sentence for its tokens [S]
 Describe = Callable[[Tensor], Sentence]
 
 
@@ -38,10 +38,10 @@ def build(
     arch: str = "posenc_transformer_tiny",
     **changes: Any,
 ) -> PositionTransformer:
-    """Return a model of two layers and width 16 without dropout. Position parameters differ from their initial values.
+    """Return a model with two layers, width 16 and no dropout. Noise is added to position parameters and to the padding vector.
 
-    With an initial value such as a factor of one, a test would not notice that a method is not called. With a zero vector for
-    padding, a test would not notice that a method reads padding.
+    Otherwise, a test could not detect that a method with an initial factor of one is not called, or that a method reads padding,
+    whose initial vector is zero.
     """
     args = Namespace(encoder_position=encoder, decoder_position=decoder, cross_position=cross)
     ARCH_CONFIG_REGISTRY[arch](args)
@@ -57,7 +57,7 @@ def build(
     model = ARCH_MODEL_REGISTRY[arch].build_model(args, _task())
     with torch.no_grad():
         for name, parameter in position_parameters(model).items():
-            # otherwise, sums and integrals over positions would grow with the number of positions
+            # less noise for these parameters, because they are used in sums and integrals over positions
             large = "mixer" in name or "flow" in name
             parameter.add_(torch.randn_like(parameter), alpha=0.5 / (parameter.size(-1) ** 0.5 if large else 1))
         for side in (model.encoder, model.decoder):
@@ -66,7 +66,7 @@ def build(
 
 
 def build_for(case: Case, **changes: Any) -> PositionTransformer:
-    """Return a model with the spec of the case at its site, and without positions at other sites."""
+    """Return a model with the spec of the case at its site. Other sites have the spec none."""
     model = build(**{case.site: case.spec}, **changes)
     model.side = case.side
     return model
@@ -85,7 +85,7 @@ def positions_by_site(model: PositionTransformer) -> dict[str, nn.Module]:
 
 
 def position_parameters(model: PositionTransformer) -> dict[str, nn.Parameter]:
-    """Return the trainable parameters of all position methods, by name."""
+    """Return SITE.NAME -> trainable parameter, for the position methods of all sites."""
     found = {}
     for site, positions in positions_by_site(model).items():
         found.update({f"{site}.{name}": p for name, p in positions.named_parameters() if p.requires_grad})
@@ -96,7 +96,7 @@ def position_parameters(model: PositionTransformer) -> dict[str, nn.Parameter]:
 
 
 def sentences(seed: int, *lengths: int) -> list[Tensor]:
-    """Return random words, some of which end a segment."""
+    """Return one random sentence per length. Each sentence contains a separator."""
     generator = torch.Generator().manual_seed(seed)
     found = [torch.randint(FIRST, LAST, (length,), generator=generator) for length in lengths]
     for words in found:
@@ -105,7 +105,7 @@ def sentences(seed: int, *lengths: int) -> list[Tensor]:
 
 
 def batch(rows: list[Tensor], side: str = "right", extra: int = 0) -> Tensor:
-    """Return sentences padded on one side, with `extra` more columns than the longest sentence needs."""
+    """Return a batch of sentences, padded on one side, with `extra` more columns than the longest sentence has tokens."""
     width = max(map(len, rows)) + extra
     out = torch.full((len(rows), width), PAD)
     for row, words in zip(out, rows):
@@ -117,7 +117,7 @@ def batch(rows: list[Tensor], side: str = "right", extra: int = 0) -> Tensor:
 
 
 def describe(words: Tensor) -> Sentence:
-    """Return a random tree over the words. The same words have the same tree in every call."""
+    """Return a random structure for the tokens of a sentence. The same tokens always have the same structure."""
     return examples.random_sentence(words.tolist())
 
 
@@ -130,9 +130,9 @@ def logits(model: PositionTransformer, source: Tensor, target: Tensor, describe:
 
 
 def side_inputs(model: PositionTransformer, source: Tensor, describe: Describe = describe) -> dict[str, Tensor]:
-    """Return the side inputs of the sentences, and a side input that contains their words.
+    """Return the side inputs of a batch of sentences, padded like the tokens.
 
-    The padding is the same as for tokens.
+    They are computed by `model.side` if it is set, and otherwise by the methods from the structures that `describe` returns.
     """
     rows, left_pad = [row[row.ne(PAD)] for row in source], bool(source[:, 0].eq(PAD).any())
     made = [] if getattr(model, "side", None) is None else [model.side(row) for row in rows]
@@ -147,7 +147,7 @@ def side_inputs(model: PositionTransformer, source: Tensor, describe: Describe =
 
 @contextlib.contextmanager
 def moved(positions: nn.Module, queries: int = 0, keys: int = 0, counted: bool = True) -> Iterator[None]:
-    """Shift the position ids of all methods of a site. `counted`: positions are marked as counted, as in fairseq."""
+    """Within the context, shift the position ids at a site. `counted`: whether `Positions.start` is set (`Positions.counted`)."""
     begin = positions.begin
 
     def shift(at: Positions, offset: int) -> Positions:
@@ -163,19 +163,19 @@ def moved(positions: nn.Module, queries: int = 0, keys: int = 0, counted: bool =
 
 
 def close(actual: Any, expected: Any, tolerance: float = 1e-5) -> None:
-    """Compare tensors element by element. The message names the place of the largest difference."""
+    """Check that tensors are equal up to rounding errors."""
     torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
 
 
 def differ(actual: Tensor, expected: Tensor, why: str, tolerance: float = 1e-4) -> None:
-    """Check that at least one element differs by more than rounding."""
+    """Check that at least one element differs by more than the tolerance."""
     largest = (actual - expected).abs().max().item()
     assert largest > tolerance, f"{why}: the largest difference is {largest}"
 
 
 @contextlib.contextmanager
 def refused(words: str) -> Iterator[None]:
-    """Check that the with block raises a PositionError that contains these words."""
+    """Check that the code in the context raises a PositionError whose message contains these words."""
     try:
         yield
     except PositionError as error:
@@ -186,5 +186,5 @@ def refused(words: str) -> Iterator[None]:
 
 @functools.cache
 def fixed(case: Case) -> PositionTransformer:
-    """Return a model that is built once, for checks that do not change it."""
+    """Return the model of a case, which is built only once. Only for checks that do not change the model."""
     return build_for(case)

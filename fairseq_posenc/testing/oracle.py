@@ -1,4 +1,4 @@
-"""Compare attention modules with random parameters with the loops of their oracle."""
+"""Compare methods with their oracles (`reference.py`). All parameters have random values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from . import reference
 from .reference import Oracle, Place
 
 WIDTH, HEADS, MAX_POSITIONS = 16, 4, 12
-#: numbers of words per sentence: in a batch, and for given positions
+#: number of tokens of each sentence in a batch. BATCH: number of sentences in checks that choose the positions
 LENGTHS, BATCH = [5, 3, 1], 2
 
 
@@ -30,23 +30,23 @@ def spec_of(name: str, options: dict) -> str:
 
 
 def randomise(module: torch.nn.Module) -> torch.nn.Module:
-    """Convert the module to float64, and set it to evaluation mode. Replace all parameters by random values.
+    """Convert the module to float64 and to evaluation mode, and replace all parameters by random values.
 
-    Initial values can hide errors.
+    Initial values such as 0 or 1 can hide errors.
     """
     module.double().eval()
     with torch.no_grad():
         for name, parameter in module.named_parameters():
             parameter.copy_(torch.randn_like(parameter))
             if name.split(".")[-2:-1] in (["q_proj"], ["k_proj"], ["v_proj"], ["out_proj"], ["query_proj"], ["key_proj"]):
-                parameter.div_(WIDTH**0.5)  # a saturated softmax would hide errors
+                parameter.div_(WIDTH**0.5)  # with larger values, a saturated softmax could hide errors
     return module
 
 
 def attention_of(oracle: Oracle, options: dict, site: str, seed: int = 0):
-    """Return an attention module with random parameters, its place in the model, and its projections as numpy arrays.
+    """Return an attention module with random parameters, and the inputs of the oracle: a Place, and the projections.
 
-    `build_attention` raises an error for methods that act outside of attention. This function compares their part in attention.
+    `build_attention` is not used, because it raises an error for methods that also act outside the attention.
     """
     torch.manual_seed(seed)
     dims = Dims(WIDTH, HEADS, 1, MAX_POSITIONS, MAX_POSITIONS, relations=examples.RELATIONS).at(site)
@@ -67,28 +67,28 @@ def place_of(method: torch.nn.Module, oracle: Oracle, options: dict, site: str, 
 
 
 def projections_of(attn: torch.nn.Module) -> dict:
-    """Return {"q": (weight, bias), ...} for the projections of the attention module."""
+    """Return the projections of an attention module as {"q": (weight, bias), ...}."""
     found = {name: getattr(attn, f"{name}_proj", None) for name in ("q", "k", "v", "out")}
     return {name: (x.weight.detach().numpy(), x.bias.detach().numpy()) for name, x in found.items() if x is not None}
 
 
 def reads_sentences(oracle: Oracle) -> bool:
-    """Return whether the method reads the structure of a sentence."""
+    """Return whether the method reads trees, graphs or orders from side files."""
     return any(side.files for side in card(oracle.name).side_inputs)
 
 
 def sentences_of(oracle: Oracle, lengths: list) -> list[Sentence]:
-    """Return a random tree for every sentence, if the method reads trees."""
+    """Return a random structure for every sentence, or [] if the method does not read structures."""
     return [examples.random_sentence(range(length)) for length in lengths] if reads_sentences(oracle) else []
 
 
 def side_inputs_of(methods, sentences: list, length: int, padding: str = "right") -> dict[str, torch.Tensor]:
-    """Return the side inputs of these sentences. Without sentences, return the side inputs of one random sentence."""
+    """Return the side inputs of these sentences, or of one random sentence if `sentences` is empty."""
     return examples.side_inputs(methods, sentences or [examples.random_sentence(range(length))], length, padding == "left")
 
 
 def with_side(ctx: AttentionContext, method, oracle: Oracle, sentences: list, padding="right", rows=2) -> AttentionContext:
-    """Return the context with prepared tensors and side inputs, from the sentences or from the oracle."""
+    """Return the context with the side inputs of the sentences and of the oracle, and with the result of `prepare`."""
     given = side_inputs_of([method], sentences, ctx.keys.ids.size(1), padding)
     for name in oracle.side(0):
         given[name] = torch.tensor([oracle.side(row)[name] for row in range(rows)])
@@ -96,21 +96,21 @@ def with_side(ctx: AttentionContext, method, oracle: Oracle, sentences: list, pa
 
 
 def padding_mask(lengths: list, side: str) -> torch.Tensor:
-    """bool [B, S], True at padding."""
+    """Return bool [B, S], True at padding."""
     longest = max(lengths)
     rows = [[True] * (longest - n) + [False] * n if side == "left" else [False] * n + [True] * (longest - n) for n in lengths]
     return torch.tensor(rows)
 
 
 def assert_close(ours: torch.Tensor, reference: np.ndarray, atol: float) -> None:
-    """Compare all elements that the reference defines."""
+    """Compare all elements at which the reference is not nan."""
     known = ~np.isnan(reference)
     assert known.any()
     np.testing.assert_allclose(ours.detach().numpy()[known], reference[known], rtol=0, atol=atol)
 
 
 def compare_output(oracle: Oracle, options: dict, site: str, padding: str) -> None:
-    """Compare outputs and weights of a batch with padding on one side. With padding "none", compare single sentences."""
+    """Compare outputs and weights of a batch with padding on one side, or of a single sentence if `padding` is "none"."""
     attn, place, projections = attention_of(oracle, options, site)
     lengths = LENGTHS if padding != "none" else LENGTHS[:1]
     mask = padding_mask(lengths, padding)
@@ -130,7 +130,7 @@ def compare_output(oracle: Oracle, options: dict, site: str, padding: str) -> No
 
 
 def compare_scores(oracle: Oracle, options: dict, site: str, ids: Sequence[np.ndarray], given: Iterable[torch.Tensor]) -> None:
-    """Compare scores of queries and keys at these positions. `given`: positions are given by the caller instead of counted."""
+    """Compare scores of queries and keys at the positions `ids`. `given`: positions that are passed to the module, if any."""
     attn, place, projections = attention_of(oracle, options, site, seed=1)
     query, key = (torch.randn(x.shape[-1], BATCH, WIDTH, dtype=torch.double) for x in ids)
     sentences = sentences_of(oracle, [len(key)] * BATCH)
@@ -146,15 +146,18 @@ def compare_scores(oracle: Oracle, options: dict, site: str, ids: Sequence[np.nd
     assert_close(attn.scores(query, key, *given, side_inputs=side), expected, oracle.atol)
 
 
-# -- embeddings, and inputs of layers -------------------------------------------------------------------------------------
+# -- hooks that act outside the attention: embed and before_layer ---------------------------------------------------------
 
 _LAYERS, _INPUT_LENGTHS = 3, [6, 4, 1]
-#: words of the dictionary, after the padding symbol. The decoder input begins with </s>
+#: the words of the dictionary, with indices after the padding symbol
 WORDS = ["</s>", "a", "bc@@", "def", "ghij@@"]
 
 
 def counts_words(oracle) -> bool:
-    """Return whether the method reads the words, some of which would end a segment."""
+    """Return whether the method reads side inputs.
+
+    If so, its sentences repeat the words of `WORDS`. Otherwise, they repeat one word.
+    """
     return bool(card(oracle.name).side_inputs)
 
 
@@ -169,19 +172,19 @@ def build(oracle, options, site, padding_idx=1):
 def tokens_of(oracle, padding: torch.Tensor, padding_idx: int) -> torch.Tensor:
     if not counts_words(oracle):
         return torch.full(padding.shape, padding_idx + 5).masked_fill(padding, padding_idx)
-    ids = (~padding).cumsum(1) - 1  # count the words from the first one that is not padding
+    ids = (~padding).cumsum(1) - 1  # position of each token, without padding
     return (padding_idx + 1 + ids % len(WORDS)).masked_fill(padding, padding_idx)
 
 
 def embedded(method, x, tokens, ctx):
-    """Return the embeddings with positions, as the model computes them in evaluation."""
+    """Return the result of the hooks `positions` and `embed`, in evaluation mode."""
     ids = method.positions(ctx.queries.ids, ctx)
     at = ctx.queries if ids is ctx.queries.ids else Positions(ids)
     return method.embed(x, tokens, ctx.replace(queries=at, keys=at)) if "embed" in method.hooks else x
 
 
 def expected(oracle, x, ids, padding, at):
-    """Return the result of the oracle for the tokens of each sentence, and nan at padding."""
+    """Return the oracle's result of `embed` for each sentence, and nan at padding."""
     out = np.full(x.shape, np.nan)
     for b in range(len(x)):
         real = ~padding[b]
@@ -206,7 +209,7 @@ def compare_embed(oracle, options, site, padding, padding_idx=1):
 
 
 def compare_before_layer(oracle: Oracle, options: dict, site: str) -> None:
-    """Compare the input of every layer, at counted and at given positions."""
+    """Compare the results of `before_layer` for every layer, with counted positions and with other positions."""
     method = build(oracle, options, site)
     x = torch.randn(2, 6, WIDTH, dtype=torch.double)
     for at in (Positions.counted(0, 6), Positions(torch.tensor([[0, 2, 5, 9, 300, 1], [3, 1, 4, 1, 5, 9]]))):

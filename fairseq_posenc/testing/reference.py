@@ -1,7 +1,7 @@
-"""Compute attention with plain loops over float64 numbers, as a reference for every method.
+"""A reference implementation of attention, with loops over float64 numbers. It calls the functions of an oracle.
 
-An oracle is written from the equation of the paper only. This file and the files oracle_*.py import nothing from fairseq_posenc
-or torch, and receive only numbers. An error of the package therefore cannot be repeated here.
+An oracle contains the equation of one method as functions. It is written only from the paper. This file and the files oracle_*.py
+import neither fairseq_posenc nor torch, so that they do not share errors with the package.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """The place in a model for which a number is computed, and all other inputs of the equation."""
+    """All inputs of an equation, except the vectors: site, layer, head, options, parameters, positions and sentences."""
 
     site: str
     heads: int
@@ -28,14 +28,14 @@ class Place:
     layers: int = 1
     head: int = 0
     projections: dict[str, tuple] = dataclasses.field(default_factory=dict)
-    query_ids: Sequence[Any] = ()  # position of every column
+    query_ids: Sequence[Any] = ()  # position of every query. `key_ids`: position of every key
     key_ids: Sequence[Any] = ()
-    real: Sequence[int] = ()  # columns of keys that are not padding
-    inputs: tuple = ()  # queries, keys and values of all columns, before the projections
-    sentences: Sequence[Any] = ()  # structure of each sentence: words, heads, relations, order
+    real: Sequence[int] = ()  # columns of the keys that are not padding
+    inputs: tuple = ()  # queries, keys and values before the projections
+    sentences: Sequence[Any] = ()  # structure of each sentence of the batch: words, heads, relations, edges, order
     sentence: Any = None  # the current sentence
-    words: Sequence[str] = ()  # words of the sentence, for embed
-    side: dict[str, Any] = dataclasses.field(default_factory=dict)  # side inputs of the sentence
+    words: Sequence[str] = ()  # words of the current sentence, for embed
+    side: dict[str, Any] = dataclasses.field(default_factory=dict)  # side inputs of the current sentence, for embed
 
     @property
     def causal(self) -> bool:
@@ -48,37 +48,39 @@ class Place:
         return self.options[option]
 
     def own(self, name: str) -> np.ndarray:
-        """Return the part of a table [layers or 1, heads or 1, ...] that belongs to this layer and head."""
+        """Return the part of a parameter [layers or 1, heads or 1, ...] that this layer and head use."""
         table = self.parameters[name]
         return table[self.layer if table.shape[0] > 1 else 0, self.head if table.shape[1] > 1 else 0]
 
 
 def product(q: np.ndarray, k: np.ndarray, t: int, s: int, at: Place) -> float:
-    """Return the score of Vaswani et al. (2017) without positions."""
+    """Return the scaled dot product of Vaswani et al. (2017)."""
     return q @ k / math.sqrt(len(q))
 
 
 @dataclasses.dataclass(frozen=True)
 class Oracle:
-    """The equation of one method, as functions, and the specs for which it is valid.
+    """The equation of one method as functions, and the cases for which it is compared with the method.
+
+    Indices: t and s are positions of a query and of a key. `column` is the column of a query, and `seen` are the columns of the
+    keys that the query can attend to. `at` is a Place.
 
     Args:
         cases: pairs of options and sites.
         score(q, k, t, s, at): score of a head, or nan if the site hides the key.
-        value(v, t, s, at): vector that query t reads from a key.
+        value(v, t, s, at): vector that query t reads from key s.
         allowed(t, s, at): whether query t can attend to key s.
         position(t, at): position of a token in evaluation.
         query_input, key_input, value_input(x, t, at): input of a projection.
         embed(x [T, C], ids, at): input of the first layer.
         before_layer: input of every layer.
-        row(q, k, column, seen, at): all scores of a query, if they depend on more than one key. `seen` are the columns of the
-        keys that the query can attend to.
+        row(q, k, column, seen, at): all scores of a query, if a score depends on several keys.
         plus(values, column, seen, at): vector that is added to the output of a head.
         head(values, column, seen, at): vector that replaces the output of a head.
         output(column, seen, at): vector that replaces the output of the whole attention.
         side(b): side inputs of sentence b, for embed.
-        random: the equation is valid on average only.
-        real: the equation is defined for fractional positions.
+        random: whether the equation is true only on average.
+        real: whether the equation is defined for fractional positions.
         reach: maximum number of positions, or None.
     """
 
@@ -120,7 +122,7 @@ def split(x: np.ndarray, head: int, heads: int) -> np.ndarray:
 
 
 def count(padding: np.ndarray) -> list[int]:
-    """Return positions that count the tokens from 0. Padding has the next position, which no query reads."""
+    """Return the position of every token, from 0. Padding is not counted, and its position is not read."""
     ids, seen = [], 0
     for padded in padding:
         ids.append(seen)
@@ -129,32 +131,31 @@ def count(padding: np.ndarray) -> list[int]:
 
 
 def logits(oracle: Oracle, q, k, column: int, seen: list[int], at: Place) -> list[float]:
-    """Return the scores of one query for the keys that it can attend to."""
+    """Return the scores of the query `column` for the keys `seen`."""
     if oracle.row is not None:
         return oracle.row(q, k, column, seen, at)
     return [oracle.score(q[column], k[row], at.query_ids[column], at.key_ids[row], at) for row in seen]
 
 
 def scores(oracle: Oracle, at: Place, projections: dict, query, key, query_ids, key_ids) -> np.ndarray:
-    """Return the scores of all keys: [B, T, C], [B, S, C], positions [B, T], [B, S] -> [B, H, T, S]. Keys after a causal query
-    have nan.
-    """
+    """Return all scores: [B, T, C], [B, S, C], positions [B, T], [B, S] -> [B, H, T, S]. Undefined scores are nan."""
     out = np.full((len(query), at.heads, query.shape[1], key.shape[1]), np.nan)
     for b, head in np.ndindex(out.shape[:2]):
         columns = list(range(key.shape[1]))
         here = _here(at, b, head, projections, query[b], key[b], key[b], query_ids[b], key_ids[b], columns)
         q, k = projected("q", oracle, here), projected("k", oracle, here)
         for column in range(query.shape[1]):
-            # no mask is applied here, but `row` receives only the keys that the causal mask allows
+            # masks are not applied, but `row` receives only the keys that a causal mask allows
             seen = columns[: column + 1] if oracle.row is not None and at.causal else columns
             out[b, head, column, seen] = logits(oracle, q, k, column, seen, here)
     return out
 
 
 def attention(oracle: Oracle, at: Place, projections: dict, query, key, value, padding) -> tuple[np.ndarray, np.ndarray]:
-    """Return outputs [B, T, C] and weights [B, T, S], averaged over heads. Rows of padded queries are nan.
+    """Return outputs [B, T, C], and weights averaged over heads [B, T, S].
 
-    In self-attention, queries have the padding of the keys. In cross-attention, queries have no padding.
+    In self-attention, queries have the same padding as keys, and the results are nan at padding. In cross-attention, queries have
+    no padding.
     """
     batch, length, width = query.shape
     merged, weights = np.zeros((batch, length, width)), np.zeros((batch, length, key.shape[1]))
@@ -175,7 +176,7 @@ def attention(oracle: Oracle, at: Place, projections: dict, query, key, value, p
                 part += oracle.head(v, column, seen, here)
             else:
                 shares = softmax(logits(oracle, q, k, column, seen, here)) if seen else []
-                for row, share in zip(seen, shares):  # a query without keys reads nothing
+                for row, share in zip(seen, shares):  # empty for a query without keys
                     part += share * oracle.value(v[row], t, key_ids[row], here)
                     weights[b, column, row] += share / at.heads
                 part += 0 if oracle.plus is None else oracle.plus(v, column, seen, here)
@@ -193,7 +194,7 @@ def _here(at: Place, row: int, head: int, projections: dict, query, key, value, 
 
 
 def projected(which: str, oracle: Oracle, at: Place) -> list:
-    """Return the vector of the head for every column. Without a projection, return the input."""
+    """Return the projected vector of this head for every column. If there is no projection, use the input instead."""
     change = {"q": oracle.query_input, "k": oracle.key_input, "v": oracle.value_input}[which]
     ids = at.query_ids if which == "q" else at.key_ids
     changed = [change(x, position, at) for x, position in zip(at.inputs["qkv".index(which)], ids)]

@@ -1,4 +1,4 @@
-"""Run all checks on one method. Return one line per finding, with the error that a user would observe."""
+"""`posenc check`: run all checks on one method, and describe each failed check as the problem that a user would observe."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from .cases import Case, NotApplicable, specs
 from .contract import CONTRACT
 
 _SECTIONS = ("Equation", "Shapes", "Source", "Deviations", "Cost")
-#: number of tasks that a process receives at a time
+#: number of tasks that a process receives at once
 _CHUNK = 4
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One failed check: the error that a user would observe, the case, and the message of the check."""
+    """One failed check: the problem that a user would observe, the case, and the message of the check."""
 
     goes_wrong: str
     where: str
@@ -41,13 +41,13 @@ class Finding:
 
 @dataclass(frozen=True)
 class Report:
-    """All findings, and the number of checks."""
+    """All failed checks, and the number of all checks."""
 
     findings: tuple[Finding, ...]
     checks: int
 
     def lines(self) -> list[str]:
-        """Return one line for every kind of error, with its first cases."""
+        """Return one line per problem, with the cases in which it occurs."""
         grouped: dict[str, list[Finding]] = {}
         for finding in self.findings:
             grouped.setdefault(finding.goes_wrong, []).append(finding)
@@ -58,7 +58,7 @@ class Report:
 
 
 def check_method(name: str, processes: int = 1) -> Report:
-    """Run all checks on a method at every site of its card. Most checks also run with every option changed."""
+    """Run all checks on a method at every site of its card. Most checks also run with changed options."""
     if not __debug__:
         raise PositionError("posenc check: Python runs without assertions. Remove python -O and PYTHONOPTIMIZE.")
     findings = list(_of_declaration(name))
@@ -73,13 +73,13 @@ def check_method(name: str, processes: int = 1) -> Report:
 
 
 def _begin(files: str | None) -> None:
-    """Prepare a process that runs checks."""
+    """Initialise a worker process."""
     torch.set_num_threads(1)
     name_files(files)
 
 
 def _tasks(name: str) -> list[tuple[int, Case]]:
-    """Return the checks of every case. Cases with default options are first."""
+    """Return (index of a check, case) for all checks and cases. Cases with default options are first."""
     cases = [Case(spec, site) for site in registry.card(name).all_sites for spec in specs(name, site)]
     return [
         (number, case)
@@ -93,7 +93,8 @@ def _run(task: tuple[int, Case]) -> Finding | None:
     check, case = CONTRACT[task[0]], task[1]
     where = " ".join([case.site, *case.spec.split(":")[1:]])
     try:
-        # a small number, so that the sentences of the checks are longer
+        # Decoding computes a bias in advance for this number of steps. The number must be smaller than the length of sentences
+        # in checks.
         with unittest.mock.patch.object(site_positions, "_WORDS_AHEAD", 4):
             check.run(case)
     except NotApplicable:
@@ -104,7 +105,7 @@ def _run(task: tuple[int, Case]) -> Finding | None:
 
 
 def _seen(error: Exception, name: str) -> str:
-    """Return the message of a failed check in one line. For an error in the method, add the line of its source file."""
+    """Return the message of a failed check in one line. If code of the method raised the error, add its line number."""
     frames, text = traceback.extract_tb(error.__traceback__), str(error)
     if isinstance(error, AssertionError):
         difference = re.search(r"Greatest absolute difference: (\S+)", text)
@@ -117,11 +118,13 @@ def _seen(error: Exception, name: str) -> str:
     return f"{type(error).__name__}: {' '.join(text.split())}{at}"
 
 
-# -- further checks ------------------------------------------------------------------------------------------------------
+# -- checks of the file, the docstring and the oracle --------------------------------------------------------------------
 
 
 def _of_declaration(name: str) -> Iterator[Finding]:
-    """Check that the class can be built, and that its facts are equal to the facts read from its file without importing it."""
+    """Check that the method can be built. Check that the card and the options in the file equal the card and the options of the
+    imported class.
+    """
     declared = registry.declaration(name)
     try:
         cls = declared.load()
@@ -150,7 +153,7 @@ def _described(options: type) -> list[tuple]:
 
 
 def _of_prose(name: str) -> Iterator[Finding]:
-    """Check the docstring and the citations, which posenc show and reports require."""
+    """Check that the docstring has all sections, and that the citations exist."""
     missing = [section for section in _SECTIONS if section not in describe(name).sections]
     if missing:
         yield Finding("posenc show cannot explain the method", "docstring", f"missing sections: {', '.join(missing)}")
@@ -162,13 +165,16 @@ def _of_prose(name: str) -> Iterator[Finding]:
 
 
 def oracle_file(name: str) -> Path | None:
-    """Return the oracle next to the file of a method outside this package. Oracles of this package are in tests/oracles."""
+    """Return the path of the oracle of a method outside this package. For methods of this package, return None.
+
+    The oracles of this package are in tests/oracles.
+    """
     source = registry.declaration(name).source
     return None if source is None else source.path.with_name(f"oracle_{source.path.stem}.py")
 
 
 def _of_oracle(name: str) -> Iterator[Finding]:
-    """Compare the method with its oracle. The oracle must have cases of all sites and options."""
+    """Compare a method outside this package with its oracle, which must have cases for all sites and options."""
     file = oracle_file(name)
     if file is None:
         return

@@ -1,4 +1,4 @@
-"""posenc average: averages that fairseq loads, and errors for checkpoints that have no average."""
+"""posenc average: averages that fairseq loads, and errors for checkpoints that cannot be averaged."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ TINY = "--encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 8 --decoder-em
 
 @pytest.fixture(scope="module")
 def build(tmp_path_factory):
-    """Return a configuration and a new model of a spec, as in fairseq-train."""
+    """Return a function of a spec. It returns the configuration and a new model, as in fairseq-train."""
     data = tmp_path_factory.mktemp("data")
     for language in ("xx", "yy"):
         (data / f"dict.{language}.txt").write_text("a 1\nb 1\n")
@@ -33,9 +33,9 @@ def build(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(build, tmp_path_factory):
-    """Write the checkpoints of three epochs of one training run, the last epoch with two checkpoints by update.
+    """Write the checkpoints of one training run: one per epoch for three epochs, and two checkpoints by number of updates.
 
-    Return their folder.
+    Return the folder of the checkpoints.
     """
     folder = tmp_path_factory.mktemp("run")
     config, model = build("t5")

@@ -27,7 +27,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture
 def trained(data, tmp_path):
-    """Write a checkpoint of an architecture with random parameters, as fairseq's trainer does."""
+    """Return a function that writes a checkpoint of an architecture, in the format of fairseq-train, with random parameters."""
 
     def write(arch, *more, name="trained.pt"):
         limits = ["--max-source-positions", str(SHORT[0]), "--max-target-positions", str(SHORT[1])]

@@ -16,7 +16,7 @@ def test_the_newest_complete_checkpoint_replaces_an_incomplete_copy(tmp_path):
         write_checkpoint(tmp_path / name, tmp_path, updates=updates)
     whole = (tmp_path / "checkpoint_1_400.pt").read_bytes()
     assert repair.repair(tmp_path) == 400
-    assert (tmp_path / "checkpoint_best.pt").read_bytes() != whole  # also complete, and not changed
+    assert (tmp_path / "checkpoint_best.pt").read_bytes() != whole  # a complete checkpoint is not replaced
     (tmp_path / "checkpoint_last.pt").write_bytes(whole[: len(whole) // 2])
     assert repair.repair(tmp_path) == 400
     assert (tmp_path / "checkpoint_last.pt").read_bytes() == whole

@@ -51,7 +51,7 @@ def fresh(monkeypatch):
 
 @pytest.fixture
 def read(tmp_path, monkeypatch, capsys):
-    """Write a changed file and list all methods. Return the exit code and the output."""
+    """Return a function that writes a changed file and runs posenc list. It returns the exit code, the output and the errors."""
 
     def listed(**changes):
         parts = {"before": "", "docstring": '"""Do nothing."""', "options": OPTIONS, "card": CARD, "after": "", **changes}
@@ -72,6 +72,11 @@ SIZE = 'option(3, "a size", minimum=1)'
 RUN = "open('it-ran', 'w')"
 EVIL = {
     "call in a card": {"card": CARD.replace('title="Mine"', f"title=str({RUN})")},
+    "copy of a call": {"card": f"card = replace({RUN}, name='mine')"},
+    "copy by a function of the file": {
+        "before": f"def replace(card, **changes):\n    {RUN}\n    return card",
+        "card": CARD.replace("posenc.MethodCard(", "replace("),
+    },
     "attribute in a card": {"card": CARD.replace('title="Mine"', "title=().__class__.__name__")},
     "f-string": {"card": CARD.replace('title="Mine"', "title=f'{" + RUN + "}'")},
     "comprehension": {"card": CARD.replace("citations=()", f"citations=tuple({RUN} for x in (1,))")},

@@ -71,7 +71,7 @@ def test_an_architecture_may_be_more_than_its_specs(capsys):
 
 
 def test_all_is_every_architecture_once(capsys):
-    """In the decoder, alibi_symmetric is equal to alibi. Its architecture therefore equals the architecture of alibi."""
+    """`all` leaves out posenc_alibi_symmetric, because posenc_alibi is the same model."""
     found = [name for name, *_ in lines(capsys, "all", "--size", "tiny", "--length", "64")]
     plain = [name for name in found if not name.endswith("@random")]
     # documents need a separator, so methods for documents are left out
@@ -114,7 +114,8 @@ def test_methods_whose_side_files_are_not_there(capsys):
     [
         (["shw"], "'shw': unknown. Did you mean 'shaw'?"),
         (["posenc_shw"], "architecture 'posenc_shw': method 'shw': unknown. Did you mean 'shaw'?"),
-        (["posenc_t5_tiny"], "Expected posenc_NAME, without a size."),
+        (["posenc_t5_tiny"], "architecture 'posenc_t5_tiny': the name contains a size. Expected posenc_t5."),
+        (["posenc_transformer_tiny"], "Expected posenc_NAME, without a size."),
         (["t5:layers=2", "--size", "tiny"], "there is no layer 2. Expected layers 0 to 1."),
         (["t5", "t5"], "t5: given twice. Expected each method once."),
         (["t5", "t5:buckets=32"], "t5:buckets=32: this is the same model as t5. Expected different models."),

@@ -38,7 +38,7 @@ def test_list_has_every_method_with_its_number_of_parameters(capsys):
     numbers = {row["method"]: row["number"] for row in table(capsys.readouterr().out)}
     assert list(numbers) == posenc.names()
     assert numbers["learned"] == str(102 * 256) and numbers["shaw"] == str(2 * 33 * 64 * 2) and numbers["rope"] == "0"
-    # posenc_<method> at the first site of the authors may have only the first layer, a causal decoder, or learned positions too
+    # the numbers belong to posenc_NAME: dufter_abs is used in one layer, cope in a decoder, and window with learned positions
     assert (
         numbers["dufter_abs"] == str(4 * 100 * 100)
         and numbers["cope"] == str(2 * 64 * 64)
@@ -73,7 +73,7 @@ def test_list_as_json_has_every_column_of_every_method(capsys):
     assert all(list(row) == list(catalog.COLUMNS) for row in found)
     shaw, alibi = (next(row for row in found if row["method"] == name) for name in ("shaw", "alibi"))
     assert shaw["number"] == 2 * 33 * 64 * 6 and shaw["learnable"] is True and alibi["learnable"] is False
-    assert shaw["sites"] == {"encoder": "authors", "decoder": "authors", "cross": "ours"}
+    assert shaw["sites"] == {"encoder": "authors", "decoder": "authors", "cross": "extended"}
     assert next(row for row in found if row["method"] == "none")["survey"] is None
     none = as_json(capsys, "list", "--columns", "method,number", "--reference", "none")
     assert none == [{"method": name, "number": 0} for name in ("log_length", "none")]
@@ -133,6 +133,7 @@ def test_show_bibtex_has_each_citation_once(capsys):
     ("arguments", "says"),
     [
         (["show", "shw"], "Did you mean 'shaw'"),
+        (["check", "encoder:rope"], "method 'encoder': unknown. A spec for one site has the form encoder=SPEC. For all methods"),
         (["show", "kerple"], "method 'kerple': this is a group of methods. Expected one of kerple_log, kerple_power."),
         (["list", "--heads", "7"], "not divisible by --heads 7"),
         (["list", "--columns", "method,evidenc"], "Did you mean 'evidence'"),
@@ -166,7 +167,7 @@ def test_counts_are_positive_whole_numbers(capsys, given):
 
 
 def parsers(parser) -> list:
-    """Yield a parser and the parsers of all subcommands."""
+    """Return a parser and the parsers of all subcommands."""
     chosen = [action.choices.values() for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     return [parser, *(found for choices in chosen for command in choices for found in parsers(command))]
 
@@ -180,7 +181,7 @@ def takes_words(action) -> bool:
 
 
 def options_that_take_numbers() -> list:
-    """Yield (name, option) of all commands. Options whose type is text have no number as default."""
+    """Return the options of all commands that take a number, by their type or their default."""
     found = []
     for name, (module, _) in COMMANDS.items():
         command = argparse.ArgumentParser(prog=f"posenc {name}")

@@ -1,4 +1,4 @@
-"""Completion of the posenc command: in bash at a terminal, in the answers for zsh, and without slow imports."""
+"""Completion of the posenc command. bash runs in a terminal. For zsh, the tests read the candidates that posenc returns."""
 
 import os
 import pty
@@ -41,7 +41,7 @@ def environment(folder, **more):
 
 @pytest.fixture(scope="module")
 def bash(programs):
-    """Return the line that bash completes when Tab is pressed at its end."""
+    """Start bash in a terminal. Return a function that types a line and Tab, and returns the words of the completed line."""
     (programs / "rc").write_text((programs / "bash").read_text() + "PS1='ready '\n")
     worker, terminal = pty.fork()
     if not worker:

@@ -3,6 +3,7 @@
 Wrong files lead to one-line errors.
 """
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -143,6 +144,19 @@ def test_it_may_extend_one_of_ours(monkeypatch, tmp_path):
     known(monkeypatch, file)
     assert registry.declaration("mine").options.__qualname__ == registry.declaration("t5").options.__qualname__
     assert issubclass(registry.method_class("mine"), registry.method_class("t5"))
+
+
+def test_a_card_may_be_a_changed_copy_of_another(monkeypatch, tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from dataclasses import replace\nfrom fairseq_posenc.methods.bias.t5 import T5\n"
+        "class Mine(T5):\n    card = replace(T5.card, name='mine', title='Mine', recurring=False)\n",
+        encoding="utf-8",
+    )
+    known(monkeypatch, file)
+    t5 = registry.card("t5")
+    assert registry.card("mine") == dataclasses.replace(t5, name="mine", title="Mine", recurring=False) != t5
+    assert registry.method_class("mine").card == registry.card("mine")
 
 
 WRONG = {

@@ -48,8 +48,9 @@ def test_an_installation_has_every_file_of_the_package_and_the_recipes(installed
 
 
 def test_pytorch_imports_the_changes_for_python_314(installed, tmp_path):
-    """PyTorch imports them before fairseq, without the package. fairseq does not register a `--user-dir` that is already
-    imported.
+    """PyTorch imports the module fairseq_python314, which does not import the package fairseq_posenc.
+
+    fairseq does not register a `--user-dir` that is already imported.
     """
     code = "import sys, torch; print(*(name in sys.modules for name in ('fairseq_python314', 'fairseq_posenc')))"
     environment = {**os.environ, "PYTHONPATH": str(installed)}
@@ -96,7 +97,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, capsys):
 
 
 def test_supported_versions_are_the_same_everywhere():
-    """The places are the metadata, recipes/setup, and the settings of ruff."""
+    """Compare the versions of Python in the metadata, in recipes/setup, in recipes/test, and in the settings of ruff."""
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     classified = re.findall(r'"Programming Language :: Python :: (3\.\d+)"', project)
     versions = [tuple(map(int, version.split("."))) for version in classified]

@@ -10,7 +10,11 @@ import pytest
 
 
 class Server(ThreadingHTTPServer):
-    """`files` contains files by name. `failures`, `cuts` and `lengths` (of the header) are used up, one per request."""
+    """A server of files. `files` contains the files by name.
+
+    Each request uses the next entry of `failures` (status codes), `cuts` (numbers of bytes after which the body ends) and
+    `lengths` (values of the header Content-Length).
+    """
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
@@ -56,7 +60,7 @@ def server():
 
 @pytest.fixture
 def full_disk():
-    """Return a context in which no file can grow beyond a size in bytes."""
+    """Return a function of a size in bytes. Within the returned context, no file can become larger."""
 
     @contextlib.contextmanager
     def no_file_over(size):

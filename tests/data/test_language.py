@@ -155,7 +155,10 @@ def test_exchanged_subject_and_object_keep_the_words_and_change_the_meaning(sent
 
 
 def test_the_verb_agrees_with_its_subject_at_a_distance(sentences, lexicon):
-    """Another number of the subject changes the last word of the target, independent of the words between."""
+    """If a singular subject becomes plural, or a plural subject singular, the last word of the target changes.
+
+    The words between subject and verb have no effect.
+    """
     farthest = 0
     for sentence in sentences:
         clause = sentence.clauses[-1]

@@ -39,7 +39,7 @@ def pairs(folder, name, found):
 
 @pytest.fixture
 def json_folder(tmp_path):
-    """Write a corpus in the format of Multi30k-uk. It has 26 training pairs more than are held out."""
+    """Write a corpus in the format of Multi30k-uk. It has 26 more training pairs than the number of pairs that are held out."""
     found = tmp_path / "json"
     found.mkdir()
     train = zip(lines("train", "en", 1040), lines("train", "uk", 1040))
@@ -50,7 +50,7 @@ def json_folder(tmp_path):
 
 @pytest.fixture
 def take(tmp_path, capsys):
-    """Run `posenc multi30k`. Return its one line of error, or the text by file name."""
+    """Return a function that runs `posenc data multi30k`. It returns the one-line error, or file name -> lines."""
 
     def run(origin, *options):
         out = tmp_path / "out"

@@ -5,12 +5,14 @@ import dataclasses
 import os
 import random
 import re
+import shlex
 import subprocess
 from pathlib import Path
 
 import pytest
 import torch
 
+from posenc_docs.pages import training_command
 from tests import forked
 
 HERE = Path(__file__).parent
@@ -68,14 +70,17 @@ class Running:
 
 @dataclasses.dataclass
 class Fairseq:
-    """Start fairseq's commands. Each has its own process and folder, with the plugin as --user-dir."""
+    """Start fairseq's commands. Each has its own process and folder, with the plugin as --user-dir.
+
+    The process has imported the plugin already when the command reads --user-dir, except if it needs other method files. Tests in
+    test_compat.py and test_training.py start fairseq's programs as users do.
+    """
 
     folder: Path
     data: Path
     tiny: list[str] = dataclasses.field(default_factory=TINY.split)
     environment: dict[str, str] = dataclasses.field(default_factory=dict)
     started: int = 0
-    plugin_loaded: bool = False  # the process has the plugin already when the command reads --user-dir
 
     def start(self, command: str, *arguments, input: str = "") -> Running:
         self.started += 1
@@ -85,7 +90,7 @@ class Fairseq:
         if command != "fairseq-preprocess":
             arguments = [*arguments, "--user-dir", USER_DIR]
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        programs = forked.folder(USER_DIR) if self.plugin_loaded else forked.folder()
+        programs = forked.folder() if "POSENC_METHODS" in self.environment else forked.folder(USER_DIR)
         with contextlib.ExitStack() as files:
             modes = {"input": "r", "output": "w", "errors": "w"}
             stdin, stdout, stderr = (files.enter_context((folder / name).open(mode)) for name, mode in modes.items())
@@ -105,6 +110,13 @@ class Fairseq:
         """Train for two updates without validation. Later options override earlier options."""
         return self.run(*self.training(arch, save_dir, *options))
 
+    def train_as_on_its_page(self, method: str, save_dir: Path, *options) -> Result:
+        """Run the command of the method's page on this data, with a small model and few updates."""
+        text = training_command(method).replace("$(posenc path)", str(USER_DIR)).replace("\\\n", "")
+        command, _, *arguments = shlex.split(text)
+        small = [*self.tiny, *TRAINING.split(), "--warmup-updates", 2, "--save-dir", save_dir]
+        return self.run(command, self.data, *arguments, *small, *options)
+
     def generate(self, path, *options) -> Result:
         """Decode the whole test set.
 
@@ -119,7 +131,7 @@ class Fairseq:
 
     @staticmethod
     def rows(output: str, kind: str) -> dict[int, list[str]]:
-        """Return the lines of fairseq-generate for every sentence under a letter, such as H. With n-best, there are several."""
+        """Return sentence -> lines of fairseq-generate with this letter, such as H. With --nbest, there are several lines."""
         found: dict[int, list[str]] = {}
         for number, row in re.findall(rf"^{kind}-(\d+)\t(.*)$", output, re.MULTILINE):
             found.setdefault(int(number), []).append(row)
@@ -147,12 +159,6 @@ def data(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def fairseq(data, tmp_path_factory) -> Fairseq:
     return Fairseq(tmp_path_factory.mktemp("commands"), data)
-
-
-@pytest.fixture(scope="session")
-def quick_fairseq(fairseq, tmp_path_factory) -> Fairseq:
-    """Fairseq for tests of many methods, which are not about loading the plugin."""
-    return dataclasses.replace(fairseq, folder=tmp_path_factory.mktemp("commands"), started=0, plugin_loaded=True)
 
 
 @pytest.fixture(scope="session")

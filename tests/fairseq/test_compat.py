@@ -276,7 +276,7 @@ def test_resuming_refuses_a_truncated_checkpoint(run, tmp_path):
 
 
 class FusedEncoderLayer:
-    """An attribute that only PyPI's 0.12.2 has."""
+    """An encoder layer with the attribute that only exists in fairseq 0.12.2 from PyPI."""
 
     def __init__(self):
         self.can_use_fastpath = True
@@ -315,7 +315,7 @@ def test_no_sentence_is_lost_for_a_batch_that_is_no_multiple(sentences):
     assert sorted(index for batch in batches for index in batch) == list(range(sentences))
 
 
-#: stops, like --max-update, while fairseq's thread is inside torch with batches that are not needed any more
+#: a program that ends while a thread of fairseq still computes batches in torch, as a training run does with --max-update
 STOPS_WHILE_LOADING = """
 import torch
 import fairseq_posenc.host.plugin
@@ -335,5 +335,5 @@ next(BufferedIterator({buffer}, Batches()))
 
 @pytest.mark.parametrize("buffer", [1, 40])
 def test_a_training_that_stops_while_it_loads_ends_without_an_error(buffer):
-    """Python aborted this training run with exit status 134."""
+    """Without the patch of this project, Python before 3.14 aborts this program with exit status 134."""
     finish(start([sys.executable, "-c", STOPS_WHILE_LOADING.format(buffer=buffer)], USER_DIR.parent))

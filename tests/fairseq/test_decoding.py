@@ -41,7 +41,7 @@ def test_one_sentence_a_batch_gives_the_same(fairseq, shaw, numbers):
 
 
 def test_right_padded_sources_give_the_same(fairseq, shaw, numbers):
-    output = fairseq.generate(shaw, "--beam", 4, "--left-pad-source").succeeded()  # fairseq's value for "no"
+    output = fairseq.generate(shaw, "--beam", 4, "--left-pad-source").succeeded()  # this flag sets False
     assert "'left_pad_source': False" in output
     assert {i: texts[0] for i, texts in hypotheses(fairseq, output).items()} == {i: row[1] for i, row in numbers.items()}
 
@@ -104,7 +104,7 @@ def test_sacrebleu_scores(fairseq, shaw):
 
 
 def test_the_long_test_set_decodes_too(fairseq, shaw):
-    """Two of its sentences are more than twice as long as all training sentences."""
+    """Two sentences of this test set are more than twice as long as all training sentences."""
     output = fairseq.generate(shaw, "--gen-subset", "test1", "--beam", 2).succeeded()
     assert sorted(fairseq.rows(output, "H")) == list(range(6))
 

@@ -43,23 +43,29 @@ def fairseq(fairseq, tmp_path_factory):
     languages = ["--source-lang", "fw", "--target-lang", "bw", "--joined-dictionary", "--destdir", text / "binary"]
     parts = [f"--{part}pref" if word else text / part for part in ("train", "valid", "test") for word in (1, 0)]
     fairseq.run("fairseq-preprocess", *languages, *parts).succeeded()
-    return Fairseq(tmp_path_factory.mktemp("commands"), text / "binary", plugin_loaded=True)
+    return Fairseq(tmp_path_factory.mktemp("commands"), text / "binary")
 
 
 @pytest.fixture(scope="module", params=[*NAMES, *ROWS])
 def trained(request, fairseq, tmp_path_factory):
-    """Return the options of a model, and its checkpoints after two and four updates."""
-    folder, row = tmp_path_factory.mktemp(request.param), ROWS.get(request.param)
-    arch = ["posenc_transformer_tiny" if row else f"posenc_{request.param}_tiny", *([] if row is None else row)]
-    fairseq.train(arch[0], folder, *arch[1:], *SHORT, "--save-interval-updates", 2).succeeded()
-    return arch, folder
+    """Return a function that trains a model, and its checkpoints after two and four updates."""
+    name, folder = request.param, tmp_path_factory.mktemp(request.param)
+
+    def train(save_dir, *options):
+        if name in posenc.names():
+            return fairseq.train_as_on_its_page(name, save_dir, *SHORT, *options).succeeded()
+        arch = ["posenc_transformer_tiny", *ROWS[name]] if name in ROWS else [f"posenc_{name}_tiny"]
+        return fairseq.train(arch[0], save_dir, *arch[1:], *SHORT, *options).succeeded()
+
+    train(folder, "--save-interval-updates", 2)
+    return train, folder
 
 
-def test_it_resumes_to_the_last_bit(fairseq, trained, tmp_path):
-    arch, folder = trained
+def test_it_resumes_to_the_last_bit(trained, tmp_path):
+    train, folder = trained
     shutil.copy(folder / "checkpoint_1_2.pt", tmp_path / "checkpoint_last.pt")
-    assert "(epoch 1 @ 2 updates)" in fairseq.train(arch[0], tmp_path, *arch[1:], *SHORT).succeeded()
-    through, resumed = (fairseq.state(path / "checkpoint_last.pt")["model"] for path in (folder, tmp_path))
+    assert "(epoch 1 @ 2 updates)" in train(tmp_path)
+    through, resumed = (Fairseq.state(path / "checkpoint_last.pt")["model"] for path in (folder, tmp_path))
     for name, value in through.items():
         assert torch.equal(value, resumed[name]), name
         assert not value.is_floating_point() or name.endswith("version") or value.isfinite().all(), name
@@ -73,7 +79,10 @@ def test_it_decodes_with_beam_search(fairseq, trained):
 
 @pytest.mark.parametrize("beam", [1, 3])
 def test_forced_sentences(fairseq, trained, beam):
-    """There are as many sentences as in the source. No sentence is empty or longer than 1.2 n + 10 tokens."""
+    """Each hypothesis has as many sentences as its source. No sentence is empty.
+
+    For a source sentence of n tokens, the target sentence has at most 1.2 n + 10 tokens.
+    """
     options = ["--task", "posenc_translation", "--beam", beam, "--max-len-a", 2, "--max-len-b", 30]
     output = fairseq.generate(trained[1] / "checkpoint_last.pt", *options, "--segments-forced", "<sep>").succeeded()
     sources, hypotheses = fairseq.rows(output, "S"), fairseq.rows(output, "H")

@@ -1,4 +1,4 @@
-"""Text that fairseq evaluates as Python and that may come from a checkpoint: supported values, and errors for all other code."""
+"""Texts that fairseq evaluates as Python. They may come from a checkpoint, so only literals and arithmetic are supported."""
 
 import ast
 import importlib
@@ -26,7 +26,7 @@ def modules_that_name(*builtins: str) -> set:
     return found
 
 
-# --- list of all places ---
+# --- all calls of eval in fairseq ---
 
 
 def test_a_criterion_of_a_checkpoint_runs_no_code(fairseq, shaw, tmp_path):
@@ -109,7 +109,7 @@ def test_fairseq_itself_gets_what_it_expects():
     assert utils.eval_str_list(" [(1 + 1) * 3] * 2", type=int) == [6, 6]
     assert utils.eval_str_dict("{'a': 1}") == {"a": 1}
     assert utils.eval_bool("True") is True and utils.eval_bool("0") is False
-    assert utils.eval_bool(True, default=7) == 7  # as Python's operator, which does not accept bool
+    assert utils.eval_bool(True, default=7) == 7  # fairseq evaluates only texts. For another value, it returns the default
 
 
 # --- errors ---

@@ -209,8 +209,9 @@ class Code:
 
 
 def test_pickles_that_the_configuration_of_a_model_names_do_not_run(tmp_path, capsys):
-    """The pickle is a vocoder, which torch.load reads from a path in a configuration. torch loads all pickles here, as before
-    version 2.6.
+    """The pickle is a vocoder. fairseq reads it with torch.load, from a path in a configuration.
+
+    The call does not set weights_only, so torch before version 2.6 would run the pickle.
     """
     torch.save({"generator": Code()}, tmp_path / "vocoder.pt")
     (tmp_path / "old.pt").write_bytes(pickle.dumps({"generator": Code()}))

@@ -18,7 +18,7 @@ _spec.loader.exec_module(made)
 
 @pytest.fixture
 def unpack(tmp_path):
-    """Write a checkpoint to the place where a training run would have saved it."""
+    """Return a function that unpacks a checkpoint to the path at which a training run saves it."""
 
     def unpack(name: str) -> Path:
         path = tmp_path / "checkpoint_last.pt"

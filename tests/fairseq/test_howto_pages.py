@@ -19,8 +19,11 @@ OPTIONS = "--optimizer adam --lr 0.003 --max-tokens 400 --max-update 3 --no-epoc
 @pytest.fixture
 def reader(tmp_path):
     """Return a shell in a folder with data-bin, the prepared data."""
-    found = Reader(tmp_path)
-    write_text(tmp_path / "data")
+    return prepared(Reader(tmp_path))
+
+
+def prepared(found):
+    write_text(found.folder / "data")
     found.paste(
         "fairseq-preprocess --source-lang en --target-lang de --joined-dictionary --destdir data-bin "
         "--trainpref data/train --validpref data/valid --testpref data/test"
@@ -29,7 +32,7 @@ def reader(tmp_path):
 
 
 def train(reader, arch, folder, *options):
-    """Train for a few updates. Returns the path of the best checkpoint."""
+    """Train for a few updates. Return the path of the best checkpoint."""
     given = " ".join([OPTIONS, *map(str, options)])
     reader.paste(f"fairseq-train data-bin --user-dir $(posenc path) --arch {arch} --save-dir {folder} {given}")
     return reader.folder / folder / "checkpoint_best.pt"
@@ -128,7 +131,8 @@ def test_every_command_of_the_howto_pages_has_a_test():
     assert here <= pages and all(page in here or not commands(page) for page in pages)
 
 
-def test_the_tutorial_on_a_method_of_ones_own(reader):
+def test_the_tutorial_on_a_method_of_ones_own(tmp_path):
+    reader = prepared(Reader(tmp_path, imports=True))
     first, second = blocks(read("docs/tutorials/your_own_method.md"))
     reader.paste(first, second, UPDATES=2)
     assert "encoder.position.methods.0.factor" in reader.state("slope/checkpoint_last.pt")["model"]
@@ -144,7 +148,7 @@ def test_the_tutorial_on_reports(tmp_path):
 
 def test_the_tutorial_on_a_first_table(tmp_path):
     """The sizes come from environment variables. The second command adds seeds to the results of the first command."""
-    reader = Reader(tmp_path)
+    reader = Reader(tmp_path, imports=True)
     reader.link_recipes()
     write_text(tmp_path / "data")
     reader.environment |= {"UPDATES": "2", "VOCABULARY": "30"}

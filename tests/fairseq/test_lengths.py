@@ -6,7 +6,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
-import fairseq_posenc.host.plugin  # noqa: F401  (readies fairseq, also for reading checkpoints)
+import fairseq_posenc.host.plugin  # noqa: F401  (patches fairseq, so that tests can read checkpoints)
 
 TASK = ("--task", "posenc_translation")
 CRITERION = ("--criterion", "posenc_label_smoothed_cross_entropy")
@@ -24,7 +24,7 @@ def ldpe(fairseq, tmp_path_factory):
 
 
 def generate(fairseq, path, *options):
-    """Decode the test sentences with beam 4 and batches of four sentences, which end at different steps."""
+    """Decode the test sentences with beam 4. The sentences of a batch end at different steps."""
     return fairseq.generate(path, *TASK, "--beam", 4, *options)
 
 
@@ -73,7 +73,7 @@ SOURCES = [
 
 @pytest.mark.parametrize("options, wanted, named", SOURCES, ids=lambda value: value if isinstance(value, str) else "")
 def test_lengths_are_asked_for_and_given(fairseq, ldpe, file, options, wanted, named):
-    """Each beam has the length of its sentence, after any other sentences have ended.
+    """All hypotheses of a sentence have the requested length, also if other sentences of the batch end earlier.
 
     The output contains the requested lengths.
     """
@@ -86,7 +86,7 @@ def test_lengths_are_asked_for_and_given(fairseq, ldpe, file, options, wanted, n
 
 
 def test_the_predictor_has_learned_something(fairseq, ldpe):
-    """Sources and references have the same lengths. This difference is one of 256 classes."""
+    """The predictor selects one of 256 differences between source length and target length. Here, the difference is always 0."""
     loss = [float(found) for found in re.findall(r"\| length ([\d.]+)", (ldpe.parent / "log").read_text())]
     assert loss[-1] < 0.5 * loss[0]
     assert asked(generate(fairseq, ldpe, "--length-from", "predictor").succeeded()) == REFERENCE
@@ -297,7 +297,7 @@ def test_the_task_that_knows_no_lengths(fairseq, ldpe, tmp_path):
 
 @pytest.fixture(scope="module")
 def noisy(fairseq, tmp_path_factory):
-    """Train for eight updates, six of them in the first epoch."""
+    """Return a function that trains a model with noise of lengths for eight updates. The first epoch has six updates."""
 
     def train(*options, folder=None, arch="posenc_ldpe_tiny"):
         folder = folder or tmp_path_factory.mktemp("noisy")

@@ -16,27 +16,23 @@ WIDTHS = {"_tiny": (2, 128, 4, 512), "_small": (3, 256, 4, 1024), "": (6, 512, 8
 SHORT = ["--max-update", 4, "--max-source-positions", 64, "--max-target-positions", 64]
 
 
-#: methods without side files and documents. Other tests train the other methods
+#: methods without side inputs and documents. Other tests train the other methods
 READ_WORDS_ALONE = [name for name in posenc.names() if not (posenc.card(name).side_inputs or posenc.card(name).documents)]
-
-
-@pytest.fixture(scope="session")
-def fairseq(quick_fairseq):
-    return quick_fairseq
+READ_LENGTHS = [name for name in posenc.names() if "target_length" in {side.name for side in posenc.card(name).side_inputs}]
 
 
 @pytest.fixture(scope="session", params=READ_WORDS_ALONE)
 def trained(request, fairseq, tmp_path_factory):
     """Return a method, and its checkpoints of an uninterrupted training run: after two updates and after four updates."""
     folder = tmp_path_factory.mktemp(request.param)
-    fairseq.train(f"posenc_{request.param}_tiny", folder, *SHORT, "--save-interval-updates", 2).succeeded()
+    fairseq.train_as_on_its_page(request.param, folder, *SHORT, "--save-interval-updates", 2).succeeded()
     return request.param, folder
 
 
 def test_it_resumes_to_the_last_bit(fairseq, trained, tmp_path):
     name, folder = trained
     shutil.copy(folder / "checkpoint_1_2.pt", tmp_path / "checkpoint_last.pt")
-    output = fairseq.train(f"posenc_{name}_tiny", tmp_path, *SHORT).succeeded()
+    output = fairseq.train_as_on_its_page(name, tmp_path, *SHORT).succeeded()
     assert "(epoch 1 @ 2 updates)" in output
     begun, through, resumed = (
         fairseq.state(path)
@@ -49,6 +45,11 @@ def test_it_resumes_to_the_last_bit(fairseq, trained, tmp_path):
         if value.is_floating_point() and not parameter.endswith("version"):
             assert value.isfinite().all(), parameter
     assert not torch.equal(through["model"]["decoder.embed_tokens.weight"], begun["model"]["decoder.embed_tokens.weight"])
+
+
+@pytest.mark.parametrize("name", READ_LENGTHS)
+def test_methods_that_read_lengths_train_as_on_their_pages(fairseq, tmp_path, name):
+    assert "num_updates 4" in fairseq.train_as_on_its_page(name, tmp_path, *SHORT).succeeded()
 
 
 def test_it_decodes_with_beam_search(fairseq, trained):

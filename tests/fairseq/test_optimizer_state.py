@@ -35,7 +35,7 @@ def trainable(model: nn.Module) -> dict:
 
 
 def stepped(model: nn.Module, parameters: list) -> torch.optim.Adam:
-    """Return an optimizer after one step. The gradient of each parameter depends on its name."""
+    """Return an optimizer after one step with the gradients of these parameters."""
     optimizer = torch.optim.Adam(parameters, lr=0.1)
     optimizer.step()
     return optimizer
@@ -73,7 +73,7 @@ def test_a_state_by_parameter_follows(models):
 
 @pytest.mark.parametrize("rest", [0, 3], ids=["", "criterion"])
 def test_a_state_of_one_tensor_follows(models, rest):
-    """One tensor is used with --fp16."""
+    """With --fp16, the optimizer has one tensor that contains all parameters."""
     old, new = models
     numbers = {name: number for number, name in enumerate(trainable(old))}
 

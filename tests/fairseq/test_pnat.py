@@ -6,7 +6,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
-import fairseq_posenc.host.plugin  # noqa: F401  (readies fairseq's loader of checkpoints)
+import fairseq_posenc.host.plugin  # noqa: F401  (patches fairseq's loader of checkpoints)
 
 TASK = ("--task", "posenc_nat_translation")
 TRAIN = (*TASK, "--criterion", "posenc_nat_loss", "--share-all-embeddings")
@@ -14,7 +14,7 @@ TRAIN = (*TASK, "--criterion", "posenc_nat_loss", "--share-all-embeddings")
 
 @pytest.fixture(scope="module")
 def pnat(fairseq, tmp_path_factory):
-    """Train a model for some updates. Return it with its log. The validation set has nine sentences."""
+    """Train a model for some updates. Return its checkpoint. The log is in the same folder."""
     folder = tmp_path_factory.mktemp("pnat")
     validating = ["--eval-bleu", "--validate-interval-updates", 20, "--search-loss-weight", 1, "--label-smoothing", 0.1]
     command = fairseq.training("posenc_pnat_tiny", folder, *TRAIN, *validating, "--max-update", 40, "--dropout", 0)
@@ -37,7 +37,7 @@ def test_training_logs_every_loss_and_validation_bleu_and_accuracies(pnat):
         assert 0 <= float(number) <= 100
 
 
-@pytest.mark.parametrize("side", [[], ["--left-pad-source"]], ids=["left", "right"])  # the flag disables fairseq's default
+@pytest.mark.parametrize("side", [[], ["--left-pad-source"]], ids=["left", "right"])  # the flag disables padding on the left
 def test_padding_changes_no_hypothesis(fairseq, pnat, side):
     output = fairseq.generate(pnat, *TASK, *side, "--iter-decode-max-iter", 0).succeeded()
     one_by_one = fairseq.generate(pnat, *TASK, "--batch-size", 1).succeeded()

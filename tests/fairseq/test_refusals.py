@@ -10,7 +10,7 @@ import fairseq_posenc
 import fairseq_posenc.host.plugin
 from fairseq_posenc.host.models.transformer.model import _REFUSED, PositionTransformer
 
-#: option of the command line -> its argument. The other options of _REFUSED are listed below
+#: refused option -> the words on the command line. UNREACHABLE lists the options of _REFUSED that have no words
 FLAGS = {
     "encoder_learned_pos": ["--encoder-learned-pos"],
     "decoder_learned_pos": ["--decoder-learned-pos"],
@@ -159,7 +159,8 @@ def test_members_of_an_ensemble_may_have_different_positions(fairseq, t5, tmp_pa
     assert len(fairseq.rows(output, "H")) == 6
 
 
-# --- sentences that are too long for a bounded method. The longest have 31 tokens in valid1 and test1, and 13 elsewhere ---
+# --- sentences that are too long for a bounded method ---
+# The longest sentences have 31 tokens in valid1 and test1, and 13 tokens in the other parts.
 
 SHORT = ["--max-source-positions", 20, "--max-target-positions", 20]
 
@@ -184,7 +185,7 @@ def validation(fairseq, folder, *options) -> list:
 
 
 def stopped_by_length(result) -> bool:
-    """Check fairseq's own message with its advice, in one line. fairseq reads the limit from the model."""
+    """Return whether the command failed with fairseq's message about the maximum length. fairseq reads it from the model."""
     assert result.status != 0 and "Traceback" not in result.output
     return "max_positions=(20, 20), skip this example with --skip-invalid-size-inputs-valid-test" in result.output
 

@@ -24,7 +24,7 @@ def whole(fairseq, tmp_path_factory):
 
 @pytest.mark.parametrize("name", ["checkpoint_1_2.pt", "checkpoint_1_3.pt", "checkpoint_2_5.pt", "checkpoint_3_8.pt"])
 def test_from_any_epoch_the_parameters_are_the_same(fairseq, whole, tmp_path, name):
-    """The parameters are identical. This includes dropout, the order of batches, and which sentences are in a batch."""
+    """The parameters are identical only if dropout, the order of batches and the sentences of each batch are identical."""
     path = whole / name
     if not path.exists():  # at the end of an epoch, fairseq keeps no checkpoint by update
         fairseq.train("posenc_t5_tiny", tmp_path, *EPOCHS, "--max-epoch", int(name.split("_")[1])).succeeded()
@@ -47,7 +47,7 @@ STATE = {"model": {"weight": torch.arange(300_000.0)}, "cfg": {}}
 
 @pytest.fixture
 def full_disk():
-    """Simulate a full disk for files over 100 kB, until space is freed."""
+    """Simulate a full disk: no file can exceed 100 kB. Return a function that ends this limit, as if space were freed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
     yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -94,7 +94,10 @@ def test_the_message_says_where_the_next_training_begins(full_disk, pauses, tmp_
 
 
 def test_a_copy_needs_no_room(tmp_path, full_disk, caplog):
-    """The disk is full after the first checkpoint. Its copies are links, so that the next training run starts from it."""
+    """The disk is full after the first checkpoint is written. The copy checkpoint_last.pt is then a link.
+
+    The next training run can therefore start from this checkpoint.
+    """
     full_disk()
     source, target = tmp_path / "checkpoint1.pt", tmp_path / "checkpoint_last.pt"
     source.write_bytes(bytes(200_000))
@@ -159,5 +162,5 @@ def test_patience_counts_the_validations_before_an_interruption(count):
     with pytest.raises(SystemExit) as ended:  # training had stopped. One more epoch would lead to another model
         resume(3)
     assert ended.value.code == 0
-    del saved["early_stopping"]  # number that fairseq itself counts
+    del saved["early_stopping"]  # as in a checkpoint without the count
     assert resume(3) == saved

@@ -6,9 +6,11 @@ import shutil
 
 import pytest
 
+from fairseq_posenc import registry
 from fairseq_posenc.cli import main
 
 TASK = ["--task", "posenc_translation"]
+READ_FILES = [name for name in registry.names() if registry.card(name).side_files(registry.declaration(name).options())]
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +46,11 @@ def trained(structured, tmp_path_factory):
     output = structured.run(*training).succeeded()
     assert "valid on 'valid1' subset" in output
     return folder / "checkpoint_last.pt"
+
+
+@pytest.mark.parametrize("name", READ_FILES)
+def test_the_command_on_the_page_of_a_method_trains(structured, tmp_path, name):
+    assert "num_updates 2" in structured.train_as_on_its_page(name, tmp_path).succeeded()
 
 
 @pytest.mark.parametrize("subset", ["test", "test1"])

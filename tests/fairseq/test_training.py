@@ -141,7 +141,7 @@ def test_sums_of_checkpoints_load(models):
 def test_the_real_console_script_in_another_folder(fairseq, tmp_path):
     """The package is not installed and not on the path. --user-dir is sufficient from any folder.
 
-    TensorBoard receives its curve.
+    --tensorboard-logdir writes the training curve.
     """
     user_dir = Path(fairseq_posenc.__file__).parent
     script = Path(sys.executable).with_name("fairseq-train")
@@ -227,7 +227,7 @@ def test_two_workers_train_as_one(fairseq, tmp_path):
 
 @pytest.mark.slow
 def test_the_other_backend_goes_as_far_as_stock_on_a_cpu(fairseq, tmp_path):
-    """fairseq passes the number of a device to torch's DistributedDataParallel. torch rejects it for a model on the CPU."""
+    """fairseq passes a device number to torch's DistributedDataParallel. For a model on the CPU, torch rejects the number."""
     ends = [
         two_workers(fairseq, "pytorch_ddp", *fairseq.training(arch, tmp_path / arch))
         for arch in ("transformer", "posenc_tupe_rel_tiny")

@@ -28,7 +28,7 @@ import torch._dynamo  # noqa: F401  every optimizer imports it, for over a secon
 
 
 def serve(real: str, place: str) -> dict:
-    """Fork for every caller until standard input ends. Only a process that is to run a program returns."""
+    """Fork a process for every caller until standard input ends. In the process that runs a program, return the job."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system collects the exit statuses of the supervisors
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(os.path.join(place, "socket"))
@@ -54,7 +54,7 @@ def supervise(caller: socket.socket, real: str) -> dict:
         os.setpgid(0, 0)
         enter_network(job["network"])
         signal.signal(signal.SIGINT, signal.default_int_handler)  # signals may be ignored if the tests run in the background
-        # move the files away from the numbers that they will get
+        # first duplicate the files to numbers from 100, so that no file is closed while the requested numbers are assigned
         high = [fcntl.fcntl(file, fcntl.F_DUPFD, 100) for file in files]
         for file in files:
             os.close(file)
@@ -62,7 +62,7 @@ def supervise(caller: socket.socket, real: str) -> dict:
             os.dup2(file, number)
             os.close(file)
         return {**job, "real": real}
-    os.setpgid(worker, worker)  # whichever of the two comes first
+    os.setpgid(worker, worker)  # both processes set the group, because either may run first
     for file in [*files, 0, 1, 2]:
         os.close(file)
     ended = os.pidfd_open(worker)
@@ -91,11 +91,13 @@ def run(job: dict) -> int:
     os.chdir(job["folder"])
     os.environ.clear()
     os.environ.update(job["environment"])
-    sys.stdin = open(0, closefd=False)  # noqa: SIM115  the old one has read ahead
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115  the earlier sys.stdin may have buffered input
     if job["environment"].get("PYTHONUNBUFFERED"):
         sys.stdout.reconfigure(write_through=True)
     logging.getLogger().handlers.clear()
-    program, arguments = job["program"], [word.replace(job["bin"], job["real"]) for word in job["arguments"]]
+    program, arguments = job["program"], job["arguments"]
+    if "FORK_PROGRAMS_IN_ARGUMENTS" not in os.environ:  # this process may run a program of its arguments, as memory.py does
+        arguments = [word.replace(job["bin"], job["real"]) for word in arguments]
     if program == "python" and arguments[0] == "-u":  # as torchrun starts its workers
         arguments.pop(0)
         sys.stdout.reconfigure(write_through=True)

@@ -158,8 +158,10 @@ def test_half_precision_gives_finite_losses(predictor, dtype):
 
 
 def test_parameters_beside_those_of_the_plain_model():
-    """The difference consists of the predictor's layers and a head: two projections, or two LSTMs with three projections and a
-    start vector.
+    """PNAT has more parameters than the plain model: the layers of the predictor, and the head of the predictor.
+
+    The heads `matching` and `relative` consist of two projections. The head `pointer` consists of two LSTMs, three projections
+    and a start vector.
     """
     d, layers = 16, 2
     plain = sum(p.numel() for p in build(position_search="none").parameters())
@@ -183,7 +185,7 @@ def test_parameters_beside_those_of_the_plain_model():
 
 
 def stock(ours):
-    """Return fairseq's non-autoregressive Transformer with the same parameters."""
+    """Return fairseq's non-autoregressive Transformer with the parameters of this model."""
     args = Namespace(**{**vars(ours.given), "src_embedding_copy": True, "pred_length_offset": True, "label_smoothing": 0.0})
     base_architecture(args)
     model = NATransformerModel.build_model(args, task())
@@ -231,7 +233,7 @@ def test_lengths_stay_within_the_positions():
     model = build(max_target_positions=20)
     source = batch(sentences(10, 3))
     encoder_out = model.encoder(source)
-    with torch.no_grad():  # the largest difference is the class with the highest probability
+    with torch.no_grad():  # the largest difference of lengths has the highest probability
         model.encoder.length_predictor.weight.zero_()
         model.encoder.length_predictor.weight[255] = encoder_out["encoder_out"][0].mean((0, 1))
     assert lengths_of(model.initialize_output_tokens(encoder_out, source).output_tokens).tolist() == [20, 20]

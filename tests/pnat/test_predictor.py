@@ -94,7 +94,7 @@ def test_matching_scores_every_input_at_every_position():
 
 
 def test_pointer_depends_on_what_it_has_placed():
-    """Without tanh, as in the authors' code, the ranking of the inputs would not depend on the inputs before."""
+    """Without tanh, as in the authors' code, the ranking of the inputs would not depend on the inputs placed before."""
     torch.manual_seed(1)
     head = Pointer(WIDTH)
     r, inner = (x[1:] for x in some(count=2, length=8))
@@ -102,7 +102,7 @@ def test_pointer_depends_on_what_it_has_placed():
     z = torch.arange(8).unsqueeze(0)
     swapped = torch.tensor([[0, 2, 1, 3, 4, 5, 6, 7]])
     one, other = (head.terms(r, order, inner)[0][0, 3].softmax(-1) for order in (z, swapped))
-    ratio = one[4:7] / other[4:7]  # equal for all, if the ranking does not depend on the inputs before
+    ratio = one[4:7] / other[4:7]  # equal for all inputs, if the ranking does not depend on the inputs placed before
     assert ratio.max() - ratio.min() > 2e-5
 
 

@@ -42,7 +42,10 @@ def test_greedy_takes_the_largest_score_that_is_left():
 
 
 def test_the_authors_search_normalises_over_free_columns_in_every_round():
-    """Pairs that are the largest of their row and column among normalised scores are assigned. Then rows are normalised again."""
+    """In every round, a pair is assigned if its normalised score is the largest of its row and of its column.
+
+    The remaining rows are then normalised over the remaining columns.
+    """
     scores = 3 * torch.randn(300, 7, 7, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
     for table, found in zip(scores.float(), MATCHINGS["authors"](scores, free(300, 7))):
         rows, columns, expected = list(range(7)), list(range(7)), [0] * 7
@@ -128,9 +131,9 @@ def test_the_alignment_loss_is_that_of_ibm_model_1():
 
 
 def test_alignments_are_learnt_from_sentences_alone():
-    """Every source word has one translation.
+    """Every source word has one translation, and the target words of each sentence have a random order.
 
-    The data does not contain which translation, and every sentence has another order.
+    The model learns the translations from pairs of sentences only.
     """
     draw = torch.Generator().manual_seed(6)
     vocabulary, length = 12, 6

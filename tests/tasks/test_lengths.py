@@ -6,7 +6,7 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 
-import fairseq_posenc.host.plugin  # noqa: F401  (first: readies fairseq)
+import fairseq_posenc.host.plugin  # noqa: F401  (first, because it patches fairseq)
 from fairseq_posenc.core import Refusal
 from fairseq_posenc.host.generation.lengths import LengthEnsemble, OutputLengths, Unit, with_smallest_remaining
 from fairseq_posenc.host.generation.options import OutputLengthConfig

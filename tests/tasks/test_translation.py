@@ -5,7 +5,7 @@ import pytest
 import torch
 from fairseq.data import Dictionary, LanguagePairDataset
 
-import fairseq_posenc.host.plugin  # noqa: F401  (first: readies fairseq)
+import fairseq_posenc.host.plugin  # noqa: F401  (first, because it patches fairseq)
 from fairseq_posenc.core import SideInput
 from fairseq_posenc.host.side.dataset import SideInputDataset
 
@@ -18,7 +18,7 @@ DECLARED = {
 
 
 def made(number, pair):
-    """Return side inputs that can be computed again from the content of the batch."""
+    """Return side inputs that are functions of source and target, so that tests can compute them from a batch."""
     source, target = pair["source"], pair["target"]
     return {
         "total": target.sum(),

@@ -1,8 +1,8 @@
-"""`posenc concat`: join consecutive sentences of parallel text, for tests of length and training on documents.
+"""`posenc concat`: join consecutive sentences of parallel text into documents, for tests of length and for training.
 
-Each number of sentences has its own test set. All test sets use the same lines, so that they have the same words and references.
-Training text has groups of different numbers of sentences. On average, each number has an equal share of the lines. The groups
-depend only on the seed and the epoch.
+Test data: one test set for each number of sentences per document. All test sets consist of the same lines, so that their scores
+can be compared. Training data: one text with documents of different numbers of sentences. On average, the
+documents of each size together contain the same number of lines. The documents depend only on the seed and the epoch.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from ...common.option_types import integer
 from ...core import PositionError
 from .parallel import aligned, find
 
-#: maximum number of sentences of a group, and maximum count of numbers in an option such as 1-6
+#: maximum number in an option such as 1-6
 _MOST = 1000
-#: number of the first line, and number of sentences, of a group
+#: a group of consecutive lines: index of the first line from 0, and number of lines
 Group = tuple[int, int]
 
 
@@ -30,8 +30,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Join consecutive lines of parallel text into documents. With --sentences, write one test set per "
         "number: OUT.k1.LANGUAGE has 1 sentence per line, OUT.k2.LANGUAGE has 2, and so on. With --mix, write "
-        "a training text OUT.LANGUAGE. For each document, a file with the ending .lines contains the number "
-        "of the first line and the number of lines."
+        "a training text OUT.LANGUAGE. For each document, a file with the ending .lines contains the index "
+        "of the first line (from 1) and the number of lines."
     )
     parser.add_argument("input", metavar="IN", help="text: IN.SOURCE and IN.TARGET, one sentence per line, plain or gzipped")
     parser.add_argument("output", metavar="OUT", help="prefix of the files to write")
@@ -54,11 +54,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--lines", type=integer, metavar="N",
-        help="number of input lines to use. For --sentences, a multiple of every number of sentences (default: "
-        "the largest multiple). For --mix, any number (default: all lines)",
+        help="number of input lines to use. With --sentences, N must be divisible by all NUMBERS (default: all lines; with "
+        "--sentences, the largest allowed N)",
     )  # fmt: skip
     parser.add_argument(
-        "--seed", type=integer, metavar="N", help="seed that divides the text into documents for --mix, at least 0 (default: 1)"
+        "--seed", type=integer, metavar="N", help="seed of the random division into documents with --mix, at least 0 (default: 1)"
     )
     parser.add_argument(
         "--epoch",
@@ -100,10 +100,10 @@ def _write_mix(args: argparse.Namespace, rows: list, numbers: list[int]) -> None
 
 
 def mixed(lines: int, numbers: list[int], seed: int, epoch: int) -> Iterator[Group]:
-    """Divide the lines into groups of consecutive lines. Each line is in one group. The first group begins at a random line.
+    """Divide the lines into groups of consecutive lines, beginning at a random line. Each line is in one group.
 
-    The number of sentences k of a group is drawn with a probability proportional to 1/k. On average, all numbers then have equal
-    shares of the lines. The last group is shorter if the lines end.
+    The number of lines k of a group is drawn from `numbers` with a probability proportional to 1/k, so that all numbers have
+    equal shares of the lines on average. A group at the end of the lines may be shorter.
     """
     draw = np.random.default_rng((seed, epoch))
     share = np.array([1 / number for number in numbers])
@@ -117,7 +117,7 @@ def mixed(lines: int, numbers: list[int], seed: int, epoch: int) -> Iterator[Gro
 
 
 def _rows(files: list[Path], separator: str) -> Iterator[tuple[str, ...]]:
-    """Return the lines of both sides. Raise PositionError for an empty line, and for a line that contains the separator."""
+    """Yield the lines of both sides. Raise PositionError for an empty line, and for a line that contains the separator."""
     for number, row in enumerate(aligned(files), 1):
         for file, line in zip(files, row):
             if not line:
@@ -133,7 +133,7 @@ def _rows(files: list[Path], separator: str) -> Iterator[tuple[str, ...]]:
 
 
 def _lines(given: int | None, there: int, multiple: int, name: str) -> int:
-    """Return the number of lines that a test set uses."""
+    """Return the number of lines that all test sets use. Raise PositionError if it is not a multiple of `multiple`."""
     if there < multiple or (given is not None and given > there):
         wanted = multiple if given is None else given
         raise PositionError(f"concat: {name} has {there} lines. Expected at least {wanted}. Use fewer sentences or lines.")
@@ -165,7 +165,7 @@ def _write_text(path: Path, text: str) -> None:
 
 
 def _numbers(text: str, option: str, least: int) -> list[int]:
-    """Parse 3, 1-6 or 1,2,4."""
+    """Parse numbers such as 3, 1-6 or 1,2,4."""
     found: list[int] = []
     for piece in text.split(","):
         first, dash, last = piece.partition("-")

@@ -1,7 +1,7 @@
 """A small artificial language pair, generated from a seed. Its meaning depends on word order.
 
-The model of the quickstart learns to translate it. Both sides express the same meaning tree. The source has verb-second order.
-The target has verb-final order:
+The model of the quickstart learns to translate this language. Source and target express the same meaning tree. The source has
+verb-second order, and the target has verb-final order:
 
     source (svo)                                         target (sov)
     sentence    clause {CONJ clause}                     clause {CONJ clause}
@@ -11,21 +11,21 @@ The target has verb-final order:
     relative    THAT VERB NP                             WHO+agr NP VERB+agr      both agree with the head noun
                 THAT NP VERB                             WHOM+agr NP VERB+agr     with the head, and with this NP
 
-Required abilities of a model:
+A model must learn the following:
 
-* Only word order distinguishes subject and object. Neither side marks case, and every noun can have every role.
+* Only word order distinguishes subject and object. There is no case, and every noun can be subject or object.
 * `agr` is one of six endings: three genders times two numbers. The form of a noun does not show its gender. A final verb agrees
-  with its subject. Particle, adverbial, object and relative clauses may be between them. SAY agrees with its subject across a
-  whole embedded clause.
+  with its subject. Particle, adverbial, object and relative clauses may be between verb and subject. Between SAY and its subject,
+  there is a whole embedded clause.
 * The source particle is at the end of its verb phrase, after an object of any length. The target particle is before the object.
-* `A` has no counterpart in the target. The two sides therefore differ in length.
+* `A` has no counterpart in the target, so that source and target differ in length.
 
-Relative clauses modify subjects and objects of a clause. Relative clauses are not nested, and contain no particle and no
-adverbial. Embedded clauses contain no other embedded clauses. Every source sentence therefore has exactly one meaning, and
+Relative clauses modify subjects and objects of a clause. Relative clauses are not nested, and contain neither particles nor
+adverbials. Embedded clauses contain no other embedded clauses. Every source sentence therefore has exactly one meaning, and
 exactly one target sentence.
 
-All random numbers are from `random.Random(text).random()`. Python guarantees their sequence, so that a seed leads to the same
-files on every machine.
+All random numbers are from `random.Random(text).random()`. Python guarantees the same sequence in all versions, so that a seed
+leads to the same files on every machine.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from typing import TypeVar
 from ...core import PositionError
 
 SOURCE, TARGET = "svo", "sov"
-NORMAL = (4, 40)  # words of a sentence on both sides, in train, valid and test
-LONG = (41, 60)  # words of a sentence on both sides, in test_long
-# numbers of clauses to draw from. The length then decides whether a sentence is used
+NORMAL = (4, 40)  # minimum and maximum number of words of source and target, in train, valid and test
+LONG = (41, 60)  # minimum and maximum number of words of source and target, in test_long
+# lengths -> numbers of clauses from which one is drawn. Sentences with a wrong length are then rejected
 CLAUSES = {NORMAL: (1,) * 9 + (2, 2, 3, 4), LONG: (4, 5, 6)}
-# words of a sentence, and number of rejected sentences after which the part cannot be filled
+# MOST_WORDS: maximum number of words per sentence. MOST_TRIES: maximum number of successive rejected sentences
 MOST_WORDS, MOST_TRIES = 1000, 50_000
 SIZES = {"train": 20000, "valid": 200, "test": 300, "test_long": 150}
 
@@ -56,7 +56,7 @@ Lengths = dict[str, tuple[int, int]]
 class Word:
     source: str
     target: str
-    gender: int = 0  # genders of nouns
+    gender: int = 0  # only for nouns
 
 
 @dataclass(frozen=True)
@@ -70,11 +70,11 @@ class Lexicon:
     conjunctions: Sequence[Word]
     definite: Word
     complementizer: Word
-    who: Word  # in the source, `who` and `whom` are the same word. Only word order distinguishes them
+    who: Word  # in the source, `who` and `whom` are the same word, THAT
     whom: Word
     indefinite: str
     plural: Word  # endings of nouns
-    endings: Sequence[str]  # for agreement: endings[2 * gender + plural]
+    endings: Sequence[str]  # endings of agreement, at the index 2 * gender + plural
 
 
 @dataclass(frozen=True)
@@ -105,13 +105,13 @@ class Clause:
     particle: Word | None = None
     preposition: Word | None = None
     place: NounPhrase | None = None
-    said: Clause | None = None  # instead of the four words above
+    said: Clause | None = None  # the embedded clause after SAY. It replaces the four fields above
 
 
 @dataclass(frozen=True)
 class Sentence:
     clauses: Sequence[Clause]
-    conjunctions: Sequence[Word]  # one word fewer
+    conjunctions: Sequence[Word]  # one conjunction between successive clauses
 
 
 # --- the two sides ----------------------------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ def _pick(rng: Random, items: Sequence[T]) -> T:
 
 
 def make_lexicon(seed: int) -> Lexicon:
-    """Draw the words. Function words begin with a vowel, content words with a consonant. All words have different forms."""
+    """Draw the words of the language. Function words begin with a vowel, content words with a consonant. No form is repeated."""
     rng, taken = Random(f"lexicon {seed}"), set()
 
     def form(shape: str) -> str:
@@ -230,13 +230,13 @@ def draw_sentence(rng: Random, lexicon: Lexicon, clauses: int) -> Sentence:
 
 
 def clauses(lengths: tuple[int, int]) -> Sequence[int]:
-    """Return the numbers of clauses to draw from for sentences of these lengths. A clause has 3 to about 20 words."""
+    """Return the numbers of clauses from which one is drawn for sentences of these lengths. A clause has 3 to about 20 words."""
     low, high = lengths
     return CLAUSES.get(lengths) or range(max(1, low // 10), max(1, high // 8) + 1)
 
 
 def sentences(seed: int, part: str, lengths: tuple[int, int] | None = None) -> Iterator[tuple[Sentence, str, str] | None]:
-    """Yield sentences with source and target. Yield None if a number of words is not within the range of the part."""
+    """Yield (sentence, source, target). Yield None instead if source or target do not have an allowed length for the part."""
     low, high = lengths = lengths or (LONG if part == "test_long" else NORMAL)
     rng, lexicon, numbers = Random(f"{part} {seed}"), make_lexicon(seed), clauses(lengths)
     while True:
@@ -247,12 +247,12 @@ def sentences(seed: int, part: str, lengths: tuple[int, int] | None = None) -> I
 
 
 def pairs(seed: int, part: str) -> Iterator[tuple[str, str]]:
-    """Yield source and target. Both numbers of words are within the usual range of the part."""
+    """Yield (source, target) of an endless sequence of sentences with the default lengths of the part."""
     return ((drawn[1], drawn[2]) for drawn in sentences(seed, part) if drawn)
 
 
 def drawn_splits(seed: int, sizes: dict[str, int], lengths: Lengths | None) -> dict[str, list[tuple[Sentence, str, str]]]:
-    """Return the drawn sentences of every part, with source and target. Raise PositionError if a part cannot be filled."""
+    """Return part -> list of (sentence, source, target). Raise PositionError if there are too few different sentences."""
     seen: set[str] = set()
     parts: dict[str, list[tuple[Sentence, str, str]]] = {}
     for part in sorted(sizes, key="train".__eq__):  # train is drawn last, so that its size does not change other parts
@@ -273,5 +273,5 @@ def drawn_splits(seed: int, sizes: dict[str, int], lengths: Lengths | None) -> d
 
 
 def splits(seed: int, sizes: dict[str, int] = SIZES, lengths: Lengths | None = None) -> dict[str, list[tuple[str, str]]]:
-    """Return all parts, with the usual or the given numbers of sentences. Every source sentence occurs only once in all parts."""
+    """Return part -> list of (source, target). Every source sentence occurs only once in all parts together."""
     return {part: [(left, right) for _, left, right in drawn] for part, drawn in drawn_splits(seed, sizes, lengths).items()}

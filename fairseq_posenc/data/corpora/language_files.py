@@ -1,4 +1,4 @@
-"""`posenc data language`: write the text files of the artificial language pair, optionally with trees and orders."""
+"""`posenc data language`: write the text files of the artificial language pair, optionally with trees and reorderings."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .language import LONG, MOST_WORDS, NORMAL, SIZES, SOURCE, TARGET, Lengths, 
 def write(
     folder: Path, seed: int, sizes: dict[str, int] = SIZES, structure: bool = False, lengths: Lengths | None = None
 ) -> dict[str, list[tuple[str, str]]]:
-    """Write FOLDER/<part>.svo and FOLDER/<part>.sov, one sentence per line. Return the parts.
+    """Write FOLDER/PART.svo and FOLDER/PART.sov, one sentence per line. Return part -> list of (source, target).
 
-    With `structure`, also write <part>.svo.conllu, .order and .order.source (language_trees.py).
+    With `structure`, also write trees and reorderings: PART.svo.conllu, PART.svo.order and PART.svo.order.source.
     """
     drawn, lexicon = drawn_splits(seed, sizes, lengths), make_lexicon(seed)
     parts = {name: [(left, right) for _, left, right in part] for name, part in drawn.items()}

@@ -1,11 +1,11 @@
-"""Trees of the artificial language, computed from its grammar, with relations of Universal Dependencies.
+"""Trees and reorderings of the artificial language, computed from its grammar, with relations of Universal Dependencies.
 
-The verb is the root of its clause. The noun is the root of its phrase. The verb of a further clause depends on the verb of the
-first clause (conj), and its conjunction depends on its own verb (cc). `THAT` depends on the verb of its relative clause. In the
-enhanced graph, `THAT` depends on the noun (ref), and the noun depends on the verb with the relation of `THAT`.
+Trees: the verb is the root of its clause, and the noun is the root of its phrase. The verb of each later clause depends on the
+verb of the first clause (conj), and its conjunction depends on this later verb (cc). `THAT` depends on the verb of its relative
+clause. In the enhanced graph, `THAT` depends on the noun (ref), and the noun depends on this verb with the relation of `THAT`.
 
-In the order of the target side, every source word has the place of its counterpart. `A` has no counterpart. It has the place that
-`THE` would have.
+Reorderings: every source word has the position of its target word. `A` has no target word; it has the position that `THE` would
+have.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from pathlib import Path
 
 from .language import Clause, Lexicon, NounPhrase, Sentence
 
-#: the source of these reorderings, which is written to the file TEXT.order.source
+#: origin of these reorderings, for the file TEXT.order.source
 ORDER_SOURCE = "the grammar of the language"
 
 
 @dataclass
 class Analysis:
-    """A source sentence with its tree. Words count from 1. The root has head 0."""
+    """A source sentence with its tree and reordering. Word indices are counted from 1. The root has head 0."""
 
     forms: list[str] = field(default_factory=list)
     tags: list[str] = field(default_factory=list)
     heads: list[int] = field(default_factory=list)
     relations: list[str] = field(default_factory=list)
-    # word -> edges of the enhanced graph that replace its edge in the tree
+    # word -> (head, relation) of its edges in the enhanced graph, if they differ from its edge in the tree
     further: dict[int, list[tuple[int, str]]] = field(default_factory=dict)
-    order: list[int] = field(default_factory=list)  # [n], the original word index at each place of the target
+    order: list[int] = field(default_factory=list)  # [n], the original word index at each position of the reordered sentence
 
     def add(self, form: str, tag: str) -> int:
         self.forms.append(form)
@@ -42,16 +42,16 @@ class Analysis:
         self.heads[word - 1], self.relations[word - 1] = head, relation
 
     def edges(self, word: int) -> list[tuple[int, str]]:
-        """Yield (head, relation) of every edge of the enhanced graph that leads to this word."""
+        """Return (head, relation) of every edge of the enhanced graph to this word."""
         return sorted(self.further.get(word, [(self.heads[word - 1], self.relations[word - 1])]))
 
 
 def analyse(sentence: Sentence, lexicon: Lexicon) -> Analysis:
-    """Return the words of `language.source`, their tree, and their order in `language.target`."""
+    """Return the source words of a sentence with their tree and their reordering."""
     found = Analysis()
 
     def phrase(np: NounPhrase) -> tuple[int, list[int]]:
-        """Add the words of a phrase. Return its noun, and its words in the order of the target."""
+        """Add the words of a noun phrase. Return the index of its noun, and the indices of its words in target order."""
         article = []
         if np.definite or not np.plural:
             article = [found.add(lexicon.definite.source if np.definite else lexicon.indefinite, "DET")]
@@ -76,11 +76,11 @@ def analyse(sentence: Sentence, lexicon: Lexicon) -> Analysis:
         found.attach(who, verb, roles[0])
         found.attach(other, verb, roles[1])
         found.further[who] = [(noun, "ref")]
-        found.further[noun] = [(verb, roles[0])]  # also return its relation to its head, which is attached later
+        found.further[noun] = [(verb, roles[0])]  # the edge to its head in the tree is added at the end
         return [who, *rest, verb]
 
     def clause(c: Clause) -> tuple[int, list[int]]:
-        """Add the words of a clause. Return its verb, and its words in the order of the target."""
+        """Add the words of a clause. Return the index of its verb, and the indices of its words in target order."""
         subject, order = phrase(c.subject)
         verb = found.add(c.verb.source, "VERB")
         found.attach(subject, verb, "nsubj")
@@ -120,7 +120,7 @@ def analyse(sentence: Sentence, lexicon: Lexicon) -> Analysis:
 
 
 def conllu(analysis: Analysis, number: int) -> str:
-    """Return the CoNLL-U block of one sentence, with a blank line at its end."""
+    """Return the CoNLL-U block of one sentence, including the blank line at the end."""
     lines = [f"# sent_id = {number}", f"# text = {' '.join(analysis.forms)}"]
     rows = zip(analysis.forms, analysis.tags, analysis.heads, analysis.relations)
     for word, (form, tag, head, relation) in enumerate(rows, 1):

@@ -1,8 +1,7 @@
-"""Read Multi30K as raw text from its public host, a mirror or a folder, and write one sentence per line.
+"""Read Multi30K or Multi30k-uk as raw text from the public host, a mirror or a folder, and write one sentence per line.
 
-Two formats are supported. Multi30k-uk has the files train.json and test_2016_flickr.json, with one object {"en": ..., "uk": ...}
-per line and no validation part. Multi30K has the files {train,val,test_2016_flickr}.LANGUAGE, also with the suffix .gz. It has
-additional test parts in English and German.
+Multi30k-uk has the files train.json and test_2016_flickr.json, with one object {"en": ..., "uk": ...} per line, and no validation
+set. Multi30K has the files {train,val,test_2016_flickr}.LANGUAGE or .LANGUAGE.gz, and additional test sets in English and German.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from ...core import PositionError
 from ..download import Source, sha256
 from ..text import read_gzip
 
-#: name of a part in fairseq -> name in the files
+#: name of a part in fairseq -> name of its files
 PARTS = {"train": "train", "valid": "val", "test": "test_2016_flickr"}
-MORE_TESTS = ("test_2017_flickr", "test_2017_mscoco")  # additional test parts, by the names of their files
-# maximum bytes and lines of a file. The largest file of the corpus has 5 MB and 29,000 lines
+MORE_TESTS = ("test_2017_flickr", "test_2017_mscoco")  # names of additional test sets and of their files
+# maximum number of bytes and of lines of a file. The largest file of the corpus has 5 MB and 29,000 lines
 _LARGEST, _MOST_LINES = 2**26, 1_000_000
-VALID_SIZE = 1014  # size of the validation part of the other languages
+VALID_SIZE = 1014  # number of sentence pairs of the validation set, as in Multi30K
 HUB = "https://huggingface.co/datasets/turuta/Multi30k-uk/resolve/main"
 REPOSITORY = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
 
-#: file -> the sha256 of its text -> the name of the corpus
+#: file -> SHA-256 of its text -> name of the corpus
 KNOWN = {
     "train.en": {"460a15fbd157e34a7a9957ee388c1ca247fe47af3ef25fb50442af6c274e0fc6": "Multi30K"},
     "val.en": {"1f2a23d992769b5b3d209b0a10dd0b77c08cceb1f20dfb97ed0aafa49d107227": "Multi30K"},
@@ -52,7 +51,7 @@ Text = dict[str, list[str]]  # language -> lines
 
 
 def read(source: Source, languages: tuple[str, str], more_tests: Sequence[str] = ()) -> dict[str, Text]:
-    """Return every part as it is stored. Multi30k-uk has no validation part."""
+    """Return part -> text, without changes. For Multi30k-uk, there is no part "valid"."""
     if source.get("train.json"):
         parts = ("train", "test", *more_tests)
         return {part: _read_json(source, f"{_file(part)}.json", languages) for part in parts}
@@ -109,21 +108,21 @@ def _decoded(path: Path, name: str) -> str:
 
 
 def _lines(text: str, name: str) -> list[str]:
-    """Split only at line feeds. str.splitlines would also split at other characters."""
+    """Split a text at line feeds. str.splitlines would also split at other characters."""
     if text.count("\n") > _MOST_LINES:
         raise PositionError(f"{name}: more than {_MOST_LINES:,} lines. Expected a part of Multi30K. Check the file.")
     return text.removesuffix("\n").split("\n") if text else []
 
 
 def hold_out(train: Text, seed: int) -> dict[str, Text]:
-    """Return two lists: the training part without the pairs that are drawn with this seed, and the drawn pairs."""
+    """Divide the training set into the parts "train" and "valid". The pairs of "valid" are drawn with this seed."""
     size = min(map(len, train.values()))
     if size <= VALID_SIZE:
         raise PositionError(
             f"train: {size} sentence pairs. Expected more than {VALID_SIZE}, because {VALID_SIZE} are held out for validation."
         )
     draw = random.Random(seed)
-    # the same in every version of Python
+    # random() returns the same numbers in every version of Python
     held = set(sorted(range(size), key=[draw.random() for _ in range(size)].__getitem__)[:VALID_SIZE])
     return {
         part: {language: [line for i, line in enumerate(lines) if (i in held) == inside] for language, lines in train.items()}
@@ -132,7 +131,11 @@ def hold_out(train: Text, seed: int) -> dict[str, Text]:
 
 
 def clean(part: str, text: Text, drop_empty: bool = False) -> Text:
-    """Normalise white space. Raise PositionError if the text is not aligned or has an empty line."""
+    """Return the text with normalised white space.
+
+    Pairs with an empty side raise PositionError, or are removed if `drop_empty` is set and the part is "train". Raise
+    PositionError also for different numbers of lines.
+    """
     counts = {language: len(lines) for language, lines in text.items()}
     if len(set(counts.values())) > 1:
         listed = " and ".join(f"{count:,} lines in {language}" for language, count in counts.items())
@@ -151,9 +154,9 @@ def clean(part: str, text: Text, drop_empty: bool = False) -> Text:
 
 
 def title(parts: dict[str, Text], origin: str) -> str:
-    """Return the name of the corpus, from the sha256 of its content.
+    """Return the name of the corpus, which is found by the SHA-256 of its texts.
 
-    Multi30k-uk is named only if it comes from its public host.
+    Multi30k-uk is recognised only by its origin, the public host.
     """
     corpora = set()
     for part, text in parts.items():
@@ -189,7 +192,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="PLACE",
         help="folder or mirror of the downloads (default: the public servers)",
     )
-    parser.add_argument("--downloads", type=Path, metavar="FOLDER", help="folder of downloaded files (default: FOLDER/downloads)")
+    parser.add_argument(
+        "--downloads",
+        type=Path,
+        metavar="FOLDER",
+        help="folder of downloaded files (default: downloads in the folder of the text files)",
+    )
     parser.add_argument(
         "--record",
         type=Path,
@@ -201,7 +209,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=not_negative,
         default=1,
         metavar="N",
-        help="seed of the validation split, if the corpus has none (default: %(default)s)",
+        help="seed that selects validation pairs from the training pairs, if the corpus has no validation set "
+        "(default: %(default)s)",
     )
     parser.add_argument("--drop-empty", action="store_true", help="removal of training pairs with an empty side")
 
@@ -233,7 +242,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def write(folder: Path, parts: dict[str, Text], name: str) -> None:
-    """Write the parts as FOLDER/PART.LANGUAGE, and the name of the corpus. Print the numbers of sentence pairs."""
+    """Write FOLDER/PART.LANGUAGE, and the name of the corpus to FOLDER/corpus.txt. Print the numbers of sentence pairs."""
     folder.mkdir(parents=True, exist_ok=True)
     for part, text in parts.items():
         for language, lines in text.items():

@@ -1,10 +1,10 @@
-"""Read parallel text of the user from plain or gzipped files, check it, and write it as the parts of a corpus.
+"""Read the user's parallel text from plain or gzipped files, check it, and write training, validation and test sets.
 
-Each side of a part is a file PREFIX.LANGUAGE or PREFIX.LANGUAGE.gz, with one sentence per line. A test set may have more
-references: PREFIX.TARGET.1, PREFIX.TARGET.2, and so on. A test set of sacreBLEU is read from sacreBLEU's folder and is never
+Each side of a text is a file PREFIX.LANGUAGE or PREFIX.LANGUAGE.gz, with one sentence per line. A test set may have additional
+references: PREFIX.TARGET.1, PREFIX.TARGET.2, and so on. Test sets of sacreBLEU are read from sacreBLEU's folder and are never
 downloaded.
 
-In the names of written files, language codes contain no dash, because fairseq separates the languages by a dash.
+The language codes in the names of written files contain no dash, because fairseq separates two languages by a dash.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from ...common.files import replace_file, unreadable, unwritable
 from ...common.messages import join, shorten
 from ...core import PositionError
 
-LONGEST_LINE = 1 << 16  # maximum bytes of a line
-LARGEST_RATIO = 200  # maximum ratio of text to gzipped file. For text, the ratio is usually below 20
-MANY = 1 << 26  # bytes of text that are allowed for every ratio
-MORE_REFERENCES = 99
+LONGEST_LINE = 1 << 16  # maximum number of bytes of a line
+LARGEST_RATIO = 200  # maximum ratio of the decompressed size to the size of a gzip file. For text, it is usually below 20
+MANY = 1 << 26  # up to this decompressed size in bytes, the ratio is not checked
+MORE_REFERENCES = 99  # maximum number of additional references
 
 LANGUAGE = re.compile(r"[A-Za-z]{1,8}([-_][A-Za-z0-9]{1,8})*")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,40}")
@@ -38,7 +38,7 @@ _RESERVED = ("train", "valid", "corpus", "pairs")
 
 @dataclass(frozen=True)
 class TestSet:
-    """A test set: its name in tables, the file of the source, and the file of every reference."""
+    """A test set: name in tables, source file, and one file per reference."""
 
     name: str
     source: Path
@@ -46,7 +46,7 @@ class TestSet:
 
 
 def find(path: Path) -> Path:
-    """Return the file, or the gzipped file with this name. Raise PositionError if neither exists."""
+    """Return the path if the file exists, or else the path of the gzipped file PATH.gz. Raise PositionError if neither exists."""
     for candidate in (path, path.with_name(f"{path.name}.gz")):
         with contextlib.suppress(OSError):
             if stat.S_ISREG(candidate.stat().st_mode):
@@ -56,12 +56,10 @@ def find(path: Path) -> Path:
 
 
 def lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a text file.
+    """Yield the lines of a plain or gzipped text file, with single blanks between words.
 
-    Only a line feed ends a line. White space becomes a single blank, and is removed at both ends.
-
-    Raise PositionError for a line that is not UTF-8 or is too long, and for a gzip file that is damaged or too large when
-    unpacked.
+    Only a line feed ends a line. Raise PositionError for a line that is not UTF-8 or too long, and for a gzip file that is
+    damaged or expands to too many bytes.
     """
     zipped = path.suffix == ".gz"
     most = max(MANY, LARGEST_RATIO * path.stat().st_size) if zipped else None
@@ -91,7 +89,7 @@ def lines(path: Path) -> Iterator[str]:
 
 
 def aligned(files: list[Path]) -> Iterator[tuple[str, ...]]:
-    """Yield the aligned lines of files. If the numbers of lines differ, raise PositionError with all numbers."""
+    """Yield tuples of the lines with the same index in all files. Raise PositionError if the numbers of lines differ."""
     open_files = [lines(path) for path in files]
     for number in itertools.count():
         row = [next(side, None) for side in open_files]
@@ -108,9 +106,10 @@ def aligned(files: list[Path]) -> Iterator[tuple[str, ...]]:
 
 
 def write_part(files: list[Path], written: list[Path], drop_empty: bool | None) -> tuple[int, int]:
-    """Write a part. Return its number of lines, and the number of lines that were left out because one side is empty.
+    """Write one part. Return the number of written lines, and the number of lines that were removed.
 
-    drop_empty: None for a test set, from which no line may be left out.
+    drop_empty: whether lines with an empty side are removed. If not, they raise PositionError. None: the part is a test set, so
+    that the error does not recommend the option.
     """
     kept = dropped = first = 0
     with contextlib.ExitStack() as stack:
@@ -139,7 +138,7 @@ def write_part(files: list[Path], written: list[Path], drop_empty: bool | None) 
 
 
 def test_set(given: str, source: str, target: str) -> TestSet:
-    """Return the test set NAME=PREFIX, or sacreBLEU's test set with this name."""
+    """Return the test set for NAME=PREFIX, or for the name of a test set of sacreBLEU."""
     name, equals, prefix = given.partition("=")
     if not equals:
         return _of_sacrebleu(given, source, target)
@@ -156,7 +155,7 @@ def test_set(given: str, source: str, target: str) -> TestSet:
 
 
 def _of_sacrebleu(name: str, source: str, target: str) -> TestSet:
-    """Return a test set with all its references from sacreBLEU's folder: ~/.sacrebleu, or the value of the variable SACREBLEU."""
+    """Return a test set with all references from sacreBLEU's folder, which is $SACREBLEU or ~/.sacrebleu."""
     from sacrebleu.dataset import DATASETS
     from sacrebleu.utils import SACREBLEU_DIR
 
@@ -170,7 +169,7 @@ def _of_sacrebleu(name: str, source: str, target: str) -> TestSet:
             f"test set {name!r}: not in sacreBLEU for {pair}. Expected one of {join(sorted(DATASETS[name].langpairs), 8)}."
         )
     stem = name.replace("/", "_")
-    begin = Path(SACREBLEU_DIR) / name / f"{stem}.{pair}"  # check the files here, because sacreBLEU would download missing files
+    begin = Path(SACREBLEU_DIR) / name / f"{stem}.{pair}"  # not by sacreBLEU's functions, which download missing files
     references = sorted(begin.parent.glob(f"{glob.escape(begin.name)}.ref*"))
     source_file = begin.with_name(f"{begin.name}.src")
     if not references or not source_file.is_file():
@@ -182,7 +181,7 @@ def _of_sacrebleu(name: str, source: str, target: str) -> TestSet:
 
 
 def in_training(test: Path, train: Path) -> int:
-    """Return the number of lines of a written test set that are also lines of the written training text."""
+    """Return the number of lines of a test set that also occur in the training text."""
     sentences = set(lines(test))
     found = {line for line in lines(train) if line in sentences}
     return sum(line in found for line in lines(test))

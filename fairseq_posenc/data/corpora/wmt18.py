@@ -1,6 +1,6 @@
-"""WMT18 between English and German or Czech as raw text: Europarl v7, CommonCrawl, News Commentary v13, and the news test sets.
+"""Write WMT18 English-German or English-Czech as raw text: Europarl v7, CommonCrawl, News Commentary v13, and news test sets.
 
-All text is read and written as streams. A sentence ends only at a line feed. White space within a sentence becomes a single
+Training text is read and written line by line. Only a line feed ends a sentence. White space within a sentence becomes a single
 blank, because fairseq-preprocess would end a sentence at a carriage return.
 """
 
@@ -22,7 +22,7 @@ from ...common.files import replace_file
 from ...core import PositionError
 from ..archives import Archive, Store, extract, require_room
 
-#: a sentence in the other language, and in English. None: the line is not UTF-8
+#: (sentence in the other language, sentence in English). None: the line is not UTF-8
 Pairs = Iterator[tuple[str | None, str | None]]
 
 _STATMT = "http://www.statmt.org/wmt13/"
@@ -34,14 +34,17 @@ _PARACRAWL = "https://s3.amazonaws.com/web-language-models/paracrawl/release1/pa
 
 @dataclass(frozen=True)
 class Corpus:
-    """Parallel training text: its archive for each other language, and its member of the archive for each language."""
+    """A corpus of parallel training text.
+
+    archives: other language ("de" or "cs") -> archive. member: template for the names of the files in the archive.
+    """
 
     name: str
     archives: dict[str, Archive]
     member: str
 
     def members(self, other: str) -> dict[str, str]:
-        """Language -> member."""
+        """Return language -> name of the file in the archive."""
         return {language: self.member.format(other=other, language=language) for language in (other, "en")}
 
 
@@ -49,7 +52,7 @@ def _for_both(archive: Archive) -> dict[str, Archive]:
     return {"de": archive, "cs": archive}
 
 
-#: training data of the translation experiments of Chen et al. (2021)
+#: the training data of Chen et al. (2021)
 CORPORA = (
     Corpus(
         "europarl",
@@ -85,7 +88,7 @@ CORPORA = (
         "training-parallel-nc-v13/news-commentary-v13.{other}-en.{language}",
     ),
 )
-#: additional data of WMT18's constrained condition, by the name of its option
+#: name of an option -> additional training data that WMT18's constrained condition allows
 MORE = {
     "rapid": Corpus(
         "rapid",
@@ -116,11 +119,11 @@ DEV = Archive(
 )
 TEST = Archive((_STATMT18.replace("http:", "https:") + "test.tgz",), "f996c245ecffea23d0006fa4c34e9064")
 
-#: published counts for German: lines of each corpus, and pairs of all three corpora without empty sides
+#: published counts for German: number of lines of each corpus, and number of pairs without empty sides in all three corpora
 KNOWN_LINES = {"europarl": 1_920_209, "commoncrawl": 2_399_123}
 KNOWN_PAIRS = 4_592_289
 
-#: bytes of text, subwords and binary data, per byte of the archives
+#: number of bytes of text, subwords and binary data, per byte of the archives
 _GROWTH = 2.2
 
 VALID = "newstest2013"
@@ -131,7 +134,7 @@ TESTED = "newstest2018"
 
 
 def lines(path: Path) -> Iterator[str | None]:
-    """Yield the lines of a file with single blanks, split only at line feeds. Yield None for a line that is not UTF-8."""
+    """Yield the lines of a file with single blanks between words. Yield None for a line that is not UTF-8."""
     with path.open("rb") as file:
         for line in file:
             try:
@@ -141,7 +144,7 @@ def lines(path: Path) -> Iterator[str | None]:
 
 
 def parallel(paths: dict[str, Path], other: str) -> Pairs:
-    """Yield the pairs of two files. Raise PositionError if one ends before the other."""
+    """Yield the sentence pairs of two files. Raise PositionError if the numbers of lines differ."""
     ends = object()
     sides = [lines(paths[language]) for language in (other, "en")]
     for number in range(1 << 62):
@@ -158,7 +161,7 @@ def parallel(paths: dict[str, Path], other: str) -> Pairs:
 
 
 def sgm(path: Path) -> list[str]:
-    """Return the segments of a news test set in SGML. As in sacreBLEU, entities are not decoded."""
+    """Return the sentences of an SGML file. As in sacreBLEU, entities are not decoded."""
     with path.open(encoding="utf-8") as file:
         try:
             found = [line for line in file if line.startswith("<seg ")]
@@ -170,9 +173,9 @@ def sgm(path: Path) -> list[str]:
 
 
 def czeng(folder: Path) -> Pairs:
-    """Yield the pairs of CzEng 1.7 from the user's tar files of gzipped lines (id, score, Czech, English).
+    """Yield the sentence pairs of CzEng from the user's tar files, whose gzipped lines contain id, score, Czech and English.
 
-    The blocks that version 1.7 excludes are left out.
+    If the folder contains the script convert_czeng16_to_17.pl, the blocks that version 1.7 excludes are skipped.
     """
     archives = sorted(folder.glob("*.tar"))
     if not archives:
@@ -209,19 +212,19 @@ def _czeng_pairs(member, bad: set[str]) -> Pairs:
 
 
 class Cleaning:
-    """Filter sentence pairs, and count the reasons for removed pairs.
+    """Decide which sentence pairs are kept, and count the removed pairs by reason.
 
     "none": remove pairs with an empty side or a side that is not UTF-8, as in Tensor2Tensor.
-    "basic": also remove pairs with control characters, with more than 250 words, with more than 1.5 times the words of the other
-    side, with equal sides, and repeated pairs.
+    "basic": also remove pairs with control characters, pairs with more than 250 words on a side, pairs whose numbers of words
+    differ by a factor of more than 1.5, pairs with equal sides, and repeated pairs.
     """
 
     _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ufffd]")
 
     def __init__(self, how: str):
         self.basic = how == "basic"
-        self.seen: Counter[str] = Counter()  # number of pairs of each corpus
-        self.left_out: Counter[str] = Counter()  # number of removed pairs by reason
+        self.seen: Counter[str] = Counter()  # corpus -> number of pairs
+        self.left_out: Counter[str] = Counter()  # reason -> number of removed pairs
         self._hashes: set[bytes] = set()
 
     def __call__(self, corpus: str, one: str | None, two: str | None) -> bool:
@@ -272,7 +275,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="folder or mirror of the archives (default: the public servers)",
     )
     parser.add_argument(
-        "--downloads", type=Path, metavar="FOLDER", help="folder of downloaded archives (default: FOLDER/downloads)"
+        "--downloads",
+        type=Path,
+        metavar="FOLDER",
+        help="folder of downloaded archives (default: downloads in the folder of the text files)",
     )
     parser.add_argument(
         "--checksums",
@@ -285,9 +291,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--clean",
         choices=("none", "basic"),
         default="none",
-        help="sentence pairs to remove: none (only pairs with an empty side), or basic (also pairs with control characters, "
-        "more than 250 words, lengths that differ by a factor of more than 1.5, or equal sides, and repeated pairs) "
-        "(default: %(default)s)",
+        help="filter of sentence pairs. none removes pairs with an empty side, and pairs that are not UTF-8. basic also removes "
+        "repeated pairs, pairs with equal sides, pairs with control characters, pairs with more than 250 words on a side, and "
+        "pairs whose numbers of words differ by a factor of more than 1.5 (default: %(default)s)",
     )
     for name in MORE:
         parser.add_argument(f"--{name}", action="store_true", help=f"additional training data: {name}")
@@ -334,7 +340,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _test_members(other: str) -> list[str]:
-    """Write source and reference of both translation directions."""
+    """Return the file names of source and reference for both translation directions."""
     directions = (("en", other), (other, "en"))
     return [
         f"{TESTED}-{one}{two}-{side}.{language}.sgm" for one, two in directions for side, language in (("src", one), ("ref", two))
@@ -342,7 +348,7 @@ def _test_members(other: str) -> list[str]:
 
 
 def write_train(folder: Path, other: str, corpora: Mapping[str, Pairs], keep: Cleaning) -> dict[str, int]:
-    """Write FOLDER/train.LANGUAGE, one corpus after another. Return the number of remaining pairs of each corpus."""
+    """Write the pairs that `keep` accepts to FOLDER/train.LANGUAGE. Return corpus -> number of written pairs."""
     kept: dict[str, int] = {}
 
     def write(first: Path, second: Path) -> None:
@@ -364,7 +370,7 @@ def write_train(folder: Path, other: str, corpora: Mapping[str, Pairs], keep: Cl
 
 
 def write_news(folder: Path, other: str, raw: Path) -> None:
-    """Write the validation part and both test sets. No line is removed."""
+    """Write the validation set, and one test set for each translation direction. No line is removed."""
     parts = {f"valid.{language}": list(lines(raw / f"dev/{VALID}.{language}")) for language in (other, "en")}
     for one, two in (("en", other), (other, "en")):
         for side, language in (("src", one), ("ref", two)):
@@ -388,7 +394,7 @@ def write_news(folder: Path, other: str, raw: Path) -> None:
 
 
 def _compare(folder: Path, cleaning: Cleaning, kept: Mapping[str, int]) -> None:
-    """Print the differences to published counts of the public files."""
+    """Print a line for each count that differs from the published count."""
     counts = [(f"{name} has", cleaning.seen[name], "lines", known) for name, known in KNOWN_LINES.items()]
     if not cleaning.basic:
         counts.append(("the three corpora have", sum(kept[corpus.name] for corpus in CORPORA), "pairs", KNOWN_PAIRS))

@@ -1,1 +1,1 @@
-"""Text files with trees, graphs and orders for the side inputs of methods, and their checks."""
+"""Create and check side files: text files with trees, graphs and reorderings, from which side inputs are computed."""

@@ -1,9 +1,9 @@
 """Convert CoNLL-U to side files: heads, relations and graphs of the words of a text.
 
-Words are the syntactic words of CoNLL-U. A multiword token (3-4) is skipped, because its words follow it. Empty nodes (5.1) are
-not words. A path through empty nodes becomes one edge. Its label joins the labels of the path with ">", as in the tools of
-Universal Dependencies. Blanks within a word, as in 25 000, become underscores. A block with the comment "# empty" is an empty
-sentence.
+Words are the syntactic words of CoNLL-U. A multiword token (3-4) is skipped, because the next lines contain its words. Empty
+nodes (5.1) are not words. A path through empty nodes becomes one edge, whose label joins the labels of the path with ">", as in
+the tools of Universal Dependencies. Blanks within a word, such as 25 000, become underscores. A block with the comment "# empty"
+is an empty sentence.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ def _as_written(parts: list[str], column: int) -> str:
     return parts[column]
 
 
-#: columns that are not read stay unchanged. Graphs are parsed here, because their labels can be more general than the library
-#: allows
+#: columns that the library conllu must not parse. Some are not used. deps is parsed below, because the library does not allow all
+#: labels
 _PARSERS = {name: _as_written for name in ("xpos", "feats", "misc", "deps")}
 
 
 @dataclass(frozen=True)
 class Block:
-    """The lines of one sentence in a CoNLL-U file. `line` is the number of its first line in the file, from 1."""
+    """The text of one sentence in a CoNLL-U file, and the line number of its first line, from 1."""
 
     line: int
     text: str
@@ -43,17 +43,17 @@ class Block:
 @dataclass(frozen=True)
 class Tree:
     words: list[str]
-    heads: list[int]  # from 1, 0 for the root
-    relations: list[str]
-    edges: list[tuple[int, int, str]] | None  # from, to, label
+    heads: list[int]  # index of the head of every word, from 1. 0 for the root
+    relations: list[str]  # label of the relation between every word and its head
+    edges: list[tuple[int, int, str]] | None  # word index from, word index to, label
 
 
-_MOST_BLANK = 10_000  # maximum number of successive blank lines. One is sufficient
+_MOST_BLANK = 10_000  # maximum number of successive blank lines. CoNLL-U needs only one
 _LONGEST_BLOCK = 100_000  # maximum number of lines of a sentence
 
 
 def blocks(file: Lines) -> Iterator[Block]:
-    """Yield the sentences of a file. Sentences are separated by blank lines."""
+    """Yield the sentences of a file, which are separated by blank lines."""
     first, lines, blank = 1, [], 0
     for number, line in enumerate(file, 1):
         if line.strip():
@@ -78,12 +78,12 @@ def blocks(file: Lines) -> Iterator[Block]:
         yield Block(first, "".join(lines))
 
 
-#: origin of the edges of a graph: none, the tree, or the enhanced dependencies
+#: edges of the graph: no graph, the edges of the tree, or the enhanced dependencies
 EDGES = ("none", "basic", "enhanced")
 
 
 def read_tree(block: Block, roots: str = "error", edges: str = "none") -> Tree:
-    """Return the tree of a sentence, and its graph. Raise Fault if they are not valid."""
+    """Return the tree and the graph of a sentence. Raise Fault if they are not valid."""
     tokens = _tokens(block)
     words = [token for token in tokens if isinstance(token["id"], int)]
     if [word["id"] for word in words] != list(range(1, len(words) + 1)):
@@ -127,13 +127,13 @@ def _tokens(block: Block) -> Sequence[Any]:
             )
     try:
         (sentence,) = conllu.parse("\n".join(lines), fields=FIELDS, field_parsers=_PARSERS)
-    except (conllu.exceptions.ParseException, ValueError) as error:  # int raises ValueError for a number with thousands of digits
+    except (conllu.exceptions.ParseException, ValueError) as error:  # int() raises ValueError for thousands of digits
         raise Fault("SIDE-FORMAT", shorten(str(error), 100)) from None
     return sentence
 
 
 def _enhanced(tokens: Sequence[Any]) -> list[tuple[int, int, str]]:
-    """Return the edges between words. An edge to an empty node is replaced by edges to the next words."""
+    """Return the edges of the enhanced graph. A path from word to word through empty nodes becomes one edge."""
     entering = {token["id"]: _dependencies(token) for token in tokens if not _spans(token)}
     edges = []
     for token in tokens:
@@ -149,7 +149,7 @@ def _spans(token: Any) -> bool:
 
 
 def _dependencies(token: Any) -> list[tuple[Any, str]]:
-    """Yield (head, label) of every enhanced dependency of a token."""
+    """Return (head, label) of every enhanced dependency of a token."""
     found = []
     for written in token["deps"].split("|"):
         head, colon, label = written.partition(":")
@@ -162,7 +162,10 @@ def _dependencies(token: Any) -> list[tuple[Any, str]]:
 
 
 def _through_empty(node: Any, entering: dict[Any, list[tuple[Any, str]]], passed: tuple) -> Iterator[tuple[int, str]]:
-    """Yield (word or 0, label) from which a node can be reached through empty nodes. A path uses each empty node once."""
+    """Yield (word or 0, label) for every path to a node that contains only empty nodes in between.
+
+    A path contains each empty node at most once.
+    """
     for head, label in entering[node]:
         if isinstance(head, int):
             if head and head not in entering:

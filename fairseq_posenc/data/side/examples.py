@@ -10,14 +10,14 @@ from torch import Tensor
 
 from ...core import END_RELATION, FIRST_RELATION, PositionMethod, Sentence
 
-#: number of relations of `random_sentence`, as in `Dims.relations`
+#: number of relation labels of `random_sentence`, for `Dims.relations`
 RELATIONS = FIRST_RELATION + 3
 
 
 def random_sentence(tokens: Sequence[int], relations: int = RELATIONS) -> Sentence:
-    """Return a random sentence with a tree, an order and a graph. The result is equal in every call with the same tokens.
+    """Return a random tree, graph and order for a sentence of these tokens, which are the seed of the random numbers.
 
-    Some words have several tokens. The numbers of relations are below `relations`.
+    Some words have several tokens. The indices of relation labels are below `relations`.
     """
     size, generator = len(tokens), np.random.default_rng([*map(int, tokens), len(tokens)])
     begins = generator.random(size) < 0.7
@@ -57,7 +57,7 @@ def side_inputs(
 
 
 def _values(method: PositionMethod, sentence: Sentence) -> dict[str, np.ndarray]:
-    """Return the side inputs of a method for one sentence. The output length is the length of the sentence without </s>."""
+    """Return the side inputs of a method for one sentence. The requested output length is the sentence length without </s>."""
     made = dict(method.side_values(sentence, method.options)) if any(side.files for side in method.card.side_inputs) else {}
     lengths = {side.name: np.array(len(sentence.words) - 1) for side in method.card.side_inputs if side.axes == "B"}
     return {**lengths, **made}

@@ -1,14 +1,14 @@
-"""Side files: syntax and reordering of each sentence of a text, one line per line of the text.
+"""Parse and check side files, which contain the syntax and the reordering of each sentence of a text, one sentence per line.
 
-Next to a text TEXT, whose words are separated by blanks:
+TEXT is a text file whose words are separated by blanks, and SUBWORDS is the same text in subwords.
 
-    TEXT.heads       the head of every word, from 1; 0 marks the root
-    TEXT.relations   the label of every word's relation to its head
-    TEXT.edges       the edges of a graph, FROM-TO:LABEL, words from 1; 0-TO:LABEL marks a root
-    TEXT.order       the original word index, from 0, at each place of the reordered sentence
-    SUBWORDS.words   next to the text in subwords: the word number, from 1, of every subword
+    TEXT.heads       index of the head of every word, from 1. 0 marks the root
+    TEXT.relations   label of the relation between every word and its head
+    TEXT.edges       edges of a graph, FROM-TO:LABEL, with word indices from 1. 0-TO:LABEL marks a root
+    TEXT.order       original word index, from 0, at each position of the reordered sentence
+    SUBWORDS.words   word index, from 1, of every subword
 
-The message of every check contains the code of the problem, the file, the line and the number of the word.
+Error messages contain the code of the problem, the file, the line and the word.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from pathlib import Path
 from ...common.messages import shorten
 from ...core import PositionError
 
-#: kinds of side files with entries per word; the names are the fields of core.Sentence
+#: kinds of side files next to TEXT. These are also the names of fields of core.Sentence
 KINDS = ("heads", "relations", "edges", "order")
-#: kind of the file with the word number of every token
+#: kind of the file next to SUBWORDS
 WORDS = "words"
-#: symbols that fairseq's dictionaries contain before the first label
+#: symbols that every dictionary of fairseq contains
 RESERVED = ("<s>", "<pad>", "</s>", "<unk>")
-#: sentences with several roots: raise an error, or attach all roots to the first
+#: values of --roots, for sentences with several roots: raise an error, or attach all roots to the first root
 ROOTS = ("error", "first")
 
 _NUMBERS = re.compile(r"[0-9 ]*", re.ASCII)
@@ -34,10 +34,10 @@ _EDGE = re.compile(r"([0-9]{1,9})-([0-9]{1,9}):(\S+)", re.ASCII)
 
 
 class SideError(PositionError):
-    """A problem of a side file: its code, place and message."""
+    """A problem in a side file: code, location and description."""
 
     def __init__(self, code: str, where: str, detail: str):
-        super().__init__(code, where, detail)  # passed as arguments, so that the error can be pickled in a worker process
+        super().__init__(code, where, detail)  # these arguments allow a worker process to pickle the error
         self.code = code
 
     def __str__(self) -> str:
@@ -46,14 +46,14 @@ class SideError(PositionError):
 
 
 class Fault(Exception):
-    """A problem of a line, raised where the file and the number of the line are not known."""
+    """A problem in a line. It is raised by code that does not know the file and the line number."""
 
     def __init__(self, code: str, detail: str):
         super().__init__(code, detail)
         self.code, self.detail = code, detail
 
     def at(self, path: object, line: int) -> SideError:
-        """Return the SideError of this problem in a file. `line` counts from 1."""
+        """Return the SideError for this problem in a file. `line` is the line number from 1."""
         return SideError(self.code, f"{path}, line {line}", self.detail)
 
 
@@ -63,13 +63,13 @@ def side_file(text: Path, kind: str) -> Path:
 
 
 def parse_heads(line: str, words: int, roots: str = "error") -> list[int]:
-    """Return the head of every word, from 1, 0 for the root. Raise Fault if they are not a tree."""
+    """Return the index of the head of every word, from 1. 0 is the root. Raise Fault if the heads are not a tree."""
     heads = _numbers(line, words, "heads", "TREE-RANGE")
     return check_tree(heads, roots)
 
 
 def check_tree(heads: Sequence[int], roots: str = "error") -> list[int]:
-    """Return the heads if they are a tree. With roots="first", attach further roots to the first. Otherwise raise Fault."""
+    """Return the heads. Raise Fault if they are not a tree. With roots="first", attach all other roots to the first root."""
     heads, count = list(heads), len(heads)
     for word, head in enumerate(heads, 1):
         if not 0 <= head <= count:
@@ -92,7 +92,7 @@ def check_tree(heads: Sequence[int], roots: str = "error") -> list[int]:
 
 
 def _refuse_cycles(heads: Sequence[int]) -> None:
-    seen = [0] * (len(heads) + 1)  # the word from which this word was reached first on the way to the root
+    seen = [0] * (len(heads) + 1)  # for each word: the start of the first path to the root that contains it
     for start in range(1, len(heads) + 1):
         word = start
         while word and not seen[word]:
@@ -107,7 +107,7 @@ def _refuse_cycles(heads: Sequence[int]) -> None:
 
 
 def parse_relations(line: str, words: int) -> list[str]:
-    """Return the label of every word. Raise Fault for a wrong number of labels or a label that is not allowed."""
+    """Return the label of every word. Raise Fault for a wrong number of labels, or for a label that is not allowed."""
     labels = line.split()
     _require_length(labels, words, "relations")
     for label in labels:
@@ -116,7 +116,7 @@ def parse_relations(line: str, words: int) -> list[str]:
 
 
 def check_label(label: str) -> None:
-    """Raise Fault for a label that fairseq's dictionary already contains. It would have the number of this symbol."""
+    """Raise Fault for a label that is a special symbol of fairseq's dictionaries, because it would have the symbol's index."""
     if label in RESERVED:
         raise Fault(
             "SIDE-FORMAT", f"the label {label!r} is reserved for fairseq's dictionary. Expected another label. Rename it."
@@ -124,7 +124,7 @@ def check_label(label: str) -> None:
 
 
 def parse_edges(line: str, words: int) -> list[tuple[int, int, str]]:
-    """Return (from, to, label) of every edge. Words count from 1. `from` is 0 at a root."""
+    """Return (from, to, label) of every edge, with word indices from 1. `from` is 0 at a root."""
     edges = []
     for written in line.split():
         match = _EDGE.fullmatch(written)
@@ -144,7 +144,7 @@ def parse_edges(line: str, words: int) -> list[tuple[int, int, str]]:
 
 
 def parse_order(line: str, words: int) -> list[int]:
-    """Return the word, from 0, at every place of the order."""
+    """Return the original word index, from 0, at every position of the reordered sentence."""
     order = _numbers(line, words, "places", "ORDER-PERM")
     return check_order(order)
 
@@ -158,7 +158,7 @@ def check_order(order: Sequence[int]) -> list[int]:
 
 
 def parse_words(line: str, subwords: int, words: int) -> list[int]:
-    """Return the word, from 1, of every subword. The numbers begin with 1, increase by 0 or 1, and end with the last word."""
+    """Return the word index, from 1, of every subword. The indices begin with 1, increase by 0 or 1, and end with `words`."""
     numbers = _numbers(line, None, "", "SIDE-MAP")
     if len(numbers) != subwords:
         raise Fault("SIDE-MAP", f"{len(numbers)} word numbers for {subwords} subwords. Expected one per subword.")
@@ -166,7 +166,7 @@ def parse_words(line: str, subwords: int, words: int) -> list[int]:
 
 
 def check_words(numbers: Sequence[int], words: int) -> list[int]:
-    """Return the word numbers, from 1. Raise Fault if they do not have the form that `parse_words` describes."""
+    """Return the word indices. Raise Fault if they do not satisfy the conditions of `parse_words`."""
     last = 0
     for place, number in enumerate(numbers, 1):
         if not last <= number <= last + 1 or number == 0:

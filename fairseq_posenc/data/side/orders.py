@@ -1,6 +1,6 @@
-"""Orders of source words: computed from word alignments, and compared with another order.
+"""Compute orders of source words from word alignments, and compare orders.
 
-A reordering lists the original word index, from 0, at each place of the reordered sentence.
+An order contains the original word index, from 0, at each position of the reordered sentence.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ _LINK = re.compile(r"([0-9]{1,9})-([0-9]{1,9})", re.ASCII)
 
 
 def parse_links(line: str, words: int) -> list[tuple[int, int]]:
-    """Return (source, target) of every link of an alignment, from 0. The text has the form 0-0 1-2. Raise Fault for another form.
+    """Parse a word alignment such as 0-0 1-2. Return (source, target) of every link, with word indices from 0.
 
-    The format of the preorderer topdown-btg, "6-7 ||| 0-0 1-2", is also supported. Its word numbers before the bars are ignored.
+    The format of the preorderer topdown-btg, "6-7 ||| 0-0 1-2", is also supported. The part before the bars is ignored. Raise
+    Fault for another format.
     """
     links = []
     for written in line.rpartition("|||")[2].split():
@@ -34,10 +35,10 @@ def parse_links(line: str, words: int) -> list[tuple[int, int]]:
 
 
 def order_of_links(links: Iterable[tuple[int, int]], words: int) -> list[int]:
-    """Return the source words in the order of the mean position of their linked target words.
+    """Sort the source words by the mean position of the target words to which they are linked.
 
-    A word without a link follows the nearest linked word on its left. Words before all links precede the first linked word.
-    Without any link, the source order is returned.
+    A word without a link stays after the nearest linked word on its left, or before the first linked word. If there are no links,
+    the order is the source order.
     """
     linked: list[list[int]] = [[] for _ in range(words)]
     for source, target in links:
@@ -46,36 +47,36 @@ def order_of_links(links: Iterable[tuple[int, int]], words: int) -> list[int]:
     nearest = next((key for key in keys if key is not None), 0)
     for word, key in enumerate(keys):
         nearest = keys[word] = nearest if key is None else key
-    return sorted(range(words), key=keys.__getitem__)  # the sort is stable, so that equal keys keep the source order
+    return sorted(range(words), key=keys.__getitem__)  # words with equal keys stay in the source order
 
 
 def kendall_tau(order: Sequence[int]) -> float:
-    """Return 1 - inversions / (n (n-1) / 2). 1: the order is the same. 0: the order is reversed."""
+    """Return 1 - inversions / (n (n-1) / 2), which is 1 for the source order, and 0 for the reversed order."""
     count = len(order)
     inversions = sum(order[i] > order[j] for i in range(count) for j in range(i + 1, count))
     return 1 - inversions / (count * (count - 1) / 2) if count > 1 else 1.0
 
 
 def fuzzy_reordering_score(order: Sequence[int]) -> float:
-    """Return 1 - discontinuities / (n + 1), the fraction of neighbours that were neighbours before.
+    """Return 1 - discontinuities / (n + 1), the fraction of neighbouring words that are also neighbours in the source order.
 
-    Both ends of the sentence count as neighbours of its first and last word.
+    The first word counts as a neighbour of the start of the sentence, and the last word as a neighbour of its end.
     """
     padded = [-1, *order, len(order)]
     return 1 - sum(b != a + 1 for a, b in itertools.pairwise(padded)) / (len(order) + 1)
 
 
 def relative_to(order: Sequence[int], reference: Sequence[int]) -> list[int]:
-    """Return the order with words numbered by their place in the reference.
+    """Return the order with each word index replaced with the position of the word in the reference.
 
-    Both measures then compare the order with the reference.
+    The two measures then compare the order with the reference instead of the source order.
     """
     place = {word: index for index, word in enumerate(reference)}
     return [place[word] for word in order]
 
 
 def inverse(order: Sequence[int]) -> list[int]:
-    """Return the place of every word."""
+    """Return the position of every word in the reordered sentence."""
     places = [0] * len(order)
     for place, word in enumerate(order):
         places[word] = place

@@ -1,4 +1,4 @@
-"""Run work in several processes. Its output files appear together, after all work has succeeded."""
+"""Process sentences in several processes, and write all output files only if all sentences have been processed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...core import PositionError
 S = TypeVar("S")
 T = TypeVar("T")
 
-#: number of sentences that a worker receives at a time
+#: number of sentences per task of a worker process
 CHUNK = 2000
 
 
@@ -28,7 +28,7 @@ def chunks(items: Iterable[T]) -> Iterator[list[T]]:
 
 
 def in_order(work: Callable[[S], T], items: Iterable[S], workers: int) -> Iterator[T]:
-    """Yield the result of `work` for every item, in order. Only a few items are read in advance."""
+    """Yield work(item) for every item, in the order of the items, from several processes. Few items are read in advance."""
     if workers == 1:
         yield from map(work, items)
         return
@@ -43,13 +43,13 @@ def in_order(work: Callable[[S], T], items: Iterable[S], workers: int) -> Iterat
 
 
 class Outputs:
-    """Write files under temporary names until all files are complete. After an error, no file remains."""
+    """Within the context, write files to temporary paths. At its end, rename all files, or remove them after an error."""
 
     def __init__(self) -> None:
         self._partial: dict[Path, Path] = {}
 
     def partial(self, path: Path) -> Path:
-        """Return the temporary file for this file."""
+        """Return the temporary path for this path."""
         return self._partial.setdefault(path, path.with_name(path.name + ".tmp"))
 
     def __enter__(self) -> Outputs:

@@ -1,8 +1,8 @@
-"""Parse a text with the user's parser, in pieces, several of them at a time.
+"""Parse a text with the user's parser. The text is divided into pieces, and several pieces are parsed at the same time.
 
-The parser is a command that reads sentences from standard input and writes CoNLL-U. Its input has one sentence per line, with
-words separated by blanks. Its output must have the same sentences and words. Parsed pieces stay in TEXT.parsed until all pieces
-are parsed. After an interruption, the same call continues.
+The parser is a shell command that reads one sentence per line from standard input, with words separated by blanks, and writes
+CoNLL-U with the same sentences and words. Parsed pieces are stored in the folder TEXT.parsed until all pieces are parsed. If the
+run is interrupted, the same command resumes it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .outputs import Outputs
 
 
 def parse(text: Path, command: str, workers: int = 1, lines: int = 2000) -> Path:
-    """Write TEXT.conllu with one tree per line. Raise PositionError if the command fails or its output lacks sentences."""
+    """Write TEXT.conllu with one tree per line of the text. Raise PositionError if the parser fails or skips sentences."""
     with Lines(text) as file:
         sentences = [line.rstrip("\n") for line in file]
     folder, result = text.with_name(f"{text.name}.parsed"), text.with_name(f"{text.name}.conllu")
@@ -46,7 +46,7 @@ def parse(text: Path, command: str, workers: int = 1, lines: int = 2000) -> Path
 
 
 def _begin(folder: Path, text: Path, command: str, lines: int) -> None:
-    """Return the folder of partial results. Folders of another text or command are removed."""
+    """Create the folder of parsed pieces. If it contains pieces of another text, command or size of pieces, empty it first."""
     made_from = hashlib.sha256(text.read_bytes() + f"\0{command}\0{lines}".encode()).hexdigest()
     stamp = folder / "made_from"
     if folder.is_dir() and not (stamp.is_file() and stamp.read_bytes() == made_from.encode()):
@@ -60,7 +60,7 @@ def _parse(task: tuple[str, list[str], Path]) -> int:
     if path.is_file():
         return len(sentences)
     partial, errors = path.with_suffix(".part"), path.with_suffix(".errors")
-    for old in (partial, errors):  # the parser of a call that was killed may still write to these files
+    for old in (partial, errors):  # new files, because the parser of an interrupted run may still write to the old ones
         old.unlink(missing_ok=True)
     with partial.open("wb") as out, errors.open("wb") as told:
         given = "".join(sentence + "\n" for sentence in sentences).encode()

@@ -1,4 +1,4 @@
-"""Write orders to files, from alignments or from the output of a preorderer, and compare orders."""
+"""Write files of reorderings from word alignments or from the output of a preorderer, and compare files of reorderings."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from . import orders
 from .files import Fault, SideError, parse_order, side_file
 from .outputs import Outputs
 
-#: names of sources of orders that were computed with the target sentence
+#: origin of reorderings that were computed from the target sentences
 ORACLE = "word alignments with the target (oracle)"
 
 
 def write_orders(text: Path, given: Path, source: str | None = None) -> str:
-    """Write TEXT.order. Return the similarity measures.
+    """Write TEXT.order and TEXT.order.source. Return the similarity to the source order as text.
 
-    The orders come from a preorderer if a source is named. Otherwise, they come from word alignments.
+    If `source` is set, the file `given` contains orders, and `source` is the name of the preorderer. Otherwise, `given` contains
+    word alignments.
     """
     path = side_file(text, "order")
     found = []
@@ -38,7 +39,7 @@ def write_orders(text: Path, given: Path, source: str | None = None) -> str:
 
 
 def compare(given: Path, reference: Path) -> str:
-    """Return the similarity of the reorderings in two files."""
+    """Return the similarity of the reorderings in two files as text."""
     found = []
     for number, line, expected in _pairs(given, reference):
         count = len(expected.split())
@@ -53,7 +54,7 @@ def compare(given: Path, reference: Path) -> str:
 
 
 def measures(found: list[list[int]]) -> str:
-    """Return the mean similarity measures of these orders as text."""
+    """Return the means of both similarity measures over these orders as text."""
     if not found:
         return "no sentences"
     tau = sum(map(orders.kendall_tau, found)) / len(found)
@@ -62,7 +63,7 @@ def measures(found: list[list[int]]) -> str:
 
 
 def _pairs(one: Path, other: Path) -> Iterator[tuple[int, str, str]]:
-    """Yield (number from 1, line, line) of two files. Raise SideError if their numbers of lines differ."""
+    """Yield (line number from 1, line, line) of two files. Raise SideError if the numbers of lines differ."""
     with contextlib.ExitStack() as stack:
         files = [iter(stack.enter_context(Lines(path))) for path in (one, other)]
         for number, (left, right) in enumerate(zip_longest(*files), 1):

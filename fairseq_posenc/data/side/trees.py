@@ -1,4 +1,4 @@
-"""Convert CoNLL-U to side files of a text."""
+"""Convert a CoNLL-U file to side files of a text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .outputs import Outputs, chunks, in_order
 
 @dataclass(frozen=True)
 class Job:
-    """Files and options of one conversion."""
+    """Input files and options of one conversion."""
 
     trees: Path
     text: Path
@@ -31,12 +31,12 @@ class Job:
         return ["heads", "relations", *["edges"] * (self.edges != "none")]
 
 
-#: the number of a sentence from 1, its CoNLL-U block, its line of the text
+#: (sentence number from 1, CoNLL-U block, line of the text or None)
 _Sentence = tuple[int, conllu.Block, str | None]
 
 
 def convert(job: Job, workers: int = 1) -> int:
-    """Write TEXT.heads and TEXT.relations, and TEXT.edges and TEXT if requested. Return the number of sentences."""
+    """Write TEXT.heads and TEXT.relations. If requested, also write TEXT.edges and TEXT. Return the number of sentences."""
     with Outputs() as outputs, contextlib.ExitStack() as stack:
         paths = {kind: side_file(job.text, kind) for kind in job.kinds}
         if job.write_text:
@@ -65,12 +65,13 @@ def _sentences(job: Job) -> Iterator[_Sentence]:
         for number, (block, line) in enumerate(zip_longest(blocks, lines), 1):
             if block is None or line is None:
                 trees, text = number - (block is None) + sum(1 for _ in blocks), number - (line is None) + sum(1 for _ in lines)
-                raise SideError("SIDE-LINES", str(job.trees), f"{trees} sentences. Expected {text}, one per line of {job.text}.")
+                wanted = f"Expected {text} in total, one for each line of {job.text}."
+                raise SideError("SIDE-LINES", str(job.trees), f"{trees} sentences. {wanted}")
             yield number, block, line
 
 
 def _convert(task: tuple[Job, list[_Sentence]]) -> dict[str, list[str]]:
-    """Return the lines of every file for some sentences."""
+    """Return kind of file -> lines for some sentences."""
     job, sentences = task
     made: dict[str, list[str]] = {kind: [] for kind in [*job.kinds, *["text"] * job.write_text]}
     for number, block, line in sentences:

@@ -1,4 +1,4 @@
-"""Find the word of a sentence to which each subword belongs."""
+"""Compute the word index of each subword of a sentence."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Callable, Sequence
 
 from .files import Fault
 
-MARK = "\u2581"  # the marker at the beginning of a word in SentencePiece
-JOINT = "@@"  # the suffix in subword-nmt of a word that continues
+MARK = "\u2581"  # SentencePiece: prefix of a subword that begins a word
+JOINT = "@@"  # subword-nmt: suffix of a subword that is not the last subword of its word
 
 
 def of_words(tokens: Sequence[str]) -> list[int]:
-    """Return the words of tokens that are words."""
+    """Return the word indices, from 1, of tokens that are words."""
     return list(range(1, len(tokens) + 1))
 
 
 def of_subword_nmt(tokens: Sequence[str]) -> list[int]:
-    """Return the word of every subword. A subword that ends with @@ continues in the next subword."""
+    """Return the word index, from 1, of every subword. After a subword that ends with @@, the word continues."""
     found, word, goes_on = [], 0, False
     for token in tokens:
         word += not goes_on
@@ -26,9 +26,9 @@ def of_subword_nmt(tokens: Sequence[str]) -> list[int]:
 
 
 def of_sentencepiece(tokens: Sequence[str]) -> list[int]:
-    """Return the word of every piece. A piece with the marker begins a word. The first piece also begins a word.
+    """Return the word index, from 1, of every subword. The first subword and all subwords with the marker begin a word.
 
-    Raise Fault for a piece of several words. Only a model with --split_by_whitespace=false has such pieces.
+    Raise Fault for a subword that contains several words. Only models with --split_by_whitespace=false have such subwords.
     """
     found, word = [], 0
     for place, token in enumerate(tokens, 1):
@@ -42,7 +42,7 @@ def of_sentencepiece(tokens: Sequence[str]) -> list[int]:
     return found
 
 
-#: value of fairseq-generate's --remove-bpe -> function that returns the word, from 1, of every subword of a sentence
+#: value of fairseq-generate's --remove-bpe -> function that returns the word index, from 1, of every subword of a sentence
 SUBWORDS: dict[str, Callable[[Sequence[str]], list[int]]] = {
     "none": of_words,
     "subword_nmt": of_subword_nmt,

@@ -1,1 +1,1 @@
-"""Checkpoints of fairseq: description of the training run, repair after an interruption, and averages."""
+"""Checkpoints of fairseq: read, check, average, convert, and repair them."""

@@ -19,7 +19,7 @@ _NAMES = {"epoch": re.compile(r"checkpoint(\d+)\.pt"), "update": re.compile(r"ch
 
 
 def newest(folder: Path, number: int, by: str) -> list[Path]:
-    """Return the last checkpoints of a training run, in the order of their updates."""
+    """Return the last `number` checkpoints of a training run, from the oldest to the newest."""
     found = {int(match[1]): path for path in folder.iterdir() if (match := _NAMES[by].fullmatch(path.name))}
     if len(found) < number:
         form = {"epoch": "checkpointEPOCH.pt", "update": "checkpoint_EPOCH_UPDATE.pt"}[by]
@@ -28,9 +28,9 @@ def newest(folder: Path, number: int, by: str) -> list[Path]:
 
 
 def average(paths: Sequence[Path]) -> dict[str, Any]:
-    """Return a complete checkpoint: the last one, with the means of the parameters of all checkpoints, without optimizer state.
+    """Return the last checkpoint, with each parameter replaced by its mean over all checkpoints, and without optimizer state.
 
-    The sums are computed in double precision. All other values, such as the specs, must be equal in all checkpoints.
+    The sums are computed in double precision. The specs and all integer tensors must be equal in all checkpoints.
     """
     sums: dict[str, Any] = {}
     for path in paths:
@@ -74,7 +74,7 @@ def _require_same_model(first_path: Path, first: dict[str, Any], path: Path, mod
 
 
 def _positions(model: dict[str, Any]) -> list[str]:
-    """Return the specs of all sites, one per line. Return an empty text for a model without this plugin's positions."""
+    """Return the specs of all sites, one per list item. Return an empty list for a model of stock fairseq."""
     text = model.get("positions_version")
     return [] if text is None else bytes(text.tolist()).decode(errors="replace").splitlines()
 
@@ -84,19 +84,19 @@ def _storage(tensor: Any) -> tuple[Any, ...]:
 
 
 def _distinct(model: dict[str, Any]) -> dict[str, Any]:
-    """Return each tensor once. If a tensor has several names, keep the first name."""
+    """Return the tensors without duplicates. If a tensor has several names, only its first name is kept."""
     seen: dict[tuple[Any, ...], str] = {}
     return {name: tensor for name, tensor in model.items() if seen.setdefault(_storage(tensor), name) == name}
 
 
 def _restore_sharing(model: dict[str, Any], means: dict[str, Any]) -> dict[str, Any]:
-    """Return the averages by name. All names of a shared tensor have the same average."""
+    """Return all tensors by name, replaced by their averages. All names of a shared tensor have the same average."""
     by_storage = {_storage(model[name]): mean for name, mean in means.items()}
     return {name: by_storage.get(_storage(tensor), tensor) for name, tensor in model.items()}
 
 
 def for_inference(state: dict[str, Any]) -> dict[str, Any]:
-    """Return a checkpoint without optimizer state. Its configuration has the form in which fairseq stores it."""
+    """Return a copy of a checkpoint without optimizer state. As in fairseq's files, its configuration is a plain dictionary."""
     from omegaconf import OmegaConf
 
     extra = {name: value for name, value in state["extra_state"].items() if not name.startswith("ema")}

@@ -1,6 +1,6 @@
 """Limits for the content of checkpoints.
 
-Without them, a small file could take terabytes of memory or hours when fairseq loads it.
+Without limits, loading a small file could take terabytes of memory, or hours.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-_DEEPEST = 32  # depth of nested containers
-_MOST_VALUES = 2_000_000  # values in a checkpoint
-_MOST_SETTINGS = 100_000  # values in its configuration
-_LONGEST_TEXT = 1_000_000  # characters of a text
-_LARGEST_ARRAY = 2**20  # bytes of a numpy array, such as the values of a meter
-_MOST_RECORDS = 1_000_000  # records of the archive
+_DEEPEST = 32  # maximum depth of nested containers
+_MOST_VALUES = 2_000_000  # maximum number of values in a checkpoint
+_MOST_SETTINGS = 100_000  # maximum number of values in the configuration of a checkpoint
+_LONGEST_TEXT = 1_000_000  # maximum number of characters of a text
+_LARGEST_ARRAY = 2**20  # maximum number of bytes of a numpy array, such as the values of a meter
+_MOST_RECORDS = 1_000_000  # maximum number of records of the zip archive
 
-#: message about an archive that is truncated or damaged
+#: description of the problem if an archive is truncated or damaged
 UNREADABLE = "the archive cannot be read"
 
 
 def problem_of_archive(path: Path) -> str | None:
-    """Return the problem of the records of a torch.save file, or None.
+    """Return a description of what is wrong with the zip records of a torch.save file, or None.
 
-    torch.save does not compress. All records together are therefore smaller than the file. A file that is not a zip archive has
-    no records.
+    torch.save does not compress, so all records together must be smaller than the file. For a file that is not a zip archive,
+    the result is None.
     """
     try:
         if not zipfile.is_zipfile(path):
@@ -49,7 +49,7 @@ def problem_of_archive(path: Path) -> str | None:
 
 
 def problem_of_state(state: Any) -> str | None:
-    """Return the first value of a loaded checkpoint that is too large or too deeply nested, or None."""
+    """Return a description of the first value of a loaded checkpoint that exceeds a limit, or None."""
     import torch
 
     tensors: dict[tuple[Any, ...], int] = {}
@@ -77,14 +77,14 @@ def problem_of_state(state: Any) -> str | None:
 
 
 class _TooMuch:
-    """Yielded instead of a value if a limit is exceeded. `problem` describes the limit."""
+    """Returned by `_walk` instead of a value if a limit is exceeded. `problem` describes the limit."""
 
     def __init__(self, problem: str):
         self.problem = problem
 
 
 def _walk(value: Any, limit: int) -> Iterator[Any]:
-    """Yield all values in containers. A container that occurs twice counts twice, as in omegaconf."""
+    """Yield a value and all values inside it. A container that occurs twice is counted twice, as in omegaconf."""
     pending, count = [(value, 0)], 0
     while pending:
         value, depth = pending.pop()

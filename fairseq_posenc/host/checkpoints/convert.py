@@ -1,4 +1,4 @@
-"""Convert a checkpoint to longer maximum lengths, or to the initial model of a training run with another method."""
+"""Convert a checkpoint to longer maximum lengths, or to the initial checkpoint of a training run with another method."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ...registry.architectures import MODEL
 from .average import for_inference
 from .read import load
 
-#: parts of the tensor names of all position encodings, and of stock fairseq's position encodings
+#: tensors with these parts in their names belong to position methods, or to stock fairseq's position encodings
 _POSITIONS = (".position.", ".cross_position.", "positions_version", ".embed_positions.", ".version")
 #: the seed of new parameters, and of the random tokens with which two models are compared
 _SEED = 1
-_TOLERANCE = 1e-4
-#: options that convert stock fairseq's `transformer` to a model of this plugin
+_TOLERANCE = 1e-4  # maximum difference between the outputs of two equal models
+#: options that turn a checkpoint of stock fairseq's `transformer` into a model of this plugin
 _FROM_STOCK = {
     "_name": MODEL, "arch": MODEL, "encoder_learned_pos": False, "decoder_learned_pos": False,
     "no_token_positional_embeddings": False,
@@ -29,10 +29,10 @@ _FROM_STOCK = {
 
 @dataclass(frozen=True)
 class Converted:
-    """A checkpoint for fairseq-generate and for `fairseq-train --finetune-from-model`."""
+    """A converted checkpoint, for fairseq-generate or for `fairseq-train --finetune-from-model`."""
 
     state: dict[str, Any]
-    new: list[str]  # names of the tensors that have initial values, completely or partly
+    new: list[str]  # names of tensors with at least one untrained row
 
 
 def resize_positions(path: Path, source: int, target: int, data: Path | None = None) -> Converted:
@@ -40,11 +40,11 @@ def resize_positions(path: Path, source: int, target: int, data: Path | None = N
 
     Args:
         path: checkpoint of an autoregressive model of this plugin.
-        source, target: new maximum lengths in tokens, at least the old ones.
+        source, target: new maximum lengths in tokens, not shorter than the old maximum lengths.
         data: folder of the dictionaries. Default: the folder that the training run used.
 
     Raises:
-        PositionError: A maximum length becomes shorter, or the model cannot be extended.
+        PositionError: A new maximum length is shorter than the old one, or the model cannot be extended.
     """
     old = load(path)
     _require_own_model(path, old)
@@ -130,7 +130,7 @@ def _build(path: Path, state: dict[str, Any], data: Path | None) -> tuple[Any, A
             return task, task.build_model(state["cfg"].model).eval()
     except SystemExit as error:
         raise PositionError(str(error).removeprefix("fairseq_posenc: ")) from None
-    except (OSError, AssertionError) as error:  # needed before the task, which reads the dictionaries
+    except (OSError, AssertionError) as error:  # setup_task could not read the dictionaries
         folder = state["cfg"].task.data
         raise PositionError(
             f"{path}: the dictionaries in {folder} cannot be read. Expected dict.*.txt. Set the folder with --data FOLDER."
@@ -148,7 +148,7 @@ def _set(section: Any, name: str, value: Any) -> None:
 
 
 def _copy_rows(path: Path, name: str, old: Tensor, new: Tensor, distances: set[tuple[int, int]]) -> None:
-    """Copy a table into a longer one. In a table of signed distances, the middle row is distance 0. Other tables begin with 0."""
+    """Copy a table into a longer table: to the middle for a table of signed distances, otherwise to the start."""
     if old.dim() != new.dim() or any(a > b for a, b in zip(old.shape, new.shape)):
         raise PositionError(
             f"{path}: {name} has the shape {tuple(old.shape)} and cannot be resized to {tuple(new.shape)}. "
@@ -161,7 +161,7 @@ def _copy_rows(path: Path, name: str, old: Tensor, new: Tensor, distances: set[t
 
 
 def _require_same_output(path: Path, old: Any, new: Any, task: Any, limits: list[int]) -> None:
-    """Raise an error unless both models have the same output for random sentences as long as the old limits."""
+    """Raise an error unless both models have the same output for short random sentences, and at the old limits."""
     try:
         with torch.no_grad():
             one, two = (list(_outputs(model, task, limits)) for model in (old, new))

@@ -1,4 +1,4 @@
-"""Read the description of the training run from a fairseq checkpoint: model, positions, seed, updates, data and settings."""
+"""Read facts about the training run from a fairseq checkpoint: model, positions, seed, updates, data and settings."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from ...data.side.files import KINDS, WORDS
 
 _SECTIONS = "common distributed_training dataset optimization checkpoint ema task criterion optimizer lr_scheduler model"
 
-#: options that are not settings of the training: paths, names, logging, and options with their own fields in score.json
+#: options that are not training settings: paths, names, logging, and options that have a separate field in score.json
 _EXCLUDED = frozenset({
     "_name", "data", "save_dir", "user_dir", "num_workers", "data_buffer_size", "distributed_port", "distributed_init_method",
     "no_progress_bar", "log_format", "log_interval", "log_file", "plasma_path",
     "tensorboard_logdir", "wandb_project", "aim_repo", "aim_run_hash", "azureml_logging",
     "arch", "seed", "encoder_position", "decoder_position", "cross_position", "relations_digest",
     "segments_forced",  # an option of decoding, not of training
-    "loss_in_blocks",  # changes only rounding, time and memory
+    "loss_in_blocks",  # affects only rounding, time and memory
 })  # fmt: skip
 
 
@@ -34,13 +34,13 @@ class Training:
     """The training run that wrote a checkpoint."""
 
     arch: str
-    method: dict[str, str]  # spec of every site, as given by the user. Empty for a model without this plugin's positions
-    signature: dict[str, str]  # the same specs with all options
+    method: dict[str, str]  # spec of every site, as given by the user. Empty for a model of stock fairseq
+    signature: dict[str, str]  # spec of every site with the values of all options
     seed: int
     updates: int
     data: Path
     settings: dict[str, Any]  # all other settings
-    averaged: int = 0  # number of checkpoints that `posenc average` has averaged
+    averaged: int = 0  # number of checkpoints that `posenc average` has averaged. 0 for a checkpoint of fairseq
 
 
 def load(path: Path, overrides: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -51,12 +51,12 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> dict[str, An
     """
     if not path.is_file():
         raise PositionError(f"{path}: no such file. Expected a checkpoint. Check the path.")
-    from .. import plugin  # noqa: F401, I001  (first: its compat readies torch's safe loader for fairseq's checkpoints)
+    from .. import plugin  # noqa: F401, I001  (must be first: its compat prepares torch's safe loader)
     from fairseq.checkpoint_utils import load_checkpoint_to_cpu
 
     try:
         state = load_checkpoint_to_cpu(str(path), overrides)
-    except SystemExit as refused:  # the one-line message of compat
+    except SystemExit as refused:  # compat exits with a one-line message
         raise PositionError(str(refused).removeprefix("fairseq_posenc: ")) from None
     with as_position_error(path):
         missing = [name for name in ("cfg", "model", "extra_state") if state[name] is None]
@@ -66,7 +66,7 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> dict[str, An
 
 
 def read(path: Path) -> Training:
-    """Return the description of the training run. Raise PositionError if the file is missing or has no description."""
+    """Return the facts about the training run. Raise PositionError if the file or these facts are missing."""
     state = load(path)
     with as_position_error(path):
         return _training(state)
@@ -74,7 +74,7 @@ def read(path: Path) -> Training:
 
 @contextlib.contextmanager
 def as_position_error(path: Path) -> Iterator[None]:
-    """Turn errors about missing or wrong fields of a checkpoint into a PositionError."""
+    """Convert errors about missing or wrong fields of a checkpoint to a PositionError."""
     try:
         yield
     except Exception as error:  # omegaconf has its own error classes
@@ -111,7 +111,7 @@ def _training(state: dict[str, Any]) -> Training:
 
 
 def data_digest(folder: Path) -> str:
-    """Return a hash of the prepared text: names and contents of the dictionaries and binary files.
+    """Return a hash of the names and contents of the dictionaries and binary files of the prepared text.
 
     Side files are not included.
     """
@@ -130,6 +130,6 @@ def data_digest(folder: Path) -> str:
 
 
 def corpus_name(folder: Path) -> str | None:
-    """Return the name of the prepared data, if the recipe that prepared the data has stored its name."""
+    """Return the name of the corpus that a recipe has stored next to the prepared data, or None."""
     path = folder / "corpus.txt"
     return read_text(path, errors="replace", largest=2**16).strip() if path.is_file() else None

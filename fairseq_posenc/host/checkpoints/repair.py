@@ -14,7 +14,7 @@ from ...common.messages import shorten
 from ...core import PositionError
 from .bounds import UNREADABLE, problem_of_archive, problem_of_state
 
-#: names of fairseq's checkpoints; other checkpoints, such as averages, are not changed
+#: names of the checkpoints that fairseq writes. Other checkpoints, such as averages, are not changed
 _OF_FAIRSEQ = re.compile(r"checkpoint(\d+|_\d+_\d+|_best|_last|\.best_.*)\.pt")
 
 
@@ -22,8 +22,8 @@ def repair(folder: Path) -> int:
     """Prepare an interrupted training run for its next start. Return the number of updates of its newest complete checkpoint.
 
     At each save, fairseq writes one checkpoint and copies it to checkpoint_best.pt and checkpoint_last.pt. If fairseq is killed
-    during a copy, the copy is incomplete. This function replaces every incomplete checkpoint by the newest complete checkpoint.
-    It also replaces checkpoint_last.pt if this file is older.
+    during a copy, the copy is incomplete. This function replaces every incomplete checkpoint with the newest complete
+    checkpoint. It also replaces checkpoint_last.pt if this file has another number of updates.
     """
     updates = {file: _updates(file) for file in folder.glob("checkpoint*.pt") if _OF_FAIRSEQ.fullmatch(file.name)}
     complete = [file for file, number in updates.items() if number is not None]
@@ -46,7 +46,7 @@ def _updates(path: Path) -> int | None:
     """
     import torch
 
-    from .. import plugin  # noqa: F401  (its compat readies torch's safe loader for fairseq's checkpoints)
+    from .. import plugin  # noqa: F401  (its compat prepares torch's safe loader)
 
     problem = problem_of_archive(path)
     if problem and problem != UNREADABLE:

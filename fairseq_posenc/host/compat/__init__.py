@@ -1,11 +1,11 @@
-"""Patches of fairseq 0.12 for loading, resuming and decoding with current Python, torch and numpy. Each module has one subject.
+"""Patches of fairseq 0.12 for training, resuming and decoding with current Python, torch and numpy. Each module has one subject.
 
-This package is imported before the other modules of the plugin. The patches apply in memory. They do not modify installed files.
+This package is imported before the other modules of the plugin. The patches change fairseq in memory, not the installed files.
 """
 
 import functools
 
-from . import environment  # must be first, because it exits with one line if fairseq cannot be used
+from . import environment  # must be first: if fairseq cannot be used, it exits with a one-line message
 
 # isort: split
 from . import (

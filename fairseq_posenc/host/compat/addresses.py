@@ -1,6 +1,6 @@
-"""Print the address from which this machine reaches MACHINE: `python fairseq_posenc/host/compat/addresses.py MACHINE`.
+"""Print this machine's address on the network of MACHINE: `python fairseq_posenc/host/compat/addresses.py MACHINE`.
 
-The file imports only the standard library. Recipes run it by its path, without importing the package.
+The file imports only the standard library, because recipes run it by its path, without importing the package.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _READ_ADDRESS = 0x8915  # SIOCGIFADDR of Linux
 
 
 def address_to(machine: str) -> str:
-    """Return the address from which packets to `machine` (a name or an address) are sent. This function sends no packets.
+    """Return this machine's address in packets to `machine` (a name or an address). This function sends no packets.
 
     Raise OSError if the name is unknown, or if no interface has a route to the machine.
     """
@@ -25,10 +25,7 @@ def address_to(machine: str) -> str:
 
 
 def interface_of(address: str) -> str | None:
-    """Return the network interface with this IPv4 address.
-
-    Return None if there is none, or if the system does not list interfaces.
-    """
+    """Return the network interface with this IPv4 address. Return None if no such interface is found."""
     with contextlib.suppress(ImportError, OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         import fcntl  # does not exist on Windows
 

@@ -23,17 +23,17 @@ from .errors import first_line
 
 logger = logging.getLogger(__name__)
 
-_MOST_MEMBERS = 10_000
-_MOST_BYTES = 2**36  # 64 GiB of extracted files
-_LARGEST_READ = 2**20  # bytes of a long name. tarfile reads a header into memory
-_HEADER_BYTES = 2**25  # bytes of the headers of all members
+_MOST_MEMBERS = 10_000  # maximum number of files and folders
+_MOST_BYTES = 2**36  # maximum size of all extracted files: 64 GiB
+_LARGEST_READ = 2**20  # maximum number of bytes that tarfile reads at once, for example a long name in a header
+_HEADER_BYTES = 2**25  # maximum number of bytes of all headers
 
 _COMPRESSIONS = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\0", lzma.open))
 _DAMAGED = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, OSError, ValueError, ArithmeticError, RecursionError)
 
 
 def load_archive_file(archive_file: Any) -> str | None:
-    """Return the folder of a model. As in fairseq, a tar archive is replaced by a folder with its members.
+    """Return the folder of a model. As in fairseq, a tar archive is replaced with a folder that contains its members.
 
     All members are checked before the first member is written.
 
@@ -65,11 +65,11 @@ def load_archive_file(archive_file: Any) -> str | None:
 
 
 class _Unsafe(Exception):
-    """A problem of an archive. The message continues the words "the archive"."""
+    """Raised for an archive that must not be extracted. The message follows after the words "the archive"."""
 
 
 def _replace_by_folder(path: Path) -> None:
-    """Extract the archive next to itself, then move the new folder to the path of the archive."""
+    """Extract the archive into a new folder in the same directory, then move this folder to the path of the archive."""
     with _opened(path, _HEADER_BYTES) as archive:
         members = _checked(archive)
     room = shutil.disk_usage(path.parent).free
@@ -123,7 +123,7 @@ def _root(members: list[tarfile.TarInfo]) -> str:
 
 @contextlib.contextmanager
 def _opened(path: Path, limit: int) -> Iterator[tarfile.TarFile]:
-    """Open a tar archive. At most `limit` decompressed bytes are read. Bytes that are skipped do not count."""
+    """Open a tar archive, and read at most `limit` decompressed bytes of it. Bytes that are skipped are not counted."""
     with path.open("rb") as raw:
         start = raw.read(6)
         raw.seek(0)
@@ -134,7 +134,7 @@ def _opened(path: Path, limit: int) -> Iterator[tarfile.TarFile]:
 
 
 class _Bounded:
-    """Limit how much of a file tarfile reads. tarfile itself reads headers of any size into memory."""
+    """Limit the number of bytes that tarfile reads. Without a limit, tarfile reads headers of any size into memory."""
 
     def __init__(self, file: Any, limit: int):
         self.file, self.left = file, limit

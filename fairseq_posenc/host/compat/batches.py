@@ -1,4 +1,4 @@
-"""Batches: no sentence is dropped, a resumed training run has the same batches, threads end, and errors have one line."""
+"""Patches of batches: all sentences are kept, batches do not change after resuming, loader threads end, errors have one line."""
 
 import atexit
 import contextlib
@@ -14,10 +14,10 @@ from fairseq.tasks import FairseqTask
 
 
 def keeping_the_last(batch_by_size):
-    """Wrap fairseq's batch_by_size so that no sentences are left out.
+    """Wrap fairseq's batch_by_size so that all sentences are kept.
 
-    Later versions of fairseq drop the last batch if its size is not a multiple of 8. They do this in training and, without a
-    message, in decoding. Up to seven sentences of a test set would then have no translation.
+    Later versions of fairseq drop the last batch if its size is not a multiple of 8, in training and in decoding. Up to seven
+    sentences of a test set would then have no translation, and no message would say so.
     """
 
     @functools.wraps(batch_by_size)
@@ -35,10 +35,10 @@ def keeping_the_last(batch_by_size):
 
 
 def same_after_resuming(get_batch_iterator):
-    """Wrap fairseq's get_batch_iterator so that all epochs have the batches of the first epoch.
+    """Wrap fairseq's get_batch_iterator so that all epochs use the batches of the first epoch.
 
-    Later versions of fairseq group sentences into batches at random, once per process, from the seed and the current epoch. A
-    training run that is resumed in a later epoch would then have other batches than an uninterrupted run.
+    Later versions of fairseq group sentences into batches at random, once per process. The result depends on the seed and on the
+    current epoch. A training run that is resumed in a later epoch would then use other batches than an uninterrupted run.
     """
 
     @functools.wraps(get_batch_iterator)
@@ -58,7 +58,7 @@ def same_after_resuming(get_batch_iterator):
 
 
 def with_one_line(filter_indices):
-    """Wrap fairseq's filter_indices_by_size, so that its error about a sentence that is too long has no traceback."""
+    """Wrap fairseq's filter_indices_by_size, so that the error about too long sentences is one line without a traceback."""
 
     @functools.wraps(filter_indices)
     def filter_or_stop(*args, **kwargs):
@@ -75,8 +75,8 @@ def with_one_line(filter_indices):
 def end_loading(timeout: float = 10.0) -> None:
     """End the threads in which fairseq loads batches in advance. Wait at most `timeout` seconds for them.
 
-    If a training run ends within an epoch, a thread is still running. Until Python 3.13, Python aborts at exit if a thread is
-    inside torch. A completed training run then returned exit status 134.
+    If a training run ends within an epoch, a thread is still running. Before Python 3.14, Python aborts at exit if a thread is
+    inside torch. A completed training run would then have exit status 134.
     """
     end = time.monotonic() + timeout
     for thread in threading.enumerate():
@@ -84,7 +84,7 @@ def end_loading(timeout: float = 10.0) -> None:
             thread._max_len = 0  # the thread ends after its next batch
             while thread.is_alive() and time.monotonic() < end:
                 with contextlib.suppress(queue.Empty):
-                    thread._queue.get(timeout=0.05)  # make room in the queue, in case the thread waits for it
+                    thread._queue.get(timeout=0.05)  # remove a batch, because the thread waits if the queue is full
 
 
 def apply() -> None:

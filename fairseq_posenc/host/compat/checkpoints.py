@@ -1,4 +1,4 @@
-"""Load checkpoints with torch's safe loader, and allow only the types that fairseq stores."""
+"""Load checkpoints with torch's safe loader. Only the types that fairseq stores are allowed."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _LONGEST_TEXT = 100_000  # maximum number of characters of the specs of all site
 
 
 def _numpy_rebuilders() -> list:
-    """Return the two functions that rebuild numpy values, each with its names in numpy 1 and in numpy 2.
+    """Return the two functions that rebuild numpy values, each under its name in numpy 1 and under its name in numpy 2.
 
-    The safe loader compares the name in the file. Either version of numpy may have written this name.
+    The safe loader compares these names with the name in the file, which depends on the numpy version that wrote the file.
     """
     rebuilders = []
     for function in (numpy.float64().__reduce__()[0], numpy.empty(0).__reduce__()[0]):  # scalar and _reconstruct
@@ -38,12 +38,12 @@ def _numpy_rebuilders() -> list:
 
 
 def allow_checkpoint_types() -> None:
-    """Allow the Namespace of the model, and the numpy numbers in meters of --eval-bleu.
+    """Allow two more types in checkpoints: the Namespace of the model, and the numpy numbers that --eval-bleu stores in meters.
 
     By default, the safe loader reads only tensors and plain containers.
     """
     numbers = [type(numpy.dtype(name)) for name in ("bool", "int32", "int64", "float32", "float64")]
-    arrays = [numpy.ndarray, numpy.dtype, *numbers, *_numpy_rebuilders(), codecs.encode]  # the last function rebuilds bytes
+    arrays = [numpy.ndarray, numpy.dtype, *numbers, *_numpy_rebuilders(), codecs.encode]  # codecs.encode rebuilds bytes
     torch.serialization.add_safe_globals([argparse.Namespace, *arrays])
 
 
@@ -77,7 +77,7 @@ def _read(path, torch_load, *args, **kwargs) -> dict:
         raise SystemExit(_unreadable(path, problem))
     try:
         state = torch_load(*args, **{**kwargs, "weights_only": True})
-    except Exception as error:  # the loader raises many errors for a damaged file
+    except Exception as error:  # for a damaged file, the loader raises errors of many types
         refused = re.search(r"GLOBAL (\S+)", str(error))
         if refused:
             raise SystemExit(
@@ -99,7 +99,7 @@ def _read(path, torch_load, *args, **kwargs) -> dict:
 
 
 def _problem(state: Any) -> str | None:
-    """Return the part of a checkpoint that fairseq cannot use, or None if there is none."""
+    """Return the reason why fairseq cannot use this checkpoint, or None."""
     if not (isinstance(state, dict) and "model" in state and ("cfg" in state or "args" in state)):
         return "there is no fairseq model"
     model = state["model"]
@@ -111,7 +111,7 @@ def _problem(state: Any) -> str | None:
         return "args is not a Namespace"
     if state.get("cfg") is None and state.get("args") is None:
         return "cfg and args are empty"
-    if "optimizer_history" in state:  # otherwise, one of fairseq's first versions has written the file
+    if "optimizer_history" in state:  # missing in files of fairseq's first versions
         history = state["optimizer_history"]
         if not isinstance(history, list) or not history or not all(isinstance(entry, dict) for entry in history):
             return "optimizer_history is not a list of dictionaries"
@@ -127,9 +127,9 @@ def _problem(state: Any) -> str | None:
 
 
 def _is_text_of_positions(value: torch.Tensor) -> bool:
-    """Return whether the numbers are the characters of lines such as `encoder: rope:base=10000`.
+    """Return whether the numbers are character codes of lines such as `encoder: rope:base=10000`.
 
-    The first lines are the three sites. Lines of other stacks may follow.
+    The first three lines must be the lines of the three sites. Lines of other stacks may follow.
     """
     if (
         value.dim() != 1

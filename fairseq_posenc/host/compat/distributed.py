@@ -1,4 +1,4 @@
-"""Several workers: the rank of each worker, and the first worker's checkpoint for all workers."""
+"""Training with several workers: set the rank of each worker, and send the first worker's checkpoint to all workers."""
 
 import functools
 import os
@@ -8,11 +8,10 @@ from fairseq.distributed import utils
 
 
 def broadcast_object(obj, src_rank, group, dist_device):
-    """Send any object from one worker to all workers with torch's function.
+    """Send an object from one worker to all workers, with torch's function.
 
-    fairseq sends the object through torch.load. Current versions of torch.load do not accept the configuration in a checkpoint,
-    so that resuming on several devices fails. The object comes from a worker of the same job, which has loaded the object with
-    the safe loader.
+    fairseq's function uses torch.load. Current versions of torch.load do not accept the configuration in a checkpoint, so that
+    resuming on several devices fails. The object can be trusted: a worker of the same job has read it with the safe loader.
     """
     box = [obj]
     torch.distributed.broadcast_object_list(box, src=src_rank, group=group, device=dist_device)
@@ -20,10 +19,10 @@ def broadcast_object(obj, src_rank, group, dist_device):
 
 
 def infer_from_torchrun(cfg) -> None:
-    """Read the rank of this process from torchrun, also on a machine without a GPU, where fairseq divides by zero.
+    """Read the rank of this process from torchrun. On a machine without a GPU, fairseq's own function divides by zero.
 
-    torchrun's rendezvous c10d numbers the machines by their addresses. POSENC_NODE_RANK is the user's number of the machine.
-    Recipes set this variable, so that machine 0 writes the checkpoints.
+    torchrun's rendezvous c10d numbers the machines by their addresses. POSENC_NODE_RANK contains the machine index that the user
+    has given. Recipes set this variable, so that machine 0 writes the checkpoints.
     """
     environment, devices = os.environ, torch.cuda.device_count()
     cfg.distributed_init_method = "env://"
@@ -37,9 +36,9 @@ def infer_from_torchrun(cfg) -> None:
 
 
 def with_ranks_on_cpus(infer_from_slurm):
-    """Wrap fairseq's _infer_slurm_init, so that a process on a machine without a GPU has the rank of srun.
+    """Wrap fairseq's _infer_slurm_init, so that a process on a machine without a GPU has the rank that srun has set.
 
-    fairseq uses the number of GPUs to number the processes of a machine, and to select a GPU for each process.
+    fairseq computes ranks from the number of GPUs of a machine, which is 0 here.
     """
 
     @functools.wraps(infer_from_slurm)

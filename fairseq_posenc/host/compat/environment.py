@@ -1,10 +1,10 @@
-"""Check the versions of fairseq and torch. This module is imported before all other modules that import fairseq."""
+"""Check that the installed fairseq and torch can be used. This module must be imported before other modules import fairseq."""
 
 import logging
 
 from .errors import first_line
 
-# at import, a speech task of fairseq warns about a package that is not needed for translation
+# when a speech task of fairseq is imported, it warns about a package that translation does not need
 logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
 
 _root = logging.getLogger()
@@ -12,26 +12,26 @@ _logging = _root.level, list(_root.handlers)
 try:
     import torch
     from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
-except Exception as error:  # fairseq is missing or incomplete, or is PyPI's 0.12.2, which raises a ValueError on Python 3.11
+except Exception as error:  # fairseq is missing or incomplete. PyPI's 0.12.2 raises a ValueError on Python 3.11
     raise SystemExit(
         f"fairseq_posenc: fairseq cannot be imported ({first_line(error)}). "
         "Run recipes/setup, or install it with pip install fairseq-fixed."
     ) from None
-finally:  # another task would print all later log messages
+finally:  # a task of fairseq changes the root logger at import, which would then print all later log messages
     _root.level, _root.handlers[:] = _logging
 
 
 def has_fused_encoder(layer: type) -> bool:
     """Return whether this encoder layer may use a fused kernel that never calls `self_attn`, as in PyPI's 0.12.2.
 
-    A model with such layers is trained with positions and decodes without positions. The check reads the code, because fairseq's
-    main branch also has the version 0.12.2, but no such kernel.
+    A model with such layers trains with positions but decodes without positions. This function reads the code and not the
+    version, because fairseq's main branch has the same version and no such kernel.
     """
     return "can_use_fastpath" in layer.__init__.__code__.co_names
 
 
 def require_usable(layer: type = TransformerEncoderLayerBase) -> None:
-    """Raise SystemExit for a fairseq that ignores positions, and for a torch that cannot load checkpoints safely."""
+    """Raise SystemExit if this fairseq ignores positions, or if this torch cannot load checkpoints safely."""
     if has_fused_encoder(layer):
         raise SystemExit(
             "fairseq_posenc: this fairseq uses a fused encoder kernel in evaluation, which skips all position methods. "

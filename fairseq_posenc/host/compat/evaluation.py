@@ -1,7 +1,7 @@
 """Replace `eval` in fairseq: only literals and simple arithmetic are evaluated.
 
-fairseq evaluates options such as --adam-betas "(0.9, 0.98)" with `eval`, in models, optimizers, criterions and datasets. When a
-model is loaded, these options come from its checkpoint. A function call in such a text passes the safe loader.
+fairseq calls `eval` for options such as --adam-betas "(0.9, 0.98)". When a model is loaded, these options come from its
+checkpoint. The safe loader accepts any text, so that `eval` would run code that the text contains.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import sys
 from types import ModuleType
 from typing import Any
 
-#: fairseq, and fairseq's examples by the names that a checkout uses
+#: packages in which `eval` is replaced: fairseq, and the examples of a checkout of fairseq
 _PACKAGES = ("fairseq", "examples")
 
-_LONGEST_TEXT = 20_000
-_LARGEST_INTEGER = 2**63
-_MOST_ITEMS = 10_000  # maximum size of a list, including nested lists and the characters of strings
+_LONGEST_TEXT = 20_000  # maximum number of characters
+_LARGEST_INTEGER = 2**63  # maximum absolute value
+_MOST_ITEMS = 10_000  # maximum number of items of a list, including nested items and the characters of strings
 
 _UNARY = {ast.UAdd: operator.pos, ast.USub: operator.neg, ast.Not: operator.not_}
 _BINARY = {
@@ -34,9 +34,9 @@ _BINARY = {
 
 
 def evaluate(text: str) -> Any:
-    """Evaluate literals, lists, tuples and dictionaries of literals, arithmetic on small numbers, and `[(512, 3)] * 20`.
+    """Evaluate literals, containers of literals, arithmetic on small numbers, and repetitions such as `[(512, 3)] * 20`.
 
-    Raise SystemExit for other expressions. As `eval`, raise TypeError for values that are not text.
+    Raise SystemExit for other expressions. Like `eval`, raise TypeError for values that are not text.
     """
     if not isinstance(text, str):
         raise TypeError(f"expected text, got {type(text).__name__}")
@@ -94,9 +94,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _bounded(value: Any) -> Any:
-    """Return the value. Raise an error for a number with too many digits or a list with too many items, because they would fill
-    the memory in the next operation.
-    """
+    """Return the value. Raise an error if it is too large, because the next operation could fill the memory."""
     if isinstance(value, complex):
         raise _Refused("it is not a real number")
     if (isinstance(value, int) and abs(value) > _LARGEST_INTEGER) or _size(value) > _MOST_ITEMS:
@@ -105,7 +103,7 @@ def _bounded(value: Any) -> Any:
 
 
 def _size(value: Any) -> int:
-    """Return the size, at least 1. A list of empty lists therefore has a size too."""
+    """Return the number of nested items and characters, plus 1 per value, so that empty lists are counted too."""
     if isinstance(value, str):
         return 1 + len(value)
     if isinstance(value, dict):
@@ -114,7 +112,7 @@ def _size(value: Any) -> int:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Find fairseq's modules as Python does. Replace `eval` in each module before the code of the module runs."""
+    """Find fairseq's modules in the same way as Python, and replace `eval` in each module before the code of the module runs."""
 
     def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None):
         if name.partition(".")[0] not in _PACKAGES:

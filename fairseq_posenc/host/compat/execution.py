@@ -1,4 +1,4 @@
-"""Code of fairseq that executes content of checkpoints or of files next to them. Each case raises an error, or is made safe."""
+"""Replace functions of fairseq that would execute the content of a checkpoint, or of a file next to a checkpoint."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .errors import first_line
 
 
 def refuse_fasta(self: Any, path: str, *args: Any, **kwargs: Any) -> None:
-    """Replace the constructor of fairseq's FASTA data set. The original constructor runs a shell command that contains `path`."""
-    self.threadlocal = None  # read by fairseq's __del__
+    """Raise an error instead of fairseq's constructor of FASTA data sets, which runs a shell command that contains `path`."""
+    self.threadlocal = None  # fairseq's __del__ reads this attribute
     raise Refusal(
         f"{path}: the data set format fasta is not supported, because fairseq reads it with a shell command. "
         "Expected --dataset-impl mmap, cached, lazy or raw. Convert the text with fairseq-preprocess."
@@ -26,9 +26,9 @@ def refuse_fasta(self: Any, path: str, *args: Any, **kwargs: Any) -> None:
 
 
 def refuse_speech_synthesis(get_prediction: Any) -> Any:
-    """Wrap `S2THubInterface.get_prediction`.
+    """Wrap `S2THubInterface.get_prediction`: raise an error if speech is requested.
 
-    The original function runs code of a repository that the data configuration names.
+    The original function then runs code of a repository that the data configuration names.
     """
 
     @functools.wraps(get_prediction)
@@ -44,7 +44,7 @@ def refuse_speech_synthesis(get_prediction: Any) -> Any:
 
 
 def read_yaml(path: Path) -> Any:
-    """Read a speech configuration with PyYAML's safe loader. With older versions of PyYAML, fairseq's loader can run code."""
+    """Read a speech configuration with PyYAML's safe loader. With an old PyYAML, the loader that fairseq uses can run code."""
     import yaml
 
     try:
@@ -54,7 +54,7 @@ def read_yaml(path: Path) -> Any:
 
 
 def with_safe_unpickling(load: Any) -> Any:
-    """Wrap `torch.load`: modules of fairseq use the safe loader, other callers use torch's function."""
+    """Wrap `torch.load`, so that calls from fairseq use the safe loader. Other calls are not changed."""
 
     @functools.wraps(load)
     def load_safely(*args: Any, **kwargs: Any) -> Any:

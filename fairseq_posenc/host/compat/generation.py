@@ -1,4 +1,4 @@
-"""Build generators for models that are already prepared for decoding."""
+"""Return attention weights from models of `from_pretrained` if alignments are requested."""
 
 import functools
 
@@ -8,8 +8,8 @@ from fairseq.tasks import FairseqTask
 def with_alignments(build_generator):
     """Wrap fairseq's build_generator, so that models return attention weights if alignments are requested.
 
-    Decoding does not compute attention weights that are not needed. A model from the hub is prepared for decoding when it is
-    loaded. Each later call decides whether alignments are computed.
+    `from_pretrained` prepares a model for decoding, which switches attention weights off. Alignments are requested later, in
+    each call of the model.
     """
 
     @functools.wraps(build_generator)

@@ -1,7 +1,7 @@
-"""Training on several machines: machines are compared before the first update, and the loss of a machine is a one-line error.
+"""Training on several machines: compare the machines before the first update, and report a lost machine in one line.
 
-torchrun or srun starts the workers. fairseq trains. This module adds a time limit for waiting, the network interface, the
-comparison, the first worker's checkpoint for all workers, and messages that name machines.
+torchrun or srun starts the workers, and fairseq trains. This module also sets the network interface and a time limit for waiting.
+All workers resume from the checkpoint of the first worker.
 """
 
 from __future__ import annotations
@@ -49,30 +49,30 @@ _SHOWN = 4  # maximum number of differences in a message
 class Worker:
     """The facts that a worker sends to all other workers before the first update."""
 
-    number: int  # number of the machine
+    number: int  # index of the machine
     machine: str  # name of the machine, for messages
     address: str
     facts: dict[str, str] = field(default_factory=dict)  # only from the first worker of each machine
     save_dir: str = ""
-    checkpoint: str = ""  # path of the checkpoint from which this worker would resume. Empty if there is no file
+    checkpoint: str = ""  # the checkpoint from which this worker would resume. Empty if the file does not exist
 
 
-#: all workers, by rank. Empty before `meet`
+#: all workers, in the order of their ranks. Empty before `meet` is called
 _workers: list[Worker] = []
 
 
 def machines() -> int:
-    """Return the number of machines of this training run, from torchrun or srun."""
+    """Return the number of machines that torchrun or srun uses for this training run."""
     return max(int(os.environ.get(name) or 1) for name in ("GROUP_WORLD_SIZE", "SLURM_STEP_NUM_NODES"))
 
 
 def number() -> int:
-    """Return the number of this machine."""
+    """Return the index of this machine."""
     return int(next(filter(None, map(os.environ.get, ("POSENC_NODE_RANK", "GROUP_RANK", "SLURM_NODEID"))), 0))
 
 
 def own_address(cfg: Any) -> str:
-    """Return the address from which this machine reaches the first machine. Return "" if the address is unknown."""
+    """Return this machine's address on the network of the first machine, or "" if it is unknown."""
     place = re.fullmatch(r"tcp://(.+):\d+", cfg.distributed_init_method or "")
     with contextlib.suppress(OSError):
         return address_to(place[1] if place else os.environ["MASTER_ADDR"])
@@ -83,9 +83,10 @@ def own_address(cfg: Any) -> str:
 
 
 def prepared(init: Callable) -> Callable:
-    """Wrap fairseq's distributed_init, so that gloo uses the network interface to the first machine.
+    """Wrap fairseq's distributed_init, so that gloo uses the network interface that is connected to the first machine.
 
-    By default, gloo uses the address of the host name. On many machines this is 127.0.1.1, which other machines cannot reach.
+    By default, gloo uses the address of the host name. On many machines, this address is 127.0.1.1, which other machines cannot
+    reach.
     """
 
     @functools.wraps(init)
@@ -114,9 +115,10 @@ def with_timeout(make_group: Callable) -> Callable:
 
 
 def with_store(init_process_group: Callable) -> Callable:
-    """Wrap PyTorch's init_process_group: the store belongs to torchrun's first worker, also if this worker has another rank.
+    """Wrap PyTorch's init_process_group, so that the worker with torchrun's rank 0 creates the store.
 
-    torchrun's rendezvous c10d sets MASTER_ADDR to the address of this worker. `infer_from_torchrun` numbers workers by machine.
+    torchrun's rendezvous c10d sets MASTER_ADDR to the address of this worker. `infer_from_torchrun` may give this worker another
+    rank.
     """
 
     @functools.wraps(init_process_group)
@@ -141,7 +143,7 @@ def with_store(init_process_group: Callable) -> Callable:
 
 
 def facts(trainer: Any) -> dict[str, str]:
-    """Return all facts that must be equal on all machines: name -> value, or hash of a file."""
+    """Return all facts that must be equal on all machines: name -> value, or name -> hash of files."""
     task = trainer.cfg.task
     found = {f"option --{name.replace('_', '-')}": value for name, value in sorted(_options(trainer.cfg).items())}
     found["code of fairseq_posenc"] = _hash(sorted(Path(__file__).parents[2].rglob("*.py")))
@@ -160,7 +162,7 @@ def facts(trainer: Any) -> dict[str, str]:
 
 
 def _options(cfg: Any) -> dict[str, str]:
-    """Return the options of all groups of fairseq's configuration by name."""
+    """Return the values of all options that must be equal on all machines, by name."""
     groups = OmegaConf.to_container(cfg) if OmegaConf.is_config(cfg) else vars(cfg)
     found: dict[str, str] = {}
     for group in groups.values():
@@ -182,7 +184,7 @@ def _hash(paths: list[Path]) -> str:
 
 
 def _sentences(path: Path) -> int | None:
-    """Return the number of sentences in the index of a binary file. Return None for another file."""
+    """Return the number of sentences that an index file (.idx) contains. Return None for other files."""
     header = struct.Struct("<9sQBQ")  # name of the format, version, type of the numbers, number of sentences
     if path.suffix != ".idx":
         return None
@@ -194,7 +196,7 @@ def _sentences(path: Path) -> int | None:
 
 
 def meet(trainer: Any) -> None:
-    """Exchange the facts of all workers in one collective. Exit if a machine differs from the first machine."""
+    """Exchange the facts of all workers in one collective operation. Exit if a machine differs from the first machine."""
     cfg = trainer.cfg
     # whether this is the first worker of its machine
     first = int(os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or 0) == 0
@@ -223,7 +225,7 @@ def meet(trainer: Any) -> None:
 
 
 def _differences(reference: dict[str, str], other: dict[str, str]) -> str:
-    """Return one phrase with the names of the facts that differ, and with their values if these are short."""
+    """Return a list of the facts that differ, as text: their names, and their values if the values are short."""
     names = [name for name in {**reference, **other} if reference.get(name) != other.get(name)]
     names.sort(key=lambda name: not name.startswith("number"))
     shown = [_difference(name, reference.get(name), other.get(name)) for name in names[:_SHOWN]]
@@ -248,7 +250,7 @@ def _resumed_from(cfg: Any) -> str:
 
 @contextlib.contextmanager
 def _seen_by_the_first(path: str, there: bool) -> Iterator[None]:
-    """Within the context, fairseq finds the file at `path` if and only if the first worker finds it.
+    """Within the context, fairseq finds the file `path` if and only if it exists on the first worker (`there`).
 
     The first worker reads the file for all workers.
     """
@@ -265,7 +267,7 @@ def _seen_by_the_first(path: str, there: bool) -> Iterator[None]:
 
 
 def together(load_checkpoint: Callable) -> Callable:
-    """Wrap fairseq's load_checkpoint on several machines: workers meet before it, and a completed training run ends after it.
+    """Wrap fairseq's load_checkpoint: on several machines, compare them first, and exit if the training run is completed.
 
     fairseq would train a completed run for one more update. A recipe cannot prevent this on machines without the checkpoint.
     """
@@ -289,7 +291,7 @@ def together(load_checkpoint: Callable) -> Callable:
 
 
 def with_one_line(train: Callable) -> Callable:
-    """Wrap fairseq's distributed_main: on several machines, an error of a collective is one line that names a machine."""
+    """Wrap fairseq's distributed_main: on several machines, report an error of torch.distributed in one line."""
 
     @functools.wraps(train)
     def train_or_stop(*args: Any, **kwargs: Any) -> Any:
@@ -311,7 +313,7 @@ def _is_of_a_collective(error: BaseException) -> bool:
 
 
 def _lost(message: str, line: str) -> str:
-    """Return the message about an error. gloo's message contains the address of the machine that closed its connection."""
+    """Return the error message about a lost machine. gloo's `message` may contain the address of this machine."""
     others = {worker.machine: worker.address for worker in _workers if worker.number != number()}
     closed = [machine for machine, address in others.items() if address and f"[{address}]" in message]
     if not others:
@@ -328,7 +330,7 @@ def _lost(message: str, line: str) -> str:
 
 def apply() -> None:
     torch.distributed.init_process_group = with_store(torch.distributed.init_process_group)
-    for name in ("init_process_group", "new_group"):  # fairseq creates its own group of all workers
+    for name in ("init_process_group", "new_group"):  # fairseq calls both: new_group creates a second group of all workers
         setattr(torch.distributed, name, with_timeout(getattr(torch.distributed, name)))
     utils.distributed_init = prepared(utils.distributed_init)
     utils.distributed_main = with_one_line(utils.distributed_main)

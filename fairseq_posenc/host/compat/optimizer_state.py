@@ -1,9 +1,9 @@
-"""Load optimizer states of checkpoints whose model has the same parameters in another order.
+"""Load the optimizer state of a checkpoint whose model has the same parameters in another order.
 
-An optimizer stores its state by the number of the parameter. With --fp16, it stores one tensor for all parameters. With another
-order, fairseq would therefore assign the state of one parameter to another. The names in a checkpoint's model have the order of
-its optimizer state. Up to version 0.1.0, models of this plugin had queries before keys, and the feed-forward network before the
-cross-attention.
+An optimizer stores its state by the index of the parameter. With --fp16, it stores one tensor for all parameters. If the order
+differs, fairseq assigns the state of one parameter to another parameter. The order of the optimizer state is the order of the
+names in the checkpoint's model. Up to version 0.1.0, models of this plugin had queries before keys, and the feed-forward network
+before the cross-attention.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 
 def _with_present_order(load_checkpoint):
-    """Wrap Trainer.load_checkpoint: the optimizer state is reordered before it is loaded."""
+    """Wrap Trainer.load_checkpoint, so that the optimizer state is reordered before it is loaded."""
 
     @functools.wraps(load_checkpoint)
     def load(self, filename, reset_optimizer=False, *args, **kwargs):
@@ -28,7 +28,7 @@ def _with_present_order(load_checkpoint):
         def read_in_present_order(*args, **kwargs) -> dict:
             state = read(*args, **kwargs)
             model = self.get_model()
-            if "ema_fp32_params" in state["extra_state"]:  # fairseq does not convert the names in this copy
+            if "ema_fp32_params" in state["extra_state"]:  # fairseq does not convert the names in this copy of the model
                 model.upgrade_state_dict(state["extra_state"]["ema_fp32_params"])
             if not reset_optimizer and state.get("last_optimizer_state") is not None:
                 reorder(state["last_optimizer_state"], saved_order(state["model"], model), model)
@@ -48,28 +48,28 @@ def _trainable(model: nn.Module) -> list[nn.Parameter]:
 
 
 def saved_order(tensors: Mapping[str, Tensor], model: nn.Module) -> list[int]:
-    """Return the numbers of the parameters of `model`, in the order of a checkpoint's model."""
+    """Return the indices of the parameters of `model`, in the order of the tensors of a checkpoint."""
     upgraded = dict(tensors)
-    model.upgrade_state_dict(upgraded)  # the state dict contains the tensors in another order
+    model.upgrade_state_dict(upgraded)  # this renames the tensors and changes their order
     names = {id(tensor): name for name, tensor in upgraded.items()}
     numbers = {id(parameter): number for number, parameter in enumerate(_trainable(model))}
     parameters = dict(model.named_parameters(remove_duplicate=False))
     found = (numbers.get(id(parameters.get(names.get(id(tensor))))) for tensor in tensors.values())
-    # a shared parameter has the place of its first name
+    # the position of a shared parameter is the position of its first name
     return list(dict.fromkeys(number for number in found if number is not None))
 
 
 def reorder(optimizer: dict[str, Any], order: list[int], model: nn.Module) -> None:
-    """Reorder the state of parameters that was saved in this order to the order of `model`.
+    """Reorder an optimizer state, in place, from the saved `order` of the parameters to the order of `model`.
 
-    Raise SystemExit if the state is neither stored per parameter nor as one tensor of all parameters.
+    Raise SystemExit if the state is stored neither per parameter nor as one tensor for all parameters.
     """
     sizes = [parameter.numel() for parameter in _trainable(model)]
-    if order == sorted(order) or len(order) < len(sizes):  # the state of another model, which cannot be loaded
+    if order == sorted(order) or len(order) < len(sizes):  # the state fits, or it belongs to another model
         return
     states, groups = optimizer["state"], optimizer["param_groups"]
     count = sum(len(group["params"]) for group in groups)
-    if len(groups) == 1 and count >= len(sizes):  # further parameters belong to the criterion
+    if len(groups) == 1 and count >= len(sizes):  # additional parameters belong to the criterion
         present = dict(enumerate(order))
         optimizer["state"] = {present.get(number, number): state for number, state in states.items()}
     elif count == 1 and all(_is_flat(value, sizes) for value in states[0].values() if _is_moment(value)):

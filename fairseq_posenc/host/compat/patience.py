@@ -1,6 +1,6 @@
-"""--patience in a resumed training run: validations without improvement before the interruption are also counted.
+"""Make --patience also count the validations without improvement before a training run was interrupted.
 
-fairseq stores their number only in the process. An interrupted training run would therefore take longer.
+fairseq keeps this count only in memory, so that a resumed training run would stop later than an uninterrupted run.
 """
 
 import functools
@@ -16,16 +16,16 @@ _KEY = "early_stopping"  # key in the extra_state of a checkpoint
 
 
 def _state() -> dict[str, Any]:
-    """Store the best validation loss of fairseq-train, and the number of validations since then.
+    """Return the dictionary in which fairseq-train keeps the best validation loss and the number of validations since then.
 
-    Both are empty in other commands.
+    Return an empty dictionary in other commands.
     """
     train = sys.modules.get("fairseq_cli.train")
     return vars(train.should_stop_early) if train else {}
 
 
 def with_count(save):
-    """Wrap Trainer.save_checkpoint, so that it stores the count."""
+    """Wrap Trainer.save_checkpoint, so that the checkpoint contains the count."""
 
     @functools.wraps(save)
     def save_with_count(trainer, filename, extra_state):
@@ -36,7 +36,7 @@ def with_count(save):
 
 
 def restoring_count(load):
-    """Wrap Trainer.load_checkpoint, so that it restores the count. End the training run if its patience is exhausted."""
+    """Wrap Trainer.load_checkpoint, so that it restores the count, and exits if the patience is already exhausted."""
 
     @functools.wraps(load)
     def load_with_count(trainer, *args, reset_meters=False, **kwargs):

@@ -1,4 +1,4 @@
-"""Half precision: --bf16 and --fp16 on GPUs and CPUs."""
+"""Make --bf16 and --fp16 work on GPUs and CPUs."""
 
 import functools
 
@@ -8,10 +8,9 @@ from fairseq.distributed import utils as distributed_utils
 
 
 def with_half_precision(call_main):
-    """Wrap fairseq's call_main, so that half precision needs no TPU and no GPU.
+    """Wrap fairseq's call_main, so that half precision does not require a TPU or a GPU.
 
-    --bf16 sets --tpu, which requires torch_xla. --fp16 copies all gradients into one tensor, which fairseq always creates on a
-    GPU.
+    In fairseq, --bf16 sets --tpu, which requires torch_xla, and --fp16 copies all gradients into one tensor on a GPU.
     """
 
     @functools.wraps(call_main)

@@ -1,6 +1,4 @@
-"""Save checkpoints. On a full disk, or in a folder without write permission, print one line and keep the earlier checkpoints
-intact.
-"""
+"""Save checkpoints. If a checkpoint cannot be written, print a one-line error and keep the earlier checkpoints intact."""
 
 import contextlib
 import functools
@@ -19,9 +17,9 @@ logger = logging.getLogger(__name__)
 
 
 def write(state, file) -> None:
-    """Write a checkpoint. After a failure, try twice more.
+    """Write a checkpoint. If this fails, try again up to two times.
 
-    fairseq also retries, but appends to the partial file. An unreadable checkpoint then counts as saved.
+    fairseq's own function appends to the partial file when it tries again, and then treats an unreadable file as saved.
     """
     for pause in (2.5, 2.5, None):
         try:
@@ -35,7 +33,7 @@ def write(state, file) -> None:
 
 
 def with_one_line(save):
-    """Wrap fairseq's torch_persistent_save: an error is one line, and no partial file remains."""
+    """Wrap fairseq's torch_persistent_save, so that an error has one line and leaves no partial file."""
 
     @functools.wraps(save)
     def save_or_stop(state, filename, *args, **kwargs):
@@ -50,9 +48,9 @@ def with_one_line(save):
 def atomic(copy):
     """Make fairseq's PathManager.copy atomic.
 
-    fairseq overwrites the best or the last checkpoint directly. A failure would destroy the old checkpoint. On a full disk, the
-    copy becomes a link. This is safe, because fairseq replaces checkpoints and never changes them. The next training run starts
-    from this checkpoint.
+    fairseq overwrites the best or the last checkpoint directly, so that a failure destroys the old checkpoint. This function
+    replaces the target only after the copy is complete. If the copy fails, for example on a full disk, the target becomes a link
+    to the source. A link is safe, because fairseq replaces checkpoints and never changes them.
     """
 
     @functools.wraps(copy)
@@ -74,7 +72,7 @@ def atomic(copy):
 
 
 def _link(source, target) -> bool:
-    """Create a link from `target` to `source`. Return False if the file system does not support links."""
+    """Make `target` a hard link to `source`. Return False if the file system does not support hard links."""
     try:
         os.link(source, f"{target}.tmp")
         os.replace(f"{target}.tmp", target)
@@ -90,7 +88,7 @@ def _remove_partial(path) -> None:
 
 def _unwritten(path, error: BaseException) -> str:
     _remove_partial(path)
-    while error.__context__ is not None and not isinstance(error, OSError):  # torch's error replaces the error of the disk
+    while error.__context__ is not None and not isinstance(error, OSError):  # torch's error hides the error of the disk
         error = error.__context__
     reason = error.strerror if isinstance(error, OSError) and error.strerror else first_line(error)
     resumes = Path(path).with_name("checkpoint_last.pt").exists()
@@ -102,7 +100,7 @@ def _unwritten(path, error: BaseException) -> str:
 
 
 def with_one_line_about_the_folder(verify):
-    """Wrap fairseq's verify_checkpoint_directory, so that its error has no traceback."""
+    """Wrap fairseq's verify_checkpoint_directory, so that its error is one line without a traceback."""
 
     @functools.wraps(verify)
     def verify_or_stop(save_dir):

@@ -2,7 +2,7 @@
 
 import warnings
 
-#: category, beginning of the message, and module. The warnings are about fairseq's calls of hydra and torch
+#: category, regular expression for the start of the message, and module, for warnings about fairseq's calls of hydra and torch
 _WARNINGS = (
     (UserWarning, r"hydra\.experimental\.\w+\(\) is no longer experimental", r"hydra\."),
     (UserWarning, r"\sThe version_base parameter is not specified", r"hydra\."),

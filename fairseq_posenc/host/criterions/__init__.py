@@ -1,6 +1,6 @@
-"""Criterions that add the loss terms of methods."""
+"""fairseq criterions for models with position methods, and for non-autoregressive models."""
 
-#: name of the criterion in fairseq
+#: fairseq's name for the criterion that adds the loss terms of methods
 CRITERION = "posenc_label_smoothed_cross_entropy"
-#: name of the criterion for non-autoregressive models
+#: fairseq's name for the criterion for non-autoregressive models
 NAT_CRITERION = "posenc_nat_loss"

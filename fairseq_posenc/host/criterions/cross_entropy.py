@@ -1,4 +1,4 @@
-"""Label-smoothed cross-entropy with the loss terms of position methods."""
+"""The criterion that adds the loss terms of position methods to the label-smoothed cross-entropy."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,12 +33,12 @@ class CrossEntropyConfig(LabelSmoothedCrossEntropyCriterionConfig):
 
 @register_criterion(CRITERION, dataclass=CrossEntropyConfig)
 class CrossEntropyWithLosses(LabelSmoothedCrossEntropyCriterion):
-    """fairseq's label_smoothed_cross_entropy plus the terms of `ctx.add_loss`.
+    """fairseq's label_smoothed_cross_entropy, plus the loss terms that methods add with `ctx.add_loss`.
 
-    The criterion logs these terms, and the means of `ctx.add_mean`.
+    The criterion logs these terms, and the means that methods add with `ctx.add_mean`.
 
-    With `--loss-in-blocks`, the cross-entropy is computed by `TokenLosses`. `F.linear_cross_entropy` of PyTorch is not used,
-    because it does not return the loss without label smoothing, which fairseq logs.
+    With `--loss-in-blocks`, `TokenLosses` computes the cross-entropy. PyTorch's `F.linear_cross_entropy` cannot be used, because
+    fairseq also logs the loss without label smoothing, which this function does not return.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class CrossEntropyWithLosses(LabelSmoothedCrossEntropyCriterion):
         self.in_blocks = loss_in_blocks
 
     def forward(self, model: Any, sample: dict, reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
-        """Return the loss, the number by which it is divided, and the values that are logged."""
+        """Return the loss summed over the batch, the number by which the trainer divides it, and the values to log."""
         net_output = model(**sample["net_input"])
         loss, nll_loss = self.compute_loss(model, net_output, sample, reduce=reduce)
         added = {name: value.sum() for name, value in net_output[1].get("losses", {}).items()}
@@ -89,7 +89,7 @@ class CrossEntropyWithLosses(LabelSmoothedCrossEntropyCriterion):
         nll, smooth = TokenLosses.apply(logits, target, self.padding_idx)
         if reduce:
             nll, smooth = nll.sum(), smooth.sum()
-        share = self.eps / (logits.size(-1) - 1)  # of each other word
+        share = self.eps / (logits.size(-1) - 1)  # probability of each incorrect word
         return (1.0 - self.eps - share) * nll + share * smooth, nll
 
     @classmethod

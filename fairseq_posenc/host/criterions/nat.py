@@ -1,4 +1,4 @@
-"""The losses of a non-autoregressive model, and the accuracy of its positions."""
+"""The criterion for non-autoregressive models: losses, and the accuracy of predicted positions."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from torch import Tensor
 
 from . import NAT_CRITERION
 
-_SUFFIX = "-loss"  # name by which fairseq's criterion selects the values to log
+_SUFFIX = "-loss"  # fairseq's criterion logs the values whose names have this suffix
 _ACCURACY = "accuracy_of_"
 
 
 @register_criterion(NAT_CRITERION, dataclass=LabelSmoothedDualImitationCriterionConfig)
 class LossesOfParallelModel(LabelSmoothedDualImitationCriterion):
-    """fairseq's nat_loss, which also logs accuracies of positions. The model chooses label smoothing for each of its losses.
+    """fairseq's nat_loss, extended by a log of position accuracies. The model selects the losses that use label smoothing.
 
-    Each loss is a mean times its weight. The log contains each mean under its name, without the weight.
+    Each loss is a mean multiplied by a weight. The log contains each mean without its weight.
     """
 
     def forward(self, model: Any, sample: dict, reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
-        """Return the loss, the number by which it is divided (1), and the values that are logged."""
+        """Return the loss, the number by which the trainer divides it (1), and the values to log."""
         given = sample["net_input"]
         terms = model(given["src_tokens"], given["src_lengths"], sample["prev_target"], sample["target"])
         losses = {name: self._loss(name, term) for name, term in terms.items()}

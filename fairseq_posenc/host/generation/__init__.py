@@ -1,1 +1,1 @@
-"""Output lengths in decoding, forced separators, and a generator for non-autoregressive models."""
+"""Decoding with requested output lengths, with forced separators, or with a non-autoregressive model."""

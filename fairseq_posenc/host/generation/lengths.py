@@ -1,4 +1,4 @@
-"""Output lengths: their units, their values in training and decoding, and the end of sentences."""
+"""Output lengths: units, lengths in training and in decoding, and control of </s> in beam search."""
 
 from __future__ import annotations
 
@@ -23,41 +23,41 @@ from .options import SOURCES, OutputLengthConfig
 
 logger = logging.getLogger(__name__)
 
-#: the side input of methods that read lengths
+#: name of the side input that contains the output lengths
 SIDE = "target_length"
-#: keys of the encoder output, which is reordered with the beams
+#: keys in the encoder output, which beam search reorders with the beams
 _ASKED, _LAST_STEP = "asked_length", "last_step"
-_SENTENCES = "sentences"  # numbers of the sentences, for the log
+_SENTENCES = "sentences"  # key of the sentence ids, for the log
 
 
 class Unit:
-    """Unit of a length: tokens without </s>, or printed characters, with one space per word."""
+    """Unit in which lengths are counted: tokens without </s>, or printed characters including one space per word."""
 
     def __init__(self, name: str, dictionary: Dictionary):
         self.name, self.padding_idx = name, dictionary.pad()
         self.characters = printed_characters(dictionary.indices, len(dictionary)) if name == "char" else None
 
     def of_sentences(self, tokens: Tensor) -> Tensor:
-        """Return the lengths [B] of sentences [B, T]. Sentences are padded and contain </s>."""
+        """Return the lengths [B] of padded sentences [B, T] that contain </s>."""
         if self.characters is None:
             return tokens.ne(self.padding_idx).sum(1) - 1
         return self.characters.to(tokens.device)[tokens].sum(1)
 
     def of_prefixes(self, tokens: Tensor) -> Tensor:
-        """Return the length up to every token [B, T] of prefixes [B, T]. Prefixes begin with </s>."""
+        """Return the length up to and including every token [B, T] of prefixes [B, T] that begin with </s>."""
         if self.characters is None:
             return torch.arange(tokens.size(1), device=tokens.device).expand_as(tokens)
         return self.characters.to(tokens.device)[tokens].cumsum(1)
 
 
 class OutputLengths:
-    """Compute the output lengths of one task. Raise Refusal for wrong options, and for options that do not fit the models."""
+    """Compute the output lengths of one task. Raise Refusal for invalid options, and for options that do not fit the models."""
 
     def __init__(self, cfg: OutputLengthConfig, source: Dictionary, target: Dictionary):
         self.noise, self.seed, self.ratio, self.eos = cfg.length_noise, cfg.seed, cfg.length_ratio, str(cfg.length_eos)
         self.dictionaries = source, target
         self.epoch = 1
-        self.read_as: str | None = None  # the unit of the models that read lengths. None if no model reads lengths
+        self.read_as: str | None = None  # unit of the models that read lengths, or None if no model does
         self.asked_from, self.numbers = _parse(cfg.length_from)
         if self.noise < 0:
             raise Refusal(f"--length-noise {self.noise}: not allowed. Expected at least 0.")
@@ -87,7 +87,7 @@ class OutputLengths:
     # -- training ----------------------------------------------------------------------------------------------------
 
     def add_reference(self, sample: dict[str, Any], noisy: bool = False) -> None:
-        """Add the lengths of the references to a batch, for models that read them."""
+        """If a model reads lengths, add the lengths of the references to a batch."""
         if self.read_as is None:
             return
         lengths = self.target.of_sentences(sample["target"])
@@ -96,8 +96,7 @@ class OutputLengths:
         sample["net_input"].setdefault("side_inputs", {})[SIDE] = lengths
 
     def draw_noise(self, numbers: list[int]) -> Tensor:
-        """Return one integer from -W to W per sentence. The integer depends only on the number of the sentence, the epoch and
-        the seed.
+        """Return one integer from -W to W per sentence. It depends only on the sentence id, the epoch and the seed.
 
         Source: Oka, Chousa, Sudoh and Nakamura (2020), noisy length constraints.
         """
@@ -110,11 +109,11 @@ class OutputLengths:
 
     @property
     def wanted(self) -> bool:
-        """Return whether decoding requests output lengths."""
+        """Return whether decoding uses requested output lengths."""
         return bool(self.asked_from) or self.read_as is not None
 
     def require_lines(self, sentences: int, split: str) -> None:
-        """Raise an error if a file does not contain one length per sentence of this part of the data."""
+        """Raise Refusal if the file of --length-from does not contain one length per sentence of this split."""
         if self.asked_from == "file" and len(self.numbers) != sentences:
             raise Refusal(
                 f"--length-from: the file has {len(self.numbers)} lengths. Expected {sentences}, one per sentence of {split}."
@@ -151,7 +150,7 @@ class OutputLengths:
         return generator
 
     def ask(self, sample: dict[str, Any], generator: Any, prefix: Tensor | None) -> Tensor | None:
-        """Add the requested lengths to a batch. Return the prefixes with which the sentences must begin."""
+        """Add the requested lengths to a batch. Return the prefixes with which the outputs must begin, or None."""
         if not self.wanted:
             return prefix
         lengths = self._asked(sample)
@@ -170,7 +169,7 @@ class OutputLengths:
         return prefix
 
     def _asked(self, sample: dict[str, Any]) -> Tensor | None:
-        """Return the requested lengths [B], or None if the model predicts them."""
+        """Return the requested lengths [B], or None if the length predictor must compute them."""
         kind, words = self.asked_from or "reference", sample["net_input"]["src_tokens"]
         if kind == "predictor":
             return None
@@ -195,7 +194,7 @@ class OutputLengths:
         return self.scaled(lengths)
 
     def scaled(self, lengths: Tensor) -> Tensor:
-        """Return the lengths times --length-ratio, rounded. A length above 0 stays at least 1."""
+        """Return the lengths multiplied by --length-ratio and rounded. For a length above 0, the result is at least 1."""
         return torch.maximum((lengths * self.ratio + 0.5).floor().long(), lengths.clamp(max=1))
 
     def _require_room(self, sample: dict[str, Any], lengths: Tensor, generator: Any, last_step: int) -> None:
@@ -214,9 +213,9 @@ class OutputLengths:
             )
 
     def _complete(self, prefix: Tensor, lengths: Tensor, eos: int, pad: int) -> Tensor:
-        """Return the prefix [B, T+1], with </s> after each prefix that already has its exact length.
+        """Append </s> to each prefix that already has the requested length, if --length-eos is exact: [B, T] -> [B, T + 1].
 
-        Raise Refusal if a prefix contradicts the requested length.
+        Otherwise, return the prefixes unchanged. Raise Refusal if a prefix contradicts the requested length.
         """
         start = prefix.new_full((len(prefix), 1), eos)
         before = self.target.of_prefixes(torch.cat([start, prefix], 1))  # [B, T + 1]
@@ -241,7 +240,7 @@ class OutputLengths:
 
 
 class LengthEnsemble(EnsembleModelWithAlignment):
-    """Models that decode with requested lengths. The lengths are part of the encoder output, so that beams reorder them."""
+    """Decode with requested lengths. They are added to the encoder output, so that beam search reorders them with the beams."""
 
     def __init__(self, models: list[Any], lengths: OutputLengths):
         super().__init__(models)
@@ -261,7 +260,7 @@ class LengthEnsemble(EnsembleModelWithAlignment):
         return outs
 
     def _predict(self, outs: list[dict[str, list[Tensor]]], last_step: int) -> Tensor:
-        """Return the most likely lengths [B], from the predictors of all models, times the ratio."""
+        """Return the most likely lengths [B] under the predictors of all models, multiplied by --length-ratio."""
         pairs = [(model.encoder.length_predictor, out) for model, out in zip(self.models, outs)]
         found = [predictor(out).log_softmax(-1) for predictor, out in pairs if predictor is not None]
         likely = torch.stack(found).logsumexp(0).argmax(-1)
@@ -279,7 +278,7 @@ class LengthEnsemble(EnsembleModelWithAlignment):
         if self.lengths.eos == "free":
             return scores, attention
         left = encoder_outs[0][_ASKED][0] - self.lengths.target.of_prefixes(tokens)[:, -1]  # [B]
-        # in the last step, all sentences end
+        # in the last step, every sentence must end, so </s> is allowed
         early = (left > 0) & (encoder_outs[0][_LAST_STEP][0] > tokens.size(1) - 1)
         scores[early, self.end] = -torch.inf
         if self.lengths.eos == "exact":
@@ -297,7 +296,7 @@ def _readers(model: Any) -> list[Any]:
 
 
 def last_step(generator: Any, net_input: dict[str, Any]) -> int:
-    """Return the number of tokens at which the generator stops."""
+    """Return the maximum number of tokens that the generator produces before </s>."""
     if generator.match_source_len:
         return int(net_input["src_lengths"].max())
     longest = int(generator.max_len_a * net_input["src_tokens"].size(1) + generator.max_len_b)
@@ -305,7 +304,7 @@ def last_step(generator: Any, net_input: dict[str, Any]) -> int:
 
 
 def _log(lengths: Tensor, numbers: Tensor | None) -> None:
-    """Log one line per batch for `posenc score`, as NUMBER:LENGTH if the sentences have numbers."""
+    """Log the requested lengths of a batch in one line, which `posenc score` reads: ID:LENGTH, or LENGTH without ids."""
     texts = [str(length) for length in lengths.tolist()]
     if numbers is not None:
         texts = [f"{number}:{text}" for number, text in zip(numbers.tolist(), texts)]
@@ -313,7 +312,7 @@ def _log(lengths: Tensor, numbers: Tensor | None) -> None:
 
 
 def _parse(given: str) -> tuple[str, list[int]]:
-    """Return the kind of --length-from, and its numbers."""
+    """Return the kind of a value of --length-from, and the lengths that it contains: one for a number, all for a file."""
     if not given or given in SOURCES:
         return given, []
     if given.removeprefix("-").isdecimal():
@@ -337,7 +336,7 @@ def _length(text: str, where: str) -> int:
 
 
 def with_smallest_remaining(text: str, noise: int) -> str:
-    """Return a spec in which methods that count the remaining length also support negative remaining lengths down to -`noise`."""
+    """Return a spec whose methods with the option min_remaining support remaining lengths down to -`noise`."""
     return text if not noise else str(Spec(tuple(_with_floor(method, -noise) for method in parse(text).methods)))
 
 

@@ -1,17 +1,17 @@
-"""The options of output lengths and documents (fairseq reads the types of the fields when it runs)."""
+"""The decoding options for output lengths and documents. fairseq reads the types of the fields at run time."""
 
 from dataclasses import dataclass, field
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from omegaconf import II
 
-#: values of --length-from other than a number or a file
+#: words that --length-from accepts in addition to a number or a file
 SOURCES = ("reference", "source", "predictor")
 
 
 @dataclass
 class OutputLengthConfig(FairseqDataclass):
-    """Options of output lengths. Options of decoding apply to all models of this plugin."""
+    """Options for output lengths. The decoding options work with every model of this plugin."""
 
     length_noise: int = field(
         default=0,
@@ -23,8 +23,8 @@ class OutputLengthConfig(FairseqDataclass):
     length_from: str = field(
         default="",
         metadata={
-            "help": "source of the requested output lengths: reference, source, predictor, a number, or a file with one "
-            "number per line (default: reference, for models that read lengths)"
+            "help": "requested output lengths: reference (length of the reference), source (length of the source), predictor "
+            "(predicted length), a number, or a file with one number per line (default: reference, for models that read lengths)"
         },
     )
     length_ratio: float = field(default=1.0, metadata={"help": "factor of the requested lengths (default: 1.0)"})
@@ -40,7 +40,7 @@ class OutputLengthConfig(FairseqDataclass):
 
 @dataclass
 class SegmentConfig(FairseqDataclass):
-    """The option of documents in generation. The option applies to every model, also to models that do not read separators."""
+    """The decoding option for documents. It works for every model of this plugin, also if the model does not read separators."""
 
     segments_forced: str = field(
         default="",

@@ -1,4 +1,4 @@
-"""One-step generation for non-autoregressive models."""
+"""The generator for non-autoregressive models: it produces all tokens in one step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from ..models.transformer.encoder import roll
 
 
 class _WithReference:
-    """A model that decodes with the lengths and the searched positions of the reference. The encoder output contains both."""
+    """Wrap a model so that it decodes with the length of the reference, and with the positions that a search in it finds.
+
+    The encoder output contains the reference.
+    """
 
     def __init__(self, model: PNATModel, reference: Tensor):
         self._model, self._reference = model, reference
@@ -27,9 +30,9 @@ class _WithReference:
 
 
 class ParallelGenerator(IterativeRefinementGenerator):
-    """fairseq's iterative refinement generator with one step, a beam of lengths, and rescoring.
+    """fairseq's iterative refinement generator, restricted to one step. It supports a length beam and rescoring.
 
-    More steps would have no effect, because the model does not read an earlier hypothesis.
+    More steps would have no effect, because the model does not read the result of the step before.
     """
 
     def __init__(self, *args: Any, use_reference: bool = False, **kwargs: Any):
@@ -54,10 +57,9 @@ class ParallelGenerator(IterativeRefinementGenerator):
         return super().generate(models, sample, None, constraints)
 
     def rerank(self, reranker: Any, finalized: list, encoder_input: list[Tensor], beam_size: int) -> list:
-        """Replace every score by the mean log-probability of the tokens under an autoregressive model.
+        """Replace every score with the mean log-probability of the tokens under an autoregressive model.
 
-        As in its training, the autoregressive model receives the source without the first symbol, and targets that begin with
-        </s>.
+        As in training, the autoregressive model reads the source without the start symbol, and targets that begin with </s>.
         """
         tokens = torch.nn.utils.rnn.pad_sequence([found[0]["tokens"] for found in finalized], True, self.pad)
         tokens[:, 0] = self.eos

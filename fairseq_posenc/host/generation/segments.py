@@ -1,4 +1,4 @@
-"""Decode documents: the translation has as many sentences as the source, and each sentence has a bounded length."""
+"""Decode documents so that a translation has as many sentences as its source, and each sentence has a maximum length."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from .lengths import LengthEnsemble, last_step
 
 logger = logging.getLogger(__name__)
 
-#: keys of the encoder output, which is reordered with the beams
+#: keys in the encoder output, which beam search reorders with the beams
 _LIMITS, _LAST_STEP = "sentence_limits", "last_step_of_document"
 
 
 class ForcedSegments:
-    """The separator of one task. Raise Refusal if a dictionary lacks the separator, or if the models do not support the option.
+    """The option --segments-forced of one task. Raise Refusal if the dictionaries or the models do not support it.
 
     Source: Bao et al. (2021), baoguangsheng/g-transformer.
-    Deviations: the authors' separators have log-probability 0. Here they have the log-probability of the model.
+    Deviations: a forced separator has the model's log-probability. In the authors' code, it has log-probability 0.
     """
 
     def __init__(self, token: str, source: Dictionary, target: Dictionary):
@@ -35,7 +35,7 @@ class ForcedSegments:
                     "Expected a token of both dictionaries, other than </s>. Name the separator of the training text."
                 )
         self.source, self.target = (dictionary.index(token) if token else -1 for dictionary in (source, target))
-        self.end, self.pads = target.eos(), (source.pad(), source.eos())
+        self.begin, self.end, self.pads = target.bos(), target.eos(), (source.pad(), source.eos())
 
     def prepare(self, generator: Any, models: list[Any]) -> Any:
         """Return the generator with forced separators.
@@ -58,9 +58,9 @@ class ForcedSegments:
         return generator
 
     def limits(self, tokens: Tensor) -> Tensor:
-        """Return the maximum number of tokens of each sentence of the translation, [B, sentences], from the source [B, S].
+        """Compute the maximum number of tokens of each target sentence from the source: [B, S] -> [B, sentences].
 
-        Sentences that do not exist have 0.
+        The entries of sentences that do not exist are 0.
         """
         separators = tokens.eq(self.source)
         sentence = separators.long().cumsum(1) - separators.long()  # a separator belongs to the sentence before it
@@ -73,7 +73,7 @@ class ForcedSegments:
 
 
 class SegmentEnsemble(EnsembleModelWithAlignment):
-    """Models that generate as many sentences as the source has. Only the prefix is read, and no state is stored."""
+    """Force the models to generate as many sentences as the source has. This reads only the prefix, and stores no state."""
 
     def __init__(self, models: list[Any], segments: ForcedSegments, generator: Any):
         super().__init__(models)
@@ -94,21 +94,22 @@ class SegmentEnsemble(EnsembleModelWithAlignment):
         return self.forced(scores, tokens, limits, steps > tokens.size(1) - 1), attention
 
     def forced(self, scores: Tensor, tokens: Tensor, limits: Tensor, free: Tensor) -> Tensor:
-        """Forbid tokens that would lead to another number of sentences, or to an empty or too long sentence: [B, V] -> same.
+        """Forbid tokens that would lead to a wrong number of sentences, or to an empty or too long sentence: [B, V] -> same.
 
-        In the last step of the generator, every translation ends. `free` [B] is False in this step.
+        `free` [B] is False in the last step of the generator, in which every translation must end.
         """
         separator, end = self.segments.target, self.segments.end
         written = tokens.eq(separator)  # [B, T]; the first token is </s>
-        done = written.sum(1)  # [B], separators up to now
-        wanted = limits.gt(0).sum(1) - 1  # [B], separators of the source
+        done = written.sum(1)  # [B], number of separators up to now
+        wanted = limits.gt(0).sum(1) - 1  # [B], number of separators of the source
         columns = torch.arange(tokens.size(1), device=tokens.device)
-        size = tokens.size(1) - 1 - (columns * written).amax(1)  # [B], tokens of the current sentence
+        size = tokens.size(1) - 1 - (columns * written).amax(1)  # [B], number of tokens of the current sentence
         full = size >= limits.gather(1, done.minimum(wanted).unsqueeze(1)).squeeze(1)
         last, empty = done >= wanted, size < 1
         no_end, no_separator = (~last | empty) & free, last | empty
         ending, separating = scores[:, end].clone(), scores[:, separator].clone()
         scores[full & free] = -torch.inf
+        scores[:, self.segments.begin] = -torch.inf  # fairseq-generate does not print it, so a sentence of it looks empty
         scores[:, end] = ending.masked_fill(no_end, -torch.inf)
         scores[:, separator] = separating.masked_fill(no_separator, -torch.inf)
         return scores

@@ -1,3 +1,3 @@
 """fairseq models with position methods."""
 
-from .. import compat  # noqa: F401  (first: it readies fairseq for today's Python and torch)
+from .. import compat  # noqa: F401  (must be first: it patches fairseq for current Python and torch)

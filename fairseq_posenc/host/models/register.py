@@ -1,4 +1,4 @@
-"""Register every architecture with fairseq when this module is imported."""
+"""Register all models and architectures with fairseq at import."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .transformer import model  # noqa: F401  (registers the model)
 
 
 def _defaults(architecture: Architecture) -> dict[str, Any]:
-    """Return the options of the model that this architecture sets."""
+    """Return the default values of model options that this architecture sets."""
     size = architecture.size
     defaults: dict[str, Any] = {"dropout": size.dropout}
     for side in ("encoder", "decoder"):
@@ -30,12 +30,12 @@ def _defaults(architecture: Architecture) -> dict[str, Any]:
 
 
 def _setter(defaults: dict[str, Any]) -> Callable[[Any], None]:
-    """Return the function with which fairseq completes the given options."""
+    """Return the function that fairseq calls to set the options that the user has not given."""
 
     def complete(args: Any) -> None:
         for name, value in defaults.items():
             given = getattr(args, name, None)
-            if given is None or given is False:  # 0 is a valid value of an option, for example --dropout 0
+            if given is None or given is False:  # not `not given`, because 0 is a valid value, for example in --dropout 0
                 setattr(args, name, value)
         base_architecture(args)
 

@@ -1,1 +1,1 @@
-"""Side inputs in fairseq: binary side files, their checksums, and the dataset that adds them to batches."""
+"""Side inputs in fairseq: binary side files, their checksums, and the dataset that adds side inputs to batches."""

@@ -1,11 +1,14 @@
 """Convert the side files of a text to indexed files next to the binary text of fairseq-preprocess.
 
-The indexed files have the name DATA/SPLIT.SOURCE-TARGET.SOURCE plus .heads, .relations, .edges, .order or .words. Their format is
-fairseq's "mmap". A sentence has n words and S tokens. The last word and the last token are `</s>`, whose head is the root. The
-rows of a sentence are
+The names of the indexed files are DATA/SPLIT.SOURCE-TARGET.SOURCE plus .heads, .relations, .edges, .order or .words. Their format
+is fairseq's "mmap". A sentence has n words and S tokens. The last word and the last token are `</s>`, whose head is the root. The
+files contain one row per sentence:
 
-    heads [n]    from 1, 0 for the root          relations [n]    numbers of DATA/dict.relations.txt
-    edges [3 m]  from, to, relation; from is 0 at roots            order [n], words [S]    from 0
+    heads [n]      index of the head of each word, counted from 1. 0 for the root
+    relations [n]  index of the relation label in DATA/dict.relations.txt
+    edges [3 m]    word index from, word index to, both counted from 1, and index of the label. "from" is 0 at roots
+    order [n]      original word index at each position of the reordered sentence, counted from 0
+    words [S]      word index of each token, counted from 0
 """
 
 from __future__ import annotations
@@ -34,24 +37,25 @@ from ...data.text import Lines
 from . import checksums
 from .checksums import RELATIONS, load_relations, text_sizes
 
-#: file with the source of the reorderings of all splits, one line. Next to a text, its name is TEXT.order.source
+#: suffix of the file TEXT.order.source, which names the origin of the reorderings of TEXT
 SOURCE = "source"
+#: file in the folder of the data that names the origin of the reorderings of all splits
 ORDER_SOURCE = "order.source.txt"
-#: kinds with labels
+#: kinds of side files that contain relation labels
 LABELLED = ("relations", "edges")
 
 
 @dataclass(frozen=True)
 class Part:
-    """One text and its place in the data."""
+    """One text, and the paths of its files."""
 
     split: str
     text: Path  # text in words
     subwords: Path
-    data: Path  # prefix of the names of the indexed files
+    data: Path  # prefix of the paths of the indexed files
 
     def missing(self, kinds: Sequence[str]) -> Path | None:
-        """Return the first file that does not exist."""
+        """Return the first file that does not exist, or None."""
         paths = [self.text, self.subwords, *(side_file(self.text, kind) for kind in kinds)]
         return next((path for path in paths if not path.is_file()), None)
 
@@ -59,7 +63,7 @@ class Part:
 @dataclass(frozen=True)
 class Settings:
     kinds: tuple[str, ...]
-    numbers: Mapping[str, int]  # number of each relation
+    numbers: Mapping[str, int]  # relation label -> index
     subwords: str = "none"
     roots: str = "error"
 
@@ -73,7 +77,7 @@ def binarise(
     min_count: int = 1,
     workers: int = 1,
 ) -> None:
-    """Convert the side files of all parts. If any line of any file is wrong, no file is written."""
+    """Convert the side files of all parts. If any line of any side file is wrong, no file is written."""
     kinds = _kinds(parts)
     dictionary = _dictionary(parts, kinds, folder, relations, min_count)
     source = _order_source(parts, folder) if "order" in kinds else None
@@ -119,7 +123,7 @@ def _kinds(parts: Sequence[Part]) -> tuple[str, ...]:
 def _dictionary(
     parts: Sequence[Part], kinds: Sequence[str], folder: Path, given: Path | None, min_count: int
 ) -> Dictionary | None:
-    """Return the relations from a file, from the part `train`, or from the existing data."""
+    """Return the relation labels: from the file `given`, from the training data, or from DATA/dict.relations.txt."""
     labelled = [kind for kind in LABELLED if kind in kinds]
     if not labelled:
         return None
@@ -157,13 +161,13 @@ def _labels(part: Part, kinds: Sequence[str]) -> collections.Counter:
         with Lines(side_file(part.text, kind)) as lines:
             for line in lines:
                 found.update(line.split() if kind == "relations" else (edge.partition(":")[2] for edge in line.split()))
-    for label in ("", *RESERVED):  # the empty label of edges without a label, and forbidden labels, which raise an error later
+    for label in ("", *RESERVED):  # edges without a label have the label "". Forbidden labels raise an error later
         found.pop(label, None)
     return found
 
 
 def _order_source(parts: Sequence[Part], folder: Path) -> str:
-    """Return the source of the reorderings. All splits must have the same source."""
+    """Return the origin of the reorderings, which must be the same for all splits."""
     paths = [side_file(side_file(part.text, "order"), SOURCE) for part in parts]
     if (folder / ORDER_SOURCE).is_file():
         paths.append(folder / ORDER_SOURCE)
@@ -187,7 +191,7 @@ def _order_source(parts: Sequence[Part], folder: Path) -> str:
 
 
 def _binarise(part: Part, settings: Settings, outputs: Outputs, workers: int) -> dict[str, list[Path]]:
-    """Write the indexed files of a part under temporary names. Return these names by kind."""
+    """Write the indexed files of a part to temporary paths. Return these paths by kind."""
     sizes = text_sizes(part.data)
     dtype = indexed_dataset.best_fitting_int_dtype(max([int(sizes.max(initial=0)), *settings.numbers.values()]) + 1)
     paths = {kind: (Path(f"{part.data}.{kind}.bin"), Path(f"{part.data}.{kind}.idx")) for kind in (*settings.kinds, WORDS)}
@@ -227,7 +231,7 @@ def _require_sizes(given: np.ndarray, wanted: np.ndarray, part: Part, done: int)
 
 
 def _sentences(part: Part, kinds: Sequence[str], count: int) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield (number from 1, line of every file) of every sentence. Raise SideError if the numbers of lines differ."""
+    """Yield the line number, from 1, and the line of every file. Raise SideError if the files differ in their number of lines."""
     paths = {"text": part.text, "subwords": part.subwords, **{kind: side_file(part.text, kind) for kind in kinds}}
     if side_file(part.subwords, WORDS).is_file():
         paths[WORDS] = side_file(part.subwords, WORDS)
@@ -255,12 +259,12 @@ def number_of_lines(path: Path) -> int:
         return sum(1 for _ in lines)
 
 
-#: kind -> the lengths of its rows, and all rows concatenated
+#: kind -> (lengths of its rows, all rows concatenated)
 _Rows = dict[str, tuple[np.ndarray, np.ndarray]]
 
 
 def _encode(task: tuple[Part, Settings, list]) -> tuple[_Rows, collections.Counter]:
-    """Return the rows of every kind for some sentences, and the relations that have no number."""
+    """Return the rows of every kind for some sentences, and the counts of relation labels that are not in the dictionary."""
     part, settings, sentences = task
     made: dict[str, list[list[int]]] = {kind: [] for kind in (*settings.kinds, WORDS)}
     unknown: collections.Counter = collections.Counter()
@@ -286,7 +290,7 @@ def _encode(task: tuple[Part, Settings, list]) -> tuple[_Rows, collections.Count
 
 
 class _Encoder:
-    """Encode one sentence of one kind. `root` is the root from an earlier kind, counted from 1."""
+    """Encode one line of one kind. `root` is the word index of the root, from 1, or None before a kind with a root was read."""
 
     def __init__(self, settings: Settings, unknown: collections.Counter):
         self.settings, self.unknown = settings, unknown
@@ -313,7 +317,7 @@ class _Encoder:
 
 
 def _root(edges: Sequence[tuple[int, int, str]], words: int) -> int:
-    """Return the head of `</s>` if there is no tree: a marked root, a word without incoming edges, or the first word."""
+    """Return the head of `</s>` in a graph: the first marked root, else the first word without incoming edges, else word 1."""
     marked = [end for start, end, _ in edges if start == 0]
     entered = {end for _, end, _ in edges}
     free = [word for word in range(1, words + 1) if word not in entered]

@@ -1,6 +1,6 @@
-"""Checksums of binary side files.
+"""Checks of binary side files.
 
-DATA/SPLIT.SOURCE-TARGET.SOURCE.side.json contains them, with checksums of text and relations.
+DATA/SPLIT.SOURCE-TARGET.SOURCE.side.json contains the checksums of the side files, of the text and of the relation labels.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ RELATIONS = "dict.relations.txt"
 _VERSION = 1
 _COMPLETE = f"Expected a complete file. {BINARISE}"
 _RELATIONS = f"Expected lines such as 'nsubj 12'. {BINARISE}"
-_LARGEST_DICTIONARY = 2**26  # bytes
-_MAGIC = b"MMIDIDX\0\0"  # magic bytes of fairseq's format mmap
-_HEADER = struct.Struct("<9sQBQ")  # magic, version, type of the numbers, number of rows
+_LARGEST_DICTIONARY = 2**26  # maximum number of bytes of dict.relations.txt
+_MAGIC = b"MMIDIDX\0\0"  # first bytes of an index file in fairseq's format mmap
+_HEADER = struct.Struct("<9sQBQ")  # _MAGIC, version, data type, number of rows
 _TYPES = indexed_dataset._code_to_dtype
 _WRONG = {
     "heads": "the heads are not a tree. Expected one root, and words of the sentence as heads",
     "order": "not a reordering. Expected each word once",
     "relations": f"a relation number is too large. Expected the relations of {RELATIONS}",
 }
-_AT_ONCE = 2**22  # numbers per block in checks
+_AT_ONCE = 2**22  # approximate number of values that a check reads at once
 
 
 def file_of(prefix: Path) -> Path:
@@ -44,7 +44,7 @@ def file_of(prefix: Path) -> Path:
 
 
 def load_relations(path: Path) -> Dictionary:
-    """Return the relations of a file. Raise SideError if the file is damaged."""
+    """Return the relation labels of a file. Raise SideError if the file is damaged."""
     require_regular(path, _LARGEST_DICTIONARY)
     try:
         found = Dictionary.load(str(path))
@@ -57,12 +57,12 @@ def load_relations(path: Path) -> Dictionary:
 
 
 def digest_of_relations(dictionary: Dictionary) -> str:
-    """Return a hash of the labels in the order of their numbers."""
+    """Return a hash of the relation labels in the order of their indices."""
     return hashlib.sha256("\n".join(dictionary.symbols).encode()).hexdigest()
 
 
 def describe(prefix: Path, files: Mapping[str, Sequence[Path]], relations: Dictionary | None) -> str:
-    """Return the text of the file of checksums. `files` are the temporary paths of each kind."""
+    """Return the content of the file of checksums. `files` contains the temporary paths of each kind of side file."""
     fields = {
         "version": _VERSION,
         "text": _digest_of(_paths(prefix)),
@@ -78,7 +78,7 @@ def require_unchanged(prefix: Path, kinds: Iterable[str], labelled: Iterable[str
     Return False if the data has no checksums, because an earlier version wrote it.
 
     Raises:
-        SideError: The text, a side file or the dictionary of relations differs from its checksum.
+        SideError: The text, a side file or dict.relations.txt differs from its checksum.
     """
     path = file_of(prefix)
     if not path.exists():
@@ -118,7 +118,7 @@ def _digest_of(paths: Iterable[Path]) -> str:
 
 
 def require_whole(path: str) -> None:
-    """Raise SideError for an indexed file of the format mmap that is truncated, empty or damaged, before fairseq maps it."""
+    """Raise SideError if an indexed file in the format mmap is truncated, empty or damaged. Call this before fairseq maps it."""
     index, data = Path(f"{path}.idx"), Path(f"{path}.bin")
     for file in (index, data):
         require_regular(file)
@@ -128,7 +128,7 @@ def require_whole(path: str) -> None:
         magic, version, code, count = _HEADER.unpack(header)
         if magic != _MAGIC or version != 1 or code not in _TYPES:
             raise ValueError("the header is wrong")
-        if index.stat().st_size != _HEADER.size + 12 * count:  # the size and the offset of every row
+        if index.stat().st_size != _HEADER.size + 12 * count:  # per row: 4 bytes for the size and 8 bytes for the offset
             raise ValueError(f"the length does not match {count:,} rows")
         sizes = np.fromfile(index, np.int32, count, offset=_HEADER.size).astype(np.int64)
         places = np.fromfile(index, np.int64, count, offset=_HEADER.size + 4 * count)
@@ -145,7 +145,7 @@ def require_whole(path: str) -> None:
 
 
 def open_rows(path: str) -> Any:
-    """Return the rows of one kind of side files. Raise SideError for files that are truncated, empty or damaged."""
+    """Return the rows of a binary side file. Raise SideError if the file is truncated, empty or damaged."""
     require_whole(path)
     return indexed_dataset.make_dataset(path, "mmap")
 
@@ -166,10 +166,10 @@ def text_sizes(prefix: Path) -> np.ndarray:
 
 
 def require_fit(prefix: Path, rows: Mapping[str, Any], relations: int | None) -> None:
-    """Compare the lengths of all rows with the number of words of their sentences, and all numbers with their ranges.
+    """Check the length of every row against the number of words of its sentence, and every value against its range.
 
     Raises:
-        SideError: The row of a sentence does not fit. The message names the first such sentence.
+        SideError: A row does not fit its sentence. The message names the first such sentence.
     """
     ends = np.cumsum(rows[WORDS].sizes.astype(np.int64))
     words = np.zeros(0, np.int64) if not len(ends) else _numbers(rows[WORDS])[ends - 1].astype(np.int64) + 1  # with </s>
@@ -190,7 +190,9 @@ def require_fit(prefix: Path, rows: Mapping[str, Any], relations: int | None) ->
 
 
 def _require_numbers(prefix: Path, kind: str, rows: Any, words: np.ndarray, relations: int | None) -> None:
-    """Check numbers: heads are words or one root per sentence, orders contain each word once, and relations have a label."""
+    """Check values: heads and orders are word indices, heads have one root, orders have the sum of a permutation, and relations
+    are indices of labels.
+    """
     numbers, ends = _numbers(rows), np.cumsum(words)
     first = 0
     while first < len(words):
@@ -211,5 +213,5 @@ def _require_numbers(prefix: Path, kind: str, rows: Any, words: np.ndarray, rela
 
 
 def _numbers(rows: Any) -> np.ndarray:
-    """Return all numbers of a kind, in the order of the sentences, without copying the file."""
+    """Return all rows concatenated, as a view of the mapped file."""
     return np.frombuffer(rows._bin_buffer, dtype=rows._index.dtype)

@@ -1,4 +1,4 @@
-"""posenc side: create side files from trees, alignments and preordered text, and indexed files next to the prepared data."""
+"""`posenc side`: create side files from trees, word alignments or preorderers, and convert them to binary files."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _parse(args: argparse.Namespace) -> None:
 def _configure_order(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Write two files. TEXT.order contains the reordered sentences, as indices of the original words. "
-        "TEXT.order.source contains the name of the source of the reorderings."
+        "TEXT.order.source names the origin of the reorderings: the preorderer, or word alignments."
     )
     parser.add_argument("text", type=Path, metavar="TEXT", help="source text, words separated by spaces")
     given = parser.add_mutually_exclusive_group(required=True)
@@ -140,15 +140,16 @@ def _compare(args: argparse.Namespace) -> None:
 
 def _configure_binarise(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Check all side files of the given texts, and write them in binary form to the data of fairseq-preprocess."
+        "Check all side files of the given texts, and write them in binary form to the data of fairseq-preprocess. Side files "
+        "contain the trees, graphs or reorderings of the source sentences."
     )
     parser.add_argument("data", type=Path, metavar="DATA", help="folder of the prepared data: --destdir of fairseq-preprocess")
     parser.add_argument("-s", "--source-lang", required=True, metavar="LANG", help="source language")
     parser.add_argument("-t", "--target-lang", required=True, metavar="LANG", help="target language")
     for split in SPLITS:
         help = (
-            f"prefix of the text in words, PREFIX.LANG. If the data has several parts ({split}, {split}1, ...), "
-            "one prefix for each part, separated by commas"
+            f"prefix of the text before it is split into subwords, PREFIX.LANG. If the data has several parts "
+            f"({split}, {split}1, ...), one prefix for each part, separated by commas"
         )
         parser.add_argument(f"--{split}pref", metavar="PREFIX", default="", help=help)
     parser.add_argument(
@@ -161,7 +162,8 @@ def _configure_binarise(parser: argparse.ArgumentParser) -> None:
         "--relations",
         type=Path,
         metavar="FILE",
-        help="file dict.relations.txt with the numbers of the relation labels (default: numbers from the training data)",
+        help="file dict.relations.txt of earlier data. Relation labels keep the indices of this file (default: indices from the "
+        "training data)",
     )
     parser.add_argument(
         "--min-count",

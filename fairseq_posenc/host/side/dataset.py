@@ -11,16 +11,14 @@ from torch import Tensor
 
 from ...core import SideInput
 
-#: (number of the sentence in the dataset, its pair from LanguagePairDataset) -> side inputs by name, without the axis B
+#: (index of the sentence pair in the dataset, item of LanguagePairDataset) -> side inputs by name, without the axis B
 Maker = Callable[[int, Mapping[str, Any]], Mapping[str, Tensor]]
 
 
 class SideInputDataset(BaseWrapperDataset):
-    """A data set of sentence pairs.
+    """A data set of sentence pairs whose batches contain net_input["side_inputs"]: tensors by name, padded like the tokens.
 
-    Its batches contain net_input["side_inputs"]: tensors by name, with the padding of the tokens.
-
-    Data loader processes call `makers` for every sentence. `declared` describes their results.
+    Data loader processes call all `makers` for every sentence pair. `declared` contains the declarations of the results.
     """
 
     def __init__(self, dataset: LanguagePairDataset, makers: Sequence[Maker], declared: Mapping[str, SideInput]):
@@ -34,7 +32,7 @@ class SideInputDataset(BaseWrapperDataset):
 
     def collater(self, samples: Sequence[Mapping[str, Any]], pad_to_length: Any = None) -> dict[str, Any]:
         batch = self.dataset.collater(samples, pad_to_length=pad_to_length)
-        if batch:  # a worker without sentences gets an empty batch
+        if batch:  # fairseq passes an empty batch to a worker without sentences
             by_id = {int(sample["id"]): sample["side_inputs"] for sample in samples}
             ordered = [by_id[number] for number in batch["id"].tolist()]
             batch["net_input"]["side_inputs"] = {
@@ -45,7 +43,7 @@ class SideInputDataset(BaseWrapperDataset):
         return batch
 
     def _place(self, side: SideInput, batch: Mapping[str, Any]) -> tuple[int, bool]:
-        """Return the number of columns of the batch, and whether its padding is on the left."""
+        """Return the number of columns of the source or target batch, and whether its padding is on the left."""
         if side.of == "source":
             return batch["net_input"]["src_tokens"].size(1), self.dataset.left_pad_source
         return batch["target"].size(1) if batch.get("target") is not None else 0, self.dataset.left_pad_target

@@ -1,4 +1,4 @@
-"""Binary side files of a data set, and the side inputs that methods compute from them."""
+"""Load binary side files of a data set, and compute the side inputs of methods from them."""
 
 from __future__ import annotations
 
@@ -37,13 +37,15 @@ logger = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class Reader:
-    """A method that reads side files, as data loader processes need it: its class and its options, without the module."""
+    """The class and the options of a method that reads side files. Data loader processes receive this instead of the module."""
 
     method: type[PositionMethod]
     options: Any
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the method by its name. Another process finds a file of POSENC_METHODS through the registry, not by import."""
+        """Pickle the name of the method. Another process looks it up in the registry, because files of POSENC_METHODS cannot be
+        imported by name.
+        """
         options = {field.name: getattr(self.options, field.name) for field in dataclasses.fields(self.options)}
         return _reader, (self.name, options, named_files())
 
@@ -85,9 +87,9 @@ def readers(methods: Iterable[PositionMethod], before: Sequence[Reader] = ()) ->
 
 
 class SideFiles:
-    """The sentences of one data set, by their numbers. Raise SideError if files are missing, damaged, changed or do not fit.
+    """The sentences of one data set, by index. Raise SideError if files are missing, damaged, changed or do not fit the text.
 
-    `prefix` is the prefix of the file names, DATA/SPLIT.SOURCE-TARGET.SOURCE. The file with the suffix `.idx` is the text.
+    `prefix` is DATA/SPLIT.SOURCE-TARGET.SOURCE. The text is `prefix`.idx, and a side file is `prefix`.KIND.idx.
     """
 
     def __init__(self, prefix: Path, kinds: Iterable[str]):
@@ -130,10 +132,9 @@ class SideFiles:
 
 
 class Shuffled:
-    """Replace the structure of each sentence by a structure of other words: a tree of the same shape, a graph, or a random order.
+    """Assign the nodes of each tree or graph, and the indices of each order, to random words of the sentence.
 
-    This is a control for the effect of the structure. The shuffle of a sentence depends only on `seed` and the number of the
-    sentence.
+    This is a control experiment for the effect of the structure. The result depends only on `seed` and the index of the sentence.
     """
 
     def __init__(self, sentences: Any, seed: int):
@@ -150,7 +151,7 @@ class Shuffled:
 
 
 def shuffled(sentence: Sentence, moved: np.ndarray) -> Sentence:
-    """Return the structure in which word i has the place of word moved[i]."""
+    """Return the structure in which word moved[i] has the node of word i in the given structure."""
     new: dict[str, np.ndarray | None] = {}
     if sentence.heads is not None:
         heads = np.empty_like(sentence.heads)
@@ -167,7 +168,7 @@ def shuffled(sentence: Sentence, moved: np.ndarray) -> Sentence:
 
 
 def split_names(folder: Path, split: str, languages: tuple[str, str], combine: bool) -> list[Path]:
-    """Return the prefixes of the files of a split: train, or with `combine` train, train1, ..., as in fairseq."""
+    """Return the path prefixes of a split, as in fairseq: only train, or train, train1, ... with `combine`."""
     source, target = languages
     found = []
     for number in itertools.count():
@@ -180,7 +181,7 @@ def split_names(folder: Path, split: str, languages: tuple[str, str], combine: b
 
 
 class Sentences:
-    """The sentences of a split, in the order of fairseq's data set."""
+    """The sentences of all parts of a split, in the order of fairseq's data set."""
 
     def __init__(self, prefixes: Sequence[Path], kinds: Iterable[str], upsample_primary: int):
         kinds = sorted(kinds)
@@ -214,9 +215,9 @@ class FromFiles:
 
 
 class FileInputs:
-    """Side files of a task: the kinds that the models read, and the data folders.
+    """The side files of a task: the kinds that the models read, and the data folders.
 
-    `random_structure` is the seed of a control: the structure of every sentence is then replaced (`Shuffled`).
+    If `random_structure` is given, it is the seed of the control experiment `Shuffled`.
     """
 
     def __init__(self, folders: Sequence[str], languages: tuple[str, str], random_structure: int | None = None):
@@ -229,17 +230,17 @@ class FileInputs:
         return {kind for reader in self.readers for kind in reader.files}
 
     def build(self, make: Callable[[Any], Any], args: Any) -> Any:
-        """Return the model of `make`. Record the relations and the source of the reorderings in the options of the model.
+        """Return make(args). Store the relation labels and the origin of the reorderings in the options of a new model.
 
-        Raise PositionError if the checkpoint of the model was trained with other relations, with orders from another source, or
-        with another choice of random structure.
+        Raise PositionError if a checkpoint was trained with other relation labels, with reorderings of another origin, or with
+        another value of --random-structure.
         """
         relations, trained = self._relations(), getattr(args, "relations", None)
         random, given = self.random_structure, getattr(args, "random_structure", None)
         if trained is None:
             args.relations = relations
         model = make(args)
-        methods = getattr(model, "position_methods", [])  # models of other projects have no such options
+        methods = getattr(model, "position_methods", [])  # models of stock fairseq have no methods
         found = readers(methods)
         if trained not in (None, relations) and any(kind in LABELLED for reader in found for kind in reader.files):
             raise PositionError(
@@ -259,9 +260,9 @@ class FileInputs:
         return model
 
     def _require_labels(self, args: Any) -> None:
-        """Raise PositionError if the label numbers differ from those of the training run.
+        """Raise PositionError if the indices of the labels differ from the training run.
 
-        Earlier checkpoints have no hash of the labels.
+        Checkpoints of earlier versions have no hash of the labels and are not checked.
         """
         dictionary, trained = self._dictionary(), getattr(args, "relations_digest", None)
         found = "" if dictionary is None else digest_of_relations(dictionary)
@@ -294,7 +295,7 @@ class FileInputs:
     def maker(self, split: str, folder: Path, combine: bool, upsample_primary: int) -> FromFiles:
         """Return the function that computes the side inputs of a split.
 
-        Raise PositionError if the files of the split do not fit the text.
+        Raise PositionError if the side files do not fit the text.
         """
         kinds = self.kinds
         if "order" in kinds:

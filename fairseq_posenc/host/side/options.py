@@ -1,4 +1,4 @@
-"""The options of a task that reads side files. fairseq reads their types at run time, so annotations are not postponed."""
+"""The task options for side files. fairseq reads the types of the fields at run time, so annotations are not postponed."""
 
 from dataclasses import dataclass, field
 from typing import Optional
@@ -8,7 +8,7 @@ from fairseq.dataclass import FairseqDataclass
 
 @dataclass
 class SideFileConfig(FairseqDataclass):
-    """Options for side files."""
+    """The task options for side files."""
 
     random_structure: Optional[int] = field(  # noqa: UP045 (fairseq recognises only the older form)
         default=None,

@@ -1,1 +1,1 @@
-"""Tasks whose batches contain the side inputs of methods."""
+"""fairseq tasks: translation with side inputs and output lengths, and non-autoregressive translation."""

@@ -1,4 +1,4 @@
-"""The part of the task that handles output lengths."""
+"""Base class of the translation task, which handles output lengths and forced separators."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ..generation.segments import ForcedSegments
 
 
 class OutputLengthTask(TranslationTask):
-    """fairseq's translation task with output lengths in training and decoding.
+    """fairseq's translation task with output lengths in training and decoding, and with forced separators in decoding.
 
-    Lengths are computed in the main process. The noise therefore depends neither on workers nor on the start of the training run.
+    Lengths are computed in the training process and not in data loader processes.
     """
 
     def __init__(self, cfg: Any, src_dict: Any, tgt_dict: Any):

@@ -1,4 +1,4 @@
-"""fairseq's task of non-autoregressive translation, for models that decode in one step."""
+"""fairseq's task for non-autoregressive translation, adapted to models that decode in one step."""
 
 # fairseq reads the types of the fields, so annotations must not be postponed here
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from ..generation.parallel import ParallelGenerator
 
 @dataclass
 class ParallelTranslationConfig(TranslationLevenshteinConfig):
-    """The options of fairseq's translation_lev, and one option of decoding. All tokens of the targets are masked here."""
+    """The options of fairseq's translation_lev, and one decoding option. By default, all target tokens are masked."""
 
     noise: NOISE_CHOICES = field(
         default="full_mask", metadata={"help": "type of noise in the decoder input. PNAT does not use it"}
@@ -32,7 +32,7 @@ class ParallelTranslationConfig(TranslationLevenshteinConfig):
 
 @register_task(NAT_TASK, dataclass=ParallelTranslationConfig)
 class ParallelTranslation(TranslationLevenshteinTask):
-    """fairseq's translation_lev with BLEU in validation and one decoding step. Sentences begin with a first symbol."""
+    """fairseq's translation_lev with BLEU in validation, and with one decoding step. Sentences begin with <s>."""
 
     cfg: ParallelTranslationConfig
 
@@ -59,7 +59,7 @@ class ParallelTranslation(TranslationLevenshteinTask):
         )
 
     def valid_step(self, sample: dict, model: Any, criterion: Any) -> tuple:
-        """Validate. With --eval-bleu, also compute BLEU of the decoded sentences. fairseq's task does not support this."""
+        """Compute the validation losses and, with --eval-bleu, BLEU, which fairseq's translation_lev does not compute."""
         model.eval()
         with torch.no_grad():
             sample["prev_target"] = self.inject_noise(sample["target"])

@@ -1,4 +1,4 @@
-"""fairseq's translation task with side inputs."""
+"""fairseq's translation task, extended by side inputs."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from .lengths import OutputLengthTask
 
 @dataclass
 class PositionTranslationConfig(SideFileConfig, OutputLengthConfig, SegmentConfig, TranslationConfig):
-    """The options of fairseq's translation task, plus those of side inputs, output lengths and documents."""
+    """The options of fairseq's translation task, and the options for side files, output lengths and documents."""
 
 
 @register_task(TASK, dataclass=PositionTranslationConfig)
 class PositionTranslation(OutputLengthTask):
-    """fairseq's translation task. Its batches contain the side inputs that the models declare.
+    """fairseq's translation task with the side inputs that the models declare.
 
-    All commands of fairseq build models before data sets. The models can therefore determine which side inputs are loaded.
+    All commands of fairseq build models before they load data sets, so that the task loads only the side files that are needed.
     """
 
     cfg: PositionTranslationConfig
@@ -45,7 +45,7 @@ class PositionTranslation(OutputLengthTask):
 
     def __init__(self, cfg: PositionTranslationConfig, src_dict: Any, tgt_dict: Any):
         super().__init__(cfg, src_dict, tgt_dict)
-        self.side_inputs: dict[str, SideInput] = {}  # side inputs of the models
+        self.side_inputs: dict[str, SideInput] = {}  # side inputs that the models declare
         languages = (cfg.source_lang, cfg.target_lang)
         self.files = FileInputs(utils.split_paths(cfg.data or ""), languages, cfg.random_structure)
 
@@ -67,7 +67,7 @@ class PositionTranslation(OutputLengthTask):
             self.datasets[split] = SideInputDataset(self.datasets[split], makers, self.side_inputs)
 
     def _makers(self, split: str, epoch: int, combine: bool) -> list[Maker]:
-        """Return the functions that compute the side inputs of a sentence."""
+        """Return the functions that compute the side inputs of the sentences of a split."""
         makers: list[Maker] = []
         if self.files.readers:
             folders = self.files.folders if split == self.cfg.train_subset else self.files.folders[:1]
@@ -76,7 +76,7 @@ class PositionTranslation(OutputLengthTask):
         return makers
 
     def build_dataset_for_inference(self, src_tokens: Any, src_lengths: Any, constraints: Any = None):
-        """Build the data set of fairseq-interactive, which has no side files."""
+        """Build the data set of fairseq-interactive. Raise Refusal if a model reads side files."""
         if self.files.readers:
             names = ", ".join(sorted(self.files.kinds))
             raise Refusal(
@@ -88,7 +88,7 @@ class PositionTranslation(OutputLengthTask):
 
 @contextlib.contextmanager
 def refusing() -> Iterator[None]:
-    """Exit with one line if a PositionError is raised."""
+    """Within the context, replace a PositionError with a Refusal, which exits with one line."""
     try:
         yield
     except PositionError as error:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-import fairseq_posenc.host.plugin  # noqa: F401  (first: readies fairseq)
+import fairseq_posenc.host.plugin  # noqa: F401  (first, because it patches fairseq)
 from fairseq_posenc.host.side.binarise import Part
 
 WORDS = "The cat chased a small dog"

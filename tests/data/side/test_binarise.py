@@ -118,7 +118,7 @@ def test_relations_of_other_parts_have_the_numbers_of_train(corpus, reference, c
 
 def test_rare_relations_are_unknown(corpus, reference):
     made(corpus, reference, min_count=2)
-    # the label is in both files, "friend" is in one edge
+    # the remaining labels occur at least twice in the two files. "friend" occurs in one edge only
     assert set(relations(corpus)) == {"det", "root", "nsubj", "amod", "obj"}
 
 

@@ -38,7 +38,7 @@ def conllu(*sentences, comments="# sent_id = 1\n"):
 
 @pytest.fixture
 def run(tmp_path):
-    """Convert sentences. Return the lines of every file."""
+    """Return a function that converts sentences of CoNLL-U. It returns the lines of every written file."""
 
     def convert_all(*sentences, text=None, source=None, workers=1, **options):
         path = tmp_path / "trees.conllu"

@@ -104,7 +104,7 @@ def test_a_damaged_index(data, change, capfd):
 
 @pytest.mark.parametrize("kind", [*ALL, "words"])
 def test_a_changed_number(data, kind):
-    """One example is a file of zeros with the right size."""
+    """All bytes of the file are replaced by zeros, so that its size does not change."""
     rewrite(data.with_name(f"{data.name}.{kind}.bin"), lambda content: bytes(len(content)))
     assert "SIDE-" in refused(data)
 
@@ -136,7 +136,7 @@ def test_rows_of_an_earlier_version_that_do_not_fit(data, kind, rows, words):
 
 
 def test_side_files_of_another_language(corpus, data):
-    """They have the same number of sentences, and even the same numbers of words."""
+    """The side files of the other language have the same number of sentences, and the same number of words per sentence."""
     other = corpus.write(
         "other", [("a b c d e f", "a b c d e@@ e f"), ("a", "a@@ a@@ a"), ("", "")], heads=["0 1 1 1 1 1", "0", ""]
     )

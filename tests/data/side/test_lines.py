@@ -1,4 +1,4 @@
-"""For every code of a problem in a side file, there is a line with this problem."""
+"""Lines of side files with every kind of problem. Each problem has a code, and the error contains this code."""
 
 import pytest
 from hypothesis import given

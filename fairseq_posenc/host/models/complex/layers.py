@@ -23,8 +23,8 @@ class ComplexAttention(Attention):
 
     Equation: A_ts = |sum_k q_tk k_sk| / sqrt(2 d_h), with complex q and k. With `conjugate`, k is conjugated.
     Shapes: query [B, T, 2C], key [B, S, 2C'] -> output [B, T, 2C] and weights [B, H, T, S].
-    Source: Wang et al. (2020), translation model of iclr-complex-order/complex-order. This model does not conjugate k.
-    Cost: two products of queries and keys instead of one. All scores are stored.
+    Source: Wang et al. (2020), and the translation model of iclr-complex-order/complex-order, which does not conjugate k.
+    Cost: two products of queries and keys, each of twice the width, instead of one product. All scores are stored.
     """
 
     conjugate = False
@@ -33,7 +33,7 @@ class ComplexAttention(Attention):
         re, im = q.chunk(2, -1)  # [B, H, T, 2D] -> [B, H, T, D] twice
         ways = ([re, im], [-im, re]) if self.conjugate else ([re, -im], [im, re])
         parts = [at_least_float32(torch.cat(way, -1) @ k.transpose(-1, -2)) for way in ways]
-        # the square root has no gradient at zero
+        # + 1e-12, because the square root has no gradient at zero
         scores = (parts[0].square() + parts[1].square() + 1e-12).sqrt() * ctx.scale
         return scores if bias is None else scores + bias
 
@@ -54,7 +54,7 @@ class ComplexAttention(Attention):
 
 
 class ComplexNorm(nn.LayerNorm):
-    """Apply one layer norm to the real parts and to the imaginary parts: [..., 2C] -> [..., 2C]."""
+    """Apply the same layer norm to the real parts and to the imaginary parts, separately: [..., 2C] -> [..., 2C]."""
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x.unflatten(-1, (2, -1))).flatten(-2)  # [..., 2C] -> [..., 2, C] -> [..., 2C]

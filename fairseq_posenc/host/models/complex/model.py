@@ -21,7 +21,7 @@ from .layers import ComplexDecoderLayer, ComplexEncoderLayer, ComplexNorm
 
 
 class _ComplexStack(Stack):
-    """Embeddings are the real parts. The methods of the spec convert them to complex numbers."""
+    """A stack with complex hidden states. Embeddings are real; a method such as `complex` then changes their phases."""
 
     norm = ComplexNorm
 
@@ -40,7 +40,7 @@ class ComplexEncoder(_ComplexStack, Encoder):
 
 
 class ComplexDecoder(_ComplexStack, Decoder):
-    """A decoder with complex hidden states. Their squared moduli are the input of the output projection."""
+    """A decoder with complex hidden states. The output projection reads their squared moduli."""
 
     layer = ComplexDecoderLayer
 
@@ -56,14 +56,14 @@ class ComplexDecoder(_ComplexStack, Decoder):
 class ComplexTransformer(PositionTransformer):
     """A Transformer with complex hidden states, after Wang et al. (2020).
 
-    Equation: x_t = r(u_t) exp(i (w t + th)). Attention scores are moduli (`ComplexAttention`). Feed-forward networks have complex
-        weights and ReLU on both parts. Both parts share one layer norm. The logits are computed from the squared modulus of the
-        last state.
+    Equation: x_t = r(u_t) exp(i (w t + th)), with the embedding r(u_t) of a token, frequencies w and phases th. Attention scores
+        are moduli (`ComplexAttention`). Feed-forward networks have complex weights, and apply ReLU to real and imaginary parts.
+        Both parts share one layer norm. The logits are computed from the squared moduli of the last hidden states.
     Source: translation model of iclr-complex-order/complex-order. The method `complex` provides frequencies and phases
         (--encoder-position complex:frequencies=word). Embeddings are real, so that phases begin at zero.
     Deviations: dropout is also applied to the embeddings. With --encoder-normalize-before, layer norms precede the layers.
-    Cost: twice the parameters and four times the operations of feed-forward networks. Twice the operations of projections and of
-        attention.
+    Cost: compared with real hidden states, feed-forward networks have twice the parameters and four times the operations.
+        Projections and sums of values need twice the operations, and scores need four times the operations.
     """
 
     encoder_class, decoder_class = ComplexEncoder, ComplexDecoder
@@ -90,7 +90,7 @@ class ComplexTransformer(PositionTransformer):
 
 
 def _refuse_methods(positions: SitePositions) -> None:
-    """Raise PositionError for methods that act in attention, because this model has its own attention."""
+    """Raise PositionError for methods that change the attention, because this model computes attention differently."""
     for method in positions.methods:
         if not method.hooks <= BEFORE_LAYERS:
             raise PositionError(

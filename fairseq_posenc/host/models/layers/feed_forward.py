@@ -1,4 +1,4 @@
-"""The feed-forward network of a layer, with linear layers or with convolutions over positions."""
+"""The two layers of a feed-forward network: linear layers, or convolutions over positions."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ....core import AttentionContext
 
 
 class Convolution(nn.Conv1d):
-    """Replace a linear layer by a convolution over positions: [B, T, C] -> [B, T, C'].
+    """A convolution over positions, which replaces a linear layer: [B, T, C] -> [B, T, C'].
 
     Equation: y_t = sum_j W_j x_(t+j) + b, with j from -(K-1)/2 to (K-1)/2. In a causal layer, j is from -(K-1) to 0. Inputs
-        beyond the ends are zero.
-    Source: Liu et al. (2021b), order-reduced Transformer. The kernel width of the authors is not verified.
+        before the first and after the last token are zero.
+    Source: Liu et al. (2021b), order-reduced Transformer. The kernel width of the authors is not known.
     Cost: K times the parameters and operations of the linear layer. Decoding stores the last K - 1 inputs.
     """
 
@@ -37,14 +37,14 @@ class Convolution(nn.Conv1d):
 
 
 class Linear(nn.Linear):
-    """A linear layer with the call signature of `Convolution`."""
+    """A linear layer that is called with the same arguments as `Convolution`."""
 
     def forward(self, x: Tensor, ctx: AttentionContext, name: str) -> Tensor:
         return super().forward(x)
 
 
 def linear_or_convolution(in_features: int, out_features: int, kernel: int, causal: bool) -> nn.Module:
-    """Return a layer of a feed-forward network: a linear layer for kernel width 1, a convolution otherwise."""
+    """Return a linear layer for kernel width 1, or a convolution."""
     if kernel == 1:
         return Linear(in_features, out_features)
     return Convolution(in_features, out_features, kernel, causal)

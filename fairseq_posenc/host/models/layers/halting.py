@@ -1,4 +1,4 @@
-"""Adaptive computation time: the number of steps that the shared layer of a Universal Transformer runs for each token."""
+"""Adaptive computation time: for each token, a Universal Transformer computes how often its shared layer runs."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from torch import Tensor, nn
 
 from ....core import AttentionContext
 
-#: the state of a token in the steps after it has halted
+#: treatment of a token after it has halted: its state continues to be updated, or is copied
 HALTING = ("continue", "copy")
 
 
 class Halting(nn.Linear):
     """Compute, before every step, the probability that a token halts after this step.
 
-    Equation: p_n = sigmoid(w . s_n + b), where s_n is the state with the coordinates of step n. A token runs N steps. N is the
-        smallest number with p_1 + ... + p_N > 1 - epsilon, and R = 1 - p_1 - ... - p_(N-1). The weights are a_n = p_n for n < N,
-        and a_N = R. The output is o_N, with o_n = a_n F(s_n) + (1 - a_n) o_(n-1) and o_0 = 0. Training also minimises N + R of
-        every token. Only R has a gradient.
+    Equation: p_n = sigmoid(w . s_n + b), where s_n is the state of the token, including the coordinates of step n. A token runs N
+        steps. N is the smallest number with p_1 + ... + p_N > 1 - epsilon. The remainder is R = 1 - p_1 - ... - p_(N-1). The
+        weights are a_n = p_n for n < N, and a_N = R. The output is o_N, with o_n = a_n F(s_n) + (1 - a_n) o_(n-1), o_0 = 0, and
+        the layer F. Training also minimises N + R of every token. Only R has a gradient.
     Source: Dehghani et al. (2019), section on dynamic halting, and the code in the appendix. Graves (2016). tensor2tensor.
     Deviations:
-        * By default, halted tokens continue to be updated, as in the authors' code. Other tokens then attend to the updated
-          states of halted tokens. With `copy`, their state is copied, as in the text of the paper.
-        * Tokens that still run after the last step have weights that sum to less than 1, as in the authors' code.
+        * By default, halted tokens continue to be updated, as in the authors' code. Running tokens then attend to the updated
+          states of halted tokens. With `copy`, the states of halted tokens are copied, as in the text of the paper.
+        * If a token has not halted after the last step, its weights sum to less than 1, as in the authors' code.
         * Padding does not run, and is not counted.
         * The ponder cost is summed over tokens and divided by the number of target tokens, like the cross-entropy. tensor2tensor
           uses the mean over tokens.
-        * p starts at 0.73 (b = 1), as in the authors' code.
-    Cost: d + 1 parameters per stack, and one layer per step. With twice as many steps as stock fairseq has layers, the time
-        doubles. Training stops when all tokens have halted. Evaluation runs all steps, because later tokens attend to halted
-        tokens. Teacher forcing and decoding then have the same result for every batch.
+        * p is initially 0.73 (b = 1), as in the authors' code.
+    Cost: d + 1 parameters per stack, and one run of the layer per step. Training stops when all tokens have halted. Evaluation
+        runs all steps, because later tokens attend to halted tokens. Teacher forcing and decoding then have the same result for
+        every batch.
     """
 
     def __init__(self, width: int, how: str, epsilon: float, ponder_weight: float):
@@ -46,17 +46,17 @@ class Halting(nn.Linear):
 
 
 class Pondering:
-    """Count the steps of all tokens in one forward pass."""
+    """The state of adaptive computation time in one forward pass: sums of p, remainders, steps and outputs of all tokens."""
 
     def __init__(self, halting: Halting, x: Tensor, padding: Tensor | None):
-        words = torch.ones_like(x[..., :1], dtype=torch.bool)  # [B, T, 1], as all tensors below
+        words = torch.ones_like(x[..., :1], dtype=torch.bool)  # [B, T, 1], like all tensors below except `output`
         self.halting = halting
         self.words = self.running = words if padding is None else words & ~padding.unsqueeze(-1)
         self.total = self.remainder = self.steps = torch.zeros_like(x[..., :1], dtype=torch.promote_types(x.dtype, torch.float32))
         self.output = torch.zeros_like(x)
 
     def before_step(self, x: Tensor, state: Tensor) -> Tensor:
-        """Return the input of the layer [B, T, C], from states without (`x`) and with (`state`) the coordinates of this step."""
+        """Return the input of the layer [B, T, C]. `state` is `x` with the coordinates of this step."""
         p = self.halting(state)
         self.acting = self.running
         last = self.running & (self.total + p > 1 - self.halting.epsilon)
@@ -69,14 +69,14 @@ class Pondering:
         return self.read
 
     def after_step(self, x: Tensor) -> Tensor:
-        """Return the states [B, T, C] from the output of the layer."""
+        """Add the output `x` of the layer to the weighted output. Return the states [B, T, C] after this step."""
         x = torch.where(self.acting, x, self.read) if self.halting.copies else x
         weight = self.weight.to(x.dtype)
         self.output = x * weight + self.output * (1 - weight)
         return x
 
     def finished(self) -> bool:
-        """Return whether all words have halted."""
+        """Return whether all tokens have halted."""
         return not bool(self.running.any())
 
     def report(self, ctx: AttentionContext, side: str) -> None:

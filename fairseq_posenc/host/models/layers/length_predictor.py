@@ -6,15 +6,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-#: classes of the difference between target length and source length in tokens, and the class of difference 0
+#: number of classes (differences between target length and source length in tokens), and index of the class of difference 0
 _CLASSES, _EQUAL = 256, 128
 
 
 class LengthPredictor(nn.Module):
-    """Predict the number of target tokens from the mean of the encoder states. The classes are differences to the source length.
+    """Classify the difference between target length and source length from the mean of the encoder states.
 
-    Source: fairseq's non-autoregressive models. Oka, Chousa, Sudoh and Nakamura (2020) predict lengths for LDPE with BERT. Every
-        `encoder_out` is the dictionary of this plugin's encoder. Lengths [B] do not count </s>.
+    `encoder_out` is always the dictionary that this plugin's encoder returns. Lengths [B] do not count </s>.
+
+    Source: fairseq's non-autoregressive models. Oka, Chousa, Sudoh and Nakamura (2020) predict lengths for LDPE with BERT.
     """
 
     def __init__(self, width: int, weight: float, stop_gradient: bool):
@@ -34,12 +35,12 @@ class LengthPredictor(nn.Module):
         return F.linear(mean, self.weight).float()
 
     def loss(self, encoder_out: dict[str, list[Tensor]], lengths: Tensor) -> Tensor:
-        """Return the weighted cross-entropy [B] of the classes of these lengths."""
+        """Return the weighted cross-entropy [B] for these target lengths [B]."""
         classes = (lengths - self._source(encoder_out) + _EQUAL).clamp(0, _CLASSES - 1)
         return self.loss_weight * F.cross_entropy(self(encoder_out), classes, reduction="none")
 
     def length(self, classes: Tensor, encoder_out: dict[str, list[Tensor]]) -> Tensor:
-        """Return the lengths [B] that belong to classes [B]."""
+        """Return the target lengths [B] for these classes [B]."""
         return classes - _EQUAL + self._source(encoder_out)
 
     @staticmethod

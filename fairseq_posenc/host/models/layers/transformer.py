@@ -1,4 +1,4 @@
-"""Encoder and decoder layers, batch first, with fairseq's parameter names."""
+"""Encoder and decoder layers. Tensors are batch-first, and parameters have fairseq's names."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from .feed_forward import linear_or_convolution
 
 @dataclass(frozen=True)
 class LayerOptions:
-    """Options of a layer that do not concern positions.
+    """Options of a layer that do not concern position methods.
 
     residual: whether the self-attention has a residual connection. Liu et al. (2021a) remove it in a middle encoder layer.
-    ffn_kernel: number of positions that the feed-forward network reads (Liu et al. 2021b).
-    causal: the feed-forward network reads only the current and earlier positions.
-    global_attention, global_cross: whether self-attention or cross-attention has a second, global attention (Bao et al. 2021).
-    Masks that restrict attention to a sentence do not apply to the global attention.
+    ffn_kernel: number of positions that each layer of the feed-forward network reads (Liu et al. 2021b).
+    causal: whether the feed-forward network reads only the current and earlier positions.
+    global_attention, global_cross: whether the self-attention or the cross-attention is mixed with a second, global attention
+    (Bao et al. 2021). Masks that restrict attention to one sentence do not apply to the global attention.
     """
 
     residual: bool = True
@@ -38,7 +38,7 @@ class LayerOptions:
 
 @dataclass(frozen=True)
 class Masks:
-    """The masks of the attentions of one layer. None if the layer computes its own mask, or has no such attention."""
+    """The masks of the local and the global attention of a layer. None: the attention computes its mask, or does not exist."""
 
     local: AttentionMask | None = None
     whole: AttentionMask | None = None
@@ -63,9 +63,9 @@ class Gate(nn.Module):
 
 
 class _Layer(nn.Module):
-    """Base class of encoder and decoder layers: self-attention, feed-forward network, and layer norms before or after.
+    """Base class of encoder and decoder layers: self-attention, feed-forward network, and layer norms before or after them.
 
-    Another model can replace the modules that a layer consists of.
+    The class attributes are the classes of the modules. Subclasses can replace them.
     """
 
     attention, norm, linear = Attention, staticmethod(LayerNorm), staticmethod(linear_or_convolution)
@@ -86,9 +86,9 @@ class _Layer(nn.Module):
         self.activation_dropout_module = FairseqDropout(float(cfg.activation_dropout or cfg.relu_dropout or 0), module_name=name)
 
     def build_feed_forward(self, side: Any) -> None:
-        """Add the feed-forward network after all attentions.
+        """Build the feed-forward network. Call this after all attentions are built.
 
-        Optimizer states of fairseq depend on this order of the parameters.
+        fairseq's optimizer state depends on the order of the parameters.
         """
         kernel, causal = self.options.ffn_kernel, self.options.causal
         self.fc1 = self.linear(side.embed_dim, side.ffn_embed_dim, kernel, causal)
@@ -105,10 +105,9 @@ class _Layer(nn.Module):
         masks: Masks,
         need_weights: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """Return the output [B, T, C] of the attention with this name, mixed with the output of its global attention if it has
-        one.
+        """Return the output [B, T, C] and the weights of the attention with this name.
 
-        The returned weights belong to the local attention.
+        If there is a global attention, its output is mixed in. The weights are the weights of the local attention.
         """
         out, weights = getattr(self, name)(positions, ctx, query, key, mask=masks.local, need_weights=need_weights)
         if hasattr(self, f"{name}_global"):
@@ -168,11 +167,11 @@ class DecoderLayer(_Layer):
         masks: tuple[Masks, Masks],
         need_weights: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """Return the output, and the weights of the cross-attention [B, H, T, S] or None."""
+        """Return the output [B, T, C], and the weights of the cross-attention [B, H, T, S] or None."""
         normed = self.before(self.self_attn_layer_norm, x)
         out, _ = self.attend("self_attn", positions[0], contexts[0], normed, normed, masks[0])
         x = self.after(self.self_attn_layer_norm, out, x)
-        # [B * beam, 1, C] -> [B, beam, C] if the beams of a sentence are its queries, otherwise unchanged
+        # [B * beam, 1, C] -> [B, beam, C] if the beams of a sentence are queries of one row, otherwise unchanged
         normed = self.before(self.encoder_attn_layer_norm, x).reshape(source.size(0), -1, x.size(-1))
         out, weights = self.attend("encoder_attn", positions[1], contexts[1], normed, source, masks[1], need_weights)
         return self.feed_forward(self.after(self.encoder_attn_layer_norm, out.view_as(x), x), contexts[0]), weights

@@ -1,1 +1,1 @@
-"""PNAT: a non-autoregressive Transformer that learns the target position of each decoder input."""
+"""PNAT: a non-autoregressive Transformer that predicts the target position of each decoder input."""

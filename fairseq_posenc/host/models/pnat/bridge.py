@@ -1,16 +1,16 @@
-"""The bridge: compute as many decoder inputs as the target has tokens, from the vectors of the source."""
+"""The bridge: compute the decoder inputs, one per target token, from the vectors of the source tokens."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-#: squared width of the interpolation, and width of the soft copy, as in the authors' code
+#: constants in the softmax of `interpolate` and of `soft_copy`, as in the authors' code
 _VARIANCE, _TEMPERATURE = 0.3, 0.3
 
 
 def copy(source: Tensor, source_lengths: Tensor, target_lengths: Tensor, length: int) -> Tensor:
-    """d_t = e_s, s = round(t (S-1) / (T-1)): [B, S, C] -> [B, length, C]; T is at least 2."""
+    """Copy source vectors: d_t = e_s with s = round(t (S-1) / (T-1)), T at least 2. [B, S, C] -> [B, length, C]."""
     steps = (source_lengths.float() - 1) / (target_lengths.float() - 1)  # [B]
     at = torch.arange(length, device=source.device)
     index = (steps.unsqueeze(1) * at).round().long()  # [B, T]
@@ -19,13 +19,13 @@ def copy(source: Tensor, source_lengths: Tensor, target_lengths: Tensor, length:
 
 
 def interpolate(source: Tensor, source_lengths: Tensor, target_lengths: Tensor, length: int) -> Tensor:
-    """d_t = sum_s softmax_s(-(s - t S/T)^2 / 0.3) e_s: [B, S, C] -> [B, length, C]."""
+    """Interpolate source vectors: d_t = sum_s softmax_s(-(s - t S/T)^2 / 0.3) e_s. [B, S, C] -> [B, length, C]."""
     centre = torch.arange(length, device=source.device) * (source_lengths.float() / target_lengths.float()).unsqueeze(1)
     return _mixed(source, source_lengths, lambda s: -((s - centre.unsqueeze(-1)) ** 2) / _VARIANCE)
 
 
 def soft_copy(source: Tensor, source_lengths: Tensor, target_lengths: Tensor, length: int) -> Tensor:
-    """d_t = sum_s softmax_s(-|t - s| / 0.3) e_s: [B, S, C] -> [B, length, C]."""
+    """Mix source vectors near t: d_t = sum_s softmax_s(-|t - s| / 0.3) e_s. [B, S, C] -> [B, length, C]."""
     at = torch.arange(length, device=source.device).view(1, -1, 1)
     return _mixed(source, source_lengths, lambda s: -(at - s).abs() / _TEMPERATURE)
 
@@ -41,5 +41,5 @@ def _mixed(source: Tensor, source_lengths: Tensor, logits_of) -> Tensor:
     return logits.float().softmax(-1).to(source.dtype) @ source  # [B, T, S], [B, S, C] -> [B, T, C]
 
 
-#: --bridge -> its function
+#: value of --bridge -> function
 BRIDGES = {"copy": copy, "interpolate": interpolate, "soft_copy": soft_copy}

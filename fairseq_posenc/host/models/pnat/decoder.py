@@ -1,4 +1,4 @@
-"""The decoder of PNAT. It generates all tokens in one step, at the positions of its inputs."""
+"""The decoder of PNAT. It generates all tokens in one step, at the predicted positions of its inputs."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ EncoderOut = dict[str, list[Tensor]]
 class Placement:
     """The decoder inputs of a batch and their positions.
 
-    searched: the positions that the search has found, [B, T], from `scores` [B, T, T] of inputs and target tokens.
-    read: the output of the predictor's reader for every input, [B, T, C].
+    z: the position of every input, searched or predicted.
+    searched: the positions [B, T] that the search has found. `scores` [B, T, T] are its scores of inputs and target tokens.
+    read: the output of the reader of the position predictor for every input, [B, T, C].
     """
 
     inputs: Tensor  # [B, T, C], in the order of the source
-    inner: Tensor  # bool [B, T], True at tokens that may move
+    inner: Tensor  # bool [B, T], True at inputs that may move, which are all but the first and the last
     z: Tensor  # [B, T]
     searched: Tensor | None = None
     scores: Tensor | None = None
@@ -37,9 +38,9 @@ class Placement:
 
 
 class ParallelDecoder(Decoder):
-    """A Transformer decoder without a causal mask. Its inputs come from the source and are placed at learned positions.
+    """A Transformer decoder without a causal mask. Its inputs are computed from the source and moved to predicted positions.
 
-    Shapes: tokens [B, T], right-padded, of which only the lengths are read -> logits [B, T, V].
+    Shapes: tokens [B, T], padded on the right -> logits [B, T, V]. Only the lengths of the tokens are read.
     """
 
     def __init__(
@@ -80,9 +81,9 @@ class ParallelDecoder(Decoder):
         return self.bridge(source, _source_lengths(encoder_out), words.sum(1), words.size(1))
 
     def place(self, encoder_out: EncoderOut, tokens: Tensor, target: Tensor | None = None) -> Placement:
-        """Return the decoder inputs for these lengths.
+        """Return the decoder inputs and their positions for sentences with the lengths of `tokens`.
 
-        With a target [B, T], positions are searched. Without, they are predicted.
+        With a target [B, T], the positions are searched. Without a target, they are predicted.
         """
         words = tokens.ne(self.padding_idx)
         inner = inner_words(words)
@@ -105,18 +106,18 @@ class ParallelDecoder(Decoder):
         return Placement(inputs, inner, z, searched, scores, read)
 
     def logits_at(self, placement: Placement, encoder_out: EncoderOut, tokens: Tensor) -> tuple[Tensor, dict[str, Any]]:
-        """Return the logits of every target position [B, T, V], and further outputs of the decoder."""
+        """Return the logits at every target position [B, T, V], and the additional outputs of the decoder."""
         x = moved(placement.inputs, placement.z)
         features, extra = self.extract_features(tokens, encoder_out, vectors=x)
         return self.output_layer(features), extra
 
     def forward(self, prev_output_tokens: Tensor, encoder_out: EncoderOut, incremental_state: dict | None = None, **unused: Any):
-        """Predict positions and tokens of sentences of these lengths."""
+        """Predict the positions of the inputs, then the tokens. Only the lengths of `prev_output_tokens` are read."""
         if incremental_state is not None:
             raise PositionError(f"posenc_pnat: decoding step by step is not supported. Use --task {NAT_TASK}.")
         return self.logits_at(self.place(encoder_out, prev_output_tokens), encoder_out, prev_output_tokens)
 
 
 def _source_lengths(encoder_out: EncoderOut) -> Tensor:
-    """Return the source lengths [B]. Both ends of a sentence are counted."""
+    """Return the source lengths [B], including the start symbol and the end symbol."""
     return encoder_out["src_lengths"][0].squeeze(1).long()

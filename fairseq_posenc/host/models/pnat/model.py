@@ -1,4 +1,4 @@
-"""PNAT as a fairseq model, with the encoder, layers and positions of the autoregressive model."""
+"""PNAT as a fairseq model. It shares encoder, layers and position methods with the autoregressive model."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from .decoder import ParallelDecoder
 from .predictor import Reader
 from .search import MATCHINGS, accuracy, alignment_loss
 
-#: value that disables the search. Inputs then keep the positions of the bridge, and no positions are predicted
+#: value of --position-search that disables the search. Decoder inputs then keep their order, and no positions are predicted
 NO_SEARCH = "none"
 PREDICTORS = ("matching", "pointer", "relative")
-#: losses with a weight, in addition to the length loss
+#: losses with a weight option (--LOSS-loss-weight), in addition to the length loss
 LOSSES = ("word", "position", "search")
 
 
 @register_model(PNAT)
 class PNATModel(PositionTransformer):
-    """A non-autoregressive Transformer that learns the positions of its decoder inputs (Bao et al., 2019).
+    """A non-autoregressive Transformer that predicts the positions of its decoder inputs (Bao et al., 2019).
 
-    Raise Refusal in the cases of PositionTransformer. Raise Refusal also for a task whose sentences have no first symbol, for
-    another criterion, and for options that contradict each other.
+    Raise Refusal in the cases in which PositionTransformer does. Raise Refusal also for a task whose sentences have no start
+    symbol, for another criterion, and for options that contradict each other.
     """
 
     criterion = NAT_CRITERION
-    #: read by fairseq's iterative refinement generator
+    #: fairseq's iterative refinement generator reads these two attributes
     allow_length_beam = True
     allow_ensemble = False
 
@@ -54,7 +54,8 @@ class PNATModel(PositionTransformer):
             help="source vectors of the bridge: embeddings with sinusoids, encoder outputs, or embeddings without positions "
             "(default: %(default)s)")  # fmt: skip
         add("--position-search", choices=(*sorted(MATCHINGS), NO_SEARCH), default="greedy",
-            help="search that assigns target positions to decoder inputs in training. none: no search, for a plain "
+            help="search that assigns target positions to decoder inputs in training. greedy: largest score first. authors: "
+            "greedy, with scores normalised before each choice. hungarian: largest sum of scores. none: no search, for a plain "
             "non-autoregressive model (default: %(default)s)")  # fmt: skip
         add("--search-score", choices=("cosine", "words"), default="cosine",
             help="score of the search. cosine: cosine of a decoder input and the embedding of a target token. words: "
@@ -82,8 +83,8 @@ class PNATModel(PositionTransformer):
             "(default: %(default)s)")  # fmt: skip
         for loss, weight, what in (
             ("word", 1.0, "of the words"), ("position", 1.0, "of the predicted positions"),
-            ("search", 0.0, "of the search. --search-score cosine: cross-entropy of the search result. --search-score words: "
-            "negative log-likelihood of the target tokens"),
+            ("search", 0.0, "of the search. --search-score cosine: cross-entropy of the assigned positions, from the softmax of "
+            "the scores. --search-score words: negative log-likelihood of the target tokens"),
         ):  # fmt: skip
             add(f"--{loss}-loss-weight", type=number, default=weight, metavar="W",
                 help=f"weight of the loss {what} (default: %(default)s)")  # fmt: skip
@@ -92,7 +93,7 @@ class PNATModel(PositionTransformer):
     def build_model(cls, args: argparse.Namespace, task: Any) -> PNATModel:
         options = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
         cls.add_args(options)
-        options.parse_args([], args)  # a checkpoint may be older than an option. The option then has its default
+        options.parse_args([], args)  # an older checkpoint may lack an option, which is then set to its default
         _refuse_task(args, task)
         _refuse_options(args)
         return super().build_model(args, task)
@@ -130,13 +131,13 @@ class PNATModel(PositionTransformer):
     # -- training ----------------------------------------------------------------------------------------------------
 
     def forward(self, src_tokens: Tensor, src_lengths: Tensor, prev_output_tokens: Tensor, tgt_tokens: Tensor) -> dict[str, dict]:
-        """Return the losses by name, in the form that fairseq's criterion expects."""
+        """Return the losses by name, as the dictionaries that fairseq's criterion expects."""
         encoder_out = self.encoder(src_tokens, src_lengths)
         words = tgt_tokens.ne(self.pad)
         placement = self.decoder.place(encoder_out, tgt_tokens, tgt_tokens)
         logits, extra = self.decoder.logits_at(placement, encoder_out, tgt_tokens)
         lengths = self.encoder.length_predictor
-        length_loss = lengths.loss(encoder_out, words.sum(1) - 1).mean()  # without the last symbol
+        length_loss = lengths.loss(encoder_out, words.sum(1) - 1).mean()  # without the end symbol
         terms = {
             "word_ins": {"out": logits, "tgt": tgt_tokens, "mask": words, "smooth": True, "nll_loss": True,
                          "factor": self.factors["word"]},
@@ -146,7 +147,7 @@ class PNATModel(PositionTransformer):
             terms.update(self._position_terms(placement))
         for name, added in extra["losses"].items():
             terms[name] = {"loss": added.sum() / words.sum()}
-        return {name: term for name, term in terms.items() if term.get("factor", 1.0) > 0}  # the criterion divides by this number
+        return {name: term for name, term in terms.items() if term.get("factor", 1.0) > 0}  # the criterion divides by this factor
 
     def _position_terms(self, placement: Any) -> dict[str, dict]:
         z, inner = placement.searched, placement.inner
@@ -168,16 +169,16 @@ class PNATModel(PositionTransformer):
         return self.encoder(*encoder_inputs)
 
     def initialize_output_tokens(self, encoder_out: dict[str, list[Tensor]], src_tokens: Tensor) -> DecoderOut:
-        """Return empty sentences with the predicted lengths, or with the lengths of references in `encoder_out`."""
+        """Return sentences of unknown tokens, with the lengths of the references in `encoder_out`, or with predicted lengths."""
         if "reference" in encoder_out:
             lengths = encoder_out["reference"][0].ne(self.pad).sum(1)
         else:
             predictor = self.encoder.length_predictor
-            lengths = predictor.length(predictor(encoder_out).argmax(-1), encoder_out) + 1  # with the last symbol
+            lengths = predictor.length(predictor(encoder_out).argmax(-1), encoder_out) + 1  # with the end symbol
         return self._unknown_words(lengths)
 
     def regenerate_length_beam(self, decoder_out: DecoderOut, beam_size: int) -> DecoderOut:
-        """Return copies of every sentence with `beam_size` neighbouring lengths of at least 2: [B, T] -> [B * beam_size, T']."""
+        """Return `beam_size` sentences per sentence, with neighbouring lengths of at least 2: [B, T] -> [B * beam_size, T']."""
         lengths = decoder_out.output_tokens.ne(self.pad).sum(1, keepdim=True)
         lengths = lengths + torch.arange(beam_size, device=lengths.device) - beam_size // 2
         return self._unknown_words(lengths.view(-1))
@@ -190,16 +191,13 @@ class PNATModel(PositionTransformer):
         logits, _ = self.decoder.logits_at(placement, encoder_out, tokens)
         logits = logits.float().log_softmax(-1)
         written = logits.clone()
-        written[..., [self.pad, self.bos, self.eos]] = float("-inf")  # the two ends of a sentence are fixed
+        written[..., [self.pad, self.bos, self.eos]] = float("-inf")  # start symbol and end symbol are fixed
         best = torch.where(placement.inner, written.argmax(-1), tokens)
         scores = logits.gather(-1, best.unsqueeze(-1)).squeeze(-1).masked_fill(tokens.eq(self.pad), 0.0)
         return decoder_out._replace(output_tokens=best, output_scores=scores)
 
     def _unknown_words(self, lengths: Tensor) -> DecoderOut:
-        """Return sentences of these lengths [B], within the limits.
-
-        They consist of a first symbol, unknown tokens, and a last symbol.
-        """
+        """Return sentences of a start symbol, unknown tokens and an end symbol, with these lengths [B] clamped to the limits."""
         lengths = lengths.clamp(2, self.decoder.max_positions())
         at = torch.arange(int(lengths.max()), device=lengths.device)
         last = lengths.unsqueeze(1) - 1

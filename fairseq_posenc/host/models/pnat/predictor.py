@@ -1,8 +1,8 @@
-"""Predict positions, with a reader of the decoder inputs and one of three heads.
+"""The position predictor: a reader of the decoder inputs, and one of three heads that compute positions.
 
-A head has two methods. `terms(r, z, inner)` returns logits, classes and a mask for the cross-entropy in training. `positions(r,
-inner)` returns z [B, T]. z is always a permutation that does not move the ends and the padding of a sentence. r [B, T, C] is the
-output of the reader.
+The reader computes r [B, T, C]. In training, `terms(r, z, inner)` of the head returns logits, classes and a mask for the
+cross-entropy. In decoding, `positions(r, inner)` of the head returns the positions z [B, T] of all inputs. z is a permutation
+that does not move the start symbol, the end symbol and the padding.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Terms = tuple[Tensor, Tensor, Tensor]
 
 
 class Reader(nn.Module):
-    """Layers in which every decoder input attends to all decoder inputs and to the source: [B, T, C], [B, S, C] -> [B, T, C].
+    """Transformer layers that read all decoder inputs and the source: [B, T, C], [B, S, C] -> [B, T, C].
 
-    A separate position spec encodes the order of the inputs.
+    --predictor-position encodes the order of the inputs.
     """
 
     def __init__(self, cfg: Any, positions: SitePositions, cross_positions: SitePositions):
@@ -43,9 +43,9 @@ class Reader(nn.Module):
         self.layer_norm = LayerNorm(cfg.decoder.embed_dim) if cfg.decoder.normalize_before else None
 
     def forward(self, inputs: Tensor, tokens: Tensor, words: Tensor, source: Tensor, source_padding: Tensor | None) -> Tensor:
-        """Return the states of the inputs.
+        """Return the states of the inputs [B, T, C].
 
-        `words` [B, T] is True where there is an input. `source_padding` [B, S] is True where there is no source token.
+        `words` [B, T] is True at inputs, and False at padding. `source_padding` [B, S] is True at padding.
         """
         at, source_at = (Positions.counted(0, x.size(1), x.device) for x in (inputs, source))
         rows = len(inputs)
@@ -62,10 +62,10 @@ class Reader(nn.Module):
 
 
 class Matching(nn.Module):
-    """The non-autoregressive head. It computes a score for every input at every position, and then a matching.
+    """The non-autoregressive head. It computes a score for every pair of input and position, and then a matching.
 
-    Equation: p(z_i = j) = softmax_j(r_i W . U s_j / sqrt(d)), where s_j is the sinusoid of position j, and j is an inner
-        position.
+    Equation: p(z_i = j) = softmax_j(r_i W . U s_j / sqrt(d)), where s_j is the sinusoid of position j. The first and the last
+        position of a sentence are excluded.
     """
 
     def __init__(self, width: int, matching: str):
@@ -88,15 +88,15 @@ class Matching(nn.Module):
 
 
 class Pointer(nn.Module):
-    """The autoregressive head: a pointer network that selects the input of one position after another.
+    """The autoregressive head: a pointer network that selects one input for each position, from left to right.
 
-    Equation: score_t(i) = v . tanh(W h_t + U c_i) over the inputs that have no position yet. c is the output of two LSTM layers
-        over r. h_t is the state of an LSTM cell that has read the input of position t-1. At the first position, the cell has
-        read a learned vector. Inference is greedy.
+    Equation: score_t(i) = v . tanh(W h_t + U c_i) for each input i that has no position yet. c is the output of two LSTM layers
+        over r. h_t is the state of an LSTM cell after it has read the input selected for position t-1. For the first position,
+        the cell reads a learned vector. Inference is greedy.
     Deviations:
-        * The authors' score has no tanh, so that its ranking does not depend on h_t.
-        * The authors' LSTM cell reads tanh(W [context; h]) instead of h at the next step. The context is from the attention of
-          the pointer. Here the cell reads h.
+        * The authors' score has no tanh, so that the ranking of the inputs does not depend on h_t.
+        * In the authors' LSTM cell, h is replaced with tanh(W [context; h]) for the next step. The context is the output of the
+          pointer's attention. Here, h is not replaced.
     """
 
     def __init__(self, width: int):
@@ -110,7 +110,7 @@ class Pointer(nn.Module):
 
     def terms(self, r: Tensor, z: Tensor, inner: Tensor) -> Terms:
         keys, state = self._candidates(r, inner)
-        end = max(r.size(1) - 1, 2)  # positions 1 to end - 1 are predicted; in a batch of empty sentences, one unused position
+        end = max(r.size(1) - 1, 2)  # positions 1 to end - 1 are predicted. If all sentences are empty, position 1 is unused
         read = torch.cat([self.start.expand(len(r), 1, -1), moved(r, z)[:, 1 : end - 1]], 1)
         out, _ = self.steps(read, state)
         logits = self.score(torch.tanh(self.step_proj(out).unsqueeze(2) + keys.unsqueeze(1))).squeeze(-1)  # [B, T - 2, T]
@@ -126,7 +126,7 @@ class Pointer(nn.Module):
             out, state = self.steps(x, state)
             logits = self.score(torch.tanh(self.step_proj(out) + keys)).squeeze(-1)  # [B, T]
             chosen = logits.masked_fill(~free, float("-inf")).argmax(1, keepdim=True)  # [B, 1]
-            # a sentence that has ended has no inputs left
+            # in a sentence that has ended, no input is free, and z must not change
             here = inner[:, position : position + 1]
             z.scatter_(1, chosen, torch.where(here, position, z.gather(1, chosen)))
             free = free.scatter(1, chosen, free.gather(1, chosen) & ~here)
@@ -134,7 +134,7 @@ class Pointer(nn.Module):
         return z
 
     def _candidates(self, r: Tensor, inner: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Return U c_i of every input, and the state after the last input. The steps begin with this state."""
+        """Return U c_i of every input, and the LSTM state after the last input, which is the initial state of the LSTM cell."""
         lengths = inner.sum(1).cpu() + 2
         packed = nn.utils.rnn.pack_padded_sequence(r, lengths, batch_first=True, enforce_sorted=False)
         out, (hidden, cell) = self.candidates(packed)
@@ -143,15 +143,15 @@ class Pointer(nn.Module):
 
 
 class RelativeClasses(nn.Module):
-    """The relative head. It predicts the distance between two inputs in the target, as one of the classes -K to -1 and 1 to K.
+    """The relative head. It predicts the distance z_i - z_j of each pair of inputs, as one of the classes -K to -1 and 1 to K.
 
-    Equation: l_ij = f(r_i - r_j), where f is a feed-forward network. The logit of class c is l_ij[c] + l_ji[-c]. The position of
-        an input is the number of inputs that are predicted to be before it.
+    Equation: l_ij = f(r_i - r_j), where f is a feed-forward network. The logit of class c is l_ij[c] + l_ji[-c]. The inner inputs
+        are sorted by the number of inputs that are predicted to be before them.
     Deviations:
-        * In the authors' code, this head has a loss of 0 and cannot be trained. Here the loss is the mean cross-entropy over the
-          pairs of a batch.
-        * An input is after another if the classes of later positions have more than half of the probability. The authors' code
-          uses the sign of the most probable class.
+        * In the authors' code, the loss of this head is 0, so the head cannot be trained. Here, the loss is the mean
+          cross-entropy over the pairs of a batch.
+        * Input i is after input j if the positive classes have a total probability above 0.5. The authors' code uses the sign
+          of the most probable class.
     """
 
     def __init__(self, width: int, classes: int):
@@ -170,7 +170,7 @@ class RelativeClasses(nn.Module):
         later = self._logits(r).softmax(-1)[..., self.classes :].sum(-1) > 0.5  # probability that i is after j
         rank = (later & self._pairs(inner)).sum(2)  # [B, T]
         last = inner.size(1)
-        # by rank. Equal ranks keep their order, so that the ends and the padding of a sentence keep their place
+        # sort by rank. Equal ranks keep their order, so that the end symbol and the padding are not moved
         index = torch.arange(last, device=r.device)
         key = torch.where(inner, rank, index.ge(inner.sum(1, keepdim=True) + 1).long() * last)
         key = torch.where(index.eq(0), -1, key)

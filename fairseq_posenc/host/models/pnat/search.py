@@ -1,7 +1,7 @@
-"""The heuristic search of positions, and its matchings.
+"""The search for target positions in training: scores of inputs and target tokens, and matchings that assign positions.
 
-z_i in `z` [B, T] is the target position of input i. Only inputs where `inner` [B, T] is True are moved. The two ends of a
-sentence and its padding keep their place. Every row of z is therefore a permutation.
+z_i in `z` [B, T] is the target position of input i. Every row of z is a permutation that moves only the inputs where `inner`
+[B, T] is True. The start symbol, the end symbol and the padding are not moved.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from ....ops.precision import at_least_float32
 
 
 def inner_words(words: Tensor) -> Tensor:
-    """Return the tokens between the two ends of every sentence: [B, T], True at tokens -> [B, T]."""
-    inner = words & words.roll(-1, 1)  # without the last token
+    """Return a mask that is True between the first and the last token: [B, T], True at tokens -> [B, T]."""
+    inner = words & words.roll(-1, 1)  # False at the last token
     inner[:, -1:] = False
     inner[:, :1] = False
     return inner
@@ -30,29 +30,28 @@ def similarity(inputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def log_probabilities(logits: Tensor, target: Tensor) -> Tensor:
-    """Return the log-probability of every target word at every decoder input: [B, T, V], [B, T] -> [B, T, T]."""
+    """Return the log-probability of every target token at every decoder input: [B, T, V], [B, T] -> [B, T, T]."""
     return at_least_float32(logits).log_softmax(-1).gather(2, target.unsqueeze(1).expand(-1, logits.size(1), -1))
 
 
 def alignment_loss(scores: Tensor, inner: Tensor) -> Tensor:
-    """Return the loss of IBM Model 1 (Brown et al., 1993) for scores [B, T, T].
+    """Return the loss of IBM Model 1 (Brown et al., 1993) for log-probabilities [B, T, T].
 
-    Equation: mean over target tokens j of -log(mean over inputs i of p(y_j | i)). All inputs have the same prior probability.
+    Equation: mean over target tokens j of -log(mean over inputs i of p(y_j | i)).
     """
     scores = scores.masked_fill(~inner.unsqueeze(2), float("-inf"))
     likelihood = scores.logsumexp(1) - inner.sum(1, keepdim=True).clamp(min=1).log()  # [B, T]
     return -likelihood[inner].sum() / inner.sum().clamp(min=1)
 
 
-#: score of a pair that is not free. Scores of free pairs are larger
+#: score of a pair whose input or position is already assigned. All other scores are larger
 _TAKEN = torch.finfo(torch.float32).min
 
 
 def greedy(scores: Tensor, inner: Tensor) -> Tensor:
-    """Assign the pair with the largest score, then the largest remaining pair, and so on: [B, T, T] -> z [B, T].
+    """Assign the pair with the largest score, then the remaining pair with the largest score, and so on: [B, T, T] -> z [B, T].
 
-    All pairs that are the largest of their row and of their column are assigned at once. The result is equal to the result of
-    one assignment at a time.
+    For speed, all pairs with the largest score of their row and of their column are assigned at once. The result is the same.
     """
     return _mutual_best(scores, inner, lambda left: left)
 
@@ -60,15 +59,15 @@ def greedy(scores: Tensor, inner: Tensor) -> Tensor:
 def authors(scores: Tensor, inner: Tensor) -> Tensor:
     """Assign pairs as in the authors' code: [B, T, T] -> z [B, T].
 
-    In every round, each row is normalised over its free columns.
+    Before every assignment, the scores of each row are normalised over the free columns.
     """
     return _mutual_best(scores, inner, lambda left: left.softmax(-1).masked_fill(left == _TAKEN, _TAKEN))
 
 
 def _mutual_best(scores: Tensor, inner: Tensor, compared: Callable[[Tensor], Tensor]) -> Tensor:
-    """In every round, assign all pairs that are the largest of their row and of their column: [B, T, T] -> z [B, T].
+    """Assign all pairs with the largest value of their row and of their column, and repeat: [B, T, T] -> z [B, T].
 
-    `compared` computes the numbers that are compared from the scores. Pairs that are not free have the score _TAKEN.
+    `compared` computes the values from the scores. Pairs whose row or column is already assigned have the score _TAKEN.
     """
     scores = scores.float().clamp(min=_TAKEN / 2)
     at = torch.arange(scores.size(1), device=scores.device).expand_as(inner)
@@ -86,7 +85,7 @@ def _mutual_best(scores: Tensor, inner: Tensor, compared: Callable[[Tensor], Ten
 def hungarian(scores: Tensor, inner: Tensor) -> Tensor:
     """Return the permutation with the largest sum of scores: [B, T, T] -> z [B, T].
 
-    It runs on the CPU, one sentence at a time.
+    scipy computes it on the CPU, one sentence at a time.
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -98,19 +97,19 @@ def hungarian(scores: Tensor, inner: Tensor) -> Tensor:
     return z.to(scores.device)
 
 
-#: --position-search and --position-matching -> their functions
+#: value of --position-search or --position-matching -> function
 MATCHINGS = {"greedy": greedy, "authors": authors, "hungarian": hungarian}
 
 
 def moved(x: Tensor, z: Tensor) -> Tensor:
-    """Move every input to its target position: [B, T, C] -> [B, T, C]. Position z_i then contains input i."""
+    """Move every input i to its target position z_i: [B, T, C] -> [B, T, C]."""
     return x.gather(1, z.argsort(1).unsqueeze(-1).expand_as(x))
 
 
 def accuracy(found: Tensor, wanted: Tensor, inner: Tensor, near: int = 4) -> dict[str, Tensor]:
-    """Return the numbers of correct positions, and of pairs in the correct order: all pairs, and pairs at most `near` apart.
+    """Count correct positions ("position") and pairs in the correct order ("order", and "near_order" for distances up to `near`).
 
-    The result contains each count together with its total: {name: [correct, total]}.
+    Return {name: [number correct, total number]}.
     """
     distance = wanted.unsqueeze(2) - wanted.unsqueeze(1)  # [B, T, T]
     right = (found.unsqueeze(2) - found.unsqueeze(1)).sign().eq(distance.sign())

@@ -1,4 +1,4 @@
-"""The decoder. Teacher forcing and step-by-step decoding run the same code."""
+"""The Transformer decoder. Teacher forcing and step-by-step decoding run the same code."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from .stack import Stack
 
 
 class Decoder(Stack, FairseqIncrementalDecoder):
-    """A Transformer decoder with positions in self-attention and in cross-attention.
+    """A Transformer decoder with position methods in self-attention and in cross-attention.
 
-    Shapes: prev_output_tokens [B, T], right-padded -> logits [B, T, V] and fairseq's dictionary.
+    Shapes: prev_output_tokens [B, T], padded on the right -> logits [B, T, V], and fairseq's dictionary of additional outputs.
     """
 
     layer = DecoderLayer
@@ -30,7 +30,7 @@ class Decoder(Stack, FairseqIncrementalDecoder):
         super().__init__(dictionary)
         self.side_inputs = declared_by([method.card for at in (positions, cross_positions) for method in at.methods])
         global_cross = getattr(cfg, "cross_global_layers", None) or 0
-        #: numbers of last layers with a global attention: in self-attention and in cross-attention
+        #: how many of the last layers have a global attention, in self-attention and in cross-attention
         self.global_layers = global_layers(cfg.decoder), global_cross
         self.build_stack(
             cfg,
@@ -89,10 +89,10 @@ class Decoder(Stack, FairseqIncrementalDecoder):
         alignment_heads: int | None = None,
         vectors: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Return features [B, T, C], and optionally `attn` [B, T, S], the weights of the alignment layer.
+        """Return features [B, T, C], and a dictionary. `attn` [B, T, S] contains the weights of the alignment layer, or None.
 
-        The columns of `attn` are the columns of the caller's source. With an incremental state, only the last token is read, and
-        T is 1. `vectors` [B, T, C] replace the embeddings.
+        The columns of `attn` are the columns of the source that the caller has passed to the encoder, including padding. With an
+        incremental state, only the last token is read, and T is 1. If `vectors` [B, T, C] are given, they replace the embeddings.
         """
         state = None if incremental_state is None else State(incremental_state)
         own, cross = self._contexts(prev_output_tokens, encoder_out, state, full_context_alignment)
@@ -137,14 +137,14 @@ class Decoder(Stack, FairseqIncrementalDecoder):
     def _contexts(
         self, prev_output_tokens: Tensor, encoder_out: dict[str, list[Tensor]], state: State | None, full_context: bool
     ) -> tuple[AttentionContext, AttentionContext]:
-        """Return the contexts of self-attention and cross-attention: positions, masks, state and side inputs."""
+        """Return the contexts of self-attention and cross-attention: positions, padding, state and side inputs."""
         length, device = prev_output_tokens.size(1), prev_output_tokens.device
         keys = Positions.counted(0, length, device)
         queries = keys if state is None else Positions.counted(length - 1, 1, device)
         source = Positions.counted(0, encoder_out["encoder_out"][0].size(0), device)
         source_padding = encoder_out["encoder_padding_mask"][0] if encoder_out["encoder_padding_mask"] else None
         beam = self._folded_beam(encoder_out, state)
-        if beam > 1:  # the beams of a sentence become its queries, because they share the keys and values of the source
+        if beam > 1:  # the beams of a sentence become queries of one row, because their keys and values are the same
             source_padding = None if source_padding is None else source_padding[::beam]
         words = encoder_out["src_tokens"][0] if encoder_out.get("src_tokens") else None  # [B, S]
         side = SideInputs(_carried(encoder_out, "side."), self.side_inputs).up_to(length)
@@ -171,7 +171,7 @@ class Decoder(Stack, FairseqIncrementalDecoder):
         return self.position.begin(own, rows), self.cross_position.begin(cross, rows // beam)
 
     def _folded_beam(self, encoder_out: dict[str, list[Tensor]], state: State | None) -> int:
-        """Return the beam size if the rows are groups of one source sentence each, otherwise 1. The check runs once per batch."""
+        """Return the beam size if every `beam_size` rows have the same source, otherwise 1. Rows are compared once per batch."""
         if state is None or self.beam_size == 1:
             return 1
         known = state.get("beam")
@@ -195,7 +195,7 @@ class Decoder(Stack, FairseqIncrementalDecoder):
         state.reorder(new_order, 1 if beam is None else int(beam))
 
     def reorder_incremental_state_scripting(self, incremental_state: dict, new_order: Tensor) -> None:
-        """Reorder the state without fairseq's recursion over all modules, because no other module has a state."""
+        """Reorder the state of this module. fairseq's recursion over all modules is not needed, because no other has a state."""
         self.reorder_incremental_state(incremental_state, new_order)
 
     def make_generation_fast_(self, need_attn: bool = False, **kwargs: Any) -> None:
@@ -210,5 +210,5 @@ def _within(state: State | None, scope: str) -> State | None:
 
 
 def _carried(encoder_out: dict[str, list[Tensor]], kind: str) -> dict[str, Tensor]:
-    """Return the tensors of one kind from the encoder output, by name."""
+    """Return the tensors in the encoder output whose names begin with the prefix `kind`, without this prefix."""
     return {name.removeprefix(kind): tensors[0] for name, tensors in encoder_out.items() if name.startswith(kind)}

@@ -1,6 +1,6 @@
-"""The encoder.
+"""The Transformer encoder.
 
-The encoder moves left padding of each sentence to the right once. All methods can then use the column as the position.
+The encoder first moves left padding of each sentence to the right. In all methods, the column of a token is then its position.
 """
 
 from __future__ import annotations
@@ -22,23 +22,21 @@ from .stack import Stack, reorder
 
 
 def roll(tokens: Tensor, padding_idx: int) -> tuple[Tensor, Tensor]:
-    """Move left padding to the right: tokens [B, S] -> rolled tokens [B, S], and the number of columns that each row moved [B,
-    1].
-    """
+    """Move left padding to the right: tokens [B, S] -> moved tokens [B, S], and the number of columns of left padding [B, 1]."""
     shift = (tokens.ne(padding_idx).cumsum(1) == 0).sum(1, keepdim=True)
     columns = torch.arange(tokens.size(1), device=tokens.device)
     return tokens.gather(1, (columns + shift) % tokens.size(1)), shift
 
 
 def unroll(weights: Tensor, shift: Tensor) -> Tensor:
-    """Undo `roll` for the columns of [B, T, S]."""
+    """Undo `roll` for the columns of attention weights [B, T, S]."""
     columns = torch.arange(weights.size(-1), device=weights.device)
     index = (columns - shift) % weights.size(-1)  # [B, S]
     return weights.gather(-1, index.unsqueeze(1).expand_as(weights))
 
 
 def _options(side: Any, layer: int | None) -> LayerOptions:
-    """Return the options of one layer, or of the shared layer (layer None)."""
+    """Return the options of one layer. None is the shared layer of tied layers."""
     dropped = getattr(side, "drop_residual", None)
     return LayerOptions(
         residual=dropped is None or dropped != layer,
@@ -48,24 +46,24 @@ def _options(side: Any, layer: int | None) -> LayerOptions:
 
 
 def is_global(options: Any, layers: int, layer: int | None) -> bool:
-    """Return whether a layer is one of the last layers, which have a global attention."""
+    """Return whether a layer has a global attention. Only the last layers have one."""
     return layer is not None and layer >= layers - global_layers(options)
 
 
 def global_layers(options: Any) -> int:
-    """Return the number of layers with a global attention. The number is 0 if the option is not given."""
+    """Return the number of layers with a global attention, which is 0 without the option."""
     return getattr(options, "global_layers", None) or 0
 
 
 def side_outputs(side_inputs: Mapping[str, Tensor]) -> dict[str, list[Tensor]]:
-    """Return these side inputs in the form of fairseq's encoder output, for the decoder."""
+    """Return these side inputs as entries of the encoder output, which the decoder reads."""
     return {f"side.{name}": [tensor] for name, tensor in side_inputs.items()}
 
 
 class Encoder(Stack, FairseqEncoder):
-    """A Transformer encoder with positions: tokens [B, S], padded on either side -> fairseq's dictionary of outputs.
+    """A Transformer encoder with position methods: tokens [B, S], padded on either side -> fairseq's dictionary of outputs.
 
-    All outputs are right-padded. `source_shift` [B, 1] is the number of columns by which each sentence moved, for alignments.
+    All outputs are padded on the right. `source_shift` [B, 1] is the number of columns of left padding, for alignments.
     """
 
     layer = EncoderLayer
@@ -97,12 +95,12 @@ class Encoder(Stack, FairseqEncoder):
         return_all_hiddens: bool = False,
         side_inputs: Mapping[str, Tensor] | None = None,
     ) -> dict[str, list[Tensor]]:
-        """`side_inputs` have the same padding as the tokens. Methods read their declared side inputs from the context."""
+        """Return the encoder output. `side_inputs` have the same padding as the tokens. Methods read them from the context."""
         tokens, shift = roll(src_tokens, self.padding_idx)
         tokens = tokens if self.shuffle is None else self.shuffle(tokens)
         side = SideInputs(side_inputs, self.side_inputs).rolled(shift)
         padding = tokens.eq(self.padding_idx)
-        # one synchronisation is enough. All batches are then treated as padded
+        # padding.any() waits for the accelerator. If a method waits already, avoid this by treating every batch as padded
         waits = self.position.waits and not devices.on_cpu(tokens)
         padding = padding if waits or padding.any() else None
         at = Positions.counted(0, tokens.size(1), tokens.device)

@@ -1,4 +1,4 @@
-"""The fairseq model: its options, the checks of its options, and the loading of checkpoints."""
+"""The fairseq model of the Transformer: options and their checks, and loading of checkpoints."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .encoder import Encoder
 
 SPEC_OPTIONS = {"encoder": "encoder_position", "decoder": "decoder_position", "cross": "cross_position"}
 
-#: options of stock `transformer` that would have no effect in this model, and the reasons
+#: options of fairseq's `transformer` that this model does not support -> the reason, and what to do
 _REFUSED = {
     "encoder_learned_pos": "Use --encoder-position learned",
     "decoder_learned_pos": "Use --decoder-position learned",
@@ -48,19 +48,19 @@ _REFUSED = {
     "export": "The model cannot be exported to TorchScript. Remove it",
 }
 
-_MOST_LAYERS = 1000
+_MOST_LAYERS = 1000  # maximum number of layers
 
 
 @register_model(MODEL)
 class PositionTransformer(TransformerModel):
-    """A Transformer with one position spec each for the encoder, the decoder and the cross-attention.
+    """A Transformer with three position specs: for the encoder, for the decoder, and for cross-attention.
 
-    Raise Refusal for a wrong spec, for options of stock `transformer` that have no effect in this model, and for a checkpoint
+    Raise Refusal for a wrong spec, for options of fairseq's `transformer` that this model does not support, and for a checkpoint
     with other positions.
     """
 
     encoder_class, decoder_class = Encoder, Decoder
-    #: numbers of a hidden state per channel of a projection. 2 if hidden states are complex
+    #: real numbers per channel of a hidden state: 2 if hidden states are complex
     parts = 1
     #: the criterion that adds the loss terms of methods
     criterion = CRITERION
@@ -97,15 +97,15 @@ class PositionTransformer(TransformerModel):
             )
             parser.add_argument(
                 f"--{side}-halting", choices=HALTING,
-                help=f"adaptive computation time in the {side}: the number of steps differs between tokens, up to "
-                f"--{side}-layers. When a token has halted, its state is still updated (continue) or stays constant "
-                f"(copy) (default: all tokens have all steps)",
+                help=f"adaptive computation time in the {side}: each token halts after at most --{side}-layers steps. The output "
+                "of a halted token does not change. Its state, which other tokens attend to, is updated in later steps "
+                "(continue) or stays constant (copy) (default: no token halts)",
             )  # fmt: skip
         for site, option in SPEC_OPTIONS.items():
             parser.add_argument(
                 f"--{site}-global-layers", type=integer, metavar="C",
-                help=f"number of last layers with a second attention in addition to --{option.replace('_', '-')}. The "
-                f"second attention has no sentence masks, and a gate combines both outputs (default: 0)",
+                help=f"number of last layers with a second attention. It uses --{option.replace('_', '-')} without the masks "
+                f"that restrict attention to one sentence. A gate combines the outputs of both attentions (default: 0)",
             )  # fmt: skip
         parser.add_argument(
             "--halting-epsilon", type=number, metavar="E",
@@ -114,8 +114,8 @@ class PositionTransformer(TransformerModel):
         )  # fmt: skip
         parser.add_argument(
             "--ponder-weight", type=number, metavar="W",
-            help="weight of the ponder cost in the training loss. The ponder cost is the number of steps plus the "
-            "remainder of each token (default: 0.01)",
+            help="weight of the ponder cost in the training loss. The ponder cost of a token is N + 1 - P, where N is the "
+            "number of steps and P is the sum of the first N - 1 halting probabilities (Graves, 2016) (default: 0.01)",
         )  # fmt: skip
         parser.add_argument(
             "--encoder-shuffle-words", type=number, metavar="P",
@@ -129,7 +129,7 @@ class PositionTransformer(TransformerModel):
         parser.add_argument(
             "--length-loss-weight", type=number, metavar="W",
             help="weight of the loss of the length predictor. This option adds the predictor, which reads the encoder "
-            "output, to the model (default: none)",
+            "output, to the model (default: none; for posenc_pnat: 0.1)",
         )  # fmt: skip
         parser.add_argument(
             "--length-stop-gradient",
@@ -168,7 +168,7 @@ class PositionTransformer(TransformerModel):
 
     @classmethod
     def build_encoder(cls, cfg: Any, src_dict: Any, embed_tokens: nn.Embedding) -> Encoder:
-        cfg.source_words = src_dict.indices  # fairseq builds the encoder first, and passes only its own dictionary to the decoder
+        cfg.source_words = src_dict.indices  # for the decoder, to which fairseq passes only the target dictionary
         positions = site_positions(cfg, "encoder", cfg.encoder, src_dict, cls.parts)
         return cls.encoder_class(cfg, src_dict, embed_tokens, positions)
 
@@ -184,7 +184,7 @@ class PositionTransformer(TransformerModel):
 
     def get_normalized_probs(self, net_output: tuple, log_probs: bool, sample: dict | None = None) -> Tensor:
         """Return the probabilities of the tokens, or their logarithms."""
-        # fairseq marks its function for TorchScript. torch.jit.trace would then fail before the error of this plugin is raised
+        # fairseq's own function is marked for TorchScript, so that torch.jit.trace fails before this plugin raises its error
         return self.get_normalized_probs_scriptable(net_output, log_probs, sample)
 
     @property
@@ -218,16 +218,14 @@ class PositionTransformer(TransformerModel):
         )
 
     def set_beam_size(self, beam_size: int) -> None:
-        """Set the beam size. The generator calls this function. Its rows are groups of `beam_size`, one group per sentence."""
+        """Set the beam size. fairseq's generator calls this function, and then passes `beam_size` rows per sentence."""
         self.decoder.set_beam_size(beam_size)
 
     def load_state_dict(self, state_dict: dict[str, Tensor], strict: bool = True, model_cfg: Any = None, args: Any = None):
-        """Load a checkpoint of this plugin with the same positions, or a checkpoint of stock `transformer` with suitable
-        positions.
-        """
+        """Load a checkpoint of this plugin, or of fairseq's `transformer`. Raise Refusal if it has other positions."""
         given = state_dict.get("positions_version")
         if given is None:
-            if strict:  # fairseq restores a moving average without this entry, and not strictly
+            if strict:  # fairseq's moving average of parameters lacks this entry, and is loaded with strict=False
                 self._refuse_foreign(state_dict)
             state_dict = {**state_dict, "positions_version": self.positions_version}
         else:
@@ -246,9 +244,9 @@ class PositionTransformer(TransformerModel):
             ) from None
 
     def _refuse_foreign(self, state_dict: Mapping[str, Tensor]) -> None:
-        """Raise Refusal for a stock checkpoint that does not fit.
+        """Raise Refusal for a checkpoint of stock fairseq with other positions.
 
-        A stock checkpoint does not contain whether positions are sinusoidal or none.
+        Such a checkpoint does not record whether a model without learned positions has sinusoidal positions or none.
         """
         plain = str(self.specs["cross"]) == "none"
         for site in ("encoder", "decoder"):
@@ -262,7 +260,7 @@ class PositionTransformer(TransformerModel):
 
 
 def site_positions(cfg: Any, site: str, side: Any, dictionary: Any, parts: int = 1) -> SitePositions:
-    """Return the methods of one site, with the sizes of its stack."""
+    """Build the methods of one site from its spec and the sizes of its stack."""
     dims = dims_at(cfg, site, side, dictionary, parts)
     spec = getattr(side if site != "cross" else cfg, "position" if site != "cross" else "cross_position")
     return SitePositions(build(spec, dims, site), dims, site)
@@ -281,7 +279,7 @@ def dims_at(cfg: Any, site: str, side: Any, dictionary: Any, parts: int = 1) -> 
         vocab_size=len(dictionary),
         words=dictionary.indices,
         source_words=getattr(cfg, "source_words", dictionary.indices),
-        relations=getattr(cfg, "relations", 0),  # given by the task
+        relations=getattr(cfg, "relations", 0),  # the task sets this option
         key_embed_dim=parts * cfg.encoder.embed_dim if site == "cross" else 0,
     ).at(site)
 
@@ -312,7 +310,7 @@ def _refuse_options(args: argparse.Namespace, task: Any) -> None:
 
 
 def _refuse_task(task: Any, model: PositionTransformer) -> None:
-    """Raise Refusal for a task whose batches have no side inputs, if a method needs them."""
+    """Raise Refusal if a method reads side inputs but the task does not add them to batches."""
     declared = next(iter(model.encoder.side_inputs.values()), None)
     if declared is not None and not hasattr(task, "side_inputs"):
         given = getattr(getattr(task, "cfg", None), "_name", None) or type(task).__name__
@@ -323,7 +321,7 @@ def _refuse_task(task: Any, model: PositionTransformer) -> None:
 
 
 def _refuse_criterion(args: argparse.Namespace, model: PositionTransformer) -> None:
-    """Raise Refusal for a criterion that ignores the loss terms of the model."""
+    """Raise Refusal if the model has loss terms that the criterion ignores."""
     wanted = model.criterion
     given = getattr(args, "criterion", wanted)
     adding = [f"--{side}-halting" for side in ("encoder", "decoder") if getattr(model, side).halting is not None]
@@ -337,10 +335,7 @@ def _refuse_criterion(args: argparse.Namespace, model: PositionTransformer) -> N
 
 
 def _refuse_shuffled_side_inputs(model: PositionTransformer) -> None:
-    """Raise Refusal if words are shuffled although a method has side inputs.
-
-    Side inputs belong to the original order of words.
-    """
+    """Raise Refusal if words are shuffled but a method reads side inputs, which are for the original order of words."""
     side = next((side for side in model.encoder.side_inputs.values() if side.of == "source" and side.words), None)
     if model.encoder.shuffle is not None and side is not None:
         raise Refusal(
@@ -387,7 +382,7 @@ def _refuse_layer_options(args: argparse.Namespace) -> None:
 
 
 def _refuse_global_layers(args: argparse.Namespace, model: PositionTransformer) -> None:
-    """Raise Refusal for global layers that do not exist, or whose global attention would be equal to their local attention."""
+    """Raise Refusal if there are fewer layers, or if no mask of a method distinguishes local from global attention."""
     sites = {"encoder": model.encoder.position, "decoder": model.decoder.position, "cross": model.decoder.cross_position}
     for site, positions in sites.items():
         count = getattr(args, f"{site}_global_layers", None) or 0
@@ -404,7 +399,7 @@ def _refuse_global_layers(args: argparse.Namespace, model: PositionTransformer) 
 
 
 def _refuse_halting(args: argparse.Namespace, side: str) -> None:
-    """Set the defaults of halting. Raise an error if halting is not possible with these options."""
+    """Set the default values of the halting options. Raise Refusal if other options do not allow halting."""
     for option, default, largest in (("halting_epsilon", 0.01, 1.0), ("ponder_weight", 0.01, math.inf)):
         given = default if getattr(args, option, None) is None else getattr(args, option)
         if not 0 <= given < largest:
@@ -420,7 +415,7 @@ def _refuse_halting(args: argparse.Namespace, side: str) -> None:
 
 
 def _refuse_sizes(args: argparse.Namespace, side: str) -> None:
-    """Raise an error for impossible sizes. The sizes may come from a damaged checkpoint."""
+    """Raise Refusal for impossible sizes, which may come from a damaged checkpoint."""
     layers = getattr(args, f"{side}_layers")
     if not 0 <= layers <= _MOST_LAYERS:
         raise Refusal(f"--{side}-layers {layers}: not allowed. Expected 0 to {_MOST_LAYERS}.")
@@ -431,7 +426,7 @@ def _refuse_sizes(args: argparse.Namespace, side: str) -> None:
 
 
 def _differences(given: Tensor, own: Tensor) -> str:
-    """Return the sites whose specs differ, as 'encoder: t5:... instead of rope:...'. Return "" if no spec differs."""
+    """Return a text such as 'encoder: t5:... instead of rope:...' for the sites whose specs differ, or ""."""
     lines = ["".join(map(chr, text.tolist())).splitlines() for text in (given, own)]
     rows = [dict(line.partition(": ")[::2] for line in text) for text in lines]
     return "; ".join(
@@ -442,10 +437,7 @@ def _differences(given: Tensor, own: Tensor) -> str:
 
 
 def _same_spec(given: str, own: str) -> bool:
-    """Return whether two texts contain the same spec.
-
-    A text of an earlier version lacks newer options, which then have their defaults.
-    """
+    """Return whether two texts are the same spec. Options that an earlier version did not have get their default values."""
     try:
         return parse(given) == parse(own)
     except PositionError:
@@ -453,6 +445,6 @@ def _same_spec(given: str, own: str) -> bool:
 
 
 def _first_problem(error: RuntimeError) -> str:
-    """Return the first problem in torch's list."""
+    """Return the first problem in torch's error message, which lists all problems."""
     lines = [line.strip() for line in str(error).splitlines()]
     return next((line.rstrip(".") for line in lines[1:] if line), lines[0])

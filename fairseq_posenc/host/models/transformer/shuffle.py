@@ -1,4 +1,4 @@
-"""Shuffle the words of source sentences in training, so that a model depends less on their order."""
+"""Shuffle the words of source sentences in training, so that a model depends less on word order."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 
 class WordShuffle(nn.Module):
-    """Put the words of a source sentence into a random order, in training and with a given probability. The target is unchanged.
+    """Shuffle the words of a source sentence with a given probability, only in training. The target is unchanged.
 
-    Shapes: tokens [B, S], right-padded -> [B, S]. Subwords of a word stay together and in order. This is supported for markers at
-        the end of subwords (@@) and at the beginning of words (SentencePiece). The end of the sentence stays last. A first symbol
-        (<s>) stays first.
-    Source: Liu et al. (2021b). They permute words of training sentences. How many sentences they permute is not verified.
+    Shapes: tokens [B, S], padded on the right -> [B, S]. The subwords of a word stay together and in order. Words are found by
+        @@ at the end of subwords (subword-nmt), or by SentencePiece's symbol at the beginning of words. </s> stays last, and <s>
+        stays first.
+    Source: Liu et al. (2021b), who permute the words of training sentences. The share of permuted sentences is not known.
     """
 
     def __init__(self, dictionary: Any, probability: float):
@@ -32,10 +32,10 @@ class WordShuffle(nn.Module):
         begins = ~self.continues[tokens]
         begins[:, 1:] &= ~self.joins_next[tokens[:, :-1]]
         begins[:, 0] = True
-        word = begins.cumsum(1) - 1  # [B, S], the number of the word to which a token belongs
+        word = begins.cumsum(1) - 1  # [B, S], index of the word that contains the token
         draws = torch.rand(tokens.shape, device=tokens.device).gather(1, word)  # one number per word
         chosen = torch.rand(tokens.size(0), 1, device=tokens.device) < self.probability
-        draws = draws * chosen  # words with equal random numbers keep their order
+        draws = draws * chosen  # in other sentences, all random numbers are 0, so that words keep their order
         draws = draws.masked_fill(tokens == self.first, -1.0)
         for end in self.ends:
             draws = draws.masked_fill(tokens == end, 1.0)

@@ -1,4 +1,4 @@
-"""Base class of encoder and decoder: layers, tied layers, LayerDrop and activation checkpointing."""
+"""Base class of encoder and decoder: embeddings, layers, tied layers, LayerDrop and activation checkpointing."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from ..layers.transformer import Masks
 
 
 class Stack(nn.Module):
-    """Mixed into fairseq's base classes of encoder and decoder: embeddings, the list of layers, and running them.
+    """Mixin for encoder and decoder. It builds and runs embeddings and layers.
 
-    Another model can replace the layers and norms of which a stack consists.
+    The class attributes `layer` and `norm` are the classes of the modules. Subclasses can replace them.
     """
 
     layer: type[nn.Module]
@@ -36,7 +36,7 @@ class Stack(nn.Module):
         build_layer: Callable[[int | None], nn.Module],
         tied: bool,
     ) -> None:
-        self.register_buffer("version", torch.Tensor([3]))  # an entry of fairseq's checkpoints
+        self.register_buffer("version", torch.Tensor([3]))  # fairseq's checkpoints contain this entry
         self.embed_tokens = embed_tokens
         self.padding_idx = embed_tokens.padding_idx
         self.embed_scale = 1.0 if cfg.no_scale_embedding else math.sqrt(side.embed_dim)
@@ -51,7 +51,7 @@ class Stack(nn.Module):
         self.checkpoint_activations = cfg.checkpoint_activations
 
     def embed(self, tokens: Tensor, ctx: AttentionContext, vectors: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return the input of the layers and the scaled embeddings, [B, T, C] each. `vectors` replace the embeddings."""
+        """Return the input of the layers and the scaled embeddings, [B, T, C] each. `vectors` are used instead of embeddings."""
         embedded = self.embed_scale * self.embed_tokens(tokens) if vectors is None else vectors
         x = self.position.embed(self.as_states(embedded), tokens, ctx)
         if self.layernorm_embedding is not None:
@@ -59,38 +59,35 @@ class Stack(nn.Module):
         return self.dropout_module(x), embedded
 
     def as_states(self, embedded: Tensor) -> Tensor:
-        """Convert embeddings [B, T, C] to hidden states of this model."""
+        """Convert embeddings [B, T, C] to hidden states. Subclasses override this if hidden states have another form."""
         return embedded
 
     def active_layers(self) -> Iterator[tuple[int, nn.Module]]:
-        """Yield every layer with its number, without layers that LayerDrop skips in this training step."""
+        """Yield the index and the module of every layer that LayerDrop does not skip in this forward pass."""
         drawn = torch.rand(self.num_layers).tolist() if self.training and self.layerdrop > 0 else None
         for index in range(self.num_layers):
             if drawn is None or drawn[index] > self.layerdrop:
                 yield index, self.layers[index if len(self.layers) > 1 else 0]
 
     def masks(self, positions: SitePositions, ctx: AttentionContext, global_layers: int) -> list[Masks]:
-        """Return the masks of the attentions of every layer, at one site.
-
-        The last `global_layers` layers have a global attention.
-        """
+        """Return the masks of every layer for one site. The last `global_layers` layers have a global attention."""
         local: list[Any] = positions.masks(ctx)
         first = self.num_layers - global_layers
         whole = positions.masks(ctx, local=False) if global_layers else local
         return [Masks(mask, whole[layer] if layer >= first else None) for layer, mask in enumerate(local)]
 
     def ponders(self, x: Tensor, padding: Tensor | None) -> Pondering | None:
-        """Return the counter of steps per token, if the number of steps can differ between tokens."""
+        """Return the state of adaptive computation time for this forward pass, or None without --*-halting."""
         return None if self.halting is None else Pondering(self.halting, x, padding)
 
     def run(self, layer: nn.Module, *args: Any) -> Any:
-        """Run a layer. In training with --checkpoint-activations, its activations are not stored."""
+        """Run a layer. In training with --checkpoint-activations, its activations are recomputed instead of stored."""
         if self.checkpoint_activations and self.training:
             return checkpoint(layer, *args, use_reentrant=False)
         return layer(*args)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> dict[str, Tensor]:
-        """Rename the position table of stock fairseq to this plugin's name."""
+        """Rename the position table of a checkpoint of stock fairseq to this plugin's name."""
         for key in [key for key in state_dict if key.startswith(f"{name}.embed_positions.")]:
             tensor = state_dict.pop(key)
             if key.endswith(".weight"):
@@ -99,5 +96,5 @@ class Stack(nn.Module):
 
 
 def reorder(values: dict[str, list[Tensor]], order: Tensor, axes: dict[str, int]) -> dict[str, list[Tensor]]:
-    """Select sentences in every tensor of an encoder output. The batch is axis 0, unless `axes` contains another axis."""
+    """Select sentences in every tensor of an encoder output. `axes` contains the batch axis of a tensor if it is not 0."""
     return {name: [tensor.index_select(axes.get(name, 0), order) for tensor in tensors] for name, tensors in values.items()}
