@@ -1,8 +1,8 @@
-# Run commands. With DRY_RUN=1, only print them. A command runs in the background while the shell waits. A signal to the recipe
-# therefore reaches the shell at once, and the shell ends the command.
+# Run commands. With DRY_RUN=1, only print them. Commands run in the background while the shell waits for them, so that the shell
+# can handle a signal at once and end the command.
 # shellcheck shell=bash
 
-DRY_RUN=${DRY_RUN:-} # until the recipe declares it
+DRY_RUN=${DRY_RUN:-} # used until the recipe has declared the option
 
 say() {
   if [[ -n $DRY_RUN ]]; then echo "# $*"; else printf '[%2d:%02d] %s\n' $((SECONDS / 60)) $((SECONDS % 60)) "$*"; fi
@@ -12,7 +12,7 @@ fail() {
   exit 1
 }
 
-find_tools() { # set `bin` to POSENC_BIN or .venv/bin, and `user_dir` to the package of the checkout or of `bin`
+find_tools() { # set `bin` to POSENC_BIN or .venv/bin, and `user_dir` to the folder of the package in the checkout or in `bin`
   bin=${POSENC_BIN:-.venv/bin}
   [[ -n ${POSENC_BIN:-} ]] || run recipes/setup
   [[ -n $DRY_RUN || -x $bin/fairseq-train ]] || fail "POSENC_BIN=$bin: no fairseq-train in this folder. Expected the bin folder of an installation. Correct or remove POSENC_BIN."
@@ -20,7 +20,7 @@ find_tools() { # set `bin` to POSENC_BIN or .venv/bin, and `user_dir` to the pac
   [[ -d $user_dir ]] || user_dir=$("$bin/python" -m fairseq_posenc.cli path) || fail "POSENC_BIN=$bin: fairseq_posenc is not installed. Install it there, or run recipes/setup."
 }
 
-posenc() { LOGLEVEL=${LOGLEVEL:-WARNING} run "$bin/python" -m fairseq_posenc.cli "$@"; } # without what fairseq logs on import
+posenc() { LOGLEVEL=${LOGLEVEL:-WARNING} run "$bin/python" -m fairseq_posenc.cli "$@"; } # hides what fairseq logs at import
 
 run() {
   if [[ -n $DRY_RUN ]]; then show "$@"; else
@@ -29,11 +29,11 @@ run() {
   fi
 }
 
-run_to() { # FILE COMMAND...: write the output to FILE, which is created when the command has succeeded
+run_to() { # FILE COMMAND...: write the output to FILE. FILE is created only if the command succeeds
   local file=$1
   shift
   if [[ -n $DRY_RUN ]]; then show "$@" ">" "$file"; else
-    PYTHONUNBUFFERED=1 "$@" >"$file.part" 2>&1 & # unbuffered, so that lines of log and output keep their order and stay whole
+    PYTHONUNBUFFERED=1 "$@" >"$file.part" 2>&1 & # so that log and output are in order
     wait $! || { tail -n 5 "$file.part" >&2 && fail "${1##*/} failed. The last lines of its output are above, the complete output is in $file.part."; }
     mv "$file.part" "$file"
   fi

@@ -1,13 +1,13 @@
-# Rows of a table on parallel text: the common part of recipes/compare, multi30k_uk/run and wmt18/run.
+# Functions that recipes/compare, multi30k_uk/run and wmt18/run share: they train, decode and score the rows of a table.
 # shellcheck shell=bash
 
-require_units() { # check that the UNITS of an update (BATCH tokens or sentences) can be divided among the workers
+require_units() { # check that UNITS is divisible by the number of workers, and BATCH by UNITS
   ((UNITS % WORKERS == 0)) ||
     fail "UNITS=$UNITS: not divisible by the number of workers. Expected a multiple of $WORKERS."
   [[ -z ${BATCH:-} ]] || ((BATCH % UNITS == 0)) || fail "BATCH=$BATCH: not divisible by UNITS=$UNITS. Expected a multiple of $UNITS."
 }
 
-first_machine_only() { # other machines only train, and prepare data if requested. Run everything else on the first machine
+first_machine_only() { # on all machines but machine 0: select the stage train by default. Fail for decode, score and table
   local name
   if ((NODE_RANK == 0)); then return 0; fi
   wanted=${stages_given[*]:-train}
@@ -16,10 +16,10 @@ first_machine_only() { # other machines only train, and prepare data if requeste
   done
 }
 
-# For every row and seed, train, decode and score. The recipe defines the functions
+# Train, decode and score every row with every seed. The recipe defines the functions
 #   train_run FOLDER METHOD SEED, decode_run FOLDER METHOD and score_run FOLDER
-# and the settings of the two kinds of stages. `row` is a part of the folder name that distinguishes rows of the same method. It
-# may be empty.
+# and the variables training_settings and decoding_settings, which contain names of options. The variable `row` may contain a
+# suffix of the folder name, which distinguishes rows of the same method.
 row_stages() { # METHOD SEED
   local folder
   folder=$(run_folder "$1${row:-}" "$2")

@@ -1,15 +1,19 @@
-"""Scores of translations of several sentences in one line, and their table and plot: recipes/studies/concatenation.
+"""Score translations of texts with several sentences per line. Write tables and a plot of the scores.
+
+This is a helper of recipes/studies/concatenation.
 
 concatenation.py score FOLDER TEXT TARGET SEPARATOR
-    Compares FOLDER/k1.out to k6.out, and forced.k1.out to forced.k6.out, with TEXT/test.k1.TARGET to TEXT/test.k6.TARGET.
+    Scores FOLDER/kN.out and FOLDER/forced.kN.out with the references TEXT/test.kN.TARGET, for N from 1 to 6.
     Writes FOLDER/concatenation.json.
 concatenation.py table OUT CONDITION...
     Reads OUT/CONDITION/ROW/seed*/concatenation.json. Writes OUT/table.md, OUT/table.csv and OUT/bleu.svg, and prints table.md.
 
-Scores of a file, for k sentences per line, with separators removed from both sides:
-    bleu, chrf: sacreBLEU's corpus scores. ratio: words of the outputs over words of the references.
-    sentences: fraction of outputs with k sentences. places: for these outputs, BLEU of all first sentences, of all second
-    sentences, and so on. null: there are no such sentences.
+Scores of a file with k sentences per line. Separators are removed from outputs and references:
+    bleu, chrf: sacreBLEU's corpus scores
+    ratio: number of words of the outputs, divided by the number of words of the references
+    sentences: fraction of the outputs that have k sentences
+    places: k scores, computed only from the outputs with k sentences. The first score is BLEU of the first sentences of all these
+        outputs, the second is BLEU of the second sentences, and so on. null: no output has k sentences
 """
 
 import csv
@@ -28,9 +32,9 @@ LENGTHS = range(1, 7)
 
 
 def split(line: str, separator: str) -> list[str]:
-    """Return the sentences of a line, with single blanks."""
+    """Return the sentences of a line, with single blanks between words."""
     found: list[list[str]] = [[]]
-    for word in line.replace(separator, f" {separator} ").split():  # SentencePiece may join the separator to a word
+    for word in line.replace(separator, f" {separator} ").split():  # there may be no blank between separator and word
         if word == separator:
             found.append([])
         else:
@@ -39,7 +43,7 @@ def split(line: str, separator: str) -> list[str]:
 
 
 def measured(outputs: list[str], references: list[str], separator: str) -> dict:
-    """Return the scores of one test set, whose lines have as many sentences as their references."""
+    """Return the scores of one test set, whose references all have the same number of sentences per line."""
     ours, theirs = ([split(line, separator) for line in lines] for lines in (outputs, references))
     joined = [[" ".join(" ".join(line).split()) for line in lines] for lines in (ours, theirs)]
     words = [sum(len(line.split()) for line in lines) for lines in joined]
@@ -60,7 +64,7 @@ def measured(outputs: list[str], references: list[str], separator: str) -> dict:
 
 
 def score(folder: str, text: str, target: str, separator: str) -> None:
-    """Write the scores of one run."""
+    """Compute the scores of one run, and write them to FOLDER/concatenation.json."""
     found: dict = {}
     for kind, prefix in (("plain", "k"), ("forced", "forced.k")):
         for length in LENGTHS:
@@ -73,7 +77,7 @@ def score(folder: str, text: str, target: str, separator: str) -> None:
 
 
 def read(out: Path, conditions: list[str]) -> dict[tuple[str, str], list[dict]]:
-    """Return (condition, row) -> the scores of its seeds."""
+    """Return (condition, row) -> list of the scores of all seeds."""
     found: dict = {}
     for condition in conditions:
         for path in sorted((out / condition).glob("*/seed*/concatenation.json")):
@@ -84,7 +88,7 @@ def read(out: Path, conditions: list[str]) -> dict[tuple[str, str], list[dict]]:
 
 
 def mean(runs: list[dict], kind: str, length: int, *keys: str | int) -> float | None:
-    """Return the mean of one number over the seeds that have this number."""
+    """Return the mean of one score over seeds, without seeds that lack this score."""
     values = []
     for run in runs:
         value = run.get(kind, {}).get(str(length))
@@ -95,7 +99,7 @@ def mean(runs: list[dict], kind: str, length: int, *keys: str | int) -> float | 
 
 
 def table(out: str, *conditions: str) -> None:
-    """Write and print the tables, and plot BLEU by the number of sentences."""
+    """Write and print all tables, and plot BLEU by the number of sentences per line."""
     runs = read(Path(out), list(conditions))
     parts, cells = [], []
     kinds = [("plain", ""), ("forced", ", number of sentences forced")]

@@ -1,16 +1,24 @@
 # Convert raw text, TEXT/PART.LANGUAGE, to the binary data that fairseq-train reads.
-# Options that a recipe may have:
-#   SUBWORD_LINES  maximum number of lines of a file from which subwords are learnt
+# Optional options of a recipe:
+#   SUBWORD_LINES  maximum number of lines per file from which subwords are learnt
 #   JOBS           number of processes and threads
-#   MERGES         number of merges of SUBWORDS=bpe, instead of VOCABULARY. VOCABULARY counts merges and characters
-# `normalisation` is the rule with which SentencePiece changes characters.
+#   MERGES         for SUBWORDS=bpe: number of merges, instead of VOCABULARY, which is the number of merges and characters
 # shellcheck shell=bash
 
 preprocess_options=() # additional options of fairseq-preprocess
 subword_symbol=''     # a token that SentencePiece never splits, such as the separator of sentences
-normalisation=nmt_nfkc
+normalisation=nmt_nfkc # SentencePiece's rule for the normalisation of characters
 
-make_subwords() { # PART...: write TEXT/PART.sub.LANGUAGE, with one model for both languages, learnt from `train`
+make_text() { # write TEXT/PART.LANGUAGE: the artificial language, or Multi30K
+  if [[ $DATA == language ]]; then
+    posenc data language "$text" --seed "$DATA_SEED" --train "$SENTENCES" --test "$TEST" --test-long 1
+  else
+    posenc data multi30k "$text" --source "$SOURCE" --target "$TARGET" --from "$DATA_FROM" \
+      --downloads "$OUT/downloads" --record data-bin/multi30k.sha256
+  fi
+}
+
+make_subwords() { # PART...: learn one subword model for both languages from `train`, and write TEXT/PART.sub.LANGUAGE
   local symbols=(--symbols "${MERGES:-$VOCABULARY}") train=("$text/train.$SOURCE" "$text/train.$TARGET") model_type=bpe
   if [[ $SUBWORDS == bpe ]]; then
     [[ -n ${MERGES:-} ]] || symbols+=(--total-symbols)
@@ -44,7 +52,7 @@ encode_subwords() { # FOLDER PART...: write TEXT/PART.sub.LANGUAGE, with the sub
   done
 }
 
-require_length() { # LENGTH FILE...: check before training that no sentence has more than LENGTH subwords
+require_length() { # LENGTH FILE...: check before training that no sentence has more than LENGTH - 1 subwords
   local file most=$(($1 - 1))
   shift
   for file in "$@"; do
@@ -53,7 +61,7 @@ require_length() { # LENGTH FILE...: check before training that no sentence has 
   done
 }
 
-joining() { # print how fairseq-generate joins these subwords to words. Print nothing for whole words
+joining() { # print the value of fairseq-generate's --remove-bpe for SUBWORDS. Print nothing for whole words
   case $SUBWORDS in
     none) ;;
     bpe) echo subword_nmt ;;
@@ -61,19 +69,19 @@ joining() { # print how fairseq-generate joins these subwords to words. Print no
   esac
 }
 
-read_trees() { # PART...: write side files of the trees TEXT/PART.SOURCE.conllu next to the source text
+read_trees() { # PART...: convert the trees in TEXT/PART.SOURCE.conllu to side files next to the source text
   local part
   for part in "$@"; do posenc side trees "$text/$part.$SOURCE.conllu" "$text/$part.$SOURCE" --edges "$EDGES"; done
 }
 
-binarise_side_files() { # TEST_PART...: convert all side files next to the source text
+binarise_side_files() { # TEST_PART...: convert the side files next to the source text of all parts to binary files
   local tests
   join_prefixes "" "$@"
   posenc side binarise "$data" --source-lang "$SOURCE" --target-lang "$TARGET" --trainpref "$text/train" --validpref "$text/valid" \
     --testpref "$tests" --subwords "$(joining)" --subwords-in .sub
 }
 
-join_prefixes() { # ENDING PART...: set `tests` to TEXT/PART.ENDING,TEXT/PART.ENDING, as fairseq-preprocess reads them
+join_prefixes() { # ENDING PART...: set `tests` to the prefixes TEXT/PART.ENDING of all parts, separated by commas for fairseq
   local ending=$1 part
   shift
   tests=
@@ -83,12 +91,12 @@ join_prefixes() { # ENDING PART...: set `tests` to TEXT/PART.ENDING,TEXT/PART.EN
 binarise() { # TEST_PART...
   local tests
   join_prefixes .sub "$@"
-  run rm -f "$data/dict.$SOURCE.txt" "$data/dict.$TARGET.txt" # files of an interrupted call, which fairseq-preprocess does not replace
+  run rm -f "$data/dict.$SOURCE.txt" "$data/dict.$TARGET.txt" # fairseq-preprocess does not replace files of an interrupted call
   run_to "$text/preprocess.log" "$bin/fairseq-preprocess" --source-lang "$SOURCE" --target-lang "$TARGET" --joined-dictionary \
     --destdir "$data" --trainpref "$text/train.sub" --validpref "$text/valid.sub" --testpref "$tests" "${preprocess_options[@]}"
 }
 
-binarise_tests() { # FOLDER TEST_PART...: convert more test sets, with the dictionaries of the data in FOLDER
+binarise_tests() { # FOLDER TEST_PART...: convert only test sets, with the dictionaries of the binary data in FOLDER
   local folder=$1 tests
   shift
   join_prefixes .sub "$@"
@@ -97,14 +105,14 @@ binarise_tests() { # FOLDER TEST_PART...: convert more test sets, with the dicti
     --srcdict "$folder/dict.$SOURCE.txt" --tgtdict "$folder/dict.$TARGET.txt" --destdir "$data" --testpref "$tests"
 }
 
-# Training text of any size: call `divide_train`, then `binarise_part` for every part, then `binarise_rest`. The result is equal to
-# the result of `binarise` for the whole text. fairseq-train combines train, train1, ... with --upsample-primary 1.
+# For large training texts, use these functions instead of `binarise`: first `divide_train`, then `binarise_part` for every part,
+# then `binarise_rest`. With --upsample-primary 1, fairseq-train combines train, train1, ... to the same training data.
 
-divide_train() { # TOKENS: write the parts, of at most TOKENS tokens per side, to TEXT/parts, and the dictionary to TEXT/dict.txt
+divide_train() { # TOKENS: divide the training text into parts of at most TOKENS tokens. Write TEXT/parts and TEXT/dict.txt
   run "$bin/python" recipes/lib/parts.py "$1" "$text/dict.txt" "$text/parts" "$text/train.sub" "$SOURCE" "$TARGET"
 }
 
-binarise_part() { # PREFIX NAME: write DATA/NAME.*, where NAME is train, train1, ...
+binarise_part() { # PREFIX NAME: convert one part of the training text to DATA/NAME.*, where NAME is train, train1, ...
   local made=$data/.$2 pair=$SOURCE-$TARGET language ending
   run rm -rf "$made"
   preprocess "$text/preprocess-$2.log" --destdir "$made" --trainpref "$1"
@@ -114,18 +122,18 @@ binarise_part() { # PREFIX NAME: write DATA/NAME.*, where NAME is train, train1,
   run rm -rf "$made"
 }
 
-binarise_rest() { # TEST_PART...: convert the validation and test parts, and write the dictionaries
+binarise_rest() { # TEST_PART...: convert the validation set and the test sets, and write the dictionaries
   local tests
   join_prefixes .sub "$@"
   run rm -f "$data/dict.$SOURCE.txt" "$data/dict.$TARGET.txt"
   preprocess "$text/preprocess.log" --destdir "$data" --validpref "$text/valid.sub" --testpref "$tests"
 }
 
-train_parts() { # print the parts of divide_train. Before divide_train, and under DRY_RUN, print one part
+train_parts() { # print the prefixes of the parts that divide_train has written, or one prefix if it has not run
   if [[ -e $text/parts ]]; then cat "$text/parts"; else echo "$text/train.sub"; fi
 }
 
-preprocess() { # LOG OPTION...: run fairseq-preprocess with TEXT/dict.txt
+preprocess() { # LOG OPTION...: run fairseq-preprocess with the dictionary TEXT/dict.txt
   local log=$1
   shift
   run_to "$log" "$bin/fairseq-preprocess" --source-lang "$SOURCE" --target-lang "$TARGET" --joined-dictionary \

@@ -1,7 +1,6 @@
-"""Compare the distances between words of trees and graphs with the distances of an independent library, networkx, for all lines
-of files.
+"""Compare this project's distances between words in trees and graphs with the distances that networkx computes.
 
-distances.py FILE...     files of heads and of edges, as posenc side trees writes them
+distances.py FILE...     files of heads (.heads) and of edges (.edges) that posenc side trees has written
 """
 
 import sys
@@ -15,7 +14,7 @@ from fairseq_posenc.ops.trees import Tree
 
 
 def independent(graph: networkx.Graph) -> np.ndarray:
-    """Return the number of edges from every word to every word, computed by breadth-first search."""
+    """Return the distances that networkx computes by breadth-first search: the number of edges from every word to every word."""
     found = np.full((len(graph), len(graph)), graphs.FAR)
     for word, lengths in networkx.all_pairs_shortest_path_length(graph):
         for other, length in lengths.items():
@@ -24,7 +23,7 @@ def independent(graph: networkx.Graph) -> np.ndarray:
 
 
 def of_heads(line: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return this project's distances in a tree, along edges in both directions, and the distances of networkx."""
+    """Return the distances of this project and of networkx for a line of heads. Edges can be followed in both directions."""
     heads = np.array(line.split(), int) - 1
     graph = networkx.Graph((word, head) for word, head in enumerate(heads.tolist()) if head >= 0)
     graph.add_nodes_from(range(len(heads)))
@@ -32,7 +31,7 @@ def of_heads(line: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def of_edges(line: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return this project's distances in a graph, along the direction of edges, and the distances of networkx."""
+    """Return the distances of this project and of networkx for a line of edges. Edges have a direction."""
     edges = [(start - 1, end - 1) for start, end, _ in parse_edges(line, sys.maxsize) if start]
     words = 1 + max((word for edge in edges for word in edge), default=-1)
     graph = networkx.DiGraph(edges)

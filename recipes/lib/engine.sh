@@ -1,14 +1,14 @@
-# The common functions of the recipes, with one file per task. A recipe changes into the checkout, sources this file, and then
+# Load the functions that all recipes share. A recipe changes into the checkout, sources this file, and then
 #   1. declares its options: kind, default and help            options.sh, workers.sh
 #   2. declares its stages, and selects the requested stages   choose_stages in stages.sh
 #   3. defines a function for each stage                       data.sh, training.sh, decoding.sh, scoring.sh, comparison.sh
-#   4. calls run_recipe FUNCTION, which lists the stages       below
-# Variables that a recipe sets for the engine: OUT, METHODS, SIZE, LENGTH, TRAIN_OPTIONS, GPUS, SOURCE, TARGET, SUBWORDS,
-# VOCABULARY, `text` and `data` (the folders of the raw and of the binary text), and `runs` (the folder of the runs, if it is not
-# OUT).
+#   4. calls run_recipe FUNCTION                               below. FUNCTION calls `stage` for every stage
+# These functions read the following variables of the recipe: OUT, METHODS, SIZE, LENGTH, TRAIN_OPTIONS, GPUS, SOURCE, TARGET,
+# SUBWORDS, VOCABULARY, `text` (folder of the raw text), `data` (folder of the binary data), and `runs` (folder of the runs, if it
+# is not OUT).
 # shellcheck shell=bash
 set -euo pipefail
-! declare -F run_recipe >/dev/null || return 0 # a study has sourced it before the recipe that trains its rows
+! declare -F run_recipe >/dev/null || return 0 # already loaded, by a study that sources another recipe
 
 source recipes/lib/options.sh
 source recipes/lib/commands.sh
@@ -22,9 +22,9 @@ source recipes/lib/decoding.sh
 source recipes/lib/scoring.sh
 source recipes/lib/comparison.sh
 
-runs='' comparing='' # not the values of the environment
+runs='' comparing='' # environment variables with these names must have no effect
 
-run_recipe() { # FUNCTION, which calls `stage` for every stage. METHODS are checked before the first stage
+run_recipe() { # FUNCTION: check OUT and METHODS, then run the stages. FUNCTION calls `stage` for every stage
   check_output
   read_methods
   find_tools

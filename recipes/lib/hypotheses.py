@@ -1,9 +1,9 @@
-"""Write the training text of a student model: the teacher's translation of every source sentence, in subwords.
+"""Write the training text of a student model (knowledge distillation): source sentences and their translations by a teacher.
 
 hypotheses.py GENERATED SOURCES SOURCES_OUT TARGETS_OUT
 
-GENERATED is the output of fairseq-generate without --remove-bpe. A source without a translation, or with an empty translation, is
-left out on both sides. The number of these sources is printed.
+GENERATED is the output of fairseq-generate for SOURCES without --remove-bpe, so that the translations consist of subwords.
+Sources with no translation, or with an empty translation, are omitted. The number of remaining sentence pairs is printed.
 """
 
 import re

@@ -1,9 +1,10 @@
-"""Print properties of a Python with which recipes/setup may create an environment. Every version of Python can run this file.
+"""Report properties of the Python that runs this file, for recipes/setup. Every version of Python can run this file.
 
-interpreter.py suitable     exits with status 0 if its version is supported interpreter.py complete exits with status 0 if it also
-has venv and the headers that are needed to build fairseq interpreter.py version      prints its version, X.Y.Z interpreter.py
-name         prints pythonX.Y, the name of its Debian package interpreter.py home         prints the folder of the installation
-and the version
+interpreter.py suitable     exits with status 0 if this version of Python is supported
+interpreter.py complete     exits with status 0 if this Python has venv and the C headers that are needed to build fairseq
+interpreter.py version      prints the version, X.Y.Z
+interpreter.py name         prints pythonX.Y, the name of the Debian package
+interpreter.py home         prints the folder of the installation and the version
 """
 
 import sys

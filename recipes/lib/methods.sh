@@ -1,8 +1,8 @@
-# The rows of a table are methods that differ only in their spec. A row is a spec for encoder and decoder, or encoder=SPEC;cross=SPEC
-# for these sites, or an architecture posenc_NAME, optionally with options of its method.
+# METHODS contains the rows of a table. A row is a spec for encoder and decoder, or encoder=SPEC;cross=SPEC for the named sites,
+# or an architecture posenc_NAME, which may be followed by options of the method.
 # shellcheck shell=bash
 
-read_methods() { # set `methods` to the list in METHODS, or in the file METHODS: one spec per line, # begins a comment
+read_methods() { # set `methods` to the list of rows in METHODS. METHODS may also be a file with rows and # comments
   local line words
   methods=()
   if [[ -f $METHODS ]]; then
@@ -16,13 +16,13 @@ read_methods() { # set `methods` to the list in METHODS, or in the file METHODS:
   ((${#methods[@]})) || fail "METHODS=$METHODS: no method. Expected one or more specs. For all methods, run posenc list."
 }
 
-# Kinds of side files that the recipe can create: heads, relations, edges, order. A method that reads other kinds causes an error.
+# Kinds of side files that the recipe can create (heads, relations, edges, order). A method that reads another kind is an error.
 side_files=()
 check_options=() # additional options of posenc check
-declare -A side_of=() # method -> the side files that the method reads, or `none`
-declare -A specs_of=() # posenc_NAME:OPTIONS -> the words `SITE SPEC` of every site, with tabs between them
+declare -A side_of=() # method -> kinds of side files that it reads, or `none`
+declare -A specs_of=() # posenc_NAME:OPTIONS -> `SITE SPEC` for every site, separated by tabs
 
-check_methods() { # check all methods before the first stage. Replace `all` by the architectures of all methods, also under DRY_RUN
+check_methods() { # check all methods with posenc check. In `methods`, replace `all` by the architectures of all methods
   local checked method rest
   [[ -z $DRY_RUN || -x $bin/python || " ${methods[*]} " == *" all "* ]] || return 0
   [[ -x $bin/python ]] || fail "METHODS=${methods[*]}: no installation found to check the methods. Run recipes/setup first."
@@ -37,7 +37,7 @@ check_methods() { # check all methods before the first stage. Replace `all` by t
   done <<<"$checked"
 }
 
-read_side_files() { # whether one of the methods reads side files
+read_side_files() { # [METHOD...]: whether one of these methods, or of all methods, reads side files
   local method
   for method in "${@:-"${methods[@]}"}"; do
     [[ ${side_of[$method]:-none} == none ]] || return 0
@@ -45,12 +45,12 @@ read_side_files() { # whether one of the methods reads side files
   return 1
 }
 
-control_of() { # METHOD: set `control` to the options of fairseq-train and fairseq-generate for METHOD@random
+control_of() { # METHOD: set `control` to the additional options of fairseq-train and fairseq-generate if METHOD ends with @random
   control=()
   [[ $1 != *@random ]] || control=(--random-structure 1)
 }
 
-model_of() { # METHOD: set `model` to the options of the method for fairseq-train. A spec is for encoder and decoder
+model_of() { # METHOD: set `model` to the options of fairseq-train for this row
   local size=_$SIZE method=${1%@random} specs=${specs_of[$1]-} site spec sites
   [[ $SIZE != base ]] || size=
   if [[ $method == posenc_* ]]; then
@@ -61,7 +61,7 @@ model_of() { # METHOD: set `model` to the options of the method for fairseq-trai
   elif [[ $method =~ ^(encoder|decoder|cross)= ]]; then
     IFS=';' read -ra sites <<<"$method"
     model=(--arch "posenc_transformer$size" --encoder-position none --decoder-position none)
-    for site in "${sites[@]}"; do model+=("--${site%%=*}-position" "${site#*=}"); done # the later of two options counts
+    for site in "${sites[@]}"; do model+=("--${site%%=*}-position" "${site#*=}"); done # a later option replaces an earlier one
   else
     model=(--arch "posenc_transformer$size" --encoder-position "$method" --decoder-position "$method")
   fi

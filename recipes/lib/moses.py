@@ -1,7 +1,7 @@
-"""Prepare text as Moses' scripts prepare it for translation, with sacremoses.
+"""Prepare text for translation with sacremoses, in the same way as the scripts of Moses.
 
-moses.py tokenise LANGUAGE INPUT OUTPUT [LANGUAGE INPUT OUTPUT ...]     tokenised
-moses.py multi30k LANGUAGE INPUT OUTPUT [LANGUAGE INPUT OUTPUT ...]     lowercased, with plain punctuation, tokenised, escaped
+moses.py tokenise LANGUAGE INPUT OUTPUT [LANGUAGE INPUT OUTPUT ...]     tokenise
+moses.py multi30k LANGUAGE INPUT OUTPUT [LANGUAGE INPUT OUTPUT ...]     lowercase, normalise punctuation, tokenise and escape
 """
 
 import sys
@@ -10,11 +10,11 @@ from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
 
 def prepare(language: str, source: str, target: str) -> None:
-    """Prepare one sentence per line in the order of Multi30K's own script: lowercase, normalise punctuation, tokenise."""
+    """Prepare one sentence per line like the script of Multi30K: lowercase, normalise punctuation, then tokenise and escape."""
     normaliser = MosesPunctNormalizer(language, perl_parity=True)
     tokeniser = MosesTokenizer(language)
     with open(source, encoding="utf-8", newline="\n") as lines, open(target, "w", encoding="utf-8", newline="\n") as out:
-        # with its line feed, as in Perl: a pattern of the normaliser tests the character after the last quotation mark
+        # keep the line feed, as in Perl, because a pattern of the normaliser tests the character after a quotation mark
         for line in lines:
             out.write(" ".join(tokeniser.tokenize(normaliser.normalize(line.lower()))) + "\n")
 

@@ -1,5 +1,5 @@
-# Read names, one per line. Print "NAME NEAREST" if a name is similar to a word in `own`, and "NAME -" if a name is a word in `other`.
-# Names that are words in `own` or in `ordinary` are left out.
+# Read names, one per line. If a name is a word in `other`, print "NAME -". If it is similar to a word in `own`, print "NAME WORD"
+# with the most similar word. Names that are words in `own` or in `ordinary` are skipped.
 
 BEGIN {
   count = split(own, options, " ")
@@ -18,14 +18,15 @@ $0 in foreign { print $0, "-"; next }
   best = ""
   for (i = 1; i <= count; i++) {
     shorter = length($0) < length(options[i]) ? length($0) : length(options[i])
-    limit = shorter < 3 ? 0 : shorter < 8 ? 1 : 2 # edits
+    limit = shorter < 3 ? 0 : shorter < 8 ? 1 : 2 # maximum edit distance
     found = distance($0, options[i], limit)
     if (found <= limit && (best == "" || found < least)) { best = options[i]; least = found }
   }
   if (best != "") print $0, best
 }
 
-# Return the number of characters that are inserted, deleted, replaced or exchanged with the next character, at most `limit` + 1.
+# Return the edit distance: the number of insertions, deletions, replacements, and exchanges of neighbouring characters. If the
+# lengths differ by more than `limit`, return `limit` + 1.
 function distance(one, two, limit,    i, j, m, n, table, cost, least) {
   m = length(one); n = length(two)
   if (m - n > limit || n - m > limit) return limit + 1

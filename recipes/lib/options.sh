@@ -2,8 +2,8 @@
 #
 #   option NAME KIND DEFAULT HELP
 #
-# After the declaration, $NAME has the value of the argument NAME=VALUE, or of the environment variable, or else the default. An empty
-# value means the default. --help, the checks of values, and the errors for misspelt names are derived from the declarations.
+# After the declaration, $NAME is the value of the argument NAME=VALUE, or else of the environment variable NAME, or else the
+# default. An empty value means the default. --help, the checks of values, and the errors for misspelt names use the declarations.
 #
 # KIND           value
 # whole:MIN      a whole number, at least MIN
@@ -13,19 +13,19 @@
 # choice:A,B     one of the given words
 # language       a language code, such as en, pt-BR or zh_Hans
 # text           anything
-# wholes:MIN, decimals, fractions, choices:A,B: a list of such values, separated by blanks. A `?` at the end of a kind allows an
-# empty value that is not the default.
+# wholes:MIN, decimals, fractions, choices:A,B: a list of such values, separated by blanks. With a `?` at the end of a kind, an
+# empty value is allowed and does not mean the default.
 #
-# Values are compared with regular expressions before any arithmetic, because bash evaluates $(...) in the operands of ((...)).
+# Values are checked with regular expressions before they are used in ((...)), because bash would run commands in $(...) there.
 # shellcheck shell=bash
 
 declare -A given=() preset_of=() default_of=() kind_of=() help_of=()
 option_names=() stages_given=() help_wanted=
 
-# Environment variables of other programs. They are never interpreted as an option of another recipe or as a misspelt option.
+# Environment variables of other programs. They do not raise an error as options of other recipes or as misspelt options.
 ordinary_names="MASTER_ADDR MASTER_PORT NAME PORT HOST" # WSL sets NAME
 
-read_arguments() { # ARGUMENT...: NAME=VALUE, --help or the name of a stage. Set `given`, `help_wanted` and `stages_given`
+read_arguments() { # ARGUMENT...: set `given` from NAME=VALUE, `help_wanted` from --help, and `stages_given` from names of stages
   local argument
   given=() stages_given=() help_wanted=
   for argument in "$@"; do
@@ -45,7 +45,7 @@ common_options() { # declare the options of every recipe
   option POSENC_BIN text "" "bin folder of another installation. Default: .venv/bin, which recipes/setup creates"
 }
 
-preset() { # NAME=VALUE...: set the default of an option that is declared later. The first preset of an option counts
+preset() { # NAME=VALUE...: replace the default of an option that is declared later. For a second preset of an option, do nothing
   local item
   for item in "$@"; do
     [[ -n ${preset_of[${item%%=*}]+set} ]] || preset_of[${item%%=*}]=${item#*=}
@@ -94,7 +94,7 @@ require_number() { # MINIMUM VALUE SUBJECT
   [[ $2 =~ ^(0|[1-9][0-9]{0,8})$ ]] && (($2 >= $1)) || fail "$3 a whole number from $1 to 999999999."
 }
 
-differing() { # NAME...: print _NAME=VALUE for every option without its default value, as a suffix of a folder name
+differing() { # NAME...: print _NAME=VALUE for every option that differs from its default, as a suffix of a folder name
   local name
   for name in "$@"; do
     [[ ${!name} == "${default_of[$name]}" ]] || printf '_%s=%s' "$name" "${!name//[^A-Za-z0-9.=+_-]/_}"
@@ -116,12 +116,12 @@ require_known_names() { # call this after the last declaration
   done < <(compgen -e | near_names)
 }
 
-near_names() { # read names, one per line. Print NAME NEAREST if a name is similar to an option, and NAME - for options of other recipes
+near_names() { # read names, one per line. Print the output of near_names.awk for the options of this and of other recipes
   awk -v own="${option_names[*]}" -v other="$(options_of_all | cut -d ' ' -f 2 | tr '\n' ' ')" -v ordinary="$ordinary_names" \
     -f recipes/lib/near_names.awk
 }
 
-did_you_mean() { # NAME: print the end of a message: the option with the nearest name, and how to list all options
+did_you_mean() { # NAME: print the end of an error message, which names the most similar option, and --help
   local near
   near=$(echo "${1^^}" | near_names | cut -d ' ' -f 2)
   [[ -n $near && $near != - ]] || near=$(printf '%s\n' "${option_names[@]}" | grep -Fx -- "${1^^}") || true
@@ -132,7 +132,7 @@ options_of_all() { # print FILE NAME for every declaration of a recipe or of rec
   grep -rHoE '^ *option [A-Z][A-Z0-9_]*' recipes | sed -E 's/^([^:]*): *option +/\1 /'
 }
 
-elsewhere() { # NAME: print which recipes have this option. Fail if there is none
+elsewhere() { # NAME: print the end of an error message, which names the recipes with this option. Fail if there are none
   local file files=()
   while read -r file; do files+=("${file#recipes/}"); done < <(options_of_all | awk -v name="$1" '$2 == name { print $1 }')
   ((${#files[@]})) || return 1

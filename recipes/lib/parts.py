@@ -1,11 +1,11 @@
-"""Count the subwords of a large training part into a dictionary, and divide its lines into parts for fairseq-preprocess.
+"""Divide a large training text into parts for fairseq-preprocess, and write the dictionary of the whole text.
 
 parts.py TOKENS DICTIONARY LIST PREFIX SOURCE TARGET
 
-Each side of a part has at most TOKENS tokens, because several processes write a binary file whose index overflows at 2 GiB.
-DICTIONARY is equal to the result of `fairseq-preprocess --joined-dictionary` for the whole text. LIST receives the prefixes of
-the parts, one per line. If there are several parts, their lines are in PREFIX.0.LANGUAGE, PREFIX.1.LANGUAGE, ... A single part
-stays in its file.
+Each part has at most TOKENS source tokens and at most TOKENS target tokens, because the index of a binary file overflows at 2 GiB
+if several processes write it. DICTIONARY is equal to the dictionary of `fairseq-preprocess --joined-dictionary` for the whole
+text. LIST contains the prefix of each part, one per line: PREFIX.0, PREFIX.1, and so on. The files of a part are PREFIX.0.SOURCE
+and PREFIX.0.TARGET. If the text is not divided, LIST contains only PREFIX.
 """
 
 import itertools
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from fairseq.data import Dictionary
 
-MOST = 1 << 29  # tokens of two bytes each, for a vocabulary of up to 65,500 types
+MOST = 1 << 29  # maximum number of tokens per part. A token has two bytes if the vocabulary has at most 65,500 types
 
 
 def pairs(prefix: str, source: str, target: str) -> Iterator[tuple[str, str]]:
@@ -31,7 +31,7 @@ def pairs(prefix: str, source: str, target: str) -> Iterator[tuple[str, str]]:
 
 
 def divide(prefix: str, source: str, target: str, tokens: int) -> tuple[Counter, list[int]]:
-    """Return the count of every subword, and the line numbers at which parts end."""
+    """Return the count of every subword, and for each part the index of the line after its last line."""
     counts, ends, sizes = Counter(), [], (0, 0)
     number = 0
     for number, sides in enumerate(pairs(prefix, source, target)):
@@ -47,7 +47,7 @@ def divide(prefix: str, source: str, target: str, tokens: int) -> tuple[Counter,
 
 
 def write(prefix: str, source: str, target: str, ends: list[int]) -> list[str]:
-    """Write the lines of each part to separate files if there are several parts. Return the prefixes."""
+    """If there are several parts, write them to separate files. Return the prefixes of all parts."""
     if len(ends) == 1:
         return [prefix]
     found, prefixes = pairs(prefix, source, target), []

@@ -1,8 +1,8 @@
-# Rows of a table are independent. They are decoded and scored at the same time, and divided among machines.
+# Decode or score several rows of a table at the same time (PARALLEL), and divide the rows among machines (SHARE).
 # shellcheck shell=bash
 
 phase=all
-: "${PARALLEL:=1}" "${SHARE:=}" # for recipes without these options. Such recipes fail if the environment contains PARALLEL or SHARE
+: "${PARALLEL:=1}" "${SHARE:=}" # defaults for recipes that do not declare these options
 
 row_options() { # declare the options of this file
   option PARALLEL whole:1 1 "number of rows (quickstart: number of test sets) that are decoded or scored at the same time"
@@ -11,7 +11,7 @@ row_options() { # declare the options of this file
     fail "SHARE=${SHARE//$'\n'/ }: not allowed. Expected K/N with K from 1 to N, such as 1/2 on one machine and 2/2 on another."
 }
 
-leave_rows_to_others() { # with SHARE, leave data and table to a recipe without SHARE
+leave_rows_to_others() { # with SHARE, select train, decode and score by default, and fail for stages that are for all rows
   local name
   [[ -n $SHARE ]] || return 0
   [[ ${stages_given[*]} ]] || wanted="train decode score"
@@ -23,15 +23,15 @@ leave_rows_to_others() { # with SHARE, leave data and table to a recipe without 
   done
 }
 
-declare -A row_numbers=() # number of each folder, from 0
+declare -A row_numbers=() # folder of a row -> index, from 0
 
-in_share() { # STAGE FOLDER: whether this recipe runs the row
+in_share() { # STAGE FOLDER: whether the row in FOLDER belongs to the share of this machine
   [[ -n $SHARE && $1 =~ ^(train|decode|score)$ ]] || return 0
   [[ -n ${row_numbers[$2]-} ]] || row_numbers[$2]=${#row_numbers[@]}
   ((row_numbers[$2] % ${SHARE#*/} == ${SHARE%/*} - 1))
 }
 
-in_phase() { # STAGE
+in_phase() { # STAGE: whether the stage runs in the current phase
   case $phase in
     all) ;;
     others) [[ $1 != decode && $1 != score ]] ;;
@@ -39,13 +39,13 @@ in_phase() { # STAGE
   esac
 }
 
-run_phases() { # FUNCTION, which calls `stage` for every stage
+run_phases() { # FUNCTION: run all stages. FUNCTION calls `stage` for every stage
   phase=all
   if ((PARALLEL == 1)) || [[ -n $DRY_RUN ]]; then
     "$1"
     return
   fi
-  for phase in others decode score; do # a row is scored when all of its test sets are decoded
+  for phase in others decode score; do # first all other stages, then decoding of all rows, then scoring
     "$1"
     finish_jobs
   done
@@ -53,7 +53,7 @@ run_phases() { # FUNCTION, which calls `stage` for every stage
 
 job_processes=() job_names=() failed_jobs=() job_outputs=''
 
-start_job() { # NAME COMMAND...: run a command in a subshell, when fewer than PARALLEL commands run
+start_job() { # NAME COMMAND...: wait until fewer than PARALLEL jobs run, then run a command in a subshell in the background
   local name=$1 number=${#job_names[@]}
   shift
   await_jobs $((PARALLEL - 1))
@@ -68,7 +68,7 @@ start_job() { # NAME COMMAND...: run a command in a subshell, when fewer than PA
   job_processes[number]=$!
 }
 
-collect_jobs() { # print the output of each job that has ended
+collect_jobs() { # print the output of jobs that have ended
   local number
   for number in "${!job_processes[@]}"; do
     if kill -0 "${job_processes[number]}" 2>/dev/null; then continue; fi
@@ -79,7 +79,7 @@ collect_jobs() { # print the output of each job that has ended
   done
 }
 
-await_jobs() { # NUMBER: wait until at most NUMBER jobs run
+await_jobs() { # NUMBER: wait until no more than NUMBER jobs run
   collect_jobs
   while ((${#job_processes[@]} > $1)); do
     sleep 0.2
@@ -87,7 +87,7 @@ await_jobs() { # NUMBER: wait until at most NUMBER jobs run
   done
 }
 
-finish_jobs() { # wait for the jobs of a phase. A failed job does not end other jobs
+finish_jobs() { # wait for all jobs of a phase, then fail if a job has failed
   await_jobs 0
   [[ -z $job_outputs ]] || rm -r "$job_outputs"
   job_outputs=''

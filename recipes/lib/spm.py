@@ -1,9 +1,9 @@
-"""SentencePiece for the recipes: learn one model for both languages, and split text with it.
+"""Train a SentencePiece model on text in several languages, and split text into pieces with it.
 
 spm.py train [--symbol=TOKEN] bpe|unigram NORMALISATION VOCABULARY MODEL_PREFIX SENTENCES FILE...
-    TOKEN: a separate piece, such as the separator of sentences
-    NORMALISATION: SentencePiece's rule: nmt_nfkc, its default, or identity, which changes no character
-    SENTENCES: learn from at most this number of lines of a file
+    TOKEN: a token that is never split, such as the separator of sentences
+    NORMALISATION: SentencePiece's normalisation rule: nmt_nfkc (SentencePiece's default), or identity (no change)
+    SENTENCES: maximum number of lines per file from which the model is learnt
 spm.py encode MODEL THREADS INPUT OUTPUT [INPUT OUTPUT ...]
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import sentencepiece
 
-#: SentencePiece's message about a vocabulary that does not fit the text -> its meaning
+#: pattern of SentencePiece's message if the vocabulary size does not fit the text -> message of this program
 REFUSALS = {
     r"smaller than required_chars\. \d+ vs (\d+)": "vocabulary size {2}: too small for this text. "
     "Expected at least {0} pieces ({1})",
@@ -22,19 +22,19 @@ REFUSALS = {
 }
 
 
-BATCH = 20_000  # lines that are split at once
-UNKNOWN = "<unk>"  # the symbols of fairseq and of SentencePiece
+BATCH = 20_000  # number of lines that are split at once
+UNKNOWN = "<unk>"  # unknown token in fairseq and in SentencePiece
 
 
 def spaced(line: str) -> str:
-    """Replace white space of any kind by single blanks, because fairseq would split a piece that contains white space."""
+    """Replace all white space by single blanks, because fairseq would split a piece that contains other white space."""
     return " ".join(line.split())
 
 
 def sample(name: str, sentences: int) -> Iterator[str]:
-    """Yield every n-th line of a file, with the smallest n that results in at most this number of lines.
+    """Yield at most `sentences` lines of a file: every n-th line, with the smallest possible n.
 
-    SentencePiece keeps all lines from which it learns in memory.
+    The number is limited because SentencePiece stores all training lines in memory.
     """
     with open(name, "rb") as lines:
         count = sum(1 for _ in lines)
@@ -45,7 +45,7 @@ def sample(name: str, sentences: int) -> Iterator[str]:
 
 
 def train(*arguments: str) -> None:
-    """Write PREFIX.model and PREFIX.vocab. A symbol in the first argument becomes a separate piece."""
+    """Write MODEL_PREFIX.model and MODEL_PREFIX.vocab."""
     symbols = [argument.removeprefix("--symbol=") for argument in arguments[:1] if argument.startswith("--symbol=")]
     _train(symbols, *arguments[len(symbols) :])
 
@@ -53,10 +53,7 @@ def train(*arguments: str) -> None:
 def _train(
     symbols: list[str], model_type: str, normalisation: str, vocabulary: str, prefix: str, sentences: str, *files: str
 ) -> None:
-    """Write PREFIX.model and PREFIX.vocab.
-
-    If the text is too small for the vocabulary, print one line on standard error and exit.
-    """
+    """Write PREFIX.model and PREFIX.vocab. If the vocabulary size does not fit the text, exit with a one-line message."""
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=itertools.chain.from_iterable(sample(name, int(sentences)) for name in files),
@@ -77,10 +74,10 @@ def _train(
 
 
 def encode(model: str, threads: str, *files: str) -> None:
-    """Split every INPUT into pieces, one sentence per line, and write them to the OUTPUT that follows it.
+    """Split every INPUT, which has one sentence per line, into pieces, and write them to the next OUTPUT.
 
-    SentencePiece returns a run of characters that the model does not contain as if this run were a piece. The dictionary would
-    then contain a type for each run. `UNKNOWN` replaces the run.
+    SentencePiece returns a sequence of unknown characters as one piece. This function replaces such pieces by `UNKNOWN`, because
+    each of them would become a type of the dictionary.
     """
     pieces = sentencepiece.SentencePieceProcessor(model_file=model)
     known = {pieces.id_to_piece(number) for number in range(pieces.get_piece_size())}

@@ -1,27 +1,28 @@
-# Run every stage once. Only one recipe at a time can use an output folder.
+# Run every stage only once. Only one recipe at a time can use an output folder.
 #
-# A stage that has succeeded writes the stamp FOLDER/.NAME.done. The stamp lists the settings of the stage: the values of options.
-# With other settings, a recipe ends with an error before it runs a command. A stage that failed or was killed starts again, with any
-# settings. Only a training run with checkpoints continues, and only with the same settings (training.sh).
+# When a stage has succeeded, the file FOLDER/.NAME.done (a stamp) is written. It contains the settings of the stage, which are
+# the values of options. If a recipe is called again with other settings, it fails before it runs a command. A stage that failed
+# or was killed starts again, and its settings may change. Only a training run with checkpoints is resumed, with the same settings
+# (training.sh).
 # shellcheck shell=bash
 
-check_output() { # OUT
+check_output() { # check the name OUT
   [[ $OUT != *[:,]* ]] || fail "OUT=$OUT: contains a colon or a comma, which separate paths in fairseq. Choose another name."
   # shellcheck disable=SC2016 # literal characters
   [[ $OUT != *'${'* && $OUT != *$'\n'* && $OUT != -* ]] ||
     fail "OUT=${OUT//$'\n'/ }: begins with a dash, or contains \${ or a line break. Choose another name."
 }
 
-open_output() { # lock OUT. Machines that only take part in training do not lock it, because machines may share OUT
+open_output() { # create and lock OUT. Other machines of the same training run do not lock it, because machines may share OUT
   if [[ -n $DRY_RUN || ($NODE_RANK != 0 && ${wanted:-} == train) ]]; then return 0; fi
   mkdir -p "$OUT"
-  if command -v flock >/dev/null; then # commands inherit the lock. A command that still runs after its recipe was killed keeps the lock
+  if command -v flock >/dev/null; then # commands inherit the lock, so that a command of a killed recipe keeps OUT locked
     exec 9>>"$OUT/.lock${SHARE:+.share${SHARE%/*}}"
     flock -w 5 9 || fail "$OUT: in use by another recipe, or by a command of a killed recipe. Wait until it ends, or end it."
   fi
 }
 
-choose_stages() { # "STAGE...": set `wanted` to the stages in the arguments, or to all stages. Call this after all declarations
+choose_stages() { # "STAGE...": set `wanted` to the requested stages, by default all. Call this after all options are declared
   local all=$1 name
   if [[ -n $help_wanted ]]; then
     print_help "$all"
@@ -36,7 +37,7 @@ choose_stages() { # "STAGE...": set `wanted` to the stages in the arguments, or 
 
 wants() { [[ " $wanted " == *" $1 "* ]]; }
 
-run_stages() { # FUNCTION, which calls `stage` for every stage: compare the settings of all stages, then run the wanted stages
+run_stages() { # FUNCTION: compare the settings of all stages, then run the wanted stages. FUNCTION calls `stage` for every stage
   if [[ -z $DRY_RUN ]]; then
     comparing=1
     "$1"
@@ -46,7 +47,7 @@ run_stages() { # FUNCTION, which calls `stage` for every stage: compare the sett
   run_phases "$1"
 }
 
-stage() { # STAGE FOLDER NAME SETTINGS COMMAND...: run one step of a stage. SETTINGS are names of options
+stage() { # STAGE FOLDER NAME SETTINGS COMMAND...: run a step of a stage, or compare its settings. SETTINGS are names of options
   local belongs_to=$1 folder=$2 name=$3 stamp=$2/.$3.done
   stage_settings=$4
   shift 4
@@ -64,28 +65,28 @@ stage() { # STAGE FOLDER NAME SETTINGS COMMAND...: run one step of a stage. SETT
   fi
 }
 
-do_stage() { # FOLDER STAMP COMMAND...
+do_stage() { # FOLDER STAMP COMMAND...: run the command, then write the stamp
   run mkdir -p "$1"
   "${@:3}"
   record_settings "$2"
 }
 
-need() { # STAGE FILE: require the file of an earlier stage, which may be its stamp
+need() { # STAGE FILE: fail unless FILE exists, which the earlier stage STAGE writes
   [[ -n $DRY_RUN || -e $2 ]] || fail "$2: no such file. Run the stage before: recipes/${0##*recipes/} $1."
 }
 
-record_settings() { # FILE: write the settings of the current stage
-  local name part=$1.$HOSTNAME.$$.part # machines that share the folder write the same stamp
+record_settings() { # FILE: write the settings of the current stage to FILE
+  local name part=$1.$HOSTNAME.$$.part # a unique name, because machines that share the folder may write the same stamp
   [[ -z $DRY_RUN ]] || return 0
   for name in $stage_settings; do printf '%s\n' "$(setting "$name")"; done >"$part"
   mv "$part" "$1"
 }
 
-# A stage of decoding or scoring writes its files again if its stamp is removed. The message therefore names stamps, and never the
-# training run. These stages follow the training in the list, and all of them are compared. One command removes all their stamps.
+# If only the settings of decoding or scoring differ, the training run need not be repeated. The error message then contains a
+# command that removes the stamps of all these stages, so that they run again.
 stale_stamps='' stale_differences=''
 
-compare_settings() { # STAGE FILE FOLDER: check that FILE contains the settings of the current stage. FOLDER is for messages
+compare_settings() { # STAGE FILE FOLDER: compare the stamp FILE with the current settings. Fail, or collect the stamp
   local differences
   find_differences "$2"
   if [[ -z $differences ]]; then return 0; fi
@@ -94,26 +95,26 @@ compare_settings() { # STAGE FILE FOLDER: check that FILE contains the settings 
   [[ " $stale_stamps " == *" ${2##*/} "* ]] || stale_stamps+="${stale_stamps:+ }${2##*/}"
 }
 
-require_no_differences() { # check decoding and scoring
+require_no_differences() { # fail if compare_settings has collected stamps of decoding or scoring
   [[ -n $stale_stamps ]] || return 0
   fail "${runs:-$OUT}: decoded with other settings ($stale_differences). Use another folder (OUT). To decode again without" \
     "training again: find $(printf %q "${runs:-$OUT}") '(' -name ${stale_stamps// / -o -name } ')' -delete"
 }
 
-require_settings() { # FILE FOLDER: as compare_settings, for a training run that continues
+require_settings() { # FILE FOLDER: fail if FILE, from the start of a training run, contains other settings than the current stage
   local differences
   find_differences "$1"
   [[ -z $differences ]] || refuse_settings "$2"
 }
 
-refuse_settings() { # FOLDER
+refuse_settings() { # FOLDER: fail because of `differences`
   fail "$1: created with other settings ($differences). Use another folder (OUT), or remove $1."
 }
 
-find_differences() { # FILE: set `differences` to the settings of the current stage that differ from FILE
+find_differences() { # FILE: set `differences` to a text with the settings in FILE that differ from the current stage
   local file=$1 name recorded
   differences=
-  [[ -s $file ]] || file=$OUT/settings # where earlier versions listed the settings of all stages
+  [[ -s $file ]] || file=$OUT/settings # earlier versions wrote the settings of all stages to this file
   [[ -e $file ]] || return 0
   for name in $stage_settings; do
     recorded=$(grep -m 1 "^$name=" "$file") || continue
@@ -121,4 +122,4 @@ find_differences() { # FILE: set `differences` to the settings of the current st
   done
 }
 
-setting() { printf '%s=%s' "$1" "${!1//$'\n'/ }"; } # NAME: print the value of the option on one line
+setting() { printf '%s=%s' "$1" "${!1//$'\n'/ }"; } # NAME: print NAME=VALUE on one line

@@ -1,7 +1,7 @@
-# Train, or continue from the last complete checkpoint.
+# Train, or resume from the last complete checkpoint.
 # shellcheck shell=bash
 
-train() { # FOLDER --max-update|--max-epoch NUMBER OPTION...: train. TRAIN_OPTIONS follow these options
+train() { # FOLDER --max-update|--max-epoch NUMBER OPTION...: train. The user's TRAIN_OPTIONS are added after OPTION...
   local folder=$1 limit=$2 number=$3 reached=0 more
   shift 3
   need prepare "$data/.preprocess.done"
@@ -16,13 +16,13 @@ train() { # FOLDER --max-update|--max-epoch NUMBER OPTION...: train. TRAIN_OPTIO
       record_settings "$folder/.train.begun"
     fi
   fi
-  # A training run ends at its last update. fairseq-train would run one more update.
+  # Do not start a completed training run again, because fairseq-train would run one more update.
   if [[ $limit == --max-update ]] && ((reached >= number)); then return 0; fi
   launch "$folder/train.log" "$@" "$limit" "$number" "${more[@]}" --save-dir "$folder" --tensorboard-logdir "$folder/tensorboard" \
     --user-dir "$user_dir" --no-progress-bar --log-format simple
 }
 
-progress() { # [FILE]: shorten fairseq's log to training lines and warnings. Write reasons of a failure to FILE
+progress() { # [FILE]: read fairseq's log. Print progress, warnings and errors. Write the reasons of a failure to FILE
   local line numbers='loss=([^ ,]+).*wps=([^ ,]+).*num_updates=([^ ,]+)'
   while IFS= read -r line; do
     if [[ $line =~ $numbers ]]; then # fairseq writes a million as 1e+06
@@ -30,7 +30,7 @@ progress() { # [FILE]: shorten fairseq's log to training lines and warnings. Wri
       say "$line"
     elif [[ $line == *" | WARNING | "* || $line == *" | ERROR | "* ]]; then
       echo "$line"
-    elif [[ -n ${1-} && ($line == "fairseq_posenc: "* || $line == "OSError: "*) ]]; then # the log may be on a full disk
+    elif [[ -n ${1-} && ($line == "fairseq_posenc: "* || $line == "OSError: "*) ]]; then # not to the log, whose disk may be full
       echo "$line" >>"$1"
     fi
   done

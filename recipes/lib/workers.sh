@@ -1,11 +1,11 @@
-# Workers are the processes of one training run, on a CPU or on the GPUs of one or several machines.
+# Train with several workers. A worker is a process of a training run, on a CPU or on one GPU of one or several machines.
 # shellcheck shell=bash
 
-worker_options() { # GPUS: declare the options of a recipe that trains with several workers. GPUS is the default of the option GPUS
+worker_options() { # DEFAULT: declare the options of a recipe that can train with several workers. DEFAULT is the default of GPUS
   option GPUS whole:0 "$1" "number of GPUs of each machine. 0: train on the CPU"
   option PROCS whole:1 1 "number of training processes of each machine without GPUs"
   option NNODES whole:1 1 "number of machines"
-  option NODE_RANK whole:0 0 "number of this machine, from 0"
+  option NODE_RANK whole:0 0 "index of this machine, from 0"
   option MASTER_ADDR text "" "address of machine 0"
   option MASTER_PORT whole:1 "" "port of machine 0. Default: 29500. With one machine, the default is a random port"
   option RDZV text "" "ADDRESS:PORT of machine 0, instead of MASTER_ADDR. torchrun then uses its rendezvous c10d. MAX_RESTARTS requires it"
@@ -20,31 +20,31 @@ worker_options() { # GPUS: declare the options of a recipe that trains with seve
   [[ -z $RDZV || -z $MASTER_ADDR$SLURM ]] || fail "RDZV=$RDZV: cannot be combined with ${MASTER_ADDR:+MASTER_ADDR}${SLURM:+SLURM}. Remove one of the two."
   ((MAX_RESTARTS == 0)) || { ((NNODES > 1)) && [[ -n $RDZV ]]; } ||
     fail "MAX_RESTARTS=$MAX_RESTARTS: requires several machines and RDZV=ADDRESS:PORT, so that machines can join again."
-  : "${MASTER_PORT:=$((NNODES > 1 ? 29500 : 20000 + RANDOM % 20000))}" # all machines need the same
+  : "${MASTER_PORT:=$((NNODES > 1 ? 29500 : 20000 + RANDOM % 20000))}" # with several machines, all must use the same port
   WORKERS=$(((GPUS ? GPUS : PROCS) * NNODES))
   prepare_processes
 }
 
-one_worker() { # for a recipe that trains with one process on the CPU
+one_worker() { # set the variables of `worker_options` for a recipe that always trains with one process on the CPU
   GPUS=0 PROCS=1 NNODES=1 NODE_RANK=0 MASTER_ADDR='' MASTER_PORT='' RDZV='' SLURM='' WORKERS=1
   prepare_processes
 }
 
 prepare_processes() {
   option OMP_NUM_THREADS whole:1 $((PROCS > 1 ? 1 : 2)) "number of CPU threads of each training process"
-  # Small models are not faster with more threads. On busy cores, threads that spin while they wait are 10 times slower.
+  # More threads do not make small models faster. On busy cores, training is 10 times slower without PASSIVE waiting of threads.
   export OMP_NUM_THREADS OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-PASSIVE}
-  # Every update frees large arrays and allocates them again. glibc would return them to the system, which would clear their pages.
+  # Every update frees and allocates large arrays. Keep freed memory, because the system would clear the pages of new memory.
   export MALLOC_MMAP_MAX_=${MALLOC_MMAP_MAX_:-0} MALLOC_TRIM_THRESHOLD_=${MALLOC_TRIM_THRESHOLD_:-$((2 ** 40))}
 }
 
-launch() { # LOG OPTION...: run fairseq-train with all workers of this machine. Append its output to LOG
+launch() { # LOG OPTION...: run fairseq-train with all workers of this machine, and append its output to LOG
   local log=$1 train=("$bin/fairseq-train")
   shift
   set -- "$@" --distributed-world-size "$WORKERS"
   ((NNODES == 1)) || export POSENC_TIMEOUT=$WORKER_TIMEOUT
   if ((GPUS == 0)); then
-    train=("$bin/python" "$user_dir/evaluation/scoring/memory.py" "${train[@]}") # logs the peak memory of the process
+    train=("$bin/python" "$user_dir/evaluation/scoring/memory.py" "${train[@]}") # prints the peak memory of the process
     set -- "$@" --cpu --num-workers 0
     ((WORKERS == 1)) || set -- "$@" --ddp-backend legacy_ddp --distributed-backend gloo
   fi
@@ -55,11 +55,11 @@ launch() { # LOG OPTION...: run fairseq-train with all workers of this machine. 
   elif ((GPUS == 0 && PROCS > 1)); then
     run_workers "$log" "$PROCS" "${train[@]}" "$@" --distributed-no-spawn --distributed-init-method "tcp://127.0.0.1:$MASTER_PORT"
   else
-    run_logged "$log" "${train[@]}" "$@" # with several GPUs, fairseq-train itself starts one process for each GPU
+    run_logged "$log" "${train[@]}" "$@" # with several GPUs, fairseq-train starts one process for each GPU
   fi
 }
 
-run_with_others() { # LOG COMMAND...: as run_logged, with the workers of this machine. torchrun finds the other machines
+run_with_others() { # LOG COMMAND...: as run_logged, with torchrun, which starts the workers and connects to other machines
   local log=$1 meeting=(--nnodes "$NNODES") place=$MASTER_ADDR:$MASTER_PORT
   shift
   if [[ -n $RDZV ]]; then
@@ -74,7 +74,7 @@ run_with_others() { # LOG COMMAND...: as run_logged, with the workers of this ma
     meeting+=(--node-rank "$NODE_RANK" --nproc-per-node "$((GPUS ? GPUS : PROCS))" --master-addr "$MASTER_ADDR"
       --master-port "$MASTER_PORT" --rdzv-conf "timeout=$WORKER_TIMEOUT")
   fi
-  [[ $1 != "$bin/python" ]] || shift # torchrun itself starts one Python process for each worker
+  [[ $1 != "$bin/python" ]] || shift # torchrun starts Python itself
   export POSENC_NODE_RANK=$NODE_RANK
   ((NODE_RANK == 0)) || log+=.machine$NODE_RANK # machines may share the folder
   run_logged "$log" "$bin/torchrun" "${meeting[@]}" "$@"
@@ -94,9 +94,9 @@ run_logged() { # LOG COMMAND...: run a command, append its output to LOG, and sh
   fi
 }
 
-printed_since() { tail -c "+$(($2 + 1))" "$1"; } # LOG BYTES: print the part of LOG after the first BYTES bytes
+printed_since() { tail -c "+$(($2 + 1))" "$1"; } # LOG BYTES: print LOG without its first BYTES bytes
 
-end_unmet() { # LOG BYTES PROCESS: end torchrun if another program answers at its port, because PyTorch would wait without a limit
+end_unmet() { # LOG BYTES PROCESS: end torchrun if the workers do not start in time, because PyTorch can wait without a limit
   local left=$((WORKER_TIMEOUT + 20))
   while sleep 1 && kill -0 "$3" 2>/dev/null && ! printed_since "$1" "$2" | grep -q "$workers_began"; do
     ((left -= 1)) || kill "$3"
@@ -104,7 +104,7 @@ end_unmet() { # LOG BYTES PROCESS: end torchrun if another program answers at it
 }
 workers_began='distributed init (rank'
 
-explain_failure() { # LOG BYTES MESSAGES: exit with one line. With several machines, the line names a machine
+explain_failure() { # LOG BYTES MESSAGES: exit with an error message. With several machines, it names the machine and the reason
   local log=$1 found line place=${RDZV:-$MASTER_ADDR:$MASTER_PORT} came others=1
   line=$(grep -m 1 -vE "$consequence" "$3" || head -n 1 "$3") # after the error of one worker, other workers lose their connections
   rm -f "$3"
@@ -131,7 +131,7 @@ explain_failure() { # LOG BYTES MESSAGES: exit with one line. With several machi
 }
 consequence='lost the connection|no answer from|could not connect'
 
-run_workers() { # LOG COUNT COMMAND...: as run_logged, with processes that train together. If one fails, all end
+run_workers() { # LOG COUNT COMMAND...: as run_logged, but start COUNT workers on this machine. If one worker fails, end all
   local log=$1 count=$2 rank failed='' workers=()
   shift 2
   for ((rank = count - 1; rank >= 0; rank--)); do

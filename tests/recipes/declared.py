@@ -19,7 +19,7 @@ NEEDED = {
     "compare": {"TRAIN": "x/train", "VALID": "x/valid", "TESTS": "news=x/news", "SOURCE": "pt-BR", "TARGET": "en"},
 }
 
-#: recipe -> values of options with which it declares other options
+#: recipe -> settings to test. With DATA=multi30k, some studies declare other options
 VARIANTS = {**{recipe: [{}] for recipe in RECIPES}}
 for study in ("studies/blocks", "studies/chance", "studies/clipping", "studies/diet"):
     VARIANTS[study] = [{}, {"DATA": "multi30k"}]

@@ -12,7 +12,6 @@ import subprocess
 import threading
 import time
 
-from tests import forked
 from tests.recipes.process import Process
 
 _networks = itertools.count()
@@ -125,7 +124,8 @@ class Machine(Process):
         meeting = {"NNODES": "2", "NODE_RANK": str(side), "WORKER_TIMEOUT": "60", "MASTER_ADDR": network.addresses[0]}
         if "RDZV" in options:
             del meeting["MASTER_ADDR"]
-        super().__init__(recipe, out, **{**meeting, "PYTHON_EXEC": f"{forked.folder()}/python", **options})
+        super().__init__(recipe, out, **{**meeting, **options})
+        self.options["PYTHON_EXEC"] = f"{self.options['POSENC_BIN']}/python"
         self.name = network.names[side]
 
     def words(self, *stages):

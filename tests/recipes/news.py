@@ -22,7 +22,7 @@ _SYLLABLES = [first + second for first in "bdgkmst" for second in "aiou"]
 
 
 def sentences(seed: int, count: int) -> dict[str, list[str]]:
-    """Return short sentences of 40 words, in all languages. The sentences are equal for every seed."""
+    """Return short sentences from a vocabulary of 40 words, in all languages. The vocabulary is equal for every seed."""
     draw = random.Random(0)
     words = ["".join(draw.choices(_SYLLABLES, k=draw.randint(1, 3))) for _ in range(40)]
     draw.seed(seed)

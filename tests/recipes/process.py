@@ -27,10 +27,14 @@ def take_interrupts():
 
 
 class Process:
-    """A recipe in one output folder and in its own process group. Its programs are forked, unless POSENC_BIN is set."""
+    """A recipe in one output folder and in its own process group.
+
+    Its programs are forked, unless POSENC_BIN is set. They have imported the plugin already, unless they need other method files.
+    """
 
     def __init__(self, command, out, **options):
-        self.command, self.out, self.options = command, out, {"POSENC_BIN": forked.folder(), **options}
+        plugin = None if "POSENC_METHODS" in options else ROOT / "fairseq_posenc"
+        self.command, self.out, self.options = command, out, {"POSENC_BIN": forked.folder(plugin), **options}
         self.process = None
 
     def words(self, *stages):
@@ -38,11 +42,11 @@ class Process:
 
     def start(self, *stages, limit=None, **options):
         options = {**self.options, **options}
-        if limit:  # a process that is forked elsewhere would not inherit it
+        if limit:  # programs that the server forks would not inherit the limit
             options["POSENC_BIN"] = str(BIN)
         environ = environment(OUT=str(self.out), **options)
         command = self.words(*stages)
-        if limit:  # of each file, in kilobytes
+        if limit:  # maximum size of a file in kilobytes
             command = ["bash", "-c", f'ulimit -f {limit}; exec "$@"', "bash", *command]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         self.process = subprocess.Popen(command, env=environ, start_new_session=True, preexec_fn=take_interrupts, **pipes)
@@ -71,7 +75,7 @@ class Process:
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.communicate(timeout=60)
         with (self.out / ".lock").open() as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # its commands have ended as well
+            fcntl.flock(lock, fcntl.LOCK_EX)  # the lock is free when all commands of the recipe have ended
 
     def stages(self, *chosen, **options):
         """Return the folder and the name of every stage, in the order of the recipe, from a dry run."""

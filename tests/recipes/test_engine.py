@@ -285,7 +285,7 @@ LISTS = {"studies/blocks", "studies/chance", "studies/clipping", "studies/diet"}
 
 @pytest.mark.parametrize("recipe", sorted(set(RECIPES) - LISTS))
 def test_every_recipe_is_killed_in_every_stage(recipe):
-    """Check that a test with this name exists."""
+    """Check that a test of this recipe calls `kill_in_every_stage`."""
     named = " / ".join(f'"{part}"' for part in ("recipes", *recipe.split("/")))
     tests = [path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py")]
     tests += [text + (Path(__file__).parent / "captions.py").read_text(encoding="utf-8") for text in tests if "captions" in text]

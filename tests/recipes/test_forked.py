@@ -70,7 +70,7 @@ def test_every_program_of_the_environment_is_there():
 
 
 def test_a_forked_process_leaves_the_programs_in_place():
-    """Python 3.13 and later forget in a forked process what is to be done at the end: the folder must not be removed then."""
+    """In a forked process, Python 3.13 and later clear the functions of atexit. This must not remove the folder of programs."""
     programs = Path(forked.folder())
     process = multiprocessing.get_context("fork").Process(target=atexit._clear)
     process.start()

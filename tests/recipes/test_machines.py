@@ -122,7 +122,7 @@ def sent_per_update(network, state, before):
 
 
 def test_an_update_sends_the_gradients_once(two):
-    """Each of two machines sends half of the sums and half of the results, and few other bytes."""
+    """The gradients are summed in two steps. In each step, a machine sends half of the gradients. It sends few other bytes."""
     assert all(1 < sent < 1.1 for sent in two.sent), two.sent
 
 
@@ -144,7 +144,7 @@ def test_with_two_processes_and_a_folder_on_each_machine(network, one, tmp_path)
     before = [network.sent(side) for side in (0, 1)]
     printed = pair.start().finish()
     sent = sent_per_update(network, first.state(), before)
-    assert all(1.5 < times < 1.65 for times in sent), sent  # 3/4 of the sums and 3/4 of the results, in a ring of four
+    assert all(1.5 < times < 1.65 for times in sent), sent  # two steps of 3/4 of the gradients, in a ring of four
     assert_same_parameters(one.state(), first.state(), **CLOSE)
     assert f"writes checkpoints, to {first.checkpoint().parent}" in printed[1]
     assert not list(second.out.rglob("*.pt")) and (second.checkpoint().parent / "train.log.machine1").exists()
@@ -233,9 +233,9 @@ def test_a_difference_is_named_before_the_first_update(network, one, tmp_path):
 
 
 def test_a_machine_that_does_not_come_is_named(network, one, tmp_path):
-    """Four training runs have different causes at the same time.
+    """Start four training runs at the same time. Each fails for another reason.
 
-    The limits are 3 seconds, and 20 more if another program answers.
+    The limit is 3 seconds. If another program answers on the port, the recipe stops torchrun 20 seconds later.
     """
     patience = {"WORKER_TIMEOUT": "3"}
     recipes = [one.beside(tmp_path / str(number)) for number in range(8)]

@@ -26,7 +26,7 @@ def one(prepared, tmp_path_factory):
 
 @pytest.mark.slow
 def test_two_processes_end_with_the_parameters_of_one(one, tmp_path):
-    """They are equal up to rounding. After both are killed, they continue from their checkpoint."""
+    """The parameters are equal up to rounding. The processes are killed once, and continue from their checkpoint."""
     two = one.beside(tmp_path / "out", PROCS="2").start("train")
     two.wait_until(lambda: "num_updates=10," in two.log())
     two.kill()
@@ -37,7 +37,7 @@ def test_two_processes_end_with_the_parameters_of_one(one, tmp_path):
 
 @pytest.mark.slow
 def test_a_worker_that_dies_ends_the_others(one, tmp_path):
-    two = one.beside(tmp_path / "out", PROCS="2", POSENC_BIN=str(BIN)).start("train")  # each process ends at another time
+    two = one.beside(tmp_path / "out", PROCS="2", POSENC_BIN=str(BIN)).start("train")  # not forked: workers end separately
     two.wait_until(lambda: "num_updates=6," in two.log())
     (worker,) = workers(two, rank=1)
     os.kill(worker, signal.SIGKILL)

@@ -112,7 +112,7 @@ def test_a_wrong_installation_is_one_line(tmp_path):
 
 
 def quickstart(out, **options):
-    """Run the quickstart with two small training runs."""
+    """Return the quickstart with two small training runs. It is not started."""
     return Process(RECIPE, out, **{"METHODS": "none t5", **MICRO, **options})
 
 
@@ -219,7 +219,7 @@ def test_architectures_and_all_of_them():
     assert xpos[xpos.index("--arch") + 1] == "posenc_xpos_tiny" and "--encoder-position" not in xpos
     assert t5[t5.index("--arch") + 1] == "posenc_transformer_tiny" and "--bf16" in t5 and "--bf16" in xpos
     (report,) = [words for words in some if "report" in words]
-    assert report[-2:] == ["--methods", "t5"]  # the row of an architecture has the name of its properties
+    assert report[-2:] == ["--methods", "t5"]  # the row of posenc_xpos has another name in the report
     trained = of("fairseq-train", "/posenc_", commands(METHODS="all", OUT="runs/x", POSENC_BIN=str(BIN)))
     assert [words[words.index("--arch") + 1] for words in trained] == [
         f"posenc_{name}_tiny"
@@ -240,7 +240,7 @@ def test_architectures_and_all_of_them():
         ({"TEST": "0"}, "TEST=0: not allowed. Expected a whole number from 1 to 999999999"),
         ({"SEED": "one"}, "SEED=one: not allowed. Expected a whole number from 0 to 999999999"),
         ({"METHODS": "t5 shw"}, "method 'shw': unknown. Did you mean 'shaw'?"),
-        ({"METHODS": "t5 posenc_t5_tiny"}, "architecture 'posenc_t5_tiny': method 't5_tiny': unknown"),
+        ({"METHODS": "t5 posenc_t5_tiny"}, "architecture 'posenc_t5_tiny': the name contains a size. Expected posenc_t5."),
         ({"METHODS": "t5:layers=2"}, "there is no layer 2. Expected layers 0 to 1."),
         ({"stage": "fetch"}, "stage 'fetch': unknown. Expected prepare train decode score table"),
     ],
@@ -256,7 +256,7 @@ def test_wrong_options_are_one_line_before_anything_is_made(options, line, tmp_p
 
 
 def test_other_options_have_another_folder():
-    """A run with the defaults then does not conflict with a run with 1500 updates."""
+    """Runs with the defaults and runs with 1500 updates have different folders, so that both can exist."""
 
     def folder(**options):
         return commands(METHODS="none", **options)[-1][-5]

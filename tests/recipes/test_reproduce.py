@@ -41,7 +41,7 @@ def parsed(command):
 
 
 def names_of(folder) -> list[str]:
-    """Return the paths of the runs, without reading the numbers of their sentences."""
+    """Return the paths of the runs. The statistics of sentences are not read, because they are large."""
     found = (ROOT / folder).rglob(archive.RUNS)
     return sorted(str(path.parent.relative_to(ROOT) / name) for path in found for name in json.loads(path.read_text())["runs"])
 
@@ -74,7 +74,7 @@ def test_a_new_option_does_not_separate_earlier_runs(folder):
 
 @pytest.fixture
 def committed(tmp_path, monkeypatch):
-    """Return a folder of results with three seeds of sinusoidal, and a function that repeats a run with other numbers."""
+    """Copy results of three seeds of sinusoidal. Return a function that writes a repeated run with changed fields."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(ROOT / "results/chance/multi30k_en-de", tmp_path / "results")
     runs = {f"{record.seed}": record for record in archive.find(tmp_path / "results").values()}
@@ -148,7 +148,7 @@ def test_without_a_run_it_prints_the_command(committed, capsys):
     ("arguments", "line"),
     [
         ([f"{RUN}5"], f"posenc: {RUN}5: no such run. Expected one of"),
-        (["README.md"], "posenc: README.md: no parent folder contains a file recipe."),
+        (["README.md"], "posenc: README.md: no parent folder contains a file with the name 'recipe'."),
         ([RUN, "BEEM=3"], "recipes/multi30k_uk/run: BEEM: unknown option. Did you mean BEAM?"),
         ([RUN, "SEEDS=3"], "recipes/reproduce: SEEDS: not an option here"),
         ([RUN, "table"], "recipes/reproduce: table: not an option. Expected NAME=VALUE"),

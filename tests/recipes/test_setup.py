@@ -64,7 +64,10 @@ esac
 
 @pytest.fixture
 def fake(tmp_path):
-    """Put a Python of any version on a PATH with only the commands that recipes/setup requires."""
+    """Write a folder for PATH with only the commands that recipes/setup requires.
+
+    Return a function that adds a fake Python of a given version to this folder. The function returns the folder.
+    """
     folder = tmp_path / "bin"
     folder.mkdir()
     for command in ("bash", "cat", "cksum", "cp", "cc", "c++", "chmod", "dirname", "env", "id", "mkdir", "rm", "tail", "touch"):
