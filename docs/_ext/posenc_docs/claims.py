@@ -138,9 +138,9 @@ Two statements in the text of the paper are also contradicted:
 * The paper says that T5 and adaptive T5 are "considerably slower than the sinusoidal approach and use extra memory and
   parameters". The columns of time and memory do not show this. `at5` is a reconstruction, because the full
   text of the paper on adaptive T5 was not available.
-* The paper says that relative positions need mh(2n-1)d parameters, and computes "12 · 12 · (2 · 512 - 1) = 147K". This product
-  does not contain the factor d. The next table shows the number with this factor (`huang3`, d = 64)
-  and the number without it (`huang2`).
+* The paper says that relative positions need mh(2n-1)d parameters (m layers, h heads, n positions), and
+  computes "12 · 12 · (2 · 512 - 1) = 147K". This product does not contain the factor d. The next table shows the number with
+  this factor (`huang3`, d = 64) and the number without it (`huang2`).
 """
 
 

@@ -43,11 +43,13 @@ def fairseq_options() -> list[Command]:
     from fairseq_posenc.host import plugin  # noqa: F401  (first: it patches fairseq)
 
     # isort: split
+    from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
     from fairseq.models.nat import NATransformerModel
     from fairseq.models.transformer import TransformerModel
     from fairseq.tasks.translation import TranslationTask
     from fairseq.tasks.translation_lev import TranslationLevenshteinTask
 
+    from fairseq_posenc.host.criterions.cross_entropy import CrossEntropyWithLosses
     from fairseq_posenc.host.models.pnat.model import PNATModel
     from fairseq_posenc.host.models.transformer.model import PositionTransformer
     from fairseq_posenc.host.tasks.nat import ParallelTranslation
@@ -63,6 +65,11 @@ def fairseq_options() -> list[Command]:
             "fairseq-train --arch posenc_pnat", "options of PNAT",
             "Options of the non-autoregressive model, in addition to the options of all models of this plugin.",
             PNATModel, PositionTransformer, NATransformerModel,
+        ),
+        _added(
+            "fairseq-train --criterion posenc_label_smoothed_cross_entropy", "options of the criterion",
+            "Options of the criterion, in addition to the options of fairseq's label_smoothed_cross_entropy.",
+            CrossEntropyWithLosses, LabelSmoothedCrossEntropyCriterion,
         ),
         _added(
             "fairseq-train and fairseq-generate --task posenc_translation", "options of the translation task",

@@ -61,7 +61,8 @@ The column `code` contains the repository of the authors. The mark "(not the aut
 
 ## Not available as a method
 
-If another part of the project contains the idea of a method, the column `reason` names this part.
+The column `reason` explains why. Some methods are available in another form, such as a model option. The column then names this
+form.
 
 
 {missing}

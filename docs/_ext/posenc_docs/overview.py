@@ -94,13 +94,13 @@ def section(report: Report, rows: list[Row], costs: dict[str, float]) -> str:
 def _legend(report: Report) -> str:
     column = report.columns[PART, "bleu"]
     few = any(score.difference and score.difference.test == POOLED for score in column.scores.values())
-    assumed = " For rows with fewer than three seeds, the test assumes that all rows have the same seed variance."
+    assumed = " For rows with fewer than three seeds, the test assumes that all rows have the same variance over seeds."
     shape = COST.split()[-1].replace("x", " sentences of ")
     columns = (
         "**BLEU**: mean over training seeds, with its 95 % interval in brackets.",
         f"**Difference to {BASELINE}**: mean of the row minus mean of `{BASELINE}`, with its 95 % interval in brackets. p is the "
-        "p-value of a t test over seeds, corrected for the number of rows by Holm's method."
-        + (assumed if few and column.spread else ""),
+        "p-value of a t test over seeds, corrected for the number of rows by Holm's method. The interval is not corrected, so an "
+        "interval without 0 can have a p-value above .05." + (assumed if few and column.spread else ""),
         "**Time**: time of a training step, divided by the time of a training step of stock fairseq's Transformer. A batch has "
         f"{shape} words. The time was measured on two CPU cores.",
     )

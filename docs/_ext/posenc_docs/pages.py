@@ -151,8 +151,9 @@ def choose(costs: Costs) -> str:
         f'<form id="filters" class="filters">{"".join(lists)}<output name="count"></output></form>\n\n'
         f'<div class="table-wrapper"><table id="choose" class="sortable"><thead><tr>'
         f"{''.join(f'<th>{cell}</th>' for cell in head)}</tr></thead><tbody>\n{rows}\n</tbody></table></div>\n\n"
-        "*Injection*: APE adds positions to the embeddings, MAM uses positions in the attention matrix. *Any length*: positions "
-        "of sentences of any length are distinct. *Sites*: parts of the model for which the method is defined. *Parameters*: "
+        "*Injection*: APE adds positions to the embeddings, MAM uses positions in the attention matrix. *Any length*: the "
+        "method is defined for sentences of any length, and does not clip distances. *Sites*: parts of the model for "
+        "which the method is defined. *Parameters*: "
         "number at the first site, with width 512, 8 heads, 6 layers and 1,024 positions. *Cost*: training time, divided by the "
         f"training time of stock fairseq's Transformer ({escape(costs.device)}, [measurement](results/README.md)). *Evidence*: "
         + " ".join(f"`{name}`: {meaning}." for name, meaning in catalog.EVIDENCE.items())
@@ -261,7 +262,7 @@ def method(name: str, costs: Costs, scores: Scores, oracle: str) -> str:
         f"![Effect of {name} on attention]({name}.png)\n\n"
         "All tokens have the same content, so the picture shows only the effect of positions. Parameters have their initial "
         f"values, or random values where the initial values have no effect. `posenc plot {name}` draws the picture.\n\n"
-        f"## Use\n\n{_needs(card)}```sh\n{_TRAINING.format(name=name)}\n```\n\n"
+        f"## Use\n\n{_needs(card)}```sh\n{training_command(name)}\n```\n\n"
         f"## Card\n\n| | |\n|---|---|\n{rows}\n\n"
         f"## Options\n\n| option | allowed | default | meaning |\n|---|---|---|---|\n{options}\n\n"
         f"## Results\n\nBLEU of the committed training runs. Scores with different seeds differ"
@@ -274,10 +275,17 @@ def method(name: str, costs: Costs, scores: Scores, oracle: str) -> str:
     )
 
 
+def training_command(name: str) -> str:
+    """Return the training command on the page of a method. The command reads binary text in the folder data-bin."""
+    return _TRAINING.format(name=name)
+
+
 def _needs(card: MethodCard) -> str:
     """Return what the data must have for the command on the page of a method."""
-    if card.side_inputs:
+    if card.side_files(registry.declaration(card.name).options()):
         return "The data needs [side files](../howto/use_trees.md).\n\n"
+    if any(side.name == "target_length" for side in card.side_inputs):
+        return "Decoding takes the length of the translation from an option ([length](../howto/control_output_length.md)).\n\n"
     if card.documents:
         return "Sentences of a document are separated by `<sep>` ([documents](../howto/translate_documents.md)).\n\n"
     return ""
