@@ -49,19 +49,24 @@ def write_text(folder: Path, source: str = "en", target: str = "de", seed: int =
 
 
 class Reader:
-    """Paste commands into a shell like a reader, in a folder with a virtual environment `.venv`."""
+    """Paste commands into a shell like a reader, in a folder with a virtual environment `.venv`.
 
-    def __init__(self, folder: Path):
+    The programs have imported the plugin of the checkout already, unless `imports` is set, for other method files or another
+    path of the plugin.
+    """
+
+    def __init__(self, folder: Path, imports: bool = False):
         self.folder = folder
+        self.programs = forked.folder(None if imports else ROOT / "fairseq_posenc")
         self.environment: dict[str, str] = {}
         (folder / ".venv" / "bin").mkdir(parents=True)
-        (folder / ".venv" / "bin" / "activate").write_text(f"PATH={forked.folder()}:$PATH\n")
+        (folder / ".venv" / "bin" / "activate").write_text(f"PATH={self.programs}:$PATH\n")
 
     def link_recipes(self) -> None:
         """Create links so that the folder looks like a checkout whose recipes use the environment of the tests."""
         for name in ("recipes", "fairseq_posenc"):
             (self.folder / name).symlink_to(ROOT / name)
-        self.environment["POSENC_BIN"] = forked.folder()
+        self.environment["POSENC_BIN"] = self.programs
 
     def paste(self, *texts: str, **settings: object) -> str:
         """Run the text in one shell and return its output. `settings` replace values of the line `NAME=VALUE ...`."""

@@ -24,7 +24,7 @@ class Browser:
 
     def __init__(self, profile: Path):
         (inner, self._out), (self._in, outer) = os.pipe(), os.pipe()
-        # the shell must not use the file descriptors 3 and 4
+        # descriptors from 10 on, because the shell replaces 3 and 4, from which Chromium reads and to which it writes
         ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (inner, outer)]
         words = ["bash", "-c", f'exec "$@" 3<&{ends[0]} 4>&{ends[1]}', "bash", find(), *_OPTIONS.split()]
         self._process = subprocess.Popen(

@@ -1,7 +1,9 @@
-"""The site, built once for all tests, and a browser that opens it."""
+"""The site, built for all tests, and a browser that opens it."""
 
 import fcntl
+import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 from tests.docs.browser import Browser, find
 
 ROOT = Path(__file__).parents[2]
+BROKEN = "docs/howto/decode_longer_sentences.md"
 LEFT_OUT = "the tests of the site that need a browser were left out"
 
 
@@ -39,18 +42,47 @@ def pytest_terminal_summary(terminalreporter):
 
 
 @pytest.fixture(scope="session")
-def site(tmp_path_factory):
-    """Return the folder of the built site. Parallel workers build it once. A warning is an error."""
+def built(tmp_path_factory):
+    """Return the folder with the site and with the result of a build that had a broken page. Parallel workers build it once.
+
+    The first build has the broken page. The second build reads and writes this page again, after it has been repaired.
+    """
     base = tmp_path_factory.getbasetemp()
-    shared = base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
-    with (shared / "site.lock").open("w") as lock:
+    shared = (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / "documentation"
+    shared.mkdir(exist_ok=True)
+    with (shared / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (shared / "site.done").exists():
-            words = ["-m", "sphinx", "-q", "-W", "--keep-going", ROOT / "docs", shared / "site"]
-            done = subprocess.run([sys.executable, *words], capture_output=True, text=True)
-            assert done.returncode == 0 and not done.stderr.strip(), done.stderr
-            (shared / "site.done").touch()
-    return shared / "site"
+        if not (shared / "done").exists():
+            checkout = copy_of_checkout(shared / "checkout")
+            with (checkout / BROKEN).open("a") as page:
+                page.write("\n[nowhere](no_such_page.md), $\\unheard{x}$\n")
+            broken = build(checkout, shared / "site")
+            (shared / "broken.json").write_text(json.dumps([broken.returncode, broken.stderr]))
+            shutil.copy(ROOT / BROKEN, checkout / BROKEN)
+            whole = build(checkout, shared / "site")
+            assert whole.returncode == 0 and not whole.stderr.strip(), whole.stderr
+            (shared / "done").touch()
+    return shared
+
+
+@pytest.fixture(scope="session")
+def site(built):
+    """Return the folder of the site, which was built without a warning."""
+    return built / "site"
+
+
+def copy_of_checkout(root):
+    """Copy the files that the build of the documentation reads."""
+    for name in ("docs", "recipes", "results", "data-bin", "fairseq_posenc/methods", "tests/oracles"):
+        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "CITATION.cff"):
+        shutil.copy(ROOT / name, root / name)
+    return root
+
+
+def build(root, out):
+    words = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", root / "docs", out]
+    return subprocess.run(words, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
 
 
 @pytest.fixture(scope="session")

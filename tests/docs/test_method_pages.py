@@ -23,6 +23,7 @@ def scores():
 def test_fairseq_accepts_the_command(name, scores):
     page = pages.method(name, pages.Costs(ROOT), scores, "oracle.py")
     (command,) = re.findall(r"```sh\n(fairseq-train .*?)\n```", page, re.DOTALL)
+    assert command == pages.training_command(name)  # other tests run it
     words = shlex.split(command.replace("$(posenc path)", str(ROOT / "fairseq_posenc")).replace("\\\n", ""))
     given = options.parse_args_and_arch(options.get_training_parser(), words[1:])
     specs = {"encoder": given.encoder_position, "decoder": given.decoder_position, "cross": given.cross_position}
@@ -38,6 +39,14 @@ def test_scores_are_those_of_the_reports(folder, scores):
                     seeds, mean = row["seeds"].replace(" ", ", "), float(row[f"{part}_bleu_mean"])
                     line = f"({'../../' + folder}/report.md) | `{part}` | {seeds} | {mean:.1f} |"
                     assert line in scores.of(registry.card(row["method"])), row["method"]
+
+
+@pytest.mark.parametrize(
+    "name, needed", [("shaw", ""), ("zhu", "[side files]"), ("lrpe", "an option ([length]"), ("segments", "`<sep>`")]
+)
+def test_what_a_command_needs_is_said_before_it(name, needed, scores):
+    before = pages.method(name, pages.Costs(ROOT), scores, "oracle.py").split("## Use")[1].split("```sh")[0]
+    assert needed in before and (before.strip() == "") == (needed == "")
 
 
 def test_methods_without_results_say_so(scores):
