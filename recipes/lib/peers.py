@@ -70,7 +70,7 @@ def packages(environment: str) -> Path:
 
 
 def extend(environment: str) -> None:
-    """Make the packages of this Python available in the environment, except torchaudio.
+    """Make the packages of this Python installation available in the virtual environment `environment`, except torchaudio.
 
     transformers would import torchaudio, but the wheels of torchaudio do not fit PyTorch's wheels for CPUs.
     """

@@ -80,7 +80,7 @@ def test_pages_of_pnat_begin_with_what_is_known():
     assert "PNAT does not win" in before_equations and "confounded" in before_equations
     assert "lower BLEU" in (ROOT / "docs" / "howto" / "non_autoregressive_models.md").read_text().partition("## Train")[0]
     parts = (ROOT / "results" / "README.md").read_text().split("\n## ")[1:]
-    first = {part.splitlines()[0]: part.partition("\n* ")[0] for part in parts}
+    first = {part.splitlines()[0]: " ".join(part.partition("\n* ")[0].split()) for part in parts}
     assert "**learned positions do not help**" in first["pnat/language"]
     assert "**confounded**" in first["pnat/multi30k_en-de"]
     assert "pnat" not in (ROOT / "README.md").read_text().lower()

@@ -111,7 +111,7 @@ The sign + means that the method has the property, and - means that it does not.
 paper and this project. The columns contain:
 
 * **Inductive.** The paper defines it as "the capability to handle sequences longer than any encountered during training". For
-  this project, a method is inductive if it computes scores at every length. Its card then has an `extrapolation` other than
+  this project, a method is inductive if it works for sentences of every length. Its card then has an `extrapolation` other than
   `error`.
 * **Data-driven.** The paper defines it as "trainable from the data". For this project, a method is data-driven if it has learned
   parameters. This is the field `learnable` on the card.
@@ -160,7 +160,7 @@ padding symbol. The other names are options of the method.
 
 {_table(["spec", "formula of this project", "parameters"], rows)}
 
-* `learned` has two rows more than there are positions, as in fairseq.
+* The table of `learned` has two more rows than the model has positions, as in fairseq.
 * `huang2` has 12 · 12 · (2 · 512 - 1) parameters.
 * `huang3`, `huang4` and the keys of `shaw` have {_BERT.head_dim} times as many parameters as `huang2`, because each entry is a
   vector with the width of a head.

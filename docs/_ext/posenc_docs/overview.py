@@ -99,8 +99,9 @@ def _legend(report: Report) -> str:
     columns = (
         "**BLEU**: mean over training seeds, with its 95 % interval in brackets.",
         f"**Difference to {BASELINE}**: mean of the row minus mean of `{BASELINE}`, with its 95 % interval in brackets. p is the "
-        "p-value of a t test over seeds, corrected for the number of rows by Holm's method. The interval is not corrected, so an "
-        "interval without 0 can have a p-value above .05." + (assumed if few and column.spread else ""),
+        "p-value of a t test over seeds, corrected for the number of rows by Holm's method. The interval is not corrected. The "
+        "p-value can therefore be above .05, although the interval does not contain 0."
+        + (assumed if few and column.spread else ""),
         "**Time**: time of a training step, divided by the time of a training step of stock fairseq's Transformer. A batch has "
         f"{shape} words. The time was measured on two CPU cores.",
     )
