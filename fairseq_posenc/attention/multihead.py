@@ -173,8 +173,9 @@ class Attention(nn.Module):
         return self.fused(positions, ctx, *wide, mask)[0][..., : v.size(-1)]
 
     def _added(self, content: Tensor | None, mask: AttentionMask, ctx: AttentionContext, q: Tensor) -> Tensor | None:
-        """Return the sum of the terms that are added to the scores on an accelerator: content, bias and -inf, in the dtype of the
-        queries.
+        """Return the sum of the terms that are added to the scores on an accelerator, in the dtype of the queries.
+
+        The terms are the sum of the hooks `content_scores`, the bias, and -inf for masked keys.
         """
         if content is None:
             return mask.numbers(q.dtype)

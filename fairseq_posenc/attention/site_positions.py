@@ -52,8 +52,8 @@ class SitePositions(nn.Module):
         self._refuse_positions_beside_counts()
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """Rename parameters of earlier versions, in which the module `methods` has the name `parts`. fairseq calls it before
-        loading.
+        """Rename parameters of earlier versions, in which the module `methods` has the name `parts`. fairseq calls this
+        function before it loads a state dict.
         """
         old = f"{name}.parts."
         for key in [key for key in state_dict if key.startswith(old)]:

@@ -45,8 +45,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--count",
         action="store_true",
-        help="counts instead of times, as on a GPU: kernel launches, synchronisations, bytes read and written, and peak "
-        "memory. The command runs without a GPU",
+        help="counts for a GPU instead of times: kernel launches, synchronisations, bytes read and written, and peak "
+        "memory. The command does not require a GPU",
     )
     parser.add_argument(
         "--sites",

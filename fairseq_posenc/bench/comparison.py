@@ -42,7 +42,9 @@ def run(settings: Settings) -> int:
 
 
 def installed(methods: list[str]) -> list[Pair]:
-    """Return the pairs of these methods whose peer is installed. If no method is given, return all pairs with installed peers.
+    """Return the pairs of a spec and a peer for these methods, if the peer is installed.
+
+    If no method is given, return all pairs with installed peers.
 
     Print the libraries that are not installed, and the peers that an installed version does not contain. Raise PositionError if
     no pair is left.

@@ -170,7 +170,10 @@ def differences(row: dict[str, Any], measure: str, found: Count) -> list[str]:
 
 
 def packed(results: dict[str, Any]) -> dict[str, Any]:
-    """Return the results with fewer places: each row contains only the places whose cost differs from the plain model."""
+    """Return the results with fewer places. A place is an operator and a function.
+
+    Each row contains only the places whose cost differs from the cost in the plain model.
+    """
     plain = next((row for row in results["rows"] if row["method"] == _PLAIN), None)
     if plain is None:
         return results

@@ -137,7 +137,10 @@ def _is_path(text: str) -> bool:
 
 
 def _keep_contract(methods: list[str]) -> int:
-    """Run all checks on methods and on the methods of files. Return 1 if a check fails."""
+    """Run all checks on the given methods. Return 1 if a check fails.
+
+    methods: names of methods, and paths of method files or folders. A path stands for all methods that it contains.
+    """
     names = []
     for given in methods:
         found = include(Path(given)) if _is_path(given) else [registry.card(given).name]

@@ -11,7 +11,7 @@ CORPORA = {
     "language": (language_files, "artificial language pair of the quickstart"),
     "multi30k": (multi30k, "Multi30K or Multi30k-uk: image captions"),
     "wmt18": (wmt18, "WMT18: news translation"),
-    "parallel": (parallel, "parallel text of your own, checked"),
+    "parallel": (parallel, "check of your own parallel text"),
 }
 
 

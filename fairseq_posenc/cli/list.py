@@ -12,7 +12,7 @@ from ..registry.architectures import beside_methods
 _FLAGS = {
     "learnable": "methods with learned parameters, or without",
     "recurring": "positions act in every layer, not only at the input",
-    "unbound": "methods that are defined at every sentence length and do not clip distances, or other methods",
+    "unbound": "yes: methods that are defined at every sentence length and do not clip distances. no: all other methods",
 }
 
 

@@ -24,7 +24,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     ).completer = specs
     parser.add_argument("--atlas", action="store_true", help="one picture of all methods")
     parser.add_argument(
-        "--site", choices=SITES, help="site (default: the first site that the authors define; for a run, all sites)"
+        "--site",
+        choices=SITES,
+        help="site. Default for a spec: the first site at which the authors define the method. Default for a run: all sites",
     )
     parser.add_argument("--length", type=positive, default=32, metavar="N", help="number of positions (default: %(default)s)")
     parser.add_argument("--layer", type=not_negative, default=0, metavar="N", help="layer, from 0 (default: %(default)s)")
@@ -39,7 +41,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--seed",
         type=not_negative,
         metavar="N",
-        help="seed of random parameters, for methods that have no effect at initialisation (default: initial parameters)",
+        help="seed of random parameters. They replace the initial parameters of methods that have no effect at initialisation "
+        "(default: initial parameters)",
     )
     parser.add_argument(
         "--data", metavar="FOLDER", help="folder of the prepared data of a run (default: the data folder of the training run)"

@@ -22,7 +22,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     copy = args.folder / "recipes"
     if copy.exists():
-        raise PositionError(f"{copy}: this folder exists. Expected a new folder. Choose another name, or remove {copy}.")
+        raise PositionError(
+            f"{copy}: this folder exists. Expected a new folder. Choose another name, or remove the folder {copy}."
+        )
     try:
         shutil.copytree(source(), copy, ignore=shutil.ignore_patterns(*_CHECKOUT_ONLY))
     except OSError as error:

@@ -1,4 +1,6 @@
-"""Formulas of cards (no torch). A formula computes the number of parameters of a method. `posenc show` prints it.
+"""Formulas of cards. A formula computes the number of parameters of a method. `posenc show` prints it.
+
+This module does not import torch.
 
 Letters:
     d: embedding dimension. h: number of heads. d_h: dimension of a head. L: number of layers of the stack that use the method.

@@ -1,4 +1,4 @@
-"""Syntax and reordering of a source sentence, from its side files (no torch)."""
+"""Syntax and reordering of a source sentence, from its side files. This module does not import torch."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def distances(joined: np.ndarray) -> np.ndarray:
 
 
 def path_labels(edges: np.ndarray, count: int, slots: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the same arrays as `trees.path_labels`, for shortest paths in a graph that may follow edges in both directions.
+    """Return the same arrays as `trees.path_labels`, for shortest paths in a graph. Paths may follow edges in both directions.
 
     A missing path has the labels NOTHING and the length FAR. If there are several shortest paths, the path with the smallest
     labels is used, so that the result does not depend on word order.

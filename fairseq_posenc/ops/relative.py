@@ -146,7 +146,10 @@ def _same_positions(rows: Positions, columns: Positions) -> bool:
 
 
 def _occurring(rows: Positions, columns: Positions, limit: int | None, needed: Needed) -> tuple[Tensor, Layout]:
-    """Return the clipped distances that occur, in ascending order, and their layout. A causal context omits most later keys."""
+    """Return the clipped distances that occur, in ascending order, and their layout.
+
+    With `needed`, the function leaves out most distances of columns that a causal context does not need.
+    """
     along, offset = diagonals(rows, columns), rows.ids.size(1) - 1
     if not _same_positions(rows, columns) or columns.ids.size(1) <= _SHORT:  # omitting keys would save little or no time
         needed = None
@@ -169,7 +172,7 @@ def spread(columns: Tensor, index: Tensor) -> Tensor:
 
 
 def spread_clipped(columns: Tensor, queries: Positions, keys: Positions, limit: int) -> Tensor:
-    """Read for each key the column of its clipped distance: [B, H, T, 2 * limit + 1] -> [B, H, T, S]."""
+    """Read the column of the clipped distance of each key: [B, H, T, 2 * limit + 1] -> [B, H, T, S]."""
     return SpreadClipped.apply(columns, queries, keys, limit)
 
 

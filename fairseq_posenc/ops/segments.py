@@ -82,7 +82,7 @@ class Separator:
         return found[:, found.size(1) - ctx.queries.ids.size(1) :]
 
     def of_keys(self, ctx: AttentionContext, count: Count = before) -> Tensor | None:
-        """Return the count for each key: [B, S], or None without tokens."""
+        """Return the result of `count` for each key: [B, S]. Return None if the context contains no tokens."""
         return None if ctx.tokens is None else count(ctx.tokens, self.keys)
 
     def sentences(self, ctx: AttentionContext) -> Tensor | None:
@@ -91,7 +91,9 @@ class Separator:
 
 
 def labels(separator: Separator, ctx: AttentionContext, count: str) -> Tensor | None:
-    """Return the label of the sentence of each query, from 1: [B, T], or None without tokens.
+    """Return the label of the sentence that contains each query: [B, T]. Labels begin with 1.
+
+    Return None if the context contains no tokens.
 
     count: with "start", the first sentence has label 1. With "end", sentences are counted backwards from the last source
     sentence, which has label 1. Target sentences after it also have label 1.

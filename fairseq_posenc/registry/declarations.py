@@ -117,7 +117,10 @@ def name_files(value: str | None) -> None:
 
 
 def declared_by(source: external.Source) -> list[Declaration]:
-    """Return the methods of a file outside this package. Raise PositionError if a card is wrong, or if a named file has none."""
+    """Return the methods of a file outside this package.
+
+    Raise PositionError if a card is wrong. Also raise PositionError if the user named the file and the file contains no method.
+    """
     found = [dataclasses.replace(own, module=source.module, source=source) for own in _declared(source.path)]
     if not found and source.named:
         raise PositionError(

@@ -25,14 +25,17 @@ class NotLiteral(ValueError):
 
 
 class Unread:
-    """Used instead of a class that cannot be read. Any use of it in a card raises `reason`."""
+    """A placeholder for a class that cannot be read. Any use of the placeholder in a card raises the exception `reason`."""
 
     def __init__(self, reason: NotLiteral):
         self.reason = reason
 
 
 def require_value(node: ast.expr, names: Mapping[str, Any]) -> None:
-    """Raise NotLiteral unless the expression is a literal, an allowed call, CLASS.card, or names a constant or options class."""
+    """Raise NotLiteral unless the expression is allowed.
+
+    Allowed expressions are literals, allowed calls, CLASS.card, CLASS.Options, names of constants and names of options classes.
+    """
     if isinstance(node, ast.Constant):
         return
     if isinstance(node, (ast.Tuple, ast.List)):

@@ -1,4 +1,4 @@
-"""Grammar of specs: name:option=value,option=value+name (no torch)."""
+"""Grammar of specs: name:option=value,option=value+name. This module does not import torch."""
 
 from __future__ import annotations
 

@@ -77,9 +77,10 @@ def specs(name: str, site: str) -> list[str]:
 
 
 def _flips(name: str) -> list[str]:
-    """Return option=value for every changed value: all other choices, the other truth value, and the minimum + 2 of an integer.
+    """Return texts option=value with values that differ from the default values.
 
-    heads= becomes 0-1. Floating-point numbers, other texts and layers= do not change.
+    An option with choices has one text for each other choice. A truth value is inverted. An integer becomes its minimum plus 2.
+    heads= becomes 0-1. Floating-point options, text options without choices, and layers= are not included.
     """
     options = registry.declaration(name).options
     hints = typing.get_type_hints(options)

@@ -97,7 +97,10 @@ def _read_backwards(words: Tensor) -> Sentence:
 
 
 def _chain(length: int) -> Sentence:
-    """Return a tree in which every word depends on the word before it. Only </s> depends on the first word."""
+    """Return a tree in which the head of every word is the word before it. The first word is the root.
+
+    The only exception is </s>, whose head is the first word.
+    """
     words, relations = np.arange(length), np.full(length, FIRST_RELATION)
     heads = np.append(words[:-1] - 1, 0)
     return Sentence(words, heads, relations, np.column_stack([heads, words, relations])[1:], words)

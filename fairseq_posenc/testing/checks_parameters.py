@@ -170,7 +170,10 @@ def _slope(model, ways: list, step: float = 1e-6) -> Tensor:
 
 
 def check_state_dict(case: Case) -> None:
-    """Check that the state dict of positions contains only parameters, and that a model that loads it has the same output."""
+    """Check that the state dict of each `SitePositions` module contains only parameters.
+
+    Also check that a second model has the same output after it loads the state dict of the model.
+    """
     model, other = build_for(case), build_for(case, seed=1)
     for positions in positions_by_site(model).values():
         assert set(positions.state_dict()) == {name for name, _ in positions.named_parameters()}

@@ -156,7 +156,7 @@ WORDS = ["</s>", "a", "bc@@", "def", "ghij@@"]
 def counts_words(oracle) -> bool:
     """Return whether the method reads side inputs.
 
-    If so, its sentences repeat the words of `WORDS`. Otherwise, they repeat one word.
+    If so, the test sentences for the method repeat the words of `WORDS`. Otherwise, the test sentences repeat one word.
     """
     return bool(card(oracle.name).side_inputs)
 

@@ -30,8 +30,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Join consecutive lines of parallel text into documents. With --sentences, write one test set per "
         "number: OUT.k1.LANGUAGE has 1 sentence per line, OUT.k2.LANGUAGE has 2, and so on. With --mix, write "
-        "a training text OUT.LANGUAGE. For each document, a file with the ending .lines contains the index "
-        "of the first line (from 1) and the number of lines."
+        "a training text OUT.LANGUAGE. Every text has a second file with the ending .lines. Each line of this file "
+        "describes one document: the index of its first input line (from 1), and its number of input lines."
     )
     parser.add_argument("input", metavar="IN", help="text: IN.SOURCE and IN.TARGET, one sentence per line, plain or gzipped")
     parser.add_argument("output", metavar="OUT", help="prefix of the files to write")

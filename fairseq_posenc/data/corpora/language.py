@@ -247,7 +247,10 @@ def sentences(seed: int, part: str, lengths: tuple[int, int] | None = None) -> I
 
 
 def pairs(seed: int, part: str) -> Iterator[tuple[str, str]]:
-    """Yield (source, target) of an endless sequence of sentences with the default lengths of the part."""
+    """Yield (source, target) of an endless sequence of sentence pairs.
+
+    The lengths are the default lengths of `part`, which is a split such as train or test_long.
+    """
     return ((drawn[1], drawn[2]) for drawn in sentences(seed, part) if drawn)
 
 

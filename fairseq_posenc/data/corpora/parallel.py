@@ -209,7 +209,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--codes",
         nargs=2,
         metavar="CODE",
-        help="codes of both languages in file names (default: the languages with _ instead of -)",
+        help="codes of both languages in the names of the written files (default: --source and --target, with _ instead of -)",
     )
 
 

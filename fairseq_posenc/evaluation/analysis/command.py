@@ -64,7 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     for name in ("vectors", "identical"):
         found[name].add_argument(
             "--length", type=positive, default={"vectors": 512, "identical": 64}[name], metavar="N",
-            help="number of positions (default: %(default)s, or the maximum of the model)",
+            help="number of positions (default: %(default)s, or the maximum of the model if it is smaller)",
         )  # fmt: skip
     found["vectors"].add_argument("--site", choices=("encoder", "decoder"), default="encoder", help="site (default: %(default)s)")
     found["identical"].add_argument(
@@ -87,7 +87,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     for option, default, meaning in (
         ("--updates", 1000, "maximum number of updates"), ("--batch", 64, "sentences per update"),
         ("--every", 100, "updates between validations. Training stops after five validations without improvement"),
-        ("--instances", 4, "moved words per test sentence"), ("--min-distance", 1, "minimum distance of a move, in words"),
+        ("--instances", 4, "number of copies of each sentence. One word is moved in each copy"),
+        ("--min-distance", 1, "minimum distance of a move, in words"),
     ):  # fmt: skip
         command.add_argument(option, type=positive, default=default, metavar="N", help=f"{meaning} (default: %(default)s)")
     command.add_argument(
@@ -106,7 +107,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--seen",
         type=positive,
         metavar="WORDS",
-        help="length of the longest training source, for a comparison with longer sentences",
+        help="length of the longest source sentence in the training data. The table then also compares longer sentences with "
+        "sentences up to this length",
     )
     command.add_argument("--baseline", metavar="SPEC", help="method of the baseline (default: sinusoidal, or else the first run)")
 

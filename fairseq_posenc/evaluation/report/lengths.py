@@ -28,8 +28,8 @@ _PANEL, _COLUMNS = 2.2, 4  # size of a panel in inches, and maximum number of pa
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of `posenc lengths`, the earlier name of this command."""
     parser.description = (
-        "Compare requested and produced output lengths, and BLEU. The test sets must be decoded with --length-from, or by a "
-        "model that reads lengths. This command is the earlier name of posenc report --view lengths."
+        "Compare requested and produced output lengths, and compute BLEU. The test sets must be decoded with --length-from, "
+        "or by a model that reads lengths. This command is the earlier name of posenc report --view lengths."
     )
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run, or folder of runs")
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="folder for tables in Markdown and CSV, and a plot")

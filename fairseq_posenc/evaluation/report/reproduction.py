@@ -20,7 +20,7 @@ _LEVEL = 0.05  # probability that at least one number is outside its range, if o
 
 @dataclass(frozen=True)
 class Number:
-    """One number of the committed run and of the repetition."""
+    """The values of one number, such as a score, in the committed run and in the repetition."""
 
     name: str
     committed: float
@@ -37,7 +37,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Compare a repetition of a training run with the committed run, which is the original run in results/. Print the "
         "scores, the validation loss and the number of parameters of both runs. Exit with status 1 if a difference is larger "
-        "than expected between two seeds of one method. recipes/reproduce trains the repetition and then calls this command."
+        "than the differences that two seeds of one method usually have. recipes/reproduce trains the "
+        "repetition and then calls this command."
     )
     parser.add_argument("committed", type=Path, metavar="COMMITTED", help="folder of the committed run: RESULTS/METHOD/seedN")
     parser.add_argument("repetition", type=Path, nargs="?", metavar="RUN", help="folder of the repetition, with a score.json")

@@ -45,7 +45,9 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Pool:
-    """The pooled variance over seeds, which is assumed to be equal for all rows. Arrays have the shape [...]."""
+    """The pooled variance over seeds, which is assumed to be equal for all rows. The arrays have the leading
+    dimensions [...] of the scores [..., M, S].
+    """
 
     variance: Array
     degrees: Array  # degrees of freedom
@@ -83,7 +85,7 @@ def pool(scores: Array, scale: str = POINTS, percent: bool = True) -> Pool:
 
 
 def poolable(n: Array, mean: Array, percent: bool = True) -> Array:
-    """Return whether each row has several seeds and, with `percent`, a mean between FLOOR and CEILING."""
+    """Return whether each row has several seeds. With `percent`, the mean of the row must also be between FLOOR and CEILING."""
     return (n > 1) & ((mean > FLOOR) & (mean < CEILING) | (not percent))
 
 

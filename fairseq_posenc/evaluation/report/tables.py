@@ -225,7 +225,7 @@ def _loss(row: Row) -> str:
 
 
 def _values(values: Values | None, runs: int, digits: int) -> str:
-    """Return 'mean ± standard deviation', and the number of values if some runs have none."""
+    """Return 'mean ± standard deviation'. Append the number of values if some runs have no value."""
     if values is None:
         return NOT_RUN
     spread = "" if values.sd is None else f" ± {values.sd:.{digits}f}"

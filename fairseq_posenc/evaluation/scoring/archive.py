@@ -1,8 +1,8 @@
 """Store many score.json files in two small files: `posenc archive RUNS`.
 
 `runs.json` contains the records, one per line. Fields that are equal in all records are stored once. `sentences.xz` contains the
-statistics of every sentence, which significance tests and scores by length read. The archive is lossless: `find` returns the
-records of the original files.
+statistics of every sentence. Significance tests and scores by length are computed from these statistics. The archive is
+lossless: `find` returns the records of the original files.
 
 Equation: each count of a sentence is predicted from other counts of this sentence, and the archive contains the errors e of the
     prediction: x_k = e_k + floor((b_k + sum_j x_j w_jk) / 2^12 + 1/2). j are the columns before k, and w and b are integers.

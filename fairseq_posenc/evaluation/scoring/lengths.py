@@ -51,8 +51,10 @@ class Lengths:
         return Lengths([self.asked[row] for row in rows], [self.got[row] for row in rows])
 
     def metrics(self) -> dict[str, float]:
-        """Return the mean lengths, the mean squared ("variance") and mean absolute difference of produced and requested lengths,
-        and the fraction of sentences within each tolerance.
+        """Return the mean requested length and the mean produced length.
+
+        Also return the mean squared difference ("variance") and the mean absolute difference of both lengths, and the fraction
+        of sentences within each tolerance.
         """
         differences = [got - asked for asked, got in zip(self.asked, self.got)]
         size = len(differences)

@@ -196,7 +196,10 @@ def _sentences(path: Path) -> int | None:
 
 
 def meet(trainer: Any) -> None:
-    """Exchange the facts of all workers in one collective operation. Exit if a machine differs from the first machine."""
+    """Exchange one `Worker` record per worker in one collective operation.
+
+    Exit if a value that must be equal on all machines differs from the value of the first machine.
+    """
     cfg = trainer.cfg
     # whether this is the first worker of its machine
     first = int(os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or 0) == 0

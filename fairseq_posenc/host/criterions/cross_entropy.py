@@ -25,8 +25,8 @@ class CrossEntropyConfig(LabelSmoothedCrossEntropyCriterionConfig):
     loss_in_blocks: bool = field(
         default=False,
         metadata={
-            "help": "loss computed in blocks of tokens: less time and memory for large vocabularies, equal up to rounding "
-            "(default: false)"
+            "help": "loss computed in blocks of tokens. Large vocabularies need less time and memory. The loss is equal up to "
+            "rounding (default: false)"
         },
     )
 

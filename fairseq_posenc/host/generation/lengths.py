@@ -312,7 +312,11 @@ def _log(lengths: Tensor, numbers: Tensor | None) -> None:
 
 
 def _parse(given: str) -> tuple[str, list[int]]:
-    """Return the kind of a value of --length-from, and the lengths that it contains: one for a number, all for a file."""
+    """Return the kind of a value of --length-from, and a list of lengths.
+
+    For a number, the list contains this number. For a file, the list contains all lengths of the file. Otherwise, the list is
+    empty.
+    """
     if not given or given in SOURCES:
         return given, []
     if given.removeprefix("-").isdecimal():

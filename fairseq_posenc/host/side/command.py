@@ -148,7 +148,7 @@ def _configure_binarise(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-t", "--target-lang", required=True, metavar="LANG", help="target language")
     for split in SPLITS:
         help = (
-            f"prefix of the text before it is split into subwords, PREFIX.LANG. If the data has several parts "
+            f"prefix of the text PREFIX.LANG, which is not split into subwords. If the data has several parts "
             f"({split}, {split}1, ...), one prefix for each part, separated by commas"
         )
         parser.add_argument(f"--{split}pref", metavar="PREFIX", default="", help=help)
@@ -156,7 +156,10 @@ def _configure_binarise(parser: argparse.ArgumentParser) -> None:
         "--subwords", choices=list(SUBWORDS), default="none", help="subword type of the prepared data (default: %(default)s)"
     )
     parser.add_argument(
-        "--subwords-in", default="", metavar="SUFFIX", help="suffix of the text in subwords, PREFIXSUFFIX.LANG, for example .sub"
+        "--subwords-in",
+        default="",
+        metavar="SUFFIX",
+        help="suffix in the file names of the text in subwords. With .sub and the prefix train, the file is train.sub.LANG",
     )
     parser.add_argument(
         "--relations",

@@ -251,7 +251,7 @@ class _Flow:
         return self._velocity(z.add(first, alpha=self.size / 2), 2 * number + 1)
 
     def _rk4(self, z: Tensor, number: int) -> Tensor:
-        """Return the change by the 3/8 rule, as in torchdiffeq's rk4."""
+        """Return the weighted mean of four derivatives by the 3/8 rule, as in torchdiffeq's rk4."""
         one = self._velocity(z, 4 * number)
         two = self._velocity(z.add(one, alpha=self.size / 3), 4 * number + 1)
         three = self._velocity(z.add(two.sub(one, alpha=1 / 3), alpha=self.size), 4 * number + 2)
@@ -310,7 +310,10 @@ class _Velocity(nn.Module):
         return self.turned(torch.baddbmm(b_out + now * w_out[:, -1:], hidden, w_out[:, :-1]), -t) * self.delta
 
     def turned(self, x: Tensor, t: Tensor) -> Tensor:
-        """Rotate x as the sinusoids rotate in t positions: [..., C] -> [..., C]. Sine channels precede cosine channels."""
+        """Rotate x by the angles by which the sinusoids rotate over t positions: [..., C] -> [..., C].
+
+        Sine channels precede cosine channels.
+        """
         if self.speeds is None:
             return x
         angle = self.speeds * t

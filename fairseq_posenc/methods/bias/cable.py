@@ -41,7 +41,7 @@ class RunningSum(PositionMethod):
         raise NotImplementedError
 
     def bias_factors(self, ctx: AttentionContext) -> tuple[Tensor, Tensor] | None:
-        """Return the sign, and the sums up to each key."""
+        """Return the sign of the bias, and the sums of the increments of all tokens up to each key."""
         if not self.dims.causal:
             return None
         sums = self.sums(ctx).unsqueeze(-1)  # [B, H or 1, S, 1]

@@ -104,7 +104,10 @@ class Dape(PositionMethod):
         return scores + added if bias is None else scores + bias + added
 
     def _of_pairs(self, scores: Tensor, bias: Tensor | None, ctx: AttentionContext) -> Tensor:
-        """Return the scores with both terms. The part of W_1 that reads biases is computed once for all sentences."""
+        """Return the sum of the scores, the bias and the output of the network.
+
+        The part of W_1 that reads biases is computed once for all sentences.
+        """
         given = self.first_weight, self.first_bias, self.second_weight, self.second_bias
         w_1, b_1, w_2, b_2 = (at_least_float32(self.of_layer(parameter, ctx)) for parameter in given)
         rows, heads = scores.shape[:2]
@@ -132,7 +135,10 @@ class Dape(PositionMethod):
         return F.conv2d(x, weight.unsqueeze(-2), bias, padding=(0, weight.size(-1) // 2))
 
     def _seen(self, x: Tensor, ctx: AttentionContext) -> Tensor:
-        """Set values at padding and, in causal attention, after the query to zero, because a kernel would read them."""
+        """Set values at padding to zero. In causal attention, also set values after the query to zero.
+
+        The kernel of the convolution would otherwise read these values.
+        """
         if self.dims.causal:
             x = x.masked_fill(distances(ctx.queries, ctx.keys).unsqueeze(1) > 0, 0.0)
         return x if ctx.key_padding is None else x.masked_fill(ctx.key_padding[:, None, None], 0.0)

@@ -163,7 +163,10 @@ class SineSpe(_Spe):
         return ("attend", self.options.attention == "softmax"), ("prepare", self.options.exact)
 
     def prepare(self, ctx: AttentionContext) -> Tensor:
-        """Return standard normal noise [H, D, 2K + 1, R] for K cosines, K sines and the plain product."""
+        """Return standard normal noise [H, D, 2K + 1, R] for K cosines, K sines and the plain product.
+
+        The plain product is the product of query and key without positions.
+        """
         device = self.gains.device
         shape = (self.dims.num_heads, self.dims.head_dim, 2 * self.options.sines + 1, self.options.realizations)
         return torch.randn(shape, generator=self.generator(0, device), device=device)
@@ -171,8 +174,8 @@ class SineSpe(_Spe):
     def rotate(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
         """Encode queries or keys: [B, H, T, D] -> [B, H, T, D'].
 
-        The products of encoded queries and keys are sum_i q_i k_i P'_i. With random codes, the mean of these products is this
-        sum.
+        The product of an encoded query and an encoded key is sum_i q_i k_i P'_i. With random codes, the product is random. The
+        mean of the product over the noise is this sum.
         """
         frequencies, gains, plain = self._shared_sines(which, ctx)
         offsets = at_least_float32(self.offsets).mT if which == "query" else None  # theta, for queries only
@@ -221,7 +224,10 @@ class SineSpe(_Spe):
 
 
 class _Features(torch.autograd.Function):
-    """Multiply every channel by its waves, in the precision of x: [B, H, T, D], [B or 1, H, T, M, D] -> [B, H, T, M D].
+    """Multiply every channel by its waves: [B, H, T, D], [B or 1, H, T, M, D] -> [B, H, T, M D].
+
+    The waves of a channel are K cosines and K sines with their gains, and the factor of the plain product. The result has the
+    precision of x.
 
     Equation: y_md = x_d w_md. With g the gradient of y, the gradient of x_d is sum_m g_md w_md, and the gradient of w_md is
         g_md x_d, summed over the sentences that share the waves.
@@ -327,7 +333,7 @@ def _waves(cosine: Tensor, sine: Tensor, gains: Tensor, plain: Tensor) -> Tensor
 def _rotated(noise: Tensor, angles: Tensor) -> Tensor:
     """Rotate the noise of cosines and sines [H, M, D, R] by angles [H, K, D]: [H, M D, R].
 
-    The noise of the plain product is unchanged.
+    The noise of the product of query and key without positions is unchanged.
     """
     cosine, sine = angles.cos().unsqueeze(-1), angles.sin().unsqueeze(-1)
     rotated = noise.clone()

@@ -106,8 +106,8 @@ class LengthRatio(OutputLength):
         + 1$, with $E$ the token embeddings. $L$ is the length of the output without `</s>`, and $c_k$ the length of the $k$
         tokens before the predicted token. Takase and Okazaki (2019), LRPE. Survey, equation 33.
     Shapes: embed [B, T, C] -> [B, T, C], with side input target_length [B].
-    Source: Takase and Okazaki (2019). Code: takase/control-length. Oka, Chousa, Sudoh and Nakamura (2020) for noise and for
-        predicted lengths, of which only the abstract was read.
+    Source: Takase and Okazaki (2019). Code: takase/control-length. Noise and predicted lengths are from Oka, Chousa,
+        Sudoh and Nakamura (2020). Only the abstract of this paper was read.
     Deviations:
         * The authors' code counts t from 2 (offset=1).
         * In training, the authors' code gives all sentences of a batch the positions of the first sentence, which is a defect.

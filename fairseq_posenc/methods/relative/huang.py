@@ -198,7 +198,10 @@ class GatedProduct(torch.autograd.Function):
 def _on_cpu(
     grad: Tensor, q: Tensor, k: Tensor, gate: Tensor, rows: Tensor, product: Tensor, of_q: Tensor, of_k: Tensor, of_gate: Tensor
 ) -> None:
-    """Write the gradient of the queries of a block, and add the gradients of keys and gates. The products stay in a cache."""
+    """Write the gradient of the queries of a block to `of_q`. Add the gradients of keys and gates to `of_k` and `of_gate`.
+
+    The buffer `product` fits into a core's cache.
+    """
     g, here, keys = grad.unsqueeze(-1), q.unsqueeze(3), k.unsqueeze(2)
     torch.mul(g, _gates(gate, rows), out=product)
     for own, query in zip(product.unbind(2), here.unbind(2)):

@@ -86,7 +86,10 @@ class StickBreaking(PositionMethod):
         return self._by_side(delta <= 0, delta >= 0)
 
     def content_values(self, probs: Tensor, v: Tensor, ctx: AttentionContext) -> Tensor:
-        """Move the remainder from the token itself to the learned vector."""
+        """Remove the value of the token itself from the output. With rest=bias, add the learned vector times the remainder.
+
+        The remainder is the attention weight of the token itself.
+        """
         own = distances(ctx.queries, ctx.keys).unsqueeze(1) == 0
         if ctx.key_padding is not None:
             own = own & ~ctx.key_padding[:, None, None]

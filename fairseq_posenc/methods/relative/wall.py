@@ -82,6 +82,9 @@ class Wall(PositionMethod):
 
 
 def _of_each(q: Tensor, k: Tensor, own: Tensor, sums: Tensor) -> Tensor:
-    """Return the scores of any queries with the sums `own`: [B, H, T, D] and [B, H, S, D] -> [B, H, T, S]."""
+    """Return the scores of queries at arbitrary positions: [B, H, T, D] and [B, H, S, D] -> [B, H, T, S].
+
+    `own` contains the sums at the queries, and `sums` contains the sums at the keys.
+    """
     decays = ((p - sums).clamp(max=0).exp() for p in own.split(1, 2))
     return torch.stack([(x * k * decay).sum(-1) for x, decay in zip(q.split(1, 2), decays)], 2)

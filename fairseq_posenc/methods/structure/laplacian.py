@@ -15,8 +15,9 @@ from ...ops.trees import by_token
 class Laplacian(PositionMethod):
     r"""Add a linear map of the first eigenvectors of the graph's normalised Laplacian to the embeddings.
 
-    Equation: $X_t = U_t + W l_t + b$, where $l_t \in \mathbb{R}^k$ contains the entries of word $t$ in the eigenvectors of $I -
-        D^{-1/2} A D^{-1/2}$ with the $k$ smallest eigenvalues except the smallest. Dwivedi and Bresson (2021), section 2.3.
+    Equation: $X_t = U_t + W l_t + b$, where $l_t \in \mathbb{R}^k$ contains the entries of word $t$ in $k$ eigenvectors of $I -
+        D^{-1/2} A D^{-1/2}$. In ascending order of the eigenvalues, these are the eigenvectors 2 to $k + 1$. Dwivedi
+        and Bresson (2021), section 2.3.
     Shapes: embed [B, S, C] -> [B, S, C].
     Source: Dwivedi and Bresson (2021). Code: graphdeeplearning/graphtransformer.
     Deviations:
@@ -26,7 +27,8 @@ class Laplacian(PositionMethod):
         * Sentences with fewer eigenvectors are padded with zeros. The authors' code fails.
         * Tokens have the coordinates of their word. </s> is not in the graph and has zeros.
         * For translation, this project adds sequential positions, as in posenc_laplacian.
-        * The graph is the tree of the sentence in both directions, or with graph=edges the graph of its edges.
+        * By default, the graph is the dependency tree of the sentence. With graph=edges, the graph is the graph in the side file
+          of the sentence. In both cases, edges have both directions.
         * Each component of more than one word has the eigenvalue 0. A word without edges has the eigenvalue 1. Only the
           first eigenvector is left out.
         * Trees often have repeated eigenvalues. The eigenvectors of a repeated eigenvalue are only defined up to a rotation.

@@ -35,7 +35,7 @@ class CrossLingualPositions(PositionMethod):
         * UNVERIFIED: the form of both fusions, and the number of heads.
         * fuse=heads adds (P' - P) W to projected queries and keys. This equals projecting U + P' if no layer norm precedes
           the first attention.
-        * Tokens of one word stay together, and </s> is last.
+        * In the other order, tokens of one word stay together, and </s> is last.
         * The option sinusoids selects fairseq's sinusoids or the paper's sinusoids. Positions count from padding_idx + 1, as in
           `sinusoidal`.
     Cost: no parameters, or 2 d^2 + d with fuse=tanh.

@@ -27,23 +27,23 @@ class StructuralTransformer(PositionMethod):
     r"""Add a vector of the path between two words of the tree to keys and to values.
 
     Equation: $A_{ts} = q_t \cdot (k_s + W_R r_{ts}) / \sqrt{d_h}$, $o_t = \sum_s \alpha_{ts} (v_s + W_F r_{ts})$, $r_{ts} =
-        \operatorname{LayerNorm}(f(u_1, \ldots, u_m))$ of the labels of the path from $t$ to $s$, each with its direction. Zhu et
-        al. (2019), equations 4 to 9, survey, equations 28 and 29. $f$ is a convolution over four labels with ReLU,
-        self-attention with attentive pooling over four labels, the average or the sum of five labels, or a vector of the whole
-        path (`paths=feature`).
+        \operatorname{LayerNorm}(f(u_1, \ldots, u_m))$. $u_1, \ldots, u_m$ are the vectors of the labels of the path from $t$ to
+        $s$. Each label includes its direction. Zhu et al. (2019), equations 4 to 9, survey, equations 28 and 29. The option
+        `paths` selects $f$. `convolution`: over four labels, with ReLU. `attention`: self-attention over four labels, with
+        attentive pooling. `average` and `sum`: over five labels. `feature`: a vector of the whole path.
     Shapes: content_scores -> [B, H, S, S], content_values -> [B, H, S, D].
     Source: Zhu et al. (2019). Code: Amazing-J/structural-transformer. Survey.
     Deviations:
         * Paths come from a dependency tree. The authors' paths come from AMR graphs.
         * With graph=edges, paths are the shortest paths along or against edges. Of several shortest paths, the path with the
           smallest label numbers is read.
-        * Two words without a path have a path without labels.
+        * If two words are not connected by a path, all labels of the pair are missing.
         * Two tokens of one word are siblings, as in the authors' code.
         * Pooling follows self-attention, as in the paper. The authors' code has a convolution there.
         * Missing labels are zero vectors, and f has no dropout.
         * paths=feature numbers paths by a hash, so that two paths may share a vector.
         * The layer norm removes the factor between average and sum, so that both lead to the same model.
-        * Attention has one head without biases. The authors' code has eight heads with biases.
+        * The self-attention in f has one head without biases. The authors' code has eight heads with biases.
         * All layers share one table of labels, and all heads share one relation, as in the authors' code.
     Cost: per layer 2 (w d_h + d_h) + 2 w parameters, the parameters of f (4 w^2 + w, or 3 w^2 + 128 (w + 1)), and one table of
         labels per stack. f is computed for the distinct paths of a batch. Vectors of pairs are gathered in blocks, never as [B,

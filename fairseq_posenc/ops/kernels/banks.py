@@ -66,7 +66,9 @@ def _chosen(bank: Tensor, index: Tensor) -> Tensor:
 
 
 def _as_one_head(x: Tensor, bank: Tensor) -> tuple[Tensor, Tensor]:
-    """Return vectors [B, H, T, H D], which are 0 in the channels of other heads, and a bank [P, 1, H D] of all heads.
+    """Concatenate the channels of all heads: x -> [B, H, T, H D], and bank [P, H, D] -> [P, 1, H D].
+
+    The new vectors of a head are 0 in the channels of other heads. With one bank for all heads, and on a CPU, nothing changes.
 
     On an accelerator, products with zeros are faster than a copy of all selected vectors in the order of heads.
     """

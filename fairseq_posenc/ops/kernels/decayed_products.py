@@ -88,8 +88,10 @@ class DecayedProducts(torch.autograd.Function):
 
 
 def _decayed(q: Tensor, k: Tensor, p: Tensor, halves: Halves) -> tuple[Tensor, Tensor]:
-    """Return the factors exp(-|p_t - p_b|) of all levels, and the products with queries in second halves and keys in first
-    halves: [L, B, H, T, D] each.
+    """Return the factors exp(-|p_t - p_b|) of all levels, and decayed vectors: [L, B, H, T, D] each.
+
+    The decayed vector of a word in a second half is the query of the word times the factors. The decayed vector of a word in a
+    first half is the key of the word times the factors.
     """
     late, sign, border = halves
     signed = torch.cat([p, -p], 2)[:, :, border].unflatten(2, (-1, p.size(2))).movedim(2, 0)  # [L, B, H, T, D]

@@ -20,7 +20,7 @@ _BLOCKS, _FEWEST_ROWS = 8, 8
 
 
 class Layout(NamedTuple):
-    """Numbering of distances: the distance s - t of row t and column s has vector s - t + offset.
+    """Numbering of distances: vector number s - t + offset belongs to the distance s - t of row t and column s.
 
     `needed` restricts the columns: "before" computes columns up to the row, and "after" computes columns from the row on. Other
     columns are undefined.
@@ -110,9 +110,10 @@ def _scores(x: Tensor, vectors: Tensor, columns: int, sizes: torch.Size, layout:
 
 
 def _by_distance(scores: Tensor, vectors: Tensor, layout: Layout) -> Iterator[tuple[slice, slice, Tensor]]:
-    """Yield blocks of [B, H, T, S], ordered by distance instead of column: rows, vectors, [G, rows * N, W].
+    """Yield blocks of rows of the scores [B, H, T, S], with the scores ordered by distance instead of column.
 
-    Distances that do not occur have value 0.
+    Each block has three parts: the slice of the rows, the slice of the vectors, and the scores [G, rows * N, W]. Distances that
+    do not occur have score 0.
     """
     scores = _grouped(scores, vectors)
     groups, length, size, columns = scores.shape

@@ -15,7 +15,8 @@ _LINEAR_FROM = 40
 class PolarCoordinates(torch.autograd.Function):
     """Multiply magnitudes by the cosines and the sines of angles: x [B, H, T, D] -> [B, H, T, 2 D], all cosines first.
 
-    Equation: y = [softplus(x) cos(phi); softplus(x) sin(phi)], computed in float32 or wider, in the precision of x.
+    Equation: y = [softplus(x) cos(phi); softplus(x) sin(phi)]. The computation is in float32 or wider. The result has the
+        precision of x.
         With [g; h] the gradient of y, the gradient of x is sigmoid(x) (g cos(phi) + h sin(phi)), and the gradient of phi is
         softplus(x) (h cos(phi) - g sin(phi)).
     Args:

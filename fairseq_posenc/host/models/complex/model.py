@@ -63,7 +63,8 @@ class ComplexTransformer(PositionTransformer):
         (--encoder-position complex:frequencies=word). Embeddings are real, so that phases begin at zero.
     Deviations: dropout is also applied to the embeddings. With --encoder-normalize-before, layer norms precede the layers.
     Cost: compared with real hidden states, feed-forward networks have twice the parameters and four times the operations.
-        Projections and sums of values need twice the operations, and scores need four times the operations.
+        The projections of attention and the sums of values need twice the operations. The scores need four times the
+        operations.
     """
 
     encoder_class, decoder_class = ComplexEncoder, ComplexDecoder

@@ -46,7 +46,10 @@ class Halting(nn.Linear):
 
 
 class Pondering:
-    """The state of adaptive computation time in one forward pass: sums of p, remainders, steps and outputs of all tokens."""
+    """The state of adaptive computation time in one forward pass.
+
+    For each token, the state contains the sum of the halting probabilities, the remainder, the number of steps and the output.
+    """
 
     def __init__(self, halting: Halting, x: Tensor, padding: Tensor | None):
         words = torch.ones_like(x[..., :1], dtype=torch.bool)  # [B, T, 1], like all tensors below except `output`

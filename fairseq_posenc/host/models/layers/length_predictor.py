@@ -40,7 +40,10 @@ class LengthPredictor(nn.Module):
         return self.loss_weight * F.cross_entropy(self(encoder_out), classes, reduction="none")
 
     def length(self, classes: Tensor, encoder_out: dict[str, list[Tensor]]) -> Tensor:
-        """Return the target lengths [B] for these classes [B]."""
+        """Return the target lengths [B] that correspond to the classes [B].
+
+        A class is a difference between target length and source length.
+        """
         return classes - _EQUAL + self._source(encoder_out)
 
     @staticmethod

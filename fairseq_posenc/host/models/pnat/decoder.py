@@ -25,7 +25,8 @@ class Placement:
     """The decoder inputs of a batch and their positions.
 
     z: the position of every input, searched or predicted.
-    searched: the positions [B, T] that the search has found. `scores` [B, T, T] are its scores of inputs and target tokens.
+    searched: the positions [B, T] that the search has found. `scores` [B, T, T] are the
+        scores of all pairs of an input and a target token, from which the search computes the positions.
     read: the output of the reader of the position predictor for every input, [B, T, C].
     """
 
@@ -40,7 +41,8 @@ class Placement:
 class ParallelDecoder(Decoder):
     """A Transformer decoder without a causal mask. Its inputs are computed from the source and moved to predicted positions.
 
-    Shapes: tokens [B, T], padded on the right -> logits [B, T, V]. Only the lengths of the tokens are read.
+    Shapes: tokens [B, T], padded on the right -> logits [B, T, V]. The decoder reads only the number of
+        tokens of each sentence.
     """
 
     def __init__(

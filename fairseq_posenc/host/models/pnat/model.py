@@ -59,7 +59,7 @@ class PNATModel(PositionTransformer):
             "non-autoregressive model (default: %(default)s)")  # fmt: skip
         add("--search-score", choices=("cosine", "words"), default="cosine",
             help="score of the search. cosine: cosine of a decoder input and the embedding of a target token. words: "
-            "log-probability of the target token, computed from this decoder input only (default: %(default)s)")  # fmt: skip
+            "log-probability of a target token, computed from one decoder input only (default: %(default)s)")  # fmt: skip
         add("--position-predictor", choices=PREDICTORS, default="matching",
             help="predictor of positions: matching (non-autoregressive), pointer (autoregressive), or relative "
             "(classes of distances) (default: %(default)s)")  # fmt: skip

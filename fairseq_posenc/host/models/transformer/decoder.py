@@ -195,7 +195,10 @@ class Decoder(Stack, FairseqIncrementalDecoder):
         state.reorder(new_order, 1 if beam is None else int(beam))
 
     def reorder_incremental_state_scripting(self, incremental_state: dict, new_order: Tensor) -> None:
-        """Reorder the state of this module. fairseq's recursion over all modules is not needed, because no other has a state."""
+        """Reorder the state of this module.
+
+        fairseq's recursion over all modules is not needed, because no other module has a state.
+        """
         self.reorder_incremental_state(incremental_state, new_order)
 
     def make_generation_fast_(self, need_attn: bool = False, **kwargs: Any) -> None:

@@ -98,14 +98,15 @@ class PositionTransformer(TransformerModel):
             parser.add_argument(
                 f"--{side}-halting", choices=HALTING,
                 help=f"adaptive computation time in the {side}: each token halts after at most --{side}-layers steps. The output "
-                "of a halted token does not change. Its state, which other tokens attend to, is updated in later steps "
-                "(continue) or stays constant (copy) (default: no token halts)",
+                "of a halted token does not change. Other tokens still attend to the state of the halted token. Later steps "
+                "update this state (continue), or the state stays constant (copy) (default: no token halts)",
             )  # fmt: skip
         for site, option in SPEC_OPTIONS.items():
             parser.add_argument(
                 f"--{site}-global-layers", type=integer, metavar="C",
-                help=f"number of last layers with a second attention. It uses --{option.replace('_', '-')} without the masks "
-                f"that restrict attention to one sentence. A gate combines the outputs of both attentions (default: 0)",
+                help=f"number of layers with a second attention: the last C layers. This attention uses "
+                f"--{option.replace('_', '-')} without the masks that restrict attention to one sentence. A gate combines the "
+                f"outputs of both attentions (default: 0)",
             )  # fmt: skip
         parser.add_argument(
             "--halting-epsilon", type=number, metavar="E",
