@@ -32,30 +32,49 @@ def test_every_option_has_a_kind_and_a_help(recipe):
         assert re.search(rf'^  {name}=("{re.escape(default)}"|{re.escape(default)})\n {{6}}\w', shown.stdout, re.MULTILINE), name
 
 
+#: texts that are not numbers. Bash reads several of them as numbers in arithmetic
+NO_NUMBERS = ["1e99", "08", "-1", "0x10", "1 +1", "  ", "٣"]
+
+
 @pytest.mark.parametrize("recipe, variant", CASES)
 def test_no_value_of_an_option_is_run(recipe, variant, tmp_path):
-    """Test values in arguments and in the environment. If a number is required, the error is one line that names the option."""
+    """Test values in arguments and in the environment. If a number is required, the error is one line that names the option.
+
+    Bash would run the first value if it evaluated the value as arithmetic, but only if the value contains nothing else. Any other
+    evaluation would run the commands of the second value.
+    """
     trap = tmp_path / "trap"
-    commands = [f"PATH[$(touch {trap})0]", f"$(touch {trap})", f"`touch {trap}`"]
-    no_numbers = ["1e99", "08", "-1", "0x10", "1 +1", "  ", "٣"]
+    arithmetic = f"PATH[$(touch {trap})0]"
     given, tried = {**variant, "POSENC_BIN": "/opt/bin"}, set()
-    for name, (kind, _) in options_of(recipe, **variant).items():
+    for number, (name, (kind, _)) in enumerate(options_of(recipe, **variant).items()):
         if name in variant:
             continue
-        # A text is allowed for a text option, so that the recipe continues. If bash evaluated the value as arithmetic, it would
-        # run the first command, but only if the value contains nothing else. Other evaluation would run all three commands.
-        values = [*commands, *no_numbers] if kind_of(kind) in NUMERIC else [commands[0], "".join(commands)]
-        for value in values:
-            tries = [([f"{name}={value}"], given), ([], {**given, name: value})]
-            for arguments, environment in tries[: 1 + (value not in no_numbers)]:
-                done = run(recipe, *arguments, env=environment)
-                tried.add((name, value, bool(arguments)))
-                assert not trap.exists(), f"{name}={value}"
-                if kind_of(kind) in NUMERIC:
-                    assert f"{name}={value}: not allowed" in refused(done)
-                else:
-                    assert done.returncode == 0 or name in refused(done), done.stderr
-    assert {name for name, *_ in tried} == set(options_of(recipe, **variant)) - set(variant)
+        numeric = kind_of(kind) in NUMERIC
+        values = [arithmetic, f"{arithmetic}$(touch {trap})`touch {trap}`"]
+        tries = [([f"{name}={value}"], given) for value in [*values, *NO_NUMBERS[number % len(NO_NUMBERS) :][:numeric]]]
+        tries += [([], {**given, name: value}) for value in values]
+        for arguments, environment in tries:
+            done = run(recipe, *arguments, env=environment)
+            tried.add((name, bool(arguments)))
+            value = arguments[0].partition("=")[2] if arguments else environment[name]
+            assert not trap.exists(), f"{name}={value}"
+            if numeric:
+                assert f"{name}={value}: not allowed" in refused(done)
+            else:  # a text is allowed for a text option, so that the recipe continues
+                assert done.returncode == 0 or name in refused(done), done.stderr
+    assert tried == {(name, way) for name in set(options_of(recipe, **variant)) - set(variant) for way in (True, False)}
+
+
+@pytest.mark.parametrize("value", NO_NUMBERS)
+def test_a_text_that_is_not_a_number_is_refused_by_every_kind(value):
+    places = {}
+    for recipe in RECIPES:
+        for name, (kind, _) in options_of(recipe, **NEEDED.get(recipe, {})).items():
+            places.setdefault(kind_of(kind), (recipe, name))
+    assert places.keys() >= NUMERIC
+    for recipe, name in map(places.get, sorted(NUMERIC)):
+        done = run(recipe, f"{name}={value}", env={**NEEDED.get(recipe, {}), "POSENC_BIN": "/opt/bin"})
+        assert f"{name}={value}: not allowed" in refused(done)
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
