@@ -42,7 +42,7 @@ class AttentionMask:
         if may_mask_fully and allowed is not None:
             fully_masked = ~allowed.any(-1, keepdim=True)
             allowed = allowed | fully_masked
-        if bias is None or not devices.on_cpu(bias):  # an accelerator computes `numbers`
+        if bias is None or not devices.on_cpu(bias):  # on an accelerator, `numbers` merges the bias and the mask
             return cls(bias, allowed, fully_masked, allowed if bias is None else None)
         return cls(bias, allowed, fully_masked, merged(bias, allowed))
 
@@ -55,8 +55,9 @@ class AttentionMask:
         kernel.
         """
         bias, allowed = self.bias, self.allowed
-        if bias is not None and bias.requires_grad:  # converted first, because the bias may be equal in all sentences
-            # without gaps between columns, which the memory-efficient kernel does not take
+        if bias is not None and bias.requires_grad:
+            # convert before the merge, because a bias with one entry for all sentences is smaller than the merged result.
+            # Make the bias contiguous, because the memory-efficient kernel does not support gaps between columns
             return merged(bias if dtype is None else bias.to(dtype, memory_format=torch.contiguous_format), allowed)
         if bias is None and allowed is None:
             return None

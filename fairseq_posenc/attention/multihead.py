@@ -19,8 +19,8 @@ from ..ops.precision import at_least_float32
 from .mask import AttentionMask
 from .site_positions import SitePositions
 
-#: Long sentences are computed in blocks of queries, to save memory. Limits: number of scores per block on a CPU, and on an
-#: accelerator. Minimum number of blocks. Minimum number of scores of a head
+#: Long sentences are computed in blocks of queries, to save memory. The first two constants are the number of scores per block
+#: on a CPU and on an accelerator. The other two are the minimum number of blocks, and the minimum number of scores of a head
 _BLOCK_ON_CPU, _BLOCK, _FEWEST_BLOCKS, _LONG = 2**19, 2**25, 16, 2**18
 #: minimum number of queries for which additional channels of queries and keys are faster on an accelerator than a bias matrix
 _CHANNELS_FROM_LENGTH = 128
@@ -32,8 +32,9 @@ class Attention(nn.Module):
     """Compute multi-head attention. Projections have fairseq's names and initialisation. The mask is an argument of each call.
 
     Shapes: query [B, T, C], key [B, S, C'] -> output [B, T, C] and, if requested, weights [B, H, T, S].
-    Cost: the largest tensor is [B, H, T, S]. If no weights are requested, it is not stored for long sentences, or if only a bias
-        is added to the scores.
+    Cost: the largest tensor is [B, H, T, S]. If no weights are requested, this tensor is not stored in two cases: the sentences
+        are long, or only a bias is added to the scores. Exception: on a CPU, the gradient of a bias needs this tensor for short
+        sentences and with dropout.
     """
 
     __prepare_scriptable__ = refuse_script
@@ -99,7 +100,10 @@ class Attention(nn.Module):
     def project(
         self, positions: SitePositions, ctx: AttentionContext, query: Tensor, key: Tensor, value: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries [B, H, T, D], and the keys and values of all steps up to now [B, H, S, D], after the hooks."""
+        """Return queries [B, H, T, D], and keys and values [B, H, S, D], after the hooks `project_input`, `rotate` and `scale`.
+
+        In decoding, the keys and values include all earlier steps. If `attend` is recurrent, only the new steps are returned.
+        """
         x = positions.project_input("query", query, ctx.queries, ctx)
         q = self._heads(self.q_proj, x)
         q = positions.scale_queries(positions.rotate("query", q, ctx.queries, ctx), ctx)
@@ -132,7 +136,11 @@ class Attention(nn.Module):
     def fused(
         self, positions: SitePositions, ctx: AttentionContext, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask
     ) -> tuple[Tensor, None]:
-        """Call torch's scaled_dot_product_attention, with the sum of all added terms as its mask."""
+        """Compute attention with a fused kernel. The mask of the kernel is the sum of all terms that are added to the scores.
+
+        The kernel is torch's scaled_dot_product_attention. On a CPU, `BiasedAttention` or `plain_attention` is used for some
+        biases, because they are faster.
+        """
         bias, allowed = mask.bias, mask.allowed
         content = positions.sum_terms("content_scores", q, k, ctx=ctx)
         if not devices.on_cpu(q):
@@ -204,9 +212,11 @@ class Attention(nn.Module):
         mask: AttentionMask,
         wide: bool = True,
     ) -> tuple[Tensor, Tensor]:
-        """Compute attention step by step, for methods that change scores or values, and for callers that need the weights.
+        """Compute scores, softmax and values in separate operations.
 
-        `wide` converts the scores to float32. On an accelerator, a softmax computes in float32 in any case.
+        This function is for methods that change scores or values, and for callers that need the weights. `wide` converts the
+        scores to float32. On a CPU, the scores are always converted. On an accelerator, the softmax computes in float32 in any
+        case.
         """
         allowed, on_cpu = self._allowed(ctx, mask, q, k), devices.on_cpu(q)
         here = ctx.replace(allowed=allowed)
@@ -214,7 +224,7 @@ class Attention(nn.Module):
             scores = self.logits(positions, here, q, k, mask.bias if on_cpu else None)
         else:
             scores = self.unmasked(positions, here, q, k)
-        if not on_cpu:  # one sum of bias and mask, because its gradient then needs no additional kernel
+        if not on_cpu:  # add the bias and the mask as one tensor, so that the gradient needs no additional kernel
             hidden = (
                 self._causal_numbers(ctx, scores.size(2), scores.size(3), scores) if mask.causal else mask.numbers(scores.dtype)
             )
@@ -243,7 +253,10 @@ class Attention(nn.Module):
     def in_blocks(
         self, positions: SitePositions, ctx: AttentionContext, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask
     ) -> tuple[Tensor, None]:
-        """Compute `explicit` in blocks of queries and recompute it in the backward pass, so that the scores are never stored."""
+        """Compute `explicit` in blocks of queries, if the sentences are long and the methods support blocks.
+
+        The backward pass recomputes each block, so that the scores are not stored. Otherwise, all queries are computed at once.
+        """
         queries, keys = q.size(2), k.size(2)
         block, scores = _BLOCK_ON_CPU if devices.on_cpu(q) else _BLOCK, q.size(0) * q.size(1) * queries * keys
         if queries * keys < _LONG or scores < _FEWEST_BLOCKS * block or not positions.divisible(ctx):
@@ -263,8 +276,9 @@ class Attention(nn.Module):
         """Return the output of `explicit` for the keys of the context.
 
         The keys of the context are the first keys of `k` and `v`. On an accelerator, scaled_dot_product_attention computes the
-        softmax of the scores and the sums of values, unless a method reads the attention weights. The scores are its mask, in
-        the precision of the values, and its queries and keys are zeros. A decoding step is too short for this.
+        softmax of the scores and the sums of values. The mask of this call is the scores, in the precision of the values. The
+        queries and keys of this call are zeros. If a method reads the attention weights, and in decoding, `explicit` is called
+        instead. A decoding step is too short to benefit from scaled_dot_product_attention.
         """
         seen = ctx.keys.ids.size(1)
         if seen < k.size(2):

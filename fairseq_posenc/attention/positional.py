@@ -22,7 +22,8 @@ class PositionalAttention(Attention):
     Shapes: query [T, B, C], key and value [S, B, C] -> output [T, B, C] and weights [B, T, S] or None.
     `key_padding_mask` is bool [B, S], True at padding on the left or right. `attn_mask` is [T, S]: True for forbidden keys, or
     numbers that are added to the scores. With site="decoder", the attention is causal. With an incremental state, the queries are
-    the newest steps. `side_inputs` are the side inputs of the methods by name, with one entry per column.
+    the newest steps. `side_inputs` are the side inputs of the methods by name. Their token axes have one entry per column of the
+    batch, including padding.
     Raises: PositionError for a wrong spec, a sentence that is too long, or a mask that the method does not support.
     """
 
@@ -74,7 +75,7 @@ class PositionalAttention(Attention):
     ) -> Tensor:
         """Return scaled scores before any mask: [T, B, C], [S, B, C] and positions [T], [S] or [B, .] -> [B, H, T, S].
 
-        The two word axes of a side input "B S S" must be these queries and keys.
+        A side input with the axes "B S S" must have the shape [B, T, S, ...], with one entry per pair of these queries and keys.
         """
         query, key = query.transpose(0, 1), key.transpose(0, 1)  # [T, B, C] -> [B, T, C]
         sides = [
@@ -160,7 +161,8 @@ def build_attention(
 def _pad_free(length: int, padding: Tensor | None, device: torch.device) -> Positions:
     """Return positions that count tokens from 0, without padding.
 
-    Padding is masked. The position ids of padding repeat the last position before the padding.
+    Padding is masked. If padding is only on the right, the positions are counted (see `Positions`), also for padding. Otherwise,
+    each padding column repeats the last position before it. Padding at the start of a sentence has position 0.
     """
     counted = Positions.counted(0, length, device)
     if padding is None:

@@ -108,7 +108,10 @@ class SitePositions(nn.Module):
     # -- what the methods need ---------------------------------------------------------------------------------------
 
     def _users_at(self, layer: int) -> dict[str, list[tuple[PositionMethod, int]]]:
-        """Return hook -> the methods that use this hook at this layer, each with the layer number that the method uses."""
+        """Return a mapping from each hook to the methods that use this hook at this layer.
+
+        Each method has the index of this layer among the layers of the method (option `layers`).
+        """
         users: dict = {}
         for method in self._serving(layer):
             layers = method.options.layers
@@ -181,9 +184,9 @@ class SitePositions(nn.Module):
         return [(method, self._seen_by(method, ctx, layer)) for method, layer in self._users[ctx.layer].get(hook, ())]
 
     def _seen_by(self, method: PositionMethod, ctx: AttentionContext, layer: int) -> AttentionContext:
-        """Return the context of one method, with the layer number of this method.
+        """Return the context of one method. `layer` is the index of the layer among the layers of this method.
 
-        With several methods, each has its own state.
+        If the site has several methods, each method has its own state.
         """
         if ctx.state is not None and len(self.methods) > 1:
             index = next(index for index, other in enumerate(self.methods) if other is method)
@@ -191,7 +194,10 @@ class SitePositions(nn.Module):
         return ctx if layer == ctx.layer else ctx.replace(layer=layer)
 
     def project_input(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        """Pass the input of a projection through the methods that change it: [B, T, C] -> same, keys may become fewer."""
+        """Pass the input of a projection through the methods that change it: [B, T, C] -> same.
+
+        Methods may change the number of keys.
+        """
         return self._apply_to(which, "project_input", x, at, ctx)
 
     def rotate(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:

@@ -31,7 +31,7 @@ def sentences(batch: int, length: int, device: torch.device) -> tuple[Tensor, Te
 
 
 def extras(given: Iterable[PositionMethod], source: Tensor) -> dict[str, Any]:
-    """Return the side inputs of these methods: values from random trees, graphs and orders, and the lengths of sentences."""
+    """Return the side inputs of these methods, computed from random trees, graphs and reorderings, and from sentence lengths."""
     reading = examples.with_side_inputs(given)
     if not reading:
         return {}
@@ -71,7 +71,10 @@ def inference(model: nn.Module, source: Tensor, target: Tensor, given: dict[str,
 
 
 def decoding(model: nn.Module, source: Tensor, steps: int, beam: int = 4) -> Action:
-    """Return beam search with a fixed number of steps, as in fairseq-generate. The model cannot be trained afterwards."""
+    """Return beam search, as in fairseq-generate. The model cannot be trained afterwards.
+
+    The number of decoding steps is between `steps` - 1 and `steps` + 1 for every model.
+    """
     model.make_generation_fast_(need_attn=False)
     generator = SequenceGenerator([model], dictionary(), beam_size=beam, max_len_a=0, max_len_b=steps, min_len=steps - 2)
     sample = {"net_input": {"src_tokens": source, "src_lengths": source.ne(_PAD).sum(1), **extras(methods(model), source)}}

@@ -11,7 +11,8 @@ from ..registry.completion import specs_and_architectures
 
 #: methods with different kinds of cost
 _QUICK_METHODS = ("sinusoidal", "t5", "rope", "shaw", "tupe_rel", "diet_abs")
-#: default settings of a full benchmark. Then: of --quick, of --peers, of --count, and of --count with --quick
+#: default settings of a full benchmark. The next dictionaries contain the defaults of --quick, of --peers, of --count, and of
+#: --count with --quick
 _FULL = {
     "shapes": ["32x32", "8x128", "2x512"],
     "lengths": ["32", "128", "512", "2048"],

@@ -79,7 +79,7 @@ def actions(pair: Pair, batch: int, sizes: Sizes, settings: Settings) -> dict[st
     x = torch.randn(batch, sizes.length, sizes.width, device=settings.device, dtype=settings.dtype, requires_grad=True)
 
     def attend(x: Tensor) -> Tensor:
-        x = x.transpose(0, 1)  # the input of this project is [T, B, C]
+        x = x.transpose(0, 1)  # the input of this project's attention is [T, B, C]
         return ours(x, x, x, need_weights=False)[0].transpose(0, 1)
 
     peer = pair.build(sizes).to(settings.device, settings.dtype)

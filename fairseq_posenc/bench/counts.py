@@ -92,14 +92,17 @@ def measured(variant: Variant, settings: Settings) -> Iterator[tuple[str, Count]
 
 @cache
 def _load_kernels() -> None:
-    """Run one training step. The first step imports modules, so that some tensors are freed later than in other steps."""
+    """Run one training step before the counted steps. The first step imports modules and frees some tensors later."""
     values, model = Values(), models.build(Variant(STOCK, None), "_tiny", 8, CPU, torch.bfloat16)
     source, target = (values.moved(x) for x in actions.sentences(2, 6, CPU))
     count(_training(values.move(model), source, target, {}), values)
 
 
 def _training(model: nn.Module, source: torch.Tensor, target: torch.Tensor, given: dict[str, Any]) -> actions.Action:
-    """Return a forward and backward pass. The cost of the optimizer step depends only on the number of parameters."""
+    """Return a forward and backward pass.
+
+    The optimizer step is not counted, because its cost depends only on the number of parameters.
+    """
 
     def step() -> None:
         model.train()
@@ -172,7 +175,7 @@ def differences(row: dict[str, Any], measure: str, found: Count) -> list[str]:
 def packed(results: dict[str, Any]) -> dict[str, Any]:
     """Return the results with fewer places. A place is an operator and a function.
 
-    Each row contains only the places whose cost differs from the cost in the plain model.
+    The row of the method `none` contains all places. The other rows contain only places whose cost differs from this row.
     """
     plain = next((row for row in results["rows"] if row["method"] == _PLAIN), None)
     if plain is None:

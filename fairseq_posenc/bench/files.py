@@ -70,7 +70,7 @@ def write_peers(results: dict[str, Any], folder: Path) -> None:
 
 
 def write_texts(contents: Mapping[str, str | bytes], folder: Path) -> None:
-    """Write files by their names."""
+    """Write files into a folder. `contents` maps the name of each file to its content."""
     try:
         for name, content in contents.items():
             part = folder / f"{name}.part"  # an interruption does not damage the earlier file

@@ -9,7 +9,7 @@ from . import tables
 
 
 def draw(results: dict[str, Any]) -> Plot | None:
-    """Return the plot, or None if no single attention module was measured."""
+    """Return the plot, or None if the results contain no measurement of a separate attention module."""
     return render("growth", lambda: _figure(results["rows"]))
 
 

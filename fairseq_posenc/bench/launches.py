@@ -41,7 +41,7 @@ _OVERWRITES = {
     aten.bernoulli_,
     aten.random_,
 }
-#: operators that read only some elements of their first argument: as many as they return
+#: operators that read only some elements of their first argument. They read as many elements as they return
 _SELECTIONS = {aten.embedding, aten.index_select, aten.gather, aten.index, aten.take_along_dim}
 #: operators that return a value to the host, or whose result has a shape that depends on values. The host waits for the device
 _WAITS = {
@@ -183,8 +183,10 @@ class _Counter(TorchDispatchMode):
         self.count.lines.setdefault(where, Counter())[line] += launches + waits
 
     def _place(self) -> tuple[str, str]:
-        """Return the innermost function of this package, and its line. In a backward pass, this is the function of the forward
-        pass.
+        """Return the innermost function of this package, or else of fairseq, and the source line in this function.
+
+        For an operator in a backward pass, return the function of the forward pass. If this package defines the backward pass
+        itself, return the function of this backward pass.
         """
         node = torch._C._current_autograd_node()
         found = _caller()
@@ -192,7 +194,7 @@ class _Counter(TorchDispatchMode):
             number = torch.autograd._get_sequence_nr() - 1
             self._at.setdefault(number, found)
             return found
-        if found[0] and "bench/" not in found[0]:  # a backward pass of this package
+        if found[0] and "bench/" not in found[0]:  # this package defines this backward pass
             return found
         place, line = self._at.get(node._sequence_nr(), ("gradients", ""))
         return f"{place}, backwards", line
@@ -256,7 +258,7 @@ def _writes_results(func: Any) -> bool:
 
 
 def _bytes(x: Tensor) -> int:
-    """Return the bytes that a kernel reads. Broadcast and overlapping elements count once."""
+    """Return the bytes that a kernel reads from a tensor or writes to it. Broadcast and overlapping elements count once."""
     if not x.numel():
         return 0
     distinct, span = 1, 1

@@ -43,7 +43,7 @@ def storage_key(x: Tensor) -> int:
 
 
 class Values:
-    """Store values of tensors on the meta device, if they can be computed from given integers.
+    """Store, on the CPU, the values of meta tensors that can be computed from given integers.
 
     Values belong to storages, so views and writes into views need no special code. Tensors that depend on parameters or random
     numbers have no values.
@@ -173,8 +173,8 @@ def attention(
 ) -> Tensor:  # fmt: skip
     """Compute attention with the operator that PyTorch selects on CUDA.
 
-    It is flash attention in half precision without a mask, and memory-efficient attention otherwise. As in PyTorch, a boolean
-    mask is converted to numbers, and a mask with unaligned rows is padded.
+    In half precision and without a mask, the operator is flash attention. Otherwise it is memory-efficient attention. As in
+    PyTorch, a boolean mask is converted to numbers, and a mask with unaligned rows is padded.
     """
     assert not enable_gqa
     if attn_mask is None and q.dtype in _HALF and q.size(-1) == v.size(-1):

@@ -40,7 +40,7 @@ class Variant:
         """Return the variant of an architecture or of a spec.
 
         At site "model", a method without options is used as in its architecture. Other specs are used in encoder and decoder.
-        At a single site, only this site uses the spec, and the rest of encoder and decoder has sinusoids.
+        At a single site, only this site uses the spec. The other sites have `sinusoidal` (encoder, decoder) or `none` (cross).
         """
         if spec.startswith(PREFIX):
             return cls(spec, architecture(spec).specs)

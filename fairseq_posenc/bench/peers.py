@@ -47,7 +47,7 @@ class PeerAttention(nn.Module):
 class Pair:
     """A spec of this project, and the peer with the same computation.
 
-    `spec_for` replaces `{reach}` in the spec by the largest distance of tables.
+    `spec_for` replaces `{reach}` in the spec by the largest distance in a table of relative positions.
     """
 
     spec: str

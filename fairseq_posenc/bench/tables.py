@@ -7,7 +7,8 @@ from typing import Any
 
 from tabulate import tabulate
 
-#: Chen et al. (2021), Table 1: additional time compared with BERT without the method, on TPU v2, for the sizes small and base
+#: method -> additional time of training and of inference, compared with BERT without the method, for the sizes small and base.
+#: The times were measured on TPU v2. Source: Chen et al. (2021), Table 1
 PUBLISHED = {
     "shaw": ("+13 % to +24 %", "+33 % to +65 %"),
     "tupe_rel": ("+1 % to +4 %", "+19 % to +27 %"),
@@ -140,7 +141,7 @@ def _counts(key: str, value: dict[str, float] | None) -> str:
 
 
 def _profiled(row: dict[str, Any]) -> list[str]:
-    """Return the measures of a row that contain the times of operators, because of --profile."""
+    """Return the measures of a row that contain times of operators. The option --profile adds these times."""
     return [key for key in measures([row]) if "operators" in row[key]]
 
 

@@ -11,7 +11,7 @@ from typing import NoReturn
 from ..core import PositionError
 from ..version import __version__
 
-#: command -> its module, which has configure(parser) and run(args), and its help
+#: command -> (module, help). The module has configure(parser) and run(args)
 COMMANDS = {
     "list": ("cli.list", "table of all methods, with filters"),
     "show": ("cli.show", "equation, options and citation of a method"),

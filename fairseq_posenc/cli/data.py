@@ -6,7 +6,7 @@ import argparse
 
 from ..data.corpora import language_files, multi30k, parallel, wmt18
 
-#: name of a corpus -> its module, which has configure(parser) and run(args), and its help
+#: name of a corpus -> (module, help). The module has configure(parser) and run(args)
 CORPORA = {
     "language": (language_files, "artificial language pair of the quickstart"),
     "multi30k": (multi30k, "Multi30K or Multi30k-uk: image captions"),

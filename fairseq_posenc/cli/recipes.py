@@ -10,7 +10,7 @@ from pathlib import Path
 from ..common.files import unwritable
 from ..core import PositionError
 
-#: recipes that need a checkout
+#: names that are not copied: recipes and files that need a checkout, and the cache of Python
 _CHECKOUT_ONLY = ("setup", "test", "interpreter.py", "__pycache__")
 
 

@@ -51,7 +51,7 @@ def require_regular(path: Path, largest: int | None = None) -> None:
     """
     try:
         found = path.stat()
-    except (OSError, ValueError) as error:  # a name with a null character
+    except (OSError, ValueError) as error:  # ValueError: the path contains a null character
         raise PositionError(unreadable(path, error)) from None
     if stat.S_ISDIR(found.st_mode):
         raise PositionError(f"{path}: this is a folder. Expected a file. Check the path.")

@@ -50,8 +50,8 @@ class MethodCard:
     directional: False if reversing a sentence only reverses the order of its scores. A causal mask is not considered.
     stochastic: the scores may be random. The equation then describes their mean.
     losses: names of the loss terms that the method adds with ctx.add_loss. Training then requires this plugin's criterion.
-    default_specs: the specs of the architecture `posenc_<name>`. Empty if the architecture uses only this method, at all of its
-    self-attention sites.
+    default_specs: the specs of the architecture `posenc_<name>`, by site. At sites without an entry, the architecture uses this
+    method in self-attention if the method supports the site. Otherwise, such a site has no method.
     documents: the method reads documents. The dictionaries must contain the token that separates sentences.
     local: the method's mask restricts attention to one sentence. --*-global-layers add an attention without this mask.
     tied_layers: in `posenc_<name>`, all encoder layers share one set of parameters, and all decoder layers share another set.

@@ -69,11 +69,12 @@ class AttentionContext:
     dropout: float = 0.0
     key_padding: Tensor | None = None  # bool [B, S], True at padding
     inputs: tuple[Tensor, Tensor] | None = None
-    tokens: Tensor | None = None  # [B, S], the tokens of the keys, if the host has tokens
+    tokens: Tensor | None = None  # [B, S], the tokens of the keys. None if the model does not provide tokens
     #: [B, T'], the tokens up to the last query, if they differ from `tokens`: in cross-attention, and in a block of queries
     query_tokens: Tensor | None = None
-    source: Tensor | None = None  # [B, S'], the tokens of the source sentences, if the host has tokens
-    allowed: Tensor | None = None  # bool [B or 1, H or 1, T or 1, S], only in `rescale`: the keys of each query. None: all keys
+    source: Tensor | None = None  # [B, S'], the tokens of the source sentences. None if the model does not provide tokens
+    #: bool [B or 1, H or 1, T or 1, S], the keys to which each query may attend. Only set for the hook `rescale`. None: all keys
+    allowed: Tensor | None = None
     project: Callable[[str, Tensor], Tensor] | None = None  # ("query" or "key", [..., T, C]) -> [..., H, T, D]
     state: State | None = None
     block_start: int | None = None  # in a block of queries: number of queries before the block
@@ -87,7 +88,7 @@ class AttentionContext:
 
     @property
     def prefix(self) -> Tensor | None:
-        """Return the tokens up to the last query, [B, T'], or None if the host has no tokens.
+        """Return the tokens up to the last query, [B, T'], or None if the model does not provide tokens.
 
         The queries are the last tokens of this prefix.
 
@@ -138,7 +139,10 @@ class AttentionContext:
         )
 
     def add_loss(self, name: str, value: Tensor) -> None:
-        """Add [B] to the training loss: one number per sentence, in the unit of the sentence's summed cross-entropy."""
+        """Add a tensor [B] to the training loss, with one number per sentence.
+
+        The criterion adds each number to the cross-entropy of the sentence, summed over the tokens.
+        """
         self.store.add_loss(name, value)
 
     def add_mean(self, name: str, total: Tensor, count: Tensor) -> None:

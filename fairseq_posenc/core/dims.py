@@ -1,4 +1,4 @@
-"""Sizes of the attention of a method (no torch)."""
+"""Sizes of the attention that uses a method. This module does not import torch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Dims:
-    """Sizes and type of the attention of a method, for all layers of one stack.
+    """Describe the sizes and the type of the attention that uses a method, for all layers of one stack.
 
     causal: each query attends only to the keys up to its own position.
     cross: queries and keys belong to different sequences. `key_embed_dim` is the width of the keys' hidden states (0: the width

@@ -41,7 +41,7 @@ class PositionMethod(nn.Module):
     #: whether `bias` or `rotate` reads ctx.inputs, ctx.tokens or ctx.side; decoding can then not compute the bias in advance
     content_dependent: bool = False
     #: input of `rescale`: "positions" (it multiplies the scores by a factor of positions only), "scores", or "content"
-    #: (queries and keys). "weights": `rescale` returns logarithms of attention weights. Then no other method at this site can add
+    #: (queries and keys). "weights": `rescale` returns logarithms of attention weights. Then no method in the same layer can add
     #: terms to the scores
     rescale_reads: Literal["positions", "scores", "content", "weights"] = "positions"
     #: "integer": hooks need integer positions, for example as row numbers of a table. "fractional": `positions` returns fractions
@@ -73,7 +73,7 @@ class PositionMethod(nn.Module):
         """
         raise NotImplementedError
 
-    # -- properties that the host reads ------------------------------------------------------------------------------
+    # -- properties that the model reads -----------------------------------------------------------------------------
 
     @property
     def hooks(self) -> frozenset[str]:
@@ -111,9 +111,10 @@ class PositionMethod(nn.Module):
         return self.dims.max_key_positions if self.card.extrapolation == "error" else None
 
     def reach(self, positions: int) -> float:
-        """Return the length of the range from which the hook `positions` may return positions, for a sentence of this length.
+        """Return the number of positions that other methods at the site must support.
 
-        Other methods at the site must support this range.
+        This number is an upper bound of the results of the hook `positions`, plus 1. `positions` is the number of positions of
+        the sentence before the hook.
         """
         return positions
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 #: indices of relation labels: the label between `</s>` and the root, the unknown label, and the first label of the training data.
-#: 0 and 1 are unused, as in fairseq's dictionaries
+#: 0 and 1 are not labels, because fairseq's dictionaries reserve 0 for `<s>` and 1 for `<pad>`
 END_RELATION, UNKNOWN_RELATION, FIRST_RELATION = 2, 3, 4
 
 

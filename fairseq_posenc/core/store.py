@@ -62,8 +62,10 @@ class ForwardStore:
     def parts(self, parameter: Tensor) -> tuple[Tensor, ...]:
         """Return the parts of a parameter along its first axis: [L, ...] -> L tensors [...].
 
-        All layers use the parts of one call, so that the backward pass joins their gradients once. Otherwise, it would compute a
-        gradient of all layers for every layer. Parts without a gradient are stored separately, for recomputed activations.
+        All layers use the result of one `unbind` call, so that the backward pass combines the gradients of all layers once. With
+        one call per layer, the backward pass would compute a gradient of the whole parameter for every layer. Parts without a
+        gradient are stored separately, because activation checkpointing can compute a layer first without gradients, and
+        then with gradients.
         """
         return self.once((parameter, torch.is_grad_enabled()), lambda: parameter.unbind(0))
 

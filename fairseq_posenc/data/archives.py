@@ -50,7 +50,7 @@ class Store:
 
     downloads: Path  # contains each file at HOST/PATH
     origin: str = ""  # mirror or folder that replaces the public addresses
-    # file in the format of sha256sum, with paths at the origin. It replaces the known checksums
+    # file in the format of sha256sum, with the path of each archive at the origin. Its checksums replace the known checksums
     checksums: Path | None = None
     pause: float = 1.0  # seconds before the first retry of a download
 

@@ -124,7 +124,7 @@ class Source:
             )
 
     def record_downloads(self) -> None:
-        """Write the checksum of every file that was downloaded for the first time to the record.
+        """Record the checksum of every file that was downloaded for the first time.
 
         Files that SHA256SUMS lists are not recorded. Call this function after the files have been read.
         """

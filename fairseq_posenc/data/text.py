@@ -20,8 +20,8 @@ class Lines:
     """The lines of a UTF-8 file, with their line feeds. Only a line feed ends a line.
 
     Raises:
-        PositionError: When it is opened: the file is missing or is not a regular file. While it is read: the file is not UTF-8,
-            is a damaged gzip file, expands to too many bytes, or has a line of more than `LONGEST_LINE` bytes.
+        PositionError: On opening, if the file is missing or is not a regular file. On reading, if a line is not UTF-8 or has more
+            than `LONGEST_LINE` bytes. On reading a gzip file, if the file is damaged or expands to too many bytes.
     """
 
     def __init__(self, path: Path):

@@ -39,7 +39,10 @@ def _like(x: Tensor, values: Tensor, channels: int = -1) -> Tensor:
 
 
 def _split(x: Tensor, dtype: torch.dtype, pieces: int) -> list[Tensor]:
-    """Return `pieces` tensors of a narrower type whose sum is x: x rounded, the rounding error rounded, and so on."""
+    """Split x into `pieces` tensors of the type `dtype`.
+
+    The sum of the tensors is x. The first tensor is x, rounded. Each following tensor is the remaining rounding error, rounded.
+    """
     found = []
     for _ in range(pieces - 1):
         found.append(x.to(dtype))

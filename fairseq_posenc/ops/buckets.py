@@ -11,9 +11,12 @@ from torch import Tensor
 def log_buckets(delta: Tensor, buckets: int, max_distance: int, bidirectional: bool) -> Tensor:
     """Map distances (key position minus query position, integers [...]) to indices of buckets [...].
 
-    Each bucket of the first half contains one distance. The buckets of the second half divide the distances up to `max_distance`
-    evenly on a logarithmic scale. The last bucket also contains all longer distances. With `bidirectional`, each direction has
-    half of the buckets: keys on the right use the upper half. Without it, all keys on the right are in bucket 0.
+    With `bidirectional`, each direction has half of the buckets: keys on the right use the upper half. Without `bidirectional`,
+    all buckets are for keys on the left, and all keys on the right are in bucket 0.
+
+    Among the buckets of one direction, each bucket of the first half contains one distance. The buckets of the second half divide
+    the remaining distances up to `max_distance` evenly on a logarithmic scale. The last bucket also contains all longer
+    distances.
     """
     if bidirectional:
         buckets //= 2

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 class Constants(nn.Module):
     """Float32 constants that move with the model to its device, and that `.half()` does not round.
 
-    If a forward pass creates a tensor from Python numbers, the host waits until the tensor is copied to the accelerator.
+    The constants are not created in the forward pass. If a forward pass creates a tensor from Python numbers, the CPU waits until
+    the tensor is copied to the accelerator.
     """
 
     def __init__(self, values: Sequence[float] | Tensor):

@@ -6,5 +6,8 @@ from torch import Tensor
 
 
 def on_cpu(x: Tensor) -> bool:
-    """Return whether the tensor is on a CPU. There, blocks that fit into the cache are faster than few large kernels."""
+    """Return whether the tensor is on a CPU.
+
+    On a CPU, many operations on blocks that fit into the cache are faster than a few large operations.
+    """
     return x.device.type == "cpu"

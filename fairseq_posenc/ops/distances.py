@@ -17,9 +17,9 @@ def distances(queries: Positions, keys: Positions) -> Tensor:
 
 
 def diagonals(queries: Positions, keys: Positions) -> Tensor | None:
-    """Return the T + S - 1 possible distances in ascending order, or None unless positions are counted (see `Positions`).
+    """Return the T + S - 1 possible distances in ascending order.
 
-    The distance between query t and key s has index s - t + T - 1.
+    Return None if positions are not counted (see `Positions`). The distance between query t and key s has index s - t + T - 1.
     """
     if queries.start is None or keys.start is None:
         return None
@@ -29,9 +29,9 @@ def diagonals(queries: Positions, keys: Positions) -> Tensor | None:
 
 
 def table_row(distance: Tensor, limit: int) -> Tensor:
-    """Return the rows of distances in a table of the distances -limit to limit. Longer distances use the first or last row.
+    """Return the row index of each distance in a table with one row per distance from -limit to limit.
 
-    Raise PositionError for fractions.
+    Longer distances use the first or last row. Raise PositionError for fractions.
     """
     return require_integer(distance).clamp(-limit, limit) + limit
 

@@ -16,9 +16,9 @@ FAR, _LAST = 10000, np.iinfo(np.int64).max
 
 
 def joined_by(graph: str, sentence: Sentence) -> np.ndarray:
-    """Return whether an edge leads from row word to column word: bool [n, n], including </s>.
+    """Return whether an edge leads from row word to column word: bool [n, n]. The last word is </s>.
 
-    `graph` is "tree", for the edges of the tree, or "edges", for the edges of the graph.
+    `graph` is "tree" or "edges". With "tree", the edges of the tree are used. With "edges", the edges of the graph are used.
     """
     return leads(sentence.edges if graph == "edges" else tree_edges(sentence.heads), len(sentence))
 
@@ -42,7 +42,10 @@ def relations_by(graph: str, sentence: Sentence) -> np.ndarray:
 
 
 def tree_edges(heads: np.ndarray) -> np.ndarray:
-    """Return the edges (head, dependent) of a tree, [n - 1, 2], from the head of every word [n], which is -1 for the root."""
+    """Return the edges of a tree as pairs (head, dependent): [n] -> [n - 1, 2].
+
+    `heads` contains the index of the head of every word, and -1 for the root.
+    """
     below = np.flatnonzero(heads >= 0)
     return np.stack([heads[below], below], 1)
 

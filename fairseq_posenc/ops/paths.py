@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .trees import NOTHING
 
-#: maximum value of a key
+#: maximum value of the integer that encodes a path (see `_keys`)
 _ROOM = 2**62
 
 
@@ -27,12 +27,14 @@ def unique_paths(labels: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def paths_by_length(labels: Tensor, count: int) -> tuple[Tensor, Tensor, list[int]]:
-    """Return the distinct paths [P, slots] from long to short, the index of the path of every pair of words [B, S, S], and a
-    list of numbers of paths, one per step.
+    """Return the distinct paths, the index of the path of every pair of words, and the number of paths of every step.
 
-    `labels` [B, S, S, slots] contains the paths of all pairs of words. Labels are below `count`. Step t reads label t of all
-    paths with more than t labels, which are the first paths. A path without labels is treated as a path of one label. The host
-    waits for the accelerator once.
+    The distinct paths have the shape [P, slots], and are sorted from long to short. The indices have the shape [B, S, S]. The
+    numbers of paths are a list.
+
+    `labels` [B, S, S, slots] contains the paths of all pairs of words. Labels are below `count`. A recurrent network reads the
+    paths in steps. Step t reads label t of all paths with more than t labels. These paths are the first paths, because the paths
+    are sorted by length. A path without labels is treated as a path of one label. The CPU waits for the accelerator once.
     """
     slots = labels.size(-1)
     lengths = (labels != NOTHING).sum(-1).clamp(min=1)

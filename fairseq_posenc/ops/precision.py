@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-#: argument from which log(1 + exp(x)) equals x in float64. In `softplus` of torch, the default is 20
+#: argument from which log(1 + exp(x)) equals x in float64. The default threshold of torch's `softplus` is 20
 _LINEAR_FROM = 40
 
 
@@ -14,5 +14,5 @@ def at_least_float32(x: Tensor) -> Tensor:
 
 
 def softplus(x: Tensor) -> Tensor:
-    """Return log(1 + exp(x)), also in float64 without an error other than rounding."""
+    """Return log(1 + exp(x)). The only error is rounding, also in float64."""
     return F.softplus(x, threshold=_LINEAR_FROM)

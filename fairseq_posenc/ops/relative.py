@@ -36,8 +36,8 @@ def same_in_all_layers(key: Hashable, vectors: Vectors, ctx: AttentionContext) -
 def kept_while_decoding(key: str, vectors: Vectors, ctx: AttentionContext, of_queries: bool = True) -> Vectors:
     """Wrap `vectors` so that each decoding step only computes the vector of the longest distance.
 
-    The decoding state stores the vectors of shorter distances. `of_queries`: whether the function is for `query_products`, and
-    not for `key_products`.
+    The decoding state stores the vectors of shorter distances. `of_queries` is True if the result is an argument of
+    `query_products`, and False if it is an argument of `key_products`.
     """
     counted = ctx.keys.start == 0 and ctx.queries.start is not None and ctx.queries.ids.size(1) == 1
     state = ctx.state
@@ -102,7 +102,10 @@ def value_products(weights: Tensor, ctx: AttentionContext, vectors: Vectors, lim
 
 
 def _products(x: Tensor, rows: Positions, columns: Positions, vectors: Vectors, limit: int | None, needed: Needed) -> Tensor:
-    """Compute `query_products` for rows and columns, [B, H, rows, D] -> [B, H, rows, columns], with the fewest operations."""
+    """Compute the product of each row vector with the vector of its distance to each column, as in `query_products`.
+
+    Shapes: [B, H, rows, D] -> [B, H, rows, columns]. The function selects the computation with the fewest operations.
+    """
     if limit is not None and _few_vectors(rows, columns, limit):
         table = vectors(torch.arange(-limit, limit + 1, device=x.device)).to(x.dtype)
         return spread_clipped(_table_product(x, table.transpose(-1, -2)), rows, columns, limit)
@@ -118,7 +121,10 @@ def _products(x: Tensor, rows: Positions, columns: Positions, vectors: Vectors, 
 
 
 def _is_short(shape: tuple[int, ...], table: Tensor) -> bool:
-    """Return whether [T, S, D] is much smaller than [B, H, T, D]. This is true for many short sentences with one table."""
+    """Return whether the vectors of all pairs of positions, [T, S, D] per table, are much smaller than [B, H, T, D].
+
+    This is the case if the batch contains many short sentences, and all heads use one table.
+    """
     batch, heads, _, columns = shape
     return columns <= _SHORT and batch * heads // len(table) >= 2 * columns
 
@@ -136,7 +142,10 @@ def _by_pair(table: Tensor, columns: Positions) -> tuple[bool, Tensor]:
 
 
 def _few_vectors(rows: Positions, columns: Positions, limit: int) -> bool:
-    """Return whether the clipped table has fewer vectors than there are distances, or positions are not counted."""
+    """Return whether to compute all vectors of the clipped table.
+
+    The result is True if the table has fewer vectors than there are distances. It is also True if positions are not counted.
+    """
     counted = rows.start is not None and columns.start is not None
     return not counted or 2 * limit + 1 < rows.ids.size(1) + columns.ids.size(1) - 1
 

@@ -1,4 +1,4 @@
-"""Computations that continue from one decoding step to the next: entries of the new queries, and short convolutions."""
+"""Select the entries of new queries, and apply short convolutions that continue from one decoding step to the next."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def at_queries(x: Tensor, ctx: AttentionContext) -> Tensor:
         first = queries.start - keys.start
         return x[:, :, first : first + queries.ids.size(1)]
     same = queries.ids.unsqueeze(-1) == keys.ids.unsqueeze(-2)  # [B or 1, T, S]
-    # the last key with the position of the query, because left padding also has the first position
+    # use the last key with the position of the query, because padding on the left has the same position as the first token
     columns = (same * torch.arange(1, same.size(-1) + 1, device=same.device)).argmax(-1)
     index = columns[:, None].view(columns.size(0), 1, -1, *[1] * (x.dim() - 3))  # [B or 1, T] -> [B or 1, 1, T, ...]
     return x.gather(2, index.expand(*x.shape[:2], -1, *x.shape[3:]))

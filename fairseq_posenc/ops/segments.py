@@ -1,4 +1,4 @@
-"""Find the sentences of a document, which separator tokens divide into sentences."""
+"""Find the sentences of a document. Separator tokens divide a document into sentences."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .sinusoids import Sinusoids
 
 #: fairseq's token at the end of a sentence
 _END = "</s>"
-#: index of the separator if there is no dictionary. It is equal to no token
+#: index of the separator if there is no dictionary. No token has this index
 _ABSENT = -1
 
 
@@ -50,7 +50,7 @@ class Separator:
     """The separator of sentences at one site, with its indices in the source and target dictionaries.
 
     Without a dictionary, a document is one sentence. Raise PositionError if a dictionary lacks the separator. Also raise
-    PositionError if the separator is </s> in the decoder, because a decoder writes </s> only at the end.
+    PositionError if the separator is </s> at the sites decoder and cross, because a decoder writes </s> only at the end.
     """
 
     def __init__(self, method: str, token: str, dims: Dims):
@@ -73,7 +73,10 @@ class Separator:
         return words.get(self._token, _ABSENT)
 
     def of_queries(self, ctx: AttentionContext, count: Count = before) -> Tensor | None:
-        """Return the count for each query, [B, T], or None without tokens. In beam search, T may be the number of beams."""
+        """Return the result of `count` for each query: [B, T]. Return None if the context contains no tokens.
+
+        In the cross-attention of beam search, T is the number of beams.
+        """
         if ctx.prefix is None:
             return None
         found = count(ctx.prefix, self.own)
@@ -86,7 +89,7 @@ class Separator:
         return None if ctx.tokens is None else count(ctx.tokens, self.keys)
 
     def sentences(self, ctx: AttentionContext) -> Tensor | None:
-        """Return the number of sentences of the source: [B, 1], or None without tokens."""
+        """Return the number of sentences of the source: [B, 1]. Return None if the context contains no source tokens."""
         return None if ctx.source is None else sentences(ctx.source, self.source).unsqueeze(1)
 
 
@@ -96,7 +99,7 @@ def labels(separator: Separator, ctx: AttentionContext, count: str) -> Tensor | 
     Return None if the context contains no tokens.
 
     count: with "start", the first sentence has label 1. With "end", sentences are counted backwards from the last source
-    sentence, which has label 1. Target sentences after it also have label 1.
+    sentence, which has label 1. If the target has more sentences than the source, the additional sentences also have label 1.
     """
     number, sentences_of_source = separator.of_queries(ctx), separator.sentences(ctx)
     if number is None or count == "start":

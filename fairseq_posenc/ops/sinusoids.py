@@ -1,7 +1,7 @@
 """Sinusoids of positions, rounded to float32.
 
-Angles are computed in float64 on a CPU. On an accelerator, where float64 is slow, they are computed in 64-bit integers
-(`Frequencies`).
+On a CPU, `Frequencies` computes angles in float64. On an accelerator, where float64 is slow, `Frequencies` computes angles in
+64-bit integers. The function `sinusoid` computes angles in float64 on every device.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Frequencies(nn.Module):
 
     The frequencies are stored as integers with the bits of float64, so that `.half()` does not round them. On an accelerator,
     angles are integers, and a full turn has 2^64 steps. Overflow of the product of position and frequency removes full turns, so
-    that the result is an angle from -pi to pi. It is rounded to float32 only once.
+    that the result is an angle from -pi to pi. The angle is converted to float32 only after the full turns are removed.
     """
 
     def __init__(self, values: Tensor):
@@ -94,10 +94,11 @@ def waves(angles: Tensor, width: int, layout: str) -> Tensor:
 
 
 class SinusoidTable(nn.Module):
-    """Sinusoids of positions. The sinusoids of the first `rows` positions are stored in a table, and others are computed.
+    """Return sinusoids of positions. The sinusoids of the first `rows` positions are stored in a table.
 
-    The table is stored as integers with the same bits, so that `.half()` does not round it. `origin` is added to all positions,
-    and the sums are multiplied by `step`.
+    The module reads the table if positions are counted (see `Positions`), and the table contains all of them. Otherwise, the
+    module computes the sinusoids. The table is stored as integers with the same bits, so that `.half()` does not round it.
+    `origin` is added to all positions, and the sums are multiplied by `step`.
     """
 
     def __init__(self, rows: int, width: int, layout: str, grid: str, base: float = 10000.0, origin: int = 0, step: float = 1.0):
@@ -113,7 +114,10 @@ class SinusoidTable(nn.Module):
         return self.rows[at.start : at.start + at.ids.size(1)].unsqueeze(0)
 
     def of_words(self, numbers: Tensor) -> Tensor:
-        """Return sinusoids of integers from 0 to S, such as depths in a tree: [B, S] -> [B, S, width] in float32."""
+        """Return sinusoids of one integer per token, such as the depth in a tree: [B, S] -> [B, S, width] in float32.
+
+        If S is not larger than the number of rows of the table, all integers must be row indices of the table.
+        """
         if numbers.size(1) > self.bits.size(0):
             return self.waves(numbers + self.origin)
         return self.rows[numbers]

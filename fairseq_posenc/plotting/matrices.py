@@ -32,7 +32,7 @@ _ROTATIONS = hooks_where(lambda hook: hook.phase == Phase.PROJECTED)
 _CHANGES = hooks_where(lambda hook: hook.phase == Phase.SCORES and hook.kind in (Kind.CHAIN, Kind.SUM))
 #: number of tokens per sentence of a document, including the separator
 _SEGMENT = 8
-#: number of draws of noise for the mean, and first seed
+#: number of draws of noise for the mean, and seed of all draws
 _DRAWS, _SEED = 32, 1
 
 
@@ -71,7 +71,7 @@ def matrices(positions: SitePositions, length: int, layer: int = 0, content: Con
 
     A method with the hook `attend` has attention weights instead of scores.
 
-    For methods with noise, return the mean over many draws, with fixed seeds. Raise PositionError if a method does not support
+    For methods with noise, return the mean over many draws, with one fixed seed. Raise PositionError if a method does not support
     this number of positions.
     """
     content = plain_content(positions.dims) if content is None else content

@@ -29,7 +29,7 @@ _MEANING = {
 
 @dataclass(frozen=True)
 class Panel:
-    """One picture: numbers [T, S], nan if the query cannot attend to the key, and their description."""
+    """One picture: numbers [T, S], and a description. nan: the query cannot attend to the key."""
 
     title: str
     values: Tensor

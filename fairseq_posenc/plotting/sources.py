@@ -18,7 +18,8 @@ from ..data.side.examples import RELATIONS
 from ..registry.spec import build, parse
 from .matrices import Content
 
-#: width, heads, positions and words of the model that is built for a spec. A longer picture has more positions
+#: width, heads, positions and words of the model that is built for a spec. If the picture has more positions, the model has the
+#: same number of positions as the picture
 _WIDTH, _HEADS, _POSITIONS, _WORDS = 512, 8, 128, 8
 _SEED = 1
 _CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")
@@ -65,7 +66,10 @@ def fresh(spec: str, site: str, length: int, layer: int = 0, seed: int | None = 
 
 
 def load(path: Path, data: str | None = None) -> Any:
-    """Return the model of a run. `path` is a checkpoint, or a folder, from which the best checkpoint is loaded."""
+    """Return the model of a run. `path` is a checkpoint or a folder.
+
+    From a folder, the best checkpoint is loaded. Without a best checkpoint, the last checkpoint is loaded.
+    """
     return load_with_task(path, data)[0]
 
 

@@ -23,7 +23,7 @@ _WIDEST = 40  # maximum characters per line of a label
 _LONGEST = 26  # maximum entries per column of a legend
 
 _STYLE = {
-    "font.family": "sans-serif",  # DejaVu Sans of matplotlib, or the next font that a browser has
+    "font.family": "sans-serif",  # PNG: DejaVu Sans of matplotlib. SVG: the first font of a list that the browser has
     "font.size": 10,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -86,7 +86,7 @@ def new_figure(width: float, height: float, rows: int = 1, columns: int = 1, **o
 
 
 def line_style(index: int) -> dict[str, Any]:
-    """Return colour, line and marker of a method. They are equal in all plots, and unique among the first 224 methods."""
+    """Return colour, line and marker of the method with this index. The first 224 indices have different styles."""
     colours, lines = len(_COLOURS), len(_LINES)
     marker = _MARKERS[(index + index // (colours * lines)) % len(_MARKERS)]
     return {"color": _COLOURS[index % colours], "linestyle": _LINES[index // colours % lines], "marker": marker}

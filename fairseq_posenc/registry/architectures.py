@@ -1,4 +1,7 @@
-"""The architectures, each in four sizes (no torch): posenc_transformer, posenc_<method>, and combinations such as posenc_pnat."""
+"""Define the architectures: posenc_transformer, posenc_<method>, and combinations such as posenc_pnat.
+
+Each architecture has four sizes. This module does not import torch.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from . import lookup
 
 #: prefix of the names of all models and architectures
 PREFIX = "posenc_"
-#: name of the fairseq model, and of the architecture whose specs users set with options
+#: name of the fairseq model, and of one architecture. Users set the specs of this architecture with options
 MODEL = "posenc_transformer"
 #: name of the fairseq model with complex hidden states
 COMPLEX_MODEL = "posenc_complex_transformer"
@@ -45,7 +48,11 @@ SIZES = {
 
 @dataclass(frozen=True)
 class Architecture:
-    """Spec of every site, size, whether the layers of a stack share parameters, name of the fairseq model, and its options."""
+    """The settings of one architecture.
+
+    specs: site -> spec. tied_layers: whether the layers of a stack share parameters. model: name of the fairseq model. options:
+    name -> value of other options of the model.
+    """
 
     specs: Mapping[str, str]
     size: Size
@@ -58,7 +65,7 @@ def _beside_methods(size: Size) -> Iterator[tuple[str, Architecture]]:
     """Yield the architectures that are not named after a method. They combine methods, or set other options of the model."""
     sites = {site: "complex:frequencies=dimension,learned=false" for site in ("encoder", "decoder")}
     yield COMPLEX_MODEL, Architecture({**sites, "cross": "none"}, size, model=COMPLEX_MODEL)
-    # tensor2tensor's maximum number of steps is twice its number of layers
+    # in tensor2tensor, the maximum number of steps is twice the number of layers
     steps = {f"{side}_layers": 2 * size.layers for side in ("encoder", "decoder")}
     halting = {f"{side}_halting": "continue" for side in ("encoder", "decoder")}
     universal = lookup.card("universal")
@@ -71,7 +78,7 @@ def _beside_methods(size: Size) -> Iterator[tuple[str, Architecture]]:
     )
     sites = dict.fromkeys(("encoder", "decoder"), "sinusoidal+shortformer+xl")
     yield "posenc_p_transformer", Architecture({**sites, "cross": "shortformer"}, size)
-    # every fourth layer has full attention without positions. If there are fewer than four layers, only the last one has
+    # every fourth layer has full attention without positions. With fewer than four layers, only the last layer has full attention
     whole = min(4, size.layers)
     layers = "/".join(str(layer) for layer in range(size.layers) if layer % 4 != whole - 1)
     spec = f"rope:layout=interleaved,base=50000,layers={layers}+window:width=64,layers={layers}"
@@ -99,7 +106,8 @@ def architectures() -> Iterator[tuple[str, Architecture]]:
 def architecture(name: str) -> Architecture:
     """Return the architecture with this name.
 
-    Raise PositionError for an unknown name, for a name with a size, and for posenc_transformer, whose specs are options.
+    Raise PositionError for an unknown name, and for a name with a size. Also raise PositionError for posenc_transformer, because
+    users set the specs of posenc_transformer with options.
     """
     found = dict(architectures()).get(name)
     size = next((suffix for suffix in SIZES if suffix and name.endswith(suffix)), "")

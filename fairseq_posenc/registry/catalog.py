@@ -1,4 +1,4 @@
-"""Tables and pages about methods, generated from cards and docstrings (no torch)."""
+"""Generate tables and pages about methods from cards and docstrings. This module does not import torch."""
 
 from __future__ import annotations
 
@@ -98,7 +98,10 @@ def facts(card: MethodCard) -> dict[str, Any]:
 
 
 def rows(dims: Dims, columns: Sequence[str] = COLUMNS, **wanted: Any) -> list[dict[str, Any]]:
-    """Return the columns of all methods whose cards have the values `wanted`, such as site="cross" or learnable=True."""
+    """Return one row for every method whose card has the values `wanted`, such as site="cross" or learnable=True.
+
+    A row contains the given columns.
+    """
     unknown = [column for column in columns if column not in COLUMNS]
     if unknown:
         raise PositionError(
@@ -167,7 +170,7 @@ def page(name: str) -> str:
 
 
 def sites(card: MethodCard) -> str:
-    """Return the sites of the authors and the sites that this project adds, as text."""
+    """Return the sites that the authors define and the sites that this project adds, as text."""
     extensions = f". Extensions of this project: {', '.join(card.extended_sites)}" if card.extended_sites else ""
     return ", ".join(card.sites) + extensions
 

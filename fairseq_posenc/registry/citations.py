@@ -1,4 +1,4 @@
-"""Read the BibTeX entries of all methods from references.bib (no torch)."""
+"""Read the BibTeX entries of all methods from references.bib. This module does not import torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _LARGEST = 2**24  # maximum number of bytes of a file
 
 @functools.cache
 def entries() -> dict[str, str]:
-    """Return key -> BibTeX entry, from this package and from files references.bib next to methods outside this package."""
+    """Return key -> BibTeX entry.
+
+    The entries are from this package, and from files with the name references.bib in the folders of methods outside this package.
+    """
     found = _read(Path(__file__).with_name("references.bib"))
     for folder in {source.path.parent: None for source in external.sources()}:
         file = folder / "references.bib"
@@ -35,7 +38,7 @@ def fields(entry: str) -> dict[str, str]:
 
 
 def web_address(entry: str) -> str:
-    """Return the web address of an entry, from its DOI or else from its URL, or an empty text."""
+    """Return the web address of an entry: the address of its DOI, otherwise its URL, otherwise an empty string."""
     found = fields(entry)
     return f"https://doi.org/{found['doi']}" if "doi" in found else found.get("url", "")
 

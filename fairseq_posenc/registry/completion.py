@@ -1,4 +1,7 @@
-"""Shell completion of method names and specs in posenc commands. argcomplete calls these functions (no torch)."""
+"""Complete method names and specs of posenc commands in a shell.
+
+argcomplete calls the functions of this module. This module does not import torch.
+"""
 
 from __future__ import annotations
 

@@ -32,7 +32,8 @@ _PACKAGE = __package__.partition(".")[0]
 EXTERNAL = "external"
 _LARGEST_FILE = 2**20  # maximum number of bytes of a method file
 _LONGEST_TEXT = 2000  # maximum number of characters of a text on a card
-#: method names that are not allowed, because posenc_NAME would also be the name of another architecture
+#: method names that are not allowed. `all` is a special word of posenc check. For each other name, posenc_NAME would also be the
+#: name of another architecture
 RESERVED = re.compile(r"all|transformer.*|.*_(tiny|small|big)")
 
 
@@ -58,7 +59,10 @@ class Declaration:
 
 
 class _Undeclared:
-    """Used instead of PositionMethod, which needs torch, while a file is read. Methods inherit its attributes."""
+    """The base class that replaces PositionMethod while a method file is read. PositionMethod itself requires torch.
+
+    A method that does not define `Options` inherits `Options` from this class.
+    """
 
     Options = MethodOptions
 
@@ -100,14 +104,15 @@ def include(path: Path) -> list[str]:
 
 
 def named_files() -> str | None:
-    """Return the value of POSENC_METHODS, which `name_files` sets in another process."""
+    """Return the value of POSENC_METHODS. In another process, `name_files` sets the variable to this value."""
     return os.environ.get(external.VARIABLE)
 
 
 def name_files(value: str | None) -> None:
     """Set POSENC_METHODS in a new process.
 
-    Processes that Python's fork server starts have the environment of this server, which lacks later changes of the variable.
+    New processes of Python's fork server have the environment of the fork server. If the variable changed after the start of the
+    fork server, this environment does not contain the change.
     """
     if value != named_files():
         os.environ.pop(external.VARIABLE, None)
@@ -192,7 +197,7 @@ def _parse(path: Path) -> ast.Module:
 
 @functools.cache
 def _read(path: Path) -> dict[str, Any]:
-    """Return name -> constant or class of a file. Of the class of a method, only docstring, options and card are kept."""
+    """Return name -> constant or class of a file. Classes of methods contain only their docstring, options and card."""
     public = ("Dims", "HeadOptions", "MethodCard", "MethodOptions", "PositionError", "SideInput", "option")
     names = {name: getattr(core, name) for name in public} | {"PositionMethod": _Undeclared}
     package = SimpleNamespace(**names, core=SimpleNamespace(**names))
@@ -233,8 +238,10 @@ def _is_reserved(name: str, reserved: frozenset[str]) -> bool:
 
 
 def _read_class(node: ast.ClassDef, path: Path, names: dict[str, Any], reserved: frozenset[str]) -> None:
-    """Add a class to `names`. If reading the class would run code, raise an error for a class with a card. Other classes raise it
-    when a card uses them.
+    """Add a class to `names`, unless reading the class would run code.
+
+    If a class with a card would run code, raise PositionError. Instead of any other such class, add a placeholder (`Unread`). The
+    placeholder raises an error when a card uses it.
     """
     kept = _declaration_of(node, names)
     try:

@@ -1,4 +1,7 @@
-"""Find the files of methods outside this package: files in POSENC_METHODS, and entry points of installed packages (no torch)."""
+"""Find the files of methods outside this package: files in POSENC_METHODS, and entry points of installed packages.
+
+This module does not import torch.
+"""
 
 from __future__ import annotations
 

@@ -60,7 +60,11 @@ def require_value(node: ast.expr, names: Mapping[str, Any]) -> None:
 
 
 def require_class(node: ast.ClassDef, names: Mapping[str, Any]) -> None:
-    """Raise NotLiteral unless the class contains only a docstring, literals, option fields, and classes of this kind."""
+    """Raise NotLiteral unless the class contains only allowed statements.
+
+    Allowed are a docstring, `pass`, literals, option fields and inner classes. Inner classes must satisfy the same conditions.
+    The only allowed decorator is `dataclass`. Every base class must be known in this file.
+    """
     if node.keywords:
         raise NotLiteral(node, f"class {node.name} has keywords")
     for decorator in node.decorator_list:

@@ -182,7 +182,7 @@ def _misplaced(name: str, site: str) -> str:
 
 
 def _parse_method(text: str, site: str | None) -> tuple[MethodSpec | None, list[str]]:
-    """Parse one method of a spec. Return it, or None if it cannot be built, and all problems."""
+    """Parse one method of a spec. Return two values: the method, or None if it cannot be built, and the list of all problems."""
     name, _, rest = text.strip().partition(":")
     try:
         found = declaration(name)
@@ -211,7 +211,7 @@ def _parse_method(text: str, site: str | None) -> tuple[MethodSpec | None, list[
 
 
 def _value(text: str, hint: Any, metadata: typing.Mapping[str, Any]) -> Any:
-    """Parse the value of one option. Raise ValueError if it does not have the type, or is not in the range, of the option."""
+    """Parse the value of one option. Raise ValueError if the value has another type than the option, or is out of its range."""
     arguments = typing.get_args(hint)
     if type(None) in arguments:
         return None if text == _nothing(hint) else _value(text, next(a for a in arguments if a is not type(None)), metadata)

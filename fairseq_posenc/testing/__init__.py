@@ -1,1 +1,4 @@
-"""Checks that every method must pass, also methods outside this package. The checks require PyTorch and fairseq."""
+"""Check methods of this package and methods outside this package. Every method must pass these checks.
+
+The checks require PyTorch and fairseq.
+"""

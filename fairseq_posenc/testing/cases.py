@@ -27,7 +27,8 @@ class NotApplicable(Exception):
 class Case:
     """A spec at one site.
 
-    `side` computes the side inputs of one source sentence. Only methods in tests need it, whose side inputs have no side file.
+    `side` computes the side inputs of one source sentence. Only methods in tests need `side`, because their side inputs have no
+    side file.
     """
 
     spec: str
@@ -66,7 +67,7 @@ def _only_positions(spec: str, site: str) -> bool:
 def specs(name: str, site: str) -> list[str]:
     """Return the default spec, and one spec for each changed value of an option.
 
-    If a changed value is not allowed alone, return all specs that also change another option and are allowed. The default spec is
+    If a changed value alone is not allowed, include every allowed spec that also changes another option. The default spec is
     always included, so that tests fail if it cannot be built. Specs that only change the positions of other methods are not
     included, because they have no effect alone. tests/contract/test_positions.py tests them together with other methods.
     """

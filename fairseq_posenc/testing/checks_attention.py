@@ -1,4 +1,4 @@
-"""Checks of `build_attention`, the attention module for other Transformers."""
+"""Check the attention modules that `build_attention` returns. They are for Transformers outside fairseq."""
 
 from __future__ import annotations
 
@@ -68,7 +68,10 @@ def check_kernels(case: Case) -> None:
 
 
 def check_blocks(case: Case) -> None:
-    """Compare outputs and gradients of attention in blocks of queries, as for long sentences, and of attention at once."""
+    """Compare attention in blocks of queries with attention without blocks. Outputs and gradients must be equal.
+
+    Without a change of the limits, only long sentences are computed in blocks.
+    """
     built = attention(case)
     for side in (None, "right", "left"):
         x, source = inputs(case)
@@ -136,7 +139,7 @@ def check_fully_masked(case: Case) -> None:
     causal, diagonal = torch.ones(5, 5, dtype=torch.bool).triu(1), torch.eye(5, dtype=torch.bool)
     for keys, mask in ((1, None), (3, None), (5, causal), (5, diagonal)):
         if mask is not None and built.positions.uses("attend", 0):
-            continue  # build_attention raises an error
+            continue  # with a mask, this module raises an error
         x = torch.randn(keys, 2, SMALL.embed_dim, dtype=torch.float64, requires_grad=True)
         for asked in (False, True):
             out, weights = built(x, x, x, attn_mask=mask, need_weights=asked)
@@ -172,7 +175,10 @@ def _to_the_right(x: Tensor, lengths: list) -> Tensor:
 
 
 def check_attention_steps(case: Case) -> None:
-    """Compare step-by-step decoding with computation at once. Rows are reordered, and sentences have left padding."""
+    """Compare step-by-step decoding with one forward pass over all steps.
+
+    Rows are reordered after every step. The check runs without padding and with left padding.
+    """
     built = attention(case)
     for shorter in ([0, 0, 0], [0, 1, 3]):
         x, source = inputs(case)
@@ -192,7 +198,10 @@ def check_attention_steps(case: Case) -> None:
 
 
 def check_scores(case: Case) -> None:
-    """Check that the softmax of `scores` equals the weights, and that `scores` returns equal numbers for some of the queries."""
+    """Check that the softmax of `scores` equals the attention weights.
+
+    Also check that `scores` for only some of the queries equals the scores of these queries among all queries.
+    """
     built = attention(case)
     x, source = inputs(case)
     keys = x if case.site != "cross" else source

@@ -49,7 +49,10 @@ def check_order(case: Case) -> None:
 
 
 def _knows_order(case: Case) -> bool:
-    """Return whether a method can distinguish word orders. A method that is only a mask must hide some of the earlier words."""
+    """Return whether a method can distinguish word orders.
+
+    If a method in the decoder is only a mask, it distinguishes word orders only if the mask hides some of the earlier words.
+    """
     if case.spec in WITHOUT_POSITIONS:
         return False
     if case.card.documents:  # in another order, words belong to other sentences of the document
@@ -140,7 +143,10 @@ def check_shift(case: Case) -> None:
 
 
 def check_uncounted(case: Case) -> None:
-    """Check that positions with and without `Positions.start` lead to the same output, because their code differs."""
+    """Check that positions with and without `Positions.start` lead to the same output.
+
+    The code for positions with `Positions.start` differs from the code for other positions.
+    """
     model = fixed(case)
     source, target = torch.stack(sentences(16, 7, 7)), torch.stack(sentences(17, 6, 6))
     before = logits(model, source, target)
@@ -218,7 +224,7 @@ def _far_scores(case: Case):
         parameter.data.add_(torch.randn_like(parameter), alpha=0.5)
     if (
         attention.q_proj is not None and attention.k_proj is not None
-    ):  # equal projections, so that products are positive, because da sets negative products to 0
+    ):  # equal projections make all products positive. The method da sets negative products to 0
         attention.k_proj.load_state_dict(attention.q_proj.state_dict())
     x = torch.randn(1, 1, SMALL.embed_dim, dtype=torch.float64).expand(300, 1, -1)
     scores = attention.scores(x, x, side_inputs=_of_chain(attention.positions.methods, 300))[0, :, -2]

@@ -11,7 +11,8 @@ from .cases import Case
 from .checks_decoding import run
 from .models import build_for, close, logits, sentences, side_inputs
 
-#: maximum difference to float32, relative to the standard deviation of the output: a few rounding errors of each type
+#: type -> maximum difference to float32, as a fraction of the standard deviation of the output. The maximum is equal to a few
+#: rounding errors of the type
 HALF = {torch.float16: 0.02, torch.bfloat16: 0.12}
 
 

@@ -105,7 +105,7 @@ def _tensors(prepared: Any) -> Iterator[Tensor]:
 
 
 def check_gradients(case: Case) -> None:
-    """Check that one training step computes the correct gradient of every parameter."""
+    """Check that one training step computes a gradient for every parameter, and correct gradients for position parameters."""
     model = build_for(case).double().train()
     loss = _loss(model)
     loss.backward()
@@ -119,7 +119,7 @@ def check_gradients(case: Case) -> None:
                 without.append((parameter, torch.randn_like(parameter)))
     if without:  # check all of these parameters together: changing them must not change the loss
         close(_slope(model, without), torch.zeros_like(loss), 1e-7)
-    # compare the slope of the loss in a random direction of all parameters with their gradients
+    # choose a random direction of the position parameters. In this direction, compare the slope of the loss with the gradients
     torch.manual_seed(22)
     ways = [(p, torch.randn_like(p)) for p in position_parameters(model).values()]
     if ways:

@@ -40,8 +40,8 @@ def build(
 ) -> PositionTransformer:
     """Return a model with two layers, width 16 and no dropout. Noise is added to position parameters and to the padding vector.
 
-    Otherwise, a test could not detect that a method with an initial factor of one is not called, or that a method reads padding,
-    whose initial vector is zero.
+    Without noise, a method with an initial factor of one has no effect. A test could then not detect that the model never calls
+    this method. The initial padding vector is zero. A test could then not detect that a method reads padding.
     """
     args = Namespace(encoder_position=encoder, decoder_position=decoder, cross_position=cross)
     ARCH_CONFIG_REGISTRY[arch](args)
@@ -132,7 +132,8 @@ def logits(model: PositionTransformer, source: Tensor, target: Tensor, describe:
 def side_inputs(model: PositionTransformer, source: Tensor, describe: Describe = describe) -> dict[str, Tensor]:
     """Return the side inputs of a batch of sentences, padded like the tokens.
 
-    They are computed by `model.side` if it is set, and otherwise by the methods from the structures that `describe` returns.
+    If `model.side` is set, it computes the side inputs. Otherwise, the methods compute the side inputs from the structures that
+    `describe` returns.
     """
     rows, left_pad = [row[row.ne(PAD)] for row in source], bool(source[:, 0].eq(PAD).any())
     made = [] if getattr(model, "side", None) is None else [model.side(row) for row in rows]

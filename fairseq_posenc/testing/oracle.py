@@ -19,7 +19,7 @@ from . import reference
 from .reference import Oracle, Place
 
 WIDTH, HEADS, MAX_POSITIONS = 16, 4, 12
-#: number of tokens of each sentence in a batch. BATCH: number of sentences in checks that choose the positions
+#: LENGTHS: number of tokens of each sentence in a batch. BATCH: number of sentences in `compare_scores`, which receives positions
 LENGTHS, BATCH = [5, 3, 1], 2
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """All inputs of an equation, except the vectors: site, layer, head, options, parameters, positions and sentences."""
+    """All inputs of an equation that are not separate arguments, such as site, layer, head, options, parameters and sentences."""
 
     site: str
     heads: int
@@ -67,7 +67,7 @@ class Oracle:
 
     Args:
         cases: pairs of options and sites.
-        score(q, k, t, s, at): score of a head, or nan if the site hides the key.
+        score(q, k, t, s, at): score of a head, or nan if the score is undefined, for example for a later key in the decoder.
         value(v, t, s, at): vector that query t reads from key s.
         allowed(t, s, at): whether query t can attend to key s.
         position(t, at): position of a token in evaluation.
@@ -138,7 +138,10 @@ def logits(oracle: Oracle, q, k, column: int, seen: list[int], at: Place) -> lis
 
 
 def scores(oracle: Oracle, at: Place, projections: dict, query, key, query_ids, key_ids) -> np.ndarray:
-    """Return all scores: [B, T, C], [B, S, C], positions [B, T], [B, S] -> [B, H, T, S]. Undefined scores are nan."""
+    """Return all scores. Undefined scores are nan.
+
+    Shapes: query [B, T, C], key [B, S, C], query_ids [B, T], key_ids [B, S] -> [B, H, T, S].
+    """
     out = np.full((len(query), at.heads, query.shape[1], key.shape[1]), np.nan)
     for b, head in np.ndindex(out.shape[:2]):
         columns = list(range(key.shape[1]))

@@ -122,8 +122,9 @@ def _seen(error: Exception, name: str) -> str:
 
 
 def _of_declaration(name: str) -> Iterator[Finding]:
-    """Check that the method can be built. Check that the card and the options in the file equal the card and the options of the
-    imported class.
+    """Check that the method can be built.
+
+    Also check that the card and the options are the same in the file and in the imported class.
     """
     declared = registry.declaration(name)
     try:

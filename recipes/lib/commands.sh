@@ -12,7 +12,7 @@ fail() {
   exit 1
 }
 
-find_tools() { # set `bin` to POSENC_BIN or .venv/bin, and `user_dir` to the folder of the package in the checkout or in `bin`
+find_tools() { # set `bin` to POSENC_BIN or .venv/bin, and `user_dir` to the package in the checkout or the installed package
   bin=${POSENC_BIN:-.venv/bin}
   [[ -n ${POSENC_BIN:-} ]] || run recipes/setup
   [[ -n $DRY_RUN || -x $bin/fairseq-train ]] || fail "POSENC_BIN=$bin: no fairseq-train in this folder. Expected the bin folder of an installation. Correct or remove POSENC_BIN."
@@ -20,7 +20,7 @@ find_tools() { # set `bin` to POSENC_BIN or .venv/bin, and `user_dir` to the fol
   [[ -d $user_dir ]] || user_dir=$("$bin/python" -m fairseq_posenc.cli path) || fail "POSENC_BIN=$bin: fairseq_posenc is not installed. Install it there, or run recipes/setup."
 }
 
-posenc() { LOGLEVEL=${LOGLEVEL:-WARNING} run "$bin/python" -m fairseq_posenc.cli "$@"; } # hides what fairseq logs at import
+posenc() { LOGLEVEL=${LOGLEVEL:-WARNING} run "$bin/python" -m fairseq_posenc.cli "$@"; } # LOGLEVEL hides fairseq's log at import
 
 run() {
   if [[ -n $DRY_RUN ]]; then show "$@"; else
@@ -33,7 +33,7 @@ run_to() { # FILE COMMAND...: write the output to FILE. FILE is created only if 
   local file=$1
   shift
   if [[ -n $DRY_RUN ]]; then show "$@" ">" "$file"; else
-    PYTHONUNBUFFERED=1 "$@" >"$file.part" 2>&1 & # so that log and output are in order
+    PYTHONUNBUFFERED=1 "$@" >"$file.part" 2>&1 & # unbuffered, so that log messages and printed lines are in order
     wait $! || { tail -n 5 "$file.part" >&2 && fail "${1##*/} failed. The last lines of its output are above, the complete output is in $file.part."; }
     mv "$file.part" "$file"
   fi

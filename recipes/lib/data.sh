@@ -2,7 +2,7 @@
 # Optional options of a recipe:
 #   SUBWORD_LINES  maximum number of lines per file from which subwords are learnt
 #   JOBS           number of processes and threads
-#   MERGES         for SUBWORDS=bpe: number of merges, instead of VOCABULARY, which is the number of merges and characters
+#   MERGES         for SUBWORDS=bpe: number of merges. It replaces VOCABULARY, which is the number of merges plus characters
 # shellcheck shell=bash
 
 preprocess_options=() # additional options of fairseq-preprocess
@@ -81,7 +81,8 @@ binarise_side_files() { # TEST_PART...: convert the side files next to the sourc
     --testpref "$tests" --subwords "$(joining)" --subwords-in .sub
 }
 
-join_prefixes() { # ENDING PART...: set `tests` to the prefixes TEXT/PART.ENDING of all parts, separated by commas for fairseq
+join_prefixes() { # ENDING PART...: set `tests` to the prefixes of all parts, separated by commas for fairseq
+  # A prefix is TEXT/PART followed by ENDING.
   local ending=$1 part
   shift
   tests=
@@ -106,7 +107,7 @@ binarise_tests() { # FOLDER TEST_PART...: convert only test sets, with the dicti
 }
 
 # For large training texts, use these functions instead of `binarise`: first `divide_train`, then `binarise_part` for every part,
-# then `binarise_rest`. With --upsample-primary 1, fairseq-train combines train, train1, ... to the same training data.
+# then `binarise_rest`. With --upsample-primary 1, fairseq-train combines train, train1, ... into the complete training data.
 
 divide_train() { # TOKENS: divide the training text into parts of at most TOKENS tokens. Write TEXT/parts and TEXT/dict.txt
   run "$bin/python" recipes/lib/parts.py "$1" "$text/dict.txt" "$text/parts" "$text/train.sub" "$SOURCE" "$TARGET"

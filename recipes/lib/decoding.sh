@@ -9,7 +9,8 @@ decode() { # FOLDER CHECKPOINT PART SUBSET OPTION...: write FOLDER/PART.out. SUB
   [[ -n $DRY_RUN || -e $folder/${checkpoint%%:*} ]] || fail "$folder/${checkpoint%%:*}: no such file. Expected a checkpoint of this run."
   join=$(joining)
   ((GPUS == 0)) || device=(--distributed-world-size 1) # otherwise, fairseq divides the sentences among all visible GPUs
-  # With the default multiple of 8, fairseq drops the sentences of an incomplete batch.
+  # The default of --required-batch-size-multiple is 8. Without the patches of this plugin, later versions of fairseq drop the
+  # last batch if its size is not a multiple of 8.
   run_to "$folder/$part.out" "$bin/fairseq-generate" "$data" --path "$folder/$checkpoint" --gen-subset "$subset" \
     --task posenc_translation "$@" \
     --max-tokens "${DECODE_TOKENS:-8000}" --required-batch-size-multiple 1 ${join:+--remove-bpe "$join"} --user-dir "$user_dir" "${device[@]}"

@@ -22,7 +22,8 @@ check_options=() # additional options of posenc check
 declare -A side_of=() # method -> kinds of side files that it reads, or `none`
 declare -A specs_of=() # posenc_NAME:OPTIONS -> `SITE SPEC` for every site, separated by tabs
 
-check_methods() { # check all methods with posenc check. In `methods`, replace `all` by the architectures of all methods
+check_methods() { # check all methods with posenc check. Set `methods` to the checked methods, without the word `all`
+  # posenc check replaces `all` by the architectures of methods that can use the data, and by their controls.
   local checked method rest
   [[ -z $DRY_RUN || -x $bin/python || " ${methods[*]} " == *" all "* ]] || return 0
   [[ -x $bin/python ]] || fail "METHODS=${methods[*]}: no installation found to check the methods. Run recipes/setup first."
@@ -37,7 +38,7 @@ check_methods() { # check all methods with posenc check. In `methods`, replace `
   done <<<"$checked"
 }
 
-read_side_files() { # [METHOD...]: whether one of these methods, or of all methods, reads side files
+read_side_files() { # [METHOD...]: whether at least one of these methods reads side files. Without arguments: one of all methods
   local method
   for method in "${@:-"${methods[@]}"}"; do
     [[ ${side_of[$method]:-none} == none ]] || return 0

@@ -22,7 +22,7 @@
 declare -A given=() preset_of=() default_of=() kind_of=() help_of=()
 option_names=() stages_given=() help_wanted=
 
-# Environment variables of other programs. They do not raise an error as options of other recipes or as misspelt options.
+# Environment variables of other programs. The checks for misspelt options and for options of other recipes skip these names.
 ordinary_names="MASTER_ADDR MASTER_PORT NAME PORT HOST" # WSL sets NAME
 
 read_arguments() { # ARGUMENT...: set `given` from NAME=VALUE, `help_wanted` from --help, and `stages_given` from names of stages

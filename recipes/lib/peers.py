@@ -104,7 +104,7 @@ def configure(file: str, *options: str) -> None:
 
 
 def measure(prefix: str, *command: str) -> None:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # run() then ends the command
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # subprocess.run kills the command when this exception is raised
     with open(f"{prefix}.log", "wb") as log:
         status = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT).returncode
     if status:
@@ -153,7 +153,10 @@ def rows_of(out: Path, short: int, updates: int) -> list[dict]:
 
 
 def add_ratios(rows: list[dict]) -> None:
-    """Add to the rows of other systems: the time of the system, divided by the time of this project in the same repetition."""
+    """Add ratios to the rows of other systems.
+
+    A ratio is the time of the system, divided by the time of this project in the same repetition.
+    """
     ours = {row["positions"]: row["repetitions"] for row in rows if row["system"] == "posenc"}
     for row in rows:
         own = ours.get(row["positions"], {})

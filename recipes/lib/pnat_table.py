@@ -2,10 +2,10 @@
 
 pnat_table.py OUT ROW...
 
-Writes OUT/table.md and OUT/table.csv, and prints the Markdown table. A row is the mean over its seeds, which are folders of
-OUT/ROW. With three or more seeds, BLEU has a 95 % interval, and the difference to the first ROW has a 95 % interval and the
-p-value of Welch's t test after Holm's correction. The speeds are measured by decoding one sentence at a time. OUT/measured.json
-contains the accuracies and speeds of all runs, so that the table can be written without the logs.
+Writes OUT/table.md and OUT/table.csv, and prints the Markdown table. A row contains the means over its training seeds. Each seed
+has a folder in OUT/ROW. With three or more seeds, BLEU has a 95 % interval. The difference to the first ROW then has a 95 %
+interval and the p-value of Welch's t test after Holm's correction. The speeds are measured by decoding one sentence at a time.
+OUT/measured.json contains the accuracies and speeds of all runs, so that the table can be written without the logs.
 """
 
 import csv

@@ -74,7 +74,7 @@ def _train(
 
 
 def encode(model: str, threads: str, *files: str) -> None:
-    """Split every INPUT, which has one sentence per line, into pieces, and write them to the next OUTPUT.
+    """Split the sentences of every INPUT into pieces, and write the pieces to the OUTPUT that follows this INPUT.
 
     SentencePiece returns a sequence of unknown characters as one piece. This function replaces such pieces by `UNKNOWN`, because
     each of them would become a type of the dictionary.

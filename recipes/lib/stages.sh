@@ -71,7 +71,7 @@ do_stage() { # FOLDER STAMP COMMAND...: run the command, then write the stamp
   record_settings "$2"
 }
 
-need() { # STAGE FILE: fail unless FILE exists, which the earlier stage STAGE writes
+need() { # STAGE FILE: fail unless FILE exists. The earlier stage STAGE writes FILE
   [[ -n $DRY_RUN || -e $2 ]] || fail "$2: no such file. Run the stage before: recipes/${0##*recipes/} $1."
 }
 
@@ -86,7 +86,8 @@ record_settings() { # FILE: write the settings of the current stage to FILE
 # command that removes the stamps of all these stages, so that they run again.
 stale_stamps='' stale_differences=''
 
-compare_settings() { # STAGE FILE FOLDER: compare the stamp FILE with the current settings. Fail, or collect the stamp
+compare_settings() { # STAGE FILE FOLDER: compare the stamp FILE with the current settings
+  # If the settings differ, collect the stamp of decode or score. Fail for other stages.
   local differences
   find_differences "$2"
   if [[ -z $differences ]]; then return 0; fi
@@ -101,7 +102,8 @@ require_no_differences() { # fail if compare_settings has collected stamps of de
     "training again: find $(printf %q "${runs:-$OUT}") '(' -name ${stale_stamps// / -o -name } ')' -delete"
 }
 
-require_settings() { # FILE FOLDER: fail if FILE, from the start of a training run, contains other settings than the current stage
+require_settings() { # FILE FOLDER: fail if FILE contains other settings than the current stage
+  # FILE was written at the start of a training run.
   local differences
   find_differences "$1"
   [[ -z $differences ]] || refuse_settings "$2"

@@ -30,7 +30,7 @@ progress() { # [FILE]: read fairseq's log. Print progress, warnings and errors. 
       say "$line"
     elif [[ $line == *" | WARNING | "* || $line == *" | ERROR | "* ]]; then
       echo "$line"
-    elif [[ -n ${1-} && ($line == "fairseq_posenc: "* || $line == "OSError: "*) ]]; then # not to the log, whose disk may be full
+    elif [[ -n ${1-} && ($line == "fairseq_posenc: "* || $line == "OSError: "*) ]]; then # the disk of the log may be full
       echo "$line" >>"$1"
     fi
   done

@@ -32,7 +32,7 @@ def read_all_documents(app: Any, config: Any) -> None:
     """Write the source folder, and let Sphinx read it."""
     folder = Path(app.doctreedir) / "source"
     source.write(Path(app.confdir).parent, folder)
-    app.srcdir = type(app.srcdir)(folder)  # in Sphinx before version 9, a class of paths that are also texts
+    app.srcdir = type(app.srcdir)(folder)  # before version 10, Sphinx requires its own subclass of Path
 
 
 def typeset(translator: Any, node: Any) -> None:
@@ -58,5 +58,5 @@ def as_plain_text(app: Any, what: str, name: str, item: Any, options: Any, lines
 
 
 def in_no_contents(app: Any, doctree: Any) -> None:
-    """Mark every page as an orphan. Sphinx 7 cannot suppress its warning about pages that are only linked."""
+    """Mark every page as an orphan. Sphinx 7 cannot suppress its warning about pages that are not in a toctree."""
     app.env.metadata[app.env.docname]["orphan"] = True

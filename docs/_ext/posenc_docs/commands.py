@@ -40,7 +40,7 @@ def fairseq_options() -> list[Command]:
 
     `fairseq-train --help` does not print them, because fairseq prints the help before it reads the options of a model or a task.
     """
-    from fairseq_posenc.host import plugin  # noqa: F401  (first: it patches fairseq)
+    from fairseq_posenc.host import plugin  # noqa: F401  (imported first, because it patches fairseq)
 
     # isort: split
     from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
@@ -85,7 +85,7 @@ def fairseq_options() -> list[Command]:
 
 
 def _added(name: str, summary: str, description: str, own: Any, *known: Any) -> Command:
-    """Return the options of the class `own` of fairseq that the classes `known` do not have."""
+    """Return the options of the plugin's class `own` that the classes `known` do not have."""
     old = {action.dest for owner in known for action in _parser(owner)._actions}
     parser = _parser(own)
     options = tuple((_form(action), _meaning(parser, action)) for action in parser._actions if action.dest not in old)

@@ -1,4 +1,7 @@
-"""Write the generated parts of the documentation that are committed, because documents link to them on GitHub."""
+"""Write the generated parts of the documentation that are committed.
+
+These parts are committed because documents on GitHub link to them.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +36,6 @@ def generated(root: Path) -> dict[str, str]:
 
 
 def renew_atlas(path: Path) -> None:
-    """Draw the picture of all methods again if a method is missing."""
+    """Draw the picture of all methods again if its methods are not the current methods. If there is no picture, do nothing."""
     if path.exists() and sorted(figures.methods_of_atlas(path)) != registry.names():
         figures.write_atlas(panels.atlas(_LENGTH), path)

@@ -1,6 +1,6 @@
 """Write the results section of README: one table and one plot of committed runs.
 
-Without runs, README does not have this section.
+Without committed runs, README is not changed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def write(root: Path) -> None:
 
 
 def _report(root: Path) -> Report:
-    """Return the runs and the seed variance that the command of the committed report uses."""
+    """Return a report with the runs and the seed variance that the command of the committed report uses."""
     parser = argparse.ArgumentParser()
     configure(parser)
     file = root / RUNS / "command"
@@ -69,7 +69,10 @@ def without(readme: str) -> str:
 
 
 def _costs(benchmark: str) -> dict[str, float]:
-    """Return the training time of each row, divided by the time of stock fairseq. The benchmark names methods, not specs."""
+    """Return the training time of each row, divided by the time of stock fairseq.
+
+    The benchmark contains names of methods. This function converts them to names of rows, which contain specs.
+    """
     rows = csv.DictReader(benchmark.splitlines())
     wanted = {"site": "model", "measure": COST, "quantity": "median"}
     found = {row["method"]: float(row["value"]) for row in rows if wanted.items() <= row.items()}

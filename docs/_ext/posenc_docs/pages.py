@@ -1,4 +1,4 @@
-"""Generate the pages that are not documents of the checkout: start, chooser, methods, results and API."""
+"""Generate pages of the website (start, chooser, methods, results and API), and docs/methods.md of the checkout."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _ratio(value: Mapping[str, float]) -> float:
 
 
 def start(readme: str, pages: Collection[str]) -> str:
-    """Return the README with the navigation to those `pages` that exist."""
+    """Return the README with the navigation. The navigation contains only entries that match one of the `pages`."""
     entries = {
         "Tutorials": ["docs/tutorials/*"],
         "How-to": ["docs/howto/*"],
@@ -215,7 +215,7 @@ def index_of_sources() -> str:
 
 
 def methods() -> str:
-    """Return docs/methods.md of the site. Methods are links to their pages, which are listed by family."""
+    """Return docs/methods.md of the website. Methods are links to their pages. The navigation lists these pages by family."""
     families: dict[str, list[str]] = {}
     for name in registry.names():
         families.setdefault(registry.declaration(name).family, []).append(name)
@@ -281,7 +281,7 @@ def training_command(name: str) -> str:
 
 
 def _needs(card: MethodCard) -> str:
-    """Return what the data must have for the command on the page of a method."""
+    """Return the requirements of a method on the training data or on decoding, as one sentence or an empty string."""
     if card.side_files(registry.declaration(card.name).options()):
         return "The data needs [side files](../howto/use_trees.md).\n\n"
     if any(side.name == "target_length" for side in card.side_inputs):

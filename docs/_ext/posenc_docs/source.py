@@ -27,7 +27,7 @@ def write(root: Path, folder: Path) -> None:
     """Write the source folder. Unchanged files keep their time, so that Sphinx reads only changed documents again."""
     wanted = {path.relative_to(root): path.read_bytes() for path in _documents(root)}
     wanted |= {path: text.encode() for path, text in _generated(root, wanted).items()}
-    del wanted[Path("README.md")]  # the start page
+    del wanted[Path("README.md")]  # index.md contains its text
     for path, content in wanted.items():
         copy = folder / path
         if not copy.is_file() or copy.read_bytes() != content:

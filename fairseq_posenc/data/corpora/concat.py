@@ -1,4 +1,4 @@
-"""`posenc concat`: join consecutive sentences of parallel text into documents, for tests of length and for training.
+"""`posenc concat`: join consecutive sentences of parallel text into documents, as test data or as training data.
 
 Test data: one test set for each number of sentences per document. All test sets consist of the same lines, so that their scores
 can be compared. Training data: one text with documents of different numbers of sentences. On average, the
@@ -103,7 +103,7 @@ def mixed(lines: int, numbers: list[int], seed: int, epoch: int) -> Iterator[Gro
     """Divide the lines into groups of consecutive lines, beginning at a random line. Each line is in one group.
 
     The number of lines k of a group is drawn from `numbers` with a probability proportional to 1/k, so that all numbers have
-    equal shares of the lines on average. A group at the end of the lines may be shorter.
+    equal shares of the lines on average. Two groups may be shorter: the group at the end of the lines, and the last group.
     """
     draw = np.random.default_rng((seed, epoch))
     share = np.array([1 / number for number in numbers])

@@ -8,15 +8,15 @@ verb-second order, and the target has verb-final order:
     clause      NP VERB NP [PARTICLE] [PREP NP]          NP [PARTICLE] [NP POST] NP VERB+agr
                 NP SAY COMP clause                       NP clause COMP SAY+agr
     NP          [THE | A] {ADJ} NOUN[+pl] [relative]     [THE+agr] NOUN[+pl] {ADJ+agr} [relative]
-    relative    THAT VERB NP                             WHO+agr NP VERB+agr      both agree with the head noun
-                THAT NP VERB                             WHOM+agr NP VERB+agr     with the head, and with this NP
+    relative    THAT VERB NP                             WHO+agr NP VERB+agr      WHO and VERB agree with the head noun
+                THAT NP VERB                             WHOM+agr NP VERB+agr     WHOM agrees with the head noun, VERB with NP
 
 A model must learn the following:
 
 * Only word order distinguishes subject and object. There is no case, and every noun can be subject or object.
 * `agr` is one of six endings: three genders times two numbers. The form of a noun does not show its gender. A final verb agrees
-  with its subject. Particle, adverbial, object and relative clauses may be between verb and subject. Between SAY and its subject,
-  there is a whole embedded clause.
+  with its subject. A particle, an adverbial, an object and relative clauses may be between the verb and its subject. A whole
+  embedded clause is between SAY and its subject.
 * The source particle is at the end of its verb phrase, after an object of any length. The target particle is before the object.
 * `A` has no counterpart in the target, so that source and target differ in length.
 
@@ -41,7 +41,8 @@ from ...core import PositionError
 SOURCE, TARGET = "svo", "sov"
 NORMAL = (4, 40)  # minimum and maximum number of words of source and target, in train, valid and test
 LONG = (41, 60)  # minimum and maximum number of words of source and target, in test_long
-# lengths -> numbers of clauses from which one is drawn. Sentences with a wrong length are then rejected
+# lengths -> numbers of clauses. The number of clauses of each sentence is drawn from these numbers. Afterwards, sentences with a
+# wrong length are rejected
 CLAUSES = {NORMAL: (1,) * 9 + (2, 2, 3, 4), LONG: (4, 5, 6)}
 # MOST_WORDS: maximum number of words per sentence. MOST_TRIES: maximum number of successive rejected sentences
 MOST_WORDS, MOST_TRIES = 1000, 50_000
@@ -230,7 +231,10 @@ def draw_sentence(rng: Random, lexicon: Lexicon, clauses: int) -> Sentence:
 
 
 def clauses(lengths: tuple[int, int]) -> Sequence[int]:
-    """Return the numbers of clauses from which one is drawn for sentences of these lengths. A clause has 3 to about 20 words."""
+    """Return the numbers from which the number of clauses of a sentence with these lengths is drawn.
+
+    A clause has 3 to about 20 words.
+    """
     low, high = lengths
     return CLAUSES.get(lengths) or range(max(1, low // 10), max(1, high // 8) + 1)
 

@@ -4,8 +4,8 @@ Trees: the verb is the root of its clause, and the noun is the root of its phras
 verb of the first clause (conj), and its conjunction depends on this later verb (cc). `THAT` depends on the verb of its relative
 clause. In the enhanced graph, `THAT` depends on the noun (ref), and the noun depends on this verb with the relation of `THAT`.
 
-Reorderings: every source word has the position of its target word. `A` has no target word; it has the position that `THE` would
-have.
+Reorderings: every source word has the position of its target word. `A` has no target word. The position of `A` is the position
+that `THE` would have.
 """
 
 from __future__ import annotations

@@ -108,8 +108,8 @@ def aligned(files: list[Path]) -> Iterator[tuple[str, ...]]:
 def write_part(files: list[Path], written: list[Path], drop_empty: bool | None) -> tuple[int, int]:
     """Write one part. Return the number of written lines, and the number of lines that were removed.
 
-    drop_empty: whether lines with an empty side are removed. If not, they raise PositionError. None: the part is a test set, so
-    that the error does not recommend the option.
+    drop_empty: True removes lines with an empty side. False raises PositionError if there are such lines. None is for test sets.
+    None also raises PositionError, but the error message does not recommend the option --drop-empty.
     """
     kept = dropped = first = 0
     with contextlib.ExitStack() as stack:
@@ -169,7 +169,7 @@ def _of_sacrebleu(name: str, source: str, target: str) -> TestSet:
             f"test set {name!r}: not in sacreBLEU for {pair}. Expected one of {join(sorted(DATASETS[name].langpairs), 8)}."
         )
     stem = name.replace("/", "_")
-    begin = Path(SACREBLEU_DIR) / name / f"{stem}.{pair}"  # not by sacreBLEU's functions, which download missing files
+    begin = Path(SACREBLEU_DIR) / name / f"{stem}.{pair}"  # sacreBLEU's functions would download missing files
     references = sorted(begin.parent.glob(f"{glob.escape(begin.name)}.ref*"))
     source_file = begin.with_name(f"{begin.name}.src")
     if not references or not source_file.is_file():

@@ -119,7 +119,7 @@ DEV = Archive(
 )
 TEST = Archive((_STATMT18.replace("http:", "https:") + "test.tgz",), "f996c245ecffea23d0006fa4c34e9064")
 
-#: published counts for German: number of lines of each corpus, and number of pairs without empty sides in all three corpora
+#: published counts for German: number of lines of two corpora, and number of pairs without empty sides in all three corpora
 KNOWN_LINES = {"europarl": 1_920_209, "commoncrawl": 2_399_123}
 KNOWN_PAIRS = 4_592_289
 
@@ -173,7 +173,9 @@ def sgm(path: Path) -> list[str]:
 
 
 def czeng(folder: Path) -> Pairs:
-    """Yield the sentence pairs of CzEng from the user's tar files, whose gzipped lines contain id, score, Czech and English.
+    """Yield the sentence pairs of CzEng from the user's tar files.
+
+    The tar files contain gzip files. Each line of a gzip file has four fields: id, score, Czech and English.
 
     If the folder contains the script convert_czeng16_to_17.pl, the blocks that version 1.7 excludes are skipped.
     """

@@ -162,8 +162,9 @@ def _dependencies(token: Any) -> list[tuple[Any, str]]:
 
 
 def _through_empty(node: Any, entering: dict[Any, list[tuple[Any, str]]], passed: tuple) -> Iterator[tuple[int, str]]:
-    """Yield (word or 0, label) for every path to a node that contains only empty nodes in between.
+    """Yield (word or 0, label) for every path to a node from a word or from the root.
 
+    All nodes between the two ends of a path are empty nodes. The label joins the labels of the path.
     A path contains each empty node at most once.
     """
     for head, label in entering[node]:

@@ -46,7 +46,7 @@ class SideError(PositionError):
 
 
 class Fault(Exception):
-    """A problem in a line. It is raised by code that does not know the file and the line number."""
+    """A problem in a line. It is raised by functions that receive the line, but not the file and the line number."""
 
     def __init__(self, code: str, detail: str):
         super().__init__(code, detail)
@@ -92,7 +92,7 @@ def check_tree(heads: Sequence[int], roots: str = "error") -> list[int]:
 
 
 def _refuse_cycles(heads: Sequence[int]) -> None:
-    seen = [0] * (len(heads) + 1)  # for each word: the start of the first path to the root that contains it
+    seen = [0] * (len(heads) + 1)  # word -> start of the first path that contains the word. 0: not visited
     for start in range(1, len(heads) + 1):
         word = start
         while word and not seen[word]:

@@ -43,7 +43,10 @@ def in_order(work: Callable[[S], T], items: Iterable[S], workers: int) -> Iterat
 
 
 class Outputs:
-    """Within the context, write files to temporary paths. At its end, rename all files, or remove them after an error."""
+    """A context in which files are written to temporary paths.
+
+    At the end of the context, all files are renamed to their final paths. After an error, all files are removed instead.
+    """
 
     def __init__(self) -> None:
         self._partial: dict[Path, Path] = {}

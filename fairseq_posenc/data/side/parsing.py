@@ -1,6 +1,6 @@
 """Parse a text with the user's parser. The text is divided into pieces, and several pieces are parsed at the same time.
 
-The parser is a shell command that reads one sentence per line from standard input, with words separated by blanks, and writes
+The parser is a shell command. It reads one sentence per line from standard input, with words separated by blanks. It writes
 CoNLL-U with the same sentences and words. Parsed pieces are stored in the folder TEXT.parsed until all pieces are parsed. If the
 run is interrupted, the same command resumes it.
 """
@@ -46,7 +46,10 @@ def parse(text: Path, command: str, workers: int = 1, lines: int = 2000) -> Path
 
 
 def _begin(folder: Path, text: Path, command: str, lines: int) -> None:
-    """Create the folder of parsed pieces. If it contains pieces of another text, command or size of pieces, empty it first."""
+    """Create the folder of parsed pieces.
+
+    If the folder contains pieces that were made with another text, command or piece size, remove these pieces first.
+    """
     made_from = hashlib.sha256(text.read_bytes() + f"\0{command}\0{lines}".encode()).hexdigest()
     stamp = folder / "made_from"
     if folder.is_dir() and not (stamp.is_file() and stamp.read_bytes() == made_from.encode()):

@@ -143,7 +143,7 @@ def run(args: argparse.Namespace) -> int:
     from . import results
 
     if args.output:
-        results.make_folder(args.output)  # before the long computation, because this can fail
+        results.make_folder(args.output)  # creating the folder can fail, so it is done before the long computation
     found = _analysis(args.analysis)(args)
     print(results.screen(found), end="")
     if args.output:

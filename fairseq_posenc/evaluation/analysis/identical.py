@@ -85,7 +85,8 @@ def _balance(weights: Tensor) -> float:
 def probe(run: Run, words: Tensor, length: int) -> tuple[Tensor, Tensor] | None:
     """Return the scores before the softmax and the weights of the first encoder layer, each [H, T, T].
 
-    Both are means over `words`, each of which is repeated `length` times. Return None if a method computes no scores.
+    Both are means over `words`. For each word, the input consists of `length` copies of this word. Return None if the method
+    computes no scores.
     """
     encoder = run.model.encoder
     positions = encoder.position

@@ -36,7 +36,7 @@ class Quality:
 
 
 def quality(statistics: SentenceStatistics) -> Quality:
-    """Return the scores of these sentences. Raise ZeroDivisionError if there are no sentences."""
+    """Return the scores of these sentences. At least one sentence is required."""
     bleu = stored_metric("bleu")._aggregate_and_compute(statistics.bleu)
     chrf = stored_metric("chrf")._aggregate_and_compute(statistics.chrf)
     return Quality(len(statistics.bleu), bleu.score, chrf.score, bleu.bp, bleu.ratio)
@@ -64,7 +64,7 @@ def _load(path: Path, parts: Sequence[str] | None) -> tuple[Record, list[str], S
         packed = record.parts[name].statistics
         try:
             found = None if packed is None else SentenceStatistics.unpack(packed)
-        except Exception:  # decoding a damaged text can raise errors of many types
+        except Exception:  # unpacking damaged statistics can raise errors of many types
             raise PositionError(
                 f"{file}: the sentence statistics of test set {shorten(name)} are damaged. Run posenc score again."
             ) from None
@@ -172,7 +172,8 @@ def _unseen(words: int) -> str:
 def _buckets(seen: int | None, statistics: SentenceStatistics) -> list[tuple[int, int | None, str]]:
     """Return the buckets of ten lengths that contain sentences.
 
-    If `seen`, the length of the longest training source, is given, add a bucket of lengths up to `seen` and one above it.
+    `seen` is the length of the longest training source. If `seen` is given, add one bucket of lengths up to `seen`, and one
+    bucket of longer sources.
     """
     tens = {bucket_name(bucket): bucket for bucket in _tens(statistics)}
     found = {name: bucket for name, bucket in tens.items() if select(statistics, *bucket).bleu}

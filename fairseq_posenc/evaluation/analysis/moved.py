@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 #: BLEU of a bucket is shown only if the bucket has at least this number of sentences
 _FEWEST = 50
 _BATCH = 32  # number of sentences
-# SentencePiece's marker at the beginning of words, and subword-nmt's marker at the end of subwords that are not the last
+# SentencePiece marks the beginning of each word. subword-nmt marks the end of each subword that is not the last of its word
 _WORD_BEGIN, _WORD_GOES_ON = "▁", "@@"
 _BUCKETS = ["1-4", "5-9", *moves.bucket_names()[1:]]
 

@@ -29,9 +29,9 @@ def restore(words: Sequence[T], inserted: int, original: int) -> list[T]:
 
 
 def draw(length: int, random: Random, least: int = 1) -> tuple[int, int] | None:
-    """Return the origin and the target of a random move over at least `least` words, without the last word.
+    """Return the origin and the target of a random move by at least `least` words.
 
-    Return None if the sentence is too short.
+    The last word keeps its position. Return None if the sentence is too short.
     """
     if length - 2 < least:
         return None

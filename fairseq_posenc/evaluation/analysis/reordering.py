@@ -68,8 +68,8 @@ class Instance:
 class Accuracies:
     """Accuracies on a test set, as fractions.
 
-    buckets: for each bucket of the distance |inserted - original|, the number of instances, and the accuracy of both predictions
-    together.
+    buckets: for each bucket of the distance |inserted - original|, the number of instances, and the fraction of instances for
+    which both predictions are correct.
     """
 
     both: float
@@ -86,7 +86,7 @@ class Detector(nn.Module):
         self.encoder, self.frozen = encoder, frozen
         self.pointers = Pointers(encoder.embed_tokens.embedding_dim)
         encoder.requires_grad_(not frozen)
-        # a new encoder also uses the embeddings of the translation model, which are not trained
+        # the embeddings of the translation model are frozen, also in a new encoder
         encoder.embed_tokens.requires_grad_(False)
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:

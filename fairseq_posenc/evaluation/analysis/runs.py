@@ -54,7 +54,10 @@ def load_runs(paths: Sequence[Path], data: str | None = None) -> Iterator[Run]:
 
 
 def method_of(specs: dict[str, str]) -> str:
-    """Return one spec if encoder and decoder have the same spec and cross-attention has none, else the specs of all sites."""
+    """Return one spec if encoder and decoder have the same spec and cross-attention has the spec `none`.
+
+    Otherwise return the specs of all sites, without `none`.
+    """
     if specs["encoder"] == specs["decoder"] and specs["cross"] == "none":
         return specs["encoder"]
     return ", ".join(f"{site} {specs[site]}" for site in SITES if specs[site] != "none")

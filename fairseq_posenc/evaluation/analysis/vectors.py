@@ -46,7 +46,7 @@ def absolute_error(vectors: Tensor, seed: int) -> float:
 
 
 def order_error(vectors: Tensor, seed: int) -> float:
-    """Predict which of two positions is first from their vectors, by logistic regression. Return the error rate.
+    """Predict the order of two positions by logistic regression on the vectors of both positions. Return the error rate.
 
     The predictions are from five-fold cross-validation.
     """

@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
     records = load(args.runs)
     require_comparable(records)
     if args.output:
-        formats.make_folder(args.output)  # before the significance tests, because this can fail and they take long
+        formats.make_folder(args.output)  # creating the folder can fail, so it is done before the long significance tests
     full = bool(args.full or args.output)
     compare = full or args.baseline is not None
     options = Options(args.methods, args.baseline, args.order, args.seed_test, compare, args.test, args.samples)

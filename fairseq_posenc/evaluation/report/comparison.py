@@ -54,7 +54,7 @@ class Row:
 
     name: str
     runs: list[Record]  # in the order of seeds. Empty if the method has no run
-    reconstruction: bool = False  # whether the card of a method in this row says that it is a reconstruction
+    reconstruction: bool = False  # whether a method in this row has the evidence `reconstruction`
 
     @property
     def title(self) -> str:
@@ -86,7 +86,7 @@ class Row:
 
 
 def _score_of(scores: PartScores | None, metric: str) -> float | None:
-    """Return BLEU, chrF or another score of a test part, or None if the test part was not scored with this metric."""
+    """Return BLEU, chrF or another score of a test set, or None if the test set was not scored with this metric."""
     if scores is None:
         return None
     if metric in METRICS:
@@ -105,7 +105,7 @@ class Difference:
 
     mean: float
     seeds: tuple[int, int]  # number of seeds of the row, number of seeds of the baseline
-    low: float | None = None  # lower limit of the 95 % interval. In this field and the next ones, None is unknown
+    low: float | None = None  # lower limit of the 95 % interval. None in `low`, `high`, `p` or `holm`: unknown
     high: float | None = None
     p: float | None = None  # uncorrected p-value
     holm: float | None = None  # p-value after Holm's correction for the number of rows
@@ -122,7 +122,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Score:
-    """One score of a row, such as BLEU on one test part."""
+    """One score of a row, such as BLEU on one test set."""
 
     values: Values
     low: float | None = None  # lower limit of the 95 % interval of the mean. None: unknown
@@ -149,7 +149,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Column:
-    """The scores of all rows for one metric on one test part."""
+    """The scores of all rows for one metric on one test set."""
 
     name: str  # title of the metric
     scores: dict[str, Score]  # name of the row -> score
@@ -159,7 +159,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Lengths:
-    """BLEU of a test part by the number of source words."""
+    """BLEU of a test set by the number of source words."""
 
     names: list[str]  # names of the buckets
     sentences: list[int]  # number of sentences in each bucket
@@ -178,22 +178,22 @@ class Report:
 
     rows: list[Row]
     parts: list[str]
-    columns: dict[tuple[str, str], Column]  # (test part, metric) -> scores of all rows
+    columns: dict[tuple[str, str], Column]  # (test set, metric) -> scores of all rows
     baseline: str
     options: Options = field(default_factory=Options)
     published: Published | None = None
     sentence_tests: dict[tuple[str, str, str], dict[int, float]] = field(
         default_factory=dict
-    )  # (row, test part, metric) -> {seed: p-value after Holm's correction}
-    lengths: dict[str, Lengths] = field(default_factory=dict)  # test part -> BLEU by source length
-    variance_source: str = ""  # folder of --seed-variance, or the source that its file names
+    )  # (row, test set, metric) -> {seed: p-value after Holm's correction}
+    lengths: dict[str, Lengths] = field(default_factory=dict)  # test set -> BLEU by source length
+    variance_source: str = ""  # folder of --seed-variance, or the field `source` of the file of --seed-variance
     unused_variance: bool = False  # whether --seed-variance contains no run of this task
 
     def score(self, row: str, part: str, metric: str) -> Score | None:
         return self.columns[part, metric].scores.get(row)
 
     def metrics(self, part: str) -> dict[str, str]:
-        """Return the metrics of a test part, key -> title: BLEU, chrF, and all other metrics with which a run was scored."""
+        """Return the metrics of a test set, key -> title: BLEU, chrF, and all other metrics with which a run was scored."""
         return {metric: column.name for (own, metric), column in self.columns.items() if own == part}
 
     def digits(self, part: str, metric: str, wanted: int) -> int:
@@ -261,7 +261,7 @@ def make_report(
 
 
 def _metrics(records: list[Record], part: str) -> list[str]:
-    """Return the keys of the metrics of a test part: BLEU, chrF, TER, then scores of other programs in alphabetical order."""
+    """Return the keys of the metrics of a test set: BLEU, chrF, TER, then scores of other programs in alphabetical order."""
     more = {name for record in records if part in record.parts for name in record.parts[part].others}
     return [*METRICS, *sorted(more, key=lambda name: (name != others.TER, name))]
 
@@ -292,12 +292,16 @@ def _others(variance: SeedVariance, records: list[Record], part: str) -> list[Re
     return [run for run in variance.records if (identity(run), run.seed) not in taken and same_task(run, wanted, part)]
 
 
-#: for each row of --seed-variance: name, key (equal to the key of the table's row with the same method, or None), and scores
+#: for each row of --seed-variance: its name, its key, and its scores. The key of a row of runs is (identity, versions). The key
+#: of a row of a file is None
 _Others = list[tuple[str, Any, list[float]]]
 
 
 def _with_scores(runs: list[Record], variance: SeedVariance, part: str, metric: str) -> _Others:
-    """Return the scores of --seed-variance, one item per method of its runs, or one per row of its file."""
+    """Return the rows of --seed-variance with the scores for one metric.
+
+    Runs with the same method and the same versions are one row. Each row of a file is also one row.
+    """
     groups: dict[Any, list[Record]] = {}
     for run in runs:
         groups.setdefault((identity(run), tuple(sorted(run.versions.items()))), []).append(run)
@@ -351,7 +355,7 @@ def _spread(
 ) -> tuple[Spread | None, statistics.Pool | None]:
     """Return the variance over seeds, pooled over the rows of the table and the rows of --seed-variance.
 
-    If a method is in both, all its seeds are one row.
+    If the table and --seed-variance contain the same method with the same versions, all seeds of this method are one row.
     """
     by_key = {(identity(row.runs[0]), tuple(sorted(row.runs[0].versions.items()))): i for i, (row, _) in enumerate(run)}
     lists = [[number for number in line if np.isfinite(number)] for line in scores.tolist()]
@@ -476,13 +480,20 @@ def _groups(records: list[Record]) -> dict[Any, list[Record]]:
 
 
 def _name(runs: list[Record], expected: Sequence[str]) -> str:
-    """Return the name of the row of these runs: the label in `expected`, or else the shortest, t5 and not t5:buckets=32."""
+    """Return the name of the row of these runs.
+
+    The name is the first text in `expected` that is a label of these runs. Without such a text, it is the shortest label, for
+    example t5 instead of t5:buckets=32.
+    """
     labels = sorted({label(run) for run in runs}, key=lambda text: (len(text), text))
     return next((text for text in expected if text in labels), labels[0])
 
 
 def _find(spec: str, names: dict[Any, str]) -> Any:
-    """Return the key of the row with this name, or else of the row with the same options, or None."""
+    """Return the key of the row with this name.
+
+    If there is no such row, return the key of the row with the same options. If there is no such row either, return None.
+    """
     for key, name in names.items():
         if name == spec:
             return key

@@ -59,9 +59,9 @@ def markdown(tables: Sequence[Table], notes: Sequence[str], figures: Mapping[str
 
 
 def compact(text: str) -> str:
-    """Remove the spaces that align the columns of wide tables.
+    """Remove the spaces that align the columns of wide tables, and shorten the lines below the heads of these tables.
 
-    Such tables are not readable as text in any case, and this halves the size of the file.
+    Wide tables are not readable as text even if their columns are aligned. Removing the spaces halves the size of the file.
     """
     lines = text.splitlines(keepends=True)
     return "".join(re.sub(r"(?<=\|) +| +(?=\|)", " ", _short_rule(line)) if _is_wide_row(line) else line for line in lines)

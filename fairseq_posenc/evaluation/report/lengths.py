@@ -126,7 +126,7 @@ def _decodings(record: Record, all_records: list[Record]) -> Iterator[Decoding]:
             continue
         try:
             lengths, statistics = Lengths.unpack(scores.lengths), SentenceStatistics.unpack(scores.statistics)
-        except Exception as error:  # decoding a damaged text can raise errors of many types
+        except Exception as error:  # unpacking damaged statistics can raise errors of many types
             raise PositionError(
                 f"{_name(record, all_records)}, {part}: the output lengths are damaged ({error}). Run posenc score again."
             ) from None
@@ -134,7 +134,11 @@ def _decodings(record: Record, all_records: list[Record]) -> Iterator[Decoding]:
 
 
 def _name(record: Record, records: list[Record]) -> str:
-    """Return the name of a run in a table: its method (only of the decoder if this is sufficient), its noise, and its seed."""
+    """Return the name of a run in a table: the method, the length noise, and the seed.
+
+    If all runs have the same encoder spec, and the run has no cross-attention spec, the method is only the spec of the decoder.
+    If all runs have the same seed, the name does not contain the seed.
+    """
     from .records import label
 
     encoders = {other.method.get("encoder") for other in records}

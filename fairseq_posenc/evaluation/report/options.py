@@ -1,4 +1,4 @@
-"""Options of the comparison in a report. This module imports no large libraries, because the command line needs it."""
+"""Options of the comparison in a report. The command line imports this module, so it does not import large libraries."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ORDERS = ("score", "given")
 SEED_TESTS = ("welch", "paired")
 
 BOOTSTRAP, RANDOMIZATION = "bs", "ar"
-#: sacreBLEU's name of a test over sentences -> title of the test, or sacreBLEU's default number of samples
+#: TESTS: sacreBLEU's name of a test over sentences -> title. SAMPLES: this name -> sacreBLEU's default number of samples
 TESTS = {RANDOMIZATION: "paired approximate randomization", BOOTSTRAP: "paired bootstrap resampling"}
 SAMPLES = {RANDOMIZATION: 10000, BOOTSTRAP: 1000}
 

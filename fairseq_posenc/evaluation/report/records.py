@@ -1,4 +1,7 @@
-"""Read score.json files, name their methods, and check that runs can be compared. Read files of published scores and seeds."""
+"""Read score.json files, name their methods, and check that runs can be compared.
+
+Also read files of published scores (--published) and files of scores per seed (--seed-variance).
+"""
 
 from __future__ import annotations
 
@@ -29,10 +32,13 @@ _MAY_DIFFER = frozenset({
 
 
 def load(folders: Sequence[Path]) -> list[Record]:
-    """Read all records below the folders, in the order of their paths. A run that is in two folders is returned once.
+    """Read all records below the folders. A run that is in two folders is returned once.
+
+    The order is the order of the folders, and within each folder the order of the paths.
 
     Raises:
-        PositionError: A folder contains no runs, or two different runs have the same method and seed.
+        PositionError: A folder does not exist or contains no runs. Two runs in one folder have the same method and seed. Two
+            runs in different folders have the same method and seed, but differ in more than speed, memory and device.
     """
     from ..scoring import archive  # imports numpy, so it is imported here
 
@@ -63,7 +69,11 @@ def _without_speed(record: Record) -> dict[str, Any]:
 
 
 def label(record: Record) -> str:
-    """Return the name of the row of a run: its spec, or the specs of all sites, and other properties of its model."""
+    """Return the name of the row of a run, for example 't5 (tied encoder layers)'.
+
+    The name begins with the spec or with the specs of all sites. For a model of stock fairseq, it begins with the architecture.
+    Other properties of the run follow in parentheses.
+    """
     name = describe(record.method) if record.method else record.arch
     return name + "".join(f" ({trait})" for trait in _traits(record))
 
@@ -124,7 +134,7 @@ def _random(record: Record) -> Any:
 
 
 def require_comparable(records: list[Record]) -> None:
-    """Raise PositionError if the conditions of two runs differ. A test part that only one run has is not a difference."""
+    """Raise PositionError if the conditions of two runs differ. A test set that only one run has is not a difference."""
     known: dict[str, tuple[Record, dict[str, Any]]] = {}
     for record in records:
         for name, settings in conditions(record).items():
@@ -143,9 +153,11 @@ def require_comparable(records: list[Record]) -> None:
 def conditions(record: Record) -> dict[str, dict[str, Any]]:
     """Return all conditions that must be equal in the rows of a table: group of conditions -> flat dictionary.
 
-    The group "" contains the conditions of the training. Each test part has a group with its name. Requested output lengths are
-    separate groups, because only some models read lengths. Numbers of layers are separate groups, because stacks with halting
-    do not have such a condition. Each additional metric is also a separate group.
+    The group "" contains the conditions of the training. Each test set has a group with its name. Requested output lengths are
+    separate groups, because only some models read lengths. Each additional metric is also a separate group.
+
+    The number of layers of each stack is a separate group. A stack with halting (adaptive computation time) does not have this
+    group. Its maximum number of layers is part of the name of the row.
     """
     content = record.model_dump(mode="json")
     parts = content.pop("parts")
@@ -194,12 +206,12 @@ class _File(BaseModel):
 
 
 class Published(_File):
-    """A file of published scores (--published), for one test part and one metric."""
+    """A file of published scores (--published), for one test set and one metric."""
 
     source: Text
     metric: Literal["bleu", "chrf"]
     part: Text
-    same_task: bool = False  # whether the runs are intended to have the same data, model and training
+    same_task: bool = False  # whether the runs repeat the data, model and training of the publication
     figures: dict[Text, Annotated[int | float, Field(ge=0, le=100)]]  # name of a row -> score
 
 
@@ -207,7 +219,7 @@ class SeedScores(_File):
     """A file of scores of other runs (--seed-variance)."""
 
     source: Text
-    scores: dict[Text, dict[Text, list[list[Score]]]]  # test part -> metric -> one list of scores (one per seed) for each row
+    scores: dict[Text, dict[Text, list[list[Score]]]]  # test set -> metric -> rows. Each row is a list with one score per seed
 
 
 @dataclass(frozen=True)
@@ -225,7 +237,7 @@ _SEEDS = 'Expected "source", and "scores": {PART: {METRIC: [[SCORE OF SEED 1, SC
 
 
 def read_published(path: Path) -> Published:
-    """Return the published scores of a JSON file. Raise PositionError for another file."""
+    """Return the published scores of a JSON file. Raise PositionError if the file does not contain published scores."""
     return _read(Published, path, "published figures", _FORM)
 
 
@@ -254,7 +266,10 @@ def _read(form: type[_File_], path: Path, what: str, expected: str) -> _File_:
 
 
 def same_task(record: Record, wanted: Mapping[str, Mapping[str, Any]], part: str) -> bool:
-    """Return whether a run has the conditions `wanted` of a table in its training and in a test part. Versions may differ."""
+    """Return whether a run and a table have equal conditions in training and on one test set.
+
+    `wanted` contains the conditions of the table. Versions of software may differ.
+    """
     own = conditions(record)
     names = [name for name in ("", part, f"{part} lengths", "encoder layers", "decoder layers") if name in wanted]
     return part in own and all(_without_versions(own[name]) == _without_versions(wanted[name]) for name in names if name in own)

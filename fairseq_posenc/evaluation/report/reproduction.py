@@ -14,7 +14,7 @@ from ...core import PositionError
 from ..scoring.record import Record
 from ..scoring.sentences import METRICS
 
-RECIPE = "recipe"  # name of the file in a folder of results that contains the command with which the runs were trained
+RECIPE = "recipe"  # name of a file in a folder of results. This file contains the command that trained the runs
 _LEVEL = 0.05  # probability that at least one number is outside its range, if only the seed differs
 
 
@@ -82,7 +82,7 @@ def results_folder(run: Path) -> Path:
 
 def recipe_arguments(folder: Path, run: Path, record: Record) -> list[str]:
     """Return the command that trained a run, with METHODS and SEEDS restricted to this run, as a list of arguments."""
-    row = run.parent.name  # recipes use the name of the row as the name of this folder
+    row = run.parent.name  # recipes name the parent folder of a run after the row of the run
     if not row.startswith("posenc_"):
         specs = record.method
         both = specs["encoder"] == specs["decoder"] and specs["cross"] == "none"
@@ -145,7 +145,10 @@ def _verify(args: argparse.Namespace, records: list[Record], committed: Record) 
 
 
 def _repetition(folder: Path, committed: Record) -> Record:
-    """Return the run below the folder with the method and seed of the committed run. Raise PositionError for none or several."""
+    """Return the run below the folder with the method and seed of the committed run.
+
+    Raise PositionError if there is no such run, or if there are several.
+    """
     from .records import identity, label, load
 
     records = load([folder])
@@ -162,9 +165,9 @@ def _repetition(folder: Path, committed: Record) -> Record:
 def compare(records: list[Record], committed: Record, found: Record, variance) -> list[Number]:
     """Return BLEU, chrF and the last validation loss of both runs, each with the range that is expected for another seed.
 
-    Equation: range = committed +- t_nu(1 - 0.05 / (2 K)) s sqrt(2), where s is the standard deviation over seeds, pooled over the
-        rows of the table, nu its degrees of freedom, and K the number of compared numbers. If the scores of a table differ by
-        more than 20 points, s is computed on the logit scale.
+    Equation: range = committed +- t_nu(1 - 0.05 / (2 K)) s sqrt(2). s is the standard deviation over seeds, pooled over the rows
+        of the table. For scores, the rows of --seed-variance are also pooled. nu is the number of degrees of freedom of s. K is
+        the number of compared values. If the scores of a table differ by more than 20 points, s is computed on the logit scale.
     """
     from .comparison import Row, make_report
     from .options import Options
@@ -215,7 +218,10 @@ def _loss_range(value: float, groups: Sequence[Sequence[float]], count: int) -> 
 
 
 def _margin(deviation: float, degrees: int, count: int) -> float:
-    """Return the half width of a range. In 95 % of repetitions, all `count` numbers are within their ranges."""
+    """Return half of the width of a range.
+
+    The correction for `count` numbers is Bonferroni's. All numbers are within their ranges in at least 95 % of repetitions.
+    """
     from scipy.special import stdtrit
 
     return float(stdtrit(degrees, 1 - _LEVEL / (2 * count))) * deviation * 2**0.5

@@ -1,4 +1,4 @@
-"""Computations on the sentences of a test part: significance tests between two systems, and BLEU by source length."""
+"""Computations on the sentences of a test set: significance tests between two systems, and BLEU by source length."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Bucket = tuple[int, int | None]
 
 
 def sentence_counts(run: Record, part: str) -> dict[str, statistics.Array]:
-    """Return metric -> counts of every sentence [N, K], for the metrics with which the test part was scored."""
+    """Return metric -> counts of every sentence [N, K], for the metrics with which the test set was scored."""
     counted = sentence_statistics(run, part)
     found = {} if counted is None else {metric: np.array(getattr(counted, metric)) for metric in METRICS}
     for name, other in run.parts[part].others.items() if part in run.parts else ():
@@ -33,14 +33,14 @@ def sentence_counts(run: Record, part: str) -> dict[str, statistics.Array]:
             rows = np.array(others.unpack(other.statistics))
             if len(rows) != run.parts[part].sentences or rows.shape[1] != (2 if name == others.TER else 1):
                 raise ValueError("statistics of another number of sentences")
-        except Exception:  # decoding a damaged text can raise errors of many types
+        except Exception:  # unpacking damaged statistics can raise errors of many types
             raise PositionError(_damaged(run, part)) from None
         found[name] = rows if name == others.TER else np.concatenate([rows, np.ones_like(rows)], 1)
     return found
 
 
 def sentence_statistics(run: Record, part: str) -> SentenceStatistics | None:
-    """Return the sentence statistics of a test part, or None if the run has no such statistics or no such test part."""
+    """Return the sentence statistics of a test set, or None if the run has no such statistics or no such test set."""
     scores = run.parts.get(part)
     if scores is None or scores.statistics is None:
         return None
@@ -49,7 +49,7 @@ def sentence_statistics(run: Record, part: str) -> SentenceStatistics | None:
         if len(found.bleu) != scores.sentences:
             raise ValueError("wrong number of sentences in the statistics")
         return found
-    except Exception:  # decoding a damaged text can raise errors of many types
+    except Exception:  # unpacking damaged statistics can raise errors of many types
         raise PositionError(_damaged(run, part)) from None
 
 

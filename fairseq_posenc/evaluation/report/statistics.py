@@ -54,7 +54,7 @@ class Pool:
 
 
 def logit(scores: Array) -> Array:
-    """Return log(x / (1 - x)) of scores between 0 and 100, clipped to 0.01 and 99.99."""
+    """Return log(x / (1 - x)), where x is score / 100. Scores below 0.01 or above 99.99 are clipped to these limits."""
     from scipy import special
 
     return special.logit(np.clip(scores, 0.01, 99.99) / 100)
@@ -67,7 +67,7 @@ def choose_scale(means: Array) -> str:
 
 
 def pool(scores: Array, scale: str = POINTS, percent: bool = True) -> Pool:
-    """Pool the variance over seeds of all rows that are neither near 0 nor near 100.
+    """Pool the variance over seeds. Only the rows that `poolable` selects are used.
 
     Equation: s_p^2 = sum_i (n_i - 1) s_i^2 / nu, nu = sum_i (n_i - 1)
 
@@ -90,7 +90,9 @@ def poolable(n: Array, mean: Array, percent: bool = True) -> Array:
 
 
 def compare(scores: Array, baseline: int, known: Pool | None = None, scale: str = POINTS, paired: bool = False) -> Comparison:
-    """Compute the interval of every mean, and the difference of every row to the baseline with interval and p-value.
+    """Compute the interval of every mean. Also compute the difference of every row to the baseline.
+
+    Each difference has an interval and a p-value.
 
     Equation: D = mean_a - mean_b, p = 2 T_nu(-|D| / SE), interval D +- t_nu SE, with one of three forms of SE and nu.
         Welch, if n_a and n_b are at least three: SE^2 = s_a^2 / n_a + s_b^2 / n_b, nu = SE^4 / sum_i (s_i^2 / n_i)^2 / (n_i - 1).
@@ -161,7 +163,7 @@ def holm(p: Array) -> Array:
 def equal_variance(scores: Array, scale: str = POINTS, percent: bool = True) -> float | None:
     """Return the p-value of Bartlett's test that the poolable rows of scores [M, S] have the same variance.
 
-    Only rows with at least WELCH_SEEDS seeds are tested. Return None if there are fewer than two such rows.
+    Only rows with at least WELCH_SEEDS seeds and with different scores are tested. Return None for fewer than two such rows.
     """
     from scipy import stats
 
@@ -171,7 +173,9 @@ def equal_variance(scores: Array, scale: str = POINTS, percent: bool = True) -> 
     return float(stats.bartlett(*several).pvalue) if len(several) > 1 else None
 
 
-_BLOCK = 1024  # number of samples per block. It is a multiple of 32, so that blocks draw the same random bits as one call
+#: number of samples per block. Because it is a multiple of 32, all blocks together draw the same random bits as a single call
+#: for all samples
+_BLOCK = 1024
 
 
 def sentence_test(
@@ -180,8 +184,8 @@ def sentence_test(
     """Return the two-sided p-value of the difference between two systems, with respect to the choice of test sentences.
 
     Equation: p = (1 + number of extreme samples) / (samples + 1). D is the absolute difference between the scores of the two
-        systems, and d* their difference in a sample.
-        RANDOMIZATION: the systems exchange each sentence with probability 1/2. A sample is extreme if |d*| >= D.
+        systems on the test set. d* is the difference between the scores in one sample.
+        RANDOMIZATION: each sentence is exchanged between the systems with probability 1/2. A sample is extreme if |d*| >= D.
         BOOTSTRAP: sentences are drawn with replacement. A sample is extreme if |d* - mean d*| >= D.
 
     Args:
@@ -226,7 +230,7 @@ def _on(scale: str, scores: Array) -> Array:
 
 
 def _moments(scores: Array) -> tuple[Array, Array, Array]:
-    """Return number, mean and sample variance over the last axis, without NaN."""
+    """Return the number, the mean and the sample variance of the values along the last axis. NaN values are ignored."""
     there = np.isfinite(scores)
     n = there.sum(-1)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -236,7 +240,10 @@ def _moments(scores: Array) -> tuple[Array, Array, Array]:
 
 
 def _residuals(scores: Array) -> tuple[Array, Array]:
-    """Return the residual variance of scores [..., M, S] without the effects of rows and seeds, and its degrees of freedom."""
+    """Return the residual variance of scores [..., M, S], and the degrees of freedom of this variance.
+
+    The effects of rows and seeds are subtracted. Rows without a score for every seed are not used.
+    """
     complete = np.isfinite(scores).all(-1)
     rows, seeds = complete.sum(-1), scores.shape[-1]
     kept = np.where(complete[..., None], scores, np.nan)

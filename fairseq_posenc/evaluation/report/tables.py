@@ -122,7 +122,7 @@ def p_text(p: float) -> str:
 
 
 def conclusions(report: Report, digits: int = 1) -> list[str]:
-    """Return one sentence per test part and metric, which lists the rows that differ from the baseline."""
+    """Return one sentence per test set and metric. The sentence names or counts the rows that differ from the baseline."""
     found = [_conclusion(report, part, metric, report.digits(part, metric, digits)) for part, metric in report.columns]
     return [sentence for sentence in found if sentence]
 

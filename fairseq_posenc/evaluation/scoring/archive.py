@@ -36,7 +36,7 @@ _NAMES = ("statistics", "lengths")  # fields of PartScores that sentences.xz con
 #: columns of SentenceStatistics in the order of the prediction. Each column is predicted from the columns before it. The first
 #: columns are the reference length in words, and the numbers of character n-grams of the reference
 _ORDER = (1, *range(11, 28, 3), 0, *range(10, 28, 3), *range(6, 10), *range(12, 28, 3), *range(2, 6))
-_BITS = 12  # bits of the fraction of a weight
+_BITS = 12  # number of fractional bits of a weight
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> None:
 def find(folder: Path, replace: bool = False) -> dict[Path, Record]:
     """Return path of score.json -> record, for all runs below a folder, in the order of the paths.
 
-    For an archived run, the path is the path that its original score.json had.
+    The path of an archived run is FOLDER/NAME/score.json. FOLDER is the folder of the archive, and NAME is the name of the run.
 
     Args:
         replace: whether a score.json takes precedence over an archived run with the same path.
@@ -168,7 +168,11 @@ def _packed(kind: str, numbers: np.ndarray) -> str:
 
 
 def _encode(blocks: dict[tuple[str, str | None, str], np.ndarray]) -> bytes:
-    """Return the weights, followed by the errors of each block, as bytes. The low bytes of all errors of a block come first."""
+    """Return the weights as bytes, followed by the prediction errors of each block.
+
+    A block contains the counts of one test set, one reference and one kind, for all runs. The low bytes of all errors of a block
+    come first.
+    """
     weights = _weights([numbers for (*_, kind), numbers in blocks.items() if kind == "statistics"])
     data = [weights.astype("<i4").tobytes()]
     for (*_, kind), numbers in blocks.items():
@@ -211,7 +215,10 @@ def _decode(path: Path, index: list[Any]) -> dict[tuple[str, str | None, str], I
 
 
 def _weights(blocks: list[np.ndarray]) -> np.ndarray:
-    """Return the weights of a least-squares fit, as integers in units of 2^-12: [column, earlier columns and a constant]."""
+    """Return the weights of a least-squares fit, as integers in units of 2^-12: [K, K + 1] for K columns.
+
+    Row k contains the weights of the columns before column k, then zeros. The last number of the row is the constant.
+    """
     width = len(_ORDER)
     moments = np.zeros((width + 1, width + 1))
     for numbers in blocks:

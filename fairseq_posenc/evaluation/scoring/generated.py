@@ -24,13 +24,14 @@ _COMPARED = 5_000  # maximum number of characters that are compared per sentence
 #: marker in a text whose subwords were not joined -> type of the subwords
 _SUBWORDS = {"▁": "sentencepiece", "@@": "subword_nmt"}
 _UNKNOWN = "<<unk>>"  # the unknown token in fairseq's T- lines
-#: minimum similarity of the letters of a reference and of the same sentence in the prepared data, which may be tokenised
+#: minimum similarity between the letters of a reference and the letters of its target in the prepared data. The target may be
+#: tokenised
 _SIMILAR = 0.5
 
 
 @dataclass(frozen=True)
 class Generated:
-    """The output of fairseq-generate for one test part, in the order of the references."""
+    """The output of fairseq-generate for one test set, in the order of the references."""
 
     hypotheses: list[str]
     sources: list[str]  # sources in words. Empty if the output does not contain all sources
@@ -97,7 +98,7 @@ def require_translations(generated: Generated, references: list[str], name: str)
     if generated.decoding.get("score_reference"):
         raise PositionError(f"{name}: scores of the references. Expected translations. Decode without --score-reference.")
     for mark, kind in _SUBWORDS.items():
-        lines = [*generated.hypotheses, *generated.targets.values()]  # a poor hypothesis can be a single subword without a marker
+        lines = [*generated.hypotheses, *generated.targets.values()]  # also targets: a poor hypothesis may have no marker
         number = sum(mark in line for line in lines)
         if number and not any(mark in reference for reference in references):
             raise PositionError(
@@ -107,9 +108,10 @@ def require_translations(generated: Generated, references: list[str], name: str)
 
 
 def tokenised_lines(hypotheses: list[str], references: list[str]) -> tuple[int, int]:
-    """Count the references that end in a punctuation mark without a space before it, and their hypotheses with such a space.
+    """Count the hypotheses that have a space before their final punctuation mark, although their references do not.
 
-    The space shows that the hypothesis is tokenised, for example by Moses. Return (number of hypotheses, number of references).
+    Only references that end in a punctuation mark without a space before it are counted. The space shows that the hypothesis is
+    tokenised, for example by Moses. Return (number of hypotheses, number of references).
     """
     ends = [(line, text.strip()) for line, text in zip(hypotheses, references)]
     attached = [line for line, text in ends if text[-1:] in _MARKS and text[-2:-1].strip()]
@@ -117,7 +119,12 @@ def tokenised_lines(hypotheses: list[str], references: list[str]) -> tuple[int, 
 
 
 def require_same_sentences(generated: Generated, references: list[str], name: str, reference_name: str) -> None:
-    """Raise PositionError if a reference differs from the target of the same sentence in the prepared data."""
+    """Raise PositionError if references and targets of the prepared data do not belong to the same sentences.
+
+    Only letters and digits are compared. A reference that differs from its target is wrong in two cases. It is equal to the
+    target of another sentence, or the similarity to its own target is below `_SIMILAR`. Targets with unknown words are not
+    compared.
+    """
     known = {index: _letters(text) for index, text in generated.targets.items() if _UNKNOWN not in text}
     everywhere = set(known.values())
     wrong = []

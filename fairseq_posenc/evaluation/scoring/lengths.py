@@ -81,7 +81,8 @@ def parse(text: str, hypotheses: list[str], name: str) -> dict[str, Any]:
             f"{name}: requested lengths for {len(asked)} of {len(hypotheses)} sentences. Expected one per sentence. Decode again."
         )
     if found["unit"] == "char":
-        got = [len(hypothesis) + 1 if hypothesis else 0 for hypothesis in hypotheses]  # one space per word, as in `Unit`
+        # as in `Unit`, one space is counted for every word, also for the last word
+        got = [len(hypothesis) + 1 if hypothesis else 0 for hypothesis in hypotheses]
     else:
         counts: dict[int, int] = {}
         for number, scores in _TOKENS.findall(text):

@@ -2,8 +2,9 @@
 
     python fairseq_posenc/evaluation/scoring/memory.py fairseq-train DATA OPTION...
 
-Run this file by its path, because importing the package also imports fairseq, which changes the format of the log. On a GPU, this
-number is not used, because fairseq logs the memory.
+Run this file by its path, not with `python -m`, so that the package is not imported before fairseq. The package registers the
+plugin only if fairseq is already imported. For training on a GPU, the printed number is not used, because fairseq logs the memory
+of the GPU.
 """
 
 import atexit

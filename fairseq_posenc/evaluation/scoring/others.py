@@ -47,9 +47,10 @@ def title(name: str) -> str:
 
 
 def given(name: str, path: Path, sentences: int, smaller_is_better: bool = False) -> dict[str, Any]:
-    """Return the fields of `OtherScore` for a file with one score per sentence. The score of the test part is their mean.
+    """Return the fields of `OtherScore` for a file with one score per sentence.
 
-    Raise PositionError if the file has other content.
+    The score of the test set is the mean of the sentence scores. Raise PositionError if the name is not allowed, or if the file
+    does not contain one number per sentence.
     """
     if not _NAME.fullmatch(name) or name.lower() in _RESERVED:
         raise PositionError(

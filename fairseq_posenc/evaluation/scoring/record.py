@@ -56,14 +56,14 @@ class AskedLengths(_Model):
 class OtherScore(_Model):
     """A score other than BLEU and chrF."""
 
-    score: Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]  # score of the test part
+    score: Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]  # score of the test set
     metric: Text  # signature of the metric
     statistics: str  # statistics of every sentence, packed by `others.pack`
     smaller_is_better: bool = False
 
 
 class PartScores(_Model):
-    """The scores of one test part, and its decoding settings."""
+    """The scores of one test set, and its decoding settings."""
 
     sentences: Annotated[Count, Field(ge=1)]
     bleu: Score
@@ -87,7 +87,7 @@ class PeakMemory(_Model):
 
 
 class Record(_Model):
-    """The content of one score.json: a training run, and the scores of its test parts."""
+    """The content of one score.json: a training run, and the scores of its test sets."""
 
     arch: Text
     # site -> spec. Empty for a model of stock fairseq
@@ -102,7 +102,7 @@ class Record(_Model):
     versions: Annotated[dict[Text, Text], Field(min_length=1)]
     commit: Text | None = None  # commit of this project. None: installed without a checkout
     parameters: Count
-    tokens_per_second: Quantity | None = None  # in this field and the next ones, None: not in the log
+    tokens_per_second: Quantity | None = None  # None in this field and the next four: not in the log
     learning_curve: list[tuple[Count, Quantity]] | None = None  # (number of updates, validation loss)
     training_seconds: Quantity | None = None
     peak_memory: PeakMemory | None = None
@@ -111,7 +111,7 @@ class Record(_Model):
 
 
 def parse(text: str, name: str) -> Record:
-    """Return the record of a JSON text. Raise PositionError, which names the wrong fields, if the text is not a record."""
+    """Return the record of a JSON text. If the text is not a record, raise a PositionError that names the wrong fields."""
     try:
         return Record.model_validate_json(text)
     except ValidationError as error:

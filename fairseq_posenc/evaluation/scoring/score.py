@@ -22,7 +22,7 @@ from ...core import PositionError
 if TYPE_CHECKING:
     from .record import PartScores
 
-#: fields of a test part that --json prints
+#: fields of a test set that --json prints
 _SHOWN = frozenset({"sentences", "bleu", "bleu_signature", "chrf", "chrf_signature"})
 #: fields of score.json that may change if the same training run is scored again
 _MEASURED = frozenset({"parts", "tokens_per_second", "learning_curve", "training_seconds", "peak_memory", "device", "commit"})
@@ -125,7 +125,7 @@ def _shown(found: PartScores) -> dict[str, Any]:
 
 
 def _parts(given: list[str], generated: str) -> dict[str, list[Path]]:
-    """Return test part -> paths of its references, from arguments PART=REFERENCE."""
+    """Return test set -> paths of its references, from arguments PART=REFERENCE."""
     found: dict[str, list[Path]] = {}
     for item in given:
         part, equals, reference = item.partition("=")
@@ -143,7 +143,7 @@ def _parts(given: list[str], generated: str) -> dict[str, list[Path]]:
 
 
 def _segment_scores(args: argparse.Namespace, part: str, sentences: int, parts: int) -> dict[str, Any]:
-    """Return the scores of other programs for a test part: name of the metric -> fields of `OtherScore`."""
+    """Return the scores of other programs for a test set: name of the metric -> fields of `OtherScore`."""
     from . import others
 
     options = {"--segment-scores": args.segment_scores, "--segment-errors": args.segment_errors}
@@ -183,7 +183,10 @@ def _measured(log: Path) -> dict[str, Any]:
 
 
 def training_fields(checkpoint: Path) -> dict[str, Any]:
-    """Return the fields of score.json that are read from the checkpoint and its data, and the number of averaged checkpoints."""
+    """Return the fields of score.json from the checkpoint, from its data, and from the installed software.
+
+    The result also contains the number of averaged checkpoints.
+    """
     from ...common.versions import commit, versions
     from ...host.checkpoints.read import corpus_name, data_digest, read
 
@@ -265,7 +268,7 @@ def measure(
 
 
 def update(run_dir: Path, training: dict[str, Any], part: str, scores: dict[str, Any]) -> PartScores:
-    """Add one test part to the score.json of a run. If score.json is from another training run, its test parts are removed."""
+    """Add one test set to the score.json of a run. If score.json is from another training run, its test sets are removed."""
     from . import record
 
     path = run_dir / record.FILE

@@ -18,7 +18,7 @@ _LARGEST = 2**28  # maximum number of bytes of unpacked statistics. One million 
 
 @dataclass(frozen=True)
 class SentenceStatistics:
-    """sacreBLEU's counts and the source length of every sentence of one test part.
+    """sacreBLEU's counts and the source length of every sentence of one test set.
 
     Raise ValueError if a field contains other values than counts, or if the fields have different numbers of sentences.
     """

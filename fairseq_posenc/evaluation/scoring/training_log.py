@@ -90,7 +90,7 @@ def _learning_curve(lines: list[str]) -> list[list[float]]:
 
 
 def _number(value: Any) -> float | None:
-    """Return a field of a json log, which is a number or a text, as a finite number. Return None if it is not."""
+    """Return a field of a json log as a number. The field is a number or a text. Return None if it is not a finite number."""
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
@@ -101,7 +101,7 @@ def _number(value: Any) -> float | None:
 def _training_seconds(lines: list[str]) -> float | None:
     """Return the training time in seconds, without validation and saving.
 
-    If an epoch was interrupted, its resumed part also counts the time before the interruption.
+    If an epoch was interrupted, the value in the log after resuming includes the time before the interruption.
     """
     epochs: dict[int, float] = {}
     for line in lines:

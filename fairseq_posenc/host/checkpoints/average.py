@@ -28,7 +28,7 @@ def newest(folder: Path, number: int, by: str) -> list[Path]:
 
 
 def average(paths: Sequence[Path]) -> dict[str, Any]:
-    """Return the last checkpoint, with each parameter replaced by its mean over all checkpoints, and without optimizer state.
+    """Return the last checkpoint without optimizer state. Each parameter is replaced by its mean over all checkpoints.
 
     The sums are computed in double precision. The specs and all integer tensors must be equal in all checkpoints.
     """
@@ -90,13 +90,19 @@ def _distinct(model: dict[str, Any]) -> dict[str, Any]:
 
 
 def _restore_sharing(model: dict[str, Any], means: dict[str, Any]) -> dict[str, Any]:
-    """Return all tensors by name, replaced by their averages. All names of a shared tensor have the same average."""
+    """Return the tensors of `model` by name. Replace each floating-point tensor with its average.
+
+    All names of a shared tensor have the same average. Integer tensors are not changed.
+    """
     by_storage = {_storage(model[name]): mean for name, mean in means.items()}
     return {name: by_storage.get(_storage(tensor), tensor) for name, tensor in model.items()}
 
 
 def for_inference(state: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy of a checkpoint without optimizer state. As in fairseq's files, its configuration is a plain dictionary."""
+    """Return a copy of a checkpoint without optimizer state, and without fairseq's moving average of the parameters.
+
+    The configuration of the copy is a plain dictionary, as in the files that fairseq writes.
+    """
     from omegaconf import OmegaConf
 
     extra = {name: value for name, value in state["extra_state"].items() if not name.startswith("ema")}

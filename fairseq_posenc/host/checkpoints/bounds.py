@@ -1,6 +1,6 @@
 """Limits for the content of checkpoints.
 
-Without limits, loading a small file could take terabytes of memory, or hours.
+Without limits, loading a small file could need terabytes of memory or several hours.
 """
 
 from __future__ import annotations
@@ -49,7 +49,10 @@ def problem_of_archive(path: Path) -> str | None:
 
 
 def problem_of_state(state: Any) -> str | None:
-    """Return a description of the first value of a loaded checkpoint that exceeds a limit, or None."""
+    """Return a description of the first problem in a loaded checkpoint, or None.
+
+    Problems are values that exceed a limit, tensors of unsupported types, and tensors that overlap in memory.
+    """
     import torch
 
     tensors: dict[tuple[Any, ...], int] = {}
@@ -84,7 +87,10 @@ class _TooMuch:
 
 
 def _walk(value: Any, limit: int) -> Iterator[Any]:
-    """Yield a value and all values inside it. A container that occurs twice is counted twice, as in omegaconf."""
+    """Yield a value and all values inside it.
+
+    A container that occurs twice is counted twice, because omegaconf creates a separate copy for each occurrence.
+    """
     pending, count = [(value, 0)], 0
     while pending:
         value, depth = pending.pop()

@@ -77,11 +77,11 @@ def resize_positions(path: Path, source: int, target: int, data: Path | None = N
 
 
 def start_from(path: Path, specs: Mapping[str, str], data: Path | None = None) -> Converted:
-    """Build a model with other position encodings and copy all other parameters from a checkpoint.
+    """Build a model with new position encodings, and copy all parameters outside the position encodings from a checkpoint.
 
     Args:
         path: checkpoint of this plugin, or of stock fairseq's `transformer`.
-        specs: spec of every site.
+        specs: spec of each site. A site that is not in `specs` has no position encoding.
         data: folder of the dictionaries. Default: the folder that the training run used.
 
     Raises:
@@ -148,7 +148,11 @@ def _set(section: Any, name: str, value: Any) -> None:
 
 
 def _copy_rows(path: Path, name: str, old: Tensor, new: Tensor, distances: set[tuple[int, int]]) -> None:
-    """Copy a table into a longer table: to the middle for a table of signed distances, otherwise to the start."""
+    """Copy the rows of a table into a longer table.
+
+    The rows of a table of signed distances are copied to the middle. The rows of all other tables are copied to the start.
+    `distances` contains the pairs (old size, new size) of tables of signed distances.
+    """
     if old.dim() != new.dim() or any(a > b for a, b in zip(old.shape, new.shape)):
         raise PositionError(
             f"{path}: {name} has the shape {tuple(old.shape)} and cannot be resized to {tuple(new.shape)}. "
@@ -161,7 +165,10 @@ def _copy_rows(path: Path, name: str, old: Tensor, new: Tensor, distances: set[t
 
 
 def _require_same_output(path: Path, old: Any, new: Any, task: Any, limits: list[int]) -> None:
-    """Raise an error unless both models have the same output for short random sentences, and at the old limits."""
+    """Raise an error unless both models have the same output for random sentences.
+
+    One sentence pair is short. The other sentence pair has the old maximum lengths.
+    """
     try:
         with torch.no_grad():
             one, two = (list(_outputs(model, task, limits)) for model in (old, new))

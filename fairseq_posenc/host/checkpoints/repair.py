@@ -23,7 +23,8 @@ def repair(folder: Path) -> int:
 
     At each save, fairseq writes one checkpoint and copies it to checkpoint_best.pt and checkpoint_last.pt. If fairseq is killed
     during a copy, the copy is incomplete. This function replaces every incomplete checkpoint with the newest complete
-    checkpoint. It also replaces checkpoint_last.pt if this file has another number of updates.
+    checkpoint. It also replaces checkpoint_last.pt if this file is not from the same update as the newest complete checkpoint.
+    If no checkpoint is complete, the incomplete checkpoints are deleted, and the result is 0.
     """
     updates = {file: _updates(file) for file in folder.glob("checkpoint*.pt") if _OF_FAIRSEQ.fullmatch(file.name)}
     complete = [file for file, number in updates.items() if number is not None]

@@ -14,9 +14,9 @@ _READ_ADDRESS = 0x8915  # SIOCGIFADDR of Linux
 
 
 def address_to(machine: str) -> str:
-    """Return this machine's address in packets to `machine` (a name or an address). This function sends no packets.
+    """Return the address that this machine would use as the sender of packets to `machine` (a name or an address).
 
-    Raise OSError if the name is unknown, or if no interface has a route to the machine.
+    This function sends no packets. Raise OSError if the name is unknown, or if no interface has a route to the machine.
     """
     family, kind, protocol, _, place = socket.getaddrinfo(machine.strip("[]"), 9, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind, protocol) as probe:

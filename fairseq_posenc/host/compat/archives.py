@@ -38,8 +38,8 @@ def load_archive_file(archive_file: Any) -> str | None:
     All members are checked before the first member is written.
 
     Raises:
-        Refusal: if the archive is damaged, exceeds `_MOST_MEMBERS`, `_MOST_BYTES` or the free space, or contains a member that is
-            not a file or folder, or whose path is absolute or contains `..`.
+        Refusal: The model is not found, or the archive is damaged or exceeds `_MOST_MEMBERS`, `_MOST_BYTES` or the free space.
+        Refusal: A member is not a file or folder, or its path is absolute or contains `..`.
     """
     try:
         resolved = file_utils.cached_path(archive_file, cache_dir=None)
@@ -65,7 +65,7 @@ def load_archive_file(archive_file: Any) -> str | None:
 
 
 class _Unsafe(Exception):
-    """Raised for an archive that must not be extracted. The message follows after the words "the archive"."""
+    """Error for an archive that must not be extracted. The caller puts the words "the archive" before the message."""
 
 
 def _replace_by_folder(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Patches of batches: all sentences are kept, batches do not change after resuming, loader threads end, errors have one line."""
+"""Patches for batches: keep all sentences, keep the batches after resuming, end loader threads at exit, and shorten errors."""
 
 import atexit
 import contextlib

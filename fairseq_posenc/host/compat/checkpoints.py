@@ -38,7 +38,7 @@ def _numpy_rebuilders() -> list:
 
 
 def allow_checkpoint_types() -> None:
-    """Allow two more types in checkpoints: the Namespace of the model, and the numpy numbers that --eval-bleu stores in meters.
+    """Allow more types in checkpoints: the Namespace of the options, and numpy values, which --eval-bleu stores in meters.
 
     By default, the safe loader reads only tensors and plain containers.
     """
@@ -61,7 +61,7 @@ def with_safe_loader(load):
             return load(path, *args, **kwargs)
         except OSError as error:
             raise SystemExit(f"fairseq_posenc: {unreadable(path, error)}") from None
-        except Exception as error:  # fairseq converts the configuration of a checkpoint to its current form
+        except Exception as error:  # fairseq's conversion of an old configuration raises errors of many types
             reason = f"the configuration cannot be read, {type(error).__name__}: {first_line(error)}"[:300]
             raise SystemExit(_unreadable(path, reason)) from None
         finally:

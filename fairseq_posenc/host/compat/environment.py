@@ -17,7 +17,7 @@ except Exception as error:  # fairseq is missing or incomplete. PyPI's 0.12.2 ra
         f"fairseq_posenc: fairseq cannot be imported ({first_line(error)}). "
         "Run recipes/setup, or install it with pip install fairseq-fixed."
     ) from None
-finally:  # a task of fairseq changes the root logger at import, which would then print all later log messages
+finally:  # at import, a task of fairseq changes the root logger. The root logger would then print all later log messages
     _root.level, _root.handlers[:] = _logging
 
 

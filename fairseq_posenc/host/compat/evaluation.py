@@ -68,7 +68,7 @@ def _value(node: ast.expr) -> Any:
         return _bounded([_value(item) for item in node.elts])
     if isinstance(node, ast.Tuple):
         return _bounded(tuple(_value(item) for item in node.elts))
-    if isinstance(node, ast.Dict) and None not in node.keys:  # {**other}
+    if isinstance(node, ast.Dict) and None not in node.keys:  # the key of **other in {**other} is None
         return _bounded({_value(key): _value(value) for key, value in zip(node.keys, node.values)})
     if isinstance(node, ast.UnaryOp) and type(node.op) in _UNARY:
         operand = _value(node.operand)

@@ -17,7 +17,10 @@ from .errors import first_line
 
 
 def refuse_fasta(self: Any, path: str, *args: Any, **kwargs: Any) -> None:
-    """Raise an error instead of fairseq's constructor of FASTA data sets, which runs a shell command that contains `path`."""
+    """Raise an error. This function replaces fairseq's constructor of FASTA data sets.
+
+    The original constructor runs a shell command that contains `path`.
+    """
     self.threadlocal = None  # fairseq's __del__ reads this attribute
     raise Refusal(
         f"{path}: the data set format fasta is not supported, because fairseq reads it with a shell command. "

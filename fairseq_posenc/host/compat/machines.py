@@ -316,7 +316,7 @@ def _is_of_a_collective(error: BaseException) -> bool:
 
 
 def _lost(message: str, line: str) -> str:
-    """Return the error message about a lost machine. gloo's `message` may contain the address of this machine."""
+    """Return the error message about a lost machine. gloo's `message` may contain the address of the lost machine."""
     others = {worker.machine: worker.address for worker in _workers if worker.number != number()}
     closed = [machine for machine, address in others.items() if address and f"[{address}]" in message]
     if not others:

@@ -1,4 +1,4 @@
-"""Make --patience also count the validations without improvement before a training run was interrupted.
+"""Make --patience continue its count of validations without improvement when an interrupted training run is resumed.
 
 fairseq keeps this count only in memory, so that a resumed training run would stop later than an uninterrupted run.
 """

@@ -10,7 +10,7 @@ from fairseq.distributed import utils as distributed_utils
 def with_half_precision(call_main):
     """Wrap fairseq's call_main, so that half precision does not require a TPU or a GPU.
 
-    In fairseq, --bf16 sets --tpu, which requires torch_xla, and --fp16 copies all gradients into one tensor on a GPU.
+    In fairseq, --bf16 sets --tpu, which requires torch_xla. In fairseq, --fp16 copies all gradients into one tensor on a GPU.
     """
 
     @functools.wraps(call_main)

@@ -49,8 +49,9 @@ def atomic(copy):
     """Make fairseq's PathManager.copy atomic.
 
     fairseq overwrites the best or the last checkpoint directly, so that a failure destroys the old checkpoint. This function
-    replaces the target only after the copy is complete. If the copy fails, for example on a full disk, the target becomes a link
-    to the source. A link is safe, because fairseq replaces checkpoints and never changes them.
+    replaces the target only after the copy is complete. If the copy fails, for example on a full disk, the target becomes a
+    hard link to the source. Without `overwrite`, or if the link fails, the command exits. A hard link is safe, because fairseq
+    replaces checkpoint files and never changes their content.
     """
 
     @functools.wraps(copy)

@@ -44,7 +44,7 @@ class Unit:
         return self.characters.to(tokens.device)[tokens].sum(1)
 
     def of_prefixes(self, tokens: Tensor) -> Tensor:
-        """Return the length up to and including every token [B, T] of prefixes [B, T] that begin with </s>."""
+        """Return the length [B, T] of each prefix up to and including each token. The prefixes [B, T] begin with </s>."""
         if self.characters is None:
             return torch.arange(tokens.size(1), device=tokens.device).expand_as(tokens)
         return self.characters.to(tokens.device)[tokens].cumsum(1)
@@ -96,7 +96,9 @@ class OutputLengths:
         sample["net_input"].setdefault("side_inputs", {})[SIDE] = lengths
 
     def draw_noise(self, numbers: list[int]) -> Tensor:
-        """Return one integer from -W to W per sentence. It depends only on the sentence id, the epoch and the seed.
+        """Return one random integer from -W to W per sentence, where W is the value of --length-noise.
+
+        The integer depends only on the sentence id, the epoch and the seed.
 
         Source: Oka, Chousa, Sudoh and Nakamura (2020), noisy length constraints.
         """
@@ -340,7 +342,10 @@ def _length(text: str, where: str) -> int:
 
 
 def with_smallest_remaining(text: str, noise: int) -> str:
-    """Return a spec whose methods with the option min_remaining support remaining lengths down to -`noise`."""
+    """Return a spec with min_remaining = -noise in all methods that have this option and have no value for it.
+
+    With noise, a target can be longer than its noisy length. The remaining length is then negative.
+    """
     return text if not noise else str(Spec(tuple(_with_floor(method, -noise) for method in parse(text).methods)))
 
 

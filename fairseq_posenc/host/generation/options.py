@@ -1,4 +1,7 @@
-"""The decoding options for output lengths and documents. fairseq reads the types of the fields at run time."""
+"""The task options for output lengths and documents.
+
+fairseq reads the types of the fields at run time, so annotations are not postponed.
+"""
 
 from dataclasses import dataclass, field
 
@@ -11,7 +14,11 @@ SOURCES = ("reference", "source", "predictor")
 
 @dataclass
 class OutputLengthConfig(FairseqDataclass):
-    """Options for output lengths. The decoding options work with every model of this plugin."""
+    """Options for output lengths.
+
+    --length-noise is an option of training. The other options of this class are options of decoding, which work with every
+    autoregressive model of this plugin.
+    """
 
     length_noise: int = field(
         default=0,
@@ -40,7 +47,10 @@ class OutputLengthConfig(FairseqDataclass):
 
 @dataclass
 class SegmentConfig(FairseqDataclass):
-    """The decoding option for documents. It works for every model of this plugin, also if the model does not read separators."""
+    """The decoding option for documents.
+
+    The option works with every autoregressive model of this plugin, also if the model does not read separators.
+    """
 
     segments_forced: str = field(
         default="",

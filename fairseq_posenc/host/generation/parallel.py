@@ -14,9 +14,9 @@ from ..models.transformer.encoder import roll
 
 
 class _WithReference:
-    """Wrap a model so that it decodes with the length of the reference, and with the positions that a search in it finds.
+    """Wrap a model so that it decodes with the length of the reference, and with positions that are searched with the reference.
 
-    The encoder output contains the reference.
+    The wrapper adds the reference to the encoder output.
     """
 
     def __init__(self, model: PNATModel, reference: Tensor):

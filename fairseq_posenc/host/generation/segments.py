@@ -73,7 +73,10 @@ class ForcedSegments:
 
 
 class SegmentEnsemble(EnsembleModelWithAlignment):
-    """Force the models to generate as many sentences as the source has. This reads only the prefix, and stores no state."""
+    """Force the models to generate as many sentences as the source has.
+
+    At each step, the class reads the prefix, and the limits in the encoder output. The class has no incremental state.
+    """
 
     def __init__(self, models: list[Any], segments: ForcedSegments, generator: Any):
         super().__init__(models)
@@ -94,7 +97,7 @@ class SegmentEnsemble(EnsembleModelWithAlignment):
         return self.forced(scores, tokens, limits, steps > tokens.size(1) - 1), attention
 
     def forced(self, scores: Tensor, tokens: Tensor, limits: Tensor, free: Tensor) -> Tensor:
-        """Forbid tokens that would lead to a wrong number of sentences, or to an empty or too long sentence: [B, V] -> same.
+        """Forbid tokens that would lead to a wrong number of sentences, or to an empty or too long sentence. [B, V] -> [B, V].
 
         `free` [B] is False in the last step of the generator, in which every translation must end.
         """
@@ -109,7 +112,7 @@ class SegmentEnsemble(EnsembleModelWithAlignment):
         no_end, no_separator = (~last | empty) & free, last | empty
         ending, separating = scores[:, end].clone(), scores[:, separator].clone()
         scores[full & free] = -torch.inf
-        scores[:, self.segments.begin] = -torch.inf  # fairseq-generate does not print it, so a sentence of it looks empty
+        scores[:, self.segments.begin] = -torch.inf  # fairseq-generate does not print <s>, so a sentence of <s> looks empty
         scores[:, end] = ending.masked_fill(no_end, -torch.inf)
         scores[:, separator] = separating.masked_fill(no_separator, -torch.inf)
         return scores

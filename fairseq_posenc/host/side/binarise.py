@@ -6,7 +6,8 @@ files contain one row per sentence:
 
     heads [n]      index of the head of each word, counted from 1. 0 for the root
     relations [n]  index of the relation label in DATA/dict.relations.txt
-    edges [3 m]    word index from, word index to, both counted from 1, and index of the label. "from" is 0 at roots
+    edges [3 m]    three numbers for each of m edges: index of the start word, index of the end word, index of the label. Word
+                   indices are counted from 1. If the end word is a root, the index of the start word is 0
     order [n]      original word index at each position of the reordered sentence, counted from 0
     words [S]      word index of each token, counted from 0
 """
@@ -290,7 +291,10 @@ def _encode(task: tuple[Part, Settings, list]) -> tuple[_Rows, collections.Count
 
 
 class _Encoder:
-    """Encode one line of one kind. `root` is the word index of the root, from 1, or None before a kind with a root was read."""
+    """Encode one line of one kind of side file.
+
+    `root` is the word index of the root, counted from 1. `root` is None if the heads of the sentence have not been read.
+    """
 
     def __init__(self, settings: Settings, unknown: collections.Counter):
         self.settings, self.unknown = settings, unknown

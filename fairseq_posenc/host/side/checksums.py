@@ -118,7 +118,10 @@ def _digest_of(paths: Iterable[Path]) -> str:
 
 
 def require_whole(path: str) -> None:
-    """Raise SideError if an indexed file in the format mmap is truncated, empty or damaged. Call this before fairseq maps it."""
+    """Raise SideError if an indexed file in the format mmap is truncated, empty or damaged.
+
+    Call this function before fairseq maps the file into memory.
+    """
     index, data = Path(f"{path}.idx"), Path(f"{path}.bin")
     for file in (index, data):
         require_regular(file)
@@ -166,7 +169,11 @@ def text_sizes(prefix: Path) -> np.ndarray:
 
 
 def require_fit(prefix: Path, rows: Mapping[str, Any], relations: int | None) -> None:
-    """Check the length of every row against the number of words of its sentence, and every value against its range.
+    """Check the length of every row, and the values of heads, orders and relations.
+
+    A row of heads, relations or orders must have one entry per word. A row of edges must have three entries per edge. A row of
+    words must have at least one token per word. `relations` is the number of relation labels. If `relations` is
+    None, the values of relations are not checked.
 
     Raises:
         SideError: A row does not fit its sentence. The message names the first such sentence.
@@ -190,8 +197,10 @@ def require_fit(prefix: Path, rows: Mapping[str, Any], relations: int | None) ->
 
 
 def _require_numbers(prefix: Path, kind: str, rows: Any, words: np.ndarray, relations: int | None) -> None:
-    """Check values: heads and orders are word indices, heads have one root, orders have the sum of a permutation, and relations
-    are indices of labels.
+    """Check the values of all rows of one kind.
+
+    Heads and orders must be word indices. Relations must be indices of labels. The heads of a sentence must have one root. The
+    sum of an order must be the sum of a permutation.
     """
     numbers, ends = _numbers(rows), np.cumsum(words)
     first = 0

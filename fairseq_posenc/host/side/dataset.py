@@ -18,7 +18,7 @@ Maker = Callable[[int, Mapping[str, Any]], Mapping[str, Tensor]]
 class SideInputDataset(BaseWrapperDataset):
     """A data set of sentence pairs whose batches contain net_input["side_inputs"]: tensors by name, padded like the tokens.
 
-    Data loader processes call all `makers` for every sentence pair. `declared` contains the declarations of the results.
+    Data loader processes call all `makers` for every sentence pair. `declared` contains the declaration of each side input.
     """
 
     def __init__(self, dataset: LanguagePairDataset, makers: Sequence[Maker], declared: Mapping[str, SideInput]):

@@ -37,14 +37,18 @@ logger = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class Reader:
-    """The class and the options of a method that reads side files. Data loader processes receive this instead of the module."""
+    """The class and the options of a method that reads side files.
+
+    Data loader processes receive a Reader instead of the torch module of the method.
+    """
 
     method: type[PositionMethod]
     options: Any
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the name of the method. Another process looks it up in the registry, because files of POSENC_METHODS cannot be
-        imported by name.
+        """Pickle the name and the options of the method, and the value of POSENC_METHODS, but not the class.
+
+        Another process finds the class in the registry by its name. The files of POSENC_METHODS cannot be imported by name.
         """
         options = {field.name: getattr(self.options, field.name) for field in dataclasses.fields(self.options)}
         return _reader, (self.name, options, named_files())
@@ -151,7 +155,7 @@ class Shuffled:
 
 
 def shuffled(sentence: Sentence, moved: np.ndarray) -> Sentence:
-    """Return the structure in which word moved[i] has the node of word i in the given structure."""
+    """Move the structure of a sentence to other words: word moved[i] gets the node of word i. Return the new sentence."""
     new: dict[str, np.ndarray | None] = {}
     if sentence.heads is not None:
         heads = np.empty_like(sentence.heads)
@@ -230,7 +234,9 @@ class FileInputs:
         return {kind for reader in self.readers for kind in reader.files}
 
     def build(self, make: Callable[[Any], Any], args: Any) -> Any:
-        """Return make(args). Store the relation labels and the origin of the reorderings in the options of a new model.
+        """Return make(args). For a new model, store facts about the side files in `args`.
+
+        The facts are the number and the hash of the relation labels, and the origin of the reorderings.
 
         Raise PositionError if a checkpoint was trained with other relation labels, with reorderings of another origin, or with
         another value of --random-structure.

@@ -1,4 +1,4 @@
-"""Base class of the translation task, which handles output lengths and forced separators."""
+"""Base class of the translation task. The base class handles output lengths and forced separators."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from ..generation.segments import ForcedSegments
 class OutputLengthTask(TranslationTask):
     """fairseq's translation task with output lengths in training and decoding, and with forced separators in decoding.
 
-    Lengths are computed in the training process and not in data loader processes.
+    A forced separator is a sentence separator that --segments-forced requires in the translation of a document. Lengths are
+    computed in the main process of a command, not in its data loader processes.
     """
 
     def __init__(self, cfg: Any, src_dict: Any, tgt_dict: Any):

@@ -17,7 +17,10 @@ from ..generation.parallel import ParallelGenerator
 
 @dataclass
 class ParallelTranslationConfig(TranslationLevenshteinConfig):
-    """The options of fairseq's translation_lev, and one decoding option. By default, all target tokens are masked."""
+    """The options of fairseq's translation_lev, and one decoding option.
+
+    The default of --noise is full_mask, which masks all target tokens in the decoder input.
+    """
 
     noise: NOISE_CHOICES = field(
         default="full_mask", metadata={"help": "type of noise in the decoder input. PNAT does not use it"}
@@ -59,7 +62,10 @@ class ParallelTranslation(TranslationLevenshteinTask):
         )
 
     def valid_step(self, sample: dict, model: Any, criterion: Any) -> tuple:
-        """Compute the validation losses and, with --eval-bleu, BLEU, which fairseq's translation_lev does not compute."""
+        """Compute the validation losses. With --eval-bleu, also compute BLEU.
+
+        fairseq's translation_lev does not compute BLEU.
+        """
         model.eval()
         with torch.no_grad():
             sample["prev_target"] = self.inject_noise(sample["target"])

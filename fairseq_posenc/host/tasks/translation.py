@@ -31,7 +31,8 @@ class PositionTranslationConfig(SideFileConfig, OutputLengthConfig, SegmentConfi
 class PositionTranslation(OutputLengthTask):
     """fairseq's translation task with the side inputs that the models declare.
 
-    All commands of fairseq build models before they load data sets, so that the task loads only the side files that are needed.
+    All commands of fairseq build models before they load data sets. The task can therefore load only the side files that the
+    models read.
     """
 
     cfg: PositionTranslationConfig

@@ -12,7 +12,7 @@ from ...ops.sinusoids import SinusoidTable
 
 
 class Cape(PositionMethod):
-    r"""Shift and scale the positions of each training sentence by random real numbers, and shift each position separately.
+    r"""Shift and scale the positions of each training sentence by random real numbers, and add random jitter to each position.
 
     Equation: $P[(a t + D + e_t) l]$ in training and $P[a t]$ in evaluation, with $P$ the sinusoids of Vaswani et al. (2017) and
         $a$ the option `ratio`. The shift $D \sim U(-D_{\max}, D_{\max})$ and the scale $\log l \sim U(-\log l_{\max}, \log
@@ -21,9 +21,11 @@ class Cape(PositionMethod):
     Shapes: positions [B, T] -> [B, T] in float32. embed [B, T, C] -> [B, T, C].
     Source: Likhomanenko et al. (2021). Code: branch cape of flashlight, and gcambara/cape.
     Deviations:
-        * The authors' code for translation is not public. Shared draws and the ratio a are unverified.
-        * Source and target of a sentence pair use the same two random numbers for D and l. Each side has its own limits.
-        * The ratio a is 1 by default. For the encoder, the mean target length divided by the mean source length is intended.
+        * Source and target of a sentence pair share the two random numbers of D and l. The options shift and scale of each site
+          set the limits of D and l.
+        * The ratio a is 1 by default. The intended ratio of the encoder is the mean target length divided by the mean source
+          length.
+        * The authors' code for translation is not public. The shared random numbers and the ratio a are unverified.
         * e_max=0.5 is the value of the authors' code for speech.
         * The public code also multiplies the jitter by the factor a.
         * Positions are not centred at their mean, because a decoder does not know the mean.

@@ -17,16 +17,18 @@ from ...ops.precision import at_least_float32
 class ComplexEmbedding(PositionMethod):
     r"""Interpret each embedding as complex numbers and rotate them by the position times a token-specific frequency.
 
-    Equation: $g(u, t)_k = r_k(u) \exp(i (w_k(u) t + \theta_k(u)))$ for $k = 1$ to $d/2$, with real parts before imaginary parts.
-        For token $u$, $r_k$ is the amplitude, $w_k$ the frequency and $\theta_k$ the initial phase. Wang et al. (2020).
+    Equation: $g(u, t)_k = r_k(u) \exp(i (w_k(u) t + \theta_k(u)))$ for $k = 1$ to $d/2$. The channels contain all real
+        parts, followed by all imaginary parts. For token $u$, $r_k$ is the amplitude, $w_k$ is the frequency and $\theta_k$
+        is the initial phase. Wang et al. (2020).
     Shapes: embed [B, T, C] -> [B, T, C].
     Source: Wang, Zhao, Lioma, Li, Zhang and Simonsen (2020), adapted to a real-valued model. Code:
         iclr-complex-order/complex-order.
     Deviations:
-        * The two halves of the model's embedding are the real and imaginary parts of r exp(i th).
+        * The two halves of the model's embedding are the real and imaginary parts of $r \exp(i \theta)$.
         * Amplitudes and initial phases are therefore learned as Cartesian coordinates. They add no parameters to the embedding.
         * Real and imaginary parts are concatenated for a real-valued Transformer.
-        * The authors' translation model is complex-valued throughout (posenc_complex_transformer).
+        * The authors' translation model is complex-valued throughout. The architecture posenc_complex_transformer implements this
+          model.
         * The authors' translation model learns no frequencies (learned=false) and no initial phases.
         * With frequencies=word, initial frequencies are random in the range of the sinusoids' frequencies. The authors' initial
           values are unverified.
@@ -68,7 +70,7 @@ class ComplexEmbedding(PositionMethod):
         if dims.embed_dim % 2:
             raise PositionError(f"complex: the embedding dimension {dims.embed_dim} is odd. Expected an even number.")
         half = dims.embed_dim // 2
-        pair = torch.arange(half, dtype=torch.float64) // 2  # as in the authors' code, two dimensions have one frequency
+        pair = torch.arange(half, dtype=torch.float64) // 2  # as in the authors' code, pairs of dimensions share a frequency
         exponent = 2 * pair / half
         if options.frequencies == "word":
             exponent = torch.rand(dims.vocab_size, 1, dtype=torch.float64)

@@ -27,12 +27,12 @@ from ...ops.distances import require_integer
 from ...ops.precision import at_least_float32
 from ...ops.sinusoids import Frequencies, frequencies
 
-#: number of positions that are integrated at a time, because the memory of a solver grows with the square of this number.
-#: Decoding integrates whole blocks
+#: number of positions that are integrated at a time (one block). Decoding integrates only whole blocks
 _BLOCK = 32
 #: inputs with a separate path in every layer
 _STREAMS = ("query", "key", "value")
-#: solver -> number of calls of the networks per step, and number of ticks into which a step is divided. Every call is at a tick
+#: solver -> number of calls of the networks per step, and number of ticks into which a step is divided. The time of every call is
+#: a whole number of ticks
 _CALLS = {"euler": (1, 1), "midpoint": (2, 2), "rk4": (4, 3)}
 
 
@@ -47,24 +47,24 @@ class Floater(PositionMethod):
     Source: Liu, Yu, Dhillon and Hsieh (2020), section 3. Code: xuanqing94/FLOATER.
     Deviations:
         * Each layer has three paths, for queries, keys and values, as in the authors' code.
-        * Descriptions of the paper by others have one path per layer, added to the input of the layer.
+        * Other authors describe the method with one path per layer, added to the input of the layer.
         * By default, paths start as sinusoids: p(0) = (0, ..., 1, ...) and h(x, p) = Omega p + the network.
         * Omega is the matrix whose exponential rotates the sinusoids. The last layer of the network starts at zero.
         * The authors' code adds sinusoids to the embeddings. The paths of the authors' code start at random values, and replace
           the biases of the projections.
         * The closest spec to the authors' code is sinusoidal+floater:start=random.
         * Positions are added before the projections, so that the biases of the projections remain.
-        * The solver rotates with the sinusoids, so that sinusoids are exact for every step size.
+        * The solver uses a coordinate system that rotates with the sinusoids. Sinusoids are therefore exact for every step size.
         * One solver step per position is therefore sufficient. The authors' code takes five steps.
         * The paths receive a gradient in every update. The authors' code recomputes the paths every 400 forward passes.
         * The paths have any length. The paths of the authors' code end at position 255.
         * Cross-attention also has paths, as in the authors' code. The paper does not describe positions in cross-attention.
-    Cost: 2 d^2 + 4 d parameters per network, and d per path, with three paths per layer. The solver takes T sequential steps,
-        for any number of sentences. These steps are the minimum cost of the method. With solver=rk4, each step calls the
+    Cost: 2 d^2 + 4 d parameters per network, and d per path, with three paths per layer. The solver takes T * substeps sequential
+        steps, for any number of sentences. These steps are the minimum cost of the method. With solver=rk4, each step calls the
         networks four times. adjoint=true does not store activations of these calls and integrates once more, backwards.
-    Raises: PositionError if torchdiffeq is not installed. PositionError for at=input in cross-attention, and for share with
-        at=input. PositionError for keys and queries of different widths. PositionError for non-integer positions. On a CPU,
-        PositionError for a path that is not finite.
+    Raises: PositionError if torchdiffeq is not installed. PositionError for at=input in cross-attention. PositionError for
+        at=input with share=layers or share=none. PositionError for keys and queries of different widths. PositionError for
+        non-integer positions. On a CPU, PositionError for a path that is not finite.
     """
 
     @dataclass(frozen=True)
@@ -205,10 +205,10 @@ class Floater(PositionMethod):
 
 
 class _Flow:
-    """The fixed-step solvers of torchdiffeq, with the same results, without reading values from an accelerator.
+    """Compute the results of torchdiffeq's fixed-step solvers without reading values from an accelerator.
 
-    Terms that depend only on the time (sinusoids, and the input t of the networks) are computed for all steps at once. Vectors
-    are constant in a coordinate system that rotates with the sinusoids, as in `_Velocity`.
+    Terms that depend only on the time (sinusoids, and the input t of the networks) are computed for all steps at once. As in
+    `_Velocity`, the states are vectors in a coordinate system that rotates with the sinusoids.
     """
 
     def __init__(self, method: Floater, here: int, last: int, state: Tensor):
@@ -267,9 +267,10 @@ class _Flow:
 
     @staticmethod
     def _tables(angle: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return cosines, signed sines, and signed sines with the opposite signs, from angles [n, C // 2].
+        """Return the cosines and sines of angles [n, C // 2] in the form that `_turned` requires: three tensors [n, 1, 1, C].
 
-        Shapes [n, 1, 1, C].
+        The first tensor contains cosines. The second tensor contains sines in the first half of the channels, and negative sines
+        in the second half. The third tensor is the second tensor times -1.
         """
         angle = angle[:, None, None]
         sin, cos, odd = angle.sin().to(state.dtype), angle.cos().to(state.dtype), state.size(-1) % 2
@@ -280,14 +281,17 @@ class _Flow:
 
 
 def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate x by angles with these cosines and signed sines: [..., C] -> [..., C]. Sine channels precede cosine channels."""
+    """Rotate x by the angles of `cos` and `sin`: [..., C] -> [..., C]. Sine channels precede cosine channels.
+
+    `_Flow._tables` returns `cos` and `sin`. With its third result as `sin`, the rotation has the opposite direction.
+    """
     half = x.size(-1) // 2
     other = torch.cat([x[..., half : 2 * half], x[..., :half], x[..., 2 * half :]], -1)
     return torch.addcmul(x * cos, other, sin)
 
 
 class _Velocity(nn.Module):
-    """The derivative of the states by the position, in a coordinate system that rotates with the sinusoids.
+    """Compute the derivative of the states with respect to the position, in coordinates that rotate with the sinusoids.
 
     With start=sinusoidal, the states z = R(-t) p with R(t) = exp(t Omega) are constant if the output of the network is zero.
     """
@@ -310,9 +314,9 @@ class _Velocity(nn.Module):
         return self.turned(torch.baddbmm(b_out + now * w_out[:, -1:], hidden, w_out[:, :-1]), -t) * self.delta
 
     def turned(self, x: Tensor, t: Tensor) -> Tensor:
-        """Rotate x by the angles by which the sinusoids rotate over t positions: [..., C] -> [..., C].
+        """Rotate x by the angles of the sinusoids at position t: [..., C] -> [..., C].
 
-        Sine channels precede cosine channels.
+        Sine channels precede cosine channels. With start=random, return x unchanged.
         """
         if self.speeds is None:
             return x
@@ -323,7 +327,7 @@ class _Velocity(nn.Module):
 
 
 def _torchdiffeq() -> Any:
-    """Return the library of solvers. Raise PositionError with the command that installs it."""
+    """Return the module torchdiffeq. If torchdiffeq is not installed, raise PositionError with the command that installs it."""
     try:
         return importlib.import_module("torchdiffeq")
     except ImportError:

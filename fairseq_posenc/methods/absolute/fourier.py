@@ -1,4 +1,4 @@
-"""A small network that reads sines and cosines with learned frequencies, added to the embeddings."""
+"""Outputs of a small network that reads sines and cosines with learned frequencies, added to the embeddings."""
 
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ class Fourier(PositionMethod):
         * The paper could not be read in full, so the authors' model sizes and initial variance are unknown.
         * $F = 768$, 32 hidden units and $\gamma = 10$ are the values of the example in the public code.
         * Initial frequencies have standard deviation $1 / \gamma$. The public code has $1 / \gamma^2$.
-        * t is the position itself, without a unit of length.
+        * t is the position itself. The position is not divided by a length.
     Cost: F/2 + F H + H + H d + d parameters per stack. The network runs once per position, not once per token.
     Raises: PositionError for an odd number of features.
     """

@@ -11,7 +11,7 @@ from ...ops.distances import require_integer
 
 
 class Language(PositionMethod):
-    r"""Add a learned position vector of the sentence's language to each embedding, where a token marks the language.
+    r"""Add a learned position vector to each embedding, from the table of the language that a token of the sentence names.
 
     Equation: $x_t = \sqrt{d} E[u_t] + P_g[t]$ with $E$ the token embeddings, $g$ the language of the sentence and $P_g \in
         \mathbb{R}^{n \times d}$ learned.
@@ -20,9 +20,9 @@ class Language(PositionMethod):
     Deviations:
         * The authors learn positions of a new language for a frozen encoder of another language.
         * In translation, all languages are trained together.
-        * The initial values of new positions in the paper could not be read.
-        * In the decoder, tokens before the language token use the positions of the first language.
-        * The </s> that begins a target is such a token.
+        * The paper's initial values for the positions of a new language could not be read.
+        * In the decoder, tokens before the language token use the positions of the first language in the option tokens.
+        * The </s> at the beginning of a target is a token before the language token.
         * Without the option tokens, there is one language, and the method equals `learned`.
     Cost: (n + padding_idx + 1) d parameters per language and stack.
     Raises: PositionError for a language token that is not in the dictionary or is given twice. PositionError for a sentence
@@ -62,7 +62,7 @@ class Language(PositionMethod):
             )
         if len(set(self.tokens)) < len(self.tokens):
             raise PositionError(f"language: tokens={options.tokens} contains a token twice. Expected each token once.")
-        #: numbers of the language tokens in the dictionary
+        #: index of each language token in the dictionary (-1 without a dictionary)
         self.numbers = [dims.words.get(token, -1) for token in self.tokens]
         self.origin = dims.padding_idx + 1
         languages = max(len(self.tokens), 1)
@@ -96,7 +96,8 @@ class Language(PositionMethod):
             # a target begins with </s> or with its language token
             needed = tokens.ne(self.dims.padding_idx) & (ctx.queries.ids > 0)
         lacking = needed & ~told
-        # if fairseq forces the first token, all beams except the first contain arbitrary tokens, with score minus infinity
+        # in decoding, one row with a language token is sufficient. If fairseq forces the first token, all beams except the first
+        # beam contain arbitrary tokens, with the score minus infinity
         if bool(lacking.any() if ctx.state is None else lacking.all()):
             side, flag = ("target", "--decoder-langtok") if self.dims.causal else ("source", "--encoder-langtok src")
             raise PositionError(

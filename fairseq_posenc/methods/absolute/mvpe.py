@@ -1,4 +1,4 @@
-"""Sinusoids of positions multiplied by a large number, added to the embeddings."""
+"""Sinusoids of a large multiple of the position, added to the embeddings."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from ...ops.sinusoids import SinusoidTable
 
 
 class MaximumVariance(PositionMethod):
-    r"""Add sinusoids of positions times a large factor, so that neighbouring positions differ as much as distant positions.
+    r"""Add sinusoids of a large multiple of the position, so that neighbouring positions differ as much as distant positions.
 
     Equation: $P[t, 2m] = \sin(w_m k t)$, $P[t, 2m+1] = \cos(w_m k t)$, $w_m = 10000^{-2m/d}$. Li et al. (2019).
     Shapes: embed [B, T, C] -> [B, T, C].
@@ -17,8 +17,10 @@ class MaximumVariance(PositionMethod):
     Deviations:
         * The method is reconstructed from the survey and the abstract. The paper could not be read.
         * The survey describes k > 1000 as suitable. The default is k=1000.
-        * The survey refers to the variance of a vector's channels, the abstract to the variance between neighbouring positions.
-    Cost: no parameters. A table of n rows, which is extended for longer sentences, from angles in float64.
+        * The survey refers to the variance of a vector's channels. The abstract refers to the variance between neighbouring
+          positions.
+    Cost: no parameters. A table of n rows, from angles in float64. Sinusoids of longer sentences are computed in each forward
+        pass.
     """
 
     @dataclass(frozen=True)

@@ -22,11 +22,14 @@ class Randomised(PositionMethod):
     Deviations:
         * The authors also draw positions in evaluation, because the length of the input is known.
         * The length of a translation is not known in decoding. In this project, evaluation therefore draws nothing.
-        * In evaluation, the first positions are `stride` apart, later positions are closer, and all positions are below N.
+        * In evaluation, the distance between the first positions is approximately `stride`.
+        * Later positions are closer, and all positions are below N.
         * The default stride is the mean distance between the positions of a training sentence of 32 tokens.
-        * Consecutive positions (stride=1) are very rare in training. With them, the model loses the order of tokens.
+        * Consecutive positions (stride=1) are very rare in training. With stride=1, the model loses the order of tokens in
+          evaluation.
         * Each sentence has its own positions. The authors draw once for all sentences of a batch.
-        * The same number of positions is drawn for all sentences of a batch. Shorter sentences use the smallest ones.
+        * The same number of positions is drawn for all sentences of a batch. Shorter sentences use the smallest of these
+          positions.
     Cost: no parameters. In training, T of N positions are drawn for each sentence.
     Raises: PositionError for a sentence longer than the maximum length (--max-source-positions, --max-target-positions), and for
         non-integer positions. N is a multiple of the maximum length.

@@ -16,11 +16,11 @@ class ScaledSinusoidal(PositionMethod):
     Equation: $P[t] = s (\sin(t w_0), \ldots, \sin(t w_{d/2-1}), \cos(t w_0), \ldots, \cos(t w_{d/2-1}))$ with $w_k =
         10000^{-2k/d}$ and $s$ learned.
     Shapes: embed [B, T, C] -> [B, T, C].
-    Source: Hua et al. (2022), whose code has the name ScaledSin. Code: ScaledSinusoidalEmbedding of x-transformers.
+    Source: Hua et al. (2022), whose code calls the method ScaledSin. Code: ScaledSinusoidalEmbedding of x-transformers.
     Deviations:
         * s starts at 1, because fairseq scales its embeddings by $\sqrt{d}$.
         * s starts at d^-0.5 in the authors' code, which does not scale the embeddings.
-    Cost: 1 parameter per stack. A table of n rows, which is extended for longer sentences.
+    Cost: 1 parameter per stack. A table of n rows. Sinusoids of longer sentences are computed in each forward pass.
     """
 
     @dataclass(frozen=True)

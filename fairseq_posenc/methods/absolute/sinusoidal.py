@@ -19,7 +19,7 @@ class Sinusoidal(PositionMethod):
         * The defaults are fairseq's values, so that fairseq's checkpoints load.
         * fairseq has sines before cosines, w_k = 10000^(-k/(d/2-1)), and padding_idx + 1 as the first position.
         * The options layout=interleaved,grid=paper,origin=zero implement the equation.
-    Cost: no parameters. A table of n rows, which is extended for longer sentences.
+    Cost: no parameters. A table of n rows. Sinusoids of longer sentences are computed in each forward pass.
     """
 
     @dataclass(frozen=True)

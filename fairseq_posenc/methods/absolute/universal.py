@@ -24,8 +24,8 @@ class Universal(PositionMethod):
         * The paper counts both from 1 (first_position=1). tensor2tensor counts both from 0 (first_step=0).
         * With layers=, steps count only the layers that use the method. The paper adds coordinates before every layer.
         * --tie-encoder-layers and --tie-decoder-layers tie the layers. The architecture posenc_universal sets both.
-        * Adaptive computation time is --encoder-halting and --decoder-halting. The architecture posenc_universal_halting also
-          sets both.
+        * The options --encoder-halting and --decoder-halting add adaptive computation time. The architecture
+          posenc_universal_halting sets these options and ties the layers.
     Cost: no parameters. L d parameters per stack with steps=learned. One addition per layer.
     """
 

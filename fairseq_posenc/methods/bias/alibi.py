@@ -16,8 +16,8 @@ from ...ops.precision import at_least_float32
 def slopes(heads: int) -> list[float]:
     """Return the slopes of the paper: 2^(-8i/h) if h is a power of two.
 
-    Otherwise, the first n slopes are the slopes of n heads, with n the largest power of two below h. Then every second slope of
-    2 n heads follows.
+    Otherwise, let n be the largest power of two below h. The first n slopes are the slopes of n heads. The other h - n slopes are
+    every second slope of 2 n heads, beginning with the first slope.
     """
     below = 2 ** (heads.bit_length() - 1)
     of_power = [2 ** (-8 * i / below) for i in range(1, below + 1)]
@@ -38,7 +38,7 @@ def penalty(ctx: AttentionContext, per_head: Tensor) -> Tensor:
 
 
 class Alibi(PositionMethod):
-    r"""Subtract a penalty from the scores that grows linearly with the distance to earlier keys, with a fixed slope per head.
+    r"""Subtract from the scores a penalty that grows linearly with the distance to earlier keys, with a fixed slope per head.
 
     Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} - m_h (t - s)$, with slope $m_h = 2^{-8h/H}$ of head $h = 1$ to $H$. Press et
         al. (2022), section 3.
@@ -46,7 +46,8 @@ class Alibi(PositionMethod):
     Source: Press, Smith and Lewis (2022). Code: ofirpress/attention_with_linear_biases.
     Deviations:
         * The authors' forms for encoders are separate methods: alibi_symmetric, alibi_nonsymmetric and alibi_learned.
-        * Cross-attention is an extension of this project, with the term - m_h |s - ratio t|. It is relative only for ratio=1.
+        * Cross-attention is an extension of this project, with the term - m_h |s - ratio t|. The term is
+          relative only for ratio=1.
         * With heads=, the n chosen heads have the slopes of a model with n heads. The other heads have no penalty, as in
           x-transformers.
     Cost: no parameters. One vector of T + S - 1 values per forward pass.
@@ -122,9 +123,9 @@ class AlibiSymmetric(PositionMethod):
 class AlibiNonsymmetric(PositionMethod):
     r"""Restrict half of the heads to keys on the left and half to keys on the right, with ALiBi's penalty.
 
-    Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} - m_h |s - t|$, with heads $h < H/2$ only for $s \le t$ and the other heads
-        only for $s \ge t$. Each half has the slopes of $H/2$ heads. This is the second form for encoders in issue 5 of the
-        authors' code.
+    Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} - m_h |s - t|$. Heads are counted from 0. Heads with $h < H/2$ attend only to
+        keys with $s \le t$, and the other heads only to keys with $s \ge t$. Each half has the slopes of $H/2$ heads. This is
+        the second form for encoders in issue 5 of the authors' code.
     Shapes: bias -> [1, H, T, S]. mask -> bool [1, H, T, S].
     Source: ofirpress/attention_with_linear_biases, issue 5.
     Deviations:
@@ -177,7 +178,8 @@ class AlibiLearned(PositionMethod):
     Deviations:
         * The authors' form is slope=sigmoid. Its l and r start normal with mean -2 and standard deviation 1.
         * By default, slopes are exponentials that start at the paper's fixed slopes.
-        * Initial slopes to the right are in reversed order of heads. Each head then distinguishes directions from the start.
+        * By default, the initial slopes for keys on the right are the fixed slopes in reversed order.
+        * With an even number of heads, each head therefore distinguishes left from right from the start.
         * All layers share the slopes. The issue does not say whether layers share them.
         * Decoder and cross-attention are extensions of this project.
     Cost: 2 h parameters per stack, or h in a causal decoder.

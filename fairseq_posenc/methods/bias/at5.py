@@ -26,8 +26,8 @@ class AdaptiveT5(PositionMethod):
         * The paper learns the buckets. How the paper learns the buckets could not be read.
         * The whole form is therefore a reconstruction by this project. Published scores are not evidence for this form.
         * Cross-attention is an extension of this project.
-        * $\gamma$ is learned on a logarithmic scale. Earlier versions of this form learned $\gamma$ itself, as a
-          number of positions.
+        * $y$ is on a logarithmic scale. In earlier versions of this form, $\gamma$ was $\alpha + 1 +
+          \operatorname{softplus}(y)$, so that $y$ was a number of positions.
         * Checkpoints of earlier versions can be loaded, with unchanged scores. To resume training, add --reset-optimizer.
     Cost: sides * (B h + 2 g) parameters per stack. sides is 1 in a causal decoder, else 2. g is h with borders=heads, else 1.
         One vector of T + S - 1 values per forward pass.
@@ -76,7 +76,7 @@ class AdaptiveT5(PositionMethod):
         self.per_layer = options.share != "layers"
         self.weight = self.parameter_table(self.sides, options.buckets, share=options.share)
         nn.init.normal_(self.weight, std=dims.embed_dim**-0.5)
-        # at 0, alpha is B/2 and gamma is max_distance
+        # with the initial value 0 of both parameters, alpha is B/2 and gamma is max_distance
         self.exact = self.parameter_table(self.sides, share=_border_share(options)).requires_grad_(options.interpolate)
         self.largest = self.parameter_table(self.sides, 1, share=_border_share(options)).requires_grad_(options.interpolate)
         self.initial_range = options.max_distance - options.buckets / 2 - 1

@@ -22,13 +22,14 @@ class RunningSumOptions(MethodOptions):
 
 
 class RunningSum(PositionMethod):
-    """Base class of cable and forgetting: an increment per token, and running sums of the increments. Decoding continues the
-    sums.
+    """Compute an increment per token, and running sums of the increments (base class of cable and forgetting).
+
+    Each decoding step adds the increments of the new tokens to the stored sum of the last token.
     """
 
     Options = RunningSumOptions
     per_layer = content_dependent = True
-    #: sign of the sum at the key in the bias of a causal attention
+    #: 1 or -1. In causal attention, the bias is `sign` times the sum at the key, plus a term that is equal for all keys
     sign = 1.0
 
     def __init__(self, options: RunningSumOptions, dims: Dims):
@@ -37,11 +38,14 @@ class RunningSum(PositionMethod):
         self.offset = self.parameter_table(share=options.share)
 
     def sums(self, ctx: AttentionContext) -> Tensor:
-        """Return the sums of the increments of all tokens up to each key, for keys on the left of the query: [B, H or 1, S]."""
+        """Return the sum of the increments of all tokens up to each key: [B, H or 1, S].
+
+        If keys on the right of the query have separate increments, the result is the sum of the increments for keys on the left.
+        """
         raise NotImplementedError
 
     def bias_factors(self, ctx: AttentionContext) -> tuple[Tensor, Tensor] | None:
-        """Return the sign of the bias, and the sums of the increments of all tokens up to each key."""
+        """Return `sign` and the result of `sums` as factors of the bias. Return None if the attention is not causal."""
         if not self.dims.causal:
             return None
         sums = self.sums(ctx).unsqueeze(-1)  # [B, H or 1, S, 1]

@@ -29,11 +29,11 @@ class Dape(PositionMethod):
     Shapes: rescale [B, H, T, S] -> [B, H, T, S].
     Source: Zheng et al. (2024a, 2024b). Code: chuanyang-Zheng/DAPE.
     Deviations:
-        * The authors' first name of the method is CAPE. It is not the method `cape` of this project.
+        * The authors' original name of the method is CAPE. It is not the method `cape` of this project.
         * With a kernel, the input and the hidden units of masked keys are 0. The authors mask only the input.
         * The authors' decoding therefore differs from their training. In this project, both are equal.
         * Convolutions read 0 at padding, so that left padding has no effect.
-        * Scalars of kerple_log and networks of fire are per layer.
+        * Each layer has separate scalars of kerple_log, or a separate network of fire.
         * Encoder and cross-attention are extensions of this project. There, kerple_log has one penalty per direction.
         * start=zero sets W_2 and b_2 to 0, so that training starts at the base method. The authors start at random.
     Cost: 3 h w k + w + h parameters per layer for w hidden units, and the parameters of the base method. 2 h w k + w + h

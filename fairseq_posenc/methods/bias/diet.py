@@ -1,4 +1,4 @@
-"""Learned scores of positions that do not depend on tokens: by distance, as a product of positions, and with compressed keys."""
+"""DIET: learned scores of distances, of pairs of positions, and of pairs of sentences, and attention to compressed keys."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -45,10 +45,10 @@ class DietRelative(_Diet):
         * The scale is $1/\sqrt{d_h}$. The paper prints $\sqrt{d}$ of the hidden size (scale=model).
         * R starts at 0, which the paper leaves open.
         * Distances beyond the table share the last entry of their direction.
-        * The paper's term of segments is a separate method (diet_rel+segments).
+        * The paper's segment term is the separate method `segments` (spec: diet_rel+segments).
         * The paper changes "all the attention layers both in the encoder and decoder".
-        * The paper leaves open whether this includes cross-attention. Here, queries have target positions and keys have source
-          positions.
+        * The paper does not say whether this includes cross-attention. In cross-attention of this project, queries have target
+          positions and keys have source positions.
     Cost: L h (2n - 1) parameters per stack. One vector of T + S - 1 values per layer.
     Raises: PositionError for non-integer positions.
     """
@@ -94,10 +94,10 @@ class DietAbsolute(_Diet):
     Deviations:
         * The scale is $1/\sqrt{d_h}$. The paper prints $\sqrt{d}$ of the hidden size (scale=model).
         * The vectors start normal with standard deviation 0.02, which the paper leaves open.
-        * The paper's term of segments is a separate method (diet_abs+segments).
+        * The paper's segment term is the separate method `segments` (spec: diet_abs+segments).
         * The paper changes "all the attention layers both in the encoder and decoder".
-        * The paper leaves open whether this includes cross-attention. Here, queries have target positions and keys have source
-          positions.
+        * The paper does not say whether this includes cross-attention. In cross-attention of this project, queries have target
+          positions and keys have source positions.
     Cost: 2 h n rank parameters per stack, or L times as many with share=none. One product of positions per forward pass.
     Raises: PositionError for positions beyond the tables, and for non-integer positions.
     """
@@ -135,7 +135,7 @@ class DietAbsolute(_Diet):
 
 
 class DietLinformer(_Diet):
-    r"""Compress keys and values as Linformer, and add products of learned vectors of query positions and compressed keys.
+    r"""Compress keys and values as in Linformer, and add products of learned vectors for query positions and for compressed keys.
 
     Equation: $A_{tj} = q_t \cdot k_j / \sqrt{d_h} + P_Q[t] \cdot P_K[j]$, $k_j = ((E X) W_K)_j$, $v_j = ((F X) W_V)_j$, with
         compressed key $j$ and learned $E$ and $F$ in $\mathbb{R}^{\mathrm{rank} \times n}$. Chen et al. (2021), equation 4.
@@ -149,8 +149,8 @@ class DietLinformer(_Diet):
         * Compressed keys mix all positions, so that a causal decoder is unsupported. posenc_diet_linformer has diet_abs in the
           decoder.
         * The paper changes "all the attention layers both in the encoder and decoder".
-        * The paper leaves open whether this includes cross-attention. Here, queries have target positions and keys have source
-          positions.
+        * The paper does not say whether this includes cross-attention. In cross-attention of this project, queries have target
+          positions and keys have source positions.
     Cost: L (rank n + h (n + rank) width) parameters per stack, and rank n more per layer with tie=false. O(T rank) time and
         memory.
     Raises: PositionError for positions beyond the tables, and for non-integer positions.
@@ -207,29 +207,31 @@ class DietLinformer(_Diet):
 
 
 class Segments(PositionMethod):
-    r"""Add a learned score of the sentences of query and key to the scores, or a sentence vector to the embeddings.
+    r"""Add a learned scalar per pair of sentences to the scores, or add a vector per sentence to the embeddings.
 
     Equation: $A_{ts} + E[\operatorname{seg}(t), \operatorname{seg}(s)]$, with $E$ learned and $\operatorname{seg}(t)$ the number
         of separators before $t$. Chen et al. (2021), equations 1 and 3, and section 3.2. `place=input`: $x_t +
         E_s[\operatorname{lab}(t)]$, $\operatorname{lab}(t) = \operatorname{seg}(t) + 1$ (`count=start`), or the number of source
-        sentences minus $\operatorname{seg}(t)$, so that the last sentence has 1 (`count=end`). Lupo, Dinarelli and Besacier
-        (2023). `every_layer=true` adds the vector before every layer.
+        sentences minus $\operatorname{seg}(t)$, so that the last source sentence has label 1 (`count=end`). Lupo, Dinarelli and
+        Besacier (2023). `every_layer=true` adds the vector before every layer.
     Shapes: bias -> [B, H, T, S]. embed and before_layer [B, T, C] -> [B, T, C].
     Source: Chen et al. (2021). place=input: Lupo, Dinarelli and Besacier (2023), whose text was not read. Code of place=input:
         lorelupo/focused-concat.
     Deviations:
         * A separator token ends each sentence of a document.
         * A source of single sentences has no separators, and the term has no effect.
-        * Attention modules without tokens have one sentence.
-        * Sentences beyond the table share its last row. Labels below 1 are 1.
+        * If an attention module receives no tokens, all positions belong to one sentence.
+        * Sentences beyond the table share its last row. Labels below 1 are replaced by 1.
         * Scores start at 0, which the paper leaves open.
-        * Vectors start normal with standard deviation $1/\sqrt{d}$. The authors' vectors have 1.
+        * Vectors start normal with standard deviation $1/\sqrt{d}$. The authors' vectors have standard
+          deviation 1.
         * Encoder and decoder have a table each. The authors' stacks share one table.
-        * The authors' first decoder token has label 1.
+        * In the authors' code, the first decoder token has label 1. In this project, this token has the label of the
+          first sentence.
         * place=heads in the decoder is an extension of this project.
     Cost: L h segments^2 parameters per stack, or segments d with place=input and vectors=learned.
-    Raises: PositionError if a dictionary does not contain the separator. PositionError for options of vectors without
-        place=input.
+    Raises: PositionError if a dictionary does not contain the separator. PositionError for vectors, count or
+        every_layer without place=input. PositionError for every_layer with layers=.
     """
 
     @dataclass(frozen=True)
@@ -317,5 +319,6 @@ class Segments(PositionMethod):
         queries, keys = (number.clamp(max=self.options.segments - 1) for number in (queries, keys))
         numbers = torch.arange(self.options.segments, device=keys.device).unsqueeze(-1)
         chosen = (keys.unsqueeze(-2) == numbers).to(table.dtype)  # [B, segments, S], one 1 per key
-        # a product, because the gradient of an index would add all pairs of words to few entries of the table
+        # a matrix product, because the backward pass of indexing would add the gradients of all pairs of tokens to few entries
+        # of the table
         return table[:, queries].transpose(0, 1) @ chosen.unsqueeze(1)  # [B, H, T, segments] -> [B, H, T, S]

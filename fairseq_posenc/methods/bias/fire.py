@@ -14,7 +14,8 @@ from ...ops.distances import by_distance
 from ...ops.precision import at_least_float32
 
 _EPSILON = 1e-6
-#: pairs of queries and keys that pass through the network at a time. Their hidden units fit into the cache of a CPU core
+#: number of pairs of query and key for which the network runs at a time, on a CPU and on an accelerator. On a CPU, the hidden
+#: units of these pairs fit into the cache of a core
 _PAIRS_ON_CPU, _PAIRS = 2**14, 2**22
 #: maximum number of pairs for which an accelerator computes the network per pair instead of per distance
 _FEW_PAIRS = 2**19
@@ -33,8 +34,9 @@ class Fire(PositionMethod):
         * Scores are relative only below the threshold T. Beyond T, they also depend on the position of the query.
         * Encoder and cross-attention are extensions of this project. There, |s-t| does not distinguish left from right.
     Cost: w (h + 2) + h + 2 parameters per network of width w. If no query position exceeds the threshold, the network runs on
-        one value per distance. Otherwise it runs on every pair of query and key, for blocks of queries. The backward pass
-        computes these blocks again, so that only the bias is stored.
+        one value per distance. Otherwise, the network runs on every pair of query and key, in blocks of queries. The backward
+        pass computes these blocks again, so that only the bias is stored. If there are few pairs, an accelerator computes all
+        pairs at once, without blocks.
     """
 
     @dataclass(frozen=True)

@@ -43,7 +43,7 @@ class _Kerple(PositionMethod):
             self.rate.copy_(_softplus_inverse(0.99 * torch.rand_like(self.rate)))
 
     def raw_power(self, power: Tensor) -> Tensor:
-        """Return the parameter that belongs to a power p."""
+        """Return the value of the parameter `power` for which `penalty` uses this p."""
         return _softplus_inverse(power - _LEAST)
 
     def penalty(self, distance: Tensor, power: Tensor, rate: Tensor) -> Tensor:

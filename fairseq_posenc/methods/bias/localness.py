@@ -28,10 +28,13 @@ class Localness(PositionMethod):
     Deviations:
         * The input of W_p (the query), the tanh, and the sharing of parameters by heads are reconstructions, which are not
           verified.
-        * In causal attention, I counts the keys up to the query, so that decoding computes the scores of training.
-        * U starts at 0: each centre is the middle of the sentence, and each window half of the sentence.
-        * Windows are at least 0.01 I.
-        * The decoder is an extension of this project. The authors use the lower layers of the encoder, as in layers=0-2.
+        * In causal attention, the number I includes only keys up to the query. Decoding therefore computes the same scores as
+          training.
+        * U_p and U_d start at 0. Each centre is then the middle of the sentence, and each window has half the length of the
+          sentence.
+        * Predicted windows are at least 0.01 I.
+        * The decoder is an extension of this project. The authors use the method only in the lower layers of the encoder, for
+          example layers=0-2.
     Cost: with share=heads, d_h^2 + d_h parameters per layer for the centre, and d_h per layer for the window. One tensor [B, H,
         T, S] per layer.
     Raises: PositionError for a method with rotations in the same layer, and for the option width without window=fixed.

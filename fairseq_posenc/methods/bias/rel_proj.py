@@ -26,10 +26,11 @@ class RelativeProjection(PositionMethod):
         * R is 128, because sentences are short. The released model has 1024.
         * The curves start at 0. Both public implementations start them at random (start=normal).
         * W has no bias, as in Inkling. x-transformers has a bias (bias=true).
-        * Products of queries and keys keep $1/\sqrt{d_h}$. Inkling normalises queries and keys, and has 1/d_h.
+        * Products of queries and keys keep $1/\sqrt{d_h}$. Inkling normalises queries and keys, and uses the factor
+          1/d_h.
         * Encoder and cross-attention, with distances in both directions, are extensions of this project.
-    Cost: L (16 d h + 16 R) parameters per stack, with 16 (2R - 1) in place of 16 R without a causal mask. Products [B, H, T, 2R
-        + 1].
+    Cost: L (16 d h + 16 R) parameters per stack. Without a causal mask, L (16 d h + 16 (2R - 1)) parameters. Products
+        [B, H, T, 2R + 1].
     Raises: PositionError for non-integer positions.
     """
 

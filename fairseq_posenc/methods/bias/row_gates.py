@@ -1,4 +1,4 @@
-"""Forget gates of tokens that are computed separately for each query."""
+"""Forget gates of tokens. The gates are computed separately for each query."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -42,7 +42,7 @@ class RowGateBias(PositionMethod):
     per_layer = content_dependent = True
 
     def edges(self, ctx: AttentionContext) -> Tensor:
-        """Return the arguments of the gates of tokens for every query: [B, H, T, S], in float32 or wider."""
+        """Return the inputs of the sigmoid, for the gate of each pair of query and token: [B, H, T, S], in float32 or wider."""
         raise NotImplementedError
 
     def summed(self, edges: Tensor, ctx: AttentionContext) -> Tensor:

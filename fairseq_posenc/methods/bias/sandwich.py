@@ -13,7 +13,7 @@ from ...ops.sinusoids import Frequencies
 
 
 class Sandwich(PositionMethod):
-    r"""Add the product of the sinusoids of two positions, which decreases with the distance, with a slope per head.
+    r"""Add a term that decreases with the distance: the product of the sinusoids of two positions, divided by a number per head.
 
     Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} + (\sum_j \cos((s-t) / 10000^{2j/D}) - D/2) / (8 i/h)$, $j = 1$ to $D/2$, or
         $0$ to $D/2 - 1$ with `first=0`, for head $i = 1$ to $h$. Chi et al. (2023).

@@ -19,13 +19,14 @@ class TupeAbsolute(PositionMethod):
     Equation: $A_{ts} = q_t \cdot k_s / \sqrt{2 d_h} + (LN(p_t) U_Q) \cdot (LN(p_s) U_K) / \sqrt{2 d_h}$, with learned position
         vectors $p_t$, projections $U_Q$ and $U_K$, and layer norm $LN$. Ke et al. (2021), equation 7. With `untie_first`, the
         second term is $\theta_1$ if the query is at the first position, else $\theta_2$ if the key is at the first position.
-        $\theta_1 = (LN(u_0) U_Q) \cdot (LN(u_0) U_K) / \sqrt{2 d_h}$, and $\theta_2$ the same product of $u_1$, with $u_0$ and
-        $u_1$ the rows 0 and 1 of the table, equation 11.
+        $\theta_1 = (LN(u_0) U_Q) \cdot (LN(u_0) U_K) / \sqrt{2 d_h}$. $\theta_2$ is this product with $u_1$ in place of $u_0$.
+        $u_0$ and $u_1$ are the rows 0 and 1 of the table. This is equation 11.
     Shapes: bias -> [1, H, T, S].
     Source: Ke, He and Liu (2021). Code: guolinke/TUPE.
     Deviations:
-        * By default, the first position is not untied, because a translation source has no [CLS] (untie_first=true).
-        * As in the authors' code, theta_1 is equal for all keys of its query. Row 0 of the table therefore never receives a
+        * By default, the first position is not untied, because a translation source has no [CLS]. untie_first=true unties the
+          first position.
+        * As in the authors' code, theta_1 is equal for all keys of the first query. Row 0 of the table therefore never receives a
           gradient.
         * Without untie_first, the bias of the key projection also never receives a gradient.
         * The survey counts neither the biases nor the layer norm.

@@ -14,7 +14,7 @@ class Window(PositionMethod):
 
     Equation: $M_{ts} = 0$ if $|s-t| \le g w/2$ and $g$ divides $s - t$, else $-\infty$. The mask $M$ is added to the scores.
         Beltagy et al. (2020).
-    Shapes: mask -> bool [B or 1, 1, T, S].
+    Shapes: mask -> bool [B or 1, 1, T, S], or [B or 1, H, T, S] with heads=.
     Source: Beltagy, Peters and Cohan (2020). Code: Longformer in Hugging Face's transformers.
     Deviations:
         * The global tokens of Longformer, which have separate projections, are omitted.

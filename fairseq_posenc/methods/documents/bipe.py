@@ -63,7 +63,10 @@ class _Bilevel(PositionMethod):
         return x + nn.functional.embedding(column.clamp(max=self.options.longest - 1), self.get_parameter("weight"))
 
     def of_queries(self, ctx: AttentionContext) -> Tensor | None:
-        """Return the sentence number of each query, [B, T]. In cross-attention, it is the number of the source sentence."""
+        """Return the sentence number of each query, [B, T].
+
+        In cross-attention, the sentence number is at most the number of the last source sentence.
+        """
         if not self.dims.cross:
             return self.separator.of_queries(ctx)
         number, sentences = self.separator.of_queries(ctx, opened), self.separator.sentences(ctx)
@@ -80,7 +83,8 @@ class BipeRope(_Bilevel):
     Source: He et al. (2024). Code: zhenyuhe00/BiPE. Only the code was read, not the paper's text.
     Deviations:
         * The authors train language models only. The use in a translation model is an extension of this project.
-        * In cross-attention, the sentence number of a query is at most the number of the last source sentence.
+        * In cross-attention, a query at a separator has the number of the next sentence. The sentence number of a query is at
+          most the number of the last source sentence.
         * The authors' sentences end with a full stop or a line break.
         * Z has 256 rows, and normal initial values of standard deviation $1/\sqrt{d}$. The authors have 1024 rows and 0.02.
         * Tokens beyond N share the last vector. In the authors' code this vector is always zero.
@@ -134,7 +138,8 @@ class BipeRope(_Bilevel):
 
 
 class BipeAlibi(_Bilevel):
-    r"""Add a learned vector of the position in the sentence, and a penalty of the number of sentences between two tokens.
+    r"""Add a learned vector of the position in the sentence, and a penalty that increases with the difference of the sentence
+    numbers of two tokens.
 
     Equation: $x_t = \sqrt{d} E[u_t] + Z[\min(\operatorname{intra}(t), N - 1)]$, $A_{ts} = q_t \cdot k_s / \sqrt{d_h} - f m_h
         |\operatorname{seg}(t) - \operatorname{seg}(s)|$, $f = 96$. $m_h$ are the slopes of `alibi`. $\operatorname{seg}(t)$ is
@@ -145,7 +150,8 @@ class BipeAlibi(_Bilevel):
     Deviations:
         * The authors train language models only. The use in a translation model is an extension of this project.
         * The absolute value of seg(t) - seg(s) is an extension for encoders. It has no effect in causal attention.
-        * In cross-attention, the sentence number of a query is at most the number of the last source sentence.
+        * In cross-attention, a query at a separator has the number of the next sentence. The sentence number of a query is at
+          most the number of the last source sentence.
         * The authors' sentences end with a full stop or a line break.
         * Z has 256 rows, and normal initial values of standard deviation $1/\sqrt{d}$. The authors have 1024 rows and 0.02.
         * Tokens beyond N share the last vector. In the authors' code this vector is always zero.

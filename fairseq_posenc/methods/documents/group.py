@@ -10,7 +10,8 @@ from ...ops.segments import Separator, before, opened
 
 
 class Group(PositionMethod):
-    r"""Restrict each query to the keys of its sentence, or, in cross-attention, of the source sentence that it translates.
+    r"""Restrict each query to the keys of its sentence. In cross-attention, restrict the query to the source
+    sentence that it translates.
 
     Equation: $M_{ts} = 0$ if $\operatorname{tag}(t) = \operatorname{tag}(s)$, else $-\infty$. Bao et al. (2021). In the encoder,
         $\operatorname{tag}(t)$ is the number of separators before token $t$. In the decoder, it is the number of separators up
@@ -20,12 +21,12 @@ class Group(PositionMethod):
     Source: Bao et al. (2021). Code: baoguangsheng/g-transformer. Only the code was read, not the paper's text.
     Deviations:
         * One separator divides two sentences, as in D2DToolkits. The authors write <s> and </s> around each sentence.
-        * The decoder counts a separator as the beginning of the next sentence, because it predicts the first word of this
-          sentence.
+        * The decoder counts a separator as the beginning of the next sentence. At the separator, the decoder predicts the first
+          token of this sentence.
         * Target sentences beyond the number of source sentences attend to the last source sentence. In the authors' code, such
           sentences have no key, and their result is NaN.
-        * The authors' global attention in the last two layers is --encoder-global-layers, --decoder-global-layers and
-          --cross-global-layers. The architecture posenc_g_transformer sets these options.
+        * The authors have global attention in the last two layers. The options --encoder-global-layers, --decoder-global-layers
+          and --cross-global-layers add it. The architecture posenc_g_transformer sets these options.
     Cost: no parameters. Time and memory of full attention, because the whole product is computed.
     Raises: PositionError for a dictionary without the separator.
     """

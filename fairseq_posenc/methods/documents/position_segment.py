@@ -23,9 +23,9 @@ class PositionSegment(PositionMethod):
     Deviations:
         * The number w of channels of the paper is unverified, because the published scripts do not set this number. The default
           is d/2.
-        * The authors count from the last sentence (count=end). Their first decoder token has label 1.
+        * The authors count from the last sentence (count=end). In their code, the first input token of the decoder has label 1.
         * Learned vectors are trained. The authors' code reads a copy that training does not change.
-        * Sentences beyond the table, or beyond w with vectors=onehot, use the last vector. Labels below 1 are 1.
+        * Sentences beyond the table, or beyond w with vectors=onehot, use the last vector. Labels below 1 are replaced by 1.
     Cost: no parameters, or segments w per stack with vectors=learned.
     Raises: PositionError for a dictionary without the separator, for sinusoids of an odd width or of less than 4 channels, and if
         no channel remains for positions.

@@ -14,8 +14,9 @@ class SegmentShift(PositionMethod):
     r"""Shift the positions of each sentence of a document, so that the model can distinguish the sentences.
 
     Equation: $p(t) = t + s \operatorname{seg}(t)$, with $\operatorname{seg}(t)$ the number of separators before token $t$. Lupo,
-        Dinarelli and Besacier (2022). `mean=true`: $s$ is the number of source tokens divided by the number of source sentences
-        of each document, rounded up, `</s>` and separators counted. fairseq's sinusoids at $p(t)$ are added to the embeddings.
+        Dinarelli and Besacier (2022). `mean=true`: $s$ is the number of source tokens of a document divided by the number of its
+        source sentences, rounded up. `</s>` and separators are source tokens here. fairseq's sinusoids at $p(t)$ are added to the
+        embeddings.
     Shapes: positions [B, T] -> same. embed [B, T, C] -> [B, T, C].
     Source: Lupo, Dinarelli and Besacier (2022). Code: lorelupo/focused-concat. Only the code was read, not the text of the
         papers.
@@ -24,7 +25,7 @@ class SegmentShift(PositionMethod):
         * The shift changes the positions of all methods of the spec.
         * Decoding uses the same positions as training. In the authors' code, incremental decoding uses other positions.
         * With mean=true, target sentences after the last source sentence have the shift of the last source sentence.
-        * The discount of the loss of context sentences is not included.
+        * The authors' training loss reduces the weight of context sentences. This loss is not included.
     Cost: no parameters. One cumulative sum, and sinusoids of the positions of each document.
     Raises: PositionError for a dictionary without the separator, and for shift together with mean=true.
     """

@@ -21,7 +21,8 @@ class UnifPE(PositionMethod):
     Source: Peng, Bawden and Yvon (2024). Code: ziqianPeng/fairseq. Only the code was read, not the paper's text.
     Deviations:
         * Offsets are drawn in every forward pass. The authors' dataset draws them when it is built.
-        * The authors have the learned positions of mBART, like unifpe:vectors=none+learned. The default is sinusoids.
+        * The authors have the learned positions of mBART. The spec unifpe:vectors=none+learned is equivalent. The default of this
+          project is sinusoids.
         * With tie=true, the decoder uses min(o, M - l), where l is the length of the target. The authors also lower the offset of
           the source.
         * As in the code, the gap of g positions is never after the last block. Positions are therefore not used equally often.

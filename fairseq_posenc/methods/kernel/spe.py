@@ -27,7 +27,8 @@ from ...ops.kernels.outputs import write
 from ...ops.precision import at_least_float32
 
 _EVALUATION_SEED = 1_000_003
-#: numbers of positions per block: in linear attention and in convolutions, in the noise of spe_conv, and in the codes of spe_sine
+#: number of positions per block. _CHUNK: linear attention and convolutions. _NOISE_BLOCK: noise of spe_conv. _WAVE_BLOCK: codes
+#: of spe_sine
 _CHUNK, _NOISE_BLOCK, _WAVE_BLOCK = 64, 128, 256
 
 #: tensors that the decoding state stores, because they do not depend on tokens
@@ -111,8 +112,8 @@ class SineSpe(_Spe):
         * Cross-attention is an extension of this project.
     Cost: 3 K d parameters per stack, and gates of d per layer. Exact: products of width (2K + 1) d_h. With codes: O(T (2K + 1)
         d_h R) time and O(T (2K + 1) d_h) memory. With attention=linear, no tensor has T S entries.
-    Raises: PositionError for attention=linear with exact=true or with attention dropout, because it has no weights, and for
-        realizations with exact=true.
+    Raises: PositionError for attention=linear with exact=true. PositionError for attention=linear with attention dropout, because
+        linear attention computes no attention weights. PositionError for realizations with exact=true.
     """
 
     @dataclass(frozen=True)
@@ -185,7 +186,7 @@ class SineSpe(_Spe):
         return self._codes(at_least_float32(x), at, (frequencies, offsets, gains, plain), ctx).to(x.dtype)
 
     def _shared_sines(self, which: Projection, ctx: AttentionContext) -> Sequence[Tensor]:
-        """Return the result of `_sines`, computed once for queries and keys. A state keeps it for the next steps."""
+        """Return the result of `_sines`, computed once for queries and keys. The decoding state stores the result."""
         if ctx.state is not None:
             known = [found for name in _KEPT if (found := ctx.state.get(name)) is not None]
             return known or [ctx.state.store_shared(name, tensor) for name, tensor in zip(_KEPT, self._sines(ctx))]
@@ -208,7 +209,7 @@ class SineSpe(_Spe):
     def _features(
         self, x: Tensor, at: Positions, frequencies: Tensor, offsets: Tensor | None, gains: Tensor, plain: Tensor
     ) -> Tensor:
-        """Multiply every channel by the waves of its sum: [B, H, T, D] -> [B, H, T, (2K + 1) D]."""
+        """Multiply every channel by its 2K + 1 waves: [B, H, T, D] -> [B, H, T, (2K + 1) D]."""
         angles = _angles(at.ids, frequencies)
         angles = angles if offsets is None else angles + offsets[:, None, None]
         waves = _waves(angles.cos(), angles.sin(), gains, plain)  # [H, B or 1, T, M, D]
@@ -256,8 +257,8 @@ class _Codes(torch.autograd.Function):
 
     Positions are computed in blocks with the length of `ids` [B or 1, t]. `ids` count from the start of a block, so that all
     blocks use the same waves. `starts` contains the first position of each block. For each block, the noise [H, M, D, R] is
-    rotated by the angles of this first position. The products of x and the waves are M times as large as x. They are computed
-    again in the backward pass. The noise has no gradient.
+    rotated by the angles of this first position. The products of x and the waves are M times as large as x. They are not
+    stored, because the backward pass does not need them. The noise has no gradient.
     """
 
     @staticmethod
@@ -389,8 +390,8 @@ class ConvolutionalSpe(_Spe):
         * Cross-attention is an extension of this project.
     Cost: 2 P d parameters per stack, and gates of d per layer. One convolution of O(T P d R) for queries and one for keys
         per forward pass. Decoding computes them in every layer.
-    Raises: PositionError for attention=linear with attention dropout, because it has no weights, and for positions that are
-        not integers.
+    Raises: PositionError for attention=linear with attention dropout, because linear attention computes no attention weights.
+        PositionError for positions that are not integers.
     """
 
     @dataclass(frozen=True)
@@ -425,7 +426,8 @@ class ConvolutionalSpe(_Spe):
         """Return normal noise with variance 1 / R, its part for the plain product [H, D, R], and the codes of queries and keys,
         which all layers share. Decoding computes the codes in every layer.
 
-        The noise [R, d, 1 + P - 1 + n] has one column for the plain product, and P - 1 + n columns for positions.
+        The noise [R, d, columns] has one column for the plain product, and P - 1 + n columns for n positions. The number of
+        columns is rounded up to a multiple of _NOISE_BLOCK.
         """
         columns = max(ctx.queries.last, ctx.keys.last) + 1 + self.options.length
         known = None if ctx.state is None else ctx.state.get("spe_noise")

@@ -50,8 +50,8 @@ class _Synthesizer(PositionMethod):
 class SynthesizerRandom(_Synthesizer):
     r"""Use a learned score for every head, query position and key position, independent of the words.
 
-    Equation: $A_{ts} = R[t,s]$, random in Tay et al. (2021). With `mix=plus`, $A_{ts} = q_t \cdot k_s / \sqrt{d_h} + R[t,s]$,
-        and with `mix=plus_alpha`, $A_{ts} = (1 - \operatorname{sigmoid}(a)) q_t \cdot k_s / \sqrt{d_h} +
+    Equation: $A_{ts} = R[t,s]$, called random in Tay et al. (2021). With `mix=plus`, $A_{ts} = q_t \cdot k_s / \sqrt{d_h} +
+        R[t,s]$, and with `mix=plus_alpha`, $A_{ts} = (1 - \operatorname{sigmoid}(a)) q_t \cdot k_s / \sqrt{d_h} +
         \operatorname{sigmoid}(a) R[t,s]$.
     Shapes: bias -> [1, H, T, S]. rescale [B, H, T, S] -> same.
     Source: Tay et al. (2021). Code: mesh-tensorflow.
@@ -99,7 +99,8 @@ class SynthesizerRandom(_Synthesizer):
 class SynthesizerFactorised(_Synthesizer):
     r"""Use a learned score for every head, query position and key position, as a product of two factors of low rank.
 
-    Equation: $A_{ts} = R_1[t] \cdot R_2[s]$, factorised random in Tay et al. (2021). Mixtures are as in `synthesizer_random`.
+    Equation: $A_{ts} = R_1[t] \cdot R_2[s]$, called factorised random in Tay et al. (2021). Mixtures are as in
+        `synthesizer_random`.
     Shapes: bias -> [1, H, T, S]. rescale [B, H, T, S] -> same.
     Source: Tay et al. (2021). Code: mesh-tensorflow.
     Deviations:
@@ -143,9 +144,9 @@ class SynthesizerFactorised(_Synthesizer):
 class SynthesizerDense(_Synthesizer):
     r"""Compute the scores of all key positions from the query only, with a small network.
 
-    Equation: $A_t = W_2 \operatorname{ReLU}(W_1 x_t + b_1) + b_2 \in \mathbb{R}^n$, dense in Tay et al. (2021). With
-        `form=minus`, $A_t = W^T \operatorname{ReLU}(q_t)$ with one $W \in \mathbb{R}^{d_h \times n}$ for all heads. Mixtures are
-        as in `synthesizer_random`.
+    Equation: $A_t = W_2 \operatorname{ReLU}(W_1 x_t + b_1) + b_2 \in \mathbb{R}^n$, called dense in Tay et al. (2021).
+        With `form=minus`, $A_t = W^T \operatorname{ReLU}(q_t)$ with one $W \in \mathbb{R}^{d_h \times n}$ for all heads.
+        Mixtures are as in `synthesizer_random`.
     Shapes: content_scores -> [B, H, T, S]. rescale [B, H, T, S] -> same.
     Source: Tay et al. (2021). Code: mesh-tensorflow (dense_minus).
     Deviations:
@@ -153,8 +154,9 @@ class SynthesizerDense(_Synthesizer):
         * In a mixture, $q_t \cdot k_s$ is divided by $\sqrt{d_h}$. mesh-tensorflow scales the initial values of the query
           projection instead.
         * Cross-attention has ordinary scores, because mesh-tensorflow defines the method for self-attention only.
-    Cost: L h (hidden (d + 1) + (hidden + 1) n) parameters per stack, L d_h n with form=minus. Scores of all n positions for every
-        query. With mix=none, there is no key projection, and with form=paper also no query projection. Each missing projection
+    Cost: L h (hidden (d + 1) + (hidden + 1) n) parameters per stack, L d_h n with form=minus. Scores of
+        all S keys for every query, or of all n positions if sentences have different positions, for example with padding on the
+        left. mix=none has no key projection. mix=none with form=paper has no query projection either. Each missing projection
         saves d^2 + d parameters per layer.
     Raises: PositionError for hidden with form=minus, for a sentence of more than n positions, and for positions that are
         not integers.
@@ -208,7 +210,10 @@ class SynthesizerDense(_Synthesizer):
         return scores * self._balance(ctx)
 
     def _network(self, x: Tensor, read: slice, ctx: AttentionContext) -> Tensor:
-        """Return the outputs for these positions, [B, T, C] -> [B, H, T, n]. All heads and all sentences are one product."""
+        """Return the scores of the positions `read`: [B, T, C] -> [B, H, T, n].
+
+        Each layer of the network is one product for all heads and sentences.
+        """
         weight, bias = (self.of_layer(table, ctx).flatten(0, 1) for table in (self.hidden_weight, self.hidden_bias))
         hidden = F.relu(F.linear(x, weight, bias)).unflatten(-1, (self.dims.num_heads, -1))  # [B, T, H, hidden]
         weight, bias = (self.of_layer(table, ctx)[:, read] for table in (self.out_weight, self.out_bias))

@@ -1,1 +1,1 @@
-"""Positions that contain the requested output length, and scores that depend on the number of keys."""
+"""Position encodings that depend on the requested output length, and scores that depend on the number of keys."""

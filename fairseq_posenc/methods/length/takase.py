@@ -12,7 +12,7 @@ from ...ops.sinusoids import Sinusoids, sinusoid
 
 
 class OutputLength(PositionMethod):
-    """Base class: the requested length of each sentence, and the length of the prefix before each token."""
+    """Compute the requested length of each sentence, and the length of each prefix (base class of ldpe and lrpe)."""
 
     def __init__(self, options: Any, dims: Dims):
         super().__init__(options, dims)
@@ -20,7 +20,10 @@ class OutputLength(PositionMethod):
             self.register_buffer("characters", printed_characters(dims.words, dims.vocab_size), persistent=False)
 
     def lengths(self, ctx: AttentionContext) -> Tensor:
-        """Return the requested lengths [B, 1]. On a CPU, check them at the beginning of sentences."""
+        """Return the requested lengths [B, 1]. On a CPU, raise PositionError for negative lengths.
+
+        If positions are counted (see `Positions`), only the first decoding step checks the lengths.
+        """
         lengths = ctx.side["target_length"].unsqueeze(1)
         if devices.on_cpu(lengths) and not ctx.queries.start and (lengths < 0).any():
             raise PositionError(
@@ -30,7 +33,7 @@ class OutputLength(PositionMethod):
         return lengths
 
     def before(self, tokens: Tensor, ctx: AttentionContext) -> Tensor:
-        """Return the length before the token that each column predicts: [B, T] -> [B or 1, T]."""
+        """Return the length of the prefix before the token that each column predicts: [B, T] -> [B or 1, T]."""
         if self.options.unit == "token":
             return ctx.queries.ids
         prefix = tokens if ctx.tokens is None else ctx.tokens  # in decoding, `tokens` are only the new tokens
@@ -44,12 +47,13 @@ class LengthDifference(OutputLength):
         sinusoids. $L$ is the length of the output without `</s>`, and $c_k$ the length of the $k$ tokens before the predicted
         token. $r$ is therefore 0 at `</s>`. Takase and Okazaki (2019), LDPE. Survey, equation 32.
     Shapes: embed [B, T, C] -> [B, T, C], with side input target_length [B].
-    Source: Takase and Okazaki (2019). Code: takase/control-length. Oka, Chousa, Sudoh and Nakamura (2020) for noise and for
-        predicted lengths, of which only the abstract was read.
+    Source: Takase and Okazaki (2019). Code: takase/control-length. Noise and predicted lengths are from Oka, Chousa, Sudoh
+        and Nakamura (2020). Only the abstract of this paper was read.
     Deviations:
-        * The first token has r = L, as in the equation with </s> counted. The authors' code adds 2 (offset=2).
-        * Sinusoids are computed, not read from a table. r stops at min_remaining.
-        * The authors' code fails 3 tokens beyond the length.
+        * The first token has r = L, as in the paper's equation if the paper's length counts </s>. The authors' code adds 2
+          (offset=2).
+        * Sinusoids are computed, not read from a table. The smallest value of r is min_remaining.
+        * The authors' code fails if the output is 3 tokens longer than the requested length.
         * Sines come before cosines, as in fairseq. The options layout=interleaved,grid=paper implement the equation.
         * unit=char counts printed characters of subwords. The authors count tokens, which are characters in their data.
     Cost: no parameters. One sinusoid per token.

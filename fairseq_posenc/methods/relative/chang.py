@@ -24,7 +24,8 @@ class CompositeAttention(PositionMethod):
     Source: Chang, Xu, Xu and Tu (2021). Code: mlpc-ucsd/BERT_Convolutions.
     Deviations:
         * The width of 17 (max_distance=8) is unverified. In the authors' code the width is an argument.
-        * The depthwise convolution has no learned factor.
+        * The authors' code can multiply the output of the depthwise convolution by a learned factor of each head. This factor is
+          left out.
         * Decoder and cross-attention are extensions of this project. Cross-attention has no depthwise convolution.
     Cost: (2k + 1) (h + d_h) parameters per layer, and (2k + 1) d + d more with depthwise=true. Memory O(B H T (T + S)).
     Raises: PositionError for depthwise=true in cross-attention, and for non-integer positions.

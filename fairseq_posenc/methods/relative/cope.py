@@ -25,13 +25,14 @@ class ContextualPositions(PositionMethod):
         (scale=code).
     Deviations:
         * q_t . e is added unscaled, as in the paper's appendix and x-transformers.
-        * The authors' repository divides $q_t \cdot e$ by $\sqrt{d_h}$ by default (scale=code). Its option --cope-nodiv is
-          scale=paper.
+        * The authors' repository divides $q_t \cdot e$ by $\sqrt{d_h}$ by default (scale=code). With the repository's option
+          --cope-nodiv, the product is not divided (scale=paper).
         * 64 positions, and separate tables for the layers, are unverified.
         * The encoder is an experimental extension of this project. It has one table per direction.
         * Cross-attention is an experimental extension of this project. Its sums run from the key to the last source token.
-    Cost: L largest d_h parameters per stack if heads share tables. Each direction needs products of all queries with all
-        positions, one interpolation (on a CPU, a gather), and one cumulative sum over the scores.
+    Cost: L largest d_h parameters per stack if heads share tables. Products of all queries with all vectors of the
+        tables, one interpolation (on a CPU, a gather), and one cumulative sum of the gates. On a CPU, the encoder computes the
+        interpolation and the sum once per direction.
     """
 
     @dataclass(frozen=True)
@@ -83,7 +84,11 @@ class ContextualPositions(PositionMethod):
         return found
 
     def _counts(self, scores: Tensor, ctx: AttentionContext) -> list[Tensor]:
-        """Return 1, or 0 at keys without a gate, for sums from the left and from the right: [B or 1, 1, T or 1, S] each."""
+        """Return two tensors that are 1 at keys with a gate and 0 at other keys: [B or 1, 1, T or 1, S] each.
+
+        In the first tensor, keys up to the query have a gate. In the second tensor, keys from the query on have a gate. Padding
+        has no gate. In cross-attention, all other keys have a gate in both tensors.
+        """
         all_keys = self._all_keys(scores, ctx)
         if ctx.cross:
             return [all_keys, all_keys]
@@ -92,7 +97,7 @@ class ContextualPositions(PositionMethod):
 
     @staticmethod
     def _all_keys(scores: Tensor, ctx: AttentionContext) -> Tensor:
-        """Return 1, or 0 at padding, [B or 1, 1, 1, S]."""
+        """Return a tensor that is 0 at padding and 1 at all other keys: [B or 1, 1, 1, S]."""
         all_keys = torch.ones(1, 1, 1, scores.size(-1), dtype=torch.float32, device=scores.device)
         return all_keys if ctx.key_padding is None else all_keys.masked_fill(ctx.key_padding[:, None, None], 0.0)
 
@@ -102,7 +107,7 @@ class ContextualPositions(PositionMethod):
         return torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(first + 1)
 
     def _logits(self, table: Tensor, q: Tensor, ctx: AttentionContext) -> Tensor:
-        """Return the products of queries with all positions of a table, [H or 1, P, d_h] -> [B, H, T, P]."""
+        """Return the products of queries with all P vectors of a table [H or 1, P, d_h]: [B, H, T, P]."""
         q = q * ctx.scale if self.options.scale == "code" else q
         vectors = table.squeeze(0)  # [P, d_h] for all heads, or [H, P, d_h]
         return at_least_float32(q @ vectors.to(q.dtype).mT)

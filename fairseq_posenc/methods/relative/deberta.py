@@ -41,7 +41,7 @@ class Deberta(PositionMethod):
         * Decoder and cross-attention are extensions of this project.
     Cost: 2 K d + L (2 d^2 + d) parameters per stack, 2 K d with share_key=true. Memory O(B H T (T + S)).
     Raises: PositionError if half of the buckets is not smaller than max_distance - 1. PositionError for share_key=true with keys
-        and queries of different widths. PositionError for non-integer positions.
+        and queries of different widths, unless terms=p2c. PositionError for non-integer positions.
     """
 
     @dataclass(frozen=True)

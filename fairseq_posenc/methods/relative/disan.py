@@ -23,7 +23,8 @@ class Disan(PositionMethod):
     Source: Shen et al. (2018). Code: taoshen58/DiSAN.
     Deviations:
         * Scores are products of queries and keys by default. The authors use multi_dimensional=true.
-        * Some heads of one attention have the forward mask, and some have the backward mask. The authors have two blocks.
+        * Some heads of one attention have the forward mask, and some have the backward mask. The authors have a
+          separate attention block for each direction.
         * The multi-dimensional form works on the channels of each head. W_h is the value projection.
         * The output projection combines the directions.
         * Attention dropout drops the weights of the multi-dimensional form. The authors drop inputs of the linear layers.

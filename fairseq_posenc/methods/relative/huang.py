@@ -126,12 +126,13 @@ class Huang3(PositionMethod):
     Shapes: rescale [B, H, T, S] -> same.
     Source: Huang, Liang, Xu and Xiang (2020). Survey, equation 19.
     Deviations:
-        * Vectors start at 1, so that training starts as without positions. The paper does not state the initial values.
+        * All entries of the vectors start at 1. The initial scores are therefore the scores without
+          positions. The paper does not state the initial values.
         * Distances beyond the table use its first or last vector.
         * The survey's count is h times too large.
         * Decoder and cross-attention are extensions of this project.
-    Cost: L (2n - 1) d parameters per stack. B H T S D products per layer in memory O(B H T S): the forward pass computes
-        blocks of queries, and the backward pass computes the products again.
+    Cost: L (2n - 1) d parameters per stack. Each layer computes B H T S D products, but needs only O(B H T S) memory.
+        The forward pass computes blocks of queries, and the backward pass computes the products again.
     Raises: PositionError for positions that are not integers.
     """
 
@@ -163,8 +164,8 @@ class GatedProduct(torch.autograd.Function):
 
     Shapes: q [B, H, T, D], k [B, H, S, D], gate [H or 1, W, D], rows [B or 1, T, S] -> [B, H, T, S].
 
-    Forward and backward pass do not store the products of a block. All blocks share one memory. With `causal`, keys after a block
-    are left out.
+    The products of all blocks are written to one buffer in turn. They are not stored for the backward pass. With `causal`, a
+    block leaves out the keys after its last query.
     """
 
     @staticmethod
@@ -200,7 +201,7 @@ def _on_cpu(
 ) -> None:
     """Write the gradient of the queries of a block to `of_q`. Add the gradients of keys and gates to `of_k` and `of_gate`.
 
-    The buffer `product` fits into a core's cache.
+    `_blocks` describes the size of the buffer `product`.
     """
     g, here, keys = grad.unsqueeze(-1), q.unsqueeze(3), k.unsqueeze(2)
     torch.mul(g, _gates(gate, rows), out=product)
@@ -215,7 +216,11 @@ def _on_cpu(
 def _with_products(
     grad: Tensor, q: Tensor, k: Tensor, gate: Tensor, rows: Tensor, product: Tensor, of_q: Tensor, of_k: Tensor, of_gate: Tensor
 ) -> None:
-    """Compute `_on_cpu` on an accelerator. Each product of two vectors is read by one matrix product, which also sums it."""
+    """Compute the gradients of `_on_cpu` on an accelerator, with matrix products.
+
+    For each gradient, the elementwise products of the other two factors are written to `product`. A matrix product multiplies
+    them by `grad` and sums them. If positions differ between sentences, the products with `grad` for the gates are elementwise.
+    """
     gates = _gates(gate, rows)
     torch.mul(k.unsqueeze(2), gates, out=product)  # [B, H, c, S, D]
     of_q.copy_((grad.unsqueeze(-2) @ product).squeeze(-2))
@@ -237,7 +242,7 @@ def _with_products(
 def _blocks(q: Tensor, k: Tensor, causal: bool) -> Iterator[tuple[slice, slice, Tensor]]:
     """Yield queries, their allowed keys, and a buffer for the products of all channels.
 
-    On a CPU, the buffer fits into a core's cache.
+    On a CPU, the buffer fits into a core's cache, unless one query of every sentence needs more memory.
     """
     held = 2**18 if devices.on_cpu(k) else 2**28
     size = min(max(1, held // k.numel()), q.size(2))

@@ -1,4 +1,4 @@
-"""Scores of products of matrices, one matrix per token between query and key."""
+"""Scores that contain a product of matrices, with one matrix for each token between key and query."""
 
 from dataclasses import dataclass
 
@@ -32,12 +32,14 @@ class PathAttention(PositionMethod):
           the length.
         * The encoder is an experimental extension of this project. For $s > t$,
           $A_{ts} = q_t \cdot (H_{t+1} \cdots H_s) k_s / \sqrt{d_h}$, with $w$ and $\beta$ of this direction.
-        * Both convolutions of the encoder read the words before each word.
-        * Padding has $\beta = 0$, and its vectors are 0 before the convolution.
+        * In the encoder, the convolutions of both directions read each token and the tokens before it.
+        * Padding has $\beta = 0$. The convolution reads zeros at padding.
     Cost: L (2 rank d + conv d + (d + 1) h) parameters per stack, twice as many in the encoder. Products [B, H, T, T] of w with w,
-        with queries and with keys, and one triangular system of T unknowns for each query: O(T^2 d_h + T^3) per head, in
-        the encoder twice. Decoding caches a second set of keys, which every step multiplies by H_t.
-        Minimum cost: four products and one triangular solution of [B, H, T, T] numbers, in float32 and in both passes.
+        with queries and with keys. One triangular system of T unknowns for each query. Together O(T^2 d_h + T^3) per head. The
+        encoder computes these products and systems once per direction. Decoding caches a second set of keys. Each decoding step
+        multiplies these keys by H_t.
+        Minimum cost: four matrix products, and the solution of one triangular system. Each result contains [B, H, T, T]
+        numbers. All are computed in float32 and in both passes.
     """
 
     @dataclass(frozen=True)

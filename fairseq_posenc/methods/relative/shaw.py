@@ -25,8 +25,8 @@ class Shaw(PositionMethod):
         * The survey counts tables without clipping, one per head.
         * Cross-attention is an extension of this project. The authors use self-attention only.
     Cost: 2 (2k + 1) d_h parameters per layer if heads share tables. Memory O(B H T S), not O(T S D).
-    Raises: PositionError for keys=false with values=false, for tie=true with only one of them, and for positions that are
-        not integers.
+    Raises: PositionError for keys=false with values=false. PositionError for tie=true with keys=false or values=false.
+        PositionError for positions that are not integers.
     """
 
     @dataclass(frozen=True)
@@ -102,7 +102,8 @@ class ShawAbsolute(PositionMethod):
     Deviations:
         * Heads share tables by default. The survey counts one table per head (share=none).
         * Decoder and cross-attention are extensions of this project.
-    Cost: 2 n^2 d_h parameters per layer if heads share tables. Products with a table [T, S, D], of which no copy is made.
+    Cost: 2 n^2 d_h parameters per layer if heads share tables. Products with a table [T, S, D]. The table is copied
+        only in half precision, or if sentences have different positions, for example with padding on the left.
     Raises: PositionError for keys=false with values=false, for sentences longer than the tables, and for positions that are
         not integers.
     """
@@ -161,9 +162,10 @@ class ShawAbsolute(PositionMethod):
 
     @staticmethod
     def _product(equation: str, x: Tensor, table: Tensor) -> Tensor:
-        """Compute einsum with a table [B or 1, H or 1, T, S, D]. If its first or second axis has size 1, remove this axis.
+        """Compute einsum with a table [B or 1, H or 1, T, S, D]. Remove the first two axes of the table if they have size 1.
 
-        Otherwise, the gradient would first be computed for the table expanded to all sentences and heads, in more memory.
+        With axes of size 1, einsum would expand the table to all sentences and heads. The gradient of this larger table would
+        need more memory.
         """
         axes = "".join(axis for axis, size in zip("bh", table.shape) if size > 1)
         return torch.einsum(

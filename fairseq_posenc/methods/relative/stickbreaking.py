@@ -22,7 +22,8 @@ class StickBreaking(PositionMethod):
     Deviations:
         * The remainder goes to the word itself (rest=self), to a learned vector of each head (rest=bias), or to nothing
           (rest=drop).
-        * The weights of a query and its remainder sum to 1, so the softmax of their logarithms is exact.
+        * The weights of all keys and the remainder of a query sum to 1. The softmax of their logarithms therefore returns the
+          weights unchanged.
         * The encoder is an experimental extension of this project. In half of the heads, keys on the left take shares. In the
           other half, keys on the right take shares.
         * The normalisation of heads in dolomite-engine is left out.

@@ -15,7 +15,8 @@ _OPEN, _DEVIATION = 8.0, 0.02
 
 
 class Wall(PositionMethod):
-    r"""Multiply every channel of the product of query and key by the forget gates of this channel between them.
+    r"""Multiply every channel of the product of query and key by the forget gates of this channel at all tokens between key and
+    query.
 
     Equation: $A_{ts} = \sum_i q_{t,i} k_{s,i} \exp(P_{t,i} - P_{s,i}) / \sqrt{d_h}$, $P_t = \sum_{j \le t} \ln
         \operatorname{sigmoid}(W x_j + b)$, with a gate for each channel of each head. Averbuch and Pai (2026).
@@ -23,7 +24,8 @@ class Wall(PositionMethod):
     Source: fla-org/flash-linear-attention, layers/wall_attn.py and ops/wall_attn/naive.py, contributed by Averbuch and Pai
         (Tilde Research). No paper was read.
     Deviations:
-        * The authors' additional scalar gate of each head, which is added unscaled, is wall+forgetting.
+        * The authors' code has an additional scalar gate of each head, which is added unscaled. The spec wall+forgetting adds
+          this gate.
         * The initial W is normal with standard deviation 0.02, which is unverified. b starts at 8, as in the code, so that
           training starts almost as plain attention.
         * The exponent is never positive, so nothing overflows. The authors' kernels instead subtract the sum at every 64th key.

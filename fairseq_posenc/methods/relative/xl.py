@@ -25,7 +25,7 @@ class TransformerXL(PositionMethod):
         * The survey counts the projection once per head. The heads split one projection.
         * Encoder and cross-attention are extensions of this project. XLNet has the same form in both directions.
     Cost: 2 d + L d^2 parameters per stack, L (2 d + d^2) with share=none. Memory O(B H T (T + S)). W_R R is computed once
-        per layer and forward pass, and one row per decoding step.
+        per layer and forward pass. A decoding step computes one row of W_R R per layer.
     """
 
     @dataclass(frozen=True)

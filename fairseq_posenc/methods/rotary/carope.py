@@ -41,7 +41,10 @@ class ContentRotation(PositionMethod):
             )
 
     def steps(self, ctx: AttentionContext) -> Tensor:
-        """Return the angles that the new keys add, also at padding: [B, H, N, pairs]. It is called once per decoding step."""
+        """Return the angles that the new keys add: [B, H, N, pairs]. The caller sets the angles at padding to 0.
+
+        Each decoding step calls this function once per layer.
+        """
         raise NotImplementedError
 
     def rotate(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
@@ -62,7 +65,7 @@ class ContentRotation(PositionMethod):
         return [angles, *sine_cosine(angles)]
 
     def angles(self, ctx: AttentionContext) -> Tensor:
-        """Return the angles of the keys, in decoding only of the new keys: [B, H, N, pairs]."""
+        """Return the angles of all keys: [B, H, N, pairs]. In incremental decoding, return only the angles of the new keys."""
         steps = self.steps(ctx)
         if ctx.key_padding is not None:
             steps = steps.masked_fill(ctx.key_padding[:, None, -steps.size(2) :, None], 0.0)
@@ -83,11 +86,13 @@ class ContextRope(ContentRotation):
     Shapes: rotate [B, H, T, D] -> same.
     Source: Veisi, Fartoot and Amirzadeh (2025). No code was found.
     Deviations:
-        * W starts at 0 and b at the value that makes f rope's frequency, so that training starts at rope (start=rope).
+        * W starts at 0. With the initial b, f^i is the frequency of pair i in `rope`. Training therefore starts as `rope`
+          (start=rope).
         * In the paper, training starts as rope. Without b this is impossible, because W = 0 gives f = 0.59.
         * start=paper has no b. Its initial W, which is normal with standard deviation 0.02, is unverified.
         * Padding adds no angle.
-        * The encoder is an extension of this project: sums run from the left, and the angle between two words is a signed sum.
+        * The encoder is an extension of this project: sums run from the left. The angle between two tokens is the sum of the
+          angles of the tokens between them, with a negative sign for later keys.
     Cost: L (d h + h) parameters per stack. Angles [B, H, T, D/2], which queries and keys share.
     Raises: PositionError for heads of odd width.
     """

@@ -39,7 +39,7 @@ class FourierRope(PositionMethod):
         * All layers share the matrices. They are random and not trained, as in all configurations of the code.
         * Encoder and cross-attention are extensions of this project.
     Cost: no trained parameters, but 2 h D D' numbers in the state dict. Two products [T, D] x [D, D'] per head and forward pass.
-    Raises: PositionError for heads of odd width, and if no frequency remains.
+    Raises: PositionError for heads of odd width, and for heads of fewer than 4 channels.
     """
 
     @dataclass(frozen=True)

@@ -54,13 +54,13 @@ class Rope(PositionMethod):
     r"""Rotate pairs of channels of queries and keys by angles that grow with the position.
 
     Equation: $A_{ts} = (R_t q_t) \cdot (R_s k_s) / \sqrt{d_h}$, $R_t$ rotates pair $i$ by $t \cdot \mathrm{base}^{-2i/d_r}$. Su
-        et al. (2021), equation 15. `keep=p`: the frequency is 0 for $i \ge \lfloor p d_r/2 \rfloor$. `cutoff=L`: it is 0 where
-        its wavelength exceeds $L$. `frequencies=learned`: it is $\exp(p_i/16)$, with a parameter $p_i$, and starts at the
-        frequency of `rope`.
+        et al. (2021), equation 15. $d_r$ is the number of rotated channels of a head. `keep=p`: the frequency is 0 for $i \ge
+        \lfloor p d_r/2 \rfloor$. `cutoff=L`: the frequency is 0 for pairs with a wavelength above $L$. `frequencies=learned`:
+        the frequency is $\exp(p_i/16)$, with a parameter $p_i$. The initial frequencies are the fixed frequencies.
     Shapes: rotate [B, H, T, D] -> same.
     Source: Su et al. (2021). keep: Barbero et al. (2025), p-RoPE, unverified: only a summary was read.
-        cutoff: the lower bound of Hua et al. (2024). frequencies=learned: Zhang et al. (2026) and
-        their code, which they call multiplicative GRAPE.
+        cutoff: the lower bound of the frequencies in Hua et al. (2024). frequencies=learned: the method of Zhang et al. (2026),
+        which they call multiplicative GRAPE, and their code.
     Deviations:
         * The default layout is the layout of GPT-NeoX. It differs from the authors' layout by a fixed permutation of channels.
         * Cross-attention is an extension of this project: target positions rotate queries, source positions rotate keys.

@@ -18,7 +18,8 @@ from .rope import RotaryOptions, rotated_width, turning_pairs
 class RopeScaled(PositionMethod):
     r"""Rotate queries and keys with lower frequencies, for sentences longer than the training sentences.
 
-    Equation: `rope` with $\theta'_i$ in place of $\theta_i = \mathrm{base}^{-2i/d_r}$. `linear`: $\theta_i / f$. `ntk`:
+    Equation: `rope` with $\theta'_i$ in place of $\theta_i = \mathrm{base}^{-2i/d_r}$. $d_r$ is the number of rotated
+        channels of a head. `linear`: $\theta_i / f$. `ntk`:
         $\mathrm{base}' = \mathrm{base} \cdot f^{d_r/(d_r-2)}$. `dynamic`: $\mathrm{base}' = \mathrm{base} \cdot (f n / L_0 - f +
         1)^{d_r/(d_r-2)}$ for lengths $n > L_0$. `yarn`: $\theta_i ((1 - r_i) + r_i / f)$. $r_i$ rises from 0 at the wavelength
         $L_0/32$ to 1 at the wavelength $L_0$, and sines and cosines are multiplied by $0.1 \ln f + 1$. `llama3`: with $n_i = L_0

@@ -33,11 +33,12 @@ class XPos(PositionMethod):
     Shapes: rotate [B, H, T, D] -> same.
     Source: Sun et al. (2023). Code: torchscale. Code: x-transformers.
     Deviations:
-        * Powers count from the middle of max_positions, or from 4 scale_base if that is smaller. The authors count from the
-          middle of the current sentence.
-        * A fixed origin keeps encoded keys valid in incremental decoding. It changes only the size of queries and keys.
-        * float16 represents these sizes up to 4,000 positions beyond the origin.
-        * posenc_xpos has rope in the encoder, where the powers of later keys would grow.
+        * The exponents of zeta are 0 at the smaller of the positions max_positions/2 and 4 scale_base. In the authors' code, the
+          exponents are 0 in the middle of the current sentence.
+        * This fixed position keeps encoded keys valid in incremental decoding. The choice of the position changes the size of
+          queries and keys, but not the scores.
+        * float16 represents these sizes up to 4,000 positions beyond this position.
+        * posenc_xpos has rope in the encoder. With xpos, the products with later keys would increase with the distance.
     Cost: no parameters. Keys are encoded once, also in incremental decoding.
     Raises: PositionError for heads of odd width.
     """

@@ -30,13 +30,13 @@ class GraphTransformer(PositionMethod):
     Shapes: embed [B, S, C] -> [B, S, C]. content_scores -> [B, H, S, S].
     Source: Cai and Lam (2020). Code: jcyk/gtos. Survey, equation 30.
     Deviations:
-        * Relations are not projected by the matrices of queries and keys, as in the authors' code. The survey's equation
-          projects them.
+        * The query and key projections are not applied to $a_{ts}$ and $b_{ts}$. The authors' code does not apply
+          them either. The survey's equation applies them.
         * Each layer has its own W_l, as in the authors' code.
         * The path leads from the query to the key, as in the authors' code.
-        * Edges against their direction have their own labels.
-        * The global node is left out.
-        * Nodes are tokens. Tokens of one word have the label of the path from a word to itself.
+        * A relation has a second label for paths that follow its edge against the direction of the edge.
+        * The global node of the authors' graphs is left out.
+        * Nodes are tokens. The path between two tokens of one word has the label of the path from a word to itself.
         * A tree has one path between two words. With graph=edges, paths are the shortest paths along or against edges.
         * Of several shortest paths, the path with the smallest label numbers is read. The authors draw one of these paths in
           training, and average all of them in evaluation.
@@ -88,7 +88,7 @@ class GraphTransformer(PositionMethod):
     @classmethod
     def side_values(cls, sentence: Sentence, options: Options) -> dict[str, np.ndarray]:
         labels, lengths = paths_by(options.graph, sentence, _LONGEST)
-        far = (lengths > _LONGEST) & (lengths < FAR)  # equal in both directions
+        far = (lengths > _LONGEST) & (lengths < FAR)  # symmetric: a path and its reverse have the same length
         labels[far], labels[far, 0] = NOTHING, TOO_LONG
         labels[lengths == 0, 0] = ITSELF
         leads = joined_by(options.graph, sentence)

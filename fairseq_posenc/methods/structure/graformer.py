@@ -22,25 +22,26 @@ from ...ops.graphs import FAR, distances, joined_by
 from ...ops.precision import at_least_float32
 from ...ops.trees import by_token
 
-#: value of `FAR`, written as a literal because cards consist of literals, and number of the first offset within a word
+#: _NO_WAY: value of `FAR`, written as a literal because cards consist of literals. _IN_WORD: larger values are offsets within a
+#: word, and the offset o is stored as 2 * _IN_WORD + o
 _NO_WAY, _IN_WORD = 10000, 20000
 
 
 class Graformer(PositionMethod):
     r"""Add a learned scalar for every head and every bucket of the directed distance between two words of the graph.
 
-    Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} + g[R(t, s)]$. $R(t, s)$ is a separate index if no way leads from $t$ to $s$
-        or back. Between tokens of one word, it is the offset $s - t$, in a separate range. Otherwise it is $d(t, s)$ if $d(t, s)
-        \le d(s, t)$, else $-d(s, t)$, with $d$ the length of the shortest directed way. Schmitt et al. (2021), survey, equation
-        31.
+    Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} + g[R(t, s)]$. $R(t, s)$ is a separate index if there is no path
+        from $t$ to $s$ and no path from $s$ to $t$. Between tokens of one word, $R(t, s)$ is the offset $s - t$, with separate
+        scalars for offsets. Otherwise, $R(t, s)$ is $d(t, s)$ if $d(t, s) \le d(s, t)$, else $-d(s, t)$. $d$ is the length of
+        the shortest directed path. Schmitt et al. (2021), survey, equation 31.
     Shapes: bias -> [B, H, S, S].
     Source: Schmitt et al. (2021). Code: mnschmit/graformer. Survey.
     Deviations:
-        * Distances are clipped by their sign. The authors' code clips the bucket number, so that large positive distances
-          share the bucket of the largest negative distance.
+        * Positive and negative distances are clipped separately. The authors' code clips the bucket number, so that large
+          positive distances share the bucket of the largest negative distance.
         * Titles, their special buckets, and the regulariser of monotone weights are left out.
         * The graph is the tree of the sentence, from heads to dependents. With graph=edges it is the graph of the edges.
-        * undirected=true measures distances in both directions.
+        * With undirected=true, paths may follow edges in both directions.
         * Tables start at zero, so that training starts as plain attention. The authors draw from (-1, 1).
         * For translation, this project adds sequential positions, as in posenc_graformer.
         * </s> depends on the root.

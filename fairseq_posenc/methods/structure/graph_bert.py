@@ -32,15 +32,16 @@ class GraphBert(PositionMethod):
     Deviations:
         * The use for sentences is a reconstruction. The authors represent nodes of one large graph.
         * A sine and its cosine have the same frequency. The paper prints 2l/d for sines and (2l+1)/d for cosines.
-        * The graph is the tree of the sentence in both directions, or with graph=edges the graph of its edges.
+        * The graph is the tree of the sentence. With graph=edges, it is the graph in the side file. In both cases, edges have
+          both directions.
         * In the terms of the paper, the target node is the root, and the context of the target node contains all words.
         * Words without a path to the root have distance 99, as in the authors' code.
         * </s> is not in the graph and has no vectors.
         * The authors' code has learned tables (embedding=learned).
         * The authors' code normalises by D^(-1/2) A D^(-1/2) (normalise=both).
         * In the authors' code, colours are numbered within one graph. Here a colour has the same meaning in all sentences.
-        * After one round a colour is the degree. After more rounds it is a hash of 100 values, so that two colours may
-          collide.
+        * After one round a colour is the degree. After more rounds it is a hash with 100 possible values, so that different
+          colours may collide.
         * Words of equal closeness are ranked from left to right.
     Cost: no parameters, or 300 d with embedding=learned. O(n^3) per sentence in the data loading workers.
     """

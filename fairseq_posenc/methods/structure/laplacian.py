@@ -22,7 +22,8 @@ class Laplacian(PositionMethod):
     Source: Dwivedi and Bresson (2021). Code: graphdeeplearning/graphtransformer.
     Deviations:
         * Attention reads all words. The authors' attention reads only neighbours.
-        * In training, signs are drawn per sentence and eigenvector. The authors' code draws them per batch and eigenvector.
+        * In training, each eigenvector of each sentence is multiplied by a random sign. In the authors' code, all sentences of a
+          batch have the same signs.
         * The solver is eigh instead of eig.
         * Sentences with fewer eigenvectors are padded with zeros. The authors' code fails.
         * Tokens have the coordinates of their word. </s> is not in the graph and has zeros.
@@ -75,7 +76,7 @@ class Laplacian(PositionMethod):
         self.projection = nn.Linear(options.eigenvectors, dims.embed_dim)
 
     def prepare(self, ctx: AttentionContext) -> Tensor | None:
-        """Return one sign per sentence and eigenvector, [B, 1, k]."""
+        """Return a random sign per sentence and eigenvector, [B, 1, k], or None in evaluation."""
         given = ctx.side["laplacian"]
         if not self.training:
             return None

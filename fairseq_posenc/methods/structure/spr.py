@@ -22,9 +22,10 @@ class AbsoluteStructure(PositionMethod):
     Shapes: embed [B, S, C] -> [B, S, C].
     Source: Wang et al. (2019). Survey.
     Deviations:
-        * UNVERIFIED: how the paper combines both positions. The paper only states that the function is not linear.
-        * fuse=sum does not contain PE(t). posenc_spr_abs therefore adds sinusoidal. The other two values of fuse contain
-          PE(t).
+        * UNVERIFIED: how the paper combines the position in the sentence with the depth. The paper only states that the function
+          is not linear.
+        * fuse=sum does not contain PE(t). posenc_spr_abs therefore also uses the method sinusoidal. The other two values of fuse
+          contain PE(t).
         * Tokens have the depth of their word. </s> depends on the root.
     Cost: no parameters, or 2 d^2 + d with fuse=linear_tanh. O(S) in the data loading workers.
     """
@@ -164,7 +165,7 @@ class RelativeStructure(PositionMethod):
         return super().hooks - {hook for hook, left_out in unused.items() if left_out}
 
     def _rows(self, ctx: AttentionContext) -> Tensor:
-        """Return the row of every two words in the tables: [B, T, S]."""
+        """Return the index of the table row for every pair of tokens: [B, T, S]."""
         limit = self.options.max_distance
         return ctx.once((self, "rows"), lambda: ctx.side["spr_distance"].long().clamp(-limit, limit) + limit)
 

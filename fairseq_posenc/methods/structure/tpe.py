@@ -22,8 +22,8 @@ class TreePositions(PositionMethod):
     Source: Shiv and Quirk (2019). Code: microsoft/icecaps. Survey, section 4.6.
     Deviations:
         * UNVERIFIED: the initial factors. Here they are spread between 0.7 and 0.999.
-        * Dependency trees become binary by left child and right sibling. With branches=K, children from the K-th on use the
-          last branch.
+        * Dependency trees are converted to binary trees: one branch leads to the first child, the other branch to the next
+          sibling. With branches=K, children from the K-th on use the last branch.
         * The number of levels is limited by the number of channels in narrow models.
         * Remaining channels are zero. The authors' code has a linear map.
         * Tokens have the place of their word. </s> is the last child of the root.

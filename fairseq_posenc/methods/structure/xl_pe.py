@@ -36,8 +36,8 @@ class CrossLingualPositions(PositionMethod):
         * fuse=heads adds (P' - P) W to projected queries and keys. This equals projecting U + P' if no layer norm precedes
           the first attention.
         * In the other order, tokens of one word stay together, and </s> is last.
-        * The option sinusoids selects fairseq's sinusoids or the paper's sinusoids. Positions count from padding_idx + 1, as in
-          `sinusoidal`.
+        * The option sinusoids selects the sinusoids of fairseq or of Vaswani et al. (2017). Positions count from
+          padding_idx + 1, as in `sinusoidal`.
     Cost: no parameters, or 2 d^2 + d with fuse=tanh.
     Raises: PositionError for heads=K without fuse=heads, or with more heads than the model has.
     """
@@ -72,7 +72,7 @@ class CrossLingualPositions(PositionMethod):
     @classmethod
     def side_values(cls, sentence: Sentence, options: Options) -> dict[str, np.ndarray]:
         slot = np.empty_like(sentence.order)
-        slot[sentence.order] = np.arange(len(slot))  # positions of every word
+        slot[sentence.order] = np.arange(len(slot))  # position of every word in the other order
         place = np.empty_like(sentence.words)
         place[np.argsort(slot[sentence.words], kind="stable")] = np.arange(len(place))  # tokens of a word stay together
         return {"xl_place": place}

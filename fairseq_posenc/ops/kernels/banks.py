@@ -68,7 +68,8 @@ def _chosen(bank: Tensor, index: Tensor) -> Tensor:
 def _as_one_head(x: Tensor, bank: Tensor) -> tuple[Tensor, Tensor]:
     """Concatenate the channels of all heads: x -> [B, H, T, H D], and bank [P, H, D] -> [P, 1, H D].
 
-    The new vectors of a head are 0 in the channels of other heads. With one bank for all heads, and on a CPU, nothing changes.
+    In the result, the vectors x of a head are 0 in the channels of the other heads. If all heads share one bank, or on a CPU, the
+    arguments are returned unchanged.
 
     On an accelerator, products with zeros are faster than a copy of all selected vectors in the order of heads.
     """

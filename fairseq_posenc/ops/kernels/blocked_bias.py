@@ -63,7 +63,7 @@ class BiasedAttention(torch.autograd.Function):
     Shapes: q [B, H, T, D], k and v [B, H, S, D], bias [B or 1, H or 1, T, S], allowed bool [B or 1, H or 1, T or 1, S] or None
         -> [B, H, T, D]. `mask` is the bias merged with `allowed` and detached. With `causal`, the mask hides the keys after
         each query.
-    Cost: no [B, H, T, S] tensor is stored.
+    Cost: the scores and attention weights [B, H, T, S] are not stored.
     """
 
     @staticmethod
@@ -76,7 +76,7 @@ class BiasedAttention(torch.autograd.Function):
             out[:, :, rows] = F.scaled_dot_product_attention(  # fused, because the mask has no gradient
                 q[:, :, rows], k[:, :, keys], v[:, :, keys], attn_mask=mask[:, :, rows, keys], scale=scale
             )
-        # store the smaller of two: the merged mask, or the bias and the mask, which layers can share
+        # if the merged mask has the shape of the bias, store it. Otherwise, store the bias and `allowed`, which layers can share
         bias, allowed = (mask, None) if mask.shape == bias.shape else (bias, allowed)
         ctx.save_for_backward(q, k, v, bias, allowed, out)
         return out

@@ -1,7 +1,7 @@
-"""Expand columns of clipped distances to keys, and sum keys into such columns. Each operation is the gradient of the other.
+"""Expand one column per clipped distance to one column per key, and sum over the keys with the same clipped distance.
 
-If positions are counted (`Positions.start`), only keys near a query are gathered or scattered. All other keys use one of the two
-end columns.
+Each operation is the gradient of the other. If positions are counted (`Positions.start`), only the weights of keys near a query
+are scattered. The weights of all other keys are summed into the first or the last column.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SpreadClipped(torch.autograd.Function):
 
 
 class CollectClipped(torch.autograd.Function):
-    """Sum the keys of each clipped distance, in float32: [B, H, T, S] -> [B, H, T, 2 * limit + 1]."""
+    """Sum the weights of keys with the same clipped distance, in float32 or wider: [B, H, T, S] -> [B, H, T, 2 * limit + 1]."""
 
     @staticmethod
     def forward(ctx, weights: Tensor, queries: Positions, keys: Positions, limit: int) -> Tensor:
@@ -96,7 +96,10 @@ def spread_at_once(columns: Tensor, queries: Positions, keys: Positions, limit: 
 
 
 def collect_at_once(weights: Tensor, queries: Positions, keys: Positions, limit: int) -> Tensor:
-    """Compute `CollectClipped` for counted positions. The keys near each query are a view. One product sums the other keys."""
+    """Compute `CollectClipped` for counted positions, without a loop over blocks.
+
+    The weights of the keys near each query are a view of the padded weights. One matrix product sums the weights of other keys.
+    """
     rows, size = queries.ids.size(1), keys.ids.size(1)
     offset = queries.start - keys.start  # the column of distance 0 in the first row
     ones = weights.new_ones(rows, size)
@@ -105,7 +108,7 @@ def collect_at_once(weights: Tensor, queries: Positions, keys: Positions, limit:
     sums = torch.bmm(batch, beyond).transpose(0, 1).unflatten(0, weights.shape[:2])  # [B, H, T, 2]
     if limit == 0:
         return weights.sum(-1, keepdim=True)
-    # row t of the padded weights has distance -limit + 1 at column t + limit - 1 - offset
+    # row t of the padded weights has distance -limit + 1 at column t + left + offset - limit + 1
     left, right = max(limit - 1 - offset, 0), max(offset + rows + limit - 1 - size, 0)
     padded = F.pad(weights, (left, right))
     strides = padded.stride()

@@ -9,7 +9,8 @@ from .. import devices
 from .derivatives import first_derivative_only
 from .outputs import write
 
-#: arguments of torch's grid_sampler: linear interpolation, the last entry for all larger positions, entries at both ends
+#: arguments of torch's grid_sampler: linear interpolation, the last entry for all larger positions, and align_corners=True. With
+#: align_corners=True, the first entry has the coordinate -1, and the last entry has the coordinate 1
 _LINEAR = 0, 1, True
 #: argument from which the derivative of softplus is 1 in float64
 _LINEAR_FROM = 40
@@ -22,7 +23,7 @@ def contextual_scores(scores: Tensor, products: Tensor, counts: Tensor, from_fir
 
 
 class ContextualScores(torch.autograd.Function):
-    """Add to scores [B, H, T, S] the products [B, H, T, P] at the sums of gates between key and query.
+    """Add products [B, H, T, P] to scores [B, H, T, S]. For each score, a sum of gates is the position of the product.
 
     Equation: y_ts = a_ts + (1 - w) c_t,i + w c_t,i+1 with p = min(sum_j m_tj sigmoid(a_tj), P - 1), i = floor(p), w = p - i. The
         sum runs from key s to the last key. With `from_first`, the sum runs from the first key to key s. With g the gradient of
@@ -30,7 +31,7 @@ class ContextualScores(torch.autograd.Function):
     Args:
         scores: a, [B, H, T, S], in any precision.
         products: c, [B, H, T, P], in float32 or wider.
-        counts: m, 1, or 0 for keys without a gate, [B or 1, 1, T or 1, S], in float32 or wider.
+        counts: m, [B or 1, 1, T or 1, S], in float32 or wider. m is 0 for keys without a gate, and 1 for other keys.
         from_first: direction of the sum.
     Cost: stores four numbers per score. Two neighbouring products are one complex number, so that one gather reads both.
     """
@@ -73,7 +74,7 @@ class InterpolatedScores(torch.autograd.Function):
     """Compute `ContextualScores` with few kernels: scores, products, counts -> [B, H, T, S], in the precision of the scores.
 
     torch's grid_sampler interpolates. Every row of products is an image of height 1, and every position is a point of this
-    image. The sums from the last key are the sum of all gates, less the sum of the gates before the key.
+    image. The sum from a key to the last key is the sum of all gates minus the sum of the gates before the key.
     Cost: stores two numbers per score. On a CPU, `ContextualScores` is faster for short sentences.
     """
 
@@ -119,7 +120,7 @@ class InterpolatedBothWays(torch.autograd.Function):
     """Compute `InterpolatedScores` of both directions: scores [B, H, T, S], products [B, H, T, 2 P] -> [B, H, T, S].
 
     Keys after the query read the last P products, at the sum of gates from the query to the key. Other keys read the first P
-    products from the last to the first, at the sum from the key to the query. The queries are T neighbouring keys.
+    products in reverse order, at the sum of gates from the key to the query. The queries are T neighbouring keys.
     Equation: with e_s the sum of gates before s and t the key of the query, the product has the number P - 1 - e_(t+1) + e_s for
         s <= t, and P - e_t + e_(s+1) for s > t. With h the gradient of this number, and f its sum up to s, the gradient of the
         gate of s is -f_s for s < t, f_S - f_(s-1) for s > t, and f_S - 2 f_t for s = t.
@@ -158,7 +159,7 @@ class InterpolatedBothWays(torch.autograd.Function):
         )
         of_scores = None
         if ctx.needs_input_grad[0]:
-            sums = _sums(of_points[..., 0].view_as(gates))  # of -h
+            sums = _sums(of_points[..., 0].view_as(gates))  # sums of -h
             before, up_to = sums[..., :-1], sums[..., 1:]
             total = sums[..., -1:]
             of_gates = torch.where(later, before, up_to).addcmul_(later.to(total.dtype), total, value=-1)

@@ -13,11 +13,11 @@ from .outputs import write
 
 
 class Halves(NamedTuple):
-    """Halves of a sentence of T words, halved again and again. At level l, a half has 2^l words."""
+    """Describe how a sentence of T words is divided recursively into pairs of halves. At level l, a half has 2^l words."""
 
-    late: Tensor  # bool [L, 1, 1, T, 1], True for words in the second half of two
+    late: Tensor  # bool [L, 1, 1, T, 1], True for words in the second half of a pair of halves
     sign: Tensor  # [L, 1, 1, T, 1], 1 for words in the second half, -1 for words in the first half
-    border: Tensor  # [L T], index of the last word of the first half, plus T for words in the second half
+    border: Tensor  # [L T], per word: index of the last word of the first half, plus T for words in the second half
 
     @classmethod
     def of(cls, count: int, device: torch.device) -> Halves:
@@ -37,12 +37,13 @@ class DecayedProducts(torch.autograd.Function):
     Equation: y_ts = sum_i q_ti k_si f_tsi with f_tsi = exp(p_ti - p_si). With g the gradient of y, the gradient of q_ti is u_ti
         = sum_s g_ts k_si f_tsi, and the gradient of k_si is w_si = sum_t g_ts q_ti f_tsi. The gradient of p is q u - k w.
 
-    For a key b between s and t, f_tsi = exp(p_ti - p_bi) exp(p_bi - p_si). No exponent is positive, so nothing overflows. Scores
-    of queries in a second half and keys in its first half are therefore one product of two matrices of decayed vectors. Here, b
-    is the last word of the first half. Keys before the first query decay up to the first query.
+    For a key b between s and t, f_tsi = exp(p_ti - p_bi) exp(p_bi - p_si). No exponent is positive, so nothing overflows. The
+    scores of queries in a second half and keys in the first half of the same pair are therefore one matrix product of decayed
+    vectors. In this product, b is the last word of the first half. For keys before the first query, b is the first query.
     Args:
         halves: `Halves.of(T)`.
-    Cost: stores T D log2(T) factors in float32 or wider, and as many channels of decayed vectors in the precision of q.
+    Cost: stores T D log2(T) factors per sentence and head in float32 or wider. Also stores T D log2(T) elements of decayed
+        vectors in the precision of q.
     """
 
     @staticmethod

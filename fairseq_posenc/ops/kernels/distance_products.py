@@ -135,7 +135,10 @@ def _by_column(along: Tensor, columns: int) -> Tensor:
 
 
 def _grouped(x: Tensor, vectors: Tensor) -> Tensor:
-    """Group heads by table: [B, H, T, D] -> [G, T, N, D], N rows for each of G tables. A view of a contiguous tensor."""
+    """Group heads by table: [B, H, T, D] -> [G, T, N, D], with G tables and N vectors per table and position.
+
+    If x is contiguous, the result is a view.
+    """
     return x.permute(2, 0, 1, 3).flatten(1, 2).unsqueeze(0) if vectors.size(0) == 1 else x.permute(1, 2, 0, 3)
 
 

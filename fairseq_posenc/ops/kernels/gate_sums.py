@@ -1,4 +1,4 @@
-"""Sums of logarithms of gates from keys to the last key."""
+"""Compute, for each key, the sum of the logarithms of the gates up to the last key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class GateSums(torch.autograd.Function):
     """Return y_ts = sum_j m_tj ln sigmoid(e_tj) over all keys j after s: e [B, H, T, S] -> the same shape.
 
     With `from_key`, the sum includes key s. With g the gradient of y, the gradient of e_tj is m_tj sigmoid(-e_tj) sum_s g_ts over
-    all keys s before j, with `from_key` including j.
+    all keys s before j. With `from_key`, the sum of g_ts includes key j.
     Args:
         edges: e, in float32 or wider.
         counted: m, bool [B or 1, 1, T, S].
@@ -45,5 +45,5 @@ class GateSums(torch.autograd.Function):
 
 
 def _with_column(x: Tensor) -> Tensor:
-    """Return memory with one more column: [B, H, T, S] -> [B, H, T, S + 1]."""
+    """Return an uninitialised tensor with one more column than x: [B, H, T, S] -> [B, H, T, S + 1]."""
     return x.new_empty(*x.shape[:-1], x.size(-1) + 1)

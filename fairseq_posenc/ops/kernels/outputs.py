@@ -12,7 +12,7 @@ from torch import Tensor
 def write(out: Tensor, operator: Callable[..., Tensor], *args: Any, **options: Any) -> Tensor:
     """Write the result of an operator of PyTorch into `out`, which may be a part of a tensor or have another type.
 
-    torch.compile does not support parts of tensors as `out=`. It compiles a copy instead.
+    torch.compile does not support parts of tensors as `out=`. Under torch.compile, this function therefore copies the result.
     """
     if torch.compiler.is_compiling():
         return out.copy_(operator(*args, **options))

@@ -10,7 +10,7 @@ from .outputs import write
 
 
 class Parabolas(torch.autograd.Function):
-    """Return y_ts = -2 d_ts^2 for all pairs with d_ts = (p_s - c_t) / w_t.
+    """Return y_ts = -2 d_ts^2 for all pairs of query t and key s, where d_ts = (p_s - c_t) / w_t.
 
     With g the gradient of y, the gradient of c_t is 4 sum_s g_ts d_ts / w_t. The gradient of w_t is 4 sum_s g_ts d_ts^2 / w_t.
     Args:

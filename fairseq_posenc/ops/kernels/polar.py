@@ -20,7 +20,7 @@ class PolarCoordinates(torch.autograd.Function):
         With [g; h] the gradient of y, the gradient of x is sigmoid(x) (g cos(phi) + h sin(phi)), and the gradient of phi is
         softplus(x) (h cos(phi) - g sin(phi)).
     Args:
-        angles: phi, [B or 1, H or 1, T, D], for the gradient only.
+        angles: phi, [B or 1, H or 1, T, D]. The values are not read. The argument is needed for the gradient of phi.
         waves: cosines and sines of the angles, [B or 1, H or 1, T, 2, D], without a gradient.
     """
 

@@ -20,8 +20,9 @@ class StickBreakingLogits(torch.autograd.Function):
     Args:
         scores: a, [B, H, T, S].
         breaking: m, whether a key takes a share, bool [B or 1, H, T, S].
-        own: whether a key is the token itself, bool [B or 1, 1, T, S]. Such a key takes no share. If the queries are T
-            neighbouring keys, `own` can be the number of the first of these keys.
+        own: whether a key is the token itself, bool [B or 1, 1, T, S]. For such a key, m must be False. Its
+            result y_tt is the logarithm of the remaining share. If the queries are T neighbouring keys, `own` can be the index
+            of the first of these keys.
         left: number of heads in which the nearest key is the last key. In the other heads, the first key is the nearest key.
     Cost: stores the scores of keys that take a share. Sums are computed in float32 or wider.
     """
@@ -39,7 +40,7 @@ class StickBreakingLogits(torch.autograd.Function):
             own_sums = sums[:, heads]
             own_sums[..., :1] = -total[:, heads] if sign > 0 else 0.0
             own_sums.cumsum_(-1)
-            # heads to the left: less the sum over all keys but those farther than s
+            # rest: the sum over key s and all nearer keys. With sign 1, this sum is negative
             rest = own_sums[..., :-1] if sign > 0 else own_sums[..., 1:]
             write(out[:, heads], torch.add, scores[:, heads], rest, alpha=sign)
         if isinstance(own, Tensor):
@@ -62,7 +63,7 @@ class StickBreakingLogits(torch.autograd.Function):
             others.diagonal(own, -2, -1).zero_()
         share, of_scores = seen.sigmoid(), torch.empty_like(grad)
         for heads, sign in _sides(ctx.left, grad):
-            # sums over all keys that are not nearer than s, and the token itself. Heads to the right: with the opposite sign
+            # rest: the sum over key s, all farther keys, and the token itself. With sign -1, this sum is negative
             own_grads = grads[:, heads]
             own_grads[..., :1] = of_itself[:, heads] if sign > 0 else -all_keys[:, heads]
             own_grads = own_grads.cumsum(-1)
@@ -76,12 +77,12 @@ class StickBreakingLogits(torch.autograd.Function):
 
 
 def _wide(x: Tensor) -> Tensor:
-    """Return memory for one number more than every row of x has, in float32 or wider."""
+    """Return an uninitialised tensor with one more column than x, in float32 or wider."""
     return x.new_empty(*x.shape[:-1], x.size(-1) + 1, dtype=torch.promote_types(x.dtype, torch.float32))
 
 
 def _sides(left: int, scores: Tensor) -> Iterator[tuple[slice, int]]:
-    """Yield the heads that run to the left with the sign 1, and the heads that run to the right with the sign -1."""
+    """Yield the heads in which the last key is the nearest key, with the sign 1, and the other heads, with the sign -1."""
     if left:
         yield slice(left), 1
     if left < scores.size(1):

@@ -16,7 +16,7 @@ _BLOCK_ON_CPU, _BLOCK = 2**17, 2**25
 
 
 class TokenLosses(torch.autograd.Function):
-    """Compute the two sums of which a label-smoothed cross-entropy consists: logits [N, V] and targets [N] -> [N, 1] twice.
+    """Compute the two terms of the label-smoothed cross-entropy of each token: logits [N, V], targets [N] -> [N, 1] twice.
 
     Equation: nll_n = -log p_n[y_n], smooth_n = -sum_v log p_n[v], p_n = softmax(x_n). Both are 0 where y_n is `ignored`.
     Cost: stores the logits. Log probabilities and their gradients, in float32 or wider, exist for one block of tokens at a time.
@@ -40,7 +40,7 @@ class TokenLosses(torch.autograd.Function):
     def backward(ctx, of_nll: Tensor, of_smooth: Tensor):
         logits, target, hidden = ctx.saved_tensors
         of_nll, of_smooth = of_nll.masked_fill(hidden, 0.0), of_smooth.masked_fill(hidden, 0.0)
-        total = of_nll + logits.size(-1) * of_smooth  # of the log of the sum of exponentials
+        total = of_nll + logits.size(-1) * of_smooth  # gradient of the log of the sum of exponentials
         taken = (of_nll / total).masked_fill_(total == 0, 0.0)
         grad = torch.empty_like(logits)
         for rows in _blocks(logits):  # total (p - taken at the target) - of_smooth

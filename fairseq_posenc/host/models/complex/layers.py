@@ -21,7 +21,8 @@ from ..layers.transformer import DecoderLayer, EncoderLayer
 class ComplexAttention(Attention):
     """Compute attention of complex hidden states. Scores are the moduli of complex products. Attention weights are real.
 
-    Equation: A_ts = |sum_k q_tk k_sk| / sqrt(2 d_h), with complex q and k. With `conjugate`, k is conjugated.
+    Equation: A_ts = |sum_c q_tc k_sc| / sqrt(2 d_h), with complex q and k, and the sum over channels c. With `conjugate`, k is
+        conjugated.
     Shapes: query [B, T, 2C], key [B, S, 2C'] -> output [B, T, 2C] and weights [B, H, T, S].
     Source: Wang et al. (2020), and the translation model of iclr-complex-order/complex-order, which does not conjugate k.
     Cost: two products of queries and keys, each of twice the width, instead of one product. All scores are stored.

@@ -61,7 +61,8 @@ class ComplexTransformer(PositionTransformer):
         Both parts share one layer norm. The logits are computed from the squared moduli of the last hidden states.
     Source: translation model of iclr-complex-order/complex-order. The method `complex` provides frequencies and phases
         (--encoder-position complex:frequencies=word). Embeddings are real, so that phases begin at zero.
-    Deviations: dropout is also applied to the embeddings. With --encoder-normalize-before, layer norms precede the layers.
+    Deviations: dropout is also applied to the embeddings. With --encoder-normalize-before, layer norms are applied before
+        attention and before feed-forward networks.
     Cost: compared with real hidden states, feed-forward networks have twice the parameters and four times the operations.
         The projections of attention and the sums of values need twice the operations. The scores need four times the
         operations.

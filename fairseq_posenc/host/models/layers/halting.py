@@ -24,13 +24,13 @@ class Halting(nn.Linear):
         * By default, halted tokens continue to be updated, as in the authors' code. Running tokens then attend to the updated
           states of halted tokens. With `copy`, the states of halted tokens are copied, as in the text of the paper.
         * If a token has not halted after the last step, its weights sum to less than 1, as in the authors' code.
-        * Padding does not run, and is not counted.
+        * Padding has no steps and no ponder cost.
         * The ponder cost is summed over tokens and divided by the number of target tokens, like the cross-entropy. tensor2tensor
           uses the mean over tokens.
-        * p is initially 0.73 (b = 1), as in the authors' code.
-    Cost: d + 1 parameters per stack, and one run of the layer per step. Training stops when all tokens have halted. Evaluation
-        runs all steps, because later tokens attend to halted tokens. Teacher forcing and decoding then have the same result for
-        every batch.
+        * b is initially 1, as in the authors' code, so that p is initially near 0.73.
+    Cost: d + 1 parameters per stack, and one run of the layer per step. In training, the model skips the remaining steps if all
+        tokens of the batch have halted. In evaluation, the model runs all steps, because later tokens attend to halted tokens.
+        Teacher forcing and decoding then have the same result for every batch.
     """
 
     def __init__(self, width: int, how: str, epsilon: float, ponder_weight: float):

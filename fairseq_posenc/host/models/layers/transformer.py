@@ -25,8 +25,10 @@ class LayerOptions:
     residual: whether the self-attention has a residual connection. Liu et al. (2021a) remove it in a middle encoder layer.
     ffn_kernel: number of positions that each layer of the feed-forward network reads (Liu et al. 2021b).
     causal: whether the feed-forward network reads only the current and earlier positions.
-    global_attention, global_cross: whether the self-attention or the cross-attention is mixed with a second, global attention
-    (Bao et al. 2021). Masks that restrict attention to one sentence do not apply to the global attention.
+    global_attention: whether the self-attention is mixed with a second, global attention (Bao et al. 2021).
+    global_cross: whether the cross-attention is mixed with a second, global attention (Bao et al. 2021).
+
+    Masks that restrict attention to one sentence do not apply to a global attention.
     """
 
     residual: bool = True
@@ -38,7 +40,10 @@ class LayerOptions:
 
 @dataclass(frozen=True)
 class Masks:
-    """The masks of the local and the global attention of a layer. None: the attention computes its mask, or does not exist."""
+    """The masks of the local and the global attention of a layer.
+
+    None means that the attention computes its own mask, or that the layer does not have this attention.
+    """
 
     local: AttentionMask | None = None
     whole: AttentionMask | None = None

@@ -14,7 +14,7 @@ def copy(source: Tensor, source_lengths: Tensor, target_lengths: Tensor, length:
     steps = (source_lengths.float() - 1) / (target_lengths.float() - 1)  # [B]
     at = torch.arange(length, device=source.device)
     index = (steps.unsqueeze(1) * at).round().long()  # [B, T]
-    index = index.clamp(max=source.size(1) - 1)  # positions after the last token
+    index = index.clamp(max=source.size(1) - 1)  # only target positions of padding have a larger index
     return source.gather(1, index.unsqueeze(-1).expand(-1, -1, source.size(-1)))
 
 

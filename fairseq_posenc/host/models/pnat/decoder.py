@@ -24,14 +24,14 @@ EncoderOut = dict[str, list[Tensor]]
 class Placement:
     """The decoder inputs of a batch and their positions.
 
-    z: the position of every input, searched or predicted.
+    z: the target position of every input, searched or predicted. Without a position predictor, the inputs keep their order.
     searched: the positions [B, T] that the search has found. `scores` [B, T, T] are the
         scores of all pairs of an input and a target token, from which the search computes the positions.
     read: the output of the reader of the position predictor for every input, [B, T, C].
     """
 
     inputs: Tensor  # [B, T, C], in the order of the source
-    inner: Tensor  # bool [B, T], True at inputs that may move, which are all but the first and the last
+    inner: Tensor  # bool [B, T], True at inputs that may move. False at the first token, the last token and padding
     z: Tensor  # [B, T]
     searched: Tensor | None = None
     scores: Tensor | None = None
@@ -85,7 +85,9 @@ class ParallelDecoder(Decoder):
     def place(self, encoder_out: EncoderOut, tokens: Tensor, target: Tensor | None = None) -> Placement:
         """Return the decoder inputs and their positions for sentences with the lengths of `tokens`.
 
-        With a target [B, T], the positions are searched. Without a target, they are predicted.
+        With a target [B, T], the positions are searched. In training, a share of the sentences (--predicted-positions) uses
+        predicted positions instead. Without a target, the positions are predicted. Without a position predictor, the inputs keep
+        their order.
         """
         words = tokens.ne(self.padding_idx)
         inner = inner_words(words)

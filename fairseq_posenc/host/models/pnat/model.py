@@ -35,8 +35,8 @@ LOSSES = ("word", "position", "search")
 class PNATModel(PositionTransformer):
     """A non-autoregressive Transformer that predicts the positions of its decoder inputs (Bao et al., 2019).
 
-    Raise Refusal in the cases in which PositionTransformer does. Raise Refusal also for a task whose sentences have no start
-    symbol, for another criterion, and for options that contradict each other.
+    Raise Refusal for the same reasons as PositionTransformer. Raise Refusal also for a task whose sentences have no start symbol,
+    for a criterion other than `posenc_nat_loss`, and for options that contradict each other.
     """
 
     criterion = NAT_CRITERION
@@ -178,7 +178,10 @@ class PNATModel(PositionTransformer):
         return self._unknown_words(lengths)
 
     def regenerate_length_beam(self, decoder_out: DecoderOut, beam_size: int) -> DecoderOut:
-        """Return `beam_size` sentences per sentence, with neighbouring lengths of at least 2: [B, T] -> [B * beam_size, T']."""
+        """Return `beam_size` sentences of unknown tokens per source sentence: [B, T] -> [B * beam_size, T'].
+
+        The sentences have neighbouring lengths. All lengths are at least 2.
+        """
         lengths = decoder_out.output_tokens.ne(self.pad).sum(1, keepdim=True)
         lengths = lengths + torch.arange(beam_size, device=lengths.device) - beam_size // 2
         return self._unknown_words(lengths.view(-1))

@@ -2,7 +2,7 @@
 
 The reader computes r [B, T, C]. In training, `terms(r, z, inner)` of the head returns logits, classes and a mask for the
 cross-entropy. In decoding, `positions(r, inner)` of the head returns the positions z [B, T] of all inputs. z is a permutation
-that does not move the start symbol, the end symbol and the padding.
+that moves only the inner inputs. `inner` [B, T] is True at all inputs except the start symbol, the end symbol and the padding.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from ....ops.precision import at_least_float32
 
 
 def inner_words(words: Tensor) -> Tensor:
-    """Return a mask that is True between the first and the last token: [B, T], True at tokens -> [B, T]."""
+    """Return a mask [B, T] that is True between the first and the last token. `words` [B, T] is True at tokens."""
     inner = words & words.roll(-1, 1)  # False at the last token
     inner[:, -1:] = False
     inner[:, :1] = False
@@ -51,7 +51,8 @@ _TAKEN = torch.finfo(torch.float32).min
 def greedy(scores: Tensor, inner: Tensor) -> Tensor:
     """Assign the pair with the largest score, then the remaining pair with the largest score, and so on: [B, T, T] -> z [B, T].
 
-    For speed, all pairs with the largest score of their row and of their column are assigned at once. The result is the same.
+    For speed, all pairs with the largest score of their row and of their column are assigned at once. The result is the same
+    as if one pair were assigned at a time.
     """
     return _mutual_best(scores, inner, lambda left: left)
 
@@ -107,9 +108,10 @@ def moved(x: Tensor, z: Tensor) -> Tensor:
 
 
 def accuracy(found: Tensor, wanted: Tensor, inner: Tensor, near: int = 4) -> dict[str, Tensor]:
-    """Count correct positions ("position") and pairs in the correct order ("order", and "near_order" for distances up to `near`).
+    """Count correct positions, and pairs of inputs in the correct order. Return {name: [number correct, total number]}.
 
-    Return {name: [number correct, total number]}.
+    The name of the positions is "position". The name of the pairs is "order". "near_order" counts only the pairs whose wanted
+    positions have a distance of at most `near`.
     """
     distance = wanted.unsqueeze(2) - wanted.unsqueeze(1)  # [B, T, T]
     right = (found.unsqueeze(2) - found.unsqueeze(1)).sign().eq(distance.sign())

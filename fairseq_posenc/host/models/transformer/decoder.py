@@ -30,7 +30,7 @@ class Decoder(Stack, FairseqIncrementalDecoder):
         super().__init__(dictionary)
         self.side_inputs = declared_by([method.card for at in (positions, cross_positions) for method in at.methods])
         global_cross = getattr(cfg, "cross_global_layers", None) or 0
-        #: how many of the last layers have a global attention, in self-attention and in cross-attention
+        #: number of layers with a global attention, for self-attention and for cross-attention. Only the last layers have one
         self.global_layers = global_layers(cfg.decoder), global_cross
         self.build_stack(
             cfg,
@@ -171,7 +171,10 @@ class Decoder(Stack, FairseqIncrementalDecoder):
         return self.position.begin(own, rows), self.cross_position.begin(cross, rows // beam)
 
     def _folded_beam(self, encoder_out: dict[str, list[Tensor]], state: State | None) -> int:
-        """Return the beam size if every `beam_size` rows have the same source, otherwise 1. Rows are compared once per batch."""
+        """Return the beam size if each group of `beam_size` consecutive rows has the same source, otherwise 1.
+
+        Rows are compared once per batch. Without an incremental state, the result is 1.
+        """
         if state is None or self.beam_size == 1:
             return 1
         known = state.get("beam")
@@ -213,5 +216,5 @@ def _within(state: State | None, scope: str) -> State | None:
 
 
 def _carried(encoder_out: dict[str, list[Tensor]], kind: str) -> dict[str, Tensor]:
-    """Return the tensors in the encoder output whose names begin with the prefix `kind`, without this prefix."""
+    """Return the tensors in the encoder output whose names begin with `kind`. The names in the result lack this prefix."""
     return {name.removeprefix(kind): tensors[0] for name, tensors in encoder_out.items() if name.startswith(kind)}

@@ -100,7 +100,8 @@ class Encoder(Stack, FairseqEncoder):
         tokens = tokens if self.shuffle is None else self.shuffle(tokens)
         side = SideInputs(side_inputs, self.side_inputs).rolled(shift)
         padding = tokens.eq(self.padding_idx)
-        # padding.any() waits for the accelerator. If a method waits already, avoid this by treating every batch as padded
+        # padding.any() waits for the accelerator. If a method also waits in every forward pass, avoid a second wait: treat every
+        # batch as padded
         waits = self.position.waits and not devices.on_cpu(tokens)
         padding = padding if waits or padding.any() else None
         at = Positions.counted(0, tokens.size(1), tokens.device)

@@ -158,7 +158,8 @@ class PositionTransformer(TransformerModel):
                 _freeze(stack.position, f"--{side}-freeze-position")
         model.specs = cls.specs_of(args)
         text = "\n".join(f"{site}: {spec.signature}" for site, spec in model.specs.items())
-        # stored as integers, and with "version" in the name, so that averaging of checkpoints does not change it
+        # the specs are stored as integers, because averaging of checkpoints does not change equal integers. fairseq's moving
+        # average of the parameters skips names that contain "version"
         model.register_buffer("positions_version", torch.tensor(list(text.encode())))
         return model
 
@@ -185,7 +186,8 @@ class PositionTransformer(TransformerModel):
 
     def get_normalized_probs(self, net_output: tuple, log_probs: bool, sample: dict | None = None) -> Tensor:
         """Return the probabilities of the tokens, or their logarithms."""
-        # fairseq's own function is marked for TorchScript, so that torch.jit.trace fails before this plugin raises its error
+        # fairseq's own function has the decorator torch.jit.export. torch.jit.trace compiles such functions first, and would fail
+        # before this plugin raises its one-line error
         return self.get_normalized_probs_scriptable(net_output, log_probs, sample)
 
     @property
@@ -383,7 +385,11 @@ def _refuse_layer_options(args: argparse.Namespace) -> None:
 
 
 def _refuse_global_layers(args: argparse.Namespace, model: PositionTransformer) -> None:
-    """Raise Refusal if there are fewer layers, or if no mask of a method distinguishes local from global attention."""
+    """Raise Refusal if the number of global layers exceeds the number of layers, or if the layers are tied.
+
+    Also raise Refusal if no method restricts the attention of a global layer to a sentence. Without such a method, local and
+    global attention have the same mask.
+    """
     sites = {"encoder": model.encoder.position, "decoder": model.decoder.position, "cross": model.decoder.cross_position}
     for site, positions in sites.items():
         count = getattr(args, f"{site}_global_layers", None) or 0
