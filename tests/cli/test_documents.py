@@ -90,7 +90,7 @@ def test_the_page_of_pnat_lists_how_it_differs_from_the_authors_code():
     deviations = " ".join(section("docs/reference/pnat.md", "Source and deviations").split())
     for words in (
         "passes tanh(W [context; h])",
-        "total probability of positive and negative distances",
+        "have a total probability above 0.5",
         "The model is a reconstruction",
     ):
         assert words in deviations, words
